@@ -1,0 +1,66 @@
+# One command for each job. On a fresh machine `make demo` and `make test` do all the set-up.
+VENV   ?= .venv
+PYTHON ?= $(VENV)/bin/python
+HOST_PYTHON ?= python3
+PYTEST_ARGS ?=
+SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
+TORCH := torch==2.13.0+cpu
+
+.PHONY: help demo test test-slow update-golden core build bench docs wheel clean
+help:
+	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
+	@echo 'make test           set up, then run the default tests'
+	@echo 'make test-slow      run the slow tests too'
+	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
+	@echo 'make core           compile csrc but kernels and python, with no torch to be seen'
+	@echo 'make build          build poptorch._C in place, for work from the checkout'
+	@echo 'make bench          compare speed with PyTorch eager (make bench BENCH_ARGS=--peers)'
+	@echo 'make docs           run the examples of docs/ and rewrite what they print'
+	@echo 'make wheel          build a wheel into dist'
+	@echo 'make clean          remove what was built, but not $(VENV)'
+
+demo: $(VENV)/installed
+	$(PYTHON) examples/digits.py
+
+test: $(VENV)/installed
+	$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+test-slow: $(VENV)/installed
+	$(PYTHON) -m pytest -m '' $(PYTEST_ARGS)
+
+update-golden: $(VENV)/installed
+	$(PYTHON) -m pytest --update $(PYTEST_ARGS)
+
+core: $(VENV)/torch
+	$(PYTHON) setup.py -q build_core
+
+build: $(VENV)/torch
+	$(PYTHON) setup.py -q build_ext --inplace
+
+bench: $(VENV)/installed
+	$(PYTHON) -m benchmarks $(BENCH_ARGS)
+
+docs: $(VENV)/installed
+	$(PYTHON) -m pytest tests/docs --update $(PYTEST_ARGS)
+
+wheel: $(VENV)/torch
+	$(PYTHON) -m pip wheel --no-build-isolation --no-deps -w dist .
+
+clean:
+	rm -rf build dist poptorch/*.so poptorch.egg-info .pytest_cache .hypothesis
+
+# torch first and alone: a looser requirement would bring the newest build and its CUDA packages.
+# The CPU build is looked for where pip is set up to look, then in PyTorch's own index.
+$(VENV)/torch:
+	$(HOST_PYTHON) -m venv $(VENV) || { echo '[make] no venv module: install python3-venv'; exit 1; }
+	@echo '[make] installing the CPU build of torch into $(VENV)'
+	@$(PYTHON) -m pip install -q $(TORCH) 2>/dev/null || \
+	  $(PYTHON) -m pip install -q --index-url https://download.pytorch.org/whl/cpu $(TORCH)
+	$(PYTHON) -m pip install -q 'setuptools>=70' wheel ninja
+	touch $@
+
+# Editable: the tests run the Python files of the checkout, so only C++ makes it stale.
+$(VENV)/installed: $(VENV)/torch setup.py pyproject.toml $(SOURCES)
+	@echo '[make] building poptorch; the first time takes a few minutes'
+	$(PYTHON) -m pip install -q --no-build-isolation -e '.[test,examples]'
+	touch $@

@@ -1,0 +1,193 @@
+"""Builds poptorch: the Python package and its one extension, ``poptorch._C``.
+
+Sources are found by glob, so nobody edits this file to add one. What is compiled how:
+
+* files whose name ends in ``_avx2.cpp`` or ``_avx512.cpp`` get the flags of that instruction
+  set; everything else is built for any x86-64, so a wheel runs on any such machine;
+* only ``csrc/python`` and ``csrc/kernels/**/aten*.cpp`` are given torch's headers.
+
+Switches, all environment variables: ``DEBUG=1`` (no optimization, assertions, debug symbols),
+``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
+``python setup.py build_core`` compiles everything that needs neither torch nor Python.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Command, Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+DEBUG = os.environ.get("DEBUG") == "1"
+
+COMMON = (
+    "-std=c++20 -fPIC -fopenmp -fvisibility=hidden -fvisibility-inlines-hidden -ffp-contract=fast "
+    "-fno-math-errno -fno-trapping-math -Wall -Wno-psabi"
+).split()
+OPTIMIZE = ["-O0", "-g", "-D_GLIBCXX_ASSERTIONS"] if DEBUG else ["-O2", "-g0", "-DNDEBUG"]
+INSTRUCTION_SETS = {
+    "_avx2.cpp": "-mavx2 -mfma -mf16c".split(),
+    "_avx512.cpp": (
+        "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512"
+    ).split(),
+}
+
+
+def sources():
+    """All C++ sources relative to the root, sorted; those of one instruction set come last.
+
+    The linker keeps the first copy of an inline function that several objects hold, and that must
+    be one that runs on any processor.
+    """
+    found = [str(p.relative_to(ROOT)) for p in (ROOT / "csrc").glob("**/*.cpp")]
+    return sorted(found, key=lambda path: (path.endswith(tuple(INSTRUCTION_SETS)), path))
+
+
+def is_core(source):
+    """Whether a source belongs to the part that knows neither Python nor torch."""
+    return not source.startswith(("csrc/kernels/", "csrc/python/"))
+
+
+def needs_torch(source):
+    """Whether a source may include torch's headers."""
+    name = os.path.basename(source)
+    return source.startswith("csrc/python/") or (
+        source.startswith("csrc/kernels/") and name.startswith("aten")
+    )
+
+
+def torch_flags():
+    """Include flags of torch, pybind11 (which torch ships) and Python."""
+    # Here, so that the core is built and metadata are read where torch is absent.
+    from torch.utils.cpp_extension import include_paths
+
+    paths = [*include_paths(), sysconfig.get_paths()["include"]]
+    return [flag for path in paths for flag in ("-isystem", path)]
+
+
+def link_flags():
+    """Libraries of torch; the running process has loaded them before ``_C`` is imported."""
+    # See torch_flags.
+    from torch.utils.cpp_extension import library_paths
+
+    folders = [f"-L{path}" for path in library_paths()]
+    libraries = ["-Wl,--as-needed", "-ltorch_python", "-ltorch_cpu", "-lc10"]
+    return ["-shared", "-fopenmp", "-Wl,-O1", *(["-s"] if not DEBUG else []), *folders, *libraries]
+
+
+def flags_of(source, torch):
+    """Compiler flags of one source."""
+    flags = [*COMMON, *OPTIMIZE, "-Icsrc"]
+    if source.startswith("csrc/kernels/") and not needs_torch(source) and not DEBUG:
+        flags.append("-O3")
+    for suffix, extra in INSTRUCTION_SETS.items():
+        if source.endswith(suffix):
+            flags += extra
+    return flags + (torch if needs_torch(source) else [])
+
+
+def find_ninja():
+    """Path of ninja: beside this Python first, then on PATH."""
+    beside = os.path.dirname(sys.executable)
+    found = shutil.which("ninja", path=os.pathsep.join([beside, os.environ.get("PATH", "")]))
+    if found is None:
+        raise SystemExit("[setup] ninja was not found. Run `pip install ninja`.")
+    return found
+
+
+def find_compiler():
+    """The C++ compiler: CXX, else g++."""
+    cxx = os.environ.get("CXX", "g++")
+    if shutil.which(cxx.split()[-1]) is None:
+        words = "was not found. Install a C++20 compiler (g++ 12 or later), or set CXX to one."
+        raise SystemExit(f"[setup] the compiler {cxx!r} {words}")
+    return cxx
+
+
+def write_ninja(folder, only_core, target=None):
+    """Writes ``build.ninja`` into ``folder``: one object a source, and the extension."""
+    cxx = find_compiler()
+    launcher = "ccache " if shutil.which("ccache") and "ccache" not in cxx else ""
+    torch = [] if only_core else torch_flags()
+    lines = [
+        "ninja_required_version = 1.8",
+        f"builddir = {folder}",  # where ninja keeps its own records
+        "rule compile",
+        f"  command = {launcher}{cxx} $flags -MMD -MF $out.d -c $in -o $out",
+        "  depfile = $out.d",
+        "  deps = gcc",
+        "  description = compile $in",
+        "rule link",
+        f"  command = {cxx} @$out.rsp -o $out $flags",
+        "  rspfile = $out.rsp",
+        "  rspfile_content = $in",
+        "  description = link $out",
+    ]
+    objects = []
+    for source in sources():
+        if only_core and not is_core(source):
+            continue
+        objects.append(str(folder / source) + ".o")
+        lines += [f"build {objects[-1]}: compile {source}"]
+        lines += [f"  flags = {' '.join(flags_of(source, torch))}"]
+    if target is None:
+        lines.append(f"build all: phony {' '.join(objects)}")
+    else:
+        lines.append(f"build {target}: link {' '.join(objects)}")
+        lines.append(f"  flags = {' '.join(link_flags())}")
+        lines.append(f"build all: phony {target}")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "build.ninja"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def run_ninja(path):
+    """Builds the target ``all`` of a ninja file, from the root of the repository."""
+    jobs = os.environ.get("MAX_JOBS")
+    command = [find_ninja(), "-f", str(path), *(["-j", jobs] if jobs else []), "all"]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+class BuildWithNinja(build_ext):
+    """``build_ext`` that hands the whole extension to ninja."""
+
+    def build_extension(self, ext):
+        folder = Path(self.build_temp).resolve()
+        target = Path(self.get_ext_fullpath(ext.name)).resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # ninja links into the build folder: the copy replaces the file, so that a running
+        # process that has the old one mapped is not disturbed.
+        linked = folder / target.name
+        run_ninja(write_ninja(folder, only_core=False, target=linked))
+        target.unlink(missing_ok=True)
+        shutil.copyfile(linked, target)
+
+
+class BuildCore(Command):
+    """Compiles all of ``csrc`` but ``kernels`` and ``python``, with no torch to be seen."""
+
+    description = "compile the sources that need neither torch nor Python"
+    user_options = []
+
+    def initialize_options(self):
+        """Nothing to set up."""
+
+    def finalize_options(self):
+        """Nothing to check."""
+
+    def run(self):
+        run_ninja(write_ninja(ROOT / "build" / "core", only_core=True))
+
+
+setup(
+    packages=find_packages(include=["poptorch", "poptorch.*"]),
+    ext_modules=[Extension("poptorch._C", sources=sources())],
+    cmdclass={"build_ext": BuildWithNinja, "build_core": BuildCore},
+    package_data={"poptorch": ["*.pyi", "py.typed"]},
+    zip_safe=False,
+)
