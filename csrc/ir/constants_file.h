@@ -1,0 +1,19 @@
+// Large constants beside IR text, in the safetensors format: 8 bytes with the length of a JSON
+// header (little endian), the header, the data. Tensors are named by their hashes.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ir/graph.h"
+
+namespace poptorch::ir {
+
+// Writes the constants that some op names by hash; no file when there is none. True when written.
+bool save_constants(const Module& module, const std::string& path);
+
+// A module without graphs that holds the constants of the file. A file that cannot be read, or is
+// not one that save_constants writes, is a user error.
+std::unique_ptr<Module> load_constants(const std::string& path);
+
+}  // namespace poptorch::ir

@@ -1,0 +1,257 @@
+#include "ir/graph.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "support/error.h"
+#include "support/half.h"
+
+namespace poptorch::ir {
+
+namespace {
+
+// Constants of up to this many elements are printed in the op itself.
+constexpr int64_t inline_elements = 16;
+
+uint64_t mix(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+  return hash ^ hash >> 32;
+}
+
+std::string hash_text(const Type& type, const std::vector<std::byte>& bytes) {
+  uint64_t hash = 0x243f6a8885a308d3;
+  for (char c : type.text()) hash = mix(hash, static_cast<unsigned char>(c));
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, std::min<size_t>(8, bytes.size() - i));
+    hash = mix(hash, word);
+  }
+  std::string text(16, '0');
+  for (size_t i = 16; i-- > 0; hash >>= 4) text[i] = "0123456789abcdef"[hash & 15];
+  return text;
+}
+
+template <typename T>
+T load(const std::byte* data, int64_t i) {
+  T value;
+  std::memcpy(&value, data + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+template <typename T>
+void store(std::byte* data, T value) {
+  std::memcpy(data, &value, sizeof(T));
+}
+
+// The shortest decimal that gives this float again, as a double: 0.1f becomes 0.1.
+double shortest(float value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  double out = value;
+  std::from_chars(text, end, out);
+  return out;
+}
+
+Attr element_attr(DType dtype, const std::byte* data, int64_t i) {
+  switch (dtype) {
+    case DType::boolean: return load<uint8_t>(data, i) != 0;
+    case DType::u8: return int64_t{load<uint8_t>(data, i)};
+    case DType::i8: return int64_t{load<int8_t>(data, i)};
+    case DType::i16: return int64_t{load<int16_t>(data, i)};
+    case DType::i32: return int64_t{load<int32_t>(data, i)};
+    case DType::i64: return load<int64_t>(data, i);
+    case DType::f16: return double{f16_to_float(load<uint16_t>(data, i))};
+    case DType::bf16: return double{bf16_to_float(load<uint16_t>(data, i))};
+    case DType::f32: return shortest(load<float>(data, i));
+    case DType::f64: return load<double>(data, i);
+  }
+  return {};
+}
+
+double number(const Attr& attr) {
+  if (const auto* v = std::get_if<double>(&attr.value)) return *v;
+  if (const auto* v = std::get_if<int64_t>(&attr.value)) return static_cast<double>(*v);
+  throw_user_error(concat("[constant] `data` holds ", attr.text(),
+                          ", the type wants a number. Correct the text."));
+}
+
+int64_t integer(const Attr& attr) {
+  if (const auto* v = std::get_if<int64_t>(&attr.value)) return *v;
+  if (const auto* v = std::get_if<bool>(&attr.value)) return *v;
+  throw_user_error(concat("[constant] `data` holds ", attr.text(),
+                          ", the type wants an integer. Correct the text."));
+}
+
+void store_element(DType dtype, const Attr& attr, std::byte* at) {
+  switch (dtype) {
+    case DType::boolean: return store<uint8_t>(at, integer(attr) != 0);
+    case DType::u8: return store(at, static_cast<uint8_t>(integer(attr)));
+    case DType::i8: return store(at, static_cast<int8_t>(integer(attr)));
+    case DType::i16: return store(at, static_cast<int16_t>(integer(attr)));
+    case DType::i32: return store(at, static_cast<int32_t>(integer(attr)));
+    case DType::i64: return store(at, integer(attr));
+    case DType::f16: return store(at, float_to_f16(static_cast<float>(number(attr))));
+    case DType::bf16: return store(at, float_to_bf16(static_cast<float>(number(attr))));
+    case DType::f32: return store(at, static_cast<float>(number(attr)));
+    case DType::f64: return store(at, number(attr));
+  }
+}
+
+// What the text form allows in names.
+bool is_name_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '.';
+}
+
+// The number that the name is, or -1.
+int64_t name_as_number(const std::string& name) {
+  int64_t number = -1;
+  const char* end = name.data() + name.size();
+  const auto [at, error] = std::from_chars(name.data(), end, number);
+  return error == std::errc() && at == end ? number : -1;
+}
+
+}  // namespace
+
+std::string Graph::unique_name(const std::string& wanted) {
+  std::string name = wanted;
+  for (char& c : name) {
+    if (!is_name_char(c)) c = '_';
+  }
+  if (name.empty()) {
+    do {
+      name = std::to_string(next_name_++);
+    } while (names_.contains(name));
+  } else if (names_.contains(name)) {
+    int64_t& suffix = suffixes_[name];
+    const std::string stem = name + '.';
+    do {
+      name = concat(stem, ++suffix);
+    } while (names_.contains(name));
+  }
+  next_name_ = std::max(next_name_, name_as_number(name) + 1);
+  names_.insert(name);
+  return name;
+}
+
+std::unique_ptr<Op> Graph::make(std::string op_name, std::vector<Value*> operands, Attrs attrs,
+                                const std::vector<Type>& types, Place place,
+                                const std::vector<std::string>& value_names) {
+  INTERNAL_CHECK(value_names.empty() || value_names.size() == types.size(), "op ", op_name, " has ",
+                 types.size(), " results and ", value_names.size(), " names for them");
+  auto op = std::make_unique<Op>();
+  op->name = std::move(op_name);
+  op->operands = std::move(operands);
+  op->attrs = std::move(attrs);
+  op->place = std::move(place);
+  for (size_t i = 0; i < types.size(); ++i) {
+    auto value = std::make_unique<Value>();
+    value->name = unique_name(value_names.empty() ? std::string() : value_names[i]);
+    value->type = types[i];
+    value->op = op.get();
+    value->index = static_cast<int>(i);
+    op->results.push_back(std::move(value));
+  }
+  return op;
+}
+
+Op* Graph::append(std::string op_name, std::vector<Value*> operands, Attrs attrs,
+                  const std::vector<Type>& types, Place place,
+                  const std::vector<std::string>& value_names) {
+  ops.push_back(make(std::move(op_name), std::move(operands), std::move(attrs), types,
+                     std::move(place), value_names));
+  return ops.back().get();
+}
+
+void Graph::replace(Value* from, Value* to) { replace_all({{from, to}}); }
+
+void Graph::replace_all(const std::unordered_map<Value*, Value*>& map) {
+  if (map.empty()) return;
+  const auto follow = [&](Value* value) {
+    for (auto at = map.find(value); at != map.end(); at = map.find(value)) value = at->second;
+    return value;
+  };
+  for (const auto& op : ops) {
+    for (Value*& operand : op->operands) operand = follow(operand);
+  }
+  for (Value*& output : outputs) output = follow(output);
+}
+
+std::unordered_map<const Value*, int> Graph::count_uses() const {
+  std::unordered_map<const Value*, int> uses;
+  for (const auto& op : ops) {
+    for (const Value* operand : op->operands) {
+      if (operand != nullptr) ++uses[operand];
+    }
+  }
+  for (const Value* output : outputs) ++uses[output];
+  return uses;
+}
+
+Graph* Module::add_graph(std::string name) {
+  INTERNAL_CHECK(find_graph(name) == nullptr, "the module has a graph @", name, " already");
+  graphs.push_back(std::make_unique<Graph>(std::move(name)));
+  return graphs.back().get();
+}
+
+Graph* Module::find_graph(std::string_view name) const {
+  for (const auto& graph : graphs) {
+    if (graph->name == name) return graph.get();
+  }
+  return nullptr;
+}
+
+std::string Module::add_constant(const Type& type, const void* data) {
+  INTERNAL_CHECK(type.is_contiguous(), "a constant of type ", type.text(), " has strides");
+  auto stored = std::make_shared<ConstantData>();
+  stored->type = type;
+  const auto* bytes = static_cast<const std::byte*>(data);
+  stored->bytes.assign(bytes, bytes + type.bytes());
+  std::string hash = hash_text(type, stored->bytes);
+  constants.emplace(hash, std::move(stored));
+  return hash;
+}
+
+Attrs Module::constant_attrs(const Type& type, const void* data) {
+  Attrs attrs;
+  if (type.numel() > inline_elements) {
+    attrs.set("hash", add_constant(type, data));
+    return attrs;
+  }
+  AttrList items;
+  for (int64_t i = 0; i < type.numel(); ++i) {
+    items.push_back(element_attr(type.dtype, static_cast<const std::byte*>(data), i));
+  }
+  attrs.set("data", std::move(items));
+  return attrs;
+}
+
+std::vector<std::byte> constant_bytes(const Module& module, const Op& op) {
+  const Type& type = op.result()->type;
+  if (const Attr* hash = op.attrs.find("hash")) {
+    const auto at = module.constants.find(op.attrs.get_string("hash"));
+    USER_CHECK(at != module.constants.end(), "[constant] the data of %", op.result()->name,
+               " with hash ", hash->text(),
+               " is missing. Keep the .safetensors file beside the IR text.");
+    USER_CHECK(at->second->type == type, "[constant] %", op.result()->name, " is ", type.text(),
+               ", its data is ", at->second->type.text(), ". Use the file written with the text.");
+    return at->second->bytes;
+  }
+  const Attr* data = op.attrs.find("data");
+  const auto* items = data == nullptr ? nullptr : std::get_if<AttrList>(&data->value);
+  USER_CHECK(items != nullptr, "[constant] %", op.result()->name,
+             " has neither `data` (a list) nor `hash`. Give one of them.");
+  USER_CHECK(static_cast<int64_t>(items->size()) == type.numel(), "[constant] %",
+             op.result()->name, " has ", items->size(), " elements in `data`, its type ",
+             type.text(), " has ", type.numel(), ". Make them equal.");
+  std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
+  std::byte* at = bytes.data();
+  for (const Attr& item : *items) {
+    store_element(type.dtype, item, at);
+    at += item_bytes(type.dtype);
+  }
+  return bytes;
+}
+
+}  // namespace poptorch::ir

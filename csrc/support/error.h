@@ -1,0 +1,47 @@
+// Errors: one kind for the user's mistakes, one for ours.
+//
+//   USER_CHECK(cond, parts...)      throws UserError; Python sees poptorch.Error
+//   INTERNAL_CHECK(cond, parts...)  throws InternalError with file, line and the condition
+//
+// The words of a user error have the form `[where] what is wrong: both values. What to do.`
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace poptorch {
+
+struct UserError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct InternalError : std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+// Joins the printed forms of all parts.
+template <typename... Parts>
+std::string concat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+[[noreturn]] void throw_user_error(const std::string& message);
+[[noreturn]] void throw_internal_error(const char* file, int line, const char* condition,
+                                       const std::string& message);
+
+}  // namespace poptorch
+
+#define USER_CHECK(cond, ...) \
+  do { \
+    if (!(cond)) ::poptorch::throw_user_error(::poptorch::concat(__VA_ARGS__)); \
+  } while (false)
+
+#define INTERNAL_CHECK(cond, ...) \
+  do { \
+    if (!(cond)) \
+      ::poptorch::throw_internal_error(__FILE__, __LINE__, #cond, \
+                                       ::poptorch::concat(__VA_ARGS__)); \
+  } while (false)

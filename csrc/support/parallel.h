@@ -1,0 +1,34 @@
+// Work on several threads of the process's one OpenMP pool (the pool that torch uses too).
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace poptorch {
+
+// Calls fn(begin, end) on disjoint parts of [0, n), at most `threads` at once. Parts are multiples
+// of `grain` (the last one excepted), so pass a grain worth some 5 us of work: fewer than two
+// grains run inline, and a call from within a parallel region does too. How [0, n) is cut depends
+// on `threads`: a caller whose result depends on the cut (a sum, say) must cut by itself into a
+// fixed number of parts and let this function distribute those.
+template <typename Fn>
+void parallel_for(int threads, int64_t n, int64_t grain, const Fn& fn) {
+  const int64_t grains = (n + grain - 1) / grain;
+  const int parts = static_cast<int>(std::min<int64_t>(threads, grains));
+  if (parts <= 1 || omp_in_parallel()) {
+    if (n > 0) fn(int64_t{0}, n);
+    return;
+  }
+#pragma omp parallel num_threads(parts)
+  {
+    const int64_t team = omp_get_num_threads();
+    const int64_t part = omp_get_thread_num();
+    const int64_t begin = std::min(n, grains * part / team * grain);
+    const int64_t end = std::min(n, grains * (part + 1) / team * grain);
+    if (begin < end) fn(begin, end);
+  }
+}
+
+}  // namespace poptorch
