@@ -1,0 +1,124 @@
+// Convolutions of one to three spatial dimensions, transposed or not, and their gradients.
+#include "ops/op_def.h"
+#include "support/error.h"
+
+namespace poptorch::ops {
+
+namespace {
+
+// An attribute with one number for each spatial dimension; a single number stands for all.
+ir::Dims spatial(const InferInput& in, const char* name, int64_t dims) {
+  ir::Dims values = in.attrs().get_ints(name);
+  if (values.size() == 1) values.resize(static_cast<size_t>(dims), values[0]);
+  USER_CHECK(static_cast<int64_t>(values.size()) == dims, "[", in.op.name, "] ", name, " has ",
+             values.size(), " numbers for ", dims, " spatial dimensions. Give one for each.");
+  return values;
+}
+
+void check_shapes(const InferInput& in, const ir::Type& input, const ir::Type& weight) {
+  const std::string where = "[" + in.op.name + "] ";
+  USER_CHECK(input.rank() >= 3 && input.rank() <= 5, where, "input ", input.text(), " has ",
+             input.rank(), " dimensions, expected 3 to 5. Use [batch, channels, spatial...].");
+  USER_CHECK(weight.rank() == input.rank(), where, "input ", input.text(), " has ", input.rank(),
+             " dimensions, weight ", weight.text(), " has ", weight.rank(), ". Make them equal.");
+  USER_CHECK(input.dtype == weight.dtype, where, "dtypes differ: input ", input.text(),
+             ", weight ", weight.text(), ". Cast one of them.");
+  const int64_t groups = in.attrs().get_int("groups");
+  const bool transposed = in.attrs().get_bool("transposed");
+  const int64_t channels = transposed ? weight.sizes[0] : weight.sizes[1] * groups;
+  USER_CHECK(input.sizes[1] == channels, where, "input ", input.text(), " has ", input.sizes[1],
+             " channels, weight ", weight.text(), " with ", groups, " groups takes ", channels,
+             ". Make them equal.");
+  USER_CHECK(groups > 0 && weight.sizes[0] % groups == 0, where, "weight ", weight.text(), " has ",
+             weight.sizes[0], " channels for ", groups, " groups. Use a multiple of the groups.");
+}
+
+ir::Dims output_sizes(const InferInput& in, const ir::Type& input, const ir::Type& weight) {
+  check_shapes(in, input, weight);
+  const int64_t dims = input.rank() - 2;
+  const ir::Dims stride = spatial(in, "stride", dims), padding = spatial(in, "padding", dims),
+                 dilation = spatial(in, "dilation", dims),
+                 output_padding = spatial(in, "output_padding", dims);
+  const bool transposed = in.attrs().get_bool("transposed");
+  ir::Dims sizes = {input.sizes[0],
+                    transposed ? weight.sizes[1] * in.attrs().get_int("groups") : weight.sizes[0]};
+  for (size_t i = 0; i < static_cast<size_t>(dims); ++i) {
+    USER_CHECK(stride[i] > 0 && dilation[i] > 0 && padding[i] >= 0, "[", in.op.name, "] stride ",
+               stride[i], ", dilation ", dilation[i], ", padding ", padding[i],
+               " in spatial dimension ", i, ". Stride and dilation start at 1, padding at 0.");
+    const int64_t reach = dilation[i] * (weight.sizes[i + 2] - 1) + 1;
+    const int64_t extent = input.sizes[i + 2];
+    const int64_t size =
+        transposed ? (extent - 1) * stride[i] - 2 * padding[i] + reach + output_padding[i]
+                   : (extent + 2 * padding[i] - reach) / stride[i] + 1;
+    USER_CHECK(transposed ? size > 0 : extent + 2 * padding[i] >= reach, "[", in.op.name,
+               "] the kernel spans ", reach, " elements, the padded input has ",
+               extent + 2 * padding[i], " in spatial dimension ", i,
+               ". Use a larger input or more padding.");
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
+std::vector<ir::Type> infer_forward(const InferInput& in) {
+  const ir::Type &input = in.operand(0), &weight = in.operand(1);
+  const ir::Dims sizes = output_sizes(in, input, weight);
+  if (in.has(2)) {
+    const ir::Type& bias = in.operand(2);
+    USER_CHECK(bias.sizes == ir::Dims{sizes[1]} && bias.dtype == input.dtype, "[convolution] bias ",
+               bias.text(), ", expected ", ir::Type{input.dtype, {sizes[1]}, {}}.text(),
+               ". Give one number for each output channel.");
+  }
+  return {{input.dtype, sizes, {}}};
+}
+
+std::vector<ir::Type> infer_backward(const InferInput& in) {
+  const ir::Type &grad = in.operand(0), &input = in.operand(1), &weight = in.operand(2);
+  const ir::Type expected{input.dtype, output_sizes(in, input, weight), {}};
+  USER_CHECK(grad.sizes == expected.sizes && grad.dtype == expected.dtype,
+             "[convolution_backward] gradient ", grad.text(), ", expected ", expected.text(),
+             ". Give the gradient of the convolution's result.");
+  const std::vector<bool> mask = in.attrs().get_bools("output_mask");
+  USER_CHECK(mask.size() == 3, "[convolution_backward] output_mask has ", mask.size(),
+             " entries, expected 3. Give one for each of input, weight and bias.");
+  const auto type = [&](size_t i, const ir::Dims& sizes) {
+    return ir::Type{input.dtype, mask[i] ? sizes : ir::Dims{0}, {}};
+  };
+  return {type(0, input.sizes), type(1, weight.sizes), type(2, {expected.sizes[1]})};
+}
+
+std::vector<AttrDef> shape_attrs() {
+  return {{"stride", ir::AttrList{}, true},
+          {"padding", ir::AttrList{}, true},
+          {"dilation", ir::AttrList{}, true},
+          {"transposed", false, true},
+          {"output_padding", ir::AttrList{}, true},
+          {"groups", 1, true}};
+}
+
+}  // namespace
+
+std::vector<OpDef> convolution_ops() {
+  std::vector<AttrDef> backward_attrs = shape_attrs();
+  backward_attrs.insert(backward_attrs.begin(), {"bias_sizes", {}});
+  backward_attrs.push_back({"output_mask", ir::AttrList{}, true});
+  return {
+      {.name = "convolution",
+       .aten = {"aten::convolution"},
+       .doc = "Convolution of [batch, channels, spatial...] with one to three spatial dimensions.",
+       .operands = {"input", "weight", "bias?"},
+       .attrs = shape_attrs(),
+       .infer = infer_forward,
+       .strided = Strided::all},
+      {.name = "convolution_backward",
+       .aten = {"aten::convolution_backward"},
+       .doc = "Gradients of a convolution; those that `output_mask` does not ask for are empty.",
+       .operands = {"grad_output", "input", "weight"},
+       .results = {"grad_input", "grad_weight", "grad_bias"},
+       .attrs = backward_attrs,
+       .infer = infer_backward,
+       .strided = Strided::all},
+  };
+}
+
+}  // namespace poptorch::ops

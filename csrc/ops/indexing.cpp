@@ -1,0 +1,288 @@
+// Rows that find entries by position: gather, scatter, advanced indexing, sorting.
+#include "ops/indexing.h"
+
+#include "ops/reduction.h"
+#include "support/error.h"
+
+namespace poptorch::ops {
+
+namespace {
+
+using ir::Dims;
+using ir::DType;
+using ir::Type;
+using Types = std::vector<Type>;
+
+std::string sizes_text(const Dims& sizes) { return ir::Attr(sizes).text(); }
+
+void check_equal_dtype(const InferInput& in, size_t i, const char* name) {
+  USER_CHECK(in.operand(i).dtype == in.operand(0).dtype, "[", in.op.name, "] self is ",
+             in.operand(0).text(), ", ", name, " is ", in.operand(i).text(),
+             ". Convert them to one dtype.");
+}
+
+// The index has the rank of `other` and fits into it, dimension `free` excepted (-1: none).
+void check_fits(const InferInput& in, const Type& other, const char* name, int64_t free) {
+  const Type& index = in.operand(1);
+  bool fits = std::max<int64_t>(index.rank(), 1) == std::max<int64_t>(other.rank(), 1);
+  for (int64_t d = 0; fits && d < std::min(index.rank(), other.rank()); ++d) {
+    fits = d == free || index.sizes[d] <= other.sizes[d];
+  }
+  USER_CHECK(fits || index.numel() == 0, "[", in.op.name, "] the index ", index.text(),
+             " does not fit into ", name, " ", other.text(),
+             free < 0 ? "" : concat(", dimension ", free, " apart"),
+             ". Give an index with as many dimensions and no larger sizes.");
+}
+
+Types infer_gather(const InferInput& in) {
+  const Type& x = in.operand(0);
+  check_index(in, 1);
+  check_fits(in, x, "self", single_dim(in, x));
+  return {{x.dtype, in.operand(1).sizes, {}}};
+}
+
+Types infer_scatter(const InferInput& in) {
+  const Type& x = in.operand(0);
+  check_index(in, 1);
+  check_equal_dtype(in, 2, "src");
+  check_fits(in, x, "self", single_dim(in, x));
+  check_fits(in, in.operand(2), "src", -1);
+  return {{x.dtype, x.sizes, {}}};
+}
+
+// The number of entries of a list of positions: a vector, or one number.
+int64_t positions(const InferInput& in) {
+  check_index(in, 1);
+  const Type& index = in.operand(1);
+  USER_CHECK(index.rank() <= 1, "[", in.op.name, "] the index is ", index.text(),
+             ", it must be a vector. Flatten it.");
+  return index.numel();
+}
+
+Types infer_index_select(const InferInput& in) {
+  const Type& x = in.operand(0);
+  const int64_t count = positions(in);
+  Dims sizes = x.sizes;
+  const int64_t dim = single_dim(in, x);
+  if (!sizes.empty()) sizes[dim] = count;
+  return {{x.dtype, sizes, {}}};
+}
+
+Types infer_index_add(const InferInput& in) {
+  const Type& x = in.operand(0);
+  check_equal_dtype(in, 2, "source");
+  Dims sizes = infer_index_select(in)[0].sizes;
+  USER_CHECK(in.operand(2).sizes == sizes, "[index_add] source is ", in.operand(2).text(),
+             ", the sizes ", sizes_text(sizes), " are needed. Give one entry for each index.");
+  return {{x.dtype, x.sizes, {}}};
+}
+
+Types infer_index(const InferInput& in) {
+  return {{in.operand(0).dtype, advanced_index(in, 1, false).sizes, {}}};
+}
+
+bool broadcasts_to(const Dims& from, const Dims& to) {
+  if (from.size() > to.size()) return false;
+  for (size_t back = 1; back <= from.size(); ++back) {
+    const int64_t size = from[from.size() - back];
+    if (size != 1 && size != to[to.size() - back]) return false;
+  }
+  return true;
+}
+
+Types infer_index_put(const InferInput& in) {
+  const Type& x = in.operand(0);
+  const AdvancedIndex index = advanced_index(in, 2, true);
+  check_equal_dtype(in, 1, "values");
+  USER_CHECK(index.is_mask || broadcasts_to(in.operand(1).sizes, index.sizes),
+             "[index_put] values are ", in.operand(1).text(), ", the indexed part has the sizes ",
+             sizes_text(index.sizes), ". Give values that broadcast to it.");
+  return {{x.dtype, x.sizes, {}}};
+}
+
+Types infer_topk(const InferInput& in) {
+  const Type& x = in.operand(0);
+  const int64_t dim = single_dim(in, x), k = in.attrs().get_int("k");
+  const int64_t size = x.rank() == 0 ? 1 : x.sizes[dim];
+  USER_CHECK(k >= 0 && k <= size, "[topk] k is ", k, ", dimension ", dim, " of ", x.text(), " has ",
+             size, " entries. Use a k of 0 to ", size, ".");
+  Dims sizes = x.sizes;
+  if (!sizes.empty()) sizes[dim] = k;
+  return {{x.dtype, sizes, {}}, {index_dtype(in), sizes, {}}};
+}
+
+Types infer_sort(const InferInput& in) {
+  const Type& x = in.operand(0);
+  single_dim(in, x);
+  return {{x.dtype, x.sizes, {}}, {index_dtype(in), x.sizes, {}}};
+}
+
+const AttrDef dim_attr = {"dim", 0, true};
+const AttrDef last_dim_attr = {"dim", -1};
+const AttrDef index_dtype_attr = {"index_dtype", DType::i32};
+
+std::vector<OpDef> by_dim_ops() {
+  return {
+      {.name = "gather",
+       .aten = {"aten::gather"},
+       .doc = "out[..., i, ...] = self[..., index[..., i, ...], ...]: positions along `dim`.",
+       .operands = {"self", "index"},
+       .attrs = {dim_attr, {"sparse_grad", false}},
+       .infer = infer_gather},
+      {.name = "scatter",
+       .aten = {"aten::scatter.src"},
+       .doc = "`self` with src[..., i, ...] written to position index[..., i, ...] of `dim`; the "
+              "last one in order stays.",
+       .operands = {"self", "index", "src"},
+       .attrs = {dim_attr},
+       .infer = infer_scatter,
+       .inplace = {{0}}},
+      {.name = "scatter_add",
+       .aten = {"aten::scatter_add"},
+       .doc = "`self` with src[..., i, ...] added at position index[..., i, ...] of `dim`.",
+       .operands = {"self", "index", "src"},
+       .attrs = {dim_attr},
+       .infer = infer_scatter,
+       .inplace = {{0}}},
+      {.name = "index_select",
+       .aten = {"aten::index_select"},
+       .doc = "The entries of `dim` that the vector `index` lists.",
+       .operands = {"self", "index"},
+       .attrs = {dim_attr},
+       .infer = infer_index_select},
+      {.name = "index_add",
+       .aten = {"aten::index_add"},
+       .doc = "`self` with alpha * source[i] added to entry index[i] of `dim`.",
+       .operands = {"self", "index", "source"},
+       .attrs = {dim_attr, {"alpha", 1.0}},
+       .infer = infer_index_add,
+       .inplace = {{0}}},
+  };
+}
+
+std::vector<OpDef> advanced_ops() {
+  return {
+      {.name = "index",
+       .aten = {"aten::index.Tensor", "aten::_unsafe_index.Tensor"},
+       .doc = "self[indices]: one index tensor for each dimension, absent ones meaning all of it. "
+              "Negative positions count from the end.",
+       .operands = {"self", "indices?*"},
+       .infer = infer_index},
+      {.name = "index_put",
+       .aten = {"aten::index_put", "aten::_unsafe_index_put"},
+       .doc = "`self` with self[indices] = values (+= where `accumulate`); one bool mask may stand "
+              "for all indices. Of equal positions the last one stays.",
+       .operands = {"self", "values", "indices?*"},
+       .attrs = {{"accumulate", false}},
+       .infer = infer_index_put,
+       .inplace = {{0}}},
+  };
+}
+
+std::vector<OpDef> sorting_ops() {
+  return {
+      {.name = "topk",
+       .aten = {"aten::topk"},
+       .doc = "The k largest (or smallest) entries of `dim` and their positions, always sorted; "
+              "NaN counts as largest, of equal entries the first ones are taken.",
+       .operands = {"self"},
+       .results = {"values", "indices"},
+       .attrs =
+           {{"k", 1, true}, last_dim_attr, {"largest", true}, {"sorted", true}, index_dtype_attr},
+       .infer = infer_topk},
+      {.name = "sort",
+       .aten = {"aten::sort", "aten::sort.stable"},
+       .doc = "The entries of `dim` in order, and their positions; always stable, NaN last (first "
+              "when descending).",
+       .operands = {"self"},
+       .results = {"values", "indices"},
+       .attrs = {{"stable", {}}, last_dim_attr, {"descending", false}, index_dtype_attr},
+       .infer = infer_sort},
+  };
+}
+
+// Whether the indexed dimensions are neighbours.
+bool adjacent(const Dims& dims) {
+  return dims.empty() || dims.back() - dims.front() + 1 == static_cast<int64_t>(dims.size());
+}
+
+// One bool tensor, whose dimensions are those of self from dimension `at` on.
+AdvancedIndex mask_index(const InferInput& in, size_t operand, int64_t at) {
+  const Type& x = in.operand(0);
+  const Type& mask = in.operand(operand);
+  AdvancedIndex index;
+  index.is_mask = true;
+  index.operands = {operand};
+  bool fits = mask.rank() > 0 && at + mask.rank() <= x.rank();
+  for (int64_t d = 0; fits && d < mask.rank(); ++d) {
+    fits = mask.sizes[d] == x.sizes[at + d];
+    index.dims.push_back(at + d);
+  }
+  USER_CHECK(fits, "[", in.op.name, "] the mask ", mask.text(), " does not fit ", x.text(),
+             " from dimension ", at, " on. Give a mask with the sizes of these dimensions.");
+  return index;
+}
+
+}  // namespace
+
+DType index_dtype(const InferInput& in) {
+  const DType dtype = in.attrs().get_dtype("index_dtype");
+  USER_CHECK(dtype == DType::i32 || dtype == DType::i64, "[", in.op.name, "] index_dtype is ",
+             name_of(dtype), ", positions are i32 or i64. Use one of these.");
+  return dtype;
+}
+
+void check_index(const InferInput& in, size_t i) {
+  const DType dtype = in.operand(i).dtype;
+  USER_CHECK(dtype == DType::i32 || dtype == DType::i64, "[", in.op.name, "] the index is ",
+             in.operand(i).text(), ", positions are i32 or i64. Convert it.");
+}
+
+AdvancedIndex advanced_index(const InferInput& in, size_t first, bool mask_allowed) {
+  const Type& x = in.operand(0);
+  AdvancedIndex index;
+  for (size_t i = first; i < in.count(); ++i) {
+    if (!in.has(i)) continue;
+    if (in.operand(i).dtype == DType::boolean) {
+      USER_CHECK(mask_allowed && index.operands.empty(), "[", in.op.name, "] a bool mask ",
+                 in.operand(i).text(),
+                 " selects a number of entries that is only known at run "
+                 "time. Use torch.where, or give positions.");
+      for (size_t later = i + 1; later < in.count(); ++later) {
+        USER_CHECK(!in.has(later), "[", in.op.name,
+                   "] a bool mask cannot be combined with other "
+                   "indices: operands ",
+                   i, " and ", later, ". Use torch.where.");
+      }
+      return mask_index(in, i, static_cast<int64_t>(i - first));
+    }
+    check_index(in, i);
+    index.operands.push_back(i);
+    index.dims.push_back(static_cast<int64_t>(i - first));
+    index.batch = broadcast_sizes(in, index.batch, in.operand(i).sizes);
+  }
+  USER_CHECK(!index.dims.empty() && index.dims.back() < x.rank(), "[", in.op.name, "] ", x.text(),
+             " has ", x.rank(), " dimensions, an index is given for dimension ",
+             index.dims.empty() ? -1 : index.dims.back(), ". Give 1 to ", x.rank(), " indices.");
+  index.batch_at = adjacent(index.dims) ? index.dims.front() : 0;
+  size_t next = 0;
+  for (int64_t d = 0; d < x.rank(); ++d) {
+    if (next < index.dims.size() && index.dims[next] == d) {
+      ++next;
+    } else {
+      index.sizes.push_back(x.sizes[d]);
+    }
+  }
+  index.sizes.insert(index.sizes.begin() + index.batch_at, index.batch.begin(), index.batch.end());
+  return index;
+}
+
+std::vector<OpDef> indexing_ops() {
+  std::vector<OpDef> ops = by_dim_ops();
+  for (auto part : {advanced_ops, sorting_ops}) {
+    for (OpDef& op : part()) ops.push_back(std::move(op));
+  }
+  return ops;
+}
+
+}  // namespace poptorch::ops

@@ -1,0 +1,32 @@
+// What the rows and the kernels of indexing both need to know.
+#pragma once
+
+#include <vector>
+
+#include "ops/op_def.h"
+
+namespace poptorch::ops {
+
+// The attribute `index_dtype` of rows that make positions: i32 or i64, else a user error.
+ir::DType index_dtype(const InferInput& in);
+
+// A user error unless operand i is i32 or i64.
+void check_index(const InferInput& in, size_t i);
+
+// `self[i, :, j]`: index tensors for some dimensions of operand 0. They are broadcast together;
+// their dimensions
+// (`batch`) take the place of the indexed ones when those are neighbours, else they come first.
+struct AdvancedIndex {
+  std::vector<size_t> operands;  // of the index tensors
+  ir::Dims dims;                 // the dimension that each of them indexes
+  ir::Dims batch;
+  ir::Dims sizes;        // of the result
+  int64_t batch_at = 0;  // where the dimensions of `batch` stand in the result
+  bool is_mask =
+      false;  // one bool tensor for dims.size() dimensions; `batch` and `sizes` are empty
+};
+
+// Index tensors are the operands from `first` on, absent ones being whole dimensions.
+AdvancedIndex advanced_index(const InferInput& in, size_t first, bool mask_allowed);
+
+}  // namespace poptorch::ops

@@ -1,0 +1,89 @@
+// Running an op's type rule, and the rules that families share.
+#include <algorithm>
+
+#include "ops/op_def.h"
+#include "support/error.h"
+
+namespace poptorch::ops {
+
+namespace {
+
+std::string place_text(const ir::Place& place) {
+  if (place.empty()) return "";
+  std::string text;
+  if (!place.file.empty()) text += concat("\n  at ", place.file, ":", place.line);
+  if (!place.module.empty()) {
+    text += concat(text.empty() ? "\n  in module \"" : ", module \"", place.module, "\"");
+  }
+  return text;
+}
+
+}  // namespace
+
+const ir::Type& InferInput::operand(size_t i) const {
+  INTERNAL_CHECK(has(i), "the type rule of ", op.name, " reads operand ", i, " of ", count(),
+                 ", which is absent");
+  return op.operands[i]->type;
+}
+
+std::vector<ir::Type> infer(const ir::Op& op) {
+  const OpDef& row = op_def(op.name);
+  try {
+    check_signature(row, op);
+    INTERNAL_CHECK(row.infer != nullptr, "op ", op.name,
+                   " has no type rule: its types must be given");
+    ir::Op complete;
+    complete.name = op.name;
+    complete.operands = op.operands;
+    complete.attrs = complete_attrs(row, op.attrs);
+    return row.infer({complete});
+  } catch (const UserError& error) {
+    throw UserError(error.what() + place_text(op.place));
+  }
+}
+
+std::vector<ir::Type> same_as_first(const InferInput& in) {
+  return {{in.operand(0).dtype, in.operand(0).sizes, {}}};
+}
+
+ir::Dims broadcast_sizes(const InferInput& in, const ir::Dims& a, const ir::Dims& b) {
+  const size_t rank = std::max(a.size(), b.size());
+  ir::Dims out(rank, 1);
+  for (size_t back = 1; back <= rank; ++back) {
+    const int64_t x = back <= a.size() ? a[a.size() - back] : 1;
+    const int64_t y = back <= b.size() ? b[b.size() - back] : 1;
+    USER_CHECK(x == y || x == 1 || y == 1, "[", in.op.name, "] sizes do not broadcast: ",
+               ir::Type{ir::DType::f32, a, {}}.text().substr(3), " has ", x, " and ",
+               ir::Type{ir::DType::f32, b, {}}.text().substr(3), " has ", y, " in dimension -",
+               back, ". Make them equal, or one of them 1.");
+    out[rank - back] = x == 1 ? y : x;
+  }
+  return out;
+}
+
+std::vector<ir::Type> broadcast_all(const InferInput& in) {
+  ir::Type out{in.operand(0).dtype, in.operand(0).sizes, {}};
+  for (size_t i = 1; i < in.count(); ++i) {
+    if (!in.has(i)) continue;
+    USER_CHECK(in.operand(i).dtype == out.dtype, "[", in.op.name, "] dtypes differ: ",
+               in.operand(0).text(), " and ", in.operand(i).text(), ". Cast one of them.");
+    out.sizes = broadcast_sizes(in, out.sizes, in.operand(i).sizes);
+  }
+  return {out};
+}
+
+std::vector<ir::Type> broadcast_to_bool(const InferInput& in) {
+  std::vector<ir::Type> out = broadcast_all(in);
+  out[0].dtype = ir::DType::boolean;
+  return out;
+}
+
+int64_t wrap_dim(const InferInput& in, int64_t dim, int64_t rank) {
+  const int64_t limit = std::max<int64_t>(rank, 1);  // a scalar has dimensions 0 and -1
+  USER_CHECK(dim >= -limit && dim < limit, "[", in.op.name, "] dimension ", dim,
+             " is out of range for a tensor of ", rank, " dimensions. Use ", -limit, " to ",
+             limit - 1, ".");
+  return dim < 0 ? dim + limit : dim;
+}
+
+}  // namespace poptorch::ops

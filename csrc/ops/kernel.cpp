@@ -1,0 +1,50 @@
+#include "ops/kernel.h"
+
+#include <unordered_map>
+
+#include "ops/half.h"
+#include "support/error.h"
+
+namespace poptorch::ops {
+
+namespace {
+
+// A function's static: registration runs before main, in the order the linker chose.
+std::unordered_map<std::string_view, KernelDef>& registry() {
+  static std::unordered_map<std::string_view, KernelDef> kernels;
+  return kernels;
+}
+
+}  // namespace
+
+bool register_kernel(const KernelDef& def) {
+  INTERNAL_CHECK(registry().emplace(def.op, def).second, "op ", def.op, " has two kernels");
+  return true;
+}
+
+const KernelDef* find_kernel(std::string_view op) {
+  const auto at = registry().find(op);
+  return at == registry().end() ? nullptr : &at->second;
+}
+
+Prepared prepare(const Call& call) {
+  const KernelDef* def = find_kernel(call.op.name);
+  USER_CHECK(def != nullptr, "[", call.op.name, "] has no kernel: ", call.op.text(),
+             ". Register one in csrc/kernels, or translate it as `aten`.");
+  ir::Op complete;
+  complete.name = call.op.name;
+  complete.operands = call.op.operands;
+  complete.operands.resize(operand_slots(call.op), nullptr);
+  complete.place = call.op.place;
+  const OpDef* row = find_op(call.op.name);
+  complete.attrs = row == nullptr ? call.op.attrs : complete_attrs(*row, call.op.attrs);
+  for (const auto& result : call.op.results) {
+    complete.results.push_back(std::make_unique<ir::Value>(*result));
+    complete.results.back()->op = &complete;
+  }
+  const Call with_defaults{complete, call.threads};
+  if (!def->native_half && uses_half(call)) return prepare_widened(with_defaults, def->prepare);
+  return def->prepare(with_defaults);
+}
+
+}  // namespace poptorch::ops

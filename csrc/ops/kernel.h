@@ -1,0 +1,87 @@
+// Kernels: the code that computes an op. A kernel is prepared once, when a program is assembled: it
+// reads attributes, dtypes, sizes and strides, chooses its loop, and says how much scratch memory
+// it wants. What it returns is run many times and only sees pointers. (Looking attributes up costs
+// more than a small kernel takes; see docs/internals/architecture.md.)
+//
+//   Prepared relu(const Call& call) {
+//     const int64_t n = call.out(0).numel();
+//     return {[n](const Args& args) { ... args.in<float>(0), args.out<float>(), args.threads }};
+//   }
+//   KERNEL("relu", relu)
+//
+// What must hold:
+//   - no allocation, no locks, no exceptions for data (a user's bad index may throw UserError)
+//     while running; nothing that is returned refers to the Call or its op;
+//   - results do not depend on the number of threads or on what lies in scratch or outputs before;
+//   - in and out may be equal only where the op's row says so (`inplace`).
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string_view>
+
+#include "ir/graph.h"
+#include "ops/op_def.h"
+
+namespace poptorch::ops {
+
+struct Args {
+  void* const* inputs;    // operand_slots(op); nullptr: absent
+  void* const* outputs;   // one for each result
+  std::byte* scratch;     // Prepared::scratch_bytes, 64-byte aligned, contents arbitrary
+  int threads;
+
+  template <typename T>
+  const T* in(size_t i) const { return static_cast<const T*>(inputs[i]); }
+  template <typename T>
+  T* out(size_t i = 0) const { return static_cast<T*>(outputs[i]); }
+};
+
+using Run = std::function<void(const Args&)>;
+
+struct Prepared {
+  Run run;
+  size_t scratch_bytes = 0;
+};
+
+// The op to prepare, with the types its operands and results really have. Attributes that are not
+// written have their row's default.
+struct Call {
+  const ir::Op& op;
+  int threads;  // the most that a run will use: for sizing per-thread scratch
+
+  size_t in_count() const { return op.operands.size(); }
+  bool has_in(size_t i) const { return op.operand(i) != nullptr; }
+  const ir::Type& in(size_t i) const { return op.operand(i)->type; }
+  const ir::Type& out(size_t i = 0) const { return op.result(i)->type; }
+  const ir::Attrs& attrs() const { return op.attrs; }
+};
+
+using Prepare = Prepared (*)(const Call&);
+
+// The dtypes a kernel is written for. Calls whose tensors are f16 or bf16 are wrapped (ops/half.h):
+// operands are converted to f32 in scratch, the f32 kernel runs, results are rounded back.
+struct KernelDef {
+  std::string_view op;
+  Prepare prepare;
+  bool native_half = false;  // takes f16/bf16 tensors itself (data movement, cast, ATen calls)
+};
+
+// Registers at load time. A second kernel for one op is an internal error.
+bool register_kernel(const KernelDef& def);
+
+// nullptr when the op has none.
+const KernelDef* find_kernel(std::string_view op);
+
+// Prepares the op's kernel, wrapped for half precision where needed; a user error when there is no
+// kernel.
+Prepared prepare(const Call& call);
+
+#define POPTORCH_JOIN_(a, b) a##b
+#define POPTORCH_JOIN(a, b) POPTORCH_JOIN_(a, b)
+// At namespace scope of a file in csrc/kernels: KERNEL("gelu", gelu), KERNEL("clone", clone, true).
+#define KERNEL(...) \
+  [[maybe_unused]] static const bool POPTORCH_JOIN(kernel_registered_, __COUNTER__) = \
+      ::poptorch::ops::register_kernel({__VA_ARGS__});
+
+}  // namespace poptorch::ops

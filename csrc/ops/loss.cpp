@@ -1,0 +1,169 @@
+// Rows of loss functions. `reduction` is ATen's number: 0 none, 1 mean, 2 sum.
+#include "ops/checks.h"
+#include "support/error.h"
+
+namespace poptorch::ops {
+
+namespace {
+
+using ir::Dims;
+using ir::Type;
+using Types = std::vector<Type>;
+
+bool is_reduced(const InferInput& in) {
+  const int64_t reduction = in.attrs().get_int("reduction");
+  USER_CHECK(reduction >= 0 && reduction <= 2, "[", in.op.name, "] reduction is ", reduction,
+             ". Use 0 (none), 1 (mean) or 2 (sum).");
+  return reduction != 0;
+}
+
+// -- elementwise losses --
+
+Types infer_elementwise(const InferInput& in) {
+  expect_float(in, 0);
+  expect_like(in, 1, 0);
+  const Type& x = in.operand(0);
+  for (size_t i = 2; i < in.count(); ++i) {
+    if (!in.has(i)) continue;
+    expect_dtype(in, i, x.dtype);
+    USER_CHECK(broadcast_sizes(in, in.operand(i).sizes, x.sizes) == x.sizes, "[", in.op.name, "] ",
+               operand_name(in, i), " is ", in.operand(i).text(), ", it cannot be expanded to ",
+               x.text(), ". Give a tensor that broadcasts to these sizes.");
+  }
+  return {{x.dtype, is_reduced(in) ? Dims{} : x.sizes}};
+}
+
+Types infer_elementwise_backward(const InferInput& in) {
+  expect_float(in, 1);
+  expect_like(in, 2, 1);
+  expect_like(in, 3, 1);
+  const Type& x = in.operand(1);
+  expect_dtype(in, 0, x.dtype);
+  if (is_reduced(in)) {
+    USER_CHECK(in.operand(0).numel() == 1, "[", in.op.name, "] grad_output is ",
+               in.operand(0).text(), ", the loss is one number. Give a gradient of one element.");
+  } else {
+    expect_sizes(in, 0, x.sizes);
+  }
+  return {{x.dtype, x.sizes}};
+}
+
+// -- negative log likelihood --
+
+// What the target's sizes must be: those of `self` without the classes.
+Dims target_sizes(const InferInput& in, size_t self) {
+  expect_float(in, self);
+  expect_rank(in, self, 1);
+  Dims sizes = in.operand(self).sizes;
+  sizes.erase(sizes.begin() + (sizes.size() > 1 ? 1 : 0));
+  return sizes;
+}
+
+int64_t class_count(const Type& x) { return x.sizes[x.rank() > 1 ? 1 : 0]; }
+
+// Operands self, target, weight from number `first` on.
+Dims check_nll(const InferInput& in, size_t first) {
+  const Dims sizes = target_sizes(in, first);
+  expect_index(in, first + 1);
+  const bool one_sample = sizes.empty() && in.operand(first + 1).sizes == Dims{1};
+  if (!one_sample) expect_sizes(in, first + 1, sizes);
+  expect_sizes(in, first + 2, {class_count(in.operand(first))});
+  expect_dtype(in, first + 2, in.operand(first).dtype);
+  return in.operand(first + 1).sizes;
+}
+
+Types infer_nll(const InferInput& in) {
+  const Dims sizes = check_nll(in, 0);
+  const ir::DType dtype = in.operand(0).dtype;
+  const bool one_sample = in.operand(0).rank() == 1;
+  return {{dtype, is_reduced(in) || one_sample ? Dims{} : sizes}, {dtype, {}}};
+}
+
+Types infer_nll_backward(const InferInput& in) {
+  const Dims sizes = check_nll(in, 1);
+  const Type& x = in.operand(1);
+  if (is_reduced(in) || x.rank() == 1) {
+    USER_CHECK(in.operand(0).numel() == 1, "[", in.op.name, "] grad_output is ",
+               in.operand(0).text(), ", the loss is one number. Give a gradient of one element.");
+  } else {
+    expect_sizes(in, 0, sizes);
+  }
+  return {{x.dtype, x.sizes}};
+}
+
+const AttrDef reduction_attr = {"reduction", 1};
+
+OpDef elementwise(std::string name, std::string doc, std::vector<AttrDef> attrs = {}) {
+  attrs.insert(attrs.begin(), reduction_attr);
+  return {.name = name,
+          .aten = {"aten::" + name},
+          .doc = std::move(doc),
+          .operands = {"self", "target"},
+          .attrs = std::move(attrs),
+          .infer = infer_elementwise};
+}
+
+OpDef elementwise_backward(const std::string& forward, std::vector<AttrDef> attrs = {}) {
+  attrs.insert(attrs.begin(), reduction_attr);
+  return {.name = forward + "_backward",
+          .aten = {"aten::" + forward + "_backward"},
+          .doc = "Gradient of " + forward + " with respect to `self`.",
+          .operands = {"grad_output", "self", "target"},
+          .attrs = std::move(attrs),
+          .infer = infer_elementwise_backward};
+}
+
+OpDef with_operands(OpDef row, const std::vector<std::string>& more) {
+  row.operands.insert(row.operands.end(), more.begin(), more.end());
+  return row;
+}
+
+std::vector<OpDef> likelihood_ops() {
+  const std::vector<AttrDef> attrs = {reduction_attr, {"ignore_index", -100}};
+  return {
+      {.name = "nll_loss",
+       .aten = {"aten::nll_loss_forward", "aten::nll_loss2d_forward"},
+       .doc = "-weight[target] * self[target], the classes being dimension 1; entries whose "
+              "target is `ignore_index` count for nothing. The mean is over the weights, whose "
+              "sum is the second result.",
+       .operands = {"self", "target", "weight?"},
+       .results = {"out", "total_weight"},
+       .attrs = attrs,
+       .infer = infer_nll},
+      {.name = "nll_loss_backward",
+       .aten = {"aten::nll_loss_backward", "aten::nll_loss2d_backward"},
+       .doc = "Gradient of nll_loss.",
+       .operands = {"grad_output", "self", "target", "weight?", "total_weight"},
+       .attrs = attrs,
+       .infer = infer_nll_backward},
+  };
+}
+
+}  // namespace
+
+std::vector<OpDef> loss_ops() {
+  const AttrDef beta = {"beta", 1.0}, delta = {"delta", 1.0};
+  std::vector<OpDef> ops = likelihood_ops();
+  const std::vector<OpDef> others = {
+      elementwise("mse_loss", "Squared difference."),
+      elementwise_backward("mse_loss"),
+      elementwise("smooth_l1_loss", "Absolute difference less beta / 2, quadratic below `beta`.",
+                  {beta}),
+      elementwise_backward("smooth_l1_loss", {beta}),
+      elementwise("huber_loss", "smooth_l1_loss with beta = delta, times delta.", {delta}),
+      elementwise_backward("huber_loss", {delta}),
+      with_operands(elementwise("binary_cross_entropy",
+                                "-weight * (target * log(self) + (1 - target) * log(1 - self)); "
+                                "logarithms are at least -100."),
+                    {"weight?"}),
+      with_operands(elementwise_backward("binary_cross_entropy"), {"weight?"}),
+      with_operands(elementwise("binary_cross_entropy_with_logits",
+                                "binary_cross_entropy of sigmoid(self); `pos_weight` multiplies "
+                                "the term of target = 1."),
+                    {"weight?", "pos_weight?"}),
+  };
+  for (const OpDef& op : others) ops.push_back(op);
+  return ops;
+}
+
+}  // namespace poptorch::ops

@@ -1,0 +1,81 @@
+// Rows of matrix products.
+#include <algorithm>
+
+#include "ops/op_def.h"
+#include "support/error.h"
+
+namespace poptorch::ops {
+
+namespace {
+
+using ir::Dims;
+using ir::Type;
+using Types = std::vector<Type>;
+
+// The type of the product of operands `first` and `first + 1`: leading dimensions broadcast.
+Type product_type(const InferInput& in, size_t first) {
+  const Type& a = in.operand(first);
+  const Type& b = in.operand(first + 1);
+  USER_CHECK(a.rank() >= 2 && b.rank() >= 2, "[", in.op.name, "] the operands are ", a.text(),
+             " and ", b.text(), ", both need at least 2 dimensions. Give matrices.");
+  USER_CHECK(a.dtype == b.dtype, "[", in.op.name, "] dtypes differ: ", a.text(), " and ", b.text(),
+             ". Cast one of them.");
+  USER_CHECK(a.dtype != ir::DType::boolean, "[", in.op.name, "] the operands are ", a.text(),
+             " and ", b.text(), ", a product of bool is not defined. Cast them.");
+  const int64_t columns = a.sizes.back();
+  const int64_t rows = b.sizes[b.rank() - 2];
+  USER_CHECK(columns == rows, "[", in.op.name, "] inner dimensions differ: ", a.text(), " has ",
+             columns, " columns, ", b.text(), " has ", rows, " rows. Make them equal.");
+  Dims sizes = broadcast_sizes(in, {a.sizes.begin(), a.sizes.end() - 2},
+                               {b.sizes.begin(), b.sizes.end() - 2});
+  sizes.push_back(a.sizes[a.rank() - 2]);
+  sizes.push_back(b.sizes.back());
+  return {a.dtype, sizes};
+}
+
+Types infer_matmul(const InferInput& in) { return {product_type(in, 0)}; }
+
+Types infer_addmm(const InferInput& in) {
+  const Type out = product_type(in, 1);
+  const Type& added = in.operand(0);
+  USER_CHECK(added.dtype == out.dtype, "[", in.op.name, "] dtypes differ: ", added.text(),
+             " is added to a product of ", in.operand(1).text(), ". Cast one of them.");
+  USER_CHECK(broadcast_sizes(in, added.sizes, out.sizes) == out.sizes, "[", in.op.name, "] ",
+             added.text(), " cannot be expanded to the product, which is ", out.text(),
+             ". Give a tensor that broadcasts to these sizes.");
+  return {out};
+}
+
+const std::vector<AttrDef> factors = {{"beta", 1.0}, {"alpha", 1.0}};
+
+}  // namespace
+
+std::vector<OpDef> matmul_ops() {
+  return {
+      {.name = "matmul",
+       .aten = {"aten::mm", "aten::bmm"},
+       .doc = "Product of two matrices, or of batches of matrices whose leading dimensions "
+              "broadcast.",
+       .operands = {"self", "mat2"},
+       .infer = infer_matmul,
+       .strided = Strided::gemm},
+      {.name = "addmm",
+       .aten = {"aten::addmm"},
+       .doc = "beta * self + alpha * (mat1 @ mat2); self broadcasts to the product.",
+       .operands = {"self", "mat1", "mat2"},
+       .attrs = factors,
+       .infer = infer_addmm,
+       .strided = Strided::gemm,
+       .inplace = {{0}}},
+      {.name = "baddbmm",
+       .aten = {"aten::baddbmm"},
+       .doc = "beta * self + alpha * (batch1 @ batch2); self broadcasts to the products.",
+       .operands = {"self", "batch1", "batch2"},
+       .attrs = factors,
+       .infer = infer_addmm,
+       .strided = Strided::gemm,
+       .inplace = {{0}}},
+  };
+}
+
+}  // namespace poptorch::ops

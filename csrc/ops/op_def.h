@@ -1,0 +1,111 @@
+// The op table: one row for each IR op. Translation, verify, passes, plan, assemble, the reference
+// page and the op tests read the row; the code that computes is a kernel of the same name
+// (ops/kernel.h).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace poptorch::ops {
+
+// What a type rule sees. `operand(i)` of an absent optional operand is an internal error: ask
+// `has(i)`.
+struct InferInput {
+  const ir::Op& op;
+
+  bool has(size_t i) const { return op.operand(i) != nullptr; }
+  size_t count() const { return op.operands.size(); }
+  const ir::Type& operand(size_t i) const;
+  const ir::Attrs& attrs() const { return op.attrs; }
+};
+
+// Result types (always contiguous), or a user error in the form
+// `[op] what is wrong: both values. What to do.` Attributes that are not written have their
+// default.
+using Infer = std::vector<ir::Type> (*)(const InferInput&);
+
+struct AttrDef {
+  std::string name;
+  ir::Attr default_value;  // gives the kind; `none`: an optional attribute without a default kind
+  bool required = false;   // must be written in the IR; `default_value` then only tells the kind
+};
+
+// Whether the kernel takes operands that are not row-major.
+enum class Strided {
+  none,  // every operand must be contiguous
+  all,   // any strides, stride 0 included, on any operand
+  gemm,  // of the last two dimensions one has stride 1, the other a stride >= the first one's size
+         // (a dimension of size 1 may have any); the leading ones are free
+};
+
+struct OpDef {
+  std::string name;
+  // Overloads translated 1:1 ("aten::gelu", "poptorch::dropout"); operand and attribute names are
+  // their argument names. Empty: made by translate or by a pass.
+  std::vector<std::string> aten;
+  std::string doc;
+  std::vector<std::string> operands;  // "x", optional "bias?", any number "tensors*" (the last)
+  std::vector<std::string> results = {"out"};  // optional "mean?", any number "outs*"
+  std::vector<AttrDef> attrs;
+  Infer infer = nullptr;       // nullptr: types are as declared (constant, state, opaque aten)
+  Strided strided = Strided::none;
+  // inplace[i] lists the operands whose memory result i may take when nobody reads them later. The
+  // kernel then gets equal pointers. Only offered when types are equal and contiguous.
+  std::vector<std::vector<int>> inplace;
+  bool effects = false;  // must not be removed, merged or reordered against other effects
+  bool random = false;   // depends on %rng and `salt`; still pure
+};
+
+// How many operands a kernel of the op is given: those of the row that an op leaves out at its end
+// count as absent.
+size_t operand_slots(const ir::Op& op);
+
+// Whether a kernel of this kind takes an operand of this type.
+bool takes_strides(Strided kind, const ir::Type& type);
+
+// All rows, sorted by name. The table is built once, at first use.
+const std::vector<OpDef>& op_table();
+// nullptr when there is no such row.
+const OpDef* find_op(std::string_view name);
+// The row, or a user error that lists near names.
+const OpDef& op_def(std::string_view name);
+// The row translated from this ATen overload name ("aten::gelu", or "aten::add.Tensor"); nullptr
+// when there is none.
+const OpDef* find_aten(std::string_view aten);
+// Types of an op's results by its row's rule; user errors get the op's place appended. The op's own
+// results are not looked at.
+std::vector<ir::Type> infer(const ir::Op& op);
+
+// The attribute as written, or the row's default; `none` when the row has no such attribute.
+ir::Attr attr_of(const ir::Op& op, std::string_view name);
+// Attributes in their shortest form: those equal to the row's default left out, ints made floats
+// where the default is a float. Equal ops then print equal bytes.
+ir::Attrs shortest_attrs(const OpDef& row, const ir::Attrs& attrs);
+// All attributes of the row: those that are not written with their default.
+ir::Attrs complete_attrs(const OpDef& row, const ir::Attrs& attrs);
+// Operand and attribute names, kinds and counts against the row; a user error. `op` needs no
+// results.
+void check_signature(const OpDef& row, const ir::Op& op);
+// An attribute that any op may carry, written by a step after translate (`ipu`, `addr`, ...).
+bool is_annotation(std::string_view attr_name);
+// Names of the table near to this one, as words for a message; empty when none is near.
+std::string near_names(std::string_view name);
+
+// Rules shared by the families (ops/infer.cpp).
+std::vector<ir::Type> same_as_first(const InferInput& in);
+// Operands broadcast together, dtype of the first one (all must be equal).
+std::vector<ir::Type> broadcast_all(const InferInput& in);
+std::vector<ir::Type> broadcast_to_bool(const InferInput& in);
+ir::Dims broadcast_sizes(const InferInput& in, const ir::Dims& a, const ir::Dims& b);
+// Negative dims count from the end; out of range is a user error.
+int64_t wrap_dim(const InferInput& in, int64_t dim, int64_t rank);
+
+// One function for each family file; op_table() joins them (families.def lists them).
+#define FAMILY(name) std::vector<OpDef> name##_ops();
+#include "ops/families.def"
+#undef FAMILY
+
+}  // namespace poptorch::ops

@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "ops/op_def.h"
+#include "support/error.h"
+
+namespace poptorch::ops {
+
+namespace {
+
+// Written by the steps after translate; any op may carry them.
+constexpr std::array<std::string_view, 15> annotations = {
+    "addr", "backward", "block", "block_ipu", "cycles", "inplace", "ipu", "order", "phase",
+    "recompute", "role", "scratch_addr", "scratch_bytes", "stage", "tiles"};
+
+struct Table {
+  std::vector<OpDef> rows;
+  std::unordered_map<std::string_view, const OpDef*> by_name;
+  std::unordered_map<std::string_view, const OpDef*> by_aten;
+};
+
+Table make_table() {
+  Table table;
+  const auto add = [&](std::vector<OpDef> rows) {
+    for (OpDef& row : rows) table.rows.push_back(std::move(row));
+  };
+#define FAMILY(name) add(name##_ops());
+#include "ops/families.def"
+#undef FAMILY
+  std::sort(table.rows.begin(), table.rows.end(),
+            [](const OpDef& a, const OpDef& b) { return a.name < b.name; });
+  for (const OpDef& row : table.rows) {
+    INTERNAL_CHECK(table.by_name.emplace(row.name, &row).second, "op ", row.name,
+                   " has two rows in csrc/ops");
+    for (const std::string& aten : row.aten) {
+      INTERNAL_CHECK(table.by_aten.emplace(aten, &row).second, aten, " is named by the rows of ",
+                     row.name, " and ", table.by_aten.at(aten)->name);
+    }
+  }
+  return table;
+}
+
+const Table& table() {
+  static const Table built = make_table();
+  return built;
+}
+
+// Edits (insert, delete, replace) that lead from one word to the other.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+const char* kind_of(const ir::Attr& attr) {
+  constexpr std::array<const char*, 8> kinds = {"none",     "a bool",  "an int",  "a float",
+                                                "a string", "a dtype", "a graph", "a list"};
+  return kinds[attr.value.index()];
+}
+
+bool is_int(const ir::Attr& attr) { return std::holds_alternative<int64_t>(attr.value); }
+bool is_double(const ir::Attr& attr) { return std::holds_alternative<double>(attr.value); }
+
+// Ints pass for floats; an optional attribute (default `none`) takes any kind.
+bool kind_fits(const AttrDef& def, const ir::Attr& attr) {
+  const ir::Attr& like = def.default_value;
+  return like.is_none() || like.value.index() == attr.value.index() ||
+         (is_double(like) && is_int(attr));
+}
+
+void check_attrs(const OpDef& row, const ir::Op& op) {
+  for (const auto& [name, value] : op.attrs) {
+    if (is_annotation(name)) continue;
+    const auto def = std::find_if(row.attrs.begin(), row.attrs.end(),
+                                  [&](const AttrDef& attr) { return attr.name == name; });
+    if (def == row.attrs.end()) {
+      std::string known;
+      for (const AttrDef& attr : row.attrs) known += concat(known.empty() ? "" : ", ", attr.name);
+      throw_user_error(concat("[", row.name, "] has no attribute \"", name, "\". Its attributes: ",
+                              known.empty() ? "none" : known, "."));
+    }
+    USER_CHECK(kind_fits(*def, value), "[", row.name, "] attribute \"", name, "\" is ",
+               value.text(), ", ", kind_of(value), ". Give ", kind_of(def->default_value), ".");
+  }
+  for (const AttrDef& attr : row.attrs) {
+    USER_CHECK(!attr.required || op.attrs.has(attr.name), "[", row.name, "] attribute \"",
+               attr.name, "\" is missing. Give ", kind_of(attr.default_value), ".");
+  }
+}
+
+}  // namespace
+
+size_t operand_slots(const ir::Op& op) {
+  const OpDef* row = find_op(op.name);
+  if (row == nullptr) return op.operands.size();
+  const bool variadic = !row->operands.empty() && row->operands.back().ends_with('*');
+  return std::max(op.operands.size(), row->operands.size() - (variadic ? 1 : 0));
+}
+
+bool takes_strides(Strided kind, const ir::Type& type) {
+  if (type.is_contiguous() || kind == Strided::all) return true;
+  if (kind == Strided::none || type.rank() < 2) return false;
+  const size_t last = type.sizes.size() - 1;
+  const auto fits = [&](size_t inner, size_t outer) {
+    const bool packed = type.sizes[inner] <= 1 || type.strides[inner] == 1;
+    return packed && (type.sizes[outer] <= 1 || type.strides[outer] >= type.sizes[inner]);
+  };
+  return fits(last, last - 1) || fits(last - 1, last);
+}
+
+const std::vector<OpDef>& op_table() { return table().rows; }
+
+const OpDef* find_op(std::string_view name) {
+  const auto at = table().by_name.find(name);
+  return at == table().by_name.end() ? nullptr : at->second;
+}
+
+const OpDef* find_aten(std::string_view aten) {
+  const auto at = table().by_aten.find(aten);
+  return at == table().by_aten.end() ? nullptr : at->second;
+}
+
+std::string near_names(std::string_view name) {
+  std::vector<std::pair<size_t, std::string_view>> near;
+  for (const OpDef& row : op_table()) {
+    const size_t edits = distance(name, row.name);
+    const bool part = name.size() > 2 && row.name.find(name) != std::string::npos;
+    if (edits <= 2 + name.size() / 8 || part) near.emplace_back(edits, row.name);
+  }
+  std::sort(near.begin(), near.end());
+  std::string words;
+  for (size_t i = 0; i < std::min<size_t>(near.size(), 5); ++i) {
+    words += concat(i > 0 ? ", " : "", near[i].second);
+  }
+  return words;
+}
+
+const OpDef& op_def(std::string_view name) {
+  const OpDef* row = find_op(name);
+  if (row == nullptr) {
+    const std::string near = near_names(name);
+    throw_user_error(concat("[op table] there is no op \"", name, "\". ",
+                            near.empty() ? concat("`python -m poptorch ops` lists all ",
+                                                  op_table().size(), ".")
+                                         : concat("Near names: ", near, ".")));
+  }
+  return *row;
+}
+
+bool is_annotation(std::string_view attr_name) {
+  return std::find(annotations.begin(), annotations.end(), attr_name) != annotations.end();
+}
+
+ir::Attr attr_of(const ir::Op& op, std::string_view name) {
+  if (const ir::Attr* written = op.attrs.find(name)) return *written;
+  if (const OpDef* row = find_op(op.name)) {
+    for (const AttrDef& attr : row->attrs) {
+      if (attr.name == name && !attr.required) return attr.default_value;
+    }
+  }
+  return {};
+}
+
+ir::Attrs shortest_attrs(const OpDef& row, const ir::Attrs& attrs) {
+  ir::Attrs out = attrs;
+  for (const AttrDef& def : row.attrs) {
+    const ir::Attr* written = out.find(def.name);
+    if (written == nullptr) continue;
+    if (is_double(def.default_value) && is_int(*written)) {
+      out.set(def.name, static_cast<double>(std::get<int64_t>(written->value)));
+      written = out.find(def.name);
+    }
+    if (!def.required && *written == def.default_value) out.erase(def.name);
+  }
+  return out;
+}
+
+ir::Attrs complete_attrs(const OpDef& row, const ir::Attrs& attrs) {
+  ir::Attrs out = attrs;
+  for (const AttrDef& def : row.attrs) {
+    if (!def.required && !out.has(def.name)) out.set(def.name, def.default_value);
+  }
+  return out;
+}
+
+void check_signature(const OpDef& row, const ir::Op& op) {
+  const size_t given = op.operands.size();
+  const bool variadic = !row.operands.empty() && row.operands.back().ends_with('*');
+  const size_t named = row.operands.size() - (variadic ? 1 : 0);
+  USER_CHECK(given <= named || variadic, "[", row.name, "] takes ", named, " operands, got ", given,
+             ". Leave the last ones out.");
+  for (size_t i = 0; i < named; ++i) {
+    USER_CHECK(op.operand(i) != nullptr || row.operands[i].ends_with('?'), "[", row.name,
+               "] operand \"", row.operands[i], "\" (number ", i, ") is missing: got ", given,
+               " operands. Give it.");
+  }
+  const bool may_be_absent = variadic && row.operands.back().ends_with("?*");
+  for (size_t i = named; i < given; ++i) {
+    USER_CHECK(op.operand(i) != nullptr || may_be_absent, "[", row.name, "] operand number ", i,
+               " is absent (`_`), ", row.operands.back(), " takes tensors only. Give it.");
+  }
+  check_attrs(row, op);
+}
+
+}  // namespace poptorch::ops

@@ -1,0 +1,252 @@
+// Rows of pooling and resampling of images [C, H, W] or [N, C, H, W].
+#include "ops/pooling.h"
+
+#include "ops/indexing.h"
+#include "ops/shape.h"
+#include "support/error.h"
+
+namespace poptorch::ops {
+
+namespace {
+
+using ir::Dims;
+using ir::DType;
+using ir::Type;
+using Types = std::vector<Type>;
+
+void check_image(const InferInput& in, const Type& x) {
+  USER_CHECK(x.rank() == 3 || x.rank() == 4, "[", in.op.name, "] the image is ", x.text(),
+             ", sizes [C, H, W] or [N, C, H, W] are needed. Reshape it.");
+  USER_CHECK(is_float(x.dtype), "[", in.op.name, "] the image is ", x.text(),
+             ", a float dtype is needed. Convert it.");
+}
+
+// Two numbers of an attribute that may be one number for both.
+std::pair<int64_t, int64_t> pair_of(const InferInput& in, std::string_view name, int64_t absent) {
+  const Dims numbers = ints_of(in.attrs(), name);
+  USER_CHECK(numbers.size() <= 2, "[", in.op.name, "] ", name, " is ", ir::Attr(numbers).text(),
+             ", one or two numbers are needed. Give [height, width].");
+  if (numbers.empty()) return {absent, absent};
+  return {numbers.front(), numbers.back()};
+}
+
+void finish_axis(const InferInput& in, const char* name, WindowAxis& axis) {
+  USER_CHECK(axis.kernel > 0 && axis.stride > 0 && axis.dilation > 0, "[", in.op.name, "] kernel ",
+             axis.kernel, ", stride ", axis.stride, " and dilation ", axis.dilation, " of the ",
+             name, " must be at least 1. Correct them.");
+  const int64_t reach = axis.dilation * (axis.kernel - 1) + 1;
+  USER_CHECK(axis.padding >= 0 && axis.padding <= reach / 2, "[", in.op.name, "] the padding ",
+             axis.padding, " of the ", name, " must be 0 to ", reach / 2,
+             ", half the window. Pad less.");
+  const bool ceil = in.attrs().get_bool("ceil_mode", false);
+  const int64_t room = axis.size + 2 * axis.padding - reach + (ceil ? axis.stride - 1 : 0);
+  axis.out = room < 0 ? 0 : room / axis.stride + 1;
+  // No window starts in the padding behind the image.
+  if (ceil && (axis.out - 1) * axis.stride >= axis.size + axis.padding) --axis.out;
+  USER_CHECK(axis.out >= 1, "[", in.op.name, "] the ", name, " ", axis.size, " with padding ",
+             axis.padding, " is smaller than the window of ", reach, ". Use a smaller window.");
+}
+
+Types infer_max_pool(const InferInput& in) {
+  const Type& x = in.operand(0);
+  const Pooling pool = pooling(in, x);
+  const Dims sizes = image_sizes(x, pool.h.out, pool.w.out);
+  return {{x.dtype, sizes, {}}, {index_dtype(in), sizes, {}}};
+}
+
+Types infer_avg_pool(const InferInput& in) {
+  const Type& x = in.operand(0);
+  const Pooling pool = pooling(in, x);
+  USER_CHECK(in.attrs().maybe_int("divisor_override").value_or(1) != 0,
+             "[avg_pool2d] divisor_override is 0. Use another number or none.");
+  return {{x.dtype, image_sizes(x, pool.h.out, pool.w.out), {}}};
+}
+
+// Operand `i` must have these sizes.
+void check_sizes(const InferInput& in, size_t i, const char* name, const Dims& sizes) {
+  USER_CHECK(in.operand(i).sizes == sizes, "[", in.op.name, "] ", name, " is ",
+             in.operand(i).text(), ", the sizes ", ir::Attr(sizes).text(),
+             " are needed. Give what the forward op returned for this image.");
+}
+
+Types infer_pool_backward(const InferInput& in) {
+  const Type& x = in.operand(1);
+  const Pooling pool = pooling(in, x);
+  const Dims sizes = image_sizes(x, pool.h.out, pool.w.out);
+  check_sizes(in, 0, "grad_output", sizes);
+  if (in.count() > 2) check_sizes(in, 2, "indices", sizes);
+  if (in.count() > 2) check_index(in, 2);
+  return {{x.dtype, x.sizes, {}}};
+}
+
+// The attribute output_size, each at least 1.
+std::pair<int64_t, int64_t> output_size(const InferInput& in) {
+  const auto [h, w] = pair_of(in, "output_size", 0);
+  USER_CHECK(h >= 1 && w >= 1, "[", in.op.name, "] output_size is [", h, ", ", w,
+             "], both must be at least 1. Give [height, width].");
+  return {h, w};
+}
+
+void check_not_empty(const InferInput& in, const Type& x) {
+  USER_CHECK(x.sizes[x.rank() - 2] > 0 && x.sizes[x.rank() - 1] > 0, "[", in.op.name, "] ",
+             x.text(), " has no pixels. Give an image with height and width of at least 1.");
+}
+
+Types infer_resized(const InferInput& in) {
+  const Type& x = in.operand(0);
+  check_image(in, x);
+  const auto [h, w] = output_size(in);
+  check_not_empty(in, x);
+  return {{x.dtype, image_sizes(x, h, w), {}}};
+}
+
+Types infer_adaptive_backward(const InferInput& in) {
+  const Type& grad = in.operand(0);
+  const Type& x = in.operand(1);
+  check_image(in, x);
+  check_image(in, grad);
+  check_not_empty(in, x);
+  check_sizes(in, 0, "grad_output",
+              image_sizes(x, grad.sizes[grad.rank() - 2], grad.sizes[grad.rank() - 1]));
+  return {{x.dtype, x.sizes, {}}};
+}
+
+Types infer_resized_backward(const InferInput& in) {
+  const Type& grad = in.operand(0);
+  const Type x{grad.dtype, ints_of(in.attrs(), "input_size"), {}};
+  check_image(in, x);
+  check_not_empty(in, x);
+  const auto [h, w] = output_size(in);
+  check_sizes(in, 0, "grad_output", image_sizes(x, h, w));
+  return {x};
+}
+
+const AttrDef kernel_attr = {"kernel_size", ir::AttrList{}, true};
+const AttrDef stride_attr = {"stride", ir::AttrList{}};
+const AttrDef padding_attr = {"padding", ir::AttrList{}};
+const AttrDef dilation_attr = {"dilation", ir::AttrList{}};
+const AttrDef ceil_attr = {"ceil_mode", false};
+const AttrDef output_size_attr = {"output_size", ir::AttrList{}, true};
+const AttrDef input_size_attr = {"input_size", ir::AttrList{}, true};
+const AttrDef corners_attr = {"align_corners", false};
+const AttrDef scales_h_attr = {"scales_h", {}};
+const AttrDef scales_w_attr = {"scales_w", {}};
+const std::vector<AttrDef> avg_attrs = {kernel_attr,
+                                        stride_attr,
+                                        padding_attr,
+                                        ceil_attr,
+                                        {"count_include_pad", true},
+                                        {"divisor_override", {}}};
+
+std::vector<OpDef> pool_ops() {
+  return {
+      {.name = "max_pool2d",
+       .aten = {"aten::max_pool2d_with_indices"},
+       .doc = "Largest entry of each window and its position in the plane (row * width + column); "
+              "the first of equal ones. Without `stride` windows do not overlap.",
+       .operands = {"self"},
+       .results = {"out", "indices"},
+       .attrs = {kernel_attr,
+                 stride_attr,
+                 padding_attr,
+                 dilation_attr,
+                 ceil_attr,
+                 {"index_dtype", DType::i32}},
+       .infer = infer_max_pool},
+      {.name = "max_pool2d_backward",
+       .aten = {"aten::max_pool2d_with_indices_backward"},
+       .doc = "Gradient of `max_pool2d`: each entry goes to the position that was largest.",
+       .operands = {"grad_output", "self", "indices"},
+       .attrs = {kernel_attr, stride_attr, padding_attr, dilation_attr, ceil_attr},
+       .infer = infer_pool_backward},
+      {.name = "avg_pool2d",
+       .aten = {"aten::avg_pool2d"},
+       .doc = "Mean of each window; the divisor is `divisor_override`, or the window's size with "
+              "or without padding.",
+       .operands = {"self"},
+       .attrs = avg_attrs,
+       .infer = infer_avg_pool},
+      {.name = "avg_pool2d_backward",
+       .aten = {"aten::avg_pool2d_backward"},
+       .doc = "Gradient of `avg_pool2d`.",
+       .operands = {"grad_output", "self"},
+       .attrs = avg_attrs,
+       .infer = infer_pool_backward},
+      {.name = "adaptive_avg_pool2d",
+       .aten = {"aten::_adaptive_avg_pool2d"},
+       .doc = "Means of output_size windows that share the image out evenly.",
+       .operands = {"self"},
+       .attrs = {output_size_attr},
+       .infer = infer_resized},
+      {.name = "adaptive_avg_pool2d_backward",
+       .aten = {"aten::_adaptive_avg_pool2d_backward"},
+       .doc = "Gradient of `adaptive_avg_pool2d`.",
+       .operands = {"grad_output", "self"},
+       .infer = infer_adaptive_backward},
+  };
+}
+
+std::vector<OpDef> upsample_ops() {
+  return {
+      {.name = "upsample_nearest2d",
+       .aten = {"aten::upsample_nearest2d"},
+       .doc = "The image resized to output_size, each pixel taken from the nearest one.",
+       .operands = {"self"},
+       .attrs = {output_size_attr, scales_h_attr, scales_w_attr},
+       .infer = infer_resized},
+      {.name = "upsample_nearest2d_backward",
+       .aten = {"aten::upsample_nearest2d_backward"},
+       .doc = "Gradient of `upsample_nearest2d`.",
+       .operands = {"grad_output"},
+       .attrs = {output_size_attr, input_size_attr, scales_h_attr, scales_w_attr},
+       .infer = infer_resized_backward},
+      {.name = "upsample_bilinear2d",
+       .aten = {"aten::upsample_bilinear2d"},
+       .doc = "The image resized to output_size, each pixel weighted from four.",
+       .operands = {"self"},
+       .attrs = {output_size_attr, corners_attr, scales_h_attr, scales_w_attr},
+       .infer = infer_resized},
+      {.name = "upsample_bilinear2d_backward",
+       .aten = {"aten::upsample_bilinear2d_backward"},
+       .doc = "Gradient of `upsample_bilinear2d`.",
+       .operands = {"grad_output"},
+       .attrs = {output_size_attr, input_size_attr, corners_attr, scales_h_attr, scales_w_attr},
+       .infer = infer_resized_backward},
+  };
+}
+
+}  // namespace
+
+Pooling pooling(const InferInput& in, const Type& x) {
+  check_image(in, x);
+  Pooling pool;
+  for (int64_t d = 0; d < x.rank() - 2; ++d) pool.planes *= x.sizes[d];
+  pool.h.size = x.sizes[x.rank() - 2];
+  pool.w.size = x.sizes[x.rank() - 1];
+  std::tie(pool.h.kernel, pool.w.kernel) = pair_of(in, "kernel_size", 1);
+  pool.h.stride = pool.h.kernel;
+  pool.w.stride = pool.w.kernel;
+  if (!ints_of(in.attrs(), "stride").empty()) {
+    std::tie(pool.h.stride, pool.w.stride) = pair_of(in, "stride", 1);
+  }
+  std::tie(pool.h.padding, pool.w.padding) = pair_of(in, "padding", 0);
+  std::tie(pool.h.dilation, pool.w.dilation) = pair_of(in, "dilation", 1);
+  finish_axis(in, "height", pool.h);
+  finish_axis(in, "width", pool.w);
+  return pool;
+}
+
+Dims image_sizes(const Type& x, int64_t h, int64_t w) {
+  Dims sizes = x.sizes;
+  sizes[sizes.size() - 2] = h;
+  sizes[sizes.size() - 1] = w;
+  return sizes;
+}
+
+std::vector<OpDef> pooling_ops() {
+  std::vector<OpDef> ops = pool_ops();
+  for (OpDef& op : upsample_ops()) ops.push_back(std::move(op));
+  return ops;
+}
+
+}  // namespace poptorch::ops

@@ -1,0 +1,26 @@
+// What the rows and the kernels of pooling and resampling both need to know.
+#pragma once
+
+#include "ops/op_def.h"
+
+namespace poptorch::ops {
+
+// One direction of a window that moves over an image.
+struct WindowAxis {
+  int64_t size = 0, out = 0;  // entries of the image and of the result
+  int64_t kernel = 1, stride = 1, padding = 0, dilation = 1;
+};
+
+struct Pooling {
+  int64_t planes = 1;  // [C, H, W] or [N, C, H, W]: the product of all but the last two sizes
+  WindowAxis h, w;
+};
+
+// By the attributes kernel_size, stride, padding, dilation, ceil_mode; a user error where they fit
+// no image of type x.
+Pooling pooling(const InferInput& in, const ir::Type& x);
+
+// The last two sizes replaced.
+ir::Dims image_sizes(const ir::Type& x, int64_t h, int64_t w);
+
+}  // namespace poptorch::ops

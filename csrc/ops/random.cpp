@@ -1,0 +1,120 @@
+// Random ops. Each names its call site (`salt`) and reads the random state `%rng` (seed, replica,
+// counter): the numbers depend on these and on an element's index alone.
+#include "ops/op_def.h"
+#include "support/error.h"
+
+namespace poptorch::ops {
+
+namespace {
+
+using ir::Type;
+
+void check_rng(const InferInput& in, size_t operand) {
+  const Type& rng = in.operand(operand);
+  USER_CHECK(rng.dtype == ir::DType::i32 && rng.sizes == ir::Dims{4}, "[", in.op.name,
+             "] rng must be the random state, i32[4], got ", rng.text(),
+             ". Pass the value of the state \"rng\".");
+}
+
+void check_float(const InferInput& in, ir::DType dtype) {
+  USER_CHECK(ir::is_float(dtype), "[", in.op.name, "] needs a floating-point type, got ",
+             ir::name_of(dtype), ". Cast it.");
+}
+
+std::vector<Type> infer_rng(const InferInput& in) {
+  check_rng(in, 0);
+  return {in.operand(0)};
+}
+
+std::vector<Type> infer_dropout(const InferInput& in) {
+  check_rng(in, 1);
+  check_float(in, in.operand(0).dtype);
+  const double p = in.attrs().get_float("p");
+  USER_CHECK(p >= 0.0 && p <= 1.0, "[dropout] p must be between 0 and 1, got ", p, ".");
+  return {{in.operand(0).dtype, in.operand(0).sizes, {}}};
+}
+
+std::vector<Type> infer_bernoulli(const InferInput& in) {
+  check_rng(in, 1);
+  check_float(in, in.operand(0).dtype);
+  return {{in.operand(0).dtype, in.operand(0).sizes, {}}};
+}
+
+std::vector<Type> infer_sized(const InferInput& in) {
+  check_rng(in, 0);
+  return {{in.attrs().get_dtype("dtype"), in.attrs().get_ints("size"), {}}};
+}
+
+std::vector<Type> infer_sized_float(const InferInput& in) {
+  check_float(in, in.attrs().get_dtype("dtype"));
+  return infer_sized(in);
+}
+
+std::vector<Type> infer_random_int(const InferInput& in) {
+  const int64_t low = in.attrs().get_int("low"), high = in.attrs().get_int("high");
+  USER_CHECK(low < high, "[random_int] low must be less than high, got ", low, " and ", high, ".");
+  return infer_sized(in);
+}
+
+std::vector<Type> infer_permutation(const InferInput& in) {
+  check_rng(in, 0);
+  const int64_t n = in.attrs().get_int("n");
+  USER_CHECK(n >= 0, "[random_permutation] n must not be negative, got ", n, ".");
+  return {{in.attrs().get_dtype("dtype"), {n}, {}}};
+}
+
+OpDef sized(std::string name, std::string doc, std::vector<AttrDef> more, Infer infer) {
+  std::vector<AttrDef> attrs = {
+      {"size", ir::AttrList{}, true}, {"dtype", ir::DType::f32, true}, {"salt", 0, true}};
+  attrs.insert(attrs.end(), more.begin(), more.end());
+  return {.name = std::move(name),
+          .doc = std::move(doc),
+          .operands = {"rng"},
+          .attrs = std::move(attrs),
+          .infer = infer,
+          .random = true};
+}
+
+}  // namespace
+
+std::vector<OpDef> random_ops() {
+  return {
+      {.name = "rng_advance",
+       .doc = "The random state with the next counter.",
+       .operands = {"rng"},
+       .infer = infer_rng,
+       .inplace = {{0}}},
+      {.name = "dropout",
+       .aten = {"poptorch::dropout"},
+       .doc = "Sets each element to 0 with probability `p` and divides the others by 1 - p. With "
+              "the same `rng` and `salt` it makes the same choice: its own gradient.",
+       .operands = {"x", "rng"},
+       .attrs = {{"p", 0.5, true}, {"salt", 0, true}},
+       .infer = infer_dropout,
+       .inplace = {{0}},
+       .random = true},
+      {.name = "bernoulli",
+       .doc = "1 with probability `p` of the same element, else 0.",
+       .operands = {"p", "rng"},
+       .attrs = {{"salt", 0, true}},
+       .infer = infer_bernoulli,
+       .inplace = {{0}},
+       .random = true},
+      sized("random_uniform", "Uniform in [low, high).", {{"low", 0.0}, {"high", 1.0}},
+            infer_sized_float),
+      sized("random_normal", "Normal variates.", {{"mean", 0.0}, {"std", 1.0}},
+            infer_sized_float),
+      sized("random_exponential", "Exponential variates of rate `lambd`.", {{"lambd", 1.0}},
+            infer_sized_float),
+      sized("random_int", "Integers, uniform in [low, high), in any type.",
+            {{"low", 0}, {"high", 1, true}}, infer_random_int),
+      {.name = "random_permutation",
+       .doc = "The numbers 0 to n - 1 in random order.",
+       .operands = {"rng"},
+       .attrs = {{"n", 0, true}, {"dtype", ir::DType::i32, true}, {"salt", 0, true}},
+       .infer = infer_permutation,
+       .random = true},
+  };
+}
+
+}  // namespace poptorch::ops

@@ -1,0 +1,214 @@
+// Recurrent layers: one layer, one direction. x is [time, batch, input], states are [batch,
+// hidden], gates lie side by side in the rows of the weights in torch's order. `reserve` keeps what
+// the gradient needs.
+#include "ops/op_def.h"
+#include "support/error.h"
+
+namespace poptorch::ops {
+
+namespace {
+
+struct Sizes {
+  int64_t time, batch, input, hidden;
+};
+
+void expect(const InferInput& in, const char* name, const ir::Type& type, const ir::Dims& sizes) {
+  USER_CHECK(type.sizes == sizes, "[", in.op.name, "] ", name, " is ", type.text(), ", expected ",
+             ir::Type{type.dtype, sizes, {}}.text(),
+             ". Sizes are [time, batch, input] and [batch, hidden].");
+}
+
+// Checks x, the states and the weights; `first` is the position of x, `states` how many follow it.
+Sizes check_layer(const InferInput& in, size_t first, size_t states, int64_t gates) {
+  const ir::Type& x = in.operand(first);
+  const ir::Type& h0 = in.operand(first + 1);
+  USER_CHECK(x.rank() == 3 && h0.rank() == 2, "[", in.op.name, "] x is ", x.text(), ", h0 is ",
+             h0.text(), ". Use [time, batch, input] and [batch, hidden].");
+  const Sizes s{x.sizes[0], x.sizes[1], x.sizes[2], h0.sizes[1]};
+  USER_CHECK(s.time > 0, "[", in.op.name, "] x is ", x.text(),
+             ": a sequence of 0 steps. Give it one step at least.");
+  for (size_t i = 0; i < states; ++i) {
+    expect(in, i == 0 ? "h0" : "c0", in.operand(first + 1 + i), {s.batch, s.hidden});
+  }
+  expect(in, "w_ih", in.operand(first + states + 1), {gates * s.hidden, s.input});
+  expect(in, "w_hh", in.operand(first + states + 2), {gates * s.hidden, s.hidden});
+  for (size_t i = 0; i < in.count(); ++i) {
+    USER_CHECK(!in.has(i) || in.operand(i).dtype == x.dtype, "[", in.op.name, "] dtypes differ: ",
+               x.text(), " and ", in.operand(i).text(), ". Cast one of them.");
+  }
+  return s;
+}
+
+void check_biases(const InferInput& in, size_t first, int64_t size) {
+  USER_CHECK(in.has(first) == in.has(first + 1), "[", in.op.name,
+             "] one of two biases is missing. Give both or none.");
+  if (!in.has(first)) return;
+  expect(in, "b_ih", in.operand(first), {size});
+  expect(in, "b_hh", in.operand(first + 1), {size});
+}
+
+// Gradients of the results may be absent: dy first, then those of the last states.
+void check_gradients(const InferInput& in, const Sizes& s, size_t states) {
+  if (in.has(0)) expect(in, "dy", in.operand(0), {s.time, s.batch, s.hidden});
+  for (size_t i = 1; i <= states; ++i) {
+    if (in.has(i)) expect(in, i == 1 ? "dhn" : "dcn", in.operand(i), {s.batch, s.hidden});
+  }
+}
+
+void check_kept(const InferInput& in, const Sizes& s, size_t y, int64_t reserve_width) {
+  expect(in, "y", in.operand(y), {s.time, s.batch, s.hidden});
+  if (reserve_width == 0) return;
+  expect(in, "reserve", in.operand(y + 1), {s.time, s.batch, reserve_width * s.hidden});
+}
+
+// Result types: `shape` of each one.
+std::vector<ir::Type> types(ir::DType dtype, std::initializer_list<ir::Dims> shapes) {
+  std::vector<ir::Type> out;
+  for (const ir::Dims& sizes : shapes) out.push_back({dtype, sizes, {}});
+  return out;
+}
+
+ir::Dims bias_sizes(const InferInput& in, int64_t size) {
+  return {in.attrs().get_bool("has_bias") ? size : 0};
+}
+
+std::vector<ir::Type> infer_lstm(const InferInput& in) {
+  const Sizes s = check_layer(in, 0, 2, 4);
+  check_biases(in, 5, 4 * s.hidden);
+  return types(in.operand(0).dtype, {{s.time, s.batch, s.hidden},
+                                     {s.batch, s.hidden},
+                                     {s.batch, s.hidden},
+                                     {s.time, s.batch, 5 * s.hidden}});
+}
+
+std::vector<ir::Type> infer_lstm_backward(const InferInput& in) {
+  const Sizes s = check_layer(in, 3, 2, 4);
+  check_gradients(in, s, 2);
+  check_kept(in, s, 8, 5);
+  return types(in.operand(3).dtype,
+               {{s.time, s.batch, s.input},
+                {s.batch, s.hidden},
+                {s.batch, s.hidden},
+                {4 * s.hidden, s.input},
+                {4 * s.hidden, s.hidden},
+                bias_sizes(in, 4 * s.hidden)});
+}
+
+std::vector<ir::Type> infer_gru(const InferInput& in) {
+  const Sizes s = check_layer(in, 0, 1, 3);
+  check_biases(in, 4, 3 * s.hidden);
+  return types(in.operand(0).dtype, {{s.time, s.batch, s.hidden},
+                                     {s.batch, s.hidden},
+                                     {s.time, s.batch, 4 * s.hidden}});
+}
+
+std::vector<ir::Type> infer_gru_backward(const InferInput& in) {
+  const Sizes s = check_layer(in, 2, 1, 3);
+  check_gradients(in, s, 1);
+  check_kept(in, s, 6, 4);
+  return types(in.operand(2).dtype,
+               {{s.time, s.batch, s.input},
+                {s.batch, s.hidden},
+                {3 * s.hidden, s.input},
+                {3 * s.hidden, s.hidden},
+                bias_sizes(in, 3 * s.hidden),
+                bias_sizes(in, 3 * s.hidden)});
+}
+
+void check_nonlinearity(const InferInput& in) {
+  const std::string& word = in.attrs().get_string("nonlinearity");
+  USER_CHECK(word == "tanh" || word == "relu", "[", in.op.name, "] nonlinearity is \"", word,
+             "\". Use \"tanh\" or \"relu\".");
+}
+
+std::vector<ir::Type> infer_rnn(const InferInput& in) {
+  const Sizes s = check_layer(in, 0, 1, 1);
+  check_biases(in, 4, s.hidden);
+  check_nonlinearity(in);
+  return types(in.operand(0).dtype, {{s.time, s.batch, s.hidden}, {s.batch, s.hidden}});
+}
+
+std::vector<ir::Type> infer_rnn_backward(const InferInput& in) {
+  const Sizes s = check_layer(in, 2, 1, 1);
+  check_gradients(in, s, 1);
+  check_kept(in, s, 6, 0);
+  check_nonlinearity(in);
+  return types(in.operand(2).dtype, {{s.time, s.batch, s.input},
+                                     {s.batch, s.hidden},
+                                     {s.hidden, s.input},
+                                     {s.hidden, s.hidden},
+                                     bias_sizes(in, s.hidden)});
+}
+
+OpDef lstm_row() {
+  return {.name = "lstm",
+          .aten = {"poptorch::lstm"},
+          .doc = "Long short-term memory, gates i, f, g, o; `reserve` holds them activated, then "
+                 "the cell state.",
+          .operands = {"x", "h0", "c0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
+          .results = {"y", "hn", "cn", "reserve"},
+          .attrs = {{"reverse", false, true}},
+          .infer = infer_lstm};
+}
+
+OpDef lstm_backward_row() {
+  return {.name = "lstm_backward",
+          .aten = {"poptorch::lstm_backward"},
+          .doc = "Gradients of lstm; `db` is that of either bias.",
+          .operands = {"dy?", "dhn?", "dcn?", "x", "h0", "c0", "w_ih", "w_hh", "y", "reserve"},
+          .results = {"dx", "dh0", "dc0", "dw_ih", "dw_hh", "db"},
+          .attrs = {{"has_bias", false, true}, {"reverse", false, true}},
+          .infer = infer_lstm_backward};
+}
+
+OpDef gru_row() {
+  return {.name = "gru",
+          .aten = {"poptorch::gru"},
+          .doc = "Gated recurrent unit, gates r, z, n; `reserve` holds them activated, then the "
+                 "recurrent part of n.",
+          .operands = {"x", "h0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
+          .results = {"y", "hn", "reserve"},
+          .attrs = {{"reverse", false, true}},
+          .infer = infer_gru};
+}
+
+OpDef gru_backward_row() {
+  return {.name = "gru_backward",
+          .aten = {"poptorch::gru_backward"},
+          .doc = "Gradients of gru.",
+          .operands = {"dy?", "dhn?", "x", "h0", "w_ih", "w_hh", "y", "reserve"},
+          .results = {"dx", "dh0", "dw_ih", "dw_hh", "db_ih", "db_hh"},
+          .attrs = {{"has_bias", false, true}, {"reverse", false, true}},
+          .infer = infer_gru_backward};
+}
+
+OpDef rnn_row() {
+  return {.name = "rnn",
+          .aten = {"poptorch::rnn"},
+          .doc = "Elman network; `nonlinearity` is \"tanh\" or \"relu\".",
+          .operands = {"x", "h0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
+          .results = {"y", "hn"},
+          .attrs = {{"nonlinearity", "tanh", true}, {"reverse", false, true}},
+          .infer = infer_rnn};
+}
+
+OpDef rnn_backward_row() {
+  return {.name = "rnn_backward",
+          .aten = {"poptorch::rnn_backward"},
+          .doc = "Gradients of rnn; `db` is that of either bias.",
+          .operands = {"dy?", "dhn?", "x", "h0", "w_ih", "w_hh", "y"},
+          .results = {"dx", "dh0", "dw_ih", "dw_hh", "db"},
+          .attrs = {{"has_bias", false, true},
+                    {"nonlinearity", "tanh", true},
+                    {"reverse", false, true}},
+          .infer = infer_rnn_backward};
+}
+
+}  // namespace
+
+std::vector<OpDef> recurrent_ops() {
+  return {lstm_row(),         lstm_backward_row(), gru_row(),
+          gru_backward_row(), rnn_row(),           rnn_backward_row()};
+}
+
+}  // namespace poptorch::ops

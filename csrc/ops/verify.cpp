@@ -1,0 +1,306 @@
+// The rules of ir/verify.h. They stand here because they read op rows, which ir must not know.
+#include "ir/verify.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_set>
+
+#include "ops/op_def.h"
+#include "support/error.h"
+
+// The words are only put together when the rule is broken: verify runs after every pass.
+#define RULE(holds, ...) \
+  do { \
+    if (!(holds)) fail(__VA_ARGS__); \
+  } while (false)
+
+namespace poptorch::ir {
+
+namespace {
+
+class Verifier {
+ public:
+  explicit Verifier(const Module& module) : module_(module) {}
+
+  void translated() {
+    std::set<std::string_view> names;
+    for (const auto& graph : module_.graphs) {
+      enter(*graph);
+      RULE(names.insert(graph->name).second, "another graph has the same name");
+      check_values();
+      for (const auto& op : graph->ops) check_op(*op);
+      check_states();
+      check_inputs();
+    }
+    check_loops();
+  }
+
+  // Every op has this attribute, a number of at least 0.
+  void has_number(const char* name, bool rising) {
+    for (const auto& graph : module_.graphs) {
+      enter(*graph);
+      int64_t last = -1;
+      for (const auto& op : graph->ops) {
+        op_ = op.get();
+        const Attr* attr = op->attrs.find(name);
+        const auto* number = attr == nullptr ? nullptr : std::get_if<int64_t>(&attr->value);
+        RULE(number != nullptr && *number >= 0, "needs `", name, "`, a number of at least 0");
+        RULE(!rising || *number > last, "has ", name, "=", *number, ", the op before has ", last,
+             ": it must rise");
+        last = *number;
+      }
+    }
+  }
+
+  // Every value in memory has an address: a number for one result, a list for several.
+  void has_addresses() {
+    for (const auto& graph : module_.graphs) {
+      enter(*graph);
+      for (const auto& op : graph->ops) {
+        op_ = op.get();
+        if (op->results.empty() || op->name == "view") continue;
+        const Attr* attr = op->attrs.find("addr");
+        RULE(attr != nullptr, "needs `addr`");
+        const auto* list = std::get_if<AttrList>(&attr->value);
+        const size_t count = list == nullptr ? 1 : list->size();
+        RULE(count == op->results.size(), "has ", count, " addresses for ", op->results.size(),
+             " results");
+      }
+    }
+  }
+
+ private:
+  template <typename... Parts>
+  [[noreturn]] void fail(const Parts&... rule) const {
+    std::string where = concat("graph @", graph_->name);
+    if (op_ != nullptr) where += concat(", op `", op_->text(), "`");
+    throw InternalError(concat("[verify] ", where, ": ", rule...));
+  }
+
+  void enter(const Graph& graph) {
+    graph_ = &graph;
+    op_ = nullptr;
+  }
+
+  // SSA: each value is defined once, before its uses, in the same graph.
+  void check_values() {
+    std::unordered_set<const Value*> defined;
+    std::unordered_set<std::string_view> names;
+    for (const auto& op : graph_->ops) {
+      op_ = op.get();
+      for (const Value* operand : op->operands) {
+        RULE(operand == nullptr || defined.contains(operand), "operand %",
+             operand == nullptr ? "" : operand->name, " is not defined before");
+      }
+      for (const auto& result : op->results) {
+        RULE(result->op == op_, "%", result->name, " does not point at the op that defines it");
+        RULE(names.insert(result->name).second, "%", result->name, " is defined twice");
+        defined.insert(result.get());
+      }
+    }
+    op_ = nullptr;
+    for (const Value* output : graph_->outputs) {
+      RULE(output != nullptr && defined.contains(output), "an output is not defined in it");
+    }
+  }
+
+  void check_op(const Op& op) {
+    op_ = &op;
+    const ops::OpDef* row = ops::find_op(op.name);
+    if (row == nullptr) {
+      const std::string near = ops::near_names(op.name);
+      fail("there is no such op", near.empty() ? "" : ". Near names: ", near);
+    }
+    try {
+      ops::check_signature(*row, op);
+      if (row->infer != nullptr) check_types(ops::infer(op));
+    } catch (const UserError& error) {
+      fail(error.what());
+    }
+    check_result_count(*row);
+    for (const Value* operand : op.operands) {
+      RULE(operand == nullptr || ops::takes_strides(row->strided, operand->type), "operand %",
+           operand == nullptr ? "" : operand->name, " has strides that the kernel does not take");
+    }
+    for (const auto& result : op.results) {
+      RULE(result->type.is_contiguous() || op.name == "view", "%", result->name,
+           " has strides, only a view may");
+    }
+    if (op.name == "view") check_view();
+    if (op.name == "constant") check_constant();
+    check_inplace(*row);
+  }
+
+  void check_result_count(const ops::OpDef& row) const {
+    const size_t count = op_->results.size();
+    size_t least = 0;
+    bool any_number = false;
+    for (const std::string& name : row.results) {
+      any_number = any_number || name.ends_with('*');
+      least += !name.ends_with('*') && !name.ends_with('?');
+    }
+    RULE(count >= least && (any_number || count <= row.results.size()), "has ", count,
+         " results, its row names ", row.results.size());
+  }
+
+  void check_types(const std::vector<Type>& types) const {
+    RULE(types.size() == op_->results.size(), "has ", op_->results.size(),
+         " results, the row infers ", types.size());
+    for (size_t i = 0; i < types.size(); ++i) {
+      const Type& declared = op_->result(i)->type;
+      RULE(types[i].dtype == declared.dtype && types[i].sizes == declared.sizes, "%",
+           op_->result(i)->name, " is declared ", declared.text(), ", the row infers ",
+           types[i].text());
+    }
+  }
+
+  void check_view() const {
+    const Type& whole = op_->operand(0)->type;
+    const Type& part = op_->result()->type;
+    RULE(whole.dtype == part.dtype, "a view keeps the dtype of its operand, ", whole.text());
+    const int64_t offset = op_->attrs.get_int("offset", 0);
+    RULE(offset >= 0 && offset + part.span() <= whole.span(), "the view reaches element ",
+         offset + part.span(), " of ", whole.span(), " of its operand");
+  }
+
+  void check_constant() const {
+    const Type& type = op_->result()->type;
+    if (op_->attrs.has("hash")) {
+      const auto stored = module_.constants.find(op_->attrs.get_string("hash"));
+      RULE(stored != module_.constants.end(), "the module has no data of this hash");
+      RULE(stored->second->type == type, "the data of this hash is ", stored->second->type.text());
+      return;
+    }
+    const Attr* data = op_->attrs.find("data");
+    const auto* items = data == nullptr ? nullptr : std::get_if<AttrList>(&data->value);
+    RULE(items != nullptr, "has neither `hash` nor a list `data`");
+    RULE(static_cast<int64_t>(items->size()) == type.numel(), "`data` has ", items->size(),
+         " elements, the type ", type.numel());
+    for (const Attr& item : *items) {
+      const bool is_real = is_float(type.dtype);
+      const bool fits = std::holds_alternative<int64_t>(item.value) ||
+                        (is_real && std::holds_alternative<double>(item.value)) ||
+                        (!is_real && std::holds_alternative<bool>(item.value));
+      RULE(fits, "`data` holds ", item.text(), ", which is no ", name_of(type.dtype));
+    }
+  }
+
+  // inplace=[operand per result, or -1]
+  void check_inplace(const ops::OpDef& row) const {
+    if (!op_->attrs.has("inplace")) return;
+    const Dims taken = op_->attrs.get_ints("inplace");
+    RULE(taken.size() == op_->results.size(), "`inplace` has ", taken.size(), " entries for ",
+         op_->results.size(), " results");
+    for (size_t i = 0; i < taken.size(); ++i) {
+      if (taken[i] < 0) continue;
+      const auto& allowed = i < row.inplace.size() ? row.inplace[i] : std::vector<int>();
+      RULE(std::find(allowed.begin(), allowed.end(), taken[i]) != allowed.end(),
+           "the row does not let result ", i, " take operand ", taken[i]);
+      const Value* operand = op_->operand(static_cast<size_t>(taken[i]));
+      RULE(operand != nullptr && operand->type == op_->result(i)->type, "result ", i,
+           " takes operand ", taken[i], ", whose type differs");
+    }
+  }
+
+  // A state has one type in the module and at most one assign in a graph.
+  void check_states() {
+    std::set<std::string_view> assigned;
+    for (const auto& op : graph_->ops) {
+      op_ = op.get();
+      if (op->name != "state" && op->name != "assign") continue;
+      const std::string& path = op->attrs.get_string("path");
+      const Type& type = op->name == "state" ? op->result()->type : op->operand(0)->type;
+      const auto [known, is_new] = states_.emplace(path, type);
+      RULE(is_new || known->second == type, "state \"", path, "\" is ", type.text(), " here and ",
+           known->second.text(), " elsewhere");
+      if (op->name == "assign") {
+        RULE(assigned.insert(path).second, "state \"", path, "\" is assigned twice in one graph");
+      }
+    }
+  }
+
+  // Each carried value is read by at most one `input`.
+  void check_inputs() {
+    std::map<int64_t, const Op*>& inputs = inputs_[graph_->name];
+    for (const auto& op : graph_->ops) {
+      op_ = op.get();
+      if (op->name != "input") continue;
+      RULE(inputs.emplace(op->attrs.get_int("index"), op_).second, "another input has this index");
+    }
+  }
+
+  void check_loops() {
+    std::map<std::string, std::vector<std::string>> bodies;
+    std::set<std::string> run;
+    for (const auto& graph : module_.graphs) {
+      enter(*graph);
+      for (const auto& op : graph->ops) {
+        op_ = op.get();
+        if (op->name != "loop") continue;
+        check_loop();
+        bodies[graph->name].push_back(op->attrs.get_graph("body"));
+        run.insert(bodies[graph->name].back());
+      }
+    }
+    for (const auto& graph : module_.graphs) {
+      enter(*graph);
+      RULE(run.contains(graph->name) || inputs_[graph->name].empty(),
+           "has inputs, but no loop runs it");
+      std::vector<std::string> path;
+      check_not_recursive(graph->name, bodies, path);
+    }
+  }
+
+  void check_loop() {
+    const Graph* body = module_.find_graph(op_->attrs.get_graph("body"));
+    RULE(body != nullptr, "the module has no such graph");
+    RULE(op_->attrs.get_int("count") >= 1, "a loop runs at least once");
+    const size_t carried = op_->operands.size();
+    RULE(body->outputs.size() == carried, "carries ", carried, " values, its body returns ",
+         body->outputs.size());
+    for (size_t i = 0; i < carried; ++i) {
+      RULE(body->outputs[i]->type == op_->operands[i]->type, "carried value ", i, " is ",
+           op_->operands[i]->type.text(), ", its body returns ", body->outputs[i]->type.text());
+    }
+    for (const auto& [index, input] : inputs_[body->name]) {
+      RULE(index >= 0 && index < static_cast<int64_t>(carried), "carries ", carried,
+           " values, its body reads number ", index);
+      const Type& type = op_->operands[static_cast<size_t>(index)]->type;
+      RULE(input->result()->type == type, "carried value ", index, " is ", type.text(),
+           ", its body reads ", input->result()->type.text());
+    }
+  }
+
+  void check_not_recursive(const std::string& name,
+                           const std::map<std::string, std::vector<std::string>>& bodies,
+                           std::vector<std::string>& path) const {
+    RULE(std::find(path.begin(), path.end(), name) == path.end(), "runs itself");
+    const auto called = bodies.find(name);
+    if (called == bodies.end()) return;
+    path.push_back(name);
+    for (const std::string& body : called->second) check_not_recursive(body, bodies, path);
+    path.pop_back();
+  }
+
+  const Module& module_;
+  const Graph* graph_ = nullptr;
+  const Op* op_ = nullptr;
+  std::map<std::string, Type> states_;
+  std::map<std::string, std::map<int64_t, const Op*>> inputs_;
+};
+
+}  // namespace
+
+void verify(const Module& module, Level level) {
+  Verifier verifier(module);
+  verifier.translated();
+  if (level >= Level::placed) {
+    verifier.has_number("ipu", false);
+    verifier.has_number("stage", false);
+  }
+  if (level >= Level::scheduled) verifier.has_number("order", true);
+  if (level >= Level::planned) verifier.has_addresses();
+}
+
+}  // namespace poptorch::ir
