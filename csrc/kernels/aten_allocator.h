@@ -1,0 +1,113 @@
+// Planned memory for ATen calls. torch asks one process-wide allocator for memory; `install` puts
+// ours in front of the one that is there. It changes nothing but while one of our own calls runs,
+// on the thread that makes it:
+//
+//   dry run, when a kernel is prepared      Recorder r;  call;  AllocationPlan plan = r.finish();
+//   each later run                          Replay r(plan, scratch, outputs);  call;  r.check();
+//
+// A Recorder notes what the call allocates, in order, and when it frees it. From that follows which
+// allocation becomes which result and where in scratch the others go. A Replay hands out exactly
+// those addresses. Whatever does not match the recording (another order or size, another thread) is
+// served by the allocator that was there before: correct, and seen in `original_allocations`. All
+// other memory of the process stays where torch always puts it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace poptorch::aten {
+
+// One allocation of a recorded call. Served from results[result], else from scratch + offset.
+struct Allocation {
+  size_t bytes = 0;
+  size_t offset = 0;
+  int result = -1;
+  bool escapes = false;  // outlives the call (a cache inside torch): never planned memory
+};
+
+struct AllocationPlan {
+  std::vector<Allocation> allocations;  // in the order of the calls
+  size_t scratch_bytes = 0;
+};
+
+// Puts our allocator in front of torch's, at the first call; cheap afterwards. False when torch's
+// has no plain deleter: then calls run without planned memory.
+bool install();
+
+// How often the allocator that was there before has been asked since `install`, by anybody in the
+// process.
+int64_t original_allocations();
+
+// What an allocator scope of this thread does; the current one is thread_local.
+class Scope {
+ public:
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  // The address for the next allocation, nullptr: ask the original allocator.
+  virtual void* allocate(size_t bytes) = 0;
+  // Whether the memory belonged to this scope and needs nothing more.
+  virtual bool release(void* memory) = 0;
+
+ protected:
+  Scope();
+  ~Scope();
+
+ private:
+  Scope* outer_;
+};
+
+class Recorder final : public Scope {
+ public:
+  void* allocate(size_t bytes) override;
+  bool release(void* memory) override;
+  // The live allocation at this address becomes result `index`. Ignored for other addresses.
+  void set_result(const void* memory, int index);
+  // Call it when all tensors of the call are gone: places what was recorded.
+  AllocationPlan finish();
+
+ private:
+  struct Entry {
+    void* memory;
+    size_t bytes;
+    int64_t begin;
+    int64_t end;  // -1: live
+    int result;
+  };
+  std::vector<Entry> entries_;
+  int64_t time_ = 0;
+};
+
+class Replay final : public Scope {
+ public:
+  Replay(const AllocationPlan& plan, void* scratch, void* const* outputs);
+  ~Replay();
+  void* allocate(size_t bytes) override;
+  bool release(void* memory) override;
+  // Call it when all tensors of the call are gone. An internal error naming `what` when memory was
+  // kept.
+  void check(const std::string& what);
+
+  // For frees on other threads, called under the registry's lock: whether the memory is this
+  // scope's.
+  bool release_elsewhere(void* memory);
+
+ private:
+  struct Live {
+    void* memory;
+    const Allocation* allocation;
+  };
+  bool is_free(const Allocation& wanted) const;
+  void forget_released_elsewhere();
+
+  const AllocationPlan& plan_;
+  std::byte* scratch_;
+  void* const* outputs_;
+  std::vector<Live> live_;
+  std::vector<void*> released_elsewhere_;
+  size_t next_ = 0;
+  bool in_step_ = true;
+};
+
+}  // namespace poptorch::aten

@@ -1,0 +1,264 @@
+#include "kernels/aten_call.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+#include <omp.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "kernels/aten_allocator.h"
+#include "support/error.h"
+
+namespace poptorch::aten {
+namespace {
+
+using ops::Args;
+using ops::Call;
+
+constexpr c10::DispatchKeySet kIncluded({c10::DispatchKey::BackendSelect});
+constexpr c10::DispatchKeySet kExcluded =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::default_excluded_set;
+
+// What every run of one instruction shares.
+struct Prepared {
+  std::string name;
+  Function function;
+  std::vector<ir::Type> inputs;
+  std::vector<bool> present;
+  std::vector<ir::Type> outputs;
+  std::shared_ptr<const AllocationPlan> plan;
+};
+
+// Found in the process, if torch was built with MKL.
+using SetMklThreads = int (*)(int);
+SetMklThreads find_set_mkl_threads() {
+  static const auto found =
+      reinterpret_cast<SetMklThreads>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
+  return found;
+}
+
+Tensors wrap_inputs(const Prepared& prepared, const Args& args) {
+  Tensors tensors;
+  tensors.reserve(prepared.inputs.size());
+  for (size_t i = 0; i < prepared.inputs.size(); ++i) {
+    tensors.emplace_back();
+    if (prepared.present[i]) tensors.back() = wrap(args.inputs[i], prepared.inputs[i]);
+  }
+  return tensors;
+}
+
+bool lies_as(const at::Tensor& tensor, const ir::Type& type) {
+  if (tensor.scalar_type() != scalar_type(type.dtype)) return false;
+  ir::Type actual{type.dtype, type.sizes, {}};
+  actual.set_strides(tensor.strides().vec());
+  return actual.strides == type.strides;
+}
+
+// Whether a result lies in memory that a result yet to be copied will be written to.
+bool is_in_the_way(const Prepared& prepared, const Args& args, const Tensors& results,
+                   const at::Tensor& tensor) {
+  const auto* begin = static_cast<const std::byte*>(tensor.storage().data());
+  const auto* end = begin + tensor.storage().nbytes();
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].defined()) continue;
+    const auto* output = static_cast<const std::byte*>(args.outputs[i]);
+    if (begin < output + prepared.outputs[i].bytes() && output < end) return true;
+  }
+  return false;
+}
+
+void check_sizes(const Prepared& prepared, const at::Tensor& result, size_t i) {
+  const ir::Type& type = prepared.outputs[i];
+  USER_CHECK(result.sizes() == at::IntArrayRef(type.sizes), "[", prepared.name, "] result ", i,
+             " has sizes ", result.sizes(), ", expected ", at::IntArrayRef(type.sizes),
+             ". Sizes that depend on data cannot be compiled: use an op with fixed sizes.");
+}
+
+// Puts the results where the plan wants them. `recorder` is given in a dry run.
+void deliver(const Prepared& prepared, const Args& args, Tensors& results, Recorder* recorder) {
+  INTERNAL_CHECK(results.size() == prepared.outputs.size(), prepared.name, " gave ", results.size(),
+                 " results, expected ", prepared.outputs.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    at::Tensor& result = results[i];
+    const ir::Type& type = prepared.outputs[i];
+    if (type.numel() == 0) {
+      result.reset();
+    } else if (result.defined()) {
+      check_sizes(prepared, result, i);
+      if (recorder == nullptr && result.data_ptr() == args.outputs[i] && lies_as(result, type)) {
+        result.reset();
+      } else if (recorder != nullptr && lies_as(result, type) && result.storage_offset() == 0 &&
+                 result.storage().nbytes() == static_cast<size_t>(type.bytes())) {
+        recorder->set_result(result.storage().data(), static_cast<int>(i));
+      }
+    } else {
+      std::memset(args.outputs[i], 0, static_cast<size_t>(type.bytes()));  // no gradient: zeros
+    }
+  }
+  // Only out of step with the recording can this happen.
+  for (at::Tensor& result : results) {
+    if (result.defined() && is_in_the_way(prepared, args, results, result)) result = result.clone();
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].defined()) wrap(args.outputs[i], prepared.outputs[i]).copy_(results[i]);
+  }
+}
+
+// torch's errors say what is wrong with the arguments: they are the user's.
+template <typename Fn>
+void with_user_errors(const Prepared& prepared, const Fn& fn) {
+  std::string message;
+  try {
+    fn();
+    return;
+  } catch (const c10::Error& error) {
+    message = error.what_without_backtrace();
+  }
+  std::string types;
+  for (size_t i = 0; i < prepared.inputs.size(); ++i) {
+    types += (i == 0 ? "" : ", ") + (prepared.present[i] ? prepared.inputs[i].text() : "none");
+  }
+  throw UserError(
+      concat("[", prepared.name, "] PyTorch refused the call on (", types, "): ", message));
+}
+
+void run(const Prepared& prepared, const Args& args) {
+  const CallState state(args.threads);
+  Replay replay(*prepared.plan, args.scratch, args.outputs);
+  with_user_errors(prepared, [&] {
+    const Tensors inputs = wrap_inputs(prepared, args);
+    Tensors results;
+    prepared.function(args, inputs, results);
+    deliver(prepared, args, results, nullptr);
+  });
+  replay.check(prepared.name);
+}
+
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<void, Free>;
+
+// Fresh zero pages cost nothing to read.
+Memory zeros(const ir::Type& type) {
+  return Memory(std::calloc(static_cast<size_t>(type.bytes()) + 64, 1));
+}
+
+AllocationPlan dry_run(const Prepared& prepared, int threads) {
+  std::vector<Memory> memory;
+  std::vector<void*> inputs, outputs;
+  for (size_t i = 0; i < prepared.inputs.size(); ++i) {
+    if (prepared.present[i]) memory.push_back(zeros(prepared.inputs[i]));
+    inputs.push_back(prepared.present[i] ? memory.back().get() : nullptr);
+  }
+  for (const ir::Type& type : prepared.outputs) {
+    memory.push_back(zeros(type));
+    outputs.push_back(memory.back().get());
+  }
+  const Args args{inputs.data(), outputs.data(), nullptr, threads};
+  const CallState state(threads);
+  Recorder recorder;
+  try {
+    const Tensors tensors = wrap_inputs(prepared, args);
+    Tensors results;
+    prepared.function(args, tensors, results);
+    deliver(prepared, args, results, &recorder);
+  } catch (const c10::Error&) {
+    return {};  // zeros may be no valid data (a matrix to invert): runs take torch's own memory
+  }
+  return recorder.finish();
+}
+
+std::string call_text(const Call& call) {
+  std::string text = concat(call.op.name, " ", call.threads);
+  for (const auto& [name, value] : call.attrs()) text += concat(" ", name, "=", value.text());
+  for (size_t i = 0; i < call.in_count(); ++i) {
+    text += call.has_in(i) ? " " + call.in(i).text() : " _";
+  }
+  for (const auto& result : call.op.results) text += " -> " + result->type.text();
+  return text;
+}
+
+// Networks repeat layers, and a dry run takes as long as a run.
+std::shared_ptr<const AllocationPlan> plan_of(const Call& call, const Prepared& prepared) {
+  static std::mutex mutex;
+  static auto* plans = new std::unordered_map<std::string, std::shared_ptr<const AllocationPlan>>;
+  constexpr size_t most = 4096;
+  const std::string text = call_text(call);
+  {
+    std::lock_guard lock(mutex);
+    if (const auto found = plans->find(text); found != plans->end()) return found->second;
+  }
+  auto plan = std::make_shared<const AllocationPlan>(dry_run(prepared, call.threads));
+  std::lock_guard lock(mutex);
+  if (plans->size() >= most) plans->clear();
+  plans->emplace(text, plan);
+  return plan;
+}
+
+}  // namespace
+
+CallState::CallState(int threads) : keys_(kIncluded, kExcluded), grad_(false) {
+  const int before = omp_get_max_threads();
+  if (before == threads) return;
+  // The calling thread's own setting, which torch and oneDNN read: at::set_num_threads would change
+  // the process's.
+  threads_before_ = before;
+  omp_set_num_threads(threads);
+  if (const auto set_mkl_threads = find_set_mkl_threads()) {
+    mkl_threads_before_ = set_mkl_threads(threads);
+  }
+}
+
+CallState::~CallState() {
+  if (threads_before_ == 0) return;
+  omp_set_num_threads(threads_before_);
+  if (const auto set_mkl_threads = find_set_mkl_threads()) set_mkl_threads(mkl_threads_before_);
+}
+
+at::ScalarType scalar_type(ir::DType dtype) {
+  switch (dtype) {
+    case ir::DType::boolean: return at::kBool;
+    case ir::DType::u8: return at::kByte;
+    case ir::DType::i8: return at::kChar;
+    case ir::DType::i16: return at::kShort;
+    case ir::DType::i32: return at::kInt;
+    case ir::DType::i64: return at::kLong;
+    case ir::DType::f16: return at::kHalf;
+    case ir::DType::bf16: return at::kBFloat16;
+    case ir::DType::f32: return at::kFloat;
+    case ir::DType::f64: return at::kDouble;
+  }
+  throw_internal_error(__FILE__, __LINE__, "dtype", "not a dtype");
+}
+
+at::Tensor wrap(const void* memory, const ir::Type& type) {
+  const auto options = at::TensorOptions().dtype(scalar_type(type.dtype)).device(at::kCPU);
+  return at::for_blob(const_cast<void*>(memory), type.sizes)
+      .strides(type.actual_strides())
+      .options(options)
+      .target_device(at::Device(at::kCPU))
+      .make_tensor();
+}
+
+ops::Prepared prepare_call(const Call& call, std::string name, Function function) {
+  install();
+  auto prepared = std::make_shared<Prepared>();
+  prepared->name = std::move(name);
+  prepared->function = std::move(function);
+  for (size_t i = 0; i < call.in_count(); ++i) {
+    prepared->present.push_back(call.has_in(i));
+    prepared->inputs.push_back(call.has_in(i) ? call.in(i) : ir::Type{});
+  }
+  for (const auto& result : call.op.results) prepared->outputs.push_back(result->type);
+  prepared->plan = plan_of(call, *prepared);
+  const size_t scratch_bytes = prepared->plan->scratch_bytes;
+  return {[prepared](const Args& args) { run(*prepared, args); }, scratch_bytes};
+}
+
+}  // namespace poptorch::aten

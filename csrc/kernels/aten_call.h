@@ -1,0 +1,49 @@
+// One ATen call as a kernel: operands become tensors over the planned memory, the call runs with
+// planned memory (aten_allocator.h) in a clean dispatch state, and results end where the plan wants
+// them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ops/kernel.h"
+
+namespace poptorch::aten {
+
+using Tensors = std::vector<at::Tensor>;
+
+// Computes `results` (empty at first) from `inputs` (undefined: an absent operand). May be called
+// from several threads at once, so it must not change what it captured.
+using Function =
+    std::function<void(const ops::Args& args, const Tensors& inputs, Tensors& results)>;
+
+at::ScalarType scalar_type(ir::DType dtype);
+at::Tensor wrap(const void* memory, const ir::Type& type);
+
+// A kernel that makes this call. The call is made once now, on zeros, to learn what it allocates;
+// calls of equal text share what was learned. `name` stands in error messages; torch's errors
+// become user errors.
+ops::Prepared prepare_call(const ops::Call& call, std::string name, Function function);
+
+// While it lives, this thread calls ATen below autograd, autocast and Python modes, with this many
+// threads.
+class CallState {
+ public:
+  explicit CallState(int threads);
+  ~CallState();
+  CallState(const CallState&) = delete;
+  CallState& operator=(const CallState&) = delete;
+
+ private:
+  c10::impl::ForceDispatchKeyGuard keys_;
+  c10::AutoGradMode grad_;
+  int threads_before_ = 0;  // 0: not changed
+  int mkl_threads_before_ = 0;
+};
+
+}  // namespace poptorch::aten

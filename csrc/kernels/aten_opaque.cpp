@@ -1,0 +1,82 @@
+#include "kernels/aten_opaque.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/jit_type.h>
+
+#include <memory>
+
+#include "support/error.h"
+
+namespace poptorch::aten {
+namespace {
+
+c10::OperatorHandle find_operator(const std::string& overload) {
+  const size_t dot = overload.find('.', overload.find("::") + 1);
+  const auto found = c10::Dispatcher::singleton().findSchema(
+      {overload.substr(0, dot), dot == std::string::npos ? "" : overload.substr(dot + 1)});
+  USER_CHECK(found, "[", overload, "] PyTorch has no operator of this name. Import the library ",
+             "that registers it before the program is compiled.");
+  return *found;
+}
+
+bool is_tensor_or_list(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::TensorType) return true;
+  return type->kind() == c10::TypeKind::ListType &&
+         type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
+void check_schema(const c10::OperatorHandle& handle, const ir::Op& op) {
+  const std::string& name = op.attrs.get_string("overload");
+  const c10::FunctionSchema& schema = handle.schema();
+  bool has_generator = false;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    USER_CHECK(argument.alias_info() == nullptr || !argument.alias_info()->isWrite(), "[", name,
+               "] writes to its argument ", argument.name(), ", the program is functional. Use the "
+               "operator that returns a new tensor.");
+    const auto* args = std::get_if<ir::AttrList>(&op.attrs.find("args")->value);
+    const bool given = args != nullptr && i < args->size() && !(*args)[i].is_none();
+    has_generator |= given && argument.real_type()->str().starts_with("Generator");
+  }
+  for (const c10::Argument& result : schema.returns()) {
+    USER_CHECK(is_tensor_or_list(result.type()), "[", name, "] returns ", result.type()->str(),
+               ", a program computes tensors. Keep the value in a tensor.");
+  }
+  USER_CHECK(has_generator || !handle.hasTag(at::Tag::nondeterministic_seeded), "[", name,
+             "] draws random numbers, no generator is given. Give it one (`%rngk`).");
+}
+
+// The narrowed integers of the program, as wide as PyTorch's indices are.
+Tensors widened(const Tensors& inputs) {
+  Tensors out = inputs;
+  for (at::Tensor& tensor : out) {
+    if (tensor.defined() && tensor.scalar_type() == at::kInt) tensor = tensor.to(at::kLong);
+  }
+  return out;
+}
+
+void append(const c10::IValue& value, Tensors& results) {
+  if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) results.push_back(tensor);
+  } else {
+    results.push_back(value.isNone() ? at::Tensor() : value.toTensor());
+  }
+}
+
+ops::Prepared opaque(const ops::Call& call) {
+  const std::string& name = call.attrs().get_string("overload");
+  const c10::OperatorHandle handle = find_operator(name);
+  check_schema(handle, call.op);
+  const auto arguments = std::make_shared<const Arguments>(call.op, handle.schema());
+  const auto run = [=](const ops::Args& args, const Tensors& inputs, Tensors& results) {
+    torch::jit::Stack stack;
+    arguments->push(args, widened(inputs), stack);
+    handle.callBoxed(stack);
+    for (const c10::IValue& value : stack) append(value, results);
+  };
+  return prepare_call(call, name, run);
+}
+KERNEL("aten", opaque, true)
+
+}  // namespace
+}  // namespace poptorch::aten

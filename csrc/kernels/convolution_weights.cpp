@@ -1,0 +1,268 @@
+#include "kernels/convolution_weights.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/gemm.h"
+#include "kernels/reduction_loops.h"
+#include "support/parallel.h"
+
+namespace poptorch::kernels {
+namespace {
+
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+// Pixels of a strip: enough that a product is worth more than adding it to the sum.
+constexpr int64_t strip_pixels = 384;
+// Numbers that are worth a thread when they are copied.
+constexpr int64_t copy_grain = 16384;
+
+// One spatial dimension.
+struct Axis {
+  int64_t from, to;  // of the image that patches are taken of, and of the pixels
+  int64_t kernel, stride, padding, dilation;
+
+  // Extent of the padded image that pixels [0, n) see.
+  int64_t seen(int64_t n) const { return (n - 1) * stride + (kernel - 1) * dilation + 1; }
+};
+
+// `image` is what patches are taken of: the input, or for a transposed convolution the gradient of
+// the output. `rows` are the channels of the other one, as many as the weight has rows.
+struct Shape {
+  int64_t images, groups, channels, rows;  // of one group
+  Axis h, w;
+
+  int64_t pixels() const { return h.to * w.to; }
+  int64_t patch() const { return h.kernel * w.kernel * channels; }
+  // A strip is some rows of pixels of an image, or several whole images.
+  int64_t strip_images() const {
+    return std::clamp<int64_t>(strip_pixels / pixels(), 1, images);
+  }
+  int64_t strip_height() const {
+    return strip_images() > 1 ? h.to : std::clamp<int64_t>(strip_pixels / w.to, 1, h.to);
+  }
+  // Numbers of the padded image, channels last, that a strip sees of one image.
+  int64_t seen_width() const { return w.seen(w.to) * channels; }
+  int64_t seen_height() const { return h.seen(strip_height()); }
+};
+
+Axis axis_of(const ir::Attrs& attrs, const ir::Type& image, const ir::Type& pixels,
+             const ir::Type& weight, size_t from_end) {
+  const size_t rank = image.sizes.size();
+  if (rank - 2 < from_end) return {1, 1, 1, 1, 0, 1};
+  const auto number = [&](const char* name) {
+    const ir::Dims values = attrs.get_ints(name);
+    return values.size() == 1 ? values[0] : values[values.size() - from_end];
+  };
+  return {image.sizes[rank - from_end],  pixels.sizes[rank - from_end],
+          weight.sizes[rank - from_end], number("stride"),
+          number("padding"),             number("dilation")};
+}
+
+Shape shape_of(const Call& call) {
+  const bool transposed = call.attrs().get_bool("transposed");
+  const ir::Type &image = call.in(transposed ? 0 : 1), &pixels = call.in(transposed ? 1 : 0);
+  const int64_t groups = call.attrs().get_int("groups");
+  return {image.sizes[0],
+          groups,
+          image.sizes[1] / groups,
+          pixels.sizes[1] / groups,
+          axis_of(call.attrs(), image, pixels, call.in(2), 2),
+          axis_of(call.attrs(), image, pixels, call.in(2), 1)};
+}
+
+template <typename T>
+struct Buffers {
+  T *seen, *patches, *values, *sums;
+};
+
+size_t aligned(int64_t numbers, size_t item) {
+  return (static_cast<size_t>(numbers) * item + 63) / 64 * 64;
+}
+
+template <typename T>
+size_t lay_out(const Shape& s, std::byte* scratch, Buffers<T>& out) {
+  const int64_t images = s.strip_images();
+  const int64_t pixels = images * s.strip_height() * s.w.to;
+  size_t offset = 0;
+  const auto take = [&](int64_t numbers) {
+    T* p = reinterpret_cast<T*>(scratch + offset);
+    offset += aligned(numbers, sizeof(T));
+    return p;
+  };
+  out.seen = take(images * s.seen_height() * s.seen_width());
+  out.patches = take(pixels * s.patch());
+  out.values = take(images > 1 ? s.rows * pixels : 0);
+  out.sums = take(s.rows * s.patch());
+  return offset;
+}
+
+// Rows of the padded image, channels last. `image` is one image's channels of one group, `top` the
+// first row, which may lie in the padding.
+template <typename T>
+void see(const Shape& s, const T* image, int64_t top, int64_t height, T* out, int threads) {
+  const int64_t grain = std::max<int64_t>(1, copy_grain / s.seen_width());
+  parallel_for(threads, height, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      T* to = out + row * s.seen_width();
+      std::fill_n(to, s.seen_width(), T{0});
+      const int64_t y = top + row;
+      if (y < 0 || y >= s.h.from) continue;
+      const int64_t first = s.w.padding;
+      const int64_t count = std::min(s.w.from, s.w.seen(s.w.to) - first);  // none when negative
+      for (int64_t c = 0; c < s.channels; ++c) {
+        const T* from = image + (c * s.h.from + y) * s.w.from;
+        for (int64_t x = 0; x < count; ++x) to[(first + x) * s.channels + c] = from[x];
+      }
+    }
+  });
+}
+
+// The patches of rows of pixels, from what they see.
+template <typename T>
+void cut_patches(const Shape& s, const T* seen, int64_t height, T* out, int threads) {
+  const int64_t grain = std::max<int64_t>(1, copy_grain / (s.w.to * s.patch()));
+  const bool is_dense = s.w.dilation == 1;
+  const int64_t run = (is_dense ? s.w.kernel : 1) * s.channels;
+  const int64_t runs = is_dense ? 1 : s.w.kernel;
+  parallel_for(threads, height, grain, [&](int64_t begin, int64_t end) {
+    T* to = out + begin * s.w.to * s.patch();
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t x = 0; x < s.w.to; ++x) {
+        for (int64_t kh = 0; kh < s.h.kernel; ++kh) {
+          const int64_t y = row * s.h.stride + kh * s.h.dilation;
+          const T* from = seen + y * s.seen_width() + x * s.w.stride * s.channels;
+          for (int64_t i = 0; i < runs; ++i, to += run) {
+            std::memcpy(to, from + i * s.w.dilation * s.channels,
+                        static_cast<size_t>(run) * sizeof(T));
+          }
+        }
+      }
+    }
+  });
+}
+
+// From [rows, kh, kw, channels] to the weight's [rows, channels, kh, kw].
+template <typename T>
+void write_weight(const Shape& s, const T* sums, T* dw, int threads) {
+  const int64_t kernel = s.h.kernel * s.w.kernel;
+  const int64_t grain = std::max<int64_t>(1, copy_grain / s.patch());
+  parallel_for(threads, s.rows, grain, [&](int64_t begin, int64_t end) {
+    T* to = dw + begin * s.patch();
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t c = 0; c < s.channels; ++c) {
+        for (int64_t k = 0; k < kernel; ++k) *to++ = sums[(row * kernel + k) * s.channels + c];
+      }
+    }
+  });
+}
+
+// A group's tensors: the images from its first channel on.
+template <typename T>
+struct Group {
+  const T *image, *values;
+  T* dw;
+};
+
+// The strips that begin at `image`: adds their products to the sums.
+template <typename T>
+void add_strip(const Shape& s, const Group<T>& group, const Buffers<T>& buffers, int64_t image,
+               int64_t top, int threads) {
+  const int64_t image_size = s.groups * s.channels * s.h.from * s.w.from;
+  const int64_t values_size = s.groups * s.rows * s.pixels();
+  const int64_t images = std::min(s.strip_images(), s.images - image);
+  const int64_t height = std::min(s.strip_height(), s.h.to - top);
+  const int64_t pixels = height * s.w.to;
+  for (int64_t i = 0; i < images; ++i) {
+    T* seen = buffers.seen + i * s.seen_height() * s.seen_width();
+    see(s, group.image + (image + i) * image_size, top * s.h.stride - s.h.padding,
+        s.h.seen(height), seen, threads);
+    cut_patches(s, seen, height, buffers.patches + i * pixels * s.patch(), threads);
+  }
+  const T* values = group.values + image * values_size + top * s.w.to;
+  int64_t stride = s.pixels();
+  if (images > 1) {
+    stride = images * pixels;
+    for (int64_t i = 0; i < images * s.rows; ++i) {
+      std::memcpy(buffers.values + i % s.rows * stride + i / s.rows * pixels,
+                  values + i / s.rows * values_size + i % s.rows * pixels,
+                  static_cast<size_t>(pixels) * sizeof(T));
+    }
+    values = buffers.values;
+  }
+  const double beta = image == 0 && top == 0 ? 0 : 1;
+  gemm<T>({s.rows, s.patch(), images * pixels, false, false, stride, s.patch(), s.patch(), 1, beta},
+          values, buffers.patches, buffers.sums, threads);
+}
+
+template <typename T>
+void weight_gradient(const Shape& s, bool transposed, const Args& args) {
+  Buffers<T> buffers;
+  lay_out(s, args.scratch, buffers);
+  const T *image = args.in<T>(transposed ? 0 : 1), *values = args.in<T>(transposed ? 1 : 0);
+  for (int64_t g = 0; g < s.groups; ++g) {
+    const Group<T> group{image + g * s.channels * s.h.from * s.w.from,
+                         values + g * s.rows * s.pixels(),
+                         args.out<T>(1) + g * s.rows * s.patch()};
+    for (int64_t i = 0; i < s.images; i += s.strip_images()) {
+      for (int64_t top = 0; top < s.h.to; top += s.strip_height()) {
+        add_strip(s, group, buffers, i, top, args.threads);
+      }
+    }
+    write_weight(s, buffers.sums, group.dw, args.threads);
+  }
+}
+
+float sum(const float* x, int64_t n) { return simd::reduce_loops().sum(x, n); }
+
+double sum(const double* x, int64_t n) {
+  double total = 0;
+  for (int64_t i = 0; i < n; ++i) total += x[i];
+  return total;
+}
+
+template <typename T>
+Prepared prepare(const Call& call) {
+  const Shape s = shape_of(call);
+  const bool transposed = call.attrs().get_bool("transposed");
+  Buffers<T> buffers;
+  const size_t bytes = lay_out(s, nullptr, buffers);
+  return {[=](const Args& args) { weight_gradient<T>(s, transposed, args); }, bytes};
+}
+
+}  // namespace
+
+template <typename T>
+void sum_channels(int64_t images, int64_t channels, int64_t pixels, const T* x, T* out,
+                  int threads) {
+  const int64_t grain = std::max<int64_t>(1, copy_grain / std::max<int64_t>(1, images * pixels));
+  parallel_for(threads, channels, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t channel = begin; channel < end; ++channel) {
+      double total = 0;
+      for (int64_t i = 0; i < images; ++i) {
+        total += sum(x + (i * channels + channel) * pixels, pixels);
+      }
+      out[channel] = static_cast<T>(total);
+    }
+  });
+}
+
+template void sum_channels(int64_t, int64_t, int64_t, const float*, float*, int);
+template void sum_channels(int64_t, int64_t, int64_t, const double*, double*, int);
+
+bool has_patches(const Call& call) {
+  constexpr int64_t least_rows = 8;  // of a group: for fewer, products of matrices are too thin
+  if (call.in(0).rank() > 4) return false;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!call.in(i).is_contiguous() || call.in(i).numel() == 0) return false;
+  }
+  return call.out(1).is_contiguous() && shape_of(call).rows >= least_rows;
+}
+
+Prepared patch_weight_gradient(const Call& call) {
+  return call.in(0).dtype == ir::DType::f64 ? prepare<double>(call) : prepare<float>(call);
+}
+
+}  // namespace poptorch::kernels

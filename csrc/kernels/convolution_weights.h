@@ -1,0 +1,28 @@
+// The gradient of a convolution's weight as products of matrices, strip by strip:
+//
+//   dw[o, (kh, kw, c)] = sum over pixels of dy[o, pixel] * patch[pixel, (kh, kw, c)]
+//
+// where a patch is what the kernel sees of the input at one pixel of the output. Patches of a strip
+// of a few hundred pixels are laid out in scratch, channels last, so that they are copied in runs.
+// For images and for sequences (one or two spatial dimensions).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/kernel.h"
+
+namespace poptorch::kernels {
+
+// Whether a call of `convolution_backward` has a gradient that is computed in this way.
+bool has_patches(const ops::Call& call);
+
+// Writes result 1 of the call, dw. Scratch as the result says.
+ops::Prepared patch_weight_gradient(const ops::Call& call);
+
+// out[channel] = sum of x, [images, channels, pixels], over images and pixels.
+template <typename T>
+void sum_channels(int64_t images, int64_t channels, int64_t pixels, const T* x, T* out,
+                  int threads);
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,195 @@
+// Kernels of the element-wise rows: a function by name and dtype, run over a loop.
+#include "kernels/elementwise.h"
+
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "kernels/loop.h"
+#include "kernels/simd/elementwise.h"
+#include "ops/kernel.h"
+#include "support/error.h"
+
+namespace poptorch::kernels {
+
+namespace {
+
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+using Params = std::array<double, 4>;
+
+// The function that an op with these attributes is, where the op's name alone does not say it.
+std::string function_of(const Call& call) {
+  const std::string& name = call.op.name;
+  const ir::Attrs& attrs = call.attrs();
+  if ((name == "add" || name == "sub") && attrs.get_float("alpha") != 1.0) return name + "_scaled";
+  if (name == "gelu" || name == "gelu_backward") {
+    return attrs.get_string("approximate") == "tanh" ? name + "_tanh" : name;
+  }
+  if (name == "div" && !attrs.find("rounding_mode")->is_none()) {
+    return "div_" + attrs.get_string("rounding_mode");
+  }
+  if (name == "elu_backward" && attrs.get_bool("is_result")) return "elu_backward_result";
+  return name;
+}
+
+// The op's numeric attributes in the order of its row.
+Params params_of(const Call& call) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  Params params{};
+  if (call.op.name == "clamp") {
+    return {call.attrs().maybe_float("min").value_or(-infinity),
+            call.attrs().maybe_float("max").value_or(infinity)};
+  }
+  size_t count = 0;
+  for (const ops::AttrDef& attr : ops::op_def(call.op.name).attrs) {
+    if (!std::holds_alternative<double>(attr.default_value.value)) continue;
+    INTERNAL_CHECK(count < params.size(), "op ", call.op.name, " has too many numbers");
+    params[count++] = call.attrs().get_float(attr.name);
+  }
+  return params;
+}
+
+const simd::NamedStrip& strip_of(const Call& call, std::span<const simd::NamedStrip> table,
+                                 std::string_view function) {
+  const simd::NamedStrip* strip = simd::find(table, function);
+  USER_CHECK(strip != nullptr, "[", call.op.name, "] is not computed for ", call.in(0).text(),
+             ". Cast the operands to a floating-point type.");
+  return *strip;
+}
+
+Prepared unary(const Call& call) {
+  const simd::NamedStrip& strip =
+      strip_of(call, unary_strips(call.in(0).dtype), function_of(call));
+  const Loop loop(call.out(), {&call.in(0)});
+  return {[loop, params = params_of(call), strip](const Args& args) {
+    loop.run({strip.run, params.data(), grain_of(strip.picoseconds)},
+             {args.inputs[0], nullptr, nullptr}, args.outputs[0], args.threads);
+  }};
+}
+
+Prepared binary(const Call& call) {
+  const simd::NamedStrip& strip =
+      strip_of(call, binary_strips(call.in(0).dtype), function_of(call));
+  const Loop loop(call.out(), {&call.in(0), &call.in(1)});
+  return {[loop, params = params_of(call), strip](const Args& args) {
+    loop.run({strip.run, params.data(), grain_of(strip.picoseconds)},
+             {args.inputs[0], args.inputs[1], nullptr}, args.outputs[0], args.threads);
+  }};
+}
+
+// div, fmod and remainder of whole numbers: a divisor of 0 is the user's error.
+Prepared division(const Call& call) {
+  Prepared prepared = binary(call);
+  if (ir::is_float(call.in(0).dtype)) return prepared;
+  const ir::Type& y = call.in(1);
+  const simd::NamedStrip& is_zero = strip_of(call, unary_strips(y.dtype), "logical_not");
+  const Loop loop({ir::DType::boolean, y.sizes, {}}, {&y});
+  const std::string words = concat("[", call.op.name, "] integer division by zero: operand 1, ",
+                                   y.text(), ", holds a 0. Divide as floats, or replace it.");
+  const auto run = [=, divide = std::move(prepared.run)](const Args& args) {
+    loop.run({is_zero.run, nullptr, grain_of(is_zero.picoseconds)},
+             {args.inputs[1], nullptr, nullptr}, args.scratch, args.threads);
+    const auto n = static_cast<size_t>(loop.numel());
+    if (std::memchr(args.scratch, 1, n) != nullptr) throw_user_error(words);
+    divide(args);
+  };
+  return {run, static_cast<size_t>(y.numel())};
+}
+
+// Common exponents are known only when the exponent tensor is read.
+std::string_view power_by(double exponent) {
+  if (exponent == 2.0) return "square";
+  if (exponent == 3.0) return "cube";
+  if (exponent == 0.5) return "sqrt";
+  if (exponent == -0.5) return "rsqrt";
+  if (exponent == -1.0) return "reciprocal";
+  return "";
+}
+
+Prepared power(const Call& call) {
+  const ir::DType dtype = call.in(0).dtype;
+  Prepared any = binary(call);
+  if (!ir::is_float(dtype) || call.in(1).numel() != 1) return any;
+  const Loop loop(call.out(), {&call.in(0)});
+  const auto run = [=, any = std::move(any.run)](const Args& args) {
+    const double y = dtype == ir::DType::f32 ? args.in<float>(1)[0] : args.in<double>(1)[0];
+    const simd::NamedStrip* strip = simd::find(unary_strips(dtype), power_by(y));
+    if (strip == nullptr) return any(args);
+    loop.run({strip->run, nullptr, grain_of(strip->picoseconds)},
+             {args.inputs[0], nullptr, nullptr}, args.outputs[0], args.threads);
+  };
+  return {run};
+}
+
+Prepared where(const Call& call) {
+  const Loop loop(call.out(), {&call.in(0), &call.in(1), &call.in(2)});
+  const simd::StripFn run = where_strip(ir::item_bytes(call.out().dtype));
+  return {[=](const Args& args) {
+    loop.run({run, nullptr, grain_of(300)}, {args.inputs[0], args.inputs[1], args.inputs[2]},
+             args.outputs[0], args.threads);
+  }};
+}
+
+Prepared masked_fill(const Call& call) {
+  const Loop loop(call.out(), {&call.in(1), &call.in(2), &call.in(0)});
+  const simd::StripFn run = where_strip(ir::item_bytes(call.out().dtype));
+  return {[=](const Args& args) {
+    loop.run({run, nullptr, grain_of(300)}, {args.inputs[1], args.inputs[2], args.inputs[0]},
+             args.outputs[0], args.threads);
+  }};
+}
+
+Prepared clone(const Call& call) {
+  const Loop loop(call.out(), {&call.in(0)});
+  const simd::StripFn run = copy_strip(ir::item_bytes(call.out().dtype));
+  return {[=](const Args& args) {
+    if (args.inputs[0] == args.outputs[0]) return;
+    loop.run({run, nullptr, grain_of(200)}, {args.inputs[0], nullptr, nullptr}, args.outputs[0],
+             args.threads);
+  }};
+}
+
+bool register_all(ops::Prepare prepare, std::initializer_list<const char*> names) {
+  for (const char* name : names) ops::register_kernel({name, prepare});
+  return true;
+}
+
+[[maybe_unused]] const bool unary_registered = register_all(
+    unary, {"neg", "abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt",
+            "rsqrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+            "asinh", "acosh", "atanh", "tanh", "sigmoid", "erf", "erfc", "relu", "floor", "ceil",
+            "round", "trunc", "frac", "bitwise_not", "logical_not", "isnan", "isinf", "isfinite",
+            "gelu", "silu", "mish", "softplus", "elu", "leaky_relu", "hardtanh", "hardsigmoid",
+            "hardswish", "threshold", "clamp"});
+[[maybe_unused]] const bool binary_registered = register_all(
+    binary, {"add", "sub", "mul", "minimum", "maximum", "atan2", "bitwise_and", "bitwise_or",
+             "bitwise_xor", "logical_and", "logical_or", "logical_xor", "eq", "ne", "lt", "le",
+             "gt", "ge", "threshold_backward", "gelu_backward", "silu_backward",
+             "sigmoid_backward", "tanh_backward", "elu_backward", "leaky_relu_backward",
+             "hardtanh_backward", "hardsigmoid_backward", "hardswish_backward", "mish_backward",
+             "softplus_backward"});
+
+KERNEL("div", division)
+KERNEL("fmod", division)
+KERNEL("remainder", division)
+KERNEL("pow", power)
+KERNEL("where", where, true)
+KERNEL("masked_fill", masked_fill, true)
+KERNEL("clone", clone, true)
+
+}  // namespace
+
+std::span<const simd::NamedStrip> unary_strips(ir::DType dtype) {
+  if (dtype == ir::DType::f32) return simd::unary_f32();
+  return dtype == ir::DType::f64 ? unary_f64() : unary_integer(dtype);
+}
+
+std::span<const simd::NamedStrip> binary_strips(ir::DType dtype) {
+  if (dtype == ir::DType::f32) return simd::binary_f32();
+  return dtype == ir::DType::f64 ? binary_f64() : binary_integer(dtype);
+}
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,27 @@
+// Products of two matrices in memory; every kernel that multiplies matrices calls this.
+#pragma once
+
+#include <cstdint>
+
+namespace poptorch::kernels {
+
+// c = alpha * op(a) * op(b) + beta * c, all row-major: op(a) is m x k, op(b) is k x n. `trans_a`
+// says that a lies in memory as k x m. Leading dimensions (elements from one row in memory to the
+// next) may be larger than a row. With beta = 0, c is not read.
+struct Gemm {
+  int64_t m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false;
+  int64_t lda = 0, ldb = 0, ldc = 0;
+  double alpha = 1, beta = 0;
+};
+
+// T: float and double (by the BLAS that torch has loaded), uint8_t, int8_t, int16_t, int32_t,
+// int64_t (wrapping; alpha and beta are truncated). Each element's sum is taken in the same order
+// whatever `threads` is. Within a parallel region it runs on the calling thread.
+template <typename T>
+void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads);
+
+// Multiplications worth giving to another thread.
+constexpr int64_t gemm_grain = 1 << 19;
+
+}  // namespace poptorch::kernels

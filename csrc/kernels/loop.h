@@ -1,0 +1,57 @@
+// Walks an op's element space: sizes broadcast, dimensions merged where every operand allows it,
+// the innermost one handed out as strips. Results are contiguous.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "ir/type.h"
+#include "kernels/simd/strip.h"
+
+namespace poptorch::kernels {
+
+class Loop {
+ public:
+  // At most three operands, each of sizes that broadcast to those of `out`.
+  Loop(const ir::Type& out, const std::vector<const ir::Type*>& operands);
+
+  // What is run on the strips.
+  struct Work {
+    simd::StripFn run;
+    const double* params;
+    int64_t grain;  // elements worth some 5 us
+  };
+  void run(const Work& work, const std::array<const void*, 3>& in, void* out, int threads) const;
+
+  int64_t numel() const { return numel_; }
+
+ private:
+  static constexpr size_t max_rank = 12;  // after merging
+
+  struct Operand {
+    int64_t item_bytes = 0;
+    std::array<int64_t, max_rank> strides{};  // elements
+    bool flat = false;  // one step serves the whole space: contiguous, or a single value
+  };
+
+  struct Cursor;
+
+  void merge(std::vector<ir::Dims>& strides, ir::Dims& sizes) const;
+  void strips(const Work& work, simd::Strip strip, std::byte* out, int64_t begin,
+              int64_t end) const;
+  void blocks(const Work& work, simd::Strip strip, std::byte* out, int64_t begin,
+              int64_t end) const;
+  void gather(size_t operand, const void* from, Cursor cursor, int64_t count, void* to) const;
+
+  size_t rank_ = 0;
+  size_t operands_count_ = 0;
+  int64_t numel_ = 0;
+  int64_t out_bytes_ = 0;
+  std::array<int64_t, max_rank> sizes_{};
+  std::array<Operand, 3> operands_{};
+};
+
+// Elements that take some 5 us at this time for each.
+int64_t grain_of(int picoseconds);
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,133 @@
+// Kernels of matrix products: batches of GEMMs on operands as they lie in memory.
+#include <algorithm>
+#include <vector>
+
+#include "kernels/gemm.h"
+#include "kernels/matrix_view.h"
+#include "kernels/reduction_types.h"
+#include "kernels/shape_copy.h"
+#include "ops/kernel.h"
+#include "support/parallel.h"
+
+namespace poptorch::kernels {
+
+namespace {
+
+using ir::Dims;
+using ir::Type;
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+// All products of one op. Matrix i of the result lies at i * m * n.
+struct Batch {
+  Gemm gemm;
+  std::vector<int64_t> a, b;
+
+  Batch(const Type& lhs, const Type& rhs, const Type& out) {
+    const Dims leading(out.sizes.begin(), out.sizes.end() - 2);
+    const MatrixLayout layout_a = layout_of(lhs), layout_b = layout_of(rhs);
+    gemm = {.m = out.sizes[out.rank() - 2],
+            .n = out.sizes.back(),
+            .k = lhs.sizes.back(),
+            .trans_a = layout_a.transposed,
+            .trans_b = layout_b.transposed,
+            .lda = layout_a.leading,
+            .ldb = layout_b.leading,
+            .ldc = std::max<int64_t>(out.sizes.back(), 1)};
+    a = batch_offsets(lhs, leading);
+    b = batch_offsets(rhs, leading);
+    // One right-hand matrix for all: the left-hand ones are rows of one large matrix.
+    if (lhs.is_contiguous() && rhs.rank() == 2 && !a.empty()) {
+      gemm.m *= static_cast<int64_t>(a.size());
+      a = b = {0};
+    }
+  }
+
+  template <typename T>
+  void run(const T* lhs, const T* rhs, T* out, int threads) const {
+    const int64_t count = static_cast<int64_t>(a.size());
+    const auto one = [&](int64_t i, int inner_threads) {
+      kernels::gemm(gemm, lhs + a[i], rhs + b[i], out + i * gemm.m * gemm.n, inner_threads);
+    };
+    if (count < threads) {
+      for (int64_t i = 0; i < count; ++i) one(i, threads);
+      return;
+    }
+    const int64_t work = std::max<int64_t>(gemm.m * gemm.n * gemm.k, 1);
+    const int64_t grain = std::max<int64_t>(gemm_grain / work, 1);
+    parallel_for(threads, count, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) one(i, 1);
+    });
+  }
+};
+
+// Calls fn(T{}) with a type that gemm is written for.
+template <typename Fn>
+Prepared with_number(const Call& call, const Fn& fn) {
+  return with_type(call.out().dtype, [&]<typename T>(T) -> Prepared {
+    if constexpr (std::is_same_v<T, bool>) {
+      throw_internal_error(__FILE__, __LINE__, "dtype", "a product of bool");
+    } else {
+      return fn(T{});
+    }
+  });
+}
+
+Prepared matmul(const Call& call) {
+  return with_number(call, [&]<typename T>(T) -> Prepared {
+    return {[batch = Batch(call.in(0), call.in(1), call.out())](const Args& args) {
+      batch.run(args.in<T>(0), args.in<T>(1), args.out<T>(), args.threads);
+    }};
+  });
+}
+
+// Copies what is added to the product to where the product goes.
+struct Added {
+  bool is_row;  // one row for all rows of the result
+  int64_t rows, columns;
+  CopyPlan plan;
+
+  Added(const Type& type, const Type& out)
+      : is_row(type.is_contiguous() && type.numel() == out.sizes.back() &&
+               !type.sizes.empty() && type.sizes.back() == out.sizes.back()),
+        rows(out.numel() / std::max<int64_t>(out.sizes.back(), 1)),
+        columns(out.sizes.back()),
+        plan(out.sizes, out.actual_strides(), broadcast_strides(type, out.sizes),
+             ir::item_bytes(out.dtype)) {}
+
+  template <typename T>
+  void run(const Args& args) const {
+    if (args.inputs[0] == args.outputs[0]) return;
+    if (!is_row) return plan.run(args.outputs[0], args.inputs[0], args.threads);
+    constexpr int64_t grain_elements = 32768;  // worth some 5 us
+    const int64_t grain = std::max<int64_t>(grain_elements / std::max<int64_t>(columns, 1), 1);
+    parallel_for(args.threads, rows, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        std::copy_n(args.in<T>(0), columns, args.out<T>() + i * columns);
+      }
+    });
+  }
+};
+
+Prepared addmm(const Call& call) {
+  return with_number(call, [&]<typename T>(T) -> Prepared {
+    Batch batch(call.in(1), call.in(2), call.out());
+    batch.gemm.alpha = call.attrs().get_float("alpha");
+    batch.gemm.beta = call.attrs().get_float("beta");
+    const bool reads = batch.gemm.beta != 0;
+    return {[batch = std::move(batch), added = Added(call.in(0), call.out()),
+             reads](const Args& args) {
+      if (reads) added.run<T>(args);
+      batch.run(args.in<T>(1), args.in<T>(2), args.out<T>(), args.threads);
+    }};
+  });
+}
+
+}  // namespace
+
+KERNEL("matmul", matmul)
+KERNEL("addmm", addmm)
+KERNEL("baddbmm", addmm)
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,59 @@
+// How the kernels of batch norm walk over [batch, channels, ...].
+#pragma once
+
+#include <algorithm>
+
+#include "ir/type.h"
+#include "kernels/rows/rows.h"
+#include "support/parallel.h"
+
+namespace poptorch::kernels {
+
+// A tensor as [batch, channels, inner], cut into chunks along the batch. The chunks depend on the
+// sizes only, and what they give is joined in their order: results do not depend on threads.
+struct Channels {
+  int64_t batch, channels, inner;
+  int64_t rows_per_chunk;  // entries of the batch in a chunk
+  int64_t chunks;
+
+  explicit Channels(const ir::Type& x) {
+    batch = x.sizes[0];
+    channels = x.sizes[1];
+    inner = ir::product({x.sizes.begin() + 2, x.sizes.end()});
+    rows_per_chunk = inner > 1 ? 1 : 128;
+    chunks = inner == 0 ? 0 : (batch + rows_per_chunk - 1) / rows_per_chunk;
+  }
+
+  int64_t per_channel() const { return batch * inner; }
+  bool is_planar() const { return inner > 1; }
+
+  // Calls plane(offset, chunk, channel) for each run of `inner` entries of one channel when planar,
+  // else strip(offset, Columns, chunk, first channel) for some channels of some entries of the
+  // batch.
+  template <typename Plane, typename Strip>
+  void for_each(int threads, const Plane& plane, const Strip& strip) const {
+    constexpr int64_t grain_elements = 8192, strip_columns = 256;
+    if (chunks * channels == 0) return;
+    if (is_planar()) {
+      const int64_t grain = std::max<int64_t>(grain_elements / inner, 1);
+      return parallel_for(threads, batch * channels, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) plane(i * inner, i / channels, i % channels);
+      });
+    }
+    const int64_t strips = (channels + strip_columns - 1) / strip_columns;
+    const int64_t unit = std::min(batch, rows_per_chunk) * std::min(channels, strip_columns);
+    const int64_t grain = std::max<int64_t>(grain_elements / unit, 1);
+    parallel_for(threads, chunks * strips, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t chunk = i / strips, first = i % strips * strip_columns;
+        const int64_t row = chunk * rows_per_chunk;
+        strip(row * channels + first,
+              Columns{std::min(rows_per_chunk, batch - row), channels,
+                      std::min(strip_columns, channels - first)},
+              chunk, first);
+      }
+    });
+  }
+};
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,138 @@
+#include "kernels/recurrent_product.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/blas.h"
+#include "kernels/gemm.h"
+#include "support/parallel.h"
+
+namespace poptorch::kernels {
+namespace {
+
+// MKL's packed products. Matrix identifiers and layouts are numbers of the CBLAS interface.
+constexpr int row_major = 101, not_transposed = 111, transposed = 112, packed = 151, second = 162;
+
+struct PackedGemm {
+  size_t (*size)(int matrix, int m, int n, int k) =
+      find_symbol<decltype(size)>("cblas_sgemm_pack_get_size");
+  void (*pack)(int layout, int matrix, int trans, int m, int n, int k, float alpha,
+               const float* from, int stride, float* to) =
+      find_symbol<decltype(pack)>("cblas_sgemm_pack");
+  void (*compute)(int layout, int trans_a, int trans_b, int m, int n, int k, const float* a,
+                  int lda, const float* b, int ldb, float beta, float* c, int ldc) =
+      find_symbol<decltype(compute)>("cblas_sgemm_compute");
+
+  bool found() const { return size != nullptr && pack != nullptr && compute != nullptr; }
+};
+
+const PackedGemm& packed_gemm() {
+  static const PackedGemm functions;
+  return functions;
+}
+
+template <typename T>
+bool can_pack() {
+  return std::is_same_v<T, float> && packed_gemm().found();
+}
+
+size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Large enough for a BLAS kernel, small enough to spread over threads.
+int64_t units_of_block(int64_t batch, int64_t hidden, int64_t columns) {
+  const int64_t few = batch <= 64 ? 64 : batch <= 256 ? 32 : 16;
+  return columns == 1 && hidden >= 256 ? 2 * few : few;
+}
+
+}  // namespace
+
+template <typename T>
+RecurrentProduct<T>::RecurrentProduct(Direction direction, int64_t batch, int64_t hidden,
+                                      int64_t gates)
+    : forward_(direction == Direction::forward),
+      batch_(batch),
+      hidden_(hidden),
+      gates_(gates),
+      columns_(forward_ ? gates : 1),
+      depth_(forward_ ? hidden : gates * hidden),
+      units_(std::min(hidden, units_of_block(batch, hidden, columns_))) {}
+
+template <typename T>
+int64_t RecurrentProduct<T>::grain() const {
+  const int64_t work = batch_ * units_ * columns_ * depth_;
+  return std::max<int64_t>(1, gemm_grain / std::max<int64_t>(1, work));
+}
+
+template <typename T>
+size_t RecurrentProduct<T>::packed_bytes() const {
+  if (!can_pack<T>()) return 0;
+  return aligned(packed_gemm().size(second, static_cast<int>(batch_),
+                                    static_cast<int>(units_ * columns_), static_cast<int>(depth_)));
+}
+
+// Scratch: packed blocks, then products, then (forward) the weights with a block's rows together.
+template <typename T>
+size_t RecurrentProduct<T>::scratch_bytes() const {
+  const int64_t numbers = batch_ * hidden_ * columns_ + (forward_ ? gates_ * hidden_ * hidden_ : 0);
+  return packed_bytes() * static_cast<size_t>(block_count()) +
+         aligned(static_cast<size_t>(numbers) * sizeof(T));
+}
+
+template <typename T>
+typename RecurrentProduct<T>::Block RecurrentProduct<T>::block(int64_t index, const T* w,
+                                                               std::byte* scratch) const {
+  const int64_t unit = index * units_;
+  const int64_t units = std::min(units_, hidden_ - unit);
+  T* products = reinterpret_cast<T*>(scratch + packed_bytes() * static_cast<size_t>(block_count()));
+  const T* gathered = products + batch_ * hidden_ * columns_;
+  return {unit,
+          units,
+          units * columns_,
+          products + unit * columns_ * batch_,
+          forward_ ? gathered + unit * gates_ * hidden_ : w + unit,
+          scratch + packed_bytes() * static_cast<size_t>(index)};
+}
+
+template <typename T>
+void RecurrentProduct<T>::pack(const T* w, std::byte* scratch, int threads) const {
+  parallel_for(threads, block_count(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t index = begin; index < end; ++index) {
+      const Block b = block(index, w, scratch);
+      for (int64_t gate = 0; forward_ && gate < gates_; ++gate) {
+        std::memcpy(const_cast<T*>(b.weights) + gate * b.units * hidden_,
+                    w + (gate * hidden_ + b.unit) * hidden_,
+                    static_cast<size_t>(b.units * hidden_) * sizeof(T));
+      }
+      if constexpr (std::is_same_v<T, float>) {
+        if (!can_pack<T>()) continue;
+        const SingleThreadedBlas single;
+        packed_gemm().pack(row_major, second, forward_ ? transposed : not_transposed,
+                           static_cast<int>(batch_), static_cast<int>(b.width),
+                           static_cast<int>(depth_), 1, b.weights, static_cast<int>(hidden_),
+                           reinterpret_cast<float*>(b.packed));
+      }
+    }
+  });
+}
+
+template <typename T>
+void RecurrentProduct<T>::multiply(const Block& b, const T* a, int64_t stride) const {
+  if constexpr (std::is_same_v<T, float>) {
+    if (can_pack<T>()) {
+      const SingleThreadedBlas single;
+      packed_gemm().compute(row_major, not_transposed, packed, static_cast<int>(batch_),
+                            static_cast<int>(b.width), static_cast<int>(depth_), a,
+                            static_cast<int>(stride), reinterpret_cast<const float*>(b.packed),
+                            static_cast<int>(hidden_), 0, b.product, static_cast<int>(b.width));
+      return;
+    }
+  }
+  gemm<T>({batch_, b.width, depth_, false, forward_, stride, hidden_, b.width}, a, b.weights,
+          b.product, 1);
+}
+
+template class RecurrentProduct<float>;
+template class RecurrentProduct<double>;
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,42 @@
+// From an IR dtype to the C++ type that a template is written for.
+#pragma once
+
+#include "ir/dtype.h"
+#include "ops/kernel.h"
+#include "support/error.h"
+
+namespace poptorch::kernels {
+
+// Calls fn(T{}) with the type of the elements; halves have been widened before.
+template <typename Fn>
+auto with_type(ir::DType dtype, const Fn& fn) {
+  switch (dtype) {
+    case ir::DType::boolean: return fn(bool{});
+    case ir::DType::u8: return fn(uint8_t{});
+    case ir::DType::i8: return fn(int8_t{});
+    case ir::DType::i16: return fn(int16_t{});
+    case ir::DType::i32: return fn(int32_t{});
+    case ir::DType::i64: return fn(int64_t{});
+    case ir::DType::f32: return fn(float{});
+    case ir::DType::f64: return fn(double{});
+    default: throw_internal_error(__FILE__, __LINE__, "dtype", "a half reached a wide kernel");
+  }
+}
+
+template <typename Fn>
+auto with_float_type(const ops::Call& call, ir::DType dtype, const Fn& fn) {
+  if (dtype == ir::DType::f64) return fn(double{});
+  INTERNAL_CHECK(dtype == ir::DType::f32, "no kernel of ", call.op.name, " for ", name_of(dtype));
+  return fn(float{});
+}
+
+// The types that positions and indices have.
+template <typename Fn>
+auto with_index_type(const ops::Call& call, ir::DType dtype, const Fn& fn) {
+  if (dtype == ir::DType::i64) return fn(int64_t{});
+  INTERNAL_CHECK(dtype == ir::DType::i32, "no kernel of ", call.op.name, " for indices of ",
+                 name_of(dtype));
+  return fn(int32_t{});
+}
+
+}  // namespace poptorch::kernels

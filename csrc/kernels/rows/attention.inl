@@ -1,0 +1,66 @@
+// Loops over one row of attention scores.
+
+static inline V masked(const ScoreRow<T>& row, int64_t i, auto io) {
+  V v = io.load(row.scores + i, -__builtin_huge_val());
+  if (row.allowed != nullptr) v = io.where(row.allowed + i, v, splat(-__builtin_huge_val()));
+  if (row.added != nullptr) v += io.load(row.added + i);
+  return v;
+}
+
+// Scores become their softmax, times `keep`; returns the logarithm of the sum of exponentials.
+static T attention_softmax(const ScoreRow<T>& row, int64_t n) {
+  constexpr T lowest = -__builtin_huge_val();
+  T* s = row.scores;
+  V most = splat(lowest);
+  each(n, [&](int64_t i, auto io) {
+    const V v = masked(row, i, io);
+    io.store(s + i, v);
+    most = v > most ? v : most;
+  });
+  const T largest = join_largest(most);
+  if (largest == lowest) {
+    each(n, [&](int64_t i, auto io) { io.store(s + i, V{}); });
+    return lowest;
+  }
+  const V shift = splat(largest);
+  const T sum = join_sum(sum_lanes(n, [&](int64_t i, auto io) {
+    const V e = exp_of(io.load(s + i) - shift);
+    io.store(s + i, e);
+    return e;
+  }));
+  const V scale = splat(1 / sum);
+  each(n, [&](int64_t i, auto io) {
+    V p = io.load(s + i) * scale;
+    if (row.keep != nullptr) p *= io.load(row.keep + i);
+    io.store(s + i, p);
+  });
+  return largest + static_cast<T>(__builtin_log(sum));
+}
+
+// Scores become the softmax (recomputed) times `keep`; `grads`, the gradients of these, become the
+// gradients of the scores. `delta` is the inner product of the softmax and its gradient.
+static void attention_gradient(const ScoreRow<T>& row, int64_t n, T logsumexp, T delta) {
+  if (logsumexp == -__builtin_huge_val()) {
+    return each(n, [&](int64_t i, auto io) {
+      io.store(row.scores + i, V{});
+      io.store(row.grads + i, V{});
+    });
+  }
+  const V shift = splat(logsumexp), inner = splat(delta);
+  each(n, [&](int64_t i, auto io) {
+    const V p = exp_of(masked(row, i, io) - shift);
+    V kept = p, g = io.load(row.grads + i);
+    if (row.keep != nullptr) {
+      const V keep = io.load(row.keep + i);
+      kept *= keep;
+      g *= keep;
+    }
+    io.store(row.scores + i, kept);
+    io.store(row.grads + i, p * (g - inner));
+  });
+}
+
+static T dot(const T* x, const T* y, int64_t n) {
+  return join_sum(
+      sum_lanes(n, [&](int64_t i, auto io) { return io.load(x + i) * io.load(y + i); }));
+}

@@ -1,0 +1,24 @@
+// The functions of binary.def as strips of two operands, and their table. Included by each_isa.h.
+#include "kernels/simd/strips.inl"
+#include "kernels/simd/functions.inl"
+
+#define OPERATION(name, result, value)                                             \
+  struct name##_op {                                                               \
+    static result of(vf x, vf y, [[maybe_unused]] const double* params) { return value; } \
+  };
+#define BINARY(name, picoseconds, value) OPERATION(name, vf, value)
+#define COMPARE(name, picoseconds, value) OPERATION(name, vi, value)
+#define p(i) k(params[i])
+#include "kernels/simd/binary.def"
+#undef p
+#undef BINARY
+#undef COMPARE
+#undef OPERATION
+
+#define BINARY(name, picoseconds, value) {#name, binary_strip<name##_op, float>, picoseconds},
+#define COMPARE(name, picoseconds, value) {#name, binary_strip<name##_op, uint8_t>, picoseconds},
+inline constexpr NamedStrip binary_functions[] = {
+#include "kernels/simd/binary.def"
+};
+#undef BINARY
+#undef COMPARE

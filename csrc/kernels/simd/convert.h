@@ -1,0 +1,17 @@
+// Conversions between f32 and the 16-bit floats, rounding to nearest even.
+#pragma once
+
+#include <cstdint>
+
+namespace poptorch::simd {
+
+struct ConvertTable {
+  void (*f16_to_f32)(const uint16_t* x, float* out, int64_t n);
+  void (*bf16_to_f32)(const uint16_t* x, float* out, int64_t n);
+  void (*f32_to_f16)(const float* x, uint16_t* out, int64_t n);
+  void (*f32_to_bf16)(const float* x, uint16_t* out, int64_t n);
+};
+
+const ConvertTable& convert_table();
+
+}  // namespace poptorch::simd

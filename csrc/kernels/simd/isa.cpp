@@ -1,0 +1,72 @@
+#include "kernels/simd/isa.h"
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+
+#include "support/error.h"
+
+namespace poptorch::simd {
+
+namespace {
+
+constexpr std::array<Isa, 3> levels = {Isa::base, Isa::avx2, Isa::avx512};
+
+Isa parse(const char* where, std::string_view name) {
+  std::string have;
+  for (Isa level : machine_levels()) have += concat(have.empty() ? "" : ", ", name_of(level));
+  for (Isa level : levels) {
+    if (name != name_of(level)) continue;
+    USER_CHECK(machine_has(level), "[", where, "] this machine has no ", name, "; it has ", have,
+               ". Choose one of those.");
+    return level;
+  }
+  throw_user_error(concat("[", where, "] \"", name, "\" is no instruction set; this machine has ",
+                          have, ". Choose one of those."));
+}
+
+Isa initial() {
+  const char* forced = std::getenv("POPTORCH_ISA");
+  if (forced != nullptr && *forced != '\0') return parse("POPTORCH_ISA", forced);
+  return machine_levels().back();
+}
+
+std::atomic<Isa>& current() {
+  static std::atomic<Isa> level = initial();
+  return level;
+}
+
+}  // namespace
+
+const char* name_of(Isa isa) {
+  constexpr std::array<const char*, 3> names = {"base", "avx2", "avx512"};
+  return names[static_cast<size_t>(isa)];
+}
+
+bool machine_has(Isa isa) {
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c");
+  switch (isa) {
+    case Isa::base: return true;
+    case Isa::avx2: return avx2;
+    case Isa::avx512:
+      return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  }
+  return false;
+}
+
+std::vector<Isa> machine_levels() {
+  std::vector<Isa> have;
+  for (Isa level : levels) {
+    if (machine_has(level)) have.push_back(level);
+  }
+  return have;
+}
+
+Isa isa() { return current(); }
+
+void set_isa(std::string_view name) { current() = parse("set_isa", name); }
+
+}  // namespace poptorch::simd

@@ -1,0 +1,53 @@
+// Weight updates on runs of elements. Outputs may equal inputs.
+#pragma once
+
+#include <cstdint>
+
+namespace poptorch::simd {
+
+// One step's numbers, worked out in double from the hyper-parameters.
+template <typename T>
+struct SgdStep {
+  T lr, momentum, weight_decay;
+  T undamped;     // 1 - dampening
+  T sign;         // -1 to maximize
+  bool nesterov;
+  bool is_first;  // the momentum buffer starts as the gradient
+};
+
+template <typename T>
+struct AdamStep {
+  T beta2, one_minus_beta1, one_minus_beta2, eps;
+  T decay;       // weight decay that joins the gradient
+  T shrink;      // factor of the parameter: 1 - lr * weight decay when decoupled, else 1
+  T sign;        // -1 to maximize
+  T step_size;   // lr / (1 - beta1^step)
+  T root_scale;  // 1 / sqrt(1 - beta2^step)
+};
+
+// Pointers of one call; buffers that the op has not are null.
+template <typename T>
+struct SgdArrays {
+  const T *param, *grad, *buffer;
+  T *new_param, *new_buffer;
+};
+template <typename T>
+struct AdamArrays {
+  const T *param, *grad, *average, *square, *max_square;
+  T *new_param, *new_average, *new_square, *new_max_square;
+};
+
+// Elements begin .. end.
+template <typename T>
+struct UpdateTable {
+  void (*accumulate)(const T* acc, const T* grad, T scale, T* out, int64_t begin, int64_t end);
+  void (*sgd)(const SgdArrays<T>& arrays, const SgdStep<T>& step, int64_t begin, int64_t end);
+  void (*adam)(const AdamArrays<T>& arrays, const AdamStep<T>& step, int64_t begin, int64_t end);
+};
+struct OptimizerTable {
+  UpdateTable<float> f32;
+  UpdateTable<double> f64;
+};
+const OptimizerTable& optimizer_table();
+
+}  // namespace poptorch::simd

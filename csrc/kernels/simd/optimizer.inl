@@ -1,0 +1,83 @@
+// Lanes<T> is how elements of type T are handled at once: float in vectors, double one by one.
+template <typename T>
+struct Lanes;
+
+template <>
+struct Lanes<float> {
+  using V = vf;
+  static constexpr int64_t step = width;
+  static V get(const float* p, int64_t count) {
+    return count >= width ? load(p) : load_part(p, count);
+  }
+  static void put(float* p, V v, int64_t count) {
+    if (count >= width) {
+      store(p, v);
+    } else {
+      store_part(p, v, count);
+    }
+  }
+  static V root(V v) { return sqrt(v); }
+  static V larger(V a, V b) { return maximum(a, b); }
+};
+
+template <>
+struct Lanes<double> {
+  using V = double;
+  static constexpr int64_t step = 1;
+  static V get(const double* p, int64_t) { return *p; }
+  static void put(double* p, V v, int64_t) { *p = v; }
+  static V root(V v) { return __builtin_sqrt(v); }
+  static V larger(V a, V b) { return a > b || a != a ? a : b; }
+};
+
+template <typename T>
+inline void add_scaled(const T* acc, const T* grad, T scale, T* out, int64_t begin, int64_t end) {
+  using L = Lanes<T>;
+  for (int64_t i = begin; i < end; i += L::step) {
+    const int64_t left = end - i;
+    L::put(out + i, L::get(acc + i, left) + scale * L::get(grad + i, left), left);
+  }
+}
+
+template <typename T>
+inline void sgd_step(const SgdArrays<T>& a, const SgdStep<T>& s, int64_t begin, int64_t end) {
+  using L = Lanes<T>;
+  for (int64_t i = begin; i < end; i += L::step) {
+    const int64_t left = end - i;
+    const auto param = L::get(a.param + i, left);
+    auto d = s.sign * L::get(a.grad + i, left) + s.weight_decay * param;
+    if (a.new_buffer != nullptr) {
+      const auto buffer =
+          s.is_first ? d : s.momentum * L::get(a.buffer + i, left) + s.undamped * d;
+      L::put(a.new_buffer + i, buffer, left);
+      d = s.nesterov ? d + s.momentum * buffer : buffer;
+    }
+    L::put(a.new_param + i, param - s.lr * d, left);
+  }
+}
+
+template <typename T>
+inline void adam_step(const AdamArrays<T>& a, const AdamStep<T>& s, int64_t begin, int64_t end) {
+  using L = Lanes<T>;
+  for (int64_t i = begin; i < end; i += L::step) {
+    const int64_t left = end - i;
+    const auto param = L::get(a.param + i, left);
+    const auto d = s.sign * L::get(a.grad + i, left) + s.decay * param;
+    auto average = L::get(a.average + i, left);
+    average = average + s.one_minus_beta1 * (d - average);
+    const auto square = s.beta2 * L::get(a.square + i, left) + s.one_minus_beta2 * (d * d);
+    L::put(a.new_average + i, average, left);
+    L::put(a.new_square + i, square, left);
+    auto second = square;
+    if (a.new_max_square != nullptr) {
+      second = L::larger(L::get(a.max_square + i, left), square);
+      L::put(a.new_max_square + i, second, left);
+    }
+    const auto denominator = L::root(second) * s.root_scale + s.eps;
+    L::put(a.new_param + i, s.shrink * param - s.step_size * (average / denominator), left);
+  }
+}
+
+inline constexpr OptimizerTable optimizer_functions = {
+    {add_scaled<float>, sgd_step<float>, adam_step<float>},
+    {add_scaled<double>, sgd_step<double>, adam_step<double>}};

@@ -1,0 +1,103 @@
+// Blocks are computed side by side, one in each 64-bit lane: the multiply of two 32-bit numbers
+// that every instruction set has leaves its 64-bit product there.
+
+constexpr int block_lanes = width / 2;
+constexpr int group_blocks = 16;
+typedef uint64_t vl __attribute__((vector_size(8 * block_lanes)));
+typedef uint32_t vhalf __attribute__((vector_size(4 * block_lanes)));
+typedef uint32_t vhalf_unaligned
+    __attribute__((vector_size(4 * block_lanes), aligned(4), may_alias));
+
+// Product of the low 32 bits of each lane.
+inline vl multiply(vl a, vl b) {
+#if SIMD_WIDTH == 16
+  return reinterpret_cast<vl>(
+      _mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif SIMD_WIDTH == 8
+  return reinterpret_cast<vl>(
+      _mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#else
+  return reinterpret_cast<vl>(
+      _mm_mul_epu32(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+#endif
+}
+
+inline vl splat_lane(uint64_t x) { return x - vl{}; }
+
+// One block in each lane; only the low 32 bits of a lane count.
+struct Blocks {
+  vl word[4];
+};
+
+inline Blocks philox(const Draw& draw, uint32_t first_block) {
+  Blocks x;
+  for (int i = 0; i < block_lanes; ++i) {
+    x.word[0][i] = first_block + static_cast<uint32_t>(i);
+  }
+  x.word[1] = splat_lane(draw.counter);
+  x.word[2] = splat_lane(draw.salt);
+  x.word[3] = splat_lane(draw.replica);
+  uint32_t key0 = draw.seed[0], key1 = draw.seed[1];
+  for (int round = 0; round < 10; ++round) {
+    const vl a = multiply(x.word[0], splat_lane(0xD2511F53));
+    const vl b = multiply(x.word[2], splat_lane(0xCD9E8D57));
+    x = {{(b >> 32) ^ x.word[1] ^ splat_lane(key0), b, (a >> 32) ^ x.word[3] ^ splat_lane(key1),
+          a}};
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+  return x;
+}
+
+inline void random_words(const Draw& draw, int64_t first, int64_t groups, uint32_t* out) {
+  for (int64_t group = 0; group < groups; ++group, out += random_group) {
+    const auto block = static_cast<uint32_t>((first + group) * group_blocks);
+    for (int lane = 0; lane < group_blocks; lane += block_lanes) {
+      const Blocks x = philox(draw, block + static_cast<uint32_t>(lane));
+      for (int word = 0; word < 4; ++word) {
+        *reinterpret_cast<vhalf_unaligned*>(out + word * group_blocks + lane) =
+            __builtin_convertvector(x.word[word], vhalf);
+      }
+    }
+  }
+}
+
+inline void random_dropout(const Draw& draw, int64_t first, int64_t n, uint32_t threshold,
+                           float scale, const float* x, float* out) {
+  constexpr int32_t flip = INT32_MIN;  // makes the signed comparison one of unsigned numbers
+  const vi least = splat(static_cast<int32_t>(threshold ^ 0x80000000u));
+  const vf factor = splat(scale);
+  uint32_t words[random_group];
+  for (int64_t done = 0; done < n; done += random_group) {
+    random_words(draw, (first + done) / random_group, 1, words);
+    const int64_t count = std::min<int64_t>(random_group, n - done);
+    int64_t i = 0;
+    for (; i + width <= count; i += width) {
+      const vi word = load(reinterpret_cast<const int32_t*>(words) + i) ^ flip;
+      store(out + done + i, select(word >= least, load(x + done + i) * factor, vf{}));
+    }
+    for (; i < count; ++i) out[done + i] = words[i] >= threshold ? x[done + i] * scale : 0.0f;
+  }
+}
+
+// Words as numbers in (0, 1], of 24 bits.
+inline vf unit_open(const uint32_t* words) {
+  const vi bits = reinterpret_cast<vi>(
+      reinterpret_cast<vu>(load(reinterpret_cast<const int32_t*>(words))) >> 8);
+  return (to_float(bits) + 1.0f) * 0x1p-24f;
+}
+
+inline void random_normal(const uint32_t* a, const uint32_t* b, int64_t n, float mean, float std,
+                          float* out) {
+  for (int64_t i = 0; i < n; i += width) {
+    uint32_t first[width] = {}, second[width] = {};
+    const int64_t count = std::min<int64_t>(width, n - i);
+    std::memcpy(first, a + i, static_cast<size_t>(count) * 4);
+    std::memcpy(second, b + i, static_cast<size_t>(count) * 4);
+    const vf radius = sqrt(-2.0f * log(unit_open(first)));
+    const vf value = mean + std * (radius * cos(6.28318530717958648f * unit_open(second)));
+    store_part(out + i, value, count);
+  }
+}
+
+inline constexpr RandomTable random_functions = {random_words, random_dropout, random_normal};

@@ -1,0 +1,80 @@
+// Strip loops over functions of floats: Op::of(x, y, params) on vectors. Included after vec.inl.
+
+using V = vf;
+using M = vi;
+inline vf k(double constant) { return splat(static_cast<float>(constant)); }
+
+// Where element i of operand `which` starts: the operand itself when its step is 1, else a copy of
+// `count` elements in `block`.
+inline const float* contiguous(const Strip& s, int which, int64_t i, int64_t count, float* block) {
+  const float* from = static_cast<const float*>(s.in[which]) + i * s.step[which];
+  if (s.step[which] == 1) return from;
+  for (int64_t j = 0; j < count; ++j) block[j] = from[j * s.step[which]];
+  return block;
+}
+
+inline void put(float* out, vf v) { store(out, v); }
+inline void put(uint8_t* out, vi mask) { store_bools(out, mask); }
+inline void put_part(float* out, vf v, int64_t n) { store_part(out, v, n); }
+inline void put_part(uint8_t* out, vi mask, int64_t n) {
+  uint8_t bools[width];
+  store_bools(bools, mask);
+  std::memcpy(out, bools, static_cast<size_t>(n));
+}
+
+template <typename Op, typename Out>
+inline void map_unary(const float* x, Out* out, int64_t n, const double* params) {
+  int64_t i = 0;
+  for (; i + width <= n; i += width) put(out + i, Op::of(load(x + i), params));
+  if (i < n) put_part(out + i, Op::of(load_part(x + i, n - i), params), n - i);
+}
+
+template <typename Op, typename Out>
+inline void unary_strip(const Strip& s) {
+  auto* out = static_cast<Out*>(s.out);
+  float block[strip_block];
+  if (s.step[0] == 1) return map_unary<Op>(static_cast<const float*>(s.in[0]), out, s.n, s.params);
+  for (int64_t i = 0; i < s.n; i += strip_block) {
+    const int64_t count = std::min(strip_block, s.n - i);
+    map_unary<Op>(contiguous(s, 0, i, count, block), out + i, count, s.params);
+  }
+}
+
+template <typename Op, typename Out>
+inline void map_binary(const float* x, const float* y, Out* out, int64_t n, const double* params) {
+  int64_t i = 0;
+  for (; i + width <= n; i += width) put(out + i, Op::of(load(x + i), load(y + i), params));
+  if (i == n) return;
+  const int64_t rest = n - i;
+  put_part(out + i, Op::of(load_part(x + i, rest), load_part(y + i, rest), params), rest);
+}
+
+template <typename Op, typename Out>
+inline void map_left(const float* x, vf y, Out* out, int64_t n, const double* params) {
+  int64_t i = 0;
+  for (; i + width <= n; i += width) put(out + i, Op::of(load(x + i), y, params));
+  if (i < n) put_part(out + i, Op::of(load_part(x + i, n - i), y, params), n - i);
+}
+
+template <typename Op, typename Out>
+inline void map_right(vf x, const float* y, Out* out, int64_t n, const double* params) {
+  int64_t i = 0;
+  for (; i + width <= n; i += width) put(out + i, Op::of(x, load(y + i), params));
+  if (i < n) put_part(out + i, Op::of(x, load_part(y + i, n - i), params), n - i);
+}
+
+template <typename Op, typename Out>
+inline void binary_strip(const Strip& s) {
+  auto* out = static_cast<Out*>(s.out);
+  const auto* x = static_cast<const float*>(s.in[0]);
+  const auto* y = static_cast<const float*>(s.in[1]);
+  if (s.step[0] == 1 && s.step[1] == 1) return map_binary<Op>(x, y, out, s.n, s.params);
+  if (s.step[0] == 1 && s.step[1] == 0) return map_left<Op>(x, splat(*y), out, s.n, s.params);
+  if (s.step[0] == 0 && s.step[1] == 1) return map_right<Op>(splat(*x), y, out, s.n, s.params);
+  float left[strip_block], right[strip_block];
+  for (int64_t i = 0; i < s.n; i += strip_block) {
+    const int64_t count = std::min(strip_block, s.n - i);
+    map_binary<Op>(contiguous(s, 0, i, count, left), contiguous(s, 1, i, count, right), out + i,
+                   count, s.params);
+  }
+}

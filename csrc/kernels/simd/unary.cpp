@@ -1,0 +1,12 @@
+#include "kernels/simd/elementwise.h"
+
+#define POPTORCH_SIMD_SOURCE "kernels/simd/unary.inl"
+#include "kernels/simd/each_isa.h"
+
+namespace poptorch::simd {
+
+std::span<const NamedStrip> unary_f32() {
+  return choose(base::unary_functions, avx2::unary_functions, avx512::unary_functions);
+}
+
+}  // namespace poptorch::simd

@@ -1,0 +1,24 @@
+// The functions of unary.def as strips of one operand, and their table. Included by each_isa.h.
+#include "kernels/simd/strips.inl"
+#include "kernels/simd/functions.inl"
+
+#define OPERATION(name, result, value)                                             \
+  struct name##_op {                                                               \
+    static result of(vf x, [[maybe_unused]] const double* params) { return value; } \
+  };
+#define UNARY(name, picoseconds, value) OPERATION(name, vf, value)
+#define PREDICATE(name, picoseconds, value) OPERATION(name, vi, value)
+#define p(i) k(params[i])
+#include "kernels/simd/unary.def"
+#undef p
+#undef UNARY
+#undef PREDICATE
+#undef OPERATION
+
+#define UNARY(name, picoseconds, value) {#name, unary_strip<name##_op, float>, picoseconds},
+#define PREDICATE(name, picoseconds, value) {#name, unary_strip<name##_op, uint8_t>, picoseconds},
+inline constexpr NamedStrip unary_functions[] = {
+#include "kernels/simd/unary.def"
+};
+#undef UNARY
+#undef PREDICATE

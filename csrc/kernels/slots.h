@@ -1,0 +1,36 @@
+// Work that needs a buffer for each thread: it is cut into slots, at most one a thread, each with
+// scratch of its own.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "support/parallel.h"
+
+namespace poptorch::kernels {
+
+class Slots {
+ public:
+  // n items of `elements` each (some 16 k elements are worth a thread), `bytes` of scratch for a
+  // slot.
+  Slots(int threads, int64_t n, int64_t elements, int64_t bytes)
+      : n_(n),
+        count_(std::clamp<int64_t>(n * elements / 16384, 1, threads)),
+        bytes_((bytes + 63) / 64 * 64) {}
+
+  size_t scratch_bytes() const { return static_cast<size_t>(count_ * bytes_); }
+
+  // Calls fn(begin, end, scratch) for the items of each slot.
+  template <typename Fn>
+  void run(int threads, std::byte* scratch, const Fn& fn) const {
+    parallel_for(threads, count_, 1, [&](int64_t begin, int64_t end) {
+      fn(n_ * begin / count_, n_ * end / count_, scratch + begin * bytes_);
+    });
+  }
+
+ private:
+  int64_t n_, count_, bytes_;
+};
+
+}  // namespace poptorch::kernels
