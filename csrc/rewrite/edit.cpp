@@ -1,0 +1,86 @@
+#include "rewrite/edit.h"
+
+#include <cstring>
+
+#include "ops/half.h"
+#include "ops/op_def.h"
+
+namespace poptorch::rewrite {
+
+namespace {
+
+// A splat of more elements than this is left alone: looking costs more than it can bring.
+constexpr int64_t most_elements = 1 << 16;
+
+std::optional<double> number_of(const ir::Attr& attr) {
+  if (const auto* v = std::get_if<double>(&attr.value)) return *v;
+  if (const auto* v = std::get_if<int64_t>(&attr.value)) return static_cast<double>(*v);
+  if (const auto* v = std::get_if<bool>(&attr.value)) return *v;
+  return std::nullopt;
+}
+
+template <typename T>
+double first(const std::byte* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof value);
+  return static_cast<double>(value);
+}
+
+double first_element(ir::DType dtype, const std::byte* bytes) {
+  switch (dtype) {
+    case ir::DType::boolean:
+    case ir::DType::u8: return first<uint8_t>(bytes);
+    case ir::DType::i8: return first<int8_t>(bytes);
+    case ir::DType::i16: return first<int16_t>(bytes);
+    case ir::DType::i32: return first<int32_t>(bytes);
+    case ir::DType::i64: return first<int64_t>(bytes);
+    case ir::DType::f32: return first<float>(bytes);
+    case ir::DType::f64: return first<double>(bytes);
+    case ir::DType::f16:
+    case ir::DType::bf16: break;
+  }
+  float wide = 0;
+  ops::widen(dtype, bytes, &wide, 1);
+  return wide;
+}
+
+}  // namespace
+
+void erase_ops(ir::Graph& graph, const std::unordered_set<const ir::Op*>& dead) {
+  if (dead.empty()) return;
+  std::erase_if(graph.ops, [&](const auto& op) { return dead.contains(op.get()); });
+}
+
+bool replace_each(ir::Graph& graph, const Rule& rule) {
+  std::unordered_map<ir::Value*, ir::Value*> instead;
+  std::unordered_set<const ir::Op*> dead;
+  const auto follow = [&](ir::Value*& value) {
+    // What a value is replaced by was itself up to date when it was entered: one step is enough.
+    const auto at = instead.find(value);
+    if (at != instead.end()) value = at->second;
+  };
+  for (const auto& op : graph.ops) {
+    for (ir::Value*& operand : op->operands) follow(operand);
+    const std::vector<ir::Value*> values = rule(*op);
+    if (values.empty()) continue;
+    for (size_t i = 0; i < values.size(); ++i) instead.emplace(op->result(i), values[i]);
+    dead.insert(op.get());
+  }
+  for (ir::Value*& output : graph.outputs) follow(output);
+  erase_ops(graph, dead);
+  return !dead.empty();
+}
+
+std::optional<double> uniform_value(const ir::Module& module, const ir::Value& value) {
+  const ir::Op& op = *value.op;
+  const int64_t numel = value.type.numel();
+  if (op.name == "full") return number_of(ops::attr_of(op, "fill_value"));
+  if (op.name != "constant" || numel == 0 || numel > most_elements) return std::nullopt;
+  const std::vector<std::byte> bytes = ir::constant_bytes(module, op);
+  const auto item = static_cast<size_t>(ir::item_bytes(value.type.dtype));
+  // Equal to itself shifted by one element: all elements are equal.
+  if (std::memcmp(bytes.data(), bytes.data() + item, bytes.size() - item) != 0) return std::nullopt;
+  return first_element(value.type.dtype, bytes.data());
+}
+
+}  // namespace poptorch::rewrite

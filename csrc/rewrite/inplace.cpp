@@ -1,0 +1,152 @@
+// Marks results that take the memory of a dying operand: `inplace` lists for each result the number
+// of that operand, or -1. The op's row says which operands its kernel can do this with.
+//
+//   %1 = relu %0 : f32[4]             // the last use of %0
+//                                 =>  %1 = relu %0 {inplace=[0]} : f32[4]
+//
+// An operand may be overwritten when
+//   - its memory, which views share, is read by no later op and by nothing else in this op, and is
+//     no output of the graph and bound to no state at its end;
+//   - it is all of that memory, in the order of the result (equal types, contiguous);
+//   - the memory belongs to a value that was computed in this graph. Constants, host streams and
+//     what a loop carries do not count. A state does when the result is what it gets (`assign` of
+//     the same path) and no loop further on sees that state.
+// Who moves ops after this pass must keep the other readers of that memory before the marked op.
+#include <algorithm>
+#include <set>
+
+#include "ops/op_def.h"
+#include "rewrite/pass.h"
+
+namespace poptorch::rewrite {
+
+namespace {
+
+using PathSet = std::set<std::string>;
+
+// The value whose memory this one lies in.
+const ir::Value* memory_of(const ir::Value* value) {
+  while (value->op->name == "view") value = value->op->operands[0];
+  return value;
+}
+
+// States that a graph reads or assigns, in the loops that it runs too.
+class StatePaths {
+ public:
+  explicit StatePaths(const ir::Module& module) : module_(module) {}
+
+  const PathSet& of(const std::string& name) {
+    const auto known = paths_.find(name);
+    if (known != paths_.end()) return known->second;
+    PathSet paths;
+    const ir::Graph* graph = module_.find_graph(name);
+    for (size_t i = 0; graph != nullptr && i < graph->ops.size(); ++i) {
+      const ir::Op& op = *graph->ops[i];
+      if (op.name == "state" || op.name == "assign") paths.insert(op.attrs.get_string("path"));
+      if (op.name != "loop") continue;
+      const PathSet& inner = of(op.attrs.get_graph("body"));
+      paths.insert(inner.begin(), inner.end());
+    }
+    return paths_.emplace(name, std::move(paths)).first->second;
+  }
+
+ private:
+  const ir::Module& module_;
+  std::map<std::string, PathSet> paths_;
+};
+
+class Marker {
+ public:
+  Marker(ir::Graph& graph, StatePaths& paths) : graph_(graph) {
+    const size_t end = graph.ops.size();
+    for (const ir::Value* output : graph.outputs) last_use_[memory_of(output)] = end;
+    for (size_t i = 0; i < end; ++i) see(*graph.ops[i], i, paths);
+  }
+
+  bool run() {
+    bool changed = false;
+    for (size_t i = 0; i < graph_.ops.size(); ++i) changed |= mark(*graph_.ops[i], i);
+    return changed;
+  }
+
+ private:
+  void see(const ir::Op& op, size_t position, StatePaths& paths) {
+    const bool is_assign = op.name == "assign";
+    for (const ir::Value* operand : op.operands) {
+      if (operand == nullptr || op.name == "view") continue;
+      size_t& last = last_use_[memory_of(operand)];
+      last = std::max(last, is_assign ? graph_.ops.size() : position);
+    }
+    if (is_assign) assigned_to_[op.operand(0)].insert(op.attrs.get_string("path"));
+    if (op.name == "state") ++state_reads_[op.attrs.get_string("path")];
+    if (op.name != "loop") return;
+    for (const std::string& path : paths.of(op.attrs.get_graph("body"))) {
+      last_loop_[path] = position;
+    }
+  }
+
+  bool mark(ir::Op& op, size_t position) {
+    const ops::OpDef* row = ops::find_op(op.name);
+    ir::Dims taken;
+    std::set<const ir::Value*> claimed;
+    for (size_t i = 0; i < op.results.size(); ++i) {
+      taken.push_back(-1);
+      if (row == nullptr || i >= row->inplace.size()) continue;
+      for (int candidate : row->inplace[i]) {
+        const auto number = static_cast<size_t>(candidate);
+        if (!may_take(op, position, i, number)) continue;
+        if (!claimed.insert(memory_of(op.operands[number])).second) continue;
+        taken.back() = candidate;
+        break;
+      }
+    }
+    const ir::Attr before = op.attrs.has("inplace") ? *op.attrs.find("inplace") : ir::Attr();
+    op.attrs.erase("inplace");
+    const ir::Attr after = claimed.empty() ? ir::Attr() : ir::Attr(taken);
+    if (!claimed.empty()) op.attrs.set("inplace", after);
+    return !(before == after);
+  }
+
+  bool may_take(const ir::Op& op, size_t position, size_t result, size_t number) const {
+    const ir::Value* operand = op.operand(number);
+    if (operand == nullptr) return false;
+    const ir::Value* memory = memory_of(operand);
+    const ir::Type& type = op.result(result)->type;
+    const bool is_whole = operand->type == type && type.is_contiguous() &&
+                          memory->type.numel() == type.numel() && type.numel() > 0;
+    if (!is_whole || last_use_.at(memory) != position) return false;
+    for (size_t i = 0; i < op.operands.size(); ++i) {
+      const ir::Value* other = op.operands[i];
+      if (i != number && other != nullptr && memory_of(other) == memory) return false;
+    }
+    const std::string& maker = memory->op->name;
+    if (maker == "state") return may_take_state(*memory->op, *op.result(result), position);
+    return maker != "constant" && maker != "stream_in" && maker != "input" && maker != "loop";
+  }
+
+  bool may_take_state(const ir::Op& state, const ir::Value& result, size_t position) const {
+    const std::string& path = state.attrs.get_string("path");
+    const auto assigned = assigned_to_.find(&result);
+    if (assigned == assigned_to_.end() || !assigned->second.contains(path)) return false;
+    const auto loop = last_loop_.find(path);
+    const bool seen_later = loop != last_loop_.end() && loop->second > position;
+    return !seen_later && state_reads_.at(path) == 1;
+  }
+
+  ir::Graph& graph_;
+  std::unordered_map<const ir::Value*, size_t> last_use_;  // of memory, views included
+  std::unordered_map<const ir::Value*, PathSet> assigned_to_;
+  std::map<std::string, size_t> last_loop_;   // position of the last loop that sees the state
+  std::map<std::string, int> state_reads_;  // two reads of one state are two names of one memory
+};
+
+}  // namespace
+
+bool inplace(ir::Module& module) {
+  StatePaths paths(module);
+  bool changed = false;
+  for (const auto& graph : module.graphs) changed |= Marker(*graph, paths).run();
+  return changed;
+}
+
+}  // namespace poptorch::rewrite

@@ -1,0 +1,180 @@
+// Turns reshape, permute, expand, slice and diagonal, and chains of them, into `view`s: names for
+// the memory of another value, with strides and an offset, at no cost. A view always refers to a
+// value that is none itself. Where an op's kernel does not take the strides, and for what a loop
+// carries, a `contiguous` copy is put in (one for all that need it). A reshape that no strides can
+// express is a view of such a copy.
+//
+//   %1 = permute %0 {dims=[1, 0]} : f32[8,4]       %1 = view %0 : f32[8,4](1,8)
+//   %2 = slice %1 {end=2} : f32[2,4]               %2 = view %0 : f32[2,4](1,8)
+//   %3 = softmax %2 {dim=0} : f32[2,4]         =>  %4 = contiguous %2 : f32[2,4]
+//                                                  %3 = softmax %4 {dim=0} : f32[2,4]
+#include <optional>
+
+#include "ops/shape.h"
+#include "rewrite/edit.h"
+#include "rewrite/pass.h"
+
+namespace poptorch::rewrite {
+
+namespace {
+
+using ir::Dims;
+using ops::Window;
+
+// A row-major group of dimensions of the new sizes must lie inside one evenly strided group of the
+// old ones. Walks both from the back; empty when the elements cannot be reached by strides.
+std::optional<Dims> reshape_strides(const Dims& old_sizes, const Dims& old_strides,
+                                    const Dims& sizes) {
+  Dims strides(sizes.size(), 1);
+  auto next = static_cast<int64_t>(sizes.size()) - 1;
+  int64_t group = 1;    // elements of the old group so far
+  int64_t covered = 1;  // of the new dimensions that lie in it
+  int64_t step = old_strides.empty() ? 1 : old_strides.back();
+  for (auto d = static_cast<int64_t>(old_sizes.size()) - 1; d >= 0; --d) {
+    const auto at = static_cast<size_t>(d);
+    group *= old_sizes[at];
+    // The group goes on when the dimension outside continues with the same step.
+    const bool goes_on = d > 0 && (old_sizes[at - 1] == 1 || old_strides[at - 1] == group * step);
+    if (goes_on) continue;
+    while (next >= 0 && (covered < group || sizes[static_cast<size_t>(next)] == 1)) {
+      strides[static_cast<size_t>(next)] = covered * step;
+      covered *= sizes[static_cast<size_t>(next)];
+      --next;
+    }
+    if (covered != group) return std::nullopt;
+    if (d > 0) {
+      group = covered = 1;
+      step = old_strides[at - 1];
+    }
+  }
+  // Only dimensions of size 1 can be left.
+  return strides;
+}
+
+Window permute_window(const ir::Op& op, const ir::Type& x, const Dims& strides) {
+  Window out{0, op.result()->type.sizes, {}};
+  for (int64_t dim : op.attrs.get_ints("dims")) {
+    out.strides.push_back(strides[static_cast<size_t>(dim < 0 ? dim + x.rank() : dim)]);
+  }
+  return out;
+}
+
+Window expand_window(const ir::Op& op, const ir::Type& x, const Dims& strides) {
+  Window out{0, op.result()->type.sizes, Dims(op.result()->type.sizes.size(), 0)};
+  const size_t added = out.sizes.size() - x.sizes.size();
+  for (size_t i = 0; i < x.sizes.size(); ++i) {
+    if (x.sizes[i] == out.sizes[added + i]) out.strides[added + i] = strides[i];
+  }
+  return out;
+}
+
+// Which elements of the operand's memory the result is; empty when strides cannot say.
+std::optional<Window> window_of(const ir::Op& op) {
+  if (op.operands.empty() || op.operands[0] == nullptr) return std::nullopt;
+  const ir::Type& x = op.operand(0)->type;
+  const Dims strides = x.actual_strides();
+  if (op.name == "permute") return permute_window(op, x, strides);
+  if (op.name == "expand") return expand_window(op, x, strides);
+  if (op.name == "reshape") {
+    const Dims& sizes = op.result()->type.sizes;
+    if (op.result()->type.numel() == 0) return Window{0, sizes, ir::contiguous_strides(sizes)};
+    const std::optional<Dims> found = reshape_strides(x.sizes, strides, sizes);
+    return found ? std::optional(Window{0, sizes, *found}) : std::nullopt;
+  }
+  if (op.name != "slice" && op.name != "diagonal") return std::nullopt;
+  ir::Op complete;  // the window rules read attributes that may not be written
+  complete.name = op.name;
+  complete.operands = op.operands;
+  complete.attrs = ops::complete_attrs(ops::op_def(op.name), op.attrs);
+  const ops::InferInput in{complete};
+  return op.name == "slice" ? ops::slice_window(in, x.sizes, strides)
+                            : ops::diagonal_window(in, x.sizes, strides);
+}
+
+class ViewMaker {
+ public:
+  explicit ViewMaker(ir::Graph& graph) : graph_(graph) {}
+
+  bool run() {
+    for (auto& op : graph_.ops) {
+      if (!make_view(*op)) take_copies(*op);
+      kept_.push_back(std::move(op));
+    }
+    for (ir::Value*& output : graph_.outputs) {
+      if (!output->type.is_contiguous()) output = copy_of(output);
+    }
+    graph_.ops = std::move(kept_);
+    return changed_;
+  }
+
+ private:
+  bool make_view(ir::Op& op) {
+    std::optional<Window> window = window_of(op);
+    if (!window && op.name == "reshape") {
+      op.operands[0] = copy_of(op.operands[0]);
+      window = window_of(op);
+    }
+    if (!window) return false;
+    ir::Value* from = op.operands[0];
+    int64_t offset = window->offset;
+    if (from->op->name == "view") {
+      offset += from->op->attrs.get_int("offset", 0);
+      from = from->op->operands[0];
+    }
+    op.name = "view";
+    op.operands = {from};
+    ir::Type& type = op.result()->type;
+    type.set_strides(window->strides);
+    keep_annotations(op.attrs);
+    if (offset != 0 && type.numel() > 0) op.attrs.set("offset", offset);
+    changed_ = true;
+    return true;
+  }
+
+  static void keep_annotations(ir::Attrs& attrs) {
+    ir::Attrs kept;
+    for (const auto& [name, value] : attrs) {
+      if (ops::is_annotation(name)) kept.set(name, value);
+    }
+    attrs = std::move(kept);
+  }
+
+  void take_copies(ir::Op& op) {
+    const ops::OpDef* row = ops::find_op(op.name);
+    if (row == nullptr || op.name == "view") return;
+    for (ir::Value*& operand : op.operands) {
+      if (operand == nullptr || ops::takes_strides(row->strided, operand->type)) continue;
+      operand = copy_of(operand);
+    }
+  }
+
+  // Made where it is first needed, which is before all its other uses.
+  ir::Value* copy_of(ir::Value* value) {
+    ir::Value*& copy = copies_[value];
+    if (copy == nullptr) {
+      const ir::Type type{value->type.dtype, value->type.sizes, {}};
+      ir::Attrs attrs = value->op->attrs;
+      attrs.erase("offset");
+      kept_.push_back(
+          graph_.make("contiguous", {value}, std::move(attrs), {type}, value->op->place));
+      copy = kept_.back()->result();
+      changed_ = true;
+    }
+    return copy;
+  }
+
+  ir::Graph& graph_;
+  std::vector<std::unique_ptr<ir::Op>> kept_;
+  std::unordered_map<const ir::Value*, ir::Value*> copies_;
+  bool changed_ = false;
+};
+
+}  // namespace
+
+bool views(ir::Module& module) {
+  bool changed = false;
+  for (const auto& graph : module.graphs) changed |= ViewMaker(*graph).run();
+  return changed;
+}
+
+}  // namespace poptorch::rewrite
