@@ -1,0 +1,297 @@
+#include "assemble/assemble.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "place/place.h"
+#include "plan/contents.h"
+#include "plan/layout.h"
+#include "schedule/states.h"
+#include "support/error.h"
+
+namespace poptorch::assemble {
+
+namespace {
+
+using Kind = Instruction::Kind;
+
+constexpr std::array<std::string_view, 4> silent_ops = {"constant", "input", "state", "view"};
+
+bool is_silent(const ir::Op& op) {
+  return std::find(silent_ops.begin(), silent_ops.end(), op.name) != silent_ops.end();
+}
+
+std::string label_of(const ir::Place& place) {
+  std::string label;
+  if (!place.file.empty()) label = concat(place.file, ":", place.line);
+  if (!place.module.empty()) {
+    label += concat(label.empty() ? "" : ", ", "module \"", place.module, "\"");
+  }
+  return label;
+}
+
+// Contents that die with an op, by the op's position.
+std::unordered_map<int, std::vector<plan::Content>> find_deaths(const plan::Contents& contents) {
+  std::unordered_map<int, std::vector<plan::Content>> deaths;
+  for (const plan::Content& content : contents.all) {
+    const bool is_temporary = content.kind == plan::Content::Kind::value ||
+                              content.kind == plan::Content::Kind::scratch;
+    if (is_temporary && content.taken_by < 0 && content.bytes > 0) {
+      deaths[content.span.end].push_back(content);
+    }
+  }
+  return deaths;
+}
+
+class Assembler {
+ public:
+  Assembler(const ir::Module& module, const AssembleOptions& options, plan::PreparedOps prepared)
+      : module_(module), options_(options), prepared_(std::move(prepared)) {
+    program_.arena_bytes = plan::arena_bytes(module);
+    program_.threads = options.threads;
+    label({});
+    if (options.poison) {
+      const plan::Contents contents = plan::find_contents(module);
+      deaths_ = find_deaths(contents);
+      line_ = contents.line;
+    }
+  }
+
+  Program run() {
+    const ir::Graph* main = module_.find_graph("main");
+    INTERNAL_CHECK(main != nullptr, "the module has no graph `main`");
+    add_block(*main, 1);
+    check_kernels();
+    sort_by_name();
+    return std::move(program_);
+  }
+
+ private:
+  // `steps`: how often the graph runs in one device iteration. Returns the block's number.
+  int add_block(const ir::Graph& graph, int64_t steps) {
+    const size_t number = program_.blocks.size();
+    program_.blocks.emplace_back();
+    Block block;
+    for (const auto& op : graph.ops) {
+      add_op(*op, steps, block);
+      if (op->name != "loop") add_poison(*op, block);
+    }
+    program_.blocks[number] = std::move(block);
+    return static_cast<int>(number);
+  }
+
+  void add_op(const ir::Op& op, int64_t steps, Block& block) {
+    if (op.name == "state" || op.name == "assign") add_state(op);
+    if (op.name == "constant") add_constant(op);
+    if (is_silent(op)) return;
+    if (op.name == "loop") return add_loop(op, steps, block);
+    if (op.name == "stream_in") return add_stream(op, *op.result(), steps, block);
+    if (op.name == "stream_out") return add_stream(op, *op.operand(0), steps, block);
+    if (op.name == "assign") {
+      const int64_t from = plan::addr_of(*op.operand(0));
+      if (from != plan::assign_addr(op)) {
+        add_copy(op, op.operand(0)->type.bytes(), from, plan::assign_addr(op), block);
+      }
+      return;
+    }
+    if (op.name == "all_reduce") return add_all_reduce(op, block);
+    const bool is_copy = op.name == "contiguous" || op.name == "clone";
+    if (is_copy && op.operand(0)->type == op.result()->type) {
+      return add_copy(op, op.result()->type.bytes(), plan::addr_of(*op.operand(0)),
+                      plan::addr_of(*op.result()), block);
+    }
+    add_kernel(op, block);
+  }
+
+  Instruction& add(Kind kind, const ir::Op& op, Block& block) {
+    Instruction instruction;
+    instruction.kind = kind;
+    instruction.first_pointer = static_cast<int>(program_.offsets.size());
+    instruction.label = label(op.place);
+    block.instructions.push_back(instruction);
+    return block.instructions.back();
+  }
+
+  int label(const ir::Place& place) {
+    const std::string text = label_of(place);
+    const auto [found, is_new] = labels_.try_emplace(text, static_cast<int>(labels_.size()));
+    if (is_new) program_.labels.push_back(text);
+    return found->second;
+  }
+
+  void add_copy(const ir::Op& op, int64_t bytes, int64_t from, int64_t to, Block& block) {
+    if (bytes == 0) return;
+    add(Kind::copy, op, block).bytes = bytes;
+    program_.offsets.insert(program_.offsets.end(), {from, to});
+  }
+
+  void add_kernel(const ir::Op& op, Block& block) {
+    if (ops::find_kernel(op.name) == nullptr) {
+      without_kernel_.try_emplace(op.name, op.text());
+      return;
+    }
+    const auto known = prepared_.find(&op);
+    ops::Prepared prepared = known != prepared_.end() ? std::move(known->second)
+                                                      : ops::prepare({op, options_.threads});
+    const int64_t scratch_bytes = op.attrs.get_int("scratch_bytes", 0);
+    INTERNAL_CHECK(static_cast<int64_t>(prepared.scratch_bytes) <= scratch_bytes, "[assemble] `",
+                   op.text(), "` needs ", prepared.scratch_bytes,
+                   " bytes of scratch memory, the plan has ", scratch_bytes);
+    Instruction& instruction = add(Kind::run, op, block);
+    instruction.index = static_cast<int>(program_.kernels.size());
+    const size_t slots = ops::operand_slots(op);
+    instruction.operand_count = static_cast<int>(slots);
+    instruction.result_count = static_cast<int>(op.results.size());
+    for (size_t i = 0; i < slots; ++i) {
+      const ir::Value* operand = op.operand(i);
+      program_.offsets.push_back(operand == nullptr ? -1 : plan::addr_of(*operand));
+    }
+    for (const auto& result : op.results) program_.offsets.push_back(plan::addr_of(*result));
+    program_.offsets.push_back(scratch_bytes > 0 ? op.attrs.get_int("scratch_addr") : -1);
+    program_.kernels.push_back(std::move(prepared.run));
+  }
+
+  void add_all_reduce(const ir::Op& op, Block& block) {
+    const ir::Type& type = op.operand(0)->type;
+    Instruction& instruction = add(Kind::all_reduce, op, block);
+    instruction.index = static_cast<int>(program_.collectives.size());
+    program_.offsets.push_back(plan::addr_of(*op.operand(0)));
+    program_.offsets.push_back(plan::addr_of(*op.result()));
+    const bool is_mean = ops::attr_of(op, "op") == ir::Attr("mean");
+    program_.collectives.push_back({type.dtype, type.numel(), is_mean});
+    block.is_joint = true;
+  }
+
+  void add_loop(const ir::Op& op, int64_t steps, Block& block) {
+    const ir::Graph& body = schedule::body_of(module_, op);
+    const int64_t count = op.attrs.get_int("count");
+    INTERNAL_CHECK(count >= 1, "[assemble] `", op.text(), "` runs ", count, " times");
+    const bool is_device_loop = body.name == "iteration";
+    const int number = add_block(body, is_device_loop ? 1 : steps * count);
+    Instruction& instruction = add(Kind::loop, op, block);
+    instruction.index = number;
+    instruction.count = count;
+    block.is_joint = block.is_joint || program_.blocks[static_cast<size_t>(number)].is_joint;
+    if (is_device_loop) {
+      program_.device_loop = number;
+      program_.device_iterations = count;
+    }
+  }
+
+  void add_stream(const ir::Op& op, const ir::Value& value, int64_t steps, Block& block) {
+    const std::string& name = op.attrs.get_string("stream");
+    const bool is_input = op.name == "stream_in";
+    const bool repeat = is_input && ops::attr_of(op, "repeat") == ir::Attr(true);
+    const auto [found, is_new] = streams_.try_emplace(name, static_cast<int>(streams_.size()));
+    if (is_new) program_.streams.push_back({name, is_input, value.type, repeat, steps});
+    const Stream& stream = program_.streams[static_cast<size_t>(found->second)];
+    INTERNAL_CHECK(stream.is_input == is_input && stream.type == value.type &&
+                       stream.per_iteration == steps,
+                   "[assemble] stream \"", name, "\" is used in two ways: `", op.text(), "`");
+    Instruction& instruction = add(is_input ? Kind::stream_in : Kind::stream_out, op, block);
+    instruction.index = found->second;
+    instruction.bytes = value.type.bytes();
+    program_.offsets.push_back(plan::addr_of(value));
+  }
+
+  void add_state(const ir::Op& op) {
+    const std::string& path = op.attrs.get_string("path");
+    const auto [found, is_new] = states_.try_emplace(path, states_.size());
+    const ir::Value& value = op.name == "state" ? *op.result() : *op.operand(0);
+    if (is_new) program_.states.push_back({path, value.type, "", op.attrs.get_int("addr")});
+    const ir::Attr* role = op.attrs.find("role");
+    if (role != nullptr && !role->is_none()) {
+      program_.states[found->second].role = op.attrs.get_string("role");
+    }
+  }
+
+  void add_constant(const ir::Op& op) {
+    const int64_t addr = plan::addr_of(*op.result());
+    if (!constants_.try_emplace(addr, true).second) return;
+    program_.constants.push_back({addr, ir::constant_bytes(module_, op)});
+  }
+
+  void add_poison(const ir::Op& op, Block& block) {
+    if (!options_.poison) return;
+    const auto dead = deaths_.find(line_.ops.at(&op).begin);
+    if (dead == deaths_.end()) return;
+    for (const plan::Content& content : dead->second) {
+      add(Kind::poison, op, block).bytes = content.bytes;
+      program_.offsets.push_back(content.addr);
+    }
+  }
+
+  void check_kernels() const {
+    if (without_kernel_.empty()) return;
+    std::string list;
+    for (const auto& [name, text] : without_kernel_) list += concat("\n  ", text);
+    throw_user_error(concat("[assemble] ", without_kernel_.size(),
+                            " ops of the program have no kernel. Register one in csrc/kernels for "
+                            "each, or translate them as `aten`:",
+                            list));
+  }
+
+  // Inputs before outputs, each by name; states by path. Instructions are renumbered.
+  void sort_by_name() {
+    std::vector<int> order(program_.streams.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
+    const auto key = [&](int i) {
+      const Stream& stream = program_.streams[static_cast<size_t>(i)];
+      return std::pair<bool, std::string>(!stream.is_input, stream.name);
+    };
+    std::sort(order.begin(), order.end(), [&](int a, int b) { return key(a) < key(b); });
+    std::vector<int> position(order.size());
+    std::vector<Stream> sorted;
+    for (size_t i = 0; i < order.size(); ++i) {
+      position[static_cast<size_t>(order[i])] = static_cast<int>(i);
+      sorted.push_back(program_.streams[static_cast<size_t>(order[i])]);
+    }
+    program_.streams = std::move(sorted);
+    for (Block& block : program_.blocks) {
+      for (Instruction& instruction : block.instructions) {
+        if (instruction.kind == Kind::stream_in || instruction.kind == Kind::stream_out) {
+          instruction.index = position[static_cast<size_t>(instruction.index)];
+        }
+      }
+    }
+    std::sort(program_.states.begin(), program_.states.end(),
+              [](const State& a, const State& b) { return a.path < b.path; });
+  }
+
+  const ir::Module& module_;
+  const AssembleOptions& options_;
+  plan::PreparedOps prepared_;
+  Program program_;
+  std::unordered_map<std::string, int> labels_;
+  std::unordered_map<std::string, int> streams_;
+  std::unordered_map<std::string, size_t> states_;
+  std::unordered_map<int64_t, bool> constants_;
+  std::map<std::string, std::string> without_kernel_;  // op -> one example
+  std::unordered_map<int, std::vector<plan::Content>> deaths_;
+  plan::Timeline line_;
+};
+
+}  // namespace
+
+Program assemble(const ir::Module& module, const AssembleOptions& options,
+                 plan::PreparedOps prepared) {
+  return Assembler(module, options, std::move(prepared)).run();
+}
+
+std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module& module) {
+  std::map<std::string, std::map<std::string, int64_t>> report;
+  for (const auto& graph : module.graphs) {
+    for (const auto& op : graph->ops) {
+      if (is_silent(*op) || op->name == "loop" || op->name == "assign" ||
+          op->name.starts_with("stream_")) {
+        continue;
+      }
+      const std::string& name = op->name == "aten" ? op->attrs.get_string("overload") : op->name;
+      ++report[place::name_of(place::phase_of(*op))][name];
+    }
+  }
+  return report;
+}
+
+}  // namespace poptorch::assemble

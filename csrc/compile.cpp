@@ -1,0 +1,166 @@
+#include "compile.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+
+#include "assemble/assemble.h"
+#include "ir/constants_file.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "place/place.h"
+#include "plan/check.h"
+#include "plan/plan.h"
+#include "rewrite/pipeline.h"
+#include "schedule/schedule.h"
+#include "support/error.h"
+
+namespace poptorch {
+
+namespace {
+
+constexpr int step_count = 5;
+
+// What happens between the steps: the module is verified, printed, dumped and, when asked, replaced
+// by its parsed text.
+class Steps {
+ public:
+  Steps(ir::Module& module, const CompileOptions& options, const Progress& progress)
+      : module_(module), options_(options), progress_(progress) {
+    if (!options.dump_folder.empty()) std::filesystem::create_directories(options.dump_folder);
+  }
+
+  template <typename Fn>
+  void run(const char* name, const Fn& step) {
+    if (progress_) progress_(done_, step_count, name);
+    const auto start = std::chrono::steady_clock::now();
+    step();
+    const auto time = std::chrono::steady_clock::now() - start;
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+    reports_.step_times_ns.emplace_back(name, ns);
+    ++done_;
+  }
+
+  // `number`: of the step among the eight verbs.
+  void between(int number, const char* name, ir::Level level) {
+    ir::verify(module_, level);
+    const bool is_printed = options_.keep_text || options_.reload_ir || is_dumped();
+    if (!is_printed) return;
+    std::string text = ir::print(module_);
+    dump(concat(number, "_", name), text);
+    reload(text);
+    if (options_.keep_text) reports_.texts.emplace_back(name, std::move(text));
+  }
+
+  void after_pass(const rewrite::PassDone& done) {
+    if (!is_dumped() && !options_.reload_ir) return;
+    const std::string text = ir::print(module_);
+    std::ostringstream file;
+    file << "3_rewrite." << std::setw(2) << std::setfill('0') << done.number << "_" << done.pass;
+    dump(file.str(), done.changed ? text : "// (unchanged)\n");
+    reload(text);
+  }
+
+  run::Reports take() { return std::move(reports_); }
+
+ private:
+  bool is_dumped() const { return !options_.dump_folder.empty(); }
+
+  void dump(const std::string& name, const std::string& text) const {
+    if (!is_dumped()) return;
+    const auto path = std::filesystem::path(options_.dump_folder) / (name + ".ir");
+    std::ofstream file(path);
+    file << text;
+    USER_CHECK(file.good(), "[compile] cannot write ", path.string(),
+               ". Check the folder that POPTORCH_DUMP_IR names.");
+    if (text.find("hash=") == std::string::npos) return;
+    ir::save_constants(module_, std::filesystem::path(path).replace_extension("safetensors"));
+  }
+
+  void reload(const std::string& text) {
+    if (options_.reload_ir) module_ = std::move(*ir::parse(text, &module_));
+  }
+
+  ir::Module& module_;
+  const CompileOptions& options_;
+  const Progress& progress_;
+  run::Reports reports_;
+  int done_ = 0;
+};
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::unique_ptr<run::Executable> make_executable(const ir::Module& module,
+                                                 assemble::Program program,
+                                                 const CompileOptions& options,
+                                                 run::Reports reports) {
+  reports.memory_bytes = plan::memory_report(module);
+  reports.ops = assemble::op_report(module);
+  const run::EngineOptions engine{options.replicas, options.poison};
+  return std::make_unique<run::Executable>(std::move(program), engine, std::move(reports));
+}
+
+}  // namespace
+
+CompileOptions CompileOptions::from_environment() {
+  CompileOptions options;
+  options.dump_folder = variable("POPTORCH_DUMP_IR");
+  options.reload_ir = variable("POPTORCH_RELOAD_IR") == "1";
+  options.poison = variable("POPTORCH_POISON") == "1";
+  const std::string limit = variable("POPTORCH_PASS_LIMIT");
+  if (!limit.empty()) {
+    char* end = nullptr;
+    options.pass_limit = static_cast<int>(std::strtol(limit.c_str(), &end, 10));
+    USER_CHECK(*end == '\0', "[compile] POPTORCH_PASS_LIMIT is \"", limit,
+               "\", not a number. Give the number of passes to run.");
+  }
+  return options;
+}
+
+std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
+                                         const CompileOptions& options, const Progress& progress) {
+  Steps steps(*module, options, progress);
+  steps.between(2, "translate", ir::Level::translated);
+
+  steps.run("rewrite", [&] {
+    rewrite::PassOptions passes;
+    passes.limit = options.pass_limit;
+    rewrite::rewrite(*module, passes, [&](const auto& done, auto&) { steps.after_pass(done); });
+  });
+  steps.between(3, "rewrite", ir::Level::translated);
+
+  steps.run("place", [&] { place::place(*module); });
+  steps.between(4, "place", ir::Level::placed);
+
+  steps.run("schedule", [&] { schedule::schedule(*module); });
+  steps.between(5, "schedule", ir::Level::scheduled);
+
+  plan::PreparedOps prepared;
+  steps.run("plan", [&] { prepared = plan::plan(*module, {options.threads}); });
+  steps.between(6, "plan", ir::Level::planned);
+  if (options.check_plan) plan::check(*module);
+  if (options.reload_ir) prepared.clear();  // its ops are gone
+
+  assemble::Program program;
+  steps.run("assemble", [&] {
+    program = assemble::assemble(*module, {options.threads, options.poison}, std::move(prepared));
+  });
+  return make_executable(*module, std::move(program), options, steps.take());
+}
+
+std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> module,
+                                                 const CompileOptions& options) {
+  ir::verify(*module, ir::Level::planned);
+  if (options.check_plan) plan::check(*module);
+  run::Reports reports;
+  if (options.keep_text) reports.texts.emplace_back("plan", ir::print(*module));
+  assemble::Program program = assemble::assemble(*module, {options.threads, options.poison});
+  return make_executable(*module, std::move(program), options, std::move(reports));
+}
+
+}  // namespace poptorch

@@ -1,0 +1,46 @@
+// Steps 3 to 7 in order: a translated module becomes an executable.
+//
+//   auto executable = compile(std::move(module), options, progress);
+//   executable->write_state("fc.weight", data, bytes);
+//   executable->run(request);
+//
+// Between the steps the module is verified and printed (the text is kept, and dumped when asked).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ir/graph.h"
+#include "run/executable.h"
+
+namespace poptorch {
+
+struct CompileOptions {
+  int threads = 1;          // the most that a run will use
+  int replicas = 1;         // arenas; all_reduce works across them
+  std::string dump_folder;  // POPTORCH_DUMP_IR: a text file for each step and pass; empty: none
+  bool reload_ir = false;   // POPTORCH_RELOAD_IR=1: go on with the parsed text after each step
+  int pass_limit = -1;      // POPTORCH_PASS_LIMIT: rewrite stops after that many passes; -1: none
+  bool poison = false;      // POPTORCH_POISON=1: dead memory is filled with NaN while running
+  bool check_plan = true;   // prove the plan (plan/check.h); false only in tests
+  bool keep_text = true;    // keep the IR text of each step for Executable::ir
+
+  // The defaults, with what the environment variables named above say.
+  static CompileOptions from_environment();
+};
+
+// Called before each step: how many of `total` are done, and the name of the one that comes.
+using Progress = std::function<void(int done, int total, std::string_view step)>;
+
+std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
+                                         const CompileOptions& options,
+                                         const Progress& progress = {});
+
+// The last step alone, for a module that is planned already (its text was edited, say): what the
+// text says is what runs.
+std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> module,
+                                                 const CompileOptions& options);
+
+}  // namespace poptorch

@@ -1,0 +1,30 @@
+// Offsets for buffers of which each lives for a span of time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/timeline.h"
+
+namespace poptorch::plan {
+
+constexpr int64_t alignment_bytes = 64;
+inline int64_t align_up(int64_t bytes) {
+  return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+}
+
+struct Request {
+  int64_t bytes = 0;
+  Span span;
+};
+
+// Greedy by size: the largest first, each into the smallest gap that the buffers living at the same
+// time leave. Offsets are multiples of 64; requests of no bytes get 0. `total` is where the last
+// one ends.
+struct Offsets {
+  std::vector<int64_t> offsets;
+  int64_t total = 0;
+};
+Offsets allocate(const std::vector<Request>& requests);
+
+}  // namespace poptorch::plan

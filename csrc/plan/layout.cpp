@@ -1,0 +1,52 @@
+#include "plan/layout.h"
+
+#include <algorithm>
+
+#include "plan/allocate.h"
+#include "support/error.h"
+
+namespace poptorch::plan {
+
+int64_t addr_of(const ir::Value& value) {
+  const ir::Op& op = *value.op;
+  const ir::Attr* addr = op.attrs.find("addr");
+  INTERNAL_CHECK(addr != nullptr, "`", op.text(), "` has no addr");
+  if (const auto* one = std::get_if<int64_t>(&addr->value)) {
+    INTERNAL_CHECK(value.index == 0, "`", op.text(), "` has one addr for several results");
+    return *one;
+  }
+  const ir::Dims all = op.attrs.get_ints("addr");
+  INTERNAL_CHECK(all.size() == op.results.size(), "`", op.text(), "` has ", all.size(),
+                 " addresses for ", op.results.size(), " results");
+  return all[static_cast<size_t>(value.index)];
+}
+
+int64_t assign_addr(const ir::Op& assign) { return assign.attrs.get_int("addr"); }
+
+int inplace_operand(const ir::Value& result) {
+  if (!result.op->attrs.has("inplace")) return -1;
+  const ir::Dims operands = result.op->attrs.get_ints("inplace");
+  const auto index = static_cast<size_t>(result.index);
+  return index < operands.size() ? static_cast<int>(operands[index]) : -1;
+}
+
+int64_t arena_bytes(const ir::Module& module) {
+  int64_t end = 0;
+  for (const auto& graph : module.graphs) {
+    for (const auto& op : graph->ops) {
+      for (const auto& result : op->results) {
+        end = std::max(end, addr_of(*result) + result->type.bytes());
+      }
+      if (op->name == "assign") {
+        end = std::max(end, assign_addr(*op) + op->operand(0)->type.bytes());
+      }
+      const int64_t scratch_bytes = op->attrs.get_int("scratch_bytes", 0);
+      if (scratch_bytes > 0) {
+        end = std::max(end, op->attrs.get_int("scratch_addr") + scratch_bytes);
+      }
+    }
+  }
+  return align_up(end);
+}
+
+}  // namespace poptorch::plan

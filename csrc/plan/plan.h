@@ -1,0 +1,39 @@
+// Step 6: an address for each value of a scheduled module. One arena, in bytes from its start.
+//
+//   %1 = relu %0 {order=4}  =>  %1 = relu %0 {addr=40832, inplace=[0], order=4}
+//
+// Written on the ops, and all that the steps after it go by:
+//   addr           of the result; a list for several; of an `assign`: of its state
+//   inplace        for each result the operand whose memory it takes, -1: none; absent: none at all
+//   scratch_addr, scratch_bytes   memory that only the op itself uses while it runs
+//
+// States and constants keep their memory all the time and come first, in the order of their paths.
+// Where values must share memory and cannot, `contiguous` ops are put in (plan/buffers.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+
+#include "ir/graph.h"
+#include "ops/kernel.h"
+
+namespace poptorch::plan {
+
+struct PlanOptions {
+  int threads = 1;  // the most that a run will use: kernels size their scratch by it
+};
+
+// Kernels that were prepared to learn how much scratch memory they need. Preparing may be slow (an
+// opaque op makes its call once), so assemble takes these; they hold as long as the ops do.
+using PreparedOps = std::unordered_map<const ir::Op*, ops::Prepared>;
+
+PreparedOps plan(ir::Module& module, const PlanOptions& options);
+
+// Bytes by category when memory is fullest, from a planned module: parameters, buffers,
+// optimizer_state, constants, activations, gradients, scratch, streams; and `arena`, which is all
+// of it with the gaps.
+std::map<std::string, int64_t> memory_report(const ir::Module& module);
+
+}  // namespace poptorch::plan

@@ -1,0 +1,89 @@
+// The memory report: what fills the arena when it is fullest.
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "place/place.h"
+#include "plan/contents.h"
+#include "plan/layout.h"
+#include "plan/plan.h"
+
+namespace poptorch::plan {
+
+namespace {
+
+constexpr const char* categories[] = {"parameters",  "buffers",   "optimizer_state", "constants",
+                                      "activations", "gradients", "scratch",         "streams"};
+
+std::string state_category(const ir::Op& op) {
+  const ir::Attr* role = op.attrs.find("role");
+  if (role != nullptr && *role == ir::Attr("parameter")) return "parameters";
+  if (role != nullptr && *role == ir::Attr("optimizer")) return "optimizer_state";
+  return "buffers";
+}
+
+std::string category(const std::vector<Content>& all, const Content& content) {
+  if (content.kind == Content::Kind::scratch) return "scratch";
+  if (content.kind == Content::Kind::constant) return "constants";
+  if (content.kind == Content::Kind::state) return state_category(*content.op);
+  if (content.carried_from >= 0) {
+    return category(all, all[static_cast<size_t>(content.carried_from)]);
+  }
+  if (content.op->name == "stream_in") return "streams";
+  switch (place::phase_of(*content.op)) {
+    case place::Phase::forward: return "activations";
+    case place::Phase::backward: return "gradients";
+    case place::Phase::update: break;
+  }
+  return "scratch";
+}
+
+// The position at which most temporary bytes live.
+int peak_position(const std::vector<const Content*>& contents, int end) {
+  std::vector<int64_t> change(static_cast<size_t>(end) + 2, 0);
+  for (const Content* content : contents) {
+    change[static_cast<size_t>(content->span.begin)] += content->bytes;
+    change[static_cast<size_t>(content->span.end) + 1] -= content->bytes;
+  }
+  int64_t live = 0, most = -1;
+  int peak = 0;
+  for (int position = 0; position <= end; ++position) {
+    live += change[static_cast<size_t>(position)];
+    if (live > most) {
+      most = live;
+      peak = position;
+    }
+  }
+  return peak;
+}
+
+}  // namespace
+
+std::map<std::string, int64_t> memory_report(const ir::Module& module) {
+  const Contents contents = find_contents(module);
+  std::map<std::string, int64_t> report;
+  for (const char* name : categories) report[name] = 0;
+  std::set<int64_t> persistent;  // addresses
+  for (const Content& content : contents.all) {
+    const bool is_persistent =
+        content.kind == Content::Kind::state || content.kind == Content::Kind::constant;
+    if (is_persistent && persistent.insert(content.addr).second) {
+      report[category(contents.all, content)] += content.bytes;
+    }
+  }
+  std::vector<const Content*> temporary;
+  for (const Content& content : contents.all) {
+    if (!persistent.contains(content.addr)) temporary.push_back(&content);
+  }
+  const int peak = peak_position(temporary, contents.line.end);
+  for (const Content* content : temporary) {
+    const bool is_given_away = content->taken_by >= 0 && content->span.end == peak;
+    if (content->span.overlaps({peak, peak}) && !is_given_away) {
+      report[category(contents.all, *content)] += content->bytes;
+    }
+  }
+  report["arena"] = arena_bytes(module);
+  return report;
+}
+
+}  // namespace poptorch::plan

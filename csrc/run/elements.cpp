@@ -1,0 +1,121 @@
+#include "run/elements.h"
+
+#include <algorithm>
+#include <array>
+
+#include "support/half.h"
+#include "support/parallel.h"
+
+namespace poptorch::run {
+
+namespace {
+
+// How an element is stored, and the type sums are made in.
+template <typename T>
+struct Plain {
+  using Stored = T;
+  using Sum = T;
+  static Sum load(Stored x) { return x; }
+  static Stored store(Sum x) { return x; }
+};
+
+struct Bool {
+  using Stored = uint8_t;
+  using Sum = int64_t;
+  static Sum load(Stored x) { return x; }
+  static Stored store(Sum x) { return x != 0; }
+};
+
+struct Half {
+  using Stored = uint16_t;
+  using Sum = float;
+  static Sum load(Stored x) { return f16_to_float(x); }
+  static Stored store(Sum x) { return float_to_f16(x); }
+};
+
+struct BHalf {
+  using Stored = uint16_t;
+  using Sum = float;
+  static Sum load(Stored x) { return bf16_to_float(x); }
+  static Stored store(Sum x) { return float_to_bf16(x); }
+};
+
+template <typename E>
+void add(void* to, const void* from, int64_t numel) {
+  auto* sum = static_cast<typename E::Stored*>(to);
+  const auto* term = static_cast<const typename E::Stored*>(from);
+  using Sum = typename E::Sum;
+  for (int64_t i = 0; i < numel; ++i) {
+    sum[i] = E::store(static_cast<Sum>(E::load(sum[i]) + E::load(term[i])));
+  }
+}
+
+// Elements that are summed in one go, in memory that stays in the first cache.
+constexpr int64_t block_elements = 1024;
+
+template <typename E>
+void reduce_block(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
+                  int64_t begin, int64_t count, bool is_mean) {
+  using Stored = typename E::Stored;
+  using Sum = typename E::Sum;
+  std::array<Sum, block_elements> sums;
+  for (size_t r = 0; r < inputs.size(); ++r) {
+    const Stored* term = static_cast<const Stored*>(inputs[r]) + begin;
+    for (int64_t i = 0; i < count; ++i) {
+      sums[i] = r == 0 ? E::load(term[i]) : static_cast<Sum>(sums[i] + E::load(term[i]));
+    }
+  }
+  for (void* output : outputs) {
+    Stored* to = static_cast<Stored*>(output) + begin;
+    for (int64_t i = 0; i < count; ++i) {
+      to[i] = E::store(is_mean ? static_cast<Sum>(sums[i] / static_cast<Sum>(inputs.size()))
+                               : sums[i]);
+    }
+  }
+}
+
+template <typename E>
+struct Reduce {
+  static void call(const Reduction& what, const std::vector<const void*>& inputs,
+                   const std::vector<void*>& outputs, int threads) {
+    parallel_for(threads, what.numel, 8 * block_elements, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; at += block_elements) {
+        reduce_block<E>(inputs, outputs, at, std::min(block_elements, end - at), what.is_mean);
+      }
+    });
+  }
+};
+
+template <typename E>
+struct Add {
+  static void call(void* to, const void* from, int64_t numel) { add<E>(to, from, numel); }
+};
+
+template <template <typename> typename Fn, typename... Args>
+void dispatch(ir::DType dtype, Args&&... args) {
+  switch (dtype) {
+    case ir::DType::boolean: return Fn<Bool>::call(args...);
+    case ir::DType::u8: return Fn<Plain<uint8_t>>::call(args...);
+    case ir::DType::i8: return Fn<Plain<int8_t>>::call(args...);
+    case ir::DType::i16: return Fn<Plain<int16_t>>::call(args...);
+    case ir::DType::i32: return Fn<Plain<int32_t>>::call(args...);
+    case ir::DType::i64: return Fn<Plain<int64_t>>::call(args...);
+    case ir::DType::f16: return Fn<Half>::call(args...);
+    case ir::DType::bf16: return Fn<BHalf>::call(args...);
+    case ir::DType::f32: return Fn<Plain<float>>::call(args...);
+    case ir::DType::f64: return Fn<Plain<double>>::call(args...);
+  }
+}
+
+}  // namespace
+
+void add_elements(ir::DType dtype, void* to, const void* from, int64_t numel) {
+  dispatch<Add>(dtype, to, from, numel);
+}
+
+void reduce_elements(const Reduction& what, const std::vector<const void*>& inputs,
+                     const std::vector<void*>& outputs, int threads) {
+  dispatch<Reduce>(what.dtype, what, inputs, outputs, threads);
+}
+
+}  // namespace poptorch::run

@@ -1,0 +1,51 @@
+#include "run/streams.h"
+
+#include "support/error.h"
+
+namespace poptorch::run {
+
+OutputMode output_mode_from_name(std::string_view name) {
+  if (name == "all") return OutputMode::all;
+  if (name == "final") return OutputMode::final;
+  if (name == "every_n") return OutputMode::every_n;
+  if (name == "sum") return OutputMode::sum;
+  throw_user_error(concat("[run] unknown output mode \"", name,
+                          "\". Use one of: all, final, every_n, sum."));
+}
+
+int64_t SliceMap::host_slices() const {
+  if (repeat) return 1;
+  switch (mode) {
+    case OutputMode::final:
+    case OutputMode::sum: return replicas;
+    case OutputMode::every_n: return iterations / period * replicas * per_iteration;
+    case OutputMode::all: break;
+  }
+  return iterations * replicas * per_iteration;
+}
+
+int64_t SliceMap::input_slice(const Step& step) const {
+  if (repeat) return 0;
+  return (step.iteration * replicas + step.replica) * per_iteration + step.inner;
+}
+
+int64_t SliceMap::output_slice(const Step& step) const {
+  const bool is_last = step.iteration == iterations - 1 && step.inner == per_iteration - 1;
+  switch (mode) {
+    case OutputMode::final: return is_last ? step.replica : -1;
+    case OutputMode::sum: return step.replica;
+    case OutputMode::every_n: {
+      if ((step.iteration + 1) % period != 0) return -1;
+      const int64_t kept = (step.iteration + 1) / period - 1;
+      return (kept * replicas + step.replica) * per_iteration + step.inner;
+    }
+    case OutputMode::all: break;
+  }
+  return (step.iteration * replicas + step.replica) * per_iteration + step.inner;
+}
+
+bool SliceMap::adds(const Step& step) const {
+  return mode == OutputMode::sum && (step.iteration > 0 || step.inner > 0);
+}
+
+}  // namespace poptorch::run

@@ -1,0 +1,271 @@
+#include "schedule/schedule.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "ops/op_def.h"
+#include "place/place.h"
+#include "schedule/states.h"
+#include "support/error.h"
+
+namespace poptorch::schedule {
+
+namespace {
+
+constexpr int64_t small_bytes = 4096;  // an op on sources that is cheap enough to run late
+
+enum class Kind { plain, lazy, eager, last };
+
+class Scheduler {
+ public:
+  Scheduler(ir::Module& module, ir::Graph& graph, const StateUses& uses)
+      : module_(module), graph_(graph), uses_(uses) {}
+
+  void run() {
+    separate_states();
+    const size_t count = graph_.ops.size();
+    for (size_t i = 0; i < count; ++i) index_.emplace(graph_.ops[i].get(), static_cast<int>(i));
+    nodes_.resize(count);
+    for (size_t i = 0; i < count; ++i) nodes_[i].kind = kind_of(*graph_.ops[i]);
+    add_data_edges();
+    add_state_edges();
+    add_inplace_edges();
+    count_waits();
+    emit_all();
+  }
+
+ private:
+  struct Node {
+    Kind kind = Kind::plain;
+    std::vector<int> before;  // must run earlier
+    std::vector<int> after;   // wait for this one; sources of waits_ are never lazy
+    int waits = 0;
+    bool is_emitted = false;
+  };
+
+  // `assign` copies at its place in the order. So what must still be read then cannot be the memory
+  // of an assigned state: another assign's operand, or an output of the graph. These read a copy.
+  void separate_states() {
+    std::vector<std::unique_ptr<ir::Op>> ops;
+    for (auto& op : graph_.ops) {
+      if (op->name == "assign" && reads_assigned(op->operand(0), op.get())) {
+        ops.push_back(copy_of(op->operands[0], *op));
+        op->operands[0] = ops.back()->result();
+      }
+      ops.push_back(std::move(op));
+    }
+    for (ir::Value*& output : graph_.outputs) {
+      if (!reads_assigned(output, nullptr)) continue;
+      ops.push_back(copy_of(output, *output->op));
+      output = ops.back()->result();
+    }
+    graph_.ops = std::move(ops);
+  }
+
+  // Whether the value is the memory of a state that an assign other than `own` binds anew.
+  bool reads_assigned(ir::Value* value, const ir::Op* own) const {
+    const ir::Op& source = *base_of(value)->op;
+    if (source.name != "state") return false;
+    const std::string& path = source.attrs.get_string("path");
+    if (own != nullptr && own->attrs.get_string("path") == path) return false;
+    return uses_.at(&graph_).assigned.contains(path);
+  }
+
+  std::unique_ptr<ir::Op> copy_of(ir::Value* value, const ir::Op& like) {
+    const ir::Type type{value->type.dtype, value->type.sizes, {}};
+    return graph_.make("contiguous", {value}, annotations_of(like), {type}, like.place);
+  }
+
+  static ir::Attrs annotations_of(const ir::Op& op) {
+    ir::Attrs attrs;
+    for (const char* name : {"ipu", "stage"}) {
+      if (const ir::Attr* attr = op.attrs.find(name)) attrs.set(name, *attr);
+    }
+    return attrs;
+  }
+
+  Kind kind_of(const ir::Op& op) const {
+    if (op.name == "assign") return Kind::last;
+    if (op.name == "input" || op.name == "loop") return Kind::plain;
+    if (op.name == "constant" || op.name == "state" || op.name == "stream_in" ||
+        op.name == "full" || op.name == "arange" || op.name == "view") {
+      return Kind::lazy;
+    }
+    if (op.name == "stream_out" || op.name == "accumulate" || op.name == "all_reduce" ||
+        place::phase_of(op) == place::Phase::update) {
+      return Kind::eager;
+    }
+    const ops::OpDef* row = ops::find_op(op.name);
+    if (row == nullptr || row->effects || row->random) return Kind::plain;
+    for (const auto& result : op.results) {
+      if (result->type.bytes() > small_bytes) return Kind::plain;
+    }
+    // Not on streams: of a small program, all is small and on streams.
+    const bool on_sources = std::all_of(op.operands.begin(), op.operands.end(), [&](auto* operand) {
+      return operand == nullptr || (nodes_[index_.at(operand->op)].kind == Kind::lazy &&
+                                    base_of(operand)->op->name != "stream_in");
+    });
+    return on_sources ? Kind::lazy : Kind::plain;
+  }
+
+  void add_edge(int before, int after) {
+    if (before != after) nodes_[after].before.push_back(before);
+  }
+
+  void add_data_edges() {
+    int last_effect = -1;
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      const ir::Op& op = *graph_.ops[i];
+      const int node = static_cast<int>(i);
+      for (const ir::Value* operand : op.operands) {
+        if (operand != nullptr) add_edge(index_.at(operand->op), node);
+      }
+      const ops::OpDef* row = ops::find_op(op.name);
+      const bool is_ordered = row != nullptr && row->effects && op.name != "assign" &&
+                              op.name != "stream_out";
+      if (!is_ordered) continue;
+      if (last_effect >= 0) add_edge(last_effect, node);
+      last_effect = node;
+    }
+  }
+
+  // Readers of each state: users of its value or of views of it, and loops that touch it.
+  std::map<std::string, std::vector<int>> readers() const {
+    std::map<std::string, std::vector<int>> readers;
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      const ir::Op& op = *graph_.ops[i];
+      for (ir::Value* operand : op.operands) {
+        const ir::Op* source = operand == nullptr ? nullptr : base_of(operand)->op;
+        if (source != nullptr && source->name == "state") {
+          readers[source->attrs.get_string("path")].push_back(static_cast<int>(i));
+        }
+      }
+      if (op.name != "loop") continue;
+      const StateUse& inside = uses_.at(&body_of(module_, op));
+      for (const std::string& path : inside.read) readers[path].push_back(static_cast<int>(i));
+      for (const std::string& path : inside.assigned) readers[path].push_back(static_cast<int>(i));
+    }
+    return readers;
+  }
+
+  void add_state_edges() {
+    const auto readers = this->readers();
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      const ir::Op& op = *graph_.ops[i];
+      if (op.name != "assign") continue;
+      const auto found = readers.find(op.attrs.get_string("path"));
+      if (found == readers.end()) continue;
+      for (const int reader : found->second) add_edge(reader, static_cast<int>(i));
+      // The ops that make the new value in place of the old one. Later readers in program order may
+      // depend on the new value: they get no edge, and plan finds that in place is impossible.
+      for (const ir::Value* value = op.operand(0); value != nullptr;) {
+        const int maker = index_.at(value->op);
+        for (const int reader : found->second) {
+          if (reader < maker) add_edge(reader, maker);
+        }
+        value = inplace_source(*value);
+      }
+    }
+  }
+
+  // An op that the pass `inplace` marked overwrites its operand: the other readers go first.
+  void add_inplace_edges() {
+    std::unordered_map<const ir::Value*, std::vector<int>> readers;
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      const ir::Op& op = *graph_.ops[i];
+      for (ir::Value* operand : op.operands) {
+        if (operand != nullptr) readers[base_of(operand)].push_back(static_cast<int>(i));
+      }
+      if (!op.attrs.has("inplace")) continue;
+      for (const int64_t operand : op.attrs.get_ints("inplace")) {
+        if (operand < 0) continue;
+        for (const int reader : readers[base_of(op.operand(static_cast<size_t>(operand)))]) {
+          add_edge(reader, static_cast<int>(i));
+        }
+      }
+    }
+  }
+
+  // The operand whose memory the op's row lets this value take.
+  static const ir::Value* inplace_source(const ir::Value& value) {
+    const ops::OpDef* row = ops::find_op(value.op->name);
+    const auto index = static_cast<size_t>(value.index);
+    if (row == nullptr || index >= row->inplace.size() || row->inplace[index].empty()) {
+      return nullptr;
+    }
+    return value.op->operand(static_cast<size_t>(row->inplace[index].front()));
+  }
+
+  // An op waits for the others before it that are not lazy; lazy ones run when they are needed.
+  void count_waits() {
+    std::vector<int> seen(nodes_.size(), -1);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      std::vector<int> waits;
+      collect_waits(static_cast<int>(i), static_cast<int>(i), seen, waits);
+      std::sort(waits.begin(), waits.end());
+      waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
+      nodes_[i].waits = static_cast<int>(waits.size());
+      for (const int wait : waits) nodes_[wait].after.push_back(static_cast<int>(i));
+    }
+  }
+
+  // `seen[x] == root` marks what was visited for this root: lazy ops form graphs with many paths.
+  void collect_waits(int node, int root, std::vector<int>& seen, std::vector<int>& waits) const {
+    for (const int before : nodes_[node].before) {
+      if (seen[before] == root) continue;
+      seen[before] = root;
+      if (nodes_[before].kind == Kind::lazy) {
+        collect_waits(before, root, seen, waits);
+      } else {
+        waits.push_back(before);
+      }
+    }
+  }
+
+  void emit_all() {
+    std::vector<std::unique_ptr<ir::Op>> ops = std::move(graph_.ops);
+    graph_.ops.clear();
+    for (const Kind kind : {Kind::plain, Kind::last, Kind::lazy}) {
+      for (size_t i = 0; i < ops.size(); ++i) {
+        const bool is_due = nodes_[i].kind == kind ||
+                            (nodes_[i].kind == Kind::eager && kind == Kind::plain);
+        if (is_due) emit(static_cast<int>(i), ops);
+      }
+    }
+    number(graph_);
+  }
+
+  void emit(int node, std::vector<std::unique_ptr<ir::Op>>& ops) {
+    if (nodes_[node].is_emitted) return;
+    nodes_[node].is_emitted = true;
+    for (const int before : nodes_[node].before) emit(before, ops);
+    graph_.ops.push_back(std::move(ops[node]));
+    for (const int after : nodes_[node].after) {
+      const bool is_ready = --nodes_[after].waits == 0;
+      const Kind kind = nodes_[after].kind;
+      if (is_ready && (kind == Kind::eager || kind == Kind::last)) emit(after, ops);
+    }
+  }
+
+  ir::Module& module_;
+  ir::Graph& graph_;
+  const StateUses& uses_;
+  std::vector<Node> nodes_;
+  std::unordered_map<const ir::Op*, int> index_;
+};
+
+}  // namespace
+
+void schedule(ir::Module& module) {
+  const StateUses uses = state_uses(module);
+  for (const auto& graph : module.graphs) Scheduler(module, *graph, uses).run();
+}
+
+void number(ir::Graph& graph) {
+  int64_t order = 0;
+  for (const auto& op : graph.ops) op->attrs.set("order", order++);
+}
+
+}  // namespace poptorch::schedule

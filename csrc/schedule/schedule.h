@@ -1,0 +1,23 @@
+// Step 5: the order in which the ops of each graph run, written as `order` (position in its graph).
+//
+// Program order is kept, for autograd's is good, but
+//   - what costs nothing (states, constants, fills, views, small ops on those) runs right before
+//     its first user, so that its memory lives shortly;
+//   - what consumes a gradient (accumulate, all_reduce, optimizer updates), `assign` and
+//     `stream_out` run as soon as they can, so that what they consume dies;
+//   - an op whose result replaces a state in place runs after the other readers of that state.
+//
+// `assign` runs after all reads of its state, those in the bodies of loops included.
+#pragma once
+
+#include "ir/graph.h"
+
+namespace poptorch::schedule {
+
+// Reorders the ops of every graph and writes `order`. Takes about linear time; deterministic.
+void schedule(ir::Module& module);
+
+// Writes `order` again after ops were inserted.
+void number(ir::Graph& graph);
+
+}  // namespace poptorch::schedule

@@ -1,0 +1,44 @@
+#include "schedule/states.h"
+
+#include "support/error.h"
+
+namespace poptorch::schedule {
+
+namespace {
+
+void collect(const ir::Module& module, const ir::Graph& graph, StateUses& uses) {
+  if (uses.contains(&graph)) return;
+  StateUse use;
+  for (const auto& op : graph.ops) {
+    if (op->name == "state") use.read.insert(op->attrs.get_string("path"));
+    if (op->name == "assign") use.assigned.insert(op->attrs.get_string("path"));
+    if (op->name != "loop") continue;
+    const ir::Graph& body = body_of(module, *op);
+    collect(module, body, uses);
+    const StateUse& inside = uses.at(&body);
+    use.read.insert(inside.read.begin(), inside.read.end());
+    use.assigned.insert(inside.assigned.begin(), inside.assigned.end());
+  }
+  uses.emplace(&graph, std::move(use));
+}
+
+}  // namespace
+
+StateUses state_uses(const ir::Module& module) {
+  StateUses uses;
+  for (const auto& graph : module.graphs) collect(module, *graph, uses);
+  return uses;
+}
+
+ir::Graph& body_of(const ir::Module& module, const ir::Op& loop) {
+  ir::Graph* body = module.find_graph(loop.attrs.get_graph("body"));
+  INTERNAL_CHECK(body != nullptr, "the body of `", loop.text(), "` is not in the module");
+  return *body;
+}
+
+ir::Value* base_of(ir::Value* value) {
+  while (value->op->name == "view") value = value->op->operand(0);
+  return value;
+}
+
+}  // namespace poptorch::schedule
