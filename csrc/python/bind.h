@@ -1,0 +1,46 @@
+// What the bind_*.cpp files share. Only csrc/python sees pybind11.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace poptorch::python {
+
+namespace py = pybind11;
+
+// One function for each part of the core; module.cpp calls them all.
+void bind_aten(py::module_& module);
+void bind_errors(py::module_& module);
+void bind_executable(py::module_& module);
+void bind_ir(py::module_& module);
+void bind_ops(py::module_& module);
+void bind_rewrite(py::module_& module);
+
+// Python objects of the IR. They keep the module alive; a graph or value that a pass erased must
+// not be used any more.
+struct GraphHandle {
+  std::shared_ptr<ir::Module> module;
+  ir::Graph* graph;
+};
+
+struct ValueHandle {
+  std::shared_ptr<ir::Module> module;
+  ir::Graph* graph;
+  ir::Value* value;
+};
+
+// None, bool, int, float, str, DType, GraphRef and lists of them.
+ir::Attr to_attr(py::handle object);
+ir::Attrs to_attrs(const py::dict& items);
+py::object from_attr(const ir::Attr& attr);
+// `(dtype, sizes)` with a DType or its name.
+ir::DType to_dtype(py::handle object);
+ir::Type to_type(py::handle object);
+py::tuple from_type(const ir::Type& type);
+
+}  // namespace poptorch::python

@@ -1,0 +1,13 @@
+// poptorch._C: what tests may ask about calls of ATen.
+#include "kernels/aten_allocator.h"
+#include "python/bind.h"
+
+namespace poptorch::python {
+
+void bind_aten(py::module_& module) {
+  module.def("aten_allocations", &aten::original_allocations,
+             "How often torch's own allocator was asked for memory, by anybody in the process, "
+             "since the first ATen kernel was prepared.");
+}
+
+}  // namespace poptorch::python

@@ -1,0 +1,183 @@
+// poptorch._C: the op table, type rules, and single ops on numpy arrays.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+
+#include "kernels/simd/isa.h"
+#include "ops/evaluate.h"
+#include "ops/kernel.h"
+#include "ops/op_def.h"
+#include "python/bind.h"
+#include "support/error.h"
+
+namespace poptorch::python {
+
+namespace {
+
+py::dtype numpy_dtype(ir::DType dtype) {
+  constexpr std::array<const char*, 10> names = {"bool",   "uint8", "int8",    "int16",  "int32",
+                                                 "int64",  "float16", "uint16", "float32",
+                                                 "float64"};
+  return py::dtype(names[static_cast<size_t>(dtype)]);
+}
+
+ir::DType dtype_of(const py::array& array) {
+  for (size_t i = 0; i <= static_cast<size_t>(ir::DType::f64); ++i) {
+    const auto dtype = static_cast<ir::DType>(i);
+    if (dtype != ir::DType::bf16 && array.dtype().is(numpy_dtype(dtype))) return dtype;
+  }
+  throw_user_error(concat("[evaluate] no IR dtype for an array of ",
+                          py::str(array.dtype()).cast<std::string>(),
+                          ". Convert it; bf16 goes as (uint16 array, \"bf16\")."));
+}
+
+// An operand as given: an array, or (uint16 array, "bf16").
+struct Operand {
+  py::array array;
+  ir::Type type;
+};
+
+Operand to_operand(py::handle object, bool strides_allowed) {
+  Operand out;
+  if (py::isinstance<py::tuple>(object)) {
+    const auto pair = object.cast<py::tuple>();
+    out.array = pair[0].cast<py::array>();
+    out.type.dtype = to_dtype(pair[1]);
+  } else {
+    out.array = object.cast<py::array>();
+    out.type.dtype = dtype_of(out.array);
+  }
+  ir::Dims strides;
+  bool plain = strides_allowed;
+  for (py::ssize_t i = 0; i < out.array.ndim(); ++i) {
+    out.type.sizes.push_back(out.array.shape(i));
+    strides.push_back(out.array.strides(i) / out.array.itemsize());
+    plain = plain && out.array.strides(i) >= 0 && out.array.strides(i) % out.array.itemsize() == 0;
+  }
+  if (plain) {
+    out.type.set_strides(strides);
+  } else {
+    out.array = py::array::ensure(out.array, py::array::c_style);
+  }
+  return out;
+}
+
+py::array to_array(const ir::Type& type, const ops::Bytes& bytes) {
+  py::array out(numpy_dtype(type.dtype), type.sizes);
+  std::memcpy(out.mutable_data(), bytes.data(), bytes.size());
+  return out;
+}
+
+// A graph with one op on `input` values of the given types.
+const ir::Op* add_single(ir::Graph& graph, const std::string& name,
+                         const std::vector<std::optional<ir::Type>>& operands,
+                         const py::dict& attrs, const std::optional<py::sequence>& types) {
+  const ops::OpDef& row = ops::op_def(name);
+  ir::Op op;
+  op.name = name;
+  op.attrs = ops::shortest_attrs(row, to_attrs(attrs));
+  for (const auto& type : operands) {
+    op.operands.push_back(type ? graph.append("input", {}, {}, {*type})->result() : nullptr);
+  }
+  std::vector<ir::Type> result_types;
+  if (types) {
+    ops::check_signature(row, op);
+    for (py::handle type : *types) result_types.push_back(to_type(type));
+  } else {
+    result_types = ops::infer(op);
+  }
+  return graph.append(name, op.operands, op.attrs, result_types);
+}
+
+py::list evaluate(const std::string& name, const py::sequence& operands, const py::dict& attrs,
+                  const std::optional<py::sequence>& types, int threads,
+                  const std::vector<int>& inplace) {
+  const bool strides_allowed = ops::op_def(name).strided != ops::Strided::none;
+  std::vector<std::optional<Operand>> given;
+  std::vector<std::optional<ir::Type>> operand_types;
+  std::vector<const void*> pointers;
+  for (py::handle object : operands) {
+    given.push_back(object.is_none() ? std::nullopt
+                                     : std::optional(to_operand(object, strides_allowed)));
+    operand_types.push_back(given.back() ? std::optional(given.back()->type) : std::nullopt);
+    pointers.push_back(given.back() ? given.back()->array.data() : nullptr);
+  }
+  ir::Graph graph("evaluate");
+  const ir::Op* op = add_single(graph, name, operand_types, attrs, types);
+  const std::vector<ops::Bytes> results = [&] {
+    const py::gil_scoped_release release;  // as in a run
+    return ops::evaluate(*op, pointers, threads, inplace);
+  }();
+  py::list out;
+  for (size_t i = 0; i < results.size(); ++i) out.append(to_array(op->result(i)->type, results[i]));
+  return out;
+}
+
+py::list infer(const std::string& name, const py::sequence& operands, const py::dict& attrs) {
+  std::vector<std::optional<ir::Type>> types;
+  for (py::handle type : operands) {
+    types.push_back(type.is_none() ? std::nullopt : std::optional(to_type(type)));
+  }
+  ir::Graph graph("infer");
+  py::list out;
+  for (const auto& result : add_single(graph, name, types, attrs, std::nullopt)->results) {
+    out.append(from_type(result->type));
+  }
+  return out;
+}
+
+py::dict row_dict(const ops::OpDef& row) {
+  constexpr std::array<const char*, 3> strided = {"none", "all", "gemm"};
+  py::list attrs;
+  for (const ops::AttrDef& attr : row.attrs) {
+    attrs.append(py::make_tuple(attr.name, from_attr(attr.default_value), attr.required));
+  }
+  py::dict out;
+  out["name"] = row.name;
+  out["aten"] = row.aten;
+  out["doc"] = row.doc;
+  out["operands"] = row.operands;
+  out["results"] = row.results;
+  out["attrs"] = attrs;
+  out["strided"] = strided[static_cast<size_t>(row.strided)];
+  out["inplace"] = row.inplace;
+  out["effects"] = row.effects;
+  out["random"] = row.random;
+  out["infers"] = row.infer != nullptr;
+  out["has_kernel"] = ops::find_kernel(row.name) != nullptr;
+  return out;
+}
+
+}  // namespace
+
+void bind_ops(py::module_& module) {
+  module.def(
+      "op_table",
+      [] {
+        py::list rows;
+        for (const ops::OpDef& row : ops::op_table()) rows.append(row_dict(row));
+        return rows;
+      },
+      "All rows of the op table, sorted by name.");
+  module.def("op_row", [](const std::string& name) { return row_dict(ops::op_def(name)); },
+             py::arg("name"), "One row; an unknown name is an error that lists near ones.");
+  module.def("evaluate", &evaluate, py::arg("op"), py::arg("operands"),
+             py::arg("attrs") = py::dict(), py::arg("types") = py::none(), py::arg("threads") = 1,
+             py::arg("inplace") = std::vector<int>(),
+             "Computes one op on numpy arrays. A bf16 operand is (uint16 array, \"bf16\"); bf16 "
+             "results are uint16 arrays.");
+  module.def("isa", [] { return simd::name_of(simd::isa()); },
+             "The instruction set that vector kernels use: base, avx2 or avx512.");
+  module.def("machine_isas", [] {
+    py::list names;
+    for (simd::Isa level : simd::machine_levels()) names.append(simd::name_of(level));
+    return names;
+  }, "The instruction sets that vector kernels can use on this machine, lowest first.");
+  module.def("set_isa", &simd::set_isa, py::arg("name"),
+             "For tests: kernels prepared from now on use this instruction set.");
+  module.def("infer", &infer, py::arg("op"), py::arg("operands"), py::arg("attrs") = py::dict(),
+             "Result types (dtype, sizes) for operand types (dtype, sizes) or None.");
+}
+
+}  // namespace poptorch::python

@@ -1,0 +1,100 @@
+// Errors, attributes and types between C++ and Python.
+#include <pybind11/stl.h>
+
+#include "python/bind.h"
+#include "support/error.h"
+
+namespace poptorch::python {
+
+namespace {
+
+// The class is looked up when an error happens: poptorch.errors imports nothing of ours, but _C is
+// imported before it.
+void set_error(const char* what) {
+  py::object type = py::reinterpret_borrow<py::object>(PyExc_RuntimeError);
+  try {
+    type = py::module_::import("poptorch.errors").attr("Error");
+  } catch (py::error_already_set&) {  // the message matters more than its class
+  }
+  PyErr_SetString(type.ptr(), what);
+}
+
+}  // namespace
+
+void bind_errors(py::module_&) {
+  py::register_exception_translator([](std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (const UserError& user) {
+      set_error(user.what());
+    } catch (const InternalError& internal) {
+      set_error(internal.what());
+    }
+  });
+}
+
+ir::Attr to_attr(py::handle object) {
+  if (object.is_none()) return {};
+  if (py::isinstance<ir::DType>(object)) return object.cast<ir::DType>();
+  if (py::isinstance<ir::GraphRef>(object)) return object.cast<ir::GraphRef>();
+  if (py::isinstance<py::bool_>(object)) return object.cast<bool>();
+  if (py::isinstance<py::int_>(object)) {
+    int overflow = 0;
+    const long long value = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
+    USER_CHECK(overflow == 0, "[ir] attribute ", py::repr(object).cast<std::string>(),
+               " does not fit 64 bits. Use a smaller number.");
+    return int64_t{value};
+  }
+  if (py::isinstance<py::float_>(object)) return object.cast<double>();
+  if (py::isinstance<py::str>(object)) return object.cast<std::string>();
+  if (py::isinstance<py::list>(object) || py::isinstance<py::tuple>(object)) {
+    ir::AttrList items;
+    for (py::handle item : object) items.push_back(to_attr(item));
+    return items;
+  }
+  throw_user_error(concat("[ir] an attribute cannot be ", py::repr(object).cast<std::string>(),
+                          " of ", py::repr(py::type::of(object)).cast<std::string>(),
+                          ". Use None, bool, int, float, str, DType, GraphRef or a list of them."));
+}
+
+ir::Attrs to_attrs(const py::dict& items) {
+  ir::Attrs attrs;
+  for (const auto& [name, value] : items) attrs.set(name.cast<std::string>(), to_attr(value));
+  return attrs;
+}
+
+py::object from_attr(const ir::Attr& attr) {
+  struct Converter {
+    py::object operator()(std::monostate) const { return py::none(); }
+    py::object operator()(bool v) const { return py::bool_(v); }
+    py::object operator()(int64_t v) const { return py::int_(v); }
+    py::object operator()(double v) const { return py::float_(v); }
+    py::object operator()(const std::string& v) const { return py::str(v); }
+    py::object operator()(ir::DType v) const { return py::cast(v); }
+    py::object operator()(const ir::GraphRef& v) const { return py::cast(v); }
+    py::object operator()(const ir::AttrList& v) const {
+      py::list items;
+      for (const ir::Attr& item : v) items.append(from_attr(item));
+      return std::move(items);
+    }
+  };
+  return std::visit(Converter{}, attr.value);
+}
+
+ir::DType to_dtype(py::handle object) {
+  if (py::isinstance<ir::DType>(object)) return object.cast<ir::DType>();
+  return ir::dtype_from_name(object.cast<std::string>());
+}
+
+ir::Type to_type(py::handle object) {
+  const auto pair = object.cast<py::tuple>();
+  USER_CHECK(pair.size() == 2, "[ir] a type has ", pair.size(),
+             " parts, it needs two. Give (dtype, sizes).");
+  return {to_dtype(pair[0]), pair[1].cast<ir::Dims>(), {}};
+}
+
+py::tuple from_type(const ir::Type& type) {
+  return py::make_tuple(ir::name_of(type.dtype), type.sizes);
+}
+
+}  // namespace poptorch::python

@@ -1,0 +1,268 @@
+"""Types of the compiled extension."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from typing_extensions import Buffer
+
+Attribute = (
+    None | bool | int | float | str | "DType" | "GraphRef" | Sequence["Attribute"]
+)
+TypePair = tuple["DType | str", Sequence[int]]
+Place = tuple[str, int, str]
+
+class DType:
+    """Element type of the IR, made from its name: ``f32``, ``bf16``, ``bool``, ..."""
+
+    def __init__(self, name: str) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def item_bytes(self) -> int: ...
+
+class GraphRef:
+    """Names another graph of the module, as an attribute of a loop."""
+
+    def __init__(self, name: str) -> None: ...
+    @property
+    def name(self) -> str: ...
+
+class Value:
+    """A value of a graph. It must not be used any more after a pass has run."""
+
+    @property
+    def name(self) -> str:
+        """Name without the ``%``."""
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def sizes(self) -> list[int]: ...
+    @property
+    def type_text(self) -> str:
+        """The type as in IR text, for instance ``f32[8,4]``."""
+    @property
+    def op(self) -> str:
+        """Name of the op that makes it."""
+
+class Graph:
+    """A graph of a module."""
+
+    @property
+    def name(self) -> str: ...
+    outputs: list[Value]
+    def op(
+        self,
+        name: str,
+        operands: Sequence[Value | None] = ...,
+        attrs: Mapping[str, Attribute] = ...,
+        types: Sequence[TypePair] | None = None,
+        place: Place | None = None,
+        names: Sequence[str | None] | None = None,
+    ) -> list[Value]:
+        """Appends an op and returns its results.
+
+        Args:
+            name: a row of the op table.
+            operands: values of this graph; ``None`` is an absent optional tensor.
+            attrs: those equal to the row's defaults are left out.
+            types: of the results, ``(dtype, sizes)``; ``None``: the row infers them.
+            place: the user's source: file, line, dotted module path.
+            names: of the results; taken ones get a suffix, ``None`` the next number.
+
+        Raises:
+            poptorch.Error: the row refuses operands or attributes.
+        """
+    def constant(
+        self,
+        dtype: DType | str,
+        sizes: Sequence[int],
+        data: Buffer,
+        place: Place | None = None,
+        name: str = "",
+    ) -> Value:
+        """Appends a constant with these bytes, row-major."""
+    def text(self) -> str: ...
+    def __len__(self) -> int:
+        """Number of ops."""
+
+class Module:
+    """A program of graphs."""
+
+    def __init__(self) -> None: ...
+    def add_graph(self, name: str) -> Graph: ...
+    def graph(self, name: str) -> Graph:
+        """The graph of this name; an error that lists the names when there is none."""
+    @property
+    def graphs(self) -> list[Graph]: ...
+    def add_constant(self, dtype: DType | str, sizes: Sequence[int], data: Buffer) -> str:
+        """Stores bytes and returns their hash, for a ``constant`` op."""
+    def constants(self) -> dict[str, tuple[str, list[int], bytes]]:
+        """Stored constants by hash: dtype, sizes, bytes."""
+    def save_constants(self, path: str) -> bool:
+        """Writes the constants that ops name as a safetensors file; False when there are none."""
+    def text(self) -> str:
+        """IR text; ``parse`` reads it back to the same bytes."""
+    def verify(self, level: str = "translated") -> None:
+        """Checks the rules of ``translated``, ``placed``, ``scheduled`` or ``planned``."""
+
+def parse(text: str, constants_of: Module | None = None) -> Module:
+    """The module of this IR text; large constants are looked up in the other module."""
+
+def load_constants(path: str) -> Module:
+    """A module that only holds the constants of a file that ``save_constants`` wrote."""
+
+def op_table() -> list[dict[str, Any]]:
+    """All rows of the op table, sorted by name."""
+
+def op_row(name: str) -> dict[str, Any]:
+    """One row; an unknown name is an error that lists near ones."""
+
+def evaluate(
+    op: str,
+    operands: Sequence[Any],
+    attrs: Mapping[str, Attribute] = ...,
+    types: Sequence[TypePair] | None = None,
+    threads: int = 1,
+    inplace: Sequence[int] = ...,
+) -> list[Any]:
+    """Computes one op on numpy arrays (``None``: absent).
+
+    A bf16 operand is ``(uint16 array, "bf16")``; bf16 results are uint16 arrays.
+    """
+
+def infer(
+    op: str, operands: Sequence[TypePair | None], attrs: Mapping[str, Attribute] = ...
+) -> list[tuple[str, list[int]]]:
+    """Result types of an op for operand types."""
+
+def passes() -> list[tuple[str, str]]:
+    """Name and help of each pass."""
+
+def pipeline() -> list[str]:
+    """Names of the passes of a compilation, in order."""
+
+def run_passes(
+    module: Module, names: Sequence[str], limit: int = -1, verify: bool = True
+) -> list[tuple[str, bool, float]]:
+    """Runs passes in place, at most ``limit`` of them; name, changed, seconds of each."""
+
+class Stream:
+    """A host stream of an executable."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_input(self) -> bool: ...
+    @property
+    def dtype(self) -> str:
+        """Element type as in IR text: ``f32``, ``i32``, ..."""
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes of one slice."""
+    @property
+    def repeat(self) -> bool:
+        """Whether every step reads the same single slice."""
+    @property
+    def slice_bytes(self) -> int: ...
+
+class State:
+    """A named state of an executable: a parameter, a buffer, optimizer state, ..."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+    @property
+    def role(self) -> str:
+        """``parameter``, ``buffer``, ``optimizer``, ``rng``, ``hyper``, or empty."""
+    @property
+    def bytes(self) -> int: ...
+
+class Executable:
+    """A compiled program with its memory.
+
+    Host tensors are handed over as addresses (``tensor.data_ptr()``): contiguous, of the dtype of
+    the stream, alive until ``run`` returns. An input holds ``host_slices(name)`` slices along
+    dimension 0: with D device iterations, R replicas and G micro-steps, the micro-step (d, r, g)
+    takes slice ``(d * R + r) * G + g``. Outputs are numbered in the same way.
+    """
+
+    def streams(self) -> list[Stream]:
+        """All streams; ``run`` takes host addresses in this order."""
+    def states(self) -> list[State]: ...
+    @property
+    def replicas(self) -> int: ...
+    @property
+    def device_iterations(self) -> int: ...
+    def write_state(self, path: str, ptr: int, nbytes: int, replica: int | None = None) -> None:
+        """Copies into a state; ``None`` writes to all replicas."""
+    def read_state(self, path: str, ptr: int, nbytes: int, replica: int = 0) -> None: ...
+    def set_output_mode(self, stream: str, mode: str, period: int = 1) -> None:
+        """Sets what an output returns: ``all``, ``final``, ``every_n`` (of a period), ``sum``."""
+    def host_slices(self, stream: str) -> int:
+        """Slices in the host tensor of a stream (of an output: in its present mode)."""
+    def run(self, pointers: Sequence[int], threads: int) -> None:
+        """Runs one call. ``pointers`` are host addresses in the order of ``streams()``.
+
+        The GIL is released. Sizes are not checked here: compare with ``host_slices`` before.
+        """
+    def ir(self, step: str) -> str:
+        """IR text after ``translate``, ``rewrite``, ``place``, ``schedule`` or ``plan``."""
+    def op_report(self) -> dict[str, dict[str, int]]:
+        """Counts of kernels by phase: ``forward``, ``backward``, ``update``.
+
+        An opaque op counts under its overload name, ``aten::foo.bar``.
+        """
+    def memory_report(self) -> dict[str, int]:
+        """Bytes by category when memory is fullest, ``arena`` (all of it), for one replica."""
+    def timestamps(self) -> list[tuple[int, int]]:
+        """Begin and end of each device iteration of the last run, ns of ``CLOCK_MONOTONIC``."""
+    def step_times(self) -> dict[str, int]:
+        """Wall time of each compile step in ns."""
+
+def compile(
+    module: Module,
+    options: Mapping[str, object] = ...,
+    progress: Callable[[str], None] | None = None,
+) -> Executable:
+    """Compiles a translated module, which is emptied.
+
+    Options: ``threads``, ``replicas`` (ints), ``dump_folder`` (str), ``reload_ir``, ``poison``,
+    ``check_plan``, ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). What is not given
+    comes from the environment (``POPTORCH_DUMP_IR``, ``POPTORCH_RELOAD_IR``,
+    ``POPTORCH_PASS_LIMIT``, ``POPTORCH_POISON``).
+    """
+
+def assemble_text(
+    text: str, options: Mapping[str, object] = ..., constants: Module | None = None
+) -> Executable:
+    """Makes an executable of planned IR text; large constants are looked up in ``constants``."""
+
+def place(module: Module) -> None:
+    """Step 4, in place."""
+
+def schedule(module: Module) -> None:
+    """Step 5, in place."""
+
+def plan(module: Module, threads: int = 1) -> None:
+    """Step 6, in place, without the check."""
+
+def check_plan(module: Module) -> None:
+    """Fails when two values of a planned module share memory while both live."""
+
+def memory_report(module: Module) -> dict[str, int]:
+    """Bytes by category of a planned module."""
+
+def aten_allocations() -> int:
+    """How often torch's own allocator was asked for memory since ATen kernels were prepared."""
+
+def isa() -> str:
+    """The instruction set that vector kernels use: ``base``, ``avx2`` or ``avx512``."""
+
+def machine_isas() -> list[str]:
+    """The instruction sets that vector kernels can use on this machine, lowest first."""
+
+def set_isa(name: str) -> None:
+    """For tests: kernels prepared from now on use this instruction set."""

@@ -1,0 +1,80 @@
+"""The console tool: ``python -m poptorch opt`` runs passes, ``... ops`` lists the ops."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from poptorch import _C
+from poptorch.errors import Error
+
+
+def read_module(path):
+    """The module of an IR file; large constants come from the ``.safetensors`` file beside it."""
+    data = Path(path).with_suffix(".safetensors")
+    constants = _C.load_constants(str(data)) if data.exists() else None
+    return _C.parse(Path(path).read_text(), constants)
+
+
+def opt(arguments):
+    """Prints the IR text of a file after some passes."""
+    module = read_module(arguments.file)
+    passes = arguments.passes.split(",") if arguments.passes else _C.pipeline()
+    for name, changed, seconds in _C.run_passes(module, passes):
+        if arguments.verbose:
+            note = "" if changed else " (unchanged)"
+            print(f"{name}: {seconds * 1e3:.2f} ms{note}", file=sys.stderr)
+    print(module.text(), end="")
+
+
+def signature(row):
+    """One line: ``name(operands){attributes} -> results``."""
+    attrs = ", ".join(
+        name if required else f"{name}={default}" for name, default, required in row["attrs"]
+    )
+    results = ", ".join(row["results"]) or "nothing"
+    return f"{row['name']}({', '.join(row['operands'])}){{{attrs}}} -> {results}"
+
+
+def ops(arguments):
+    """Prints the rows of the op table, or one of them in full."""
+    if arguments.name is None:
+        for row in _C.op_table():
+            print(signature(row))
+        return
+    row = _C.op_row(arguments.name)
+    print(signature(row))
+    print(f"  {row['doc']}")
+    print(f"  ATen: {', '.join(row['aten']) or 'none'}")
+    print(f"  strided operands: {row['strided']}; effects: {row['effects']}; "
+          f"random: {row['random']}; kernel: {'yes' if row['has_kernel'] else 'none'}")
+
+
+def parser():
+    """The command line."""
+    top = argparse.ArgumentParser(prog="python -m poptorch", description=__doc__)
+    commands = top.add_subparsers(required=True, metavar="command")
+    opt_command = commands.add_parser("opt", help="run passes on IR text")
+    names = ", ".join(name for name, _ in _C.passes())
+    opt_command.add_argument("--passes", help=f"comma-separated, of {names}; default: the pipeline")
+    opt_command.add_argument("--verbose", action="store_true", help="time of each pass to stderr")
+    opt_command.add_argument("file", help="a .ir file")
+    opt_command.set_defaults(run=opt)
+    ops_command = commands.add_parser("ops", help="list the ops of the IR")
+    ops_command.add_argument("name", nargs="?", help="show this one in full")
+    ops_command.set_defaults(run=ops)
+    return top
+
+
+def main(words=None):
+    """Runs one command; the exit status is 1 after an error, which goes to stderr."""
+    arguments = parser().parse_args(words)
+    try:
+        arguments.run(arguments)
+    except (Error, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
