@@ -1,0 +1,115 @@
+"""What capture hands to translate: a functional FX graph and the meaning of its ends."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from poptorch._capture.structure import Structure
+
+
+@dataclass
+class InputSpec:
+    """The meaning of one placeholder.
+
+    Attributes:
+        kind: ``"input"``, ``"param"``, ``"buffer"`` or ``"constant"``; placeholders stand in
+            this order.
+        name: dotted path of a parameter or buffer (the first, if it is tied); a readable path of
+            an input (``x``, ``batch.0``, ``kwargs.mask``); ``constant.N`` for a tensor that
+            ``forward`` took from elsewhere.
+        tensor: the real tensor, None for inputs.
+        requires_grad: whether it is a parameter that is trained.
+        persistent: False for a buffer that ``state_dict`` leaves out.
+        aliases: further paths of a tied parameter or buffer.
+    """
+
+    kind: str
+    name: str
+    tensor: torch.Tensor | None = None
+    requires_grad: bool = False
+    persistent: bool = True
+    aliases: list[str] = field(default_factory=list)
+
+
+@dataclass
+class OutputSpec:
+    """The meaning of one result of the graph.
+
+    Attributes:
+        kind: ``"output"`` (what ``forward`` returned), ``"loss"`` (what was differentiated),
+            ``"grad"`` (of a parameter), ``"buffer_update"`` (new value of a buffer, parameter or
+            captured tensor that ``forward`` changes) or ``"input_update"``.
+        name: path among the results, or the name of the input it belongs to.
+        node: whose value it is.
+        leaf: for ``"input_update"`` the index among the inputs of kind ``"input"``.
+    """
+
+    kind: str
+    name: str
+    node: torch.fx.Node
+    leaf: int | None = None
+
+
+@dataclass
+class Captured:
+    """A captured program.
+
+    Each node of the graph has in its ``meta``: ``val`` (a fake tensor, or a tuple of them),
+    ``place`` (``(file, line)`` of the user, or None), ``module`` (dotted path), ``block``
+    (``(user_id, ipu_id)`` or None), ``backward`` (bool), ``recompute`` (0, or the number of the
+    recomputed region); random ones also ``salt``.
+
+    Attributes:
+        graph: functional: no node changes a tensor.
+        inputs: one for each placeholder, in order.
+        outputs: one for each result of the graph, in order.
+        out_spec: how the ``output`` results form what ``forward`` returns.
+        in_spec: the structure of the positional and keyword arguments, ``(args, kwargs)``.
+        training: whether there is a backward pass.
+    """
+
+    graph: torch.fx.Graph
+    inputs: list[InputSpec]
+    outputs: list[OutputSpec]
+    out_spec: Structure
+    in_spec: Structure
+    training: bool
+
+    def rebuild_output(self, tensors: list):
+        """What ``forward`` returns, with ``tensors`` in place of the ``output`` results."""
+        return self.out_spec.unflatten(tensors)
+
+    def text(self) -> str:
+        """The graph in a readable form, one line a node; tests compare it."""
+        return "\n".join([*map(_line, self._operations()), *self._ends()]) + "\n"
+
+    def _operations(self):
+        return [node for node in self.graph.nodes if node.op in ("placeholder", "call_function")]
+
+    def _ends(self):
+        return [f"{spec.kind} {spec.name}: %{spec.node.name}" for spec in self.outputs]
+
+
+def _line(node: torch.fx.Node) -> str:
+    if node.op == "placeholder":
+        return f"%{node.name} : {_type(node.meta['val'])}"
+    target = str(node.target) if hasattr(node.target, "_schema") else node.target.__name__
+    arguments = [_argument(a) for a in node.args]
+    arguments += [f"{key}={_argument(value)}" for key, value in node.kwargs.items()]
+    return f"%{node.name} = {target}({', '.join(arguments)}) : {_type(node.meta['val'])}"
+
+
+def _argument(value) -> str:
+    if isinstance(value, torch.fx.Node):
+        return f"%{value.name}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_argument, value))}]"
+    return str(value)
+
+
+def _type(val) -> str:
+    if isinstance(val, torch.Tensor):
+        return f"{str(val.dtype).removeprefix('torch.')}[{','.join(map(str, val.shape))}]"
+    if isinstance(val, (list, tuple)):
+        return f"({', '.join(map(_type, val))})"
+    return "none"

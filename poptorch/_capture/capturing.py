@@ -1,0 +1,253 @@
+"""The capture of one module, step by step."""
+
+import inspect
+import warnings
+
+import torch
+
+from poptorch import blocks
+from poptorch._capture import context, process_state, tracing
+from poptorch._capture import torch_private as private
+from poptorch._capture.captured import Captured, InputSpec, OutputSpec
+from poptorch._capture.functionalize import functionalize
+from poptorch._capture.functions import Functions
+from poptorch._capture.losses import Losses
+from poptorch._capture.module_paths import ModulePaths
+from poptorch._capture.module_state import ModuleState
+from poptorch._capture.recorder import Recorder
+from poptorch._capture.structure import Structure
+from poptorch.errors import Error
+
+
+def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = None, *,
+            training: bool) -> Captured:
+    """Runs ``forward`` once without data and records it, with its backward pass for training.
+
+    Args:
+        module: the user's module; left as it was.
+        args: positional arguments of one call, with the shapes of one micro-batch.
+        kwargs: keyword arguments of that call.
+        training: whether to record the gradients of the parameters that require grad.
+
+    Returns:
+        The functional graph and the meaning of its inputs and outputs.
+
+    Raises:
+        poptorch.Error: ``forward`` does what cannot be compiled; the message names the place.
+        Exception: Whatever ``forward`` itself raises, unchanged.
+    """
+    return _Capture(module, args, kwargs or {}, training).run()
+
+
+class _Capture:
+    """The state of one capture.
+
+    Attributes:
+        recorder: of the operations.
+        losses: the tensors marked as losses.
+        functions: the torch-function mode.
+    """
+
+    def __init__(self, module, args, kwargs, training: bool):
+        self._module = module
+        self._training = training
+        self._arguments, self._input_names = _named(module, args, kwargs)
+        self.fake_mode = private.new_fake_mode()
+        self.recorder = Recorder(self.fake_mode, self.draw_salt)
+        self.losses = Losses(self.recorder)
+        self._batch_count = None
+        self._gradients: list = []
+        self._loss = None
+
+    def run(self) -> Captured:
+        """Captures; whatever happens, the process is afterwards as it was."""
+        if context.is_capturing():
+            raise Error("[capture] a model is compiled inside the forward of another one that is "
+                        "being compiled. Call the inner module itself instead of its executor.")
+        with process_state.preserved(self._training):
+            self._state = ModuleState(self._module, self.fake_mode, self._training)
+            self._declare_inputs()
+            context.set_current(self)
+            blocks.reset()
+            try:
+                result = self._trace()
+            finally:
+                blocks.reset()
+                context.set_current(None)
+            return self._assemble(result)
+
+    def draw_salt(self) -> int:
+        """A number for a random operation, from the real generator.
+
+        torch.utils.checkpoint puts the generator back before it recomputes: the recomputed
+        operation draws the same number, and so computes the same values.
+        """
+        with private.without_modes():
+            return int(torch.randint(0, 2**31 - 1, ()))
+
+    def note_batch_count(self, count):
+        """``float(count)`` where batch norm takes the average over all batches so far.
+
+        The number changes from step to step, so the running statistics are computed from the
+        tensor; the number itself is not used.
+        """
+        module = self._paths.running
+        if not isinstance(module, private.BatchNorm) or module.momentum is not None:
+            return NotImplemented
+        if module.num_batches_tracked is not count:
+            return NotImplemented
+        self._batch_count = count
+        return 1.0
+
+    def take_batch_count(self):
+        """The count noted just before this call of batch norm, or None."""
+        count, self._batch_count = self._batch_count, None
+        return count
+
+    def _declare_inputs(self) -> None:
+        tensors, self._in_spec = Structure.of(self._arguments)
+        self._fake_inputs, self._input_nodes = [], []
+        for name, tensor in zip(self._input_names, tensors):
+            if tensor.device.type != "cpu":
+                raise Error(f"[capture] {name}: expected a tensor on the CPU but got one on "
+                            f"{tensor.device}. Pass {name}.cpu().")
+            with self.fake_mode:
+                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+            self._fake_inputs.append(fake)
+            self._input_nodes.append(self.recorder.placeholder(fake, name))
+        self._state_nodes = []
+        for state in self._state.states:
+            node = self.recorder.placeholder(state.fake, state.name)
+            self.recorder.stand_for(state.tensor, node)
+            self._state_nodes.append(node)
+
+    # -- tracing -------------------------------------------------------------------------------
+
+    def _trace(self):
+        args, kwargs = self._in_spec.unflatten(self._fake_inputs)
+        self._paths = ModulePaths(self._state.names, self.recorder)
+        self.functions = Functions(self)
+        with self._state, self._paths, self.fake_mode, self.recorder, self.functions:
+            result = tracing.run_forward(self._module, args, kwargs)
+            self._state.check_kept()
+            if self._training:
+                self._differentiate(Structure.of(result)[0])
+        return result
+
+    def _differentiate(self, results: list[torch.Tensor]) -> None:
+        self._loss = self.losses.final(results)
+        trained = [state for state in self._state.states if state.fake.requires_grad]
+        if not trained:
+            return
+        names = {node.name() for node in private.autograd_nodes(self._loss.grad_fn)}
+        if "CheckpointFunctionBackward" in names:
+            raise Error("[capture] torch.utils.checkpoint.checkpoint was called with "
+                        "use_reentrant=True, which gives no gradients here. Pass "
+                        "use_reentrant=False.")
+        if not self._loss.requires_grad:
+            raise Error("[loss] the loss does not depend on any parameter that requires grad, so "
+                        "there is nothing to train. Compute it from the model's output, without "
+                        "detach() or no_grad().")
+        self.recorder.in_backward = True
+        # Where forward holds on to a real parameter, autograd knows it and not its stand-in.
+        met = [state for state in trained if id(state.tensor) in self.recorder.met_real]
+        owners = [*trained, *met]
+        leaves = [*(state.fake for state in trained), *(state.tensor for state in met)]
+        gradients: dict[str, torch.Tensor] = {}
+        for state, gradient in zip(owners, tracing.run_backward(self._loss, leaves)):
+            if gradient is not None:
+                first = gradients.get(state.name)
+                gradients[state.name] = gradient if first is None else first + gradient
+        self._gradients = list(gradients.items())
+
+    # -- result --------------------------------------------------------------------------------
+
+    def _assemble(self, result) -> Captured:
+        leaves, out_spec = Structure.of(result)
+        out_spec.check_constants(_refuse_hidden_tensors)
+        outputs = self._outputs(leaves, out_spec)
+        self.recorder.finish_inputs()
+        finals, changed = functionalize(self.recorder.graph, [spec.node for spec in outputs],
+                                        self.fake_mode)
+        for spec, node in zip(outputs, finals):
+            spec.node = node
+        self._add_updates(outputs, changed)
+        inputs = self._inputs(outputs)
+        graph = self.recorder.graph
+        graph.output(tuple(spec.node for spec in outputs))
+        _prune(graph)
+        inputs = self._drop_unused_constants(inputs)
+        return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training)
+
+    def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
+        outputs = []
+        for name, leaf in zip(out_spec.paths, leaves):
+            if not isinstance(leaf, private.FakeTensor):
+                warnings.warn(f"[capture] Output expected to be on the IPU but is on cpu: result "
+                              f"{name or 'of forward'} was not computed from the inputs and is "
+                              f"compiled in as a constant.", stacklevel=2)
+            outputs.append(OutputSpec("output", name or "0", self.recorder.node_of(leaf)))
+        if self._loss is not None:
+            outputs.append(OutputSpec("loss", "loss", self.recorder.node_of(self._loss)))
+        for name, gradient in self._gradients:
+            outputs.append(OutputSpec("grad", name, self.recorder.node_of(gradient)))
+        return outputs
+
+    def _add_updates(self, outputs: list[OutputSpec], changed: dict) -> None:
+        for index, (name, node) in enumerate(zip(self._input_names, self._input_nodes)):
+            if node in changed:
+                outputs.append(OutputSpec("input_update", name, changed[node], index))
+        for state, node in zip(self._state.states, self._state_nodes):
+            if node in changed:
+                outputs.append(OutputSpec("buffer_update", state.name, changed[node]))
+        for index, node in enumerate(self.recorder.constants):
+            if node in changed and "fresh" not in node.meta:
+                outputs.append(
+                    OutputSpec("buffer_update", f"constant.{index}", changed[node]))
+
+    def _inputs(self, outputs: list[OutputSpec]) -> list[InputSpec]:
+        updated = {spec.name for spec in outputs if spec.kind == "buffer_update"}
+        inputs = [InputSpec("input", name) for name in self._input_names]
+        inputs += [InputSpec(state.kind, state.name, state.tensor, state.fake.requires_grad,
+                             state.persistent, state.aliases) for state in self._state.states]
+        for index, tensor in enumerate(self.recorder.constants.values()):
+            name = f"constant.{index}"
+            kind = "buffer" if name in updated else "constant"
+            inputs.append(InputSpec(kind, name, tensor, persistent=False))
+        return inputs
+
+    def _drop_unused_constants(self, inputs: list[InputSpec]) -> list[InputSpec]:
+        kept = []
+        placeholders = [n for n in self.recorder.graph.nodes if n.op == "placeholder"]
+        for node, spec in zip(placeholders, inputs):
+            if spec.kind == "constant" and not node.users:
+                self.recorder.graph.erase_node(node)
+            else:
+                kept.append(spec)
+        return kept
+
+
+def _named(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, list[str]]:
+    """The arguments in the order of the signature, and readable paths of their tensors."""
+    try:
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    except (TypeError, ValueError):  # forward itself will say what is wrong
+        return (args, kwargs), Structure.of({"args": args, "kwargs": kwargs})[1].paths
+    return (bound.args, bound.kwargs), Structure.of(dict(bound.arguments))[1].paths
+
+
+def _refuse_hidden_tensors(value) -> None:
+    """Raises an Error for a result of a class that cannot be rebuilt around new tensors."""
+    held = [name for name, item in getattr(value, "__dict__", {}).items()
+            if isinstance(item, private.FakeTensor)]
+    if held:
+        raise Error(f"[output] forward returned a {type(value).__name__}, which holds tensors "
+                    f"({', '.join(held)}). Return tensors, lists, tuples, dictionaries or "
+                    f"dataclasses of them.")
+
+
+def _prune(graph: torch.fx.Graph) -> None:
+    """Removes operations whose results nobody uses."""
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and not node.users:
+            graph.erase_node(node)

@@ -1,0 +1,54 @@
+"""The functional form of operations that change a tensor."""
+
+import functools
+
+import torch
+
+aten = torch.ops.aten
+
+# In-place operations whose functional form has another name.
+_RENAMED = {
+    aten.normal_.default: aten.normal_functional.default,
+    aten._index_put_impl_.default: aten.index_put.default,
+    aten.rrelu_with_noise.default: aten.rrelu_with_noise_functional.default,
+}
+
+
+@functools.cache
+def mutated_arguments(target) -> tuple:
+    """The arguments that an operation changes: ``(position, name)`` each; usually none."""
+    schema = getattr(target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return ()
+    return tuple((position, argument.name) for position, argument in enumerate(schema.arguments)
+                 if argument.alias_info is not None and argument.alias_info.is_write)
+
+
+@functools.cache
+def functional_form(target):
+    """The overload that computes what ``target`` writes, or None.
+
+    For ``add_(x, y)`` it is ``add(x, y)``; for ``mm(a, b, out=x)`` it is ``mm(a, b)``.
+    """
+    if target in _RENAMED:
+        return _RENAMED[target]
+    name, functional = target.overloadpacket.__name__, target.overloadpacket
+    if name.endswith("_") and not name.endswith("__"):
+        functional = getattr(aten, name[:-1], None)
+    elif name.startswith("__i") and name.endswith("__"):
+        functional = getattr(aten, f"__{name[3:]}", None)
+    if functional is None:
+        return None
+    wanted = _arguments(target)
+    overloads = [getattr(functional, name) for name in functional.overloads()]
+    overloads = [f for f in overloads if not f._schema.is_mutable]
+    same = [f for f in overloads if _arguments(f) == wanted]
+    # Those that make tensors from nothing have options for what `out` says otherwise.
+    same = same or [f for f in overloads if _arguments(f, options=False) == wanted]
+    return same[0] if same else None
+
+
+def _arguments(target, options: bool = True) -> list[tuple[str, str]]:
+    """Names and types of the arguments, without ``out``; or without keyword-only ones too."""
+    return [(a.name, str(a.type)) for a in target._schema.arguments
+            if not a.is_out and (options or not a.kwarg_only)]

@@ -1,0 +1,259 @@
+"""Turns a recorded graph, in which operations change tensors in place, into a functional one.
+
+    %a = view(%x, [6])           %a = view(%x, [6])
+    %_ = mul_(%a, 2)       =>    %m = mul(%a, 2)
+    %s = sum(%x)                 %r = reshape(%m, [2, 3])
+                                 %s = sum(%r)
+
+The nodes are walked once, in program order. Each recorded node stands for a tensor; a tensor that
+shares memory with another is a view of it, and the end of that chain is its root. A change of a
+view becomes a new value of the root; other views of that root are computed again, but only when
+something uses them afterwards.
+"""
+
+import operator
+
+import torch
+from torch import fx
+
+from poptorch._capture import views
+from poptorch._capture.functional_ops import functional_form, mutated_arguments
+from poptorch.errors import error_at
+
+aten = torch.ops.aten
+
+
+class Values:
+    """The present value of each recorded tensor, while the graph is walked.
+
+    Attributes:
+        changed: the tensors that were changed and are no views: recorded node -> present value.
+    """
+
+    def __init__(self, graph: fx.Graph, fake_mode):
+        self._graph = graph
+        self._fake_mode = fake_mode
+        self._at: fx.Node | None = None
+        # View -> what it was made from; view -> root; both of recorded nodes.
+        self._parent: dict[fx.Node, fx.Node] = {}
+        self._root: dict[fx.Node, fx.Node] = {}
+        self._version: dict[fx.Node, int] = {}
+        self._view_value: dict[fx.Node, tuple[int, fx.Node]] = {}
+        self._alias: dict[fx.Node, fx.Node] = {}
+        self.changed: dict[fx.Node, fx.Node] = {}
+
+    def move_to(self, node: fx.Node) -> None:
+        """New nodes are put before ``node``, and come from the same place."""
+        self._at = node
+
+    def emit(self, target, *args, **kwargs) -> fx.Node:
+        """Adds a node, with its value computed from those of its operands."""
+        with self._graph.inserting_before(self._at):
+            node = self._graph.create_node("call_function", target, args, kwargs,
+                                           name=target.overloadpacket.__name__)
+        with self._fake_mode:
+            val = target(*fx.map_arg(args, _val), **fx.map_arg(kwargs, _val))
+        node.meta = {**self._at.meta, "val": val}
+        return node
+
+    def emit_part(self, node: fx.Node, index: int) -> fx.Node:
+        """Adds a node for one of several results."""
+        with self._graph.inserting_before(self._at):
+            part = self._graph.create_node("call_function", operator.getitem, (node, index), {})
+        part.meta = {**node.meta, "val": node.meta["val"][index]}
+        return part
+
+    def add_view(self, node: fx.Node, parent: fx.Node) -> None:
+        """Notes that the tensor of ``node`` shares memory with that of ``parent``."""
+        parent = self._alias.get(parent, parent)
+        root = self._root.get(parent, parent)
+        self._parent[node], self._root[node] = parent, root
+        self._view_value[node] = (self._version.get(root, 0), node)
+
+    def add_alias(self, node: fx.Node, other: fx.Node) -> None:
+        """Notes that ``node`` is the same tensor as ``other``."""
+        self._alias[node] = self._alias.get(other, other)
+
+    def present(self, node: fx.Node) -> fx.Node:
+        """The value that the tensor of ``node`` has now."""
+        node = self._alias.get(node, node)
+        root = self._root.get(node)
+        if root is None:
+            return self.changed.get(node, node)
+        version, value = self._view_value[node]
+        if version != self._version.get(root, 0):
+            value = views.again(self.emit, node, self.present(self._parent[node]))
+            self._view_value[node] = (self._version[root], value)
+        return value
+
+    def change(self, node: fx.Node, value: fx.Node) -> None:
+        """Gives the tensor of ``node``, and all that shares memory with it, a new value."""
+        node = self._alias.get(node, node)
+        chain = []
+        while node in self._parent:
+            parent = self._parent[node]
+            chain.append((node, value))
+            value = self._changed_base(node, self.present(parent), value)
+            node = parent
+        self._version[node] = version = self._version.get(node, 0) + 1
+        self.changed[node] = value
+        for view, view_value in chain:
+            self._view_value[view] = (version, view_value)
+
+    def _changed_base(self, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node:
+        """The value of ``base`` after ``view`` of it got ``value``."""
+        target, arguments, options = view.target, view.args[1:], dict(view.kwargs)
+        if target is operator.getitem:
+            split, index = view.args
+            target, arguments, options = split.target, split.args[1:], {"index": index}
+            inverse = views.SPLITS.get(target)
+        else:
+            inverse = views.VIEWS.get(target)
+        new = inverse and inverse(self.emit, base, value, *arguments, **options)
+        if new is None:
+            raise self.error(f"[capture] a view made by {target} is changed in place, which has "
+                             f"no functional form here. Change a copy of it (.clone()), or the "
+                             f"tensor that it is a view of.")
+        return new
+
+    def error(self, message: str):
+        """A :class:`poptorch.Error` at the place of the node that is being rewritten."""
+        return error_at(message, self._at.meta.get("place"), self._at.meta.get("module", ""))
+
+
+def _val(node: fx.Node):
+    return node.meta["val"]
+
+
+def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[list, dict]:
+    """Rewrites a recorded graph so that no node changes a tensor.
+
+    Args:
+        graph: without an output node; changed in place.
+        outputs: nodes whose values at the end are wanted.
+        fake_mode: of the values.
+
+    Returns:
+        The nodes of the values wanted, and the final value of each placeholder that is changed.
+
+    Raises:
+        poptorch.Error: A change has no functional form.
+    """
+    nodes = [node for node in graph.nodes if node.op == "call_function"]
+    if not any(mutated_arguments(node.target) for node in nodes):
+        return outputs, {}
+    values = Values(graph, fake_mode)
+    replaced = []
+    for node in nodes:
+        values.move_to(node)
+        mutated = mutated_arguments(node.target)
+        if mutated:
+            _replace_change(values, node, mutated)
+            replaced.append(node)
+        else:
+            _rewire(values, node)
+    end = graph.create_node("call_function", _end, (), {})
+    end.meta = {**nodes[-1].meta, "val": None}
+    values.move_to(end)
+    outputs = [values.present(node) for node in outputs]
+    graph.erase_node(end)
+    for node in reversed(replaced):
+        graph.erase_node(node)
+    _check_functional(graph)
+    return outputs, {node: value for node, value in values.changed.items()
+                     if node.op == "placeholder"}
+
+
+def _end():
+    """Stands at the end of the graph while values are computed there."""
+
+
+def _rewire(values: Values, node: fx.Node) -> None:
+    """Lets a node that changes nothing read present values; notes what it is a view of."""
+    if node.target is operator.getitem:
+        source = node.args[0]
+        if source.target in views.SPLITS:
+            values.add_view(node, source.meta["viewed"])
+        return
+    if views.is_view(node.target):
+        viewed = node.args[0]
+        if node.target in views.SPLITS:
+            node.meta["viewed"] = viewed
+        else:
+            values.add_view(node, viewed)
+    if any(values.present(source) is not source for source in node.all_input_nodes):
+        node.args = fx.map_arg(node.args, values.present)
+        node.kwargs = fx.map_arg(node.kwargs, values.present)
+
+
+def _replace_change(values: Values, node: fx.Node, mutated: tuple) -> None:
+    """Computes what a mutating node writes, and binds it to the tensors it writes to."""
+    targets = []
+    for position, name in mutated:
+        tensor = node.args[position] if position < len(node.args) else node.kwargs.get(name)
+        targets.append(tensor)
+    written = _written(values, node, targets)
+    for tensor, value in zip(targets, written):
+        if node.kwargs and tensor in node.kwargs.values():
+            _check_out(values, value, tensor)
+        values.change(tensor, _shaped_like(values, value, tensor))
+    if len(targets) == 1:
+        values.add_alias(node, targets[0])
+
+
+def _written(values: Values, node: fx.Node, targets: list) -> list[fx.Node]:
+    """The new value of each target."""
+    target = node.target
+    if target is aten.copy_.default or target is aten.fill_.Tensor:
+        return [values.present(node.args[1])]
+    if target is aten.zero_.default or target is aten.fill_.Scalar:
+        filling = 0 if target is aten.zero_.default else node.args[1]
+        val = targets[0].meta["val"]
+        return [values.emit(aten.full.default, list(val.shape), filling, dtype=val.dtype)]
+    functional = functional_form(target)
+    if functional is None or len(functional._schema.returns) != len(targets) \
+            or not all(isinstance(t, fx.Node) for t in targets):
+        raise values.error(f"[capture] {target} changes tensors in place and has no functional "
+                           f"form. Use operations that return new tensors.")
+    args = fx.map_arg(node.args, values.present) + _defaults(target, functional, node)
+    outs = {argument.name for argument in target._schema.arguments if argument.is_out}
+    kwargs = {name: fx.map_arg(value, values.present) for name, value in node.kwargs.items()
+              if name not in outs}
+    result = values.emit(functional, *args, **kwargs)
+    if len(targets) == 1:
+        return [result]
+    return [values.emit_part(result, index) for index in range(len(targets))]
+
+
+def _defaults(target, functional, node: fx.Node) -> tuple:
+    """Positional arguments left at their defaults, where the functional form has none."""
+    rest = zip(target._schema.arguments[len(node.args):],
+               functional._schema.arguments[len(node.args):])
+    return tuple(given.default_value for given, needed in rest
+                 if given.name not in node.kwargs and given.has_default_value()
+                 and not needed.has_default_value() and not needed.kwarg_only)
+
+
+def _check_out(values: Values, value: fx.Node, tensor: fx.Node) -> None:
+    """PyTorch would resize the tensor, which later operations have not seen while recording."""
+    result, out = value.meta["val"].shape, tensor.meta["val"].shape
+    if result != out:
+        raise values.error(f"[capture] an out= tensor has shape {list(out)} but the result has "
+                           f"{list(result)}. Make it of that shape, or use the returned tensor.")
+
+
+def _shaped_like(values: Values, value: fx.Node, tensor: fx.Node) -> fx.Node:
+    """``value`` in the dtype and shape of the tensor that it is written to."""
+    val, wanted = value.meta["val"], tensor.meta["val"]
+    if val.dtype != wanted.dtype:
+        value = values.emit(aten._to_copy.default, value, dtype=wanted.dtype)
+    if val.shape != wanted.shape:
+        value = values.emit(aten.expand.default, value, list(wanted.shape))
+    return value
+
+
+def _check_functional(graph: fx.Graph) -> None:
+    for node in graph.nodes:
+        if node.op == "call_function" and mutated_arguments(node.target):
+            raise AssertionError(f"[capture] node {node} still changes a tensor: {node.target}. "
+                                 f"Please report this.")

@@ -1,0 +1,99 @@
+"""A torch-function mode: sees calls of torch's Python functions before they decompose.
+
+Handlers keep dropout, batch norm, attention and recurrent layers whole (``functions_*.py``);
+those here mark losses and refuse what cannot be recorded.
+"""
+
+import functools
+import types
+
+import torch
+import torch.nn.functional as F
+
+from poptorch._capture import (
+    functions_attention,
+    functions_ctc,
+    functions_layers,
+    functions_others,
+    functions_recurrent,
+)
+from poptorch._capture import torch_private as private
+from poptorch._capture.losses import STANDARD
+
+
+class Functions(private.TorchFunctionMode):
+    """Sends calls of torch functions to their handlers ``(capture, func, args, kwargs)``.
+
+    A handler that returns NotImplemented lets torch do it.
+    """
+
+    def __init__(self, capture):
+        super().__init__()
+        self._capture = capture
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        handler = _HANDLERS.get(func)
+        if handler is not None:
+            out = handler(self._capture, func, args, kwargs or {})
+            if out is not NotImplemented:
+                return out
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+
+def _loss(capture, func, args, kwargs):
+    out = func(*args, **kwargs)
+    capture.losses.mark_standard(out)
+    return out
+
+
+def _values(capture, func, args, kwargs):
+    if isinstance(args[0], private.FakeTensor):
+        raise capture.recorder.data_error(f"Tensor.{func.__name__}()")
+    return NotImplemented
+
+
+def _set_data(capture, func, args, kwargs):
+    raise capture.recorder.error(
+        "[capture] forward assigns to the `.data` of a tensor, which cannot be recorded. Change "
+        "the tensor in place: `with torch.no_grad(): tensor.copy_(value)`.")
+
+
+def _backward(capture, func, args, kwargs):
+    raise capture.recorder.error(
+        "[capture] forward calls backward(); the executor of poptorch.trainingModel computes the "
+        "gradients and updates the weights itself. Return the loss, and leave backward() and the "
+        "optimizer's step() out.")
+
+
+def _composite(capture, func, args, kwargs):
+    """A function of torch whose own calls have handlers: its body runs under the mode again."""
+    with capture.functions:
+        return _without_overrides(func)(*args, **kwargs)
+
+
+@functools.cache
+def _without_overrides(func):
+    """``func`` without the check that would send it to the mode once more."""
+    names = dict(func.__globals__)
+    names["has_torch_function"] = lambda *tensors: False
+    names["has_torch_function_unary"] = names["has_torch_function_variadic"] = lambda *t: False
+    copy = types.FunctionType(func.__code__, names, func.__name__, func.__defaults__)
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
+
+
+_HANDLERS = {
+    **dict.fromkeys(STANDARD, _loss),
+    torch.Tensor.backward: _backward,
+    torch.Tensor.numpy: _values,
+    torch.Tensor.tolist: _values,
+    torch.Tensor.__array__: _values,
+    torch.Tensor.data.__set__: _set_data,
+    F.multi_head_attention_forward: _composite,
+    torch.autograd.grad: _composite,  # checkpoints recompute in it
+    **functions_ctc.HANDLERS,
+    **functions_layers.HANDLERS,
+    **functions_others.HANDLERS,
+    **functions_attention.HANDLERS,
+    **functions_recurrent.HANDLERS,
+}

@@ -1,0 +1,82 @@
+"""CTC loss by its recursion over time: a few nodes for each step.
+
+torch's own operation has results whose shapes depend on the lengths of the targets.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from poptorch._capture import torch_private as private
+
+# Stands for log(0): its differences and gradients are numbers.
+_NOTHING = -1e30
+
+
+def _ctc_loss(capture, func, args, kwargs):
+    def call(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean",
+             zero_infinity=False):
+        if log_probs.dim() == 2:
+            log_probs, targets = log_probs.unsqueeze(1), targets.unsqueeze(0)
+        if targets.dim() == 1:
+            targets = _padded(capture, targets, target_lengths)
+        lengths = [torch.as_tensor(n, dtype=torch.int64).reshape(-1)
+                   for n in (input_lengths, target_lengths)]
+        losses = _losses(log_probs, targets, *lengths, blank)
+        return _reduced(losses, lengths[1], reduction, zero_infinity)
+
+    out = call(*args, **kwargs)
+    capture.losses.mark_standard(out)
+    return out
+
+
+def _padded(capture, targets, lengths):
+    """Targets that follow each other without padding, as [batch, length]."""
+    if isinstance(lengths, private.FakeTensor):
+        raise capture.recorder.error(
+            "[ctc_loss] targets has 1 dimension, but where the lengths differ from call to call "
+            "it must be padded: pass it as [batch, length].")
+    if isinstance(lengths, torch.Tensor):
+        with private.without_modes():
+            lengths = lengths.tolist()
+    return torch.nn.utils.rnn.pad_sequence(targets.split(list(lengths)), batch_first=True)
+
+
+def _losses(log_probs, targets, input_lengths, target_lengths, blank: int):
+    """Negative log-likelihood of each sequence: [batch]."""
+    time, batch = log_probs.shape[:2]
+    states = 2 * targets.shape[1] + 1
+    labels = torch.full((batch, states), blank, dtype=torch.int64)
+    labels[:, 1::2] = targets
+    scores = log_probs.gather(2, labels.expand(time, batch, states))
+    # A label may follow the one before the last if a blank stands between and they differ.
+    may_skip = torch.zeros(batch, states, dtype=torch.bool)
+    may_skip[:, 2:] = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])
+    reachable = torch.arange(states) < torch.where(target_lengths > 0, 2, 1).unsqueeze(1)
+    alpha = torch.where(reachable, scores[0], _NOTHING)
+    for t in range(1, time):
+        paths = torch.stack([alpha, _shifted(alpha, 1),
+                             torch.where(may_skip, _shifted(alpha, 2), _NOTHING)])
+        after = torch.logsumexp(paths, 0) + scores[t]
+        alpha = torch.where((t < input_lengths).unsqueeze(1), after, alpha)
+    last = (2 * target_lengths).unsqueeze(1)
+    ends = torch.cat([last, (last - 1).clamp(min=0)], 1)
+    ends = alpha.gather(1, ends)
+    one_end = (target_lengths == 0).unsqueeze(1) & (torch.arange(2) == 1)
+    return -torch.logsumexp(ends.masked_fill(one_end, _NOTHING), 1)
+
+
+def _shifted(alpha, count: int):
+    return F.pad(alpha[:, :-count], (count, 0), value=_NOTHING)
+
+
+def _reduced(losses, target_lengths, reduction: str, zero_infinity: bool):
+    impossible = losses > -_NOTHING / 2
+    losses = losses.masked_fill(impossible, 0.0 if zero_infinity else torch.inf)
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    return (losses / target_lengths.clamp(min=1)).mean()
+
+
+HANDLERS = {F.ctc_loss: _ctc_loss}

@@ -1,0 +1,184 @@
+"""Dropout and batch norm, in all forms that torch has, by poptorch's own operations."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from poptorch._capture.library import ops
+
+_ALPHA = 1.7580993408473766  # of SELU: scale times alpha
+
+
+# -- dropout -----------------------------------------------------------------------------------
+
+
+def _dropout(capture, x, p, training, inplace, shape=None):
+    """Dropout of elements, or of the parts that a mask of ``shape`` covers."""
+    if not 0.0 <= p <= 1.0:
+        return NotImplemented
+    if not training or p == 0.0 or x.numel() == 0:
+        return x
+    if p == 1.0:
+        out = x * 0.0
+    elif shape is None:
+        out = ops.dropout(x, float(p), capture.draw_salt())
+    else:
+        out = x * _mask(capture, x, p, shape)
+    return x.copy_(out) if inplace else out
+
+
+def _mask(capture, x, p, shape):
+    """Zero where dropped, ``1 / (1 - p)`` elsewhere."""
+    return ops.dropout(x.new_ones(shape), float(p), capture.draw_salt())
+
+
+def _elements(capture, func, args, kwargs):
+    def call(input, p=0.5, training=True, inplace=False):
+        return _dropout(capture, input, p, training, inplace)
+
+    return call(*args, **kwargs)
+
+
+def _aten_elements(capture, func, args, kwargs):
+    def call(input, p, train):
+        return _dropout(capture, input, p, train, func is torch.dropout_)
+
+    return call(*args, **kwargs)
+
+
+def _channels(dims: int):
+    """Handler of dropout1d, 2d or 3d: whole channels of ``dims`` dimensions are dropped."""
+
+    def handler(capture, func, args, kwargs):
+        def call(input, p=0.5, training=True, inplace=False):
+            leading = input.dim() - dims
+            # Other ranks warn or fail, and some have another meaning: torch knows.
+            if leading not in (1, 2) or (dims == 2 and leading == 1):
+                return NotImplemented
+            shape = [*input.shape[:leading], *[1] * dims]
+            return _dropout(capture, input, p, training, inplace, shape)
+
+        return call(*args, **kwargs)
+
+    return handler
+
+
+def _alpha(per_channel: bool):
+    """Handler of alpha_dropout and feature_alpha_dropout, which keep mean and variance."""
+
+    def handler(capture, func, args, kwargs):
+        def call(input, p=0.5, training=False, inplace=False):
+            if not 0.0 < p < 1.0 or not training:
+                return NotImplemented
+            shape = input.shape
+            if per_channel:
+                shape = [*shape[:2], *[1] * (input.dim() - 2)]
+            kept = _mask(capture, input, p, shape) * (1.0 - p)
+            a = 1.0 / math.sqrt((_ALPHA**2 * p + 1.0) * (1.0 - p))
+            out = input * (kept * a) + ((kept - 1.0) * (_ALPHA * a) + _ALPHA * a * p)
+            return input.copy_(out) if inplace else out
+
+        return call(*args, **kwargs)
+
+    return handler
+
+
+def _rrelu(capture, func, args, kwargs):
+    def call(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+        if not training:
+            return NotImplemented
+        slope = torch.empty_like(input, requires_grad=False).uniform_(lower, upper)
+        out = torch.where(input <= 0, input * slope, input)
+        return input.copy_(out) if inplace else out
+
+    return call(*args, **kwargs)
+
+
+# -- batch norm --------------------------------------------------------------------------------
+
+
+def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, momentum, eps):
+    if x.dim() < 2 or (training and x.numel() <= x.shape[1]):
+        return NotImplemented  # torch has the words for it
+    if not training:
+        if running_mean is None or running_var is None:
+            return NotImplemented
+        return ops.batch_norm_inference(x, weight, bias, running_mean, running_var, eps)
+    count = capture.take_batch_count()
+    factor = 1.0 if count is not None or momentum is None else float(momentum)
+    y, _, _, mean, var = ops.batch_norm(
+        x, weight, bias, running_mean, running_var, factor, eps)
+    if running_mean is not None:
+        with torch.no_grad():
+            _update(running_mean, mean, count)
+            _update(running_var, var, count)
+    return y
+
+
+def _update(running, value, count) -> None:
+    """Binds the new statistics; with ``count`` they are the average over that many batches."""
+    if count is not None:
+        value = running + (value - running) / count
+    running.copy_(value)
+
+
+def _functional_batch_norm(capture, func, args, kwargs):
+    def call(input, running_mean, running_var, weight=None, bias=None, training=False,
+             momentum=0.1, eps=1e-5):
+        return _batch_norm(capture, input, running_mean, running_var, weight, bias, training,
+                           momentum, eps)
+
+    return call(*args, **kwargs)
+
+
+def _aten_batch_norm(capture, func, args, kwargs):
+    def call(input, weight, bias, running_mean, running_var, training, momentum, eps,
+             cudnn_enabled=False):
+        return _batch_norm(capture, input, running_mean, running_var, weight, bias, training,
+                           momentum, eps)
+
+    return call(*args, **kwargs)
+
+
+def _batch_count(capture, func, args, kwargs):
+    """``float(num_batches_tracked)``, by which batch norm without momentum takes averages."""
+    return capture.note_batch_count(args[0])
+
+
+def _instance_norm(capture, func, args, kwargs):
+    def call(input, running_mean=None, running_var=None, weight=None, bias=None,
+             use_input_stats=True, momentum=0.1, eps=1e-5):
+        if not use_input_stats or input.dim() < 3 or input[0, 0].numel() == 1:
+            return NotImplemented
+        n, c = input.shape[:2]
+        parts = [t if t is None else t.repeat(n) for t in
+                 (weight, bias, running_mean, running_var)]
+        x = input.reshape(1, n * c, *input.shape[2:])
+        y, _, _, mean, var = ops.batch_norm(x, *parts, float(momentum), eps)
+        if running_mean is not None:
+            with torch.no_grad():
+                running_mean.copy_(mean.view(n, c).mean(0))
+                running_var.copy_(var.view(n, c).mean(0))
+        return y.reshape(input.shape)
+
+    return call(*args, **kwargs)
+
+
+HANDLERS = {
+    F.dropout: _elements,
+    torch.dropout: _aten_elements,
+    torch.dropout_: _aten_elements,
+    torch.ops.aten.dropout.default: _aten_elements,  # in exported programs
+    F.dropout1d: _channels(1),
+    F.dropout2d: _channels(2),
+    F.dropout3d: _channels(3),
+    F.alpha_dropout: _alpha(per_channel=False),
+    F.feature_alpha_dropout: _alpha(per_channel=True),
+    F.rrelu: _rrelu,
+    F.batch_norm: _functional_batch_norm,
+    torch.batch_norm: _aten_batch_norm,
+    torch.ops.aten.batch_norm.default: _aten_batch_norm,
+    F.instance_norm: _instance_norm,
+    torch.Tensor.__float__: _batch_count,
+}

@@ -1,0 +1,112 @@
+"""LSTM, GRU and RNN layers by one operation for each layer and direction."""
+
+from dataclasses import dataclass
+
+import torch
+
+from poptorch._capture import library_recurrent  # noqa: F401  (declares the operations)
+from poptorch._capture.autocast import autocast
+from poptorch._capture.library import ops
+from poptorch._capture.torch_private import recurrent_functions
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Settings of a recurrent module, as torch's functions take them."""
+
+    has_biases: bool
+    num_layers: int
+    dropout: float
+    train: bool
+    bidirectional: bool
+    batch_first: bool
+
+    def run(self, capture, cell, x, states, weights):
+        """Stacks layers and directions as torch does; returns (output, final states).
+
+        ``cell(x, states, weights, reverse)`` computes one layer in one direction.
+        """
+        x = x.transpose(0, 1) if self.batch_first else x
+        directions = 2 if self.bidirectional else 1
+        finals = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(directions):
+                index = layer * directions + direction
+                own = [state[index] for state in states]
+                y, *ends = cell(x, own, self._weights(weights, index), direction == 1)
+                outputs.append(y)
+                finals.append(ends)
+            x = outputs[0] if directions == 1 else torch.cat(outputs, -1)
+            if layer < self.num_layers - 1:
+                x = self._dropped(capture, x)
+        x = x.transpose(0, 1) if self.batch_first else x
+        return x, [torch.stack(final) for final in zip(*finals)]
+
+    def _weights(self, weights, index: int):
+        """w_ih, w_hh, b_ih, b_hh of one layer and direction."""
+        count = 4 if self.has_biases else 2
+        own = weights[index * count : (index + 1) * count]
+        return own if self.has_biases else (*own, None, None)
+
+    def _dropped(self, capture, x):
+        if not self.train or self.dropout == 0.0:
+            return x
+        return x * 0.0 if self.dropout == 1.0 else ops.dropout(
+            x, self.dropout, capture.draw_salt())
+
+
+def _is_packed(args, kwargs) -> bool:
+    """Packed sequences have their batch sizes in second place."""
+    return bool(kwargs) or len(args) != 9 or not isinstance(args[3], bool)
+
+
+def _lstm(capture, func, args, kwargs):
+    if _is_packed(args, kwargs):
+        return NotImplemented
+    x, states, weights, *settings = args
+    if len(states) != 2 or states[0].shape[-1] != states[1].shape[-1]:
+        return NotImplemented  # projections
+
+    def cell(x, states, weights, reverse):
+        return ops.lstm(x, *states, *weights, reverse)[:3]
+
+    x, *states = autocast(x, *states)
+    y, (h, c) = _Layers(*settings).run(capture, cell, x, states, autocast(*weights))
+    return y, h, c
+
+
+def _one_state(op, *settings_of_op, lower_precision: bool = False):
+    """Handler of the layers with one state: GRU and both kinds of RNN."""
+
+    def handler(capture, func, args, kwargs):
+        if _is_packed(args, kwargs):
+            return NotImplemented
+        x, state, weights, *settings = args
+        if lower_precision:
+            (x, state), weights = autocast(x, state), autocast(*weights)
+
+        def cell(x, states, weights, reverse):
+            return op(x, *states, *weights, *settings_of_op, reverse)[:2]
+
+        y, (h,) = _Layers(*settings).run(capture, cell, x, (state,), weights)
+        return y, h
+
+    return handler
+
+
+# Under autocast a GRU's results stay in single precision, in torch too.
+_GRU = _one_state(ops.gru)
+_TANH, _RELU = (_one_state(ops.rnn, name, lower_precision=True) for name in ("tanh", "relu"))
+
+# As modules call them, and as exported programs do.
+HANDLERS = {
+    recurrent_functions.lstm: _lstm,
+    recurrent_functions.gru: _GRU,
+    recurrent_functions.rnn_tanh: _TANH,
+    recurrent_functions.rnn_relu: _RELU,
+    torch.ops.aten.lstm.input: _lstm,
+    torch.ops.aten.gru.input: _GRU,
+    torch.ops.aten.rnn_tanh.input: _TANH,
+    torch.ops.aten.rnn_relu.input: _RELU,
+}

@@ -1,0 +1,142 @@
+"""The operations of namespace ``poptorch`` that stand for whole layers in a captured graph.
+
+Each has a schema, a rule for the results' shapes and types, and a formula for its gradient. They
+have no implementation for real tensors: the op rows of the same names describe what they compute.
+Random ones take a ``salt`` that names the place of the call.
+"""
+
+import torch
+
+LIBRARY = torch.library.Library("poptorch", "DEF")
+ops = torch.ops.poptorch
+
+
+def define(schema: str, fake, setup_context=None, backward=None) -> None:
+    """Declares ``poptorch::<schema>``; without a backward formula it has no gradient."""
+    LIBRARY.define(schema)
+    name = f"poptorch::{schema[: schema.index('(')]}"
+    torch.library.register_fake(name, fake, lib=LIBRARY)
+    if backward is not None:
+        torch.library.register_autograd(
+            name, backward, setup_context=setup_context, lib=LIBRARY)
+
+
+def statistics_dtype(x: torch.Tensor) -> torch.dtype:
+    """The dtype of statistics of ``x``: at least single precision."""
+    return torch.float64 if x.dtype is torch.float64 else torch.float32
+
+
+def empty_part(x: torch.Tensor) -> torch.Tensor:
+    """What stands for a result that does not exist: no elements."""
+    return x.new_empty(0)
+
+
+# -- dropout -----------------------------------------------------------------------------------
+
+
+def _keep_dropout(ctx, inputs, output):
+    _, ctx.p, ctx.salt = inputs
+
+
+def _dropout_gradient(ctx, gradient):
+    # The same op: the mask follows from the salt.
+    return ops.dropout(gradient, ctx.p, ctx.salt), None, None
+
+
+define("dropout(Tensor x, float p, int salt) -> Tensor",
+       lambda x, p, salt: torch.empty_like(x), _keep_dropout, _dropout_gradient)
+
+
+# -- batch norm --------------------------------------------------------------------------------
+
+
+def _batch_norm(x, weight, bias, running_mean, running_var, momentum, eps):
+    statistics = x.new_empty(x.shape[1], dtype=statistics_dtype(x))
+    running = [empty_part(x) if r is None else torch.empty_like(r)
+               for r in (running_mean, running_var)]
+    return torch.empty_like(x), statistics, torch.empty_like(statistics), *running
+
+
+def _keep_batch_norm(ctx, inputs, output):
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(inputs[0], inputs[1], output[1], output[2])
+
+
+def _batch_norm_gradient(ctx, gradient, *others):
+    if gradient is None:
+        return (None,) * 7
+    x, weight, mean, invstd = ctx.saved_tensors
+    found = ops.batch_norm_backward(gradient, x, weight, mean, invstd, True)
+    return *_wanted(ctx, found), None, None, None, None
+
+
+def _wanted(ctx, gradients) -> list:
+    """Only those gradients for which there is an input that takes one."""
+    return [g if needed else None for g, needed in zip(gradients, ctx.needs_input_grad)]
+
+
+define("batch_norm(Tensor x, Tensor? weight, Tensor? bias, Tensor? running_mean, "
+       "Tensor? running_var, float momentum, float eps) "
+       "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+       _batch_norm, _keep_batch_norm, _batch_norm_gradient)
+
+
+def _keep_inference(ctx, inputs, output):
+    x, weight, _, mean, var, ctx.eps = inputs
+    ctx.save_for_backward(x, weight, mean, var)
+
+
+def _inference_gradient(ctx, gradient):
+    x, weight, mean, var = ctx.saved_tensors
+    invstd = torch.rsqrt(var + ctx.eps)
+    found = ops.batch_norm_backward(gradient, x, weight, mean, invstd, False)
+    return *_wanted(ctx, found), None, None, None
+
+
+define("batch_norm_inference(Tensor x, Tensor? weight, Tensor? bias, Tensor running_mean, "
+       "Tensor running_var, float eps) -> Tensor",
+       lambda x, *others: torch.empty_like(x), _keep_inference, _inference_gradient)
+
+
+def _batch_norm_backward(grad, x, weight, mean, invstd, training):
+    parameters = x.new_empty(x.shape[1]) if weight is None else torch.empty_like(weight)
+    return torch.empty_like(x), parameters, torch.empty_like(parameters)
+
+
+define("batch_norm_backward(Tensor grad, Tensor x, Tensor? weight, Tensor mean, Tensor invstd, "
+       "bool training) -> (Tensor, Tensor, Tensor)", _batch_norm_backward)
+
+
+# -- attention ---------------------------------------------------------------------------------
+
+
+def _attention(q, k, v, mask, dropout_p, is_causal, scale, salt):
+    rows = q.shape[:-1]
+    return q.new_empty(*rows, v.shape[-1]), q.new_empty(rows, dtype=statistics_dtype(q))
+
+
+def _keep_attention(ctx, inputs, output):
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*inputs[:4], *output)
+    ctx.settings = inputs[4:]
+
+
+def _attention_gradient(ctx, gradient, _):
+    if gradient is None:
+        return (None,) * 8
+    found = ops.attention_backward(gradient, *ctx.saved_tensors, *ctx.settings)
+    return *_wanted(ctx, found), None, None, None, None, None
+
+
+_SETTINGS = "float dropout_p, bool is_causal, float scale, int salt"
+define(f"attention(Tensor q, Tensor k, Tensor v, Tensor? mask, {_SETTINGS}) -> (Tensor, Tensor)",
+       _attention, _keep_attention, _attention_gradient)
+define("attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor out, "
+       f"Tensor logsumexp, {_SETTINGS}) -> (Tensor, Tensor, Tensor)",
+       lambda grad, q, k, v, *others: tuple(map(_contiguous_like, (q, k, v))))
+
+
+def _contiguous_like(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)

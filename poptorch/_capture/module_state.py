@@ -1,0 +1,158 @@
+"""Puts fake tensors in place of a module's parameters and buffers, and the real ones back."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from poptorch._capture import torch_private as private
+from poptorch._logging import logger
+from poptorch.errors import Error
+
+# Recurrent modules keep their weights a second time, and notice that they were exchanged.
+_RECURRENT_CACHES = ("_flat_weights", "_flat_weight_refs")
+
+
+@dataclass
+class State:
+    """One parameter or buffer: where it sits, and the fake tensor that stands for it."""
+
+    kind: str
+    name: str
+    tensor: torch.Tensor
+    persistent: bool
+    fake: torch.Tensor
+    aliases: list[str] = field(default_factory=list)
+    # (the table of the module that holds it, its key there, the dotted path)
+    places: list[tuple[dict, str, str]] = field(default_factory=list)
+
+
+class ModuleState:
+    """The parameters and buffers of a module while ``forward`` runs on fake ones.
+
+    Args:
+        module: the outermost module.
+        fake_mode: of the fake tensors.
+        training: whether parameters that require grad do so here too.
+
+    Attributes:
+        states: in the order of the modules; tied ones once.
+        names: dotted path of each module, by its identity.
+    """
+
+    def __init__(self, module: torch.nn.Module, fake_mode, training: bool):
+        self._fake_mode = fake_mode
+        self._training = training
+        self._attributes: list[tuple[torch.nn.Module, dict]] = []
+        self.names: dict[int, str] = {}
+        self._by_tensor: dict[int, State] = {}
+        for path, part in _all_paths(module):
+            first_visit = id(part) not in self.names
+            self.names.setdefault(id(part), path)
+            if first_visit:
+                self._attributes.append((part, dict(part.__dict__)))
+            self._collect(part, path)
+        self.states = list(self._by_tensor.values())
+
+    def _collect(self, part: torch.nn.Module, path: str) -> None:
+        prefix = f"{path}." if path else ""
+        for kind, table in (("param", part._parameters), ("buffer", part._buffers)):
+            for key, tensor in table.items():
+                if tensor is not None:  # as a layer without bias has it
+                    persistent = key not in part._non_persistent_buffers_set
+                    self._add(kind, prefix + key, tensor, persistent, table, key)
+
+    def _add(self, kind, name, tensor, persistent, table, key) -> None:
+        state = self._by_tensor.get(id(tensor))
+        if state is None:
+            fake = self._fake(tensor, kind, name)
+            state = State(kind, name, tensor, persistent, fake)
+            self._by_tensor[id(tensor)] = state
+        elif name != state.name:
+            state.aliases.append(name)
+        if not any(held is table and k == key for held, k, _ in state.places):
+            state.places.append((table, key, name))
+
+    def _fake(self, tensor: torch.Tensor, kind: str, name: str) -> torch.Tensor:
+        if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+            raise Error(f"[capture] {name} has no shape yet: it belongs to a lazy module. Call the "
+                        f"module once on the CPU before it is compiled.")
+        if tensor.device.type != "cpu":
+            raise Error(f"[capture] {name}: expected a tensor on the CPU but got one on "
+                        f"{tensor.device}. Move the model with .cpu() first.")
+        with self._fake_mode:
+            fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+        trained = tensor.requires_grad and self._training
+        if kind == "param":
+            fake = torch.nn.Parameter(fake, requires_grad=trained)
+        elif trained:
+            fake.requires_grad_()
+        for hook in (tensor._backward_hooks or {}).values() if trained else ():
+            fake.register_hook(hook)
+        if tensor._post_accumulate_grad_hooks:
+            logger.warning("[capture] %s has hooks that run after its gradient is accumulated; "
+                           "they have no effect, as the device updates the weights itself. Use "
+                           "register_hook to change the gradient.", name)
+        for attribute, value in tensor.__dict__.items():
+            fake.__dict__.setdefault(attribute, value)
+        return fake
+
+    def __enter__(self):
+        for state in self.states:
+            for table, key, _ in state.places:
+                table[key] = state.fake
+        return self
+
+    def __exit__(self, *exception):
+        for state in self.states:
+            for table, key, _ in state.places:
+                table[key] = state.tensor
+        for part, before in self._attributes:
+            _restore_attributes(part.__dict__, before)
+        for part, _ in self._attributes:
+            for table in (part._parameters, part._buffers):
+                for key in [k for k, t in table.items() if isinstance(t, private.FakeTensor)]:
+                    del table[key]
+
+    def check_kept(self) -> None:
+        """Raises an Error when ``forward`` deleted or re-bound a parameter or buffer."""
+        for state in self.states:
+            for table, key, path in state.places:
+                kind = "Buffer" if state.kind == "buffer" else "Parameter"
+                if key not in table or table[key] is None:
+                    raise Error(f"[capture] {kind} {path} is removed from the model by its "
+                                f"forward. Keep it, or remove it before the model is compiled.")
+                if table[key] is not state.fake:
+                    raise Error(f"[capture] {kind} {path} is reassigned within the model by its "
+                                f"forward. Change it in place: `self.{path}.copy_(value)`.")
+
+
+def _all_paths(module: torch.nn.Module, path: str = "", outer: tuple = ()):
+    """``(path, module)`` of all modules, once for each path that leads to them."""
+    yield path, module
+    outer = (*outer, module)
+    for name, part in module._modules.items():
+        if part is not None and not any(part is one for one in outer):
+            yield from _all_paths(part, f"{path}.{name}" if path else name, outer)
+
+
+def _restore_attributes(attributes: dict, before: dict) -> None:
+    """Undoes what would leave tensors without data in the user's module."""
+    for name, value in list(attributes.items()):
+        if name in before and value is before[name]:
+            continue
+        if not _holds_fake(value) and name not in _RECURRENT_CACHES:
+            continue
+        if name in before:
+            attributes[name] = before[name]
+        else:
+            del attributes[name]
+
+
+def _holds_fake(value) -> bool:
+    if isinstance(value, private.FakeTensor):
+        return True
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return False
+    return any(_holds_fake(item) for item in value)

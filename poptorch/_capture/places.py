@@ -1,0 +1,82 @@
+"""Where in the user's program a node comes from: file and line, module path, recomputation."""
+
+import os
+import sys
+import sysconfig
+
+import torch
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
+_PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
+_CHECKPOINT = os.path.join(_TORCH, "utils", "checkpoint.py")
+# The file that calls the user's forward and the backward pass: outside of it is the caller.
+_DRIVER = os.path.join(_OURS, "_capture", "tracing.py")
+
+_SKIPPED, _USER, _RECOMPUTES, _OUTSIDE = range(4)
+
+
+def _kind(file: str) -> int:
+    if file == _DRIVER:
+        return _OUTSIDE
+    if file == _CHECKPOINT:
+        return _RECOMPUTES
+    if file.startswith((_OURS, _TORCH, "<frozen ", "<eval_with_key>")):
+        return _SKIPPED
+    if file.startswith(_STANDARD) and not any(part in file for part in _PACKAGES):
+        return _SKIPPED
+    return _USER
+
+
+class Places:
+    """Finds places by walking the stack; remembers what each file is."""
+
+    def __init__(self):
+        self._kinds: dict[str, int] = {}
+        self._recomputation = None
+        self._recomputations = 0
+
+    def here(self) -> tuple[str, int] | None:
+        """``(file, line)`` of the innermost frame of the user's; None if there is none."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            kind = self._kind(frame)
+            if kind == _USER:
+                return frame.f_code.co_filename, frame.f_lineno
+            if kind == _OUTSIDE:
+                return None
+            frame = frame.f_back
+        return None
+
+    def in_backward(self) -> tuple[tuple[str, int] | None, int]:
+        """The place, and the number of the recomputation that it is part of (0 for none).
+
+        User's code runs in the backward pass when torch.utils.checkpoint recomputes, and in the
+        gradients of the user's own torch.autograd.Functions.
+        """
+        frame, place, checkpoint = sys._getframe(1), None, None
+        while frame is not None:
+            kind = self._kind(frame)
+            if kind == _OUTSIDE:
+                break
+            if kind == _USER and place is None:
+                place = frame.f_code.co_filename, frame.f_lineno
+            elif kind == _RECOMPUTES:
+                checkpoint = frame
+            frame = frame.f_back
+        return place, 0 if checkpoint is None else self._number(checkpoint)
+
+    def _kind(self, frame) -> int:
+        file = frame.f_code.co_filename
+        kind = self._kinds.get(file)
+        if kind is None:
+            kind = self._kinds[file] = _kind(file)
+        return kind
+
+    def _number(self, checkpoint) -> int:
+        """Recomputations are told apart by the outermost frame of torch.utils.checkpoint."""
+        if checkpoint is not self._recomputation:
+            self._recomputation = checkpoint
+            self._recomputations += 1
+        return self._recomputations

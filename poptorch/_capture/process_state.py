@@ -1,0 +1,62 @@
+"""What a capture must not change in the process, kept and put back."""
+
+import contextlib
+import logging
+import threading
+
+import torch
+from torch.distributions import Distribution
+
+from poptorch._capture.torch_private import distributions_validate
+
+# Random numbers drawn while capturing number the random operations; they must not depend on
+# what the program drew before.
+_SEED = 0
+
+
+# The generator and some settings belong to the whole process: one capture at a time.
+_LOCK = threading.RLock()
+
+
+@contextlib.contextmanager
+def preserved(training: bool):
+    """The state in which ``forward`` is captured; afterwards everything is as it was.
+
+    Grad mode is that of the capture, inference mode is off, the generator starts anew. Autocast
+    and the default dtype are the caller's. Distributions do not check the values of their
+    parameters, as there are none.
+    """
+    with _LOCK, _distributions_unchecked():
+        with _preserved(training):
+            yield
+
+
+@contextlib.contextmanager
+def _distributions_unchecked():
+    validates = distributions_validate()
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(validates)
+
+
+@contextlib.contextmanager
+def _preserved(training: bool):
+    generator = torch.default_generator.get_state()
+    dtype = torch.get_default_dtype()
+    # Errors of forward reach the caller; torch would print them first.
+    torch_log = logging.getLogger("torch._subclasses.fake_tensor")
+    torch_log.addFilter(_silent)
+    torch.default_generator.manual_seed(_SEED)
+    try:
+        with torch.inference_mode(False), torch.set_grad_enabled(training):
+            yield
+    finally:
+        torch.default_generator.set_state(generator)
+        torch.set_default_dtype(dtype)
+        torch_log.removeFilter(_silent)
+
+
+def _silent(record) -> bool:
+    return False

@@ -1,0 +1,348 @@
+"""Records every ATen operation that runs, as a node of an FX graph.
+
+The recorder is a dispatch mode above a fake-tensor mode: operations arrive after autograd, one
+by one, are run without data, and become nodes. Each fake tensor carries its node.
+"""
+
+import operator
+
+import torch
+from torch import fx
+
+from poptorch import blocks
+from poptorch._capture import decompose_shape  # noqa: F401  (adds to the table)
+from poptorch._capture import torch_private as private
+from poptorch._capture.decompose import DECOMPOSITIONS
+from poptorch._capture.functional_ops import functional_form, mutated_arguments
+from poptorch._capture.places import Places
+from poptorch.errors import error_at
+
+aten = torch.ops.aten
+
+# What only gives another name to the same values. It needs no node.
+_SAME_VALUES = {aten.detach.default, aten.alias.default}
+
+# In-place operations that change no value, only how the tensor looks at it: the tensor gets the
+# node of the view.
+_METADATA = {
+    aten.squeeze_.default: aten.squeeze.default,
+    aten.squeeze_.dim: aten.squeeze.dim,
+    aten.squeeze_.dims: aten.squeeze.dims,
+    aten.unsqueeze_.default: aten.unsqueeze.default,
+    aten.t_.default: aten.t.default,
+    aten.transpose_.default: aten.transpose.int,
+    aten.as_strided_.default: aten.as_strided.default,
+}
+
+_NODE = "_poptorch_node"
+
+
+class Recorder(private.DispatchMode):
+    """Turns what runs under it into ``graph``.
+
+    Attributes:
+        graph: all nodes so far; in-place operations and views stand as they ran.
+        fake_mode: the mode of all tensors.
+        module: dotted path of the module that runs.
+        in_backward: whether the backward pass runs.
+        constants: real tensors that operations took from outside, by placeholder node.
+        met_real: all real tensors that operations took, by their identity; parameters too.
+    """
+
+    def __init__(self, fake_mode, draw_salt):
+        super().__init__()
+        self.graph = fx.Graph()
+        self.fake_mode = fake_mode
+        self.places = Places()
+        self.module = ""
+        self.in_backward = False
+        self.constants: dict[fx.Node, torch.Tensor] = {}
+        self._draw_salt = draw_salt
+        self._met_real = False
+        self._handlers: dict = {}
+        self._origin: dict[int, dict] = {}
+        self.met_real: dict[int, torch.Tensor] = {}
+        self._known_constants: dict[int, fx.Node] = {}
+        self._inputs_end = self.graph.create_node("call_function", _end_of_inputs, (), {})
+
+    # -- inputs and constants ------------------------------------------------------------------
+
+    def placeholder(self, tensor: torch.Tensor, name: str) -> fx.Node:
+        """Declares a fake tensor as an input of the graph."""
+        with self.graph.inserting_before(self._inputs_end):
+            node = self.graph.placeholder(name)
+        node.target = node.name  # the name as an identifier, without dots
+        node.meta = {"val": tensor, "place": None, "module": "", "block": None,
+                     "backward": False, "recompute": 0}
+        setattr(tensor, _NODE, node)
+        return node
+
+    def finish_inputs(self) -> None:
+        """Ends the recording."""
+        self.graph.erase_node(self._inputs_end)
+
+    def node_of(self, tensor: torch.Tensor) -> fx.Node:
+        """The node whose value ``tensor`` is; a real tensor becomes a constant."""
+        node = getattr(tensor, _NODE, None)
+        if node is not None:
+            return node
+        if isinstance(tensor, private.FakeTensor):
+            raise self.error("[capture] a tensor without a value of its own was used: it comes "
+                             "from another tracing or fake-tensor mode. Make it inside forward, "
+                             "or register it as a buffer.")
+        return self._constant_node(tensor)
+
+    def stand_for(self, tensor: torch.Tensor, node: fx.Node) -> None:
+        """Lets ``node`` stand for a real tensor wherever an operation takes it."""
+        self._known_constants[id(tensor)] = node
+
+    def fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake tensor that stands for a real one of the user's."""
+        if isinstance(tensor, private.FakeTensor):
+            return tensor
+        return self._constant_node(tensor).meta["val"]
+
+    def _constant_node(self, tensor: torch.Tensor) -> fx.Node:
+        node = self._known_constants.get(id(tensor))
+        self.met_real[id(tensor)] = tensor
+        if node is None:
+            if tensor.device.type != "cpu":
+                raise self.error(f"[capture] expected a tensor on the CPU but got one on "
+                                 f"{tensor.device}. Move it with .cpu() before the call.")
+            fake = self.fake_mode.from_tensor(tensor.detach())
+            fake.requires_grad_(tensor.requires_grad and tensor.is_leaf)
+            node = self.placeholder(fake, f"constant_{len(self.constants)}")
+            self.constants[node] = tensor
+            self._known_constants[id(tensor)] = node
+        return node
+
+    # -- operations ----------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        handler = self._handlers.get(func)
+        if handler is None:
+            handler = self._handlers[func] = self._find_handler(func)
+        return handler(func, args, kwargs or {})
+
+    def _find_handler(self, func):
+        if func in _SAME_VALUES:
+            return self._same_values
+        if func is aten.detach_.default:
+            return self._query
+        if func.namespace == "prim":
+            return self._device if func is torch.ops.prim.device.default else self._query
+        if func in _METADATA:
+            return self._metadata
+        if func is aten.native_batch_norm.default:
+            return self._native_batch_norm
+        if func in DECOMPOSITIONS:
+            return self._decomposed
+        if private.is_composite(func):
+            return self._composite
+        if mutated_arguments(func) and functional_form(func) in DECOMPOSITIONS:
+            return self._decomposed_in_place
+        if func in (aten.lift_fresh.default, aten.lift.default, aten.lift_fresh_copy.default):
+            return self._lift
+        tags = func.tags
+        if torch.Tag.nondeterministic_seeded in tags:
+            return self._random
+        if torch.Tag.data_dependent_output in tags:
+            return self._data_dependent
+        return self._plain
+
+    def _plain(self, func, args, kwargs):
+        return self._record(func, args, kwargs)[0]
+
+    def _record(self, func, args, kwargs):
+        """Runs an operation and adds its node: (result, node)."""
+        self._met_real = False
+        arguments = tuple(map(self._argument, args))
+        named = {key: self._argument(value) for key, value in kwargs.items()} if kwargs else {}
+        if kwargs and "device" in kwargs:
+            self._check_device(func, kwargs["device"])
+        if self._met_real:
+            args, kwargs = tuple(map(self._faked, args)), self._faked(kwargs)
+        try:
+            out = func(*args, **kwargs)
+        except private.DataDependentOutputException:
+            raise self.data_error(func) from None
+        node = self.graph.create_node("call_function", func, arguments, named,
+                                      func.overloadpacket.__name__)
+        node.meta = self._meta(out)
+        self._attach(out, node)
+        return out, node
+
+    def _check_device(self, func, device) -> None:
+        if device is not None and device.type != "cpu":
+            raise self.error(
+                f"[capture] forward makes a tensor on device {device} ({func}), but all tensors "
+                f"of a captured program are on the CPU; the executor moves data to the IPU "
+                f"itself. Leave the device out, or take it from another tensor: `x.device`.")
+
+    def _argument(self, value):
+        kind = type(value)
+        if kind is private.FakeTensor or isinstance(value, torch.Tensor):
+            node = getattr(value, _NODE, None)
+            if node is None:
+                self._met_real = True
+                return self.node_of(value)
+            return node
+        if kind is list or kind is tuple:
+            return [self._argument(item) for item in value]
+        return value
+
+    def _faked(self, value):
+        """``value`` with fake tensors for all real ones."""
+        if isinstance(value, torch.Tensor):
+            return self.fake(value)
+        if isinstance(value, dict):
+            return {key: self._faked(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._faked(item) for item in value]
+        return value
+
+    def _attach(self, out, node) -> None:
+        if isinstance(out, torch.Tensor):
+            if getattr(out, _NODE, None) is None:
+                setattr(out, _NODE, node)
+        elif isinstance(out, (tuple, list)):
+            for index, item in enumerate(out):
+                if isinstance(item, torch.Tensor):
+                    self._attach_item(item, node, index)
+
+    def _attach_item(self, item, node, index: int) -> None:
+        if getattr(item, _NODE, None) is None:
+            part = self.graph.create_node("call_function", operator.getitem, (node, index), {})
+            part.meta = {**node.meta, "val": item}
+            setattr(item, _NODE, part)
+
+    def _meta(self, val) -> dict:
+        """Everything known about a node that is being recorded."""
+        if self.in_backward:
+            return self._backward_meta(val)
+        meta = {"val": val, "place": self.places.here(), "module": self.module,
+                "block": blocks.current(), "backward": False, "recompute": 0}
+        self._origin.setdefault(private.forward_sequence_number(), meta)
+        return meta
+
+    def _backward_meta(self, val) -> dict:
+        number = private.backward_sequence_number()
+        origin = self._origin.get(number)
+        place, recompute = self.places.in_backward()
+        if origin is None:
+            origin = {"place": place, "module": self.module, "block": blocks.current()}
+        place = place or origin["place"]
+        if not recompute:
+            return {"val": val, "place": place, "module": origin["module"],
+                    "block": origin["block"], "backward": True, "recompute": 0}
+        meta = {"val": val, "place": place, "module": self.module or origin["module"],
+                "block": blocks.current() or origin["block"], "backward": True,
+                "recompute": recompute}
+        self._origin.setdefault(private.forward_sequence_number(), meta)
+        return meta
+
+    # -- special ones --------------------------------------------------------------------------
+
+    def _device(self, func, args, kwargs):
+        """``tensor.device``, which torch asks for at nearly every operation."""
+        return args[0].fake_device
+
+    def _query(self, func, args, kwargs):
+        """A question about a tensor that is no operation, such as its device."""
+        return func(*args, **kwargs)
+
+    def _same_values(self, func, args, kwargs):
+        tensor = self.fake(args[0])
+        out = private.detached(self.fake_mode, tensor)
+        # Called by autograd where no error may be raised: one without a node is met later.
+        setattr(out, _NODE, getattr(tensor, _NODE, None))
+        return out
+
+    def _metadata(self, func, args, kwargs):
+        tensor, node = args[0], self.node_of(args[0])
+        if not isinstance(tensor, private.FakeTensor):
+            raise self.error(f"[capture] forward changes the shape of a tensor from outside in "
+                             f"place ({func}). Change a new view of it instead.")
+        node.meta["val"] = private.detached(self.fake_mode, tensor)
+        out = func(*args, **kwargs)
+        view = self.graph.create_node("call_function", _METADATA[func], (node, *args[1:]), kwargs)
+        view.meta = self._meta(private.detached(self.fake_mode, tensor))
+        setattr(tensor, _NODE, view)
+        return out
+
+    def _native_batch_norm(self, func, args, kwargs):
+        """Changes the running statistics, though its schema does not say so."""
+        running_mean, training = args[3], args[5]
+        if training and running_mean is not None:
+            raise self.error("[capture] torch.native_batch_norm updates running statistics "
+                             "unseen. Call torch.nn.functional.batch_norm.")
+        return self._plain(func, args, kwargs)
+
+    def _decomposed(self, func, args, kwargs):
+        with self:
+            out = DECOMPOSITIONS[func](*args, **kwargs)
+        return self._plain(func, args, kwargs) if out is NotImplemented else out
+
+    def _decomposed_in_place(self, func, args, kwargs):
+        with self:
+            out = DECOMPOSITIONS[functional_form(func)](*args, **kwargs)
+            if out is not NotImplemented:
+                return args[0].copy_(out)
+        return self._plain(func, args, kwargs)
+
+    def _composite(self, func, args, kwargs):
+        with self:
+            out = private.decompose_composite(func, args, kwargs)
+        return self._plain(func, args, kwargs) if out is NotImplemented else out
+
+    def _lift(self, func, args, kwargs):
+        """``torch.tensor(...)`` inside forward: a fresh constant that may be changed in place."""
+        if isinstance(args[0], private.FakeTensor):
+            return self._same_values(func, args, kwargs)
+        out = func(*args, **kwargs)
+        node = self.placeholder(out, f"constant_{len(self.constants)}")
+        node.meta["fresh"] = True
+        self.constants[node] = args[0]
+        return out
+
+    def _random(self, func, args, kwargs):
+        if kwargs.get("generator") is not None:
+            kwargs = {**kwargs, "generator": None}
+        salt = self._draw_salt()
+        out, node = self._record(func, args, kwargs)
+        node.meta["salt"] = salt
+        return out
+
+    def _data_dependent(self, func, args, kwargs):
+        if not any(map(self._has_no_value, args)):
+            with private.without_modes():
+                return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except private.DataDependentOutputException:
+            raise self.data_error(func) from None
+
+    def _has_no_value(self, argument) -> bool:
+        """Whether a tensor has no data, or its data are out of date."""
+        if not isinstance(argument, torch.Tensor):
+            return False
+        node = self._known_constants.get(id(argument))
+        return isinstance(argument, private.FakeTensor) or (
+            node is not None and any(mutated_arguments(user.target) for user in node.users))
+
+    # -- errors --------------------------------------------------------------------------------
+
+    def error(self, message: str):
+        """A :class:`poptorch.Error` that ends with the user's place."""
+        return error_at(message, self.places.here(), self.module)
+
+    def data_error(self, func):
+        """The error for Python code that asks for the value of a tensor."""
+        return self.error(
+            f"[capture] Python code needs the value of a tensor ({func}), but forward is compiled "
+            f"before there are values. Use torch.where, torch.clamp or masks instead of `if` and "
+            f".item(), or compute the value outside of forward and pass it in.")
+
+
+def _end_of_inputs():
+    """Stands in the graph between placeholders and operations while it is recorded."""

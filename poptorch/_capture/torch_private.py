@@ -1,0 +1,89 @@
+"""Every use that capture makes of torch's private interfaces; a test names each one."""
+
+import contextlib
+
+import torch
+from torch._decomp import decomposition_table
+from torch._subclasses.fake_impls import fast_detach
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+__all__ = [
+    "BatchNorm", "DataDependentOutputException", "DispatchMode", "FakeTensor", "FakeTensorMode",
+    "TorchFunctionMode", "autograd_nodes", "backward_sequence_number", "decompose_composite",
+    "decomposition_table", "detached", "distributions_validate", "forward_sequence_number",
+    "is_composite", "new_fake_mode", "recurrent_functions", "without_modes",
+]
+
+# lstm, gru, rnn_tanh and rnn_relu as the modules call them.
+recurrent_functions = torch._VF
+
+
+class DispatchMode(TorchDispatchMode):
+    """A dispatch mode that does without torch._dynamo, the import of which takes seconds."""
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False
+
+
+def new_fake_mode() -> FakeTensorMode:
+    """Tensors without data; real tensors may take part in operations."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def detached(mode: FakeTensorMode, tensor: FakeTensor) -> FakeTensor:
+    """``tensor.detach()`` without the dispatcher, which takes ten times as long."""
+    return fast_detach(mode, tensor)
+
+
+def distributions_validate() -> bool:
+    """Whether torch.distributions checks the values of parameters."""
+    return torch.distributions.Distribution._validate_args
+
+
+def forward_sequence_number() -> int:
+    """Number of the newest autograd node: that of the operation being dispatched, if it has one."""
+    return torch.autograd._get_sequence_nr() - 1
+
+
+def backward_sequence_number() -> int | None:
+    """Number of the autograd node whose gradient is being computed, None outside of one."""
+    node = torch._C._current_autograd_node()
+    return None if node is None else node._sequence_nr()
+
+
+def is_composite(overload) -> bool:
+    """Whether the operation is made of others, and takes its gradient from theirs."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)
+
+
+def decompose_composite(overload, args, kwargs):
+    """Runs the operations that such an operation is made of."""
+    return overload.decompose(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def without_modes():
+    """Real tensors and the real generator, in the midst of a capture."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
+
+
+def autograd_nodes(root):
+    """All autograd nodes from which values flow into ``root``, itself first; none for None."""
+    seen, todo = {root}, [] if root is None else [root]
+    while todo:
+        node = todo.pop()
+        yield node
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                todo.append(following)
