@@ -1,0 +1,122 @@
+"""Appends ops to one IR graph, with the source position and notes of the node at hand."""
+
+import torch
+
+from poptorch import _C
+from poptorch._translate.types import host_tensor, ir_dtype, torch_dtype
+
+
+class Emitter:
+    """Writes one graph of a module.
+
+    Attributes:
+        module: the ``_C.Module``.
+        graph: the ``_C.Graph`` that ops are appended to.
+        place: ``(file, line, module path)`` for the next ops, or None.
+        notes: attributes that every op gets: ``backward``, ``recompute``, ``block``, ...
+    """
+
+    def __init__(self, module, graph):
+        self.module = module
+        self.graph = graph
+        self.place = None
+        self.notes: dict = {}
+        self.salts: dict[int, int] = {}
+        self._states: dict[str, object] = {}
+        self._names: set[str] = set()
+
+    def op(self, name: str, *operands, types=None, names=None, **attrs):
+        """Appends an op with one result and returns that value."""
+        return self.ops(name, list(operands), attrs, types, names)[0]
+
+    def ops(self, name: str, operands: list, attrs: dict, types=None, names=None) -> list:
+        """Appends an op and returns all its results."""
+        if self.notes:
+            attrs = {**attrs, **self.notes}
+        return self.graph.op(name, operands, attrs, types, self.place, names)
+
+    def plain(self, name: str, operands: list, attrs: dict, types=None, names=None) -> list:
+        """Appends an op without notes: structure, not computation."""
+        return self.graph.op(name, operands, attrs, types, None, names)
+
+    def constant(self, value, dtype: torch.dtype):
+        """A 0-d constant of a Python number, or the constant of a whole tensor."""
+        if not isinstance(value, torch.Tensor):
+            value = torch.tensor(value, dtype=dtype)
+        value = host_tensor(value, "constant")
+        raw = value.reshape(-1).view(torch.uint8).numpy()
+        return self.graph.constant(ir_dtype(value.dtype), list(value.shape), raw)
+
+    def cast(self, value, dtype: torch.dtype):
+        """``value`` in the (narrowed) dtype; the value itself when it has it already."""
+        name = ir_dtype(dtype)
+        if value.dtype == name:
+            return value
+        return self.op("cast", value, dtype=_C.DType(name))
+
+    def reshape(self, value, sizes):
+        """``value`` with other sizes of equal product; the value itself when they are equal."""
+        sizes = list(sizes)
+        if list(value.sizes) == sizes:
+            return value
+        return self.op("reshape", value, size=sizes)
+
+    def expand(self, value, sizes):
+        """``value`` broadcast to ``sizes``."""
+        sizes = list(sizes)
+        if list(value.sizes) == sizes:
+            return value
+        return self.op("expand", value, size=sizes)
+
+    def slice(self, value, dim: int, start: int, end: int, step: int = 1):
+        """Elements ``start`` to ``end`` (all within range) of one dimension."""
+        if start == 0 and end == value.sizes[dim] and step == 1:
+            return value
+        return self.op("slice", value, dim=dim, start=start, end=end, step=step)
+
+    def full(self, sizes, value, dtype: torch.dtype):
+        """A tensor of one value."""
+        return self.op("full", size=list(sizes), dtype=_C.DType(ir_dtype(dtype)),
+                       fill_value=_as_attr(value, ir_dtype(dtype)))
+
+    def state(self, path: str, role: str, dtype: str, sizes: list[int]):
+        """The value of a named state at graph entry: one op for each state and graph."""
+        if path not in self._states:
+            self._states[path] = self.named("state", path, {"path": path, "role": role}, dtype,
+                                            sizes)
+        return self._states[path]
+
+    def named(self, op: str, name: str, attrs: dict, dtype: str, sizes: list[int]):
+        """Appends a source op (no operands, one result) whose value has a readable name."""
+        unique, number = name, 1
+        while unique in self._names:
+            number += 1
+            unique = f"{name}.{number}"
+        self._names.add(unique)
+        return self.plain(op, [], attrs, [(dtype, sizes)], [unique])[0]
+
+    def rng(self):
+        """The value of the random state that all random ops of the graph use."""
+        return self.state("rng", "rng", "i32", [4])
+
+    def advance_rng(self) -> None:
+        """Binds the next random state, if this graph used the present one."""
+        if "rng" in self._states:
+            following = self.plain("rng_advance", [self.rng()], {})[0]
+            self.plain("assign", [following], {"path": "rng"}, [])
+
+    def salt(self, drawn: int) -> int:
+        """A small number for each distinct salt that capture drew, in order of first use."""
+        return self.salts.setdefault(drawn, len(self.salts))
+
+    def dtype_of(self, value) -> torch.dtype:
+        """The torch dtype of a value."""
+        return torch_dtype(value.dtype)
+
+
+def _as_attr(value, dtype: str):
+    if dtype == "bool":
+        return bool(value)
+    if dtype in ("f16", "bf16", "f32", "f64"):
+        return float(value)
+    return int(value)

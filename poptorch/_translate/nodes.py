@@ -1,0 +1,199 @@
+"""FX nodes -> ops of one graph: by a rule, by the op row of that ATen name, or as an opaque op."""
+
+import operator
+
+import torch
+
+from poptorch import _C
+from poptorch._translate import opaque
+from poptorch._translate.emitter import Emitter
+from poptorch._translate.rules import RULES
+from poptorch._translate.types import ir_dtype, narrowed
+from poptorch.errors import Error
+
+# Arguments of ATen schemas that say nothing about the values computed.
+_IGNORED = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking",
+                      "generator", "sparse", "implicit", "half_to_float", "copy"})
+
+# Rows whose results have the dtype of their operands, so that operands are cast to the result's.
+_KEEP_DTYPE = frozenset({
+    "isnan", "isinf", "isfinite", "logical_not", "any", "all", "gather", "scatter", "scatter_add",
+    "index_select", "embedding", "argmax", "argmin"})
+
+
+class Nodes:
+    """Translates the nodes of a captured graph, in order.
+
+    Attributes:
+        values: what each translated FX node became: a value, or a list of values.
+    """
+
+    def __init__(self, emitter: Emitter):
+        self.emitter = emitter
+        self.values: dict = {}
+        self._rows = rows_by_aten()
+        self._rules: dict = {}
+
+    def translate(self, node: torch.fx.Node) -> None:
+        """Appends the ops of one ``call_function`` node.
+
+        Raises:
+            poptorch.Error: The op row refuses the operands; with the user's place.
+        """
+        if node.target is operator.getitem:
+            self.values[node] = self.values[node.args[0]][node.args[1]]
+            return
+        emitter, meta = self.emitter, node.meta
+        place = meta.get("place")
+        emitter.place = (place[0] if place else "", place[1] if place else 0,
+                         meta.get("module") or "")
+        emitter.notes = _notes(meta)
+        value = self._emit(node)
+        self.values[node] = value
+        _check_type(node, value)
+
+    def _emit(self, node):
+        target = node.target
+        how = self._rules.get(target)
+        if how is None:
+            how = self._rules[target] = self._find(target)
+        args = tuple(self._operand(a) for a in node.args)
+        kwargs = {k: self._operand(v) for k, v in node.kwargs.items()}
+        return how(self.emitter, node, *args, **kwargs)
+
+    def _find(self, target):
+        schema = target._schema
+        full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+        base = schema.name.removeprefix("aten::")
+        row = self._rows.get(full) or self._rows.get(schema.name)
+        # A rule for `max` holds for all its overloads but those that a row of another name takes.
+        has_own_row = full in self._rows and row["name"] != base
+        rule = RULES.get(full) or (None if has_own_row else RULES.get(schema.name))
+        if rule is not None:
+            return rule
+        return _RowRule(row, schema) if row is not None else opaque.emit
+
+    def _operand(self, argument):
+        if isinstance(argument, torch.fx.Node):
+            return self.values[argument]
+        if isinstance(argument, (list, tuple)):
+            return [self._operand(a) for a in argument]
+        return argument
+
+
+def rows_by_aten() -> dict:
+    """The op rows by the ATen names that they translate 1:1."""
+    return {aten: row for row in _C.op_table() for aten in row["aten"]}
+
+
+class _RowRule:
+    """Translates one ATen overload by its op row: operands and attributes by position and name."""
+
+    def __init__(self, row: dict, schema):
+        self.row = row
+        self.schema = schema
+        self.attr_names = {name for name, _, _ in row["attrs"]}
+        self.operand_names = [name.rstrip("?*") for name in row["operands"]]
+
+    def __call__(self, e: Emitter, node, *args, **kwargs):
+        operands, attrs = [], {}
+        for position, argument in enumerate(self.schema.arguments):
+            if position < len(args):
+                value = args[position]
+            else:
+                value = kwargs.get(argument.name, argument.default_value)
+            self._place(e, node, argument, value, operands, attrs)
+        if self.row["random"]:
+            self._random(e, node, operands, attrs)
+        if "index_dtype" in self.attr_names:
+            attrs["index_dtype"] = _C.DType(ir_dtype(torch.int64))
+        elif "dtype" in self.attr_names and not _result_dtype(node).is_floating_point:
+            attrs["dtype"] = _C.DType(ir_dtype(_result_dtype(node)))  # sums widen integers
+        if self.row["name"] not in _KEEP_DTYPE:
+            operands = _with_result_dtype(e, node, operands)
+        values = e.ops(self.row["name"], operands, attrs)
+        return values[0] if len(self.schema.returns) == 1 else values
+
+    def _place(self, e, node, argument, value, operands, attrs):
+        name = argument.name
+        if name in self.attr_names and not isinstance(value, _C.Value):
+            attrs[name] = as_attr(value)
+        elif isinstance(value, _C.Value):
+            operands.append(value)
+        elif isinstance(value, list) and _is_tensor_list(argument):
+            operands.extend(value)
+        elif value is None and "Tensor" in str(argument.type):
+            operands.append(None)
+        elif isinstance(value, (int, float)) and len(operands) < len(self.operand_names):
+            operands.append(e.constant(value, _result_dtype(node)))
+        elif name not in _IGNORED and value != argument.default_value:
+            raise Error(f"[translate] {self.schema.name} was called with {name}={value!r}; the op "
+                        f"`{self.row['name']}` has no such attribute. Leave {name} at its "
+                        f"default {argument.default_value!r}.")
+
+    def _random(self, e, node, operands, attrs):
+        salt = attrs.get("salt", node.meta.get("salt", 0))
+        attrs["salt"] = e.salt(salt)
+        needs = attrs.get("dropout_p", 1.0) > 0
+        operands.append(e.rng() if needs else None)
+
+
+def _is_tensor_list(argument) -> bool:
+    return "List" in str(argument.type) and "Tensor" in str(argument.type)
+
+
+def as_attr(value):
+    """A Python argument as an attribute: dtypes are narrowed, lists stay lists."""
+    if isinstance(value, torch.dtype):
+        return _C.DType(ir_dtype(value))
+    if isinstance(value, (list, tuple)):
+        return [as_attr(v) for v in value]
+    return value
+
+
+def _result_dtype(node) -> torch.dtype:
+    val = node.meta["val"]
+    return (val[0] if isinstance(val, (tuple, list)) else val).dtype
+
+
+def _with_result_dtype(e, node, operands):
+    """Casts floating and integer operands whose dtype is not the result's, as promotion asks."""
+    val = node.meta["val"]
+    if isinstance(val, (tuple, list)) or not val.dtype.is_floating_point:
+        return operands
+    target = narrowed(val.dtype)
+    if target in (torch.float16, torch.bfloat16):
+        return operands
+    return [e.cast(v, target) if isinstance(v, _C.Value) and _is_other_float(v, target) else v
+            for v in operands]
+
+
+def _is_other_float(value, target: torch.dtype) -> bool:
+    return value.dtype.startswith(("f", "bf")) and value.dtype != ir_dtype(target)
+
+
+def _notes(meta) -> dict:
+    notes = {}
+    if meta.get("backward"):
+        notes["backward"] = True
+    if meta.get("recompute"):
+        notes["recompute"] = meta["recompute"]
+    block = meta.get("block")
+    if block is not None:
+        user_id, ipu_id = block
+        if user_id is not None:
+            notes["block"] = str(user_id)
+        if ipu_id is not None:
+            notes["block_ipu"] = ipu_id
+    return notes
+
+
+def _check_type(node, value) -> None:
+    """What the op row infers must be what PyTorch computed while capturing."""
+    val = node.meta.get("val")
+    if isinstance(val, torch.Tensor) and isinstance(value, _C.Value):
+        expected = (ir_dtype(val.dtype), list(val.shape))
+        if (value.dtype, list(value.sizes)) != expected:
+            raise AssertionError(
+                f"[translate] {node.target}: the op row gives {value.type_text}, PyTorch gives "
+                f"{expected[0]}{expected[1]}. Please report this.")

@@ -1,0 +1,88 @@
+"""ATen ops without a row: carried as one opaque ``aten`` op (docs/internals/opaque_ops.md)."""
+
+import torch
+
+from poptorch import _C
+from poptorch._translate.types import ir_dtype
+from poptorch.errors import Error
+
+_DTYPES = {torch.int64: "i64", torch.float64: "f64"}
+
+
+def emit(e, node, *args, **kwargs):
+    """Appends the opaque op of a node: its arguments by schema, tensors by operand number."""
+    schema = node.target._schema
+    writer = _Arguments()
+    values = _by_schema(schema, args, kwargs)
+    attrs = {"args": [writer.write(value) for value in values], "overload": _full_name(schema)}
+    if "salt" in node.meta:
+        _add_generator(e, node, schema, writer, attrs)
+    vals = _flat(node.meta["val"])
+    types = [(ir_dtype(v.dtype), list(v.shape)) if isinstance(v, torch.Tensor) else ("f32", [0])
+             for v in vals]
+    results = e.ops("aten", writer.operands, attrs, types)
+    return _structured(node.meta["val"], iter(results))
+
+
+def _full_name(schema) -> str:
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+
+
+def _by_schema(schema, args, kwargs) -> list:
+    """All arguments in the order of the schema, with its defaults where none is given."""
+    values = []
+    for position, argument in enumerate(schema.arguments):
+        if position < len(args):
+            values.append(args[position])
+        elif argument.name in kwargs:
+            values.append(kwargs[argument.name])
+        else:
+            values.append(argument.default_value)
+    return values
+
+
+def _add_generator(e, node, schema, writer, attrs) -> None:
+    names = [a.name for a in schema.arguments]
+    if "generator" not in names:
+        raise Error(f"[translate] {schema.name} draws random numbers and takes no generator, so "
+                    f"the device cannot repeat them. Use an overload with a generator.")
+    writer.operands.append(e.rng())
+    attrs["args"][names.index("generator")] = f"%rng{len(writer.operands) - 1}"
+    attrs["salt"] = e.salt(node.meta["salt"])
+
+
+class _Arguments:
+    """Writes arguments as attributes and collects the operands they refer to."""
+
+    def __init__(self):
+        self.operands: list = []
+
+    def write(self, value):
+        if isinstance(value, _C.Value):
+            if value not in self.operands:
+                self.operands.append(value)
+            return f"%{self.operands.index(value)}"
+        if isinstance(value, (list, tuple)):
+            return [self.write(v) for v in value]
+        if isinstance(value, torch.dtype):
+            return _C.DType(_DTYPES.get(value) or ir_dtype(value))
+        if isinstance(value, str):
+            return "%" + value if value.startswith("%") else value
+        if isinstance(value, torch.device):
+            return "cpu"
+        if isinstance(value, (torch.layout, torch.memory_format)):
+            return str(value).removeprefix("torch.")
+        if value is None or isinstance(value, (bool, int, float)):
+            return value
+        raise Error(f"[translate] an argument of type {type(value).__name__} cannot be carried to "
+                    f"the device: {value!r}. Use numbers, strings, tensors or lists of them.")
+
+
+def _flat(val) -> list:
+    return [v for part in val for v in _flat(part)] if isinstance(val, (list, tuple)) else [val]
+
+
+def _structured(val, results):
+    if isinstance(val, (list, tuple)):
+        return [_structured(part, results) for part in val]
+    return next(results)

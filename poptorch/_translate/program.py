@@ -1,0 +1,214 @@
+"""Builds the module of a whole step: loops, streams, states, forward, backward and update.
+
+    main:       loop {body=@iteration, count=D}
+    iteration:  [loop {body=@micro, count=G}, or the micro-step itself when G = 1],
+                all_reduce over replicas, optimiser update
+    micro:      stream_in, forward and backward, accumulate, stream_out
+
+D is the number of device iterations, G the gradient accumulation.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from poptorch import _C
+from poptorch._translate import optimizer as optimizers
+from poptorch._translate.emitter import Emitter
+from poptorch._translate.nodes import Nodes
+from poptorch._translate.types import ir_dtype
+from poptorch.errors import Error
+
+
+@dataclass(frozen=True)
+class StepSpec:
+    """What surrounds the captured graph.
+
+    Attributes:
+        training: whether gradients are computed and weights updated.
+        device_iterations: D, steps for each call.
+        accumulation: G, micro-batches for each update.
+        replicas: R, over which gradients are reduced.
+        mean: combine gradients of micro-batches and replicas by their mean, else by their sum.
+        keep_gradients: stream the gradients that the optimiser sees to the host.
+    """
+
+    training: bool
+    device_iterations: int = 1
+    accumulation: int = 1
+    replicas: int = 1
+    mean: bool = True
+    keep_gradients: bool = False
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of one call, over all replicas."""
+        return self.device_iterations * self.accumulation * self.replicas
+
+
+@dataclass
+class Program:
+    """A translated module and the names by which the host talks to it.
+
+    Attributes:
+        module: the ``_C.Module``.
+        inputs: stream of each tensor input that the graph reads, by position among the inputs.
+        outputs: ``(stream, output spec)`` of each value that goes to the host.
+        states: host tensor of each parameter, buffer and captured tensor, by state path.
+        updated: paths of the states that a run changes.
+        changed: value of each trained parameter that ``forward`` itself changes, by path.
+        optimizer: the optimiser's states and hyper-parameters, None without one.
+    """
+
+    module: object
+    inputs: dict[int, str] = field(default_factory=dict)
+    outputs: list = field(default_factory=list)
+    states: dict[str, torch.Tensor] = field(default_factory=dict)
+    updated: set[str] = field(default_factory=set)
+    changed: dict[str, object] = field(default_factory=dict)
+    optimizer: object = None
+
+
+def translate(captured, spec: StepSpec, optimizer=None) -> Program:
+    """Translates a captured graph into the module of a whole step.
+
+    Args:
+        captured: what ``poptorch._capture.capture`` returned.
+        spec: loops and reductions around it.
+        optimizer: a torch or poptorch optimiser, for training.
+
+    Raises:
+        poptorch.Error: An op or type cannot be translated; with the user's place.
+    """
+    return _Translation(captured, spec, optimizer).program
+
+
+class _Translation:
+    """The state of one translation: a graph after the other, innermost last."""
+
+    def __init__(self, captured, spec: StepSpec, optimizer):
+        self.captured = captured
+        self.spec = spec
+        self.program = Program(_C.Module())
+        self.optimizer = optimizer
+        module = self.program.module
+        main = Emitter(module, module.add_graph("main"))
+        main.plain("loop", [], {"body": _C.GraphRef("iteration"),
+                                "count": spec.device_iterations}, [])
+        main.graph.outputs = []
+        self._iteration(Emitter(module, module.add_graph("iteration")))
+
+    def _iteration(self, e: Emitter) -> None:
+        if not self.spec.training:
+            self._micro_step(e)
+        elif self.spec.accumulation == 1:
+            self._update(e, self._micro_step(e))
+        else:
+            self._update(e, self._accumulated(e))
+        e.graph.outputs = []
+
+    def _accumulated(self, e: Emitter) -> dict:
+        """Loops over micro-batches; returns the combined gradient of each parameter."""
+        specs = self._gradient_outputs()
+        zeros = [e.plain("full", [], {"size": list(val.shape), "fill_value": 0.0,
+                                      "dtype": _C.DType(ir_dtype(val.dtype)),
+                                      "backward": True})[0]
+                 for val in (spec.node.meta["val"] for spec in specs)]
+        micro = Emitter(self.program.module, self.program.module.add_graph("micro"))
+        carried = [micro.named("input", f"sum.{spec.name}", {"index": i}, z.dtype, list(z.sizes))
+                   for i, (z, spec) in enumerate(zip(zeros, specs))]
+        gradients = self._micro_step(micro)
+        scale = 1.0 / self.spec.accumulation if self.spec.mean else 1.0
+        sums = [micro.plain("accumulate", [total, gradients[spec.name]],
+                            {"scale": scale, "backward": True})[0]
+                for total, spec in zip(carried, specs)]
+        micro.graph.outputs = sums
+        results = e.plain("loop", zeros, {"body": _C.GraphRef("micro"),
+                                          "count": self.spec.accumulation},
+                          [(z.dtype, list(z.sizes)) for z in zeros])
+        return {spec.name: value for spec, value in zip(specs, results)}
+
+    def _gradient_outputs(self) -> list:
+        return [spec for spec in self.captured.outputs if spec.kind == "grad"]
+
+    def _micro_step(self, e: Emitter) -> dict:
+        """Streams in, forward and backward, streams out; returns the gradients by parameter."""
+        nodes = Nodes(e)
+        placeholders = (n for n in self.captured.graph.nodes if n.op == "placeholder")
+        for position, (node, spec) in enumerate(zip(placeholders, self.captured.inputs)):
+            if node.users:
+                nodes.values[node] = self._source(e, position, node, spec)
+        for node in self.captured.graph.nodes:
+            if node.op == "call_function":
+                nodes.translate(node)
+        e.notes, e.place = {}, None
+        gradients = self._sinks(e, nodes)
+        e.advance_rng()
+        return gradients
+
+    def _source(self, e: Emitter, position: int, node, spec):
+        val = node.meta["val"]
+        type_ = (ir_dtype(val.dtype), list(val.shape))
+        if spec.kind == "input":
+            self.program.inputs[position] = f"input.{spec.name}"
+            return e.named("stream_in", spec.name, {"stream": f"input.{spec.name}"}, *type_)
+        if spec.kind == "constant":
+            return e.constant(spec.tensor, spec.tensor.dtype)
+        self.program.states[spec.name] = spec.tensor
+        role = "parameter" if spec.kind == "param" else "buffer"
+        return e.state(spec.name, role, *type_)
+
+    def _sinks(self, e: Emitter, nodes: Nodes) -> dict:
+        gradients, rebound, index = {}, {}, 0
+        for spec in self.captured.outputs:
+            if spec.kind == "loss":
+                continue
+            value = nodes.values[spec.node]
+            if spec.kind == "grad":
+                gradients[spec.name] = value
+            elif spec.kind == "buffer_update":
+                rebound[spec.name] = value
+            else:
+                stream = f"{spec.kind}.{index if spec.kind == 'output' else spec.name}"
+                index += spec.kind == "output"
+                e.plain("stream_out", [value], {"stream": stream}, [])
+                self.program.outputs.append((stream, spec))
+        for path, value in rebound.items():
+            if path in gradients:
+                self._change_trained(e, path, value)
+            else:
+                self._assign(e, path, value)
+        return gradients
+
+    def _change_trained(self, e: Emitter, path: str, value) -> None:
+        """``forward`` changes a parameter that the optimiser updates after it."""
+        if self.spec.accumulation > 1:
+            raise Error(f"[translate] forward changes the trained parameter {path} in place, and "
+                        f"gradientAccumulation({self.spec.accumulation}) runs it "
+                        f"{self.spec.accumulation} times for each update of {path}. Use "
+                        f"gradientAccumulation(1), or change it outside forward.")
+        self.program.changed[path] = value
+
+    def _assign(self, e: Emitter, path: str, value) -> None:
+        if path not in self.program.states:
+            # Written without being read: the state still needs its place.
+            spec = next(s for s in self.captured.inputs if s.name == path)
+            self.program.states[path] = spec.tensor
+            e.state(path, "buffer", value.dtype, list(value.sizes))
+        e.plain("assign", [value], {"path": path}, [])
+        self.program.updated.add(path)
+
+    def _update(self, e: Emitter, gradients: dict) -> None:
+        if self.spec.replicas > 1:
+            how = "mean" if self.spec.mean else "sum"
+            gradients = {name: e.plain("all_reduce", [g], {"op": how, "backward": True})[0]
+                         for name, g in gradients.items()}
+        if self.spec.keep_gradients:
+            for name, value in gradients.items():
+                stream = f"Gradient___{name}"
+                e.plain("stream_out", [value], {"stream": stream}, [])
+                self.program.outputs.append((stream, None))
+        self.program.optimizer = optimizers.emit_update(
+            e, self.program, gradients, self.optimizer)
+        for path in sorted(self.program.changed.keys() - self.program.updated):
+            self._assign(e, path, self.program.changed[path])

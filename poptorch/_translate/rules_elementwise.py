@@ -1,0 +1,179 @@
+"""Rules for element-wise ops: promotion of operands, scalars, and ops made of others."""
+
+import torch
+
+from poptorch import _C
+from poptorch._translate.registry import Rules
+from poptorch._translate.types import narrowed
+
+RULES = Rules()
+
+_ARITHMETIC = ("mul", "minimum", "maximum", "fmod", "remainder", "atan2", "bitwise_and",
+               "bitwise_or", "bitwise_xor")
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_LOGICAL = ("logical_and", "logical_or", "logical_xor")
+_UNARY = ("neg", "abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt",
+          "rsqrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+          "asinh", "acosh", "atanh", "tanh", "sigmoid", "erf", "erfc", "relu", "floor", "ceil",
+          "round", "trunc", "frac")
+
+
+def operand(e, value, dtype: torch.dtype):
+    """A tensor or Python number as an operand of ``dtype``."""
+    return e.cast(value, dtype) if isinstance(value, _C.Value) else e.constant(value, dtype)
+
+
+def _arithmetic(name):
+    def rule(e, node, x, y):
+        dtype = node.meta["val"].dtype
+        return e.op(name, operand(e, x, dtype), operand(e, y, dtype))
+    return rule
+
+
+def _comparison(name):
+    def rule(e, node, x, y):
+        metas = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in node.args[:2]]
+        dtype = narrowed(torch.result_type(*metas))
+        return e.op(name, operand(e, x, dtype), operand(e, y, dtype))
+    return rule
+
+
+def _logical(name):
+    def rule(e, node, x, y):
+        return e.op(name, operand(e, x, torch.bool), operand(e, y, torch.bool))
+    return rule
+
+
+def _unary(name):
+    def rule(e, node, x):
+        return e.op(name, e.cast(x, node.meta["val"].dtype))
+    return rule
+
+
+for _name in _ARITHMETIC:
+    RULES[f"aten::{_name}"] = _arithmetic(_name)
+for _name, _alias in (("bitwise_and", "__and__"), ("bitwise_or", "__or__"),
+                      ("bitwise_xor", "__xor__")):
+    RULES[f"aten::{_alias}"] = _arithmetic(_name)
+for _name in _COMPARISONS:
+    RULES[f"aten::{_name}"] = _comparison(_name)
+for _name in _LOGICAL:
+    RULES[f"aten::{_name}"] = _logical(_name)
+for _name in _UNARY:
+    RULES[f"aten::{_name}"] = _unary(_name)
+
+
+def _alpha(alpha, dtype: torch.dtype):
+    return float(alpha) if dtype.is_floating_point else int(alpha)
+
+
+@RULES("aten::add", "aten::sub")
+def _add_sub(e, node, x, y, alpha=1):
+    dtype = node.meta["val"].dtype
+    name = node.target._schema.name.removeprefix("aten::")
+    x, y = operand(e, x, dtype), operand(e, y, dtype)
+    if dtype is torch.bool:
+        return e.op("logical_or", x, y)
+    return e.op(name, x, y, alpha=float(alpha))
+
+
+@RULES("aten::rsub")
+def _rsub(e, node, x, y, alpha=1):
+    dtype = node.meta["val"].dtype
+    return e.op("sub", operand(e, y, dtype), operand(e, x, dtype), alpha=float(alpha))
+
+
+@RULES("aten::div", "aten::true_divide")
+def _div(e, node, x, y, rounding_mode=None):
+    dtype = node.meta["val"].dtype
+    return e.op("div", operand(e, x, dtype), operand(e, y, dtype), rounding_mode=rounding_mode)
+
+
+@RULES("aten::floor_divide")
+def _floor_divide(e, node, x, y):
+    return _div(e, node, x, y, rounding_mode="floor")
+
+
+@RULES("aten::pow")
+def _pow(e, node, x, y):
+    dtype = node.meta["val"].dtype
+    if not isinstance(y, _C.Value):
+        if y == 1:
+            return e.cast(x, dtype)
+        if y == 2:
+            return square(e, e.cast(x, dtype))
+    return e.op("pow", operand(e, x, dtype), operand(e, y, dtype))
+
+
+def square(e, x):
+    """``x * x``."""
+    return e.op("mul", x, x)
+
+
+@RULES("aten::square")
+def _square(e, node, x):
+    return square(e, e.cast(x, node.meta["val"].dtype))
+
+
+@RULES("aten::logical_not")
+def _logical_not(e, node, x):
+    return e.op("logical_not", e.cast(x, torch.bool))
+
+
+@RULES("aten::where")
+def _where(e, node, condition, x, y):
+    dtype = node.meta["val"].dtype
+    return e.op("where", e.cast(condition, torch.bool), operand(e, x, dtype),
+                operand(e, y, dtype))
+
+
+@RULES("aten::masked_fill")
+def _masked_fill(e, node, x, mask, value):
+    dtype = node.meta["val"].dtype
+    return e.op("masked_fill", e.cast(x, dtype), mask, operand(e, value, dtype))
+
+
+@RULES("aten::clamp")
+def _clamp(e, node, x, min=None, max=None):
+    dtype = node.meta["val"].dtype
+    x = e.cast(x, dtype)
+    if isinstance(min, _C.Value) or isinstance(max, _C.Value):
+        for name, bound in (("maximum", min), ("minimum", max)):
+            if bound is not None:
+                x = e.op(name, x, operand(e, bound, dtype))
+        return x
+    limits = {name: None if v is None else float(v) for name, v in (("min", min), ("max", max))}
+    return e.op("clamp", x, **limits)
+
+
+@RULES("aten::clamp_min")
+def _clamp_min(e, node, x, min):
+    return _clamp(e, node, x, min=min)
+
+
+@RULES("aten::clamp_max")
+def _clamp_max(e, node, x, max):
+    return _clamp(e, node, x, max=max)
+
+
+@RULES("aten::_to_copy", "prims::convert_element_type")
+def _to_copy(e, node, x, *args, **kwargs):
+    return e.cast(x, node.meta["val"].dtype)
+
+
+@RULES("aten::clone", "aten::detach", "aten::alias", "aten::lift_fresh", "aten::lift_fresh_copy",
+       "aten::contiguous", "aten::positive", "aten::resolve_conj", "aten::resolve_neg",
+       "aten::view_of", "aten::_conj", "aten::real")
+def _same(e, node, x, *args, **kwargs):
+    return x
+
+
+@RULES("aten::copy")
+def _copy(e, node, x, source, non_blocking=False):
+    return e.expand(e.cast(source, node.meta["val"].dtype), x.sizes)
+
+
+@RULES("aten::isfinite")
+def _isfinite(e, node, x):
+    infinite = e.op("logical_or", e.op("isnan", x), e.op("isinf", x))
+    return e.op("logical_not", infinite)
