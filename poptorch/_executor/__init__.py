@@ -1,0 +1,1 @@
+"""The executor's concerns, one a file."""

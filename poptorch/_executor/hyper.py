@@ -1,0 +1,95 @@
+"""The user's optimiser and the compiled update: hyper-parameters of a call, state at the start."""
+
+import torch
+
+from poptorch._translate import optimizer as layouts
+from poptorch._translate.types import host_tensor
+
+
+class OptimizerLink:
+    """Connects an executor with the torch optimiser that the user holds.
+
+    Args:
+        module: the user's module, for the default optimiser.
+        optimizer: the user's; None: SGD with a learning rate of 0.01.
+
+    Attributes:
+        optimizer: the one in use.
+
+    Raises:
+        poptorch.Error: The device has no update of its kind.
+    """
+
+    def __init__(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None):
+        if optimizer is None:
+            trained = [p for p in module.parameters() if p.requires_grad]
+            optimizer = torch.optim.SGD(trained or module.parameters(), lr=0.01)
+        layouts.kind_of(optimizer)
+        self.optimizer = optimizer
+        self._layout = None
+        self._sent: list = []
+
+    def set(self, optimizer: torch.optim.Optimizer) -> None:
+        """Takes another optimiser.
+
+        Raises:
+            ValueError: It would change what is compiled in.
+        """
+        if self._layout is not None:
+            self._check_compatible(optimizer)
+        else:
+            layouts.kind_of(optimizer)
+        self.optimizer = optimizer
+        self._sent = [None] * len(optimizer.param_groups)
+
+    def _check_compatible(self, optimizer) -> None:
+        cls, kind = layouts.kind_of(optimizer)
+        if cls is not self._layout.cls:
+            raise ValueError(f"[setOptimizer] {self._layout.cls.__name__} is already compiled, "
+                             f"got {cls.__name__}. Call destroy() on the executor first.")
+        for number, (group, compiled) in enumerate(zip(optimizer.param_groups,
+                                                       self._layout.groups)):
+            self._check_flags(kind, number, group, compiled)
+
+    def _check_flags(self, kind, number: int, group: dict, compiled) -> None:
+        names = (*kind.flags, "momentum != 0")
+        for name, old, new in zip(names, compiled.flags, layouts.flag_values(kind, group)):
+            if old != new:
+                raise ValueError(f"[setOptimizer] {name}={old} of parameter group {number} is "
+                                 f"already compiled, got {new}. Call destroy() on the executor "
+                                 f"first.")
+
+    def compiled(self, layout, executable) -> None:
+        """Takes note of what was compiled and writes the optimiser's present state."""
+        self._layout, self._sent = layout, [None] * len(layout.groups)
+        known = {state.path for state in executable.states()}
+        for group, compiled in zip(self.optimizer.param_groups, layout.groups):
+            for path, parameter, key in compiled.states:
+                value = self.optimizer.state.get(parameter, {}).get(key)
+                if path in known:
+                    _write(executable, path,
+                           torch.zeros_like(parameter) if value is None else value)
+            if compiled.step in known:
+                _write(executable, compiled.step, self._steps_done(group))
+
+    def _steps_done(self, group: dict) -> torch.Tensor:
+        for parameter in group["params"]:
+            step = self.optimizer.state.get(parameter, {}).get("step")
+            if step is not None:
+                return torch.as_tensor(step, dtype=torch.float64)
+        return torch.zeros((), dtype=torch.float64)
+
+    def refresh(self, call) -> None:
+        """Sends the hyper-parameters of groups where they changed since the last call."""
+        groups = zip(self.optimizer.param_groups, self._layout.groups)
+        for number, (group, compiled) in enumerate(groups):
+            values = layouts.hyper_values(self._layout.kind, group)
+            if self._sent[number:number + 1] != [values]:
+                self._check_flags(self._layout.kind, number, group, compiled)
+                call.bind(compiled.stream, torch.tensor(values, dtype=torch.float64))
+                self._sent[number:number + 1] = [values]
+
+
+def _write(executable, path: str, value: torch.Tensor) -> None:
+    host = host_tensor(value, path)
+    executable.write_state(path, host.data_ptr(), host.nbytes)

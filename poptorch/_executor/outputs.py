@@ -1,0 +1,44 @@
+"""Host memory for what a call returns, and how it becomes the user's structure."""
+
+import torch
+
+from poptorch.enums import OutputMode
+from poptorch.errors import Error
+
+
+class OutputPlan:
+    """How many results of one stream a call keeps, and the shape of the tensor that holds them.
+
+    Args:
+        mode: a resolved output mode (not ``Default``).
+        period: N of ``EveryN``.
+        device_iterations: D.
+        accumulation: G, 1 for inference.
+        replicas: R.
+
+    Raises:
+        poptorch.Error: ``EveryN`` with a period that does not divide D * G.
+    """
+
+    def __init__(self, mode: OutputMode, period: int, device_iterations: int, accumulation: int,
+                 replicas: int):
+        self.mode = mode
+        self.period = period
+        steps = device_iterations * accumulation
+        if mode is OutputMode.EveryN and steps % period:
+            raise Error(f"[outputMode] OutputMode.EveryN keeps every {period}-th of the "
+                        f"device_iterations * gradient_accumulation = {device_iterations} * "
+                        f"{accumulation} = {steps} results, but {period} does not divide {steps}. "
+                        f"Choose a period that does.")
+        self.steps = {OutputMode.All: steps, OutputMode.EveryN: steps // period}.get(mode, 1)
+        self.kept = self.steps * replicas
+
+    def allocate(self, sizes: list[int], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor for all kept results of micro-batches of these sizes, side by side on dim 0."""
+        return torch.empty(self.shape(sizes), dtype=dtype)
+
+    def shape(self, sizes: list[int]) -> list[int]:
+        """The sizes of that tensor. A 0-d result stays 0-d when exactly one is kept."""
+        if sizes:
+            return [self.kept * sizes[0], *sizes[1:]]
+        return [] if self.kept == 1 else [self.kept]

@@ -1,0 +1,3 @@
+"""Data loading."""
+
+from poptorch.data._loader import DataLoader as DataLoader

@@ -1,0 +1,93 @@
+"""The two functions that wrap a module."""
+
+import torch
+
+from poptorch._executor import instrument
+from poptorch.errors import Error
+from poptorch.executor import PoplarExecutor
+from poptorch.options import Options
+from poptorch.version import __version__
+
+
+def trainingModel(model: torch.nn.Module, options: Options | None = None,
+                  optimizer: torch.optim.Optimizer | None = None) -> PoplarExecutor:
+    """Wraps a module for training: each call runs forward, backward and weight update.
+
+    The module's ``forward`` returns its loss (alone or among other things). One loss must stand
+    out: marked by :func:`poptorch.identity_loss`, or computed by one of PyTorch's loss functions.
+
+    Args:
+        model: the module. Its parameters are trained; reading them shows the trained values.
+        options: how to compile and run; None: the defaults. They cannot be changed afterwards.
+        optimizer: a ``poptorch.optim`` or ``torch.optim`` optimiser of SGD, Adam or AdamW kind;
+            None: SGD with a learning rate of 0.01.
+
+    Returns:
+        An executor, to be called like the module.
+
+    Raises:
+        RuntimeError: The module is already wrapped for training.
+        poptorch.Error: The optimiser is of a kind that the device does not have.
+
+    Example:
+        >>> import poptorch, torch
+        >>> class Net(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.fc = torch.nn.Linear(4, 2)
+        ...     def forward(self, x, target):
+        ...         y = self.fc(x)
+        ...         return y, torch.nn.functional.cross_entropy(y, target)
+        >>> net = Net()
+        >>> opts = poptorch.Options().showCompilationProgressBar(False)
+        >>> optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1)
+        >>> model = poptorch.trainingModel(net, opts, optimizer)
+        >>> y, loss = model(torch.ones(3, 4), torch.tensor([0, 1, 0]))
+        >>> y.shape, loss.shape
+        (torch.Size([3, 2]), torch.Size([]))
+    """
+    if isinstance(model, PoplarExecutor):
+        model = model.model
+    if isinstance(model, torch.export.ExportedProgram):
+        raise Error("[trainingModel] an ExportedProgram is a graph for inference, without the "
+                    "module's training behaviour. Pass the torch.nn.Module itself.")
+    if instrument.is_instrumented(model):
+        raise RuntimeError("Model has already been wrapped in 'poptorch.trainingModel'. Call "
+                           "destroy() on the executor or on the model to wrap it again.")
+    return PoplarExecutor(model=model, options=options or Options(), training=True,
+                          poptorch_version=__version__, optimizer=optimizer)
+
+
+def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> PoplarExecutor:
+    """Wraps a module for inference.
+
+    Args:
+        model: the module, or a ``torch.export.ExportedProgram``, or the executor of a
+            :func:`trainingModel` (its module is used). Call ``eval()`` on a module first where
+            dropout or batch norm shall behave so.
+        options: how to compile and run; None: the defaults. They cannot be changed afterwards.
+
+    Returns:
+        An executor, to be called like the module.
+
+    Raises:
+        ValueError: The options ask for gradient accumulation.
+
+    Example:
+        >>> import poptorch, torch
+        >>> opts = poptorch.Options().showCompilationProgressBar(False)
+        >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+        >>> model(torch.ones(3, 4)).shape
+        torch.Size([3, 2])
+    """
+    options = options or Options()
+    if options.Training.gradient_accumulation != 1:
+        raise ValueError(f"[inferenceModel] gradientAccumulation must be 1 for inference, got "
+                         f"{options.Training.gradient_accumulation}. To run several batches in a "
+                         f"call (as pipelined execution needs), use deviceIterations.")
+    if isinstance(model, PoplarExecutor):
+        model = model.model
+    if isinstance(model, torch.export.ExportedProgram):
+        model = model.module()
+    return PoplarExecutor(model=model, options=options, training=False,
+                          poptorch_version=__version__)
