@@ -1,0 +1,49 @@
+"""Log levels."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+import poptorch
+
+
+@pytest.fixture(autouse=True)
+def _keep_level():
+    level = poptorch.logger.level
+    yield
+    poptorch.logger.setLevel(level)
+
+
+@pytest.mark.parametrize(("level", "number"), [
+    ("DEBUG", logging.DEBUG), ("WARN", logging.WARNING), (2, logging.INFO), (4, logging.ERROR)])
+def test_levels(level, number):
+    poptorch.setLogLevel(level)
+    assert poptorch.logger.level == number
+
+
+def test_off_shows_nothing(capsys):
+    poptorch.setLogLevel("OFF")
+    poptorch.logger.critical("x")
+    assert capsys.readouterr() == ("", "")
+    poptorch.setLogLevel("INFO")
+    poptorch.logger.info("hello")
+    assert "[INFO] hello" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("level", "words"), [
+    (9, "Invalid log level integer"),
+    ("LOUD", "Unknown log level: LOUD. Valid values are DEBUG, ERR, INFO, OFF, TRACE and WARN")])
+def test_unknown_level(level, words):
+    with pytest.raises(ValueError, match=words):
+        poptorch.setLogLevel(level)
+
+
+def test_environment_and_the_line_about_the_device():
+    program = ("import torch, poptorch\n"
+               "for _ in range(2): poptorch.inferenceModel(torch.nn.ReLU())(torch.ones(2))")
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                         env={**os.environ, "POPTORCH_LOG_LEVEL": "INFO"}, check=True)
+    assert ran.stderr.count("running on the IPU Model") == 1

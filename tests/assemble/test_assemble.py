@@ -1,0 +1,128 @@
+"""From planned text to instructions: what runs, what is refused, what is counted."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from poptorch import Error, _C
+from tests.run.drive import Driver
+
+SORTED = """
+graph main {
+  %x = stream_in {stream="x"} : f32[64]
+  %y, %i = aten %x {args=["%0", 0, false], overload="aten::sort"} : f32[64], i32[64]
+  stream_out %y {stream="y"}
+  stream_out %i {stream="i"}
+  output
+}
+"""
+
+
+def planned(text):
+    module = _C.parse(text)
+    for step in (_C.place, _C.schedule, _C.plan):
+        step(module)
+    return module
+
+
+def test_several_results_and_scratch():
+    text = planned(SORTED).text()
+    assert "addr=[" in text and "scratch_addr=" in text
+    x = torch.randn(64)
+    out = Driver(text, planned=True)(x=x)
+    values, indices = x.sort()
+    assert torch.equal(out["y"][0], values)
+    assert torch.equal(out["i"][0].long(), indices)
+
+
+def test_less_scratch_than_the_kernel_needs():
+    text = re.sub(r"scratch_bytes=\d+", "scratch_bytes=64", planned(SORTED).text())
+    with pytest.raises(RuntimeError, match="bytes of scratch memory, the plan has 64"):
+        Driver(text, planned=True)
+
+
+def test_main_without_loops_runs_once():
+    driver = Driver(SORTED)
+    driver(x=torch.randn(64))
+    assert driver.executable.device_iterations == 1
+    assert len(driver.executable.timestamps()) == 1
+
+
+def test_ops_without_kernel():
+    text = """
+graph main {
+  %x = stream_in {stream="x"} : f32[4]
+  %g = sgd_update %x : f32[4]
+  %h = adam_update %g : f32[4]
+  stream_out %h {stream="y"}
+  output
+}
+""".replace("sgd_update", "no_such_op").replace("adam_update", "nor_this_one")
+    text = planned(text).text()
+    with pytest.raises(RuntimeError, match="no such op"):
+        Driver(text, planned=True)
+
+
+def test_large_constants_are_found():
+    module = _C.parse('graph main {\n  output\n}\n')
+    data = np.arange(100, dtype=np.float32)
+    name = module.add_constant("f32", [100], data)
+    text = f"""
+graph main {{
+  %c = constant {{hash="{name}"}} : f32[100]
+  stream_out %c {{stream="y"}}
+  output
+}}
+"""
+    holder = _C.parse(text, module)
+    for step in (_C.place, _C.schedule, _C.plan):
+        step(holder)
+    executable = _C.assemble_text(holder.text(), {}, holder)
+    out = torch.empty(100)
+    executable.run([out.data_ptr()], 1)
+    assert torch.equal(out, torch.arange(100.0))
+
+
+def test_op_report():
+    text = """
+graph main {
+  loop {body=@iteration, count=1}
+  output
+}
+
+graph iteration {
+  %x = stream_in {stream="x"} : f32[4]
+  %a = flip %x {dims=[0]} : f32[4]
+  %b = aten %a {args=["%0"], overload="aten::erfinv"} : f32[4]
+  %c = flip %b {backward=true, dims=[0]} : f32[4]
+  %s = state {path="s"} : f32[4]
+  %d = aten %c, %s {args=["%0", "%1"], overload="aten::add.Tensor", phase="update"} : f32[4]
+  assign %d {path="s"}
+  stream_out %c {stream="y"}
+  output
+}
+"""
+    assert Driver(text).executable.op_report() == {
+        "forward": {"aten::erfinv": 1, "flip": 1}, "backward": {"flip": 1},
+        "update": {"aten::add.Tensor": 1}}
+
+
+def test_one_stream_used_in_two_ways():
+    text = """
+graph main {
+  %x = stream_in {stream="x"} : f32[4]
+  %y = stream_in {stream="x"} : f32[5]
+  stream_out %x {stream="a"}
+  stream_out %y {stream="b"}
+  output
+}
+"""
+    with pytest.raises(RuntimeError, match='stream "x" is used in two ways'):
+        Driver(text)
+
+
+def test_error_kind():
+    with pytest.raises(Error):
+        Driver(SORTED.replace("aten::sort", "aten::no_such_thing"))

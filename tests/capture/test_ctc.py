@@ -1,0 +1,62 @@
+"""CTC loss, with lengths that are known and lengths that are not."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import poptorch
+from poptorch._capture import capture
+from tests.capture.common import Function, check_training, nodes
+
+TIME, BATCH, LABELS, LENGTH = 7, 4, 5, 3
+
+
+def problem():
+    log_probs = torch.randn(TIME, BATCH, LABELS, dtype=torch.float64)
+    targets = torch.tensor([[1, 2, 2], [3, 3, 1], [4, 0, 0], [1, 2, 3]])
+    return log_probs, targets, torch.tensor([7, 6, 5, 4]), torch.tensor([3, 3, 1, 0])
+
+
+def module(**options):
+    def forward(m, log_probs, targets, input_lengths, target_lengths):
+        log_probs = (log_probs * m.w).log_softmax(-1)
+        loss = F.ctc_loss(log_probs, targets, input_lengths, target_lengths, **options)
+        return loss, loss
+
+    return Function(forward, {"w": torch.ones(1, dtype=torch.float64)})
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_lengths_of_each_call(reduction):
+    captured = check_training(module(reduction=reduction), *problem())
+    assert not [n for n in nodes(captured) if "ctc" in str(n.target)]
+
+
+def test_impossible_targets():
+    log_probs, targets, input_lengths, target_lengths = problem()
+    input_lengths[1] = 2
+    check_training(module(zero_infinity=True), log_probs, targets, input_lengths, target_lengths)
+
+
+def test_lengths_known_when_compiling():
+    log_probs, targets, input_lengths, target_lengths = problem()
+    packed = torch.cat([row[:n] for row, n in zip(targets, target_lengths)])
+    for which, lengths in ((targets, (input_lengths, target_lengths)),
+                           (packed, (input_lengths.tolist(), tuple(target_lengths.tolist())))):
+        def forward(m, log_probs, targets):
+            loss = F.ctc_loss((log_probs * m.w).log_softmax(-1), targets, *lengths)
+            return loss, loss
+
+        check_training(Function(forward, {"w": torch.ones(1, dtype=torch.float64)}),
+                       log_probs, which)
+
+
+def test_one_sequence_without_batch():
+    check_training(module(), *(t[0] if t.dim() < 3 else t[:, 0] for t in problem()))
+
+
+def test_targets_without_padding_are_refused():
+    log_probs, targets, input_lengths, target_lengths = problem()
+    with pytest.raises(poptorch.Error, match=r"targets has 1 dimension.*\[batch, length\]"):
+        capture(module(), (log_probs, targets.flatten(), input_lengths, target_lengths),
+                training=True)

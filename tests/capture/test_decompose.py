@@ -1,0 +1,110 @@
+"""Decompositions compute what the operations do, forward and backward."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import poptorch
+from poptorch._capture import capture
+from poptorch._capture.decompose import DECOMPOSITIONS
+from tests.capture.common import Function, check_inference, check_training, nodes
+
+aten = torch.ops.aten
+
+
+def pad(mode, *padding):
+    return lambda a, b: F.pad(a[None], padding, mode=mode)
+
+
+# Function of a [4, 6] matrix and another of positive numbers -> operations that must be gone.
+SAMPLES = {
+    "addcmul": lambda a, b: torch.addcmul(a, b, a, value=0.5),
+    "addcdiv": lambda a, b: torch.addcdiv(a, a, b, value=2),
+    "lerp_scalar": lambda a, b: torch.lerp(a, b, 0.3) + torch.lerp(b, a, 0.8),
+    "lerp_tensor": lambda a, b: torch.lerp(a, b, b),
+    "lerp_in_place": lambda a, b: a.clone().lerp_(b, 0.25).addcmul_(a, b),
+    "sgn": lambda a, b: torch.sgn(a) * a,
+    "xlogy": lambda a, b: torch.xlogy(b, b) + torch.xlogy(F.relu(a), b) + torch.xlogy(a, b[:1]),
+    "logaddexp": lambda a, b: torch.logaddexp(a, b),
+    "fmax": lambda a, b: torch.fmax(a, b) + torch.fmin(a, 2 * b),
+    "sinc": lambda a, b: torch.sinc(a),
+    "nan_to_num": lambda a, b: torch.nan_to_num(a / (a > 0)),
+    "glu": lambda a, b: F.glu(a) + F.glu(b, 1),
+    "prelu": lambda a, b: F.prelu(a, b[0, :1]),
+    "log_sigmoid": lambda a, b: F.logsigmoid(a * 10),
+    "softshrink": lambda a, b: F.softshrink(a, 0.3),
+    "hardshrink": lambda a, b: F.hardshrink(a, 0.3),
+    "celu": lambda a, b: F.celu(a, 0.7),
+    "bce_with_logits": lambda a, b: F.binary_cross_entropy_with_logits(
+        a, b, b.detach(), pos_weight=b[0].detach(), reduction="none"),
+    "bce_with_logits_mean": lambda a, b: F.binary_cross_entropy_with_logits(a * 20, b),
+    "soft_margin": lambda a, b: F.soft_margin_loss(a, b.detach().round() * 2 - 1),
+    "soft_margin_sum": lambda a, b: F.soft_margin_loss(a, a.detach().sign(), reduction="sum"),
+    "dist": lambda a, b: torch.dist(a, b, 3),
+    "nansum": lambda a, b: torch.nansum(a, 1),
+    "weight_norm": lambda a, b: torch._weight_norm(a, b[:, :1].contiguous(), 0),
+    "aminmax": lambda a, b: sum(torch.aminmax(a, dim=1)),
+    "addbmm": lambda a, b: torch.addbmm(a, a[None, :, :4], b[None, :4], beta=0.5, alpha=2),
+    "addr": lambda a, b: torch.addr(a, b[:, 0], b[0], beta=2, alpha=0.5),
+    "trace": lambda a, b: torch.trace(a[:, :4]),
+    "cross": lambda a, b: torch.linalg.cross(a[:, :3], b[:, 3:]),
+    "index_fill": lambda a, b: a.index_fill(1, torch.tensor([0, 3]), 2.0) * b,
+    "index_copy": lambda a, b: a.index_copy(0, torch.tensor([3, 1]), b[:2]),
+    "index_add": lambda a, b: a.index_add(1, torch.tensor([0, 5, 0]), b[:, :3], alpha=2),
+    "pixel_shuffle": lambda a, b: F.pixel_shuffle(a.view(4, 2, 3) * b.view(4, 2, 3), 2),
+    "pixel_unshuffle": lambda a, b: F.pixel_unshuffle(a[None], 2),
+    "channel_shuffle": lambda a, b: F.channel_shuffle(a.view(1, 4, 2, 3), 2),
+    "diag_embed": lambda a, b: torch.diag_embed(a, 1) * torch.diag_embed(b, 1),
+    "reflection_pad1d": pad("reflect", 2, 3),
+    "reflection_pad2d": pad("reflect", 1, 4, 3, 2),
+    "replication_pad1d": pad("replicate", 2, 3),
+    "replication_pad2d": pad("replicate", 7, 1, 0, 2),
+    "circular_pad": pad("circular", 2, 3, 1, 1),
+    "linear": lambda a, b: F.interpolate(a[None], 11, mode="linear", align_corners=True),
+    "linear_half": lambda a, b: F.interpolate(a[None], scale_factor=1.5, mode="linear"),
+    "nearest": lambda a, b: F.interpolate(a[None], 13, mode="nearest"),
+    "gaussian_nll": lambda a, b: F.gaussian_nll_loss(a, b, b, full=True, eps=0.4),
+    "multi_margin": lambda a, b: F.multi_margin_loss(a, torch.tensor([0, 5, 2, 2])),
+    "multi_margin_weighted": lambda a, b: F.multi_margin_loss(
+        a, torch.tensor([0, 5, 2, 2]), p=2, margin=0.5, weight=b[0].detach(), reduction="none"),
+    "bilinear": lambda a, b: F.bilinear(a[:, :3], b[:, :2], a.view(4, 3, 2), b[:, 0]),
+    "windows": lambda a, b: a.unfold(1, 2, 2).unfold(0, 3, 3) * b[0, 0],
+    "embedding_bag": lambda a, b: F.embedding_bag(torch.tensor([[0, 1], [3, 1]]), a),
+    "embedding_bag_weighted": lambda a, b: F.embedding_bag(
+        torch.tensor([[0, 1], [3, 1]]), b, mode="sum", per_sample_weights=a[:2, :2]),
+}
+
+
+def inputs():
+    a = torch.randn(4, 6, dtype=torch.float64)
+    a[0, 0] = 0.0
+    return a, torch.rand(4, 6, dtype=torch.float64) * 0.8 + 0.1
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_decomposition(name):
+    def forward(m, a, b):
+        out = SAMPLES[name](a * m.u, b * m.v)
+        return out, poptorch.identity_loss((out * 1.5).sin(), "sum")
+
+    ones = {name: torch.ones(1, dtype=torch.float64) for name in "uv"}
+    captured = check_training(Function(forward, ones), *inputs())
+    for node in nodes(captured):
+        assert node.target not in DECOMPOSITIONS, node
+        assert getattr(node.target, "namespace", "aten") in ("aten", "poptorch"), node
+
+
+def test_bincount_with_a_known_length():
+    numbers = torch.tensor([1, 3, 1, 0])
+    check_inference(Function(lambda m, x: torch.bincount(x, minlength=5)), numbers)
+    check_inference(Function(lambda m, x: x.bincount(torch.ones(4), 4)), numbers)
+    with pytest.raises(poptorch.Error, match=r"minlength is 0.*Pass minlength"):
+        capture(Function(lambda m, x: torch.bincount(x)), (numbers,), training=False)
+
+
+def test_gradient_zeros_are_plain_zeros():
+    def forward(m, x):
+        return poptorch.identity_loss(torch.sign(x * m.w) + x * m.w, "sum")
+
+    captured = capture(Function(forward, {"w": torch.ones(1)}), (torch.ones(3),), training=True)
+    assert not nodes(captured, aten._efficientzerotensor.default)

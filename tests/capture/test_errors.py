@@ -1,0 +1,201 @@
+"""What cannot be captured is a poptorch.Error that names the place and says what to do."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import poptorch
+from poptorch._capture import capture
+from tests.capture.common import Function
+
+
+def branch(m, x):
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+VALUES = {
+    "if": branch,
+    "item": lambda m, x: x * x[0].item(),
+    "float": lambda m, x: x * float(x[0]),
+    "int": lambda m, x: x[: int(x.sum())],
+    "tolist": lambda m, x: torch.tensor(x.tolist()),
+    "numpy": lambda m, x: x * x.numpy().sum(),
+    "asarray": lambda m, x: np.asarray(x).sum() * x,
+    "range": lambda m, x: [x for _ in range(x[0].long())],
+    "buffer": lambda m, x: x * m.buffer.item(),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_python_code_that_needs_values(name):
+    module = Function(VALUES[name], buffers={"buffer": torch.ones(())})
+    with pytest.raises(poptorch.Error) as raised:
+        capture(module, (torch.ones(3),), training=False)
+    text = str(raised.value)
+    assert "needs the value of a tensor" in text and "torch.where" in text
+    assert "test_errors.py:" in raised.value.location and "test_errors.py:" in text
+    assert capture(Function(lambda m, x: x + 1), (torch.ones(3),), training=False)
+
+
+def test_the_place_names_the_module():
+    class Inner(nn.Module):
+        def forward(self, x):
+            return x * x.max().item()
+
+    with pytest.raises(poptorch.Error, match=r'test_errors.py:\d+, module "1"$'):
+        capture(nn.Sequential(nn.ReLU(), Inner()), (torch.ones(3),), training=False)
+
+
+def test_a_value_of_a_known_tensor_is_no_problem():
+    module = Function(lambda m, x: x * m.constant.item() * torch.tensor(2.0).item())
+    module.constant = torch.tensor(3.0)
+    assert capture(module, (torch.ones(3),), training=False)
+
+
+def test_errors_of_forward_are_unchanged(capfd):
+    class Mine(Exception):
+        pass
+
+    error = Mine("words")
+
+    def forward(m, x):
+        raise error
+
+    with pytest.raises(Mine) as raised:
+        capture(Function(forward), (torch.ones(3),), training=False)
+    assert raised.value is error
+    with pytest.raises(RuntimeError, match="a and b must have same reduction dim|size mismatch"):
+        capture(nn.Linear(4, 2), (torch.ones(3, 3),), training=False)
+    with pytest.raises(Exception, match="nonzero") as raised:
+        capture(Function(lambda m, x: x[x > 0]), (torch.ones(3),), training=False)
+    assert type(raised.value).__name__ == "DynamicOutputShapeException"
+    assert capfd.readouterr().err == ""
+
+
+def removed(m, x):
+    del m.y
+    return x
+
+
+def emptied(m, x):
+    m.y = None
+    return x
+
+
+def reassigned(m, x):
+    m.y = m.y * 0.5
+    return x
+
+
+def replaced_parameter(m, x):
+    m.p = nn.Parameter(x)
+    return x
+
+
+@pytest.mark.parametrize("forward, words", [
+    (removed, "Buffer y is removed from the model"),
+    (emptied, "Buffer y is removed from the model"),
+    (reassigned, "Buffer y is reassigned within the model"),
+    (replaced_parameter, "Parameter p is reassigned within the model"),
+])
+def test_state_that_forward_replaces(forward, words):
+    module = Function(forward, {"p": torch.ones(3)}, {"y": torch.ones(3)})
+    with pytest.raises(poptorch.Error, match=words):
+        capture(module, (torch.ones(3),), training=False)
+    assert torch.equal(module.y, torch.ones(3)) and isinstance(module.p, nn.Parameter)
+
+
+def test_data_assignment():
+    def forward(m, x):
+        m.p.data = m.p.data * 2
+        return m.p * x
+
+    with pytest.raises(poptorch.Error, match=r"`.data`.*copy_\(value\)"):
+        capture(Function(forward, {"p": torch.ones(3)}), (torch.ones(3),), training=False)
+
+
+@pytest.mark.parametrize("forward, args", [
+    (lambda m, x: x, [torch.ones(3, device="meta")]),
+    (lambda m, x: x + m.other, [torch.ones(3)]),
+])
+def test_other_devices(forward, args):
+    module = Function(forward)
+    module.other = torch.ones(3, device="meta")
+    with pytest.raises(poptorch.Error, match="expected a tensor on the CPU but got one on meta"):
+        capture(module, args, training=False)
+
+
+def test_moving_to_another_device():
+    with pytest.raises(poptorch.Error, match="(?s)meta.*test_errors.py"):
+        capture(Function(lambda m, x: x.to("meta")), (torch.ones(3),), training=False)
+
+
+def test_parameters_on_another_device_and_lazy_ones():
+    with pytest.raises(poptorch.Error, match="weight: expected a tensor on the CPU but got one on"):
+        capture(nn.Linear(2, 2, device="meta"), (torch.ones(2),), training=False)
+    with pytest.raises(poptorch.Error, match="weight has no shape yet.*Call the module once"):
+        capture(nn.LazyLinear(2), (torch.ones(1, 2),), training=False)
+
+
+def test_reentrant_checkpoint():
+    module = nn.Linear(3, 3)
+
+    def forward(m, x):
+        y = checkpoint(module, m.first(x), use_reentrant=True)
+        return F.mse_loss(y, x)
+
+    outer = Function(forward)
+    outer.first, outer.inner = nn.Linear(3, 3), module
+    with pytest.raises(poptorch.Error, match="use_reentrant=False"):
+        capture(outer, (torch.ones(2, 3),), training=True)
+
+
+def test_changes_that_no_schema_tells():
+    def hidden(m, x):
+        return torch.native_batch_norm(x, None, None, m.y, m.y, True, 0.1, 1e-5)[0]
+
+    module = Function(hidden, buffers={"y": torch.ones(3)})
+    with pytest.raises(poptorch.Error, match="running statistics unseen.*functional.batch_norm"):
+        capture(module, (torch.ones(2, 3),), training=False)
+    module.forward = lambda x: module.outside.unsqueeze_(0) + x
+    module.outside = torch.ones(3)
+    with pytest.raises(poptorch.Error, match="shape of a tensor from outside"):
+        capture(module, (torch.ones(2, 3),), training=False)
+
+
+def test_backward_inside_forward():
+    def forward(m, x):
+        loss = F.mse_loss(x * m.p, x)
+        loss.backward()
+        return loss
+
+    with pytest.raises(poptorch.Error, match="forward calls backward.*Return the loss"):
+        capture(Function(forward, {"p": torch.ones(3)}), (torch.ones(3),), training=True)
+
+
+def test_capture_inside_capture():
+    inner = nn.Linear(3, 3)
+    with pytest.raises(poptorch.Error, match="compiled inside the forward of another"):
+        capture(Function(lambda m, x: capture(inner, (x,), training=False)), (torch.ones(3),),
+                training=False)
+
+
+def test_an_output_from_outside_warns():
+    outside = torch.ones(3)
+    with pytest.warns(UserWarning, match="Output expected to be on the IPU but is on cpu") as seen:
+        captured = capture(Function(lambda m, x: (x, outside)), (torch.ones(3),), training=False)
+    assert len(seen) == 1
+    assert [s.node.op for s in captured.outputs] == ["placeholder"] * 2
+
+
+def test_error_classes():
+    error = poptorch.RecoverableError("[x] words", recovery_action="IPU_RESET", location="a.py:1")
+    assert (error.message, error.type, error.location, error.recovery_action) == (
+        "[x] words", "poptorch_error", "a.py:1", "IPU_RESET")
+    assert isinstance(error, poptorch.Error) and isinstance(error, RuntimeError)
+    assert issubclass(poptorch.UnrecoverableError, poptorch.Error)

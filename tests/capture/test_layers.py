@@ -1,0 +1,252 @@
+"""Layers that stay whole: one node each, and the same numbers as eager."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import poptorch
+from poptorch._capture import capture
+from poptorch._capture.library import ops
+from tests.capture.common import Function, check_inference, check_training, nodes
+from tests.helpers import check_golden
+
+WIDE = torch.float64
+
+
+def normal(*shape):
+    return torch.randn(*shape, dtype=WIDE)
+
+
+class WithLoss(nn.Module):
+    """Gives a layer a loss that weighs all its results."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *args):
+        out = self.layer(*args)
+        parts = [out] if isinstance(out, torch.Tensor) else [
+            t for part in out for t in (part if isinstance(part, tuple) else [part])]
+        losses = [F.mse_loss(p, torch.ones_like(p)) for p in parts]
+        return out, poptorch.identity_loss(torch.stack(losses), "sum")
+
+
+def attention_cases():
+    bool_mask = (torch.arange(6) < 4).expand(2, 1, 5, 6)
+    yield "four", [(2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 7)], {}
+    yield "three", [(2, 5, 4), (2, 6, 4), (2, 6, 4)], {}
+    yield "two", [(5, 4), (6, 4), (6, 4)], {}
+    yield "five", [(2, 2, 3, 5, 4), (2, 2, 3, 6, 4), (2, 2, 3, 6, 4)], {}
+    yield "broadcast", [(2, 3, 5, 4), (1, 3, 6, 4), (1, 3, 6, 4)], {}
+    yield "causal", [(2, 3, 5, 4)] * 3, {"is_causal": True}
+    yield "scale", [(2, 3, 5, 4)] * 3, {"scale": 0.3}
+    yield "bool_mask", [(2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 4)], {"attn_mask": bool_mask}
+    yield "float_mask", [(2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 4)], {"attn_mask": normal(5, 6)}
+    yield "mask_of_three", [(2, 5, 4), (2, 6, 4), (2, 6, 4)], {"attn_mask": normal(2, 5, 6)}
+    yield "groups", [(2, 6, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4)], {"enable_gqa": True}
+
+
+@pytest.mark.parametrize("name, shapes, options", list(attention_cases()), ids=lambda c: c
+                         if isinstance(c, str) else "")
+def test_attention(name, shapes, options):
+    def forward(m, q, k, v):
+        out = F.scaled_dot_product_attention(q * m.q, k * m.k, v * m.v, **options)
+        return out, F.mse_loss(out, torch.ones_like(out))
+
+    parameters = {name: normal(1) + 2 for name in "qkv"}
+    module = Function(forward, parameters)
+    inputs = [normal(*shape) for shape in shapes]
+    captured = check_training(module, *inputs)
+    assert len(nodes(captured, ops.attention.default)) == 1
+    assert len(nodes(captured, ops.attention_backward.default)) == 1
+    check_inference(module, *inputs)
+
+
+def test_attention_with_a_trained_mask_goes_step_by_step():
+    def forward(m, q):
+        out = F.scaled_dot_product_attention(q, q, q, attn_mask=m.mask)
+        return out, F.mse_loss(out, torch.ones_like(out))
+
+    captured = check_training(Function(forward, {"mask": normal(5, 5)}), normal(2, 3, 5, 4))
+    assert not nodes(captured, ops.attention.default)
+
+
+RECURRENT = list(itertools.product([nn.LSTM, nn.GRU, nn.RNN], [1, 2], [False, True]))
+
+
+@pytest.mark.parametrize("kind, layers, bidirectional", RECURRENT)
+@pytest.mark.parametrize("bias, batch_first", [(True, False), (False, True)])
+def test_recurrent(kind, layers, bidirectional, bias, batch_first):
+    layer = kind(3, 4, layers, bias=bias, batch_first=batch_first, bidirectional=bidirectional,
+                 dtype=WIDE)
+    captured = check_training(WithLoss(layer), normal(5, 2, 3))
+    own = {nn.LSTM: ops.lstm, nn.GRU: ops.gru, nn.RNN: ops.rnn}[kind]
+    assert len(nodes(captured, own.default)) == layers * (2 if bidirectional else 1)
+    check_inference(layer, normal(5, 2, 3))
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_unbatched_and_with_states(kind):
+    check_training(WithLoss(kind(3, 4, dtype=WIDE)), normal(5, 3))
+    state = normal(1, 2, 4)
+    state = (state, normal(1, 2, 4)) if kind is nn.LSTM else state
+    check_training(WithLoss(kind(3, 4, dtype=WIDE)), normal(5, 2, 3), state)
+
+
+def test_relu_rnn():
+    check_training(WithLoss(nn.RNN(3, 4, nonlinearity="relu", dtype=WIDE)), normal(5, 2, 3))
+
+
+def test_projections_are_left_to_torch():
+    captured = check_training(WithLoss(nn.LSTM(3, 4, proj_size=2, dtype=WIDE)), normal(5, 2, 3))
+    assert not nodes(captured, ops.lstm.default)
+
+
+def test_packed_sequences_have_no_fixed_shape():
+    def forward(m, x):
+        sequence = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3]))
+        return m.gru(sequence)[0].data
+
+    module = Function(forward)
+    module.gru = nn.GRU(3, 4)
+    with pytest.raises(Exception, match="_pack_padded_sequence") as raised:
+        capture(module, (torch.ones(5, 2, 3),), training=False)
+    assert type(raised.value).__name__ == "DynamicOutputShapeException"
+
+
+OPTIONS = [{}, {"affine": False}, {"track_running_stats": False}, {"momentum": 0.3}, {"eps": 1e-2}]
+AVERAGE = {"momentum": None}  # over all batches; instance norm has no such average
+NORMS = [(nn.BatchNorm1d, (4, 3), [*OPTIONS, AVERAGE]), (nn.BatchNorm1d, (4, 3, 2), OPTIONS),
+         (nn.BatchNorm2d, (4, 3, 2, 2), [*OPTIONS, AVERAGE]),
+         (nn.BatchNorm3d, (2, 3, 2, 2, 2), OPTIONS), (nn.InstanceNorm2d, (4, 3, 2, 2), OPTIONS)]
+
+
+@pytest.mark.parametrize("kind, shape, options", [
+    (kind, shape, options) for kind, shape, some in NORMS for options in some], ids=str)
+def test_batch_norm(kind, shape, options):
+    layer = kind(3, dtype=WIDE, **options)
+    for name, buffer in layer.named_buffers():
+        if buffer.is_floating_point():
+            buffer.uniform_(0.5, 1.5)
+        else:
+            buffer.fill_(4)
+    captured = check_training(WithLoss(nn.Sequential(Scale(), layer)), normal(*shape))
+    assert len(nodes(captured, ops.batch_norm.default)) == 1
+    assert len(nodes(captured, ops.batch_norm_backward.default)) == 1
+    check_training(WithLoss(nn.Sequential(Scale(), layer).eval()), normal(*shape))
+    check_inference(layer.eval(), normal(*shape))
+
+
+class Scale(nn.Module):
+    """A parameter, so that the layer behind it has a gradient to pass on."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(1.5, dtype=WIDE))
+
+    def forward(self, x):
+        return x * self.factor
+
+
+DROPOUTS = {
+    "elements": (lambda x: F.dropout(x, 0.4), (6, 5)),
+    "in_place": (lambda x: F.dropout(x.clone(), 0.4, inplace=True), (6, 5)),
+    "aten": (lambda x: torch.dropout(x, 0.4, True), (6, 5)),
+    "one": (lambda x: F.dropout1d(x, 0.4), (6, 5, 3)),
+    "two": (lambda x: F.dropout2d(x, 0.4), (6, 5, 3, 2)),
+    "three": (lambda x: F.dropout3d(x, 0.4), (6, 5, 3, 2, 2)),
+    "one_unbatched": (lambda x: F.dropout1d(x, 0.4), (6, 5)),
+    "alpha": (lambda x: F.alpha_dropout(x, 0.4, True), (6, 5)),
+    "feature_alpha": (lambda x: F.feature_alpha_dropout(x, 0.4, True), (6, 5, 3)),
+}
+
+
+@pytest.mark.parametrize("name", DROPOUTS)
+def test_dropout_is_one_operation(name):
+    function, shape = DROPOUTS[name]
+    module = Function(lambda m, x: (function(x * m.w), F.mse_loss(function(x * m.w), x)),
+                      {"w": torch.ones(1)})
+    captured = capture(module, (torch.randn(shape),), training=True)
+    found = nodes(captured, ops.dropout.default)
+    salts = [node.args[2] for node in found if not node.meta["backward"]]
+    assert len(salts) == 2 and salts[0] != salts[1]
+    assert not [n for n in nodes(captured) if "bernoulli" in str(n.target)]
+
+
+def test_dropout_does_nothing_where_torch_does_nothing():
+    module = Function(lambda m, x: (F.dropout(x, 0.0), F.dropout(x, 0.5, False),
+                                    F.alpha_dropout(x, 0.5, False), F.dropout2d(x[None], 0.0)))
+    captured = capture(module, (torch.ones(2, 3, 4),), training=False)
+    assert not nodes(captured, ops.dropout.default)
+    everything = capture(Function(lambda m, x: F.dropout(x, 1.0)), (torch.ones(3),),
+                         training=False)
+    assert [str(n.target) for n in nodes(everything)] == ["aten.mul.Tensor"]
+
+
+def test_a_bad_rate_is_torchs_error():
+    with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1"):
+        capture(Function(lambda m, x: F.dropout(x, 1.5)), (torch.ones(3),), training=False)
+
+
+def test_random_relu():
+    module = Function(lambda m, x: (F.rrelu(x * m.w, training=True), (x * m.w).sum()),
+                      {"w": torch.ones(1)})
+    text = str([n.target for n in nodes(capture(module, (torch.ones(3),), training=False))])
+    assert "uniform" in text and "where" in text
+
+
+def test_multi_head_attention_keeps_its_parts():
+    module = nn.MultiheadAttention(8, 2, dropout=0.1, batch_first=True)
+    x = torch.randn(2, 5, 8)
+    module = Function(lambda m, x: m.attention(x, x, x, need_weights=False)[0])
+    module.attention = nn.MultiheadAttention(8, 2, dropout=0.1, batch_first=True)
+    captured = capture(module, (x,), training=False)
+    assert len(nodes(captured, ops.attention.default)) == 1
+    module.forward = lambda x: module.attention(x, x, x)[0]
+    captured = capture(module, (x,), training=False)
+    assert len(nodes(captured, ops.dropout.default)) == 1
+
+
+# -- golden node lists -------------------------------------------------------------------------
+
+
+class Recomputed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Tanh())
+
+    def forward(self, x):
+        y = checkpoint(self.inner, x, use_reentrant=False)
+        return F.mse_loss(y, x)
+
+
+GOLDEN = {
+    "dropout": (Function(lambda m, x: F.mse_loss(F.dropout(x * m.w, 0.5), x),
+                         {"w": torch.ones(1)}), (2, 3)),
+    "dropout2d": (Function(lambda m, x: F.mse_loss(F.dropout2d(x * m.w, 0.5), x),
+                           {"w": torch.ones(1)}), (2, 3, 2, 2)),
+    "batch_norm": (WithLoss(nn.BatchNorm2d(3)), (2, 3, 2, 2)),
+    "batch_norm_eval": (WithLoss(nn.BatchNorm2d(3).eval()), (2, 3, 2, 2)),
+    "attention": (Function(lambda m, x: F.mse_loss(
+        F.scaled_dot_product_attention(x * m.w, x, x), x), {"w": torch.ones(1)}), (1, 2, 3, 4)),
+    "attention_dropout_mask": (Function(lambda m, x: F.mse_loss(F.scaled_dot_product_attention(
+        x * m.w, x, x, attn_mask=x[..., :3] > 0, dropout_p=0.1), x),
+        {"w": torch.ones(1)}), (1, 2, 3, 4)),
+    "lstm": (WithLoss(nn.LSTM(3, 4)), (5, 2, 3)),
+    "lstm_two_layers": (WithLoss(nn.LSTM(3, 4, 2, dropout=0.5, bidirectional=True)), (5, 2, 3)),
+    "gru": (WithLoss(nn.GRU(3, 4, batch_first=True)), (2, 5, 3)),
+    "rnn": (WithLoss(nn.RNN(3, 4)), (5, 2, 3)),
+    "checkpoint": (Recomputed(), (2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_nodes(name, update):
+    module, shape = GOLDEN[name]
+    text = capture(module, (torch.randn(shape),), training=True).text()
+    check_golden(f"{__file__.rsplit('/', 1)[0]}/layers/{name}.txt", text, update)

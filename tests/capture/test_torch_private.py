@@ -1,0 +1,155 @@
+"""The private parts of torch that capture stands on: a new torch fails here first, by name."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+
+from poptorch import _capture
+from poptorch._capture import torch_private as private
+
+FOLDER = Path(_capture.__file__).parent
+
+
+@pytest.fixture
+def mode():
+    return private.new_fake_mode()
+
+
+def test_every_name_has_a_test():
+    tested = Path(__file__).read_text()
+    for name in private.__all__:
+        assert f"private.{name}" in tested, f"torch_private.{name} has no test"
+
+
+def test_private_names_of_torch_stand_in_one_file():
+    for path in FOLDER.glob("*.py"):
+        if path.name == "torch_private.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
+                names = [*node.module.split("."), *(alias.name for alias in node.names)]
+                private_names = [n for n in names if n.startswith("_")]
+                assert not private_names, f"{path.name}:{node.lineno} imports {private_names}"
+
+
+def test_fake_tensors(mode):
+    with mode:
+        x = torch.empty_strided((2, 3), (3, 1))
+    assert type(x) is private.FakeTensor and isinstance(mode, private.FakeTensorMode)
+    assert x.fake_device == torch.device("cpu")
+    with mode:
+        assert (x + torch.ones(3)).shape == (2, 3)  # real tensors may take part
+
+
+def test_detached_shares_memory_but_not_history(mode):
+    with mode:
+        x = torch.nn.Parameter(torch.empty_strided((2, 3), (3, 1)))
+    y = private.detached(mode, x)
+    assert type(y) is private.FakeTensor and y is not x and not y.requires_grad
+    assert y.shape == (2, 3) and y.fake_mode is mode
+
+
+def test_parameters_of_fake_tensors_are_parameters(mode):
+    with mode:
+        x = torch.nn.Parameter(torch.empty_strided((2,), (1,)))
+    assert isinstance(x, torch.nn.Parameter) and type(x) is private.FakeTensor
+
+
+def test_data_dependent_outputs_have_their_exception(mode):
+    with mode:
+        x = torch.empty_strided((), ())
+        with pytest.raises(private.DataDependentOutputException):
+            x.item()
+
+
+def test_dispatch_modes_see_operations_and_nest():
+    class Names(private.DispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.seen.append(str(func))
+            if "mm" in self.seen[-1]:
+                with self:
+                    args[0].neg()
+            return func(*args, **(kwargs or {}))
+
+    with Names() as names:
+        torch.ones(2, 2) @ torch.ones(2, 2)
+    assert names.seen[-2:] == ["aten.mm.default", "aten.neg.default"]
+
+
+def test_torch_function_modes_see_functions():
+    class Names(private.TorchFunctionMode):
+        seen = []
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            self.seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    functions = [torch.nn.functional.dropout, private.recurrent_functions.lstm,
+                 torch.Tensor.__float__]
+    with Names():
+        x = torch.nn.functional.dropout(torch.ones(1))
+        float(x)
+        torch.nn.LSTM(1, 1)(x[None])
+    assert all(f in Names.seen for f in functions)
+
+
+def test_without_modes_gives_real_tensors(mode):
+    with mode, private.without_modes():
+        assert type(torch.ones(1)) is torch.Tensor
+
+
+def test_sequence_numbers_join_forward_and_backward():
+    seen = {}
+
+    class Numbers(private.DispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            backward = private.backward_sequence_number()
+            number = private.forward_sequence_number() if backward is None else backward
+            seen[str(func), backward is not None] = number
+            return func(*args, **(kwargs or {}))
+
+    x = torch.ones(2, requires_grad=True)
+    with Numbers():
+        y = torch.tanh(x).exp()
+        torch.autograd.grad(y, x, torch.ones(2))
+    assert seen["aten.tanh.default", False] == seen["aten.tanh_backward.default", True]
+    assert seen["aten.exp.default", False] == seen["aten.mul.Tensor", True]
+    assert private.backward_sequence_number() is None
+
+
+def test_autograd_graph_can_be_walked():
+    x = torch.ones(2, requires_grad=True)
+    y = torch.tanh(x) + x.exp()
+    names = {node.name() for node in private.autograd_nodes(y.grad_fn)}
+    assert {"AddBackward0", "TanhBackward0", "ExpBackward0"} <= names
+    assert list(private.autograd_nodes(None)) == []
+
+
+def test_composite_operations():
+    aten = torch.ops.aten
+    assert private.is_composite(aten.linear.default)
+    assert not private.is_composite(aten.mm.default)
+    x = torch.ones(2, 2)
+    assert torch.equal(private.decompose_composite(aten.matmul.default, (x, x), {}), x @ x)
+
+
+def test_batch_norms_have_a_common_class():
+    assert isinstance(torch.nn.BatchNorm2d(3), private.BatchNorm)
+
+
+def test_torchs_decompositions_are_made_of_aten():
+    function = private.decomposition_table[torch.ops.aten.pixel_shuffle.default]
+    assert function(torch.ones(1, 4, 1, 1), 2).shape == (1, 1, 2, 2)
+
+
+def test_distributions_say_whether_they_check():
+    before = private.distributions_validate()
+    torch.distributions.Distribution.set_default_validate_args(not before)
+    assert private.distributions_validate() is not before
+    torch.distributions.Distribution.set_default_validate_args(before)

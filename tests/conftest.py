@@ -1,0 +1,55 @@
+"""Options and fixtures of all tests: golden updates, reproducible data, clean global state."""
+
+import os
+import zlib
+
+import pytest
+import torch
+
+pytest.register_assert_rewrite("tests.helpers")
+
+SEED_VARIABLE = "POPTORCH_TEST_SEED"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update", action="store_true", help="rewrite expected golden output")
+
+
+def pytest_configure(config):
+    given = os.environ.get(SEED_VARIABLE)
+    config.poptorch_seed = int(given) if given else int.from_bytes(os.urandom(3), "little")
+
+
+def pytest_report_header(config):
+    return f"random data: {SEED_VARIABLE}={config.poptorch_seed} repeats this run"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed and "seed" in item.fixturenames:
+        words = f"{SEED_VARIABLE}={item.config.poptorch_seed} gives this test the same data again"
+        report.sections.append(("random data", words))
+
+
+@pytest.fixture
+def seed(request):
+    """Seed of this test: fresh in each run, the same for one POPTORCH_TEST_SEED and test name."""
+    return request.config.poptorch_seed + zlib.crc32(request.node.nodeid.encode()) % 2**31
+
+
+@pytest.fixture
+def update(request):
+    """Whether golden files are to be rewritten instead of compared."""
+    return request.config.getoption("--update")
+
+
+@pytest.fixture(autouse=True)
+def clean_state(seed):
+    """Seeds torch, and puts back the process-wide settings that a test may change."""
+    torch.manual_seed(seed)
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_default_dtype(dtype)

@@ -1,0 +1,92 @@
+"""The programs in examples/ run and do what they promise."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.helpers import ROOT
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def _run(name, *words, cwd=ROOT):
+    command = [sys.executable, str(ROOT / "examples" / name), *words]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def _load(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _eager_accuracy(digits, seed, epochs):
+    """What the digits example reaches when eager trains it in the same way."""
+    args = digits.parse_arguments(["--seed", str(seed), "--epochs", str(epochs)])
+    torch.manual_seed(seed)
+    net = digits.DigitNet()
+    train, test = digits.load_data()
+    optimizer = torch.optim.Adam(net.parameters(), lr=args.learning_rate)
+    # The device drops what does not fill a call.
+    drop = len(train) % (args.batch_size * args.device_iterations)
+    for epoch in range(args.epochs):
+        optimizer.param_groups[0]["lr"] = args.learning_rate * (1 - epoch / args.epochs)
+        order = torch.randperm(len(train))[: len(train) - drop]
+        for rows in order.split(args.batch_size):
+            optimizer.zero_grad()
+            net(*train[rows])[1].backward()
+            optimizer.step()
+    net.eval()
+    with torch.no_grad():
+        return digits.accuracy(net(test.tensors[0]), test.tensors[1])
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_help_shows_examples(path):
+    assert f"python examples/{path.name}" in _run(path.name, "--help")
+
+
+def test_digits_reaches_its_accuracy():
+    last = _run("digits.py").splitlines()[-1]
+    found = re.fullmatch(r"test accuracy (\d+\.\d\d) %", last)
+    assert found, last
+    assert float(found[1]) >= 98.0
+
+
+@pytest.mark.slow
+def test_digits_is_as_good_as_eager():
+    digits = _load("digits")
+    ours, eager = [], []
+    for seed in range(5):
+        last = _run("digits.py", "--seed", str(seed)).splitlines()[-1]
+        ours.append(float(last.split()[-2]))
+        eager.append(_eager_accuracy(digits, seed, epochs=12))
+    assert abs(sum(ours) - sum(eager)) / 5 <= 0.5, f"ours {ours}, eager {eager}"
+
+
+def test_char_gpt_follows_eager(tmp_path):
+    words = ["--steps", "40", "--batch-size", "8", "--length", "32", "--sample", "5"]
+    out = _run("char_gpt.py", *words, cwd=tmp_path)
+    assert (tmp_path / "char_gpt.png").read_bytes().startswith(b"\x89PNG")
+    losses = dict(re.findall(r"^(\w+): loss [\d.]+ -> ([\d.]+)", out, flags=re.MULTILINE))
+    assert float(losses["poptorch"]) == pytest.approx(float(losses["eager"]), abs=0.01)
+    assert float(losses["eager"]) < 4.5
+
+
+@pytest.mark.slow
+def test_char_gpt_learns(tmp_path):
+    out = _run("char_gpt.py", cwd=tmp_path)
+    losses = dict(re.findall(r"^(\w+): loss [\d.]+ -> ([\d.]+)", out, flags=re.MULTILINE))
+    assert float(losses["poptorch"]) < 2.6
+    assert float(losses["poptorch"]) == pytest.approx(float(losses["eager"]), abs=0.02)

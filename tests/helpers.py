@@ -1,0 +1,187 @@
+"""What many tests share: the numeric rule, golden files, and child processes.
+
+The numeric rule says "same program, same numbers" twice over:
+
+* in float64 a tensor may differ from PyTorch's by 1e-9 of its norm;
+* in float32 PyTorch's own error is the measure: with ``e`` the error of eager float32 against
+  eager float64, ours against eager float64 is at most ``4 e + 2e-6``.
+
+Errors are Frobenius norms of whole tensors, never relative errors of single elements. A tensor
+near zero is measured against 1e-3 times the root of its size.
+"""
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from torch.utils import _pytree as pytree
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDE_TOLERANCE = 1e-9
+GOLDEN_SEPARATOR = "// ----\n"
+
+
+def flatten(tree):
+    """The tensors of a nested structure, by readable path."""
+    leaves = pytree.tree_flatten_with_path(tree)[0]
+    return {
+        pytree.keystr(path): leaf.detach() for path, leaf in leaves if torch.is_tensor(leaf)
+    }
+
+
+def to_dtype(tree, dtype):
+    """A copy of a structure whose floating-point tensors have ``dtype``."""
+
+    def convert(leaf):
+        if not torch.is_tensor(leaf):
+            return leaf
+        return leaf.detach().clone().to(dtype if leaf.is_floating_point() else leaf.dtype)
+
+    return pytree.tree_map(convert, tree)
+
+
+def relative_error(ours, reference):
+    """Norm of the difference over the norm of the reference, with the floor for small tensors."""
+    ours, reference = ours.detach().double(), reference.detach().double()
+    if ours.numel() == 0:
+        return 0.0
+    floor = 1e-3 * math.sqrt(reference.numel())
+    error = (torch.linalg.vector_norm(ours - reference)).item()
+    # Equal infinities and NaNs (a filled mask, say) are no error, others are an infinite one.
+    if not math.isfinite(error):
+        return 0.0 if torch.equal(ours.nan_to_num(), reference.nan_to_num()) else math.inf
+    return error / max(torch.linalg.vector_norm(reference).item(), floor)
+
+
+def _same_kind(name, ours, reference):
+    assert ours.shape == reference.shape, (
+        f"{name}: shape {tuple(ours.shape)}, expected {tuple(reference.shape)}"
+    )
+    assert ours.is_floating_point() == reference.is_floating_point(), (
+        f"{name}: {ours.dtype}, expected {reference.dtype}"
+    )
+
+
+def _judge(rows):
+    """Fails with all the rows (name, error, limit) of which the error is over the limit."""
+    bad = [row for row in rows if not row[1] <= row[2]]
+    if bad:
+        lines = [f"  {name}: error {error:.2e}, limit {limit:.2e}" for name, error, limit in bad]
+        raise AssertionError(f"{len(bad)} of {len(rows)} tensors differ:\n" + "\n".join(lines))
+
+
+def _check(ours, reference, limit_of):
+    """Compares two flat dictionaries; what is not floating point must be equal."""
+    assert list(ours) == list(reference), f"tensors {list(ours)}, expected {list(reference)}"
+    rows = []
+    for name, expected in reference.items():
+        _same_kind(name, ours[name], expected)
+        if expected.is_floating_point():
+            rows.append((name, relative_error(ours[name], expected), limit_of(name)))
+        else:
+            equal = torch.equal(ours[name].to(expected.dtype), expected)
+            rows.append((name, 0.0 if equal else math.inf, 0.0))
+    _judge(rows)
+
+
+def check_wide(ours, reference):
+    """The float64 rule, for two structures of tensors."""
+    _check(flatten(ours), flatten(reference), lambda name: WIDE_TOLERANCE)
+
+
+def eager_errors(eager32, reference):
+    """``e`` for each tensor: the largest error of several eager float32 runs against float64."""
+    runs = [flatten(run) for run in eager32]
+    return {
+        name: max(relative_error(run[name], expected) for run in runs)
+        for name, expected in flatten(reference).items()
+    }
+
+
+def check_narrow(ours, eager32, reference):
+    """The float32 rule: ``eager32`` is a list of eager results, ``reference`` eager float64."""
+    errors = eager_errors(eager32, reference)
+    _check(flatten(ours), flatten(reference), lambda name: 4 * errors[name] + 2e-6)
+
+
+def check_op_sample(ours, eager32, reference, name="result"):
+    """The rule for samples of one op: largest absolute errors, exact where not floating point.
+
+    Args:
+        ours: what the kernel gave in float32.
+        eager32: what PyTorch gave in float32.
+        reference: what PyTorch gave in float64 from the same (float32) values.
+        name: what a failure calls the tensor.
+    """
+    _same_kind(name, ours, eager32)
+    if not reference.is_floating_point():
+        assert torch.equal(ours, eager32.to(ours.dtype)), f"{name}: {ours}, expected {eager32}"
+        return
+    if reference.numel() == 0:
+        return
+    finite = torch.isfinite(reference)
+    unequal = ours.double()[~finite].nan_to_num() != reference.double()[~finite].nan_to_num()
+    assert not unequal.any(), f"{name}: infinities or NaNs differ: {ours}, expected {reference}"
+
+    def largest(values):
+        return values[finite].abs().max().item() if finite.any() else 0.0
+
+    error = largest(ours.double() - reference)
+    limit = 4 * largest(eager32.double() - reference) + 1e-6 * largest(reference)
+    _judge([(name, error, limit)])
+
+
+def check_equal_bits(ours, reference):
+    """Two structures hold the same bits."""
+    ours, reference = flatten(ours), flatten(reference)
+    assert list(ours) == list(reference)
+    for name, expected in reference.items():
+        assert ours[name].dtype == expected.dtype, name
+        assert ours[name].shape == expected.shape, name
+        if expected.numel() > 0:
+            bits = [x.contiguous().reshape(-1).view(torch.uint8) for x in (ours[name], expected)]
+            assert torch.equal(*bits), f"{name}: bits differ"
+
+
+def check_golden(path, actual, update):
+    """Compares text with a golden file, or rewrites the file when ``update`` is set."""
+    path = Path(path)
+    if update:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(actual)
+        return
+    assert path.exists(), f"{path} is missing; pytest --update writes it"
+    assert actual == path.read_text(), f"{path.name} differs; pytest --update rewrites it"
+
+
+def read_case(path):
+    """A golden case ``// RUN: <words>``, input, ``// ----``, expected: (words, input, expected)."""
+    head, _, rest = Path(path).read_text().partition("\n")
+    assert head.startswith("// RUN:"), f"{path}: the first line must be `// RUN: <words>`"
+    source, _, expected = rest.partition(GOLDEN_SEPARATOR)
+    return head.removeprefix("// RUN:").strip(), source, expected
+
+
+def check_case(path, actual, update):
+    """Compares ``actual`` with what follows ``// ----`` in a golden case, or rewrites that part."""
+    head, _, rest = Path(path).read_text().partition("\n")
+    source = rest.partition(GOLDEN_SEPARATOR)[0]
+    check_golden(path, f"{head}\n{source}{GOLDEN_SEPARATOR}{actual}", update)
+
+
+def run_python(code, *, timeout_s=600, **environment):
+    """Runs Python code in a child process from the root of the checkout; returns its stdout."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+    assert done.returncode == 0, f"exit status {done.returncode}:\n{done.stderr[-4000:]}"
+    return done.stdout

@@ -1,0 +1,118 @@
+"""The rules of verify: each is broken once, and the message names graph, op and rule."""
+
+import pytest
+
+from poptorch import _C
+from poptorch.errors import Error
+
+LOOP = """graph main {
+  %%s = state {path="w"} : f32[2]
+  %%l = loop %%s {body=@%s, count=%s} : f32[2]
+  output
+}
+
+graph body {
+  %s
+}
+"""
+
+
+def graph(*lines, level="translated"):
+    """A module of one graph; the last line is not `output` where the case gives one."""
+    end = [] if lines[-1].startswith("output") else ["output"]
+    text = "\n".join(["graph net {", *lines, *end, "}"])
+    return _C.parse(text).verify(level)
+
+
+X = '%x = state {path="x"} : f32[2,3]'
+IDENTITY = "%0 = input {index=0} : f32[2]\n  output %0"
+
+
+def test_good_modules():
+    graph(X, "%0 = contiguous %x : f32[2,3]", 'assign %0 {path="x"}', "output %0")
+    _C.parse(LOOP % ("body", 2, IDENTITY)).verify()
+    graph('%x = state {addr=64, ipu=0, order=0, path="x", stage=0} : f32[2,3]', level="planned")
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["%0 = no_such_op : f32[]"], r", op `%0 = no_such_op : f32\[\]`: there is no such op$"),
+        (["%0 = contigous : f32[]"], "no such op. Near names: contiguous$"),
+        ([X, "%0 = contiguous %x : f32[3,2]"], r"%0 is declared f32\[3,2\], the row infers f32\[2"),
+        ([X, "contiguous %x"], "has 0 results, the row infers 1"),
+        ([X, "%0 = contiguous %x, %x : f32[2,3]"], "takes 1 operands, got 2"),
+        (["%0 = contiguous : f32[2,3]"], r'operand "x" \(number 0\) is missing'),
+        (["%0 = contiguous _ : f32[2,3]"], r'operand "x" \(number 0\) is missing'),
+        ([X, "%0 = contiguous %x {a=1} : f32[2,3]"], 'no attribute "a". Its attributes: none'),
+        (["%0 = state : f32[2,3]"], 'attribute "path" is missing. Give a string'),
+        (["%0 = state {path=1} : f32[2,3]"], 'attribute "path" is 1, an int. Give a string'),
+        (["%0, %1 = state {path=\"a\"} : f32[], f32[]"], "has 2 results, its row names 1"),
+        ([X, "%0 = contiguous %x : f32[2,3](1,2)"], "%0 has strides, only a view may"),
+        ([X, "%0 = view %x : f32[3,2](1,3)", 'assign %0 {path="y"}'], "operand %0 has strides"),
+        ([X, "%0 = view %x : f16[2,3]"], "a view keeps the dtype"),
+        ([X, "%0 = view %x {offset=1} : f32[2,3]"], "reaches element 7 of 6"),
+        ([X, "%0 = view %x {offset=-1} : f32[2,2]"], "reaches element 3 of 6"),
+        (["%0 = constant : f32[2]"], "has neither `hash` nor a list `data`"),
+        (["%0 = constant {data=[1.0]} : f32[2]"], "`data` has 1 elements, the type 2"),
+        (["%0 = constant {data=[true]} : f32[1]"], "`data` holds true, which is no f32"),
+        (["%0 = constant {data=[1.0]} : i32[1]"], "`data` holds 1.0, which is no i32"),
+        (['%0 = constant {data=["a"]} : bool[1]'], '`data` holds "a", which is no bool'),
+        (['%0 = constant {hash="12"} : f32[2]'], "the module has no data of this hash"),
+        ([X, '%y = state {path="x"} : f32[2]'], r'state "x" is f32\[2\] here and f32\[2,3\]'),
+        ([X, 'assign %x {path="x"}', 'assign %x {path="x"}'], '"x" is assigned twice'),
+        ([X, "%0 = contiguous %x {inplace=[0]} : f32[2,3]"], "does not let result 0 take operand"),
+        ([X, "%0 = contiguous %x {inplace=[0, 1]} : f32[2,3]"], "`inplace` has 2 entries for 1"),
+        (["%0 = input {index=0} : f32[]"], "has inputs, but no loop runs it"),
+        (["loop {body=@net, count=1}"], "runs itself"),
+        (["loop {body=@other, count=1}"], "the module has no such graph"),
+    ],
+)
+def test_broken_ops(lines, words):
+    with pytest.raises(Error, match=r"\[verify\] graph @net.*" + words):
+        graph(*lines)
+
+
+@pytest.mark.parametrize(
+    ("body", "count", "lines", "words"),
+    [
+        ("body", 0, IDENTITY, "a loop runs at least once"),
+        ("body", 1, "output", "carries 1 values, its body returns 0"),
+        ("body", 1, IDENTITY.replace("f32[2]", "f32[3]"), r"value 0 is f32\[2\], its body returns"),
+        ("body", 1, IDENTITY.replace("index=0", "index=1"), "its body reads number 1"),
+        ("body", 1, '%1 = input {index=0} : f32[2]\n' + IDENTITY, "another input has this index"),
+        ("main", 1, IDENTITY, "carries 1 values, its body returns 0"),
+    ],
+)
+def test_broken_loops(body, count, lines, words):
+    with pytest.raises(Error, match=words):
+        _C.parse(LOOP % (body, count, lines)).verify()
+
+
+@pytest.mark.parametrize(
+    ("level", "attrs", "words"),
+    [
+        ("placed", "", "needs `ipu`, a number of at least 0"),
+        ("placed", ", ipu=-1", "needs `ipu`"),
+        ("placed", ", ipu=0", "needs `stage`"),
+        ("scheduled", ", ipu=0, stage=0", "needs `order`"),
+        ("planned", ", ipu=0, order=0, stage=0", "needs `addr`"),
+        ("planned", ", addr=[0, 64], ipu=0, order=0, stage=0", "2 addresses for 1 results"),
+    ],
+)
+def test_levels(level, attrs, words):
+    line = f'%x = state {{path="x"{attrs}}} : f32[2]'
+    graph(line)
+    with pytest.raises(Error, match=words):
+        graph(line, level=level)
+
+
+def test_order_rises():
+    lines = [f'%{i} = state {{path="{i}", ipu=0, order=1, stage=0}} : f32[2]' for i in range(2)]
+    with pytest.raises(Error, match="has order=1, the op before has 1: it must rise"):
+        graph(*lines, level="scheduled")
+
+
+def test_unknown_level():
+    with pytest.raises(Error, match='unknown level "x". Use translated, placed, scheduled or'):
+        graph(X, level="x")

@@ -1,0 +1,93 @@
+"""The random generator: published words, and what a draw may and may not depend on."""
+
+import numpy as np
+import pytest
+
+from poptorch import _C
+
+STATE = (1234, -77, 0, 9)  # seed (two words), replica, counter
+
+
+@pytest.fixture(params=_C.machine_isas())
+def isa(request):
+    before = _C.isa()
+    _C.set_isa(request.param)
+    yield request.param
+    _C.set_isa(before)
+
+
+def draw(op, state=STATE, salt=3, threads=1, **attrs):
+    rng = np.array(state, dtype=np.int32)
+    if "size" in attrs:
+        attrs["dtype"] = _C.DType(attrs.pop("dtype", "f32"))
+    return _C.evaluate(op, [rng], {"salt": salt, **attrs}, threads=threads)[0]
+
+
+def words(state, salt, count):
+    """The 32-bit words of the first elements."""
+    whole = draw("random_int", state, salt, size=[count], dtype="i64", low=0, high=2**32 - 1)
+    return whole.astype(np.uint64)
+
+
+def mask(n, p=0.4, state=STATE, salt=3, threads=1):
+    ones, rng = np.ones(n, dtype=np.float32), np.array(state, dtype=np.int32)
+    return _C.evaluate("dropout", [ones, rng], {"p": p, "salt": salt}, threads=threads)[0] != 0
+
+
+def test_first_block_is_the_published_one(isa):
+    """Philox4x32-10 of counter 0 and key 0: its words go to elements 0, 16, 32 and 48."""
+    expected = np.array([0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8], dtype=np.uint64)
+    # A range of 2^32 - 1 scales a word by 1 - 2^-32: at most one less.
+    got = words((0, 0, 0, 0), 0, 64)[[0, 16, 32, 48]]
+    assert np.all((expected - got) <= 1)
+
+
+def test_masks_do_not_depend_on_the_instruction_set():
+    before, masks = _C.isa(), []
+    for level in _C.machine_isas():
+        _C.set_isa(level)
+        masks.append(mask(10_001))
+    _C.set_isa(before)
+    assert all(np.array_equal(m, masks[0]) for m in masks)
+
+
+def test_an_element_depends_on_its_index_alone(isa):
+    long = draw("random_uniform", size=[50_000], threads=2)
+    for n in (1, 63, 64, 65, 40_000):
+        assert np.array_equal(draw("random_uniform", size=[n]), long[:n])
+    assert np.array_equal(draw("random_uniform", size=[250, 200]).ravel(), long)
+
+
+@pytest.mark.parametrize("position", range(4))
+def test_each_word_of_the_state_matters(position):
+    other = list(STATE)
+    other[position] += 1
+    agree = np.mean(mask(10_000, 0.5) == mask(10_000, 0.5, state=tuple(other)))
+    assert 0.47 < agree < 0.53
+
+
+def test_salts_are_independent():
+    agree = np.mean(mask(10_000, 0.5, salt=3) == mask(10_000, 0.5, salt=4))
+    assert 0.47 < agree < 0.53
+
+
+def test_neighbors_are_independent(isa):
+    values = draw("random_normal", size=[100_000]).astype(np.float64)
+    for lag in (1, 2, 4, 8, 16, 32, 64):
+        correlation = np.mean(values[lag:] * values[:-lag])
+        assert abs(correlation) < 5 / np.sqrt(len(values)), lag
+
+
+def test_normal_tails(isa):
+    values = np.abs(draw("random_normal", size=[200_000]))
+    for sigma, share in ((1, 0.317311), (2, 0.045500), (3, 0.002700)):
+        deviation = np.sqrt(share * (1 - share) / len(values))
+        assert abs(np.mean(values > sigma) - share) < 5 * deviation
+
+
+def test_dropout_applies_the_mask_that_its_gradient_applies():
+    x = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    rng = np.array(STATE, dtype=np.int32)
+    attrs = {"p": 0.4, "salt": 3}
+    (out,) = _C.evaluate("dropout", [x, rng], attrs)
+    assert np.array_equal(out != 0, mask(1000))

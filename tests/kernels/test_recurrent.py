@@ -1,0 +1,133 @@
+"""Recurrent kernels against torch.nn, forward and backward."""
+
+import itertools
+
+import pytest
+import torch
+
+from poptorch import _C
+from tests import helpers
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+MODULES = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "rnn": torch.nn.RNN}
+
+
+class Layer:
+    """Operands of one layer, and what torch makes of them."""
+
+    def __init__(self, kind, sizes, bias=True, reverse=False, nonlinearity="tanh"):
+        self.kind, self.reverse, self.nonlinearity = kind, reverse, nonlinearity
+        time, batch, width, hidden = sizes
+        options = {"nonlinearity": nonlinearity} if kind == "rnn" else {}
+        self.module = MODULES[kind](width, hidden, bias=bias, **options).double()
+        self.has_bias = bias
+        self.states = [torch.randn(batch, hidden).double() for _ in range(1 + (kind == "lstm"))]
+        self.x = torch.randn(time, batch, width).double()
+
+    def to(self, dtype):
+        """Operands of the forward row."""
+        biases = [self.module.bias_ih_l0, self.module.bias_hh_l0] if self.has_bias else []
+        weights = [self.module.weight_ih_l0, self.module.weight_hh_l0, *biases]
+        operands = [self.x, *self.states, *weights]
+        operands = [t.detach().float().to(dtype) for t in operands]
+        return operands + [None] * (2 - len(biases))
+
+    def attrs(self, backward=False):
+        attrs = {"reverse": self.reverse}
+        if self.kind == "rnn":
+            attrs["nonlinearity"] = self.nonlinearity
+        return attrs | ({"has_bias": self.has_bias} if backward else {})
+
+    def torch(self, dtype, seeds):
+        """y, the last states, and the gradients of all operands under the given gradients."""
+        operands = [None if t is None else t.requires_grad_() for t in self.to(dtype)]
+        x, *rest = operands
+        states, weights = rest[: len(self.states)], rest[len(self.states) :]
+        module = self.module.to(dtype)
+        names = ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"]
+        given = {n: w for n, w in zip(names, weights, strict=True) if w is not None}
+        start = tuple(s[None] for s in states) if self.kind == "lstm" else states[0][None]
+        flipped = x.flip(0) if self.reverse else x
+        y, last = torch.func.functional_call(module, given, (flipped, start))
+        y = y.flip(0) if self.reverse else y
+        outputs = [y, *(s[0] for s in (last if self.kind == "lstm" else [last]))]
+        pairs = [(o, g.to(dtype)) for o, g in zip(outputs, seeds, strict=True) if g is not None]
+        wanted = [t for t in operands if t is not None]
+        grads = torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs])
+        self.module.double()
+        return [o.detach() for o in outputs], list(grads)
+
+    def ours(self, dtype, seeds, threads=1):
+        """The same from the two rows."""
+        operands = self.to(dtype)
+        arrays = [None if t is None else t.numpy() for t in operands]
+        results = _C.evaluate(self.kind, arrays, self.attrs(), threads=threads)
+        outputs = results[: 1 + len(self.states)]
+        kept = [results[0], *results[len(outputs) :]]
+        grads = [None if g is None else g.to(dtype).numpy() for g in seeds]
+        back = [*grads, *arrays[: 3 + len(self.states)], *kept]
+        attrs = self.attrs(backward=True)
+        grads = _C.evaluate(f"{self.kind}_backward", back, attrs, threads=threads)
+        if not self.has_bias:
+            assert all(g.size == 0 for g in grads[3 + len(self.states) :])
+            grads = grads[: 3 + len(self.states)]
+        elif self.kind != "gru":
+            grads = [*grads, grads[-1]]
+        return [torch.from_numpy(t) for t in outputs], [torch.from_numpy(t) for t in grads]
+
+    def seeds(self, which):
+        """Gradients of y and of the last states; `which` says which ones are there."""
+        shapes = [(*self.x.shape[:2], self.states[0].shape[1]), *(s.shape for s in self.states)]
+        return [torch.randn(s) if there else None for s, there in zip(shapes, which, strict=True)]
+
+
+def check(layer, which):
+    seeds = layer.seeds(which)
+    reference = layer.torch(torch.float64, seeds)
+    helpers.check_wide(layer.ours(torch.float64, seeds), reference)
+    eager = helpers.flatten(layer.torch(torch.float32, seeds))
+    expected = helpers.flatten(reference)
+    for name, ours in helpers.flatten(layer.ours(torch.float32, seeds)).items():
+        helpers.check_op_sample(ours, eager[name], expected[name], name)
+
+
+KINDS = [("lstm", "tanh"), ("gru", "tanh"), ("rnn", "tanh"), ("rnn", "relu")]
+
+
+@pytest.mark.parametrize(("kind", "nonlinearity"), KINDS)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("bias", [True, False])
+def test_layer(kind, nonlinearity, reverse, bias):
+    layer = Layer(kind, (7, 5, 6, 9), bias, reverse, nonlinearity)
+    check(layer, [True] * (1 + len(layer.states)))
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 5, 8), (1, 3, 4, 17), (12, 1, 8, 64), (3, 20, 33, 48)])
+@pytest.mark.parametrize(("kind", "nonlinearity"), KINDS)
+def test_sizes(kind, nonlinearity, sizes):
+    layer = Layer(kind, sizes, nonlinearity=nonlinearity)
+    check(layer, [True] * (1 + len(layer.states)))
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_absent_gradients(kind):
+    layer = Layer(kind, (4, 3, 5, 6))
+    count = 1 + len(layer.states)
+    for which in itertools.product([False, True], repeat=count):
+        if any(which):
+            check(layer, which)
+
+
+@pytest.mark.parametrize(("kind", "nonlinearity"), KINDS)
+def test_results_do_not_depend_on_threads(kind, nonlinearity):
+    layer = Layer(kind, (6, 24, 16, 128), nonlinearity=nonlinearity)
+    seeds = layer.seeds([True] * (1 + len(layer.states)))
+    one = layer.ours(torch.float32, seeds, threads=1)
+    helpers.check_equal_bits(layer.ours(torch.float32, seeds, threads=2), one)
+
+
+def test_large_sums_saturate():
+    layer = Layer("lstm", (3, 4, 5, 6))
+    layer.x *= 1e4
+    outputs, grads = layer.ours(torch.float32, layer.seeds([True] * 3))
+    assert all(t.isfinite().all() for t in outputs + grads)

@@ -1,0 +1,248 @@
+"""Samples of the indexing family. Positions are int32, as everywhere in a narrowed program."""
+
+import itertools
+
+import torch
+
+from tests.ops.sample import Bad, Sample, bools, integers, numbers, randn
+
+aten = torch.ops.aten
+NAN = float("nan")
+FEW = ("f32", "f64")
+WHOLE = (torch.uint8, torch.int64)
+# Sizes of the tensor, of the index, and the dimension.
+CASES = (((6,), (9,), 0), ((4, 6), (4, 3), 1), ((4, 6), (2, 6), 0), ((4, 6), (7, 5), -2),
+         ((3, 5, 7), (2, 9, 6), 1), ((3, 5, 7), (3, 5, 20), 2), ((), (), 0), ((5, 4), (0, 4), 0),
+         ((97, 100), (500, 100), 0), ((500, 97), (500, 200), 1), ((4, 3, 600), (4, 50, 600), 1))
+
+
+def places(size, *sizes, dtype=torch.int32, low=0):
+    return integers(low, max(size, 1), *sizes, dtype=dtype)
+
+
+def extent(sizes, dim):
+    return sizes[dim] if sizes else 1
+
+
+def gathers():
+    for sizes, index, dim in CASES:
+        def inputs(make=randn, dtype=torch.int32, sizes=sizes, index=index, dim=dim):
+            return [make(*sizes), places(extent(sizes, dim), *index, dtype=dtype)]
+
+        def reference(x, i, dim=dim):
+            return torch.gather(x, dim, i.long())
+
+        yield Sample("gather", inputs, {"dim": dim}, reference, note=f"{sizes}{index}")
+        if sizes == (3, 5, 7):
+            yield Sample("gather", lambda f=inputs: f(bools), {"dim": dim}, reference,
+                         note=f"bool{sizes}{index}")
+            yield Sample("gather", lambda f=inputs: f(dtype=torch.int64), {"dim": dim}, reference,
+                         note=f"i64{sizes}{index}")
+
+
+def scatters():
+    for sizes, index, dim in CASES:
+        def inputs(make=randn, dtype=torch.int32, sizes=sizes, index=index, dim=dim):
+            i = places(extent(sizes, dim), *index, dtype=dtype)
+            return [make(*sizes), i, make(*(n + 1 for n in index))]
+
+        def reference(x, i, src, dim=dim):
+            return torch.scatter_add(x, dim, i.long(), src)
+
+        yield Sample("scatter_add", inputs, {"dim": dim}, reference, note=f"{sizes}{index}")
+        for dtype in WHOLE if sizes == (3, 5, 7) else ():
+            yield Sample("scatter_add",
+                         lambda f=inputs, t=dtype: f(lambda *s: integers(0, 3, *s, dtype=t)),
+                         {"dim": dim}, reference, note=f"{dtype}{sizes}{index}")
+        if sizes == (3, 5, 7):
+            yield Sample("scatter_add", lambda f=inputs: f(dtype=torch.int64), {"dim": dim},
+                         reference, note=f"i64{sizes}{index}")
+        # Without repeated positions, whose order torch leaves open.
+        def once(make=randn, sizes=sizes, dim=dim):
+            order = torch.rand(sizes).argsort(dim).to(torch.int32) if sizes else torch.zeros(
+                (), dtype=torch.int32)
+            return [make(*sizes), order, make(*sizes)]
+
+        for make in (randn, bools) if len(sizes) == 2 else (randn,):
+            yield Sample("scatter", lambda f=once, m=make: f(m), {"dim": dim},
+                         lambda x, i, src, d=dim: torch.scatter(x, d, i.long(), src),
+                         note=f"{make.__name__}{sizes}")
+    yield Sample("scatter", lambda: [randn(3), numbers(1, 1, 1, dtype=torch.int32),
+                                     numbers(4.0, 5.0, 6.0)], {"dim": 0},
+                 lambda x, i, src: torch.stack([x[0], src[2], x[2]]), note="the last one stays")
+
+
+def selections():
+    for sizes, count, dim in (((6,), 4, 0), ((4, 6), 9, 1), ((4, 6), 3, 0), ((3, 5, 7), 6, -2),
+                              ((3, 5), 0, 0), ((), 1, 0), ((50, 768), 100, 0), ((64, 90), 300, 1)):
+        def inputs(make=randn, dtype=torch.int32, sizes=sizes, count=count, dim=dim):
+            return [make(*sizes), places(extent(sizes, dim), count, dtype=dtype)]
+
+        def reference(x, i, dim=dim):
+            return torch.index_select(x, dim, i.long())
+
+        for make in (randn, bools, integers_of(torch.int16)) if len(sizes) == 2 else (randn,):
+            yield Sample("index_select", lambda f=inputs, m=make: f(m), {"dim": dim}, reference,
+                         note=f"{make.__name__}{sizes}")
+        if sizes:
+            yield from additions(sizes, count, dim)
+    yield Sample("index_select", lambda: [randn(4, 5), places(4, dtype=torch.int64)], {"dim": 0},
+                 lambda x, i: torch.index_select(x, 0, i.reshape(1)), note="one position")
+
+
+def integers_of(dtype):
+    def values(*sizes):
+        return integers(0, 9, *sizes, dtype=dtype)
+    values.__name__ = str(dtype)
+    return values
+
+
+def additions(sizes, count, dim):
+    def inputs(make=randn, dtype=torch.int32):
+        part = list(sizes)
+        part[dim] = count
+        return [make(*sizes), places(sizes[dim], count, dtype=dtype), make(*part)]
+
+    def reference(x, i, source, alpha):
+        return torch.index_add(x, dim, i.long(), source, alpha=alpha)
+
+    for alpha, dtype in ((1, torch.int32), (2.5, torch.int64)):
+        yield Sample("index_add", lambda: inputs(dtype=dtype), {"dim": dim, "alpha": alpha},
+                     lambda x, i, s, a=alpha: reference(x, i, s, a), note=f"{sizes}")
+    yield Sample("index_add", lambda: inputs(integers_of(torch.int32)), {"dim": dim},
+                 lambda x, i, s: reference(x, i, s, 1), note=f"integers{sizes}")
+
+
+# Index sizes for each dimension of a [6, 5, 4, 7] tensor, None for a whole dimension.
+ADVANCED = (((3,),), ((2, 3),), ((4,), (4,)), ((4, 1), (3,)), (None, (3,)), (None, (2, 2), (2,)),
+            ((3,), None, (3,)), (None, (4,), None, (4,)), ((2,), (2,), (2,), (2,)),
+            (None, None, None, (9,)), ((0,),), ((1,), None, None, (5, 2)), (None, (300,)))
+TENSOR = (6, 5, 4, 7)
+
+
+def advanced():
+    for case in ADVANCED:
+        def indices(case=case, dtype=torch.int32):
+            return [None if s is None else places(n, *s, dtype=dtype, low=-n)
+                    for n, s in zip(TENSOR, case)]
+
+        def reference(x, *given):
+            return aten.index(x, [None if i is None else i.long() for i in given])
+
+        yield Sample("index", lambda f=indices: [randn(*TENSOR), *f()], {}, reference,
+                     note=f"{case}")
+        if len(case) == 3:
+            yield Sample("index", lambda f=indices: [bools(*TENSOR), *f(dtype=torch.int64)], {},
+                         reference, note=f"bool{case}")
+        yield from puts(case, indices)
+    yield Sample("index", lambda: [randn(2000), places(2000, 50, 400)], {},
+                 lambda x, i: x[i.long()], note="many")
+
+
+def puts(case, indices):
+    part = aten.index(torch.zeros(TENSOR), [i if i is None else i.long() for i in indices()]).shape
+
+    def reference(x, values, *given, accumulate=True):
+        return aten.index_put(x, [None if i is None else i.long() for i in given], values,
+                              accumulate)
+
+    for sizes in (part, part[-1:], ()) if len(case) == 2 else (part,):
+        yield Sample("index_put", lambda s=sizes: [randn(*TENSOR), randn(*s), *indices()],
+                     {"accumulate": True}, reference, note=f"{case}{tuple(sizes)}")
+    if len(case) == 3:
+        yield Sample("index_put",
+                     lambda: [integers(0, 9, *TENSOR), integers(0, 9, *part), *indices()],
+                     {"accumulate": True}, reference, note=f"integers{case}")
+        yield Sample("index_put", lambda: [randn(*TENSOR), randn(), *indices(dtype=torch.int64)],
+                     {}, lambda *a: reference(*a, accumulate=False), note=f"one value{case}")
+    if case == ((3,),):
+        yield Sample("index_put", lambda: [bools(9, 4), bools(9, 4),
+                                           torch.randperm(9).to(torch.int32)], {},
+                     lambda *a: reference(*a, accumulate=False), note="each once")
+
+
+def masks():
+    def reference(x, values, *given):
+        return aten.index_put(x, list(given), values)
+
+    for before, mask in ((0, (6, 5, 4, 7)), (0, (6,)), (0, (6, 5)), (1, (5,)), (1, (5, 4, 7))):
+        yield Sample("index_put", lambda b=before, m=mask: [randn(*TENSOR), randn(), *[None] * b,
+                                                            bools(*m)], {}, reference,
+                     note=f"mask{before}{mask}")
+    yield Sample("index_put", lambda: [randn(4), randn(2, 3)[0, :2], numbers(
+        True, False, False, True, dtype=torch.bool)], {}, reference, note="mask, a value each")
+    yield Sample("index_put", lambda: [randn(4, 3), randn(2, 3), numbers(
+        True, False, False, True, dtype=torch.bool)], {}, reference, note="mask, a row each")
+    yield Sample("index_put", lambda: [randn(4, 3), randn(), bools(4, 3)], {"accumulate": True},
+                 lambda x, v, m: torch.where(m, x + v, x), note="mask, added")
+
+
+def is_sorted(x, results, dim, descending):
+    """The values are torch's, and stand where the positions say."""
+    values, where = results
+    wide = torch.sort(x, dim=dim, descending=descending, stable=True)
+    kept = values.shape[dim] if x.dim() else 1
+    expected = wide.values.narrow(dim, 0, kept) if x.dim() else wide.values
+    torch.testing.assert_close(values, expected, rtol=0, atol=0, equal_nan=True)
+    first = wide.indices.narrow(dim, 0, kept) if x.dim() else wide.indices
+    assert torch.equal(where.long(), first), "positions differ, or equal values changed their order"
+
+
+def sorting():
+    kinds = (lambda *s: integers(-3, 4, *s).float(), integers_of(torch.uint8),
+             lambda *s: torch.where(bools(*s), NAN, randn(*s)), randn)
+    cases = (((4, 6), -1), ((3, 5, 7), 1), ((), 0), ((0, 4), 1), ((40, 300), 1), ((1, 5000), 1))
+    for number, (make, (sizes, dim)) in enumerate(itertools.product(kinds, cases)):
+        size, flag = extent(sizes, dim), number % 3 == 0
+        note = f"{list(sizes)}{number}"
+        yield Sample("sort", lambda s=sizes, m=make: [m(*s)], {"dim": dim, "descending": flag},
+                     check=lambda i, r, d=dim, f=flag: is_sorted(i[0], r, d, f),
+                     dtypes=FEW, note=note)
+        for k in (1, size // 2 + 1) if sizes else (1,):
+            yield Sample("topk", lambda s=sizes, m=make: [m(*s)],
+                         {"k": k, "dim": dim, "largest": not flag},
+                         check=lambda i, r, d=dim, f=not flag: is_sorted(i[0], r, d, f),
+                         dtypes=FEW, note=note)
+    yield Sample("sort", lambda: [randn(5)], {"index_dtype": torch.int64},
+                 lambda x: torch.sort(x), note="i64")
+
+
+SAMPLES = [*gathers(), *scatters(), *selections(), *advanced(), *masks(), *sorting()]
+
+
+def one(*values, dtype=torch.int32):
+    return numbers(*values, dtype=dtype)
+
+
+BADS = [
+    Bad("gather", lambda: [randn(4, 5), one(0, 5).reshape(1, 2)], {"dim": 1},
+        "index 5 (entry 1 of the index) is out of range: dimension 1 has 5 entries"),
+    Bad("gather", lambda: [randn(4), one(0, -1)], {"dim": 0}, "index -1 (entry 1"),
+    Bad("gather", lambda: [randn(4, 5), one(0)], {"dim": 1}, "does not fit into self f32[4,5]"),
+    Bad("gather", lambda: [randn(4), randn(2)], {"dim": 0}, "positions are i32 or i64"),
+    Bad("gather", lambda: [randn(4), one(0)], {"dim": 1}, "dimension 1 is out of range"),
+    Bad("scatter", lambda: [randn(4), one(4), randn(1)], {"dim": 0}, "so 0 to 3 are allowed"),
+    Bad("scatter", lambda: [randn(4), one(0, 1), randn(1)], {"dim": 0}, "does not fit into src"),
+    Bad("scatter", lambda: [randn(4), one(0), one(1)], {"dim": 0}, "src is i32[1]"),
+    Bad("scatter_add", lambda: [randn(4), one(7, dtype=torch.int64), randn(1)], {"dim": 0},
+        "index 7 (entry 0"),
+    Bad("index_select", lambda: [randn(4, 5), one(2, 9)], {"dim": 0}, "index 9 (entry 1"),
+    Bad("index_select", lambda: [randn(4), one(1, 2).reshape(1, 2)], {"dim": 0},
+        "it must be a vector"),
+    Bad("index_add", lambda: [randn(4), one(4), randn(1)], {"dim": 0}, "index 4 (entry 0"),
+    Bad("index_add", lambda: [randn(4), one(1), randn(2)], {"dim": 0}, "the sizes [1] are needed"),
+    Bad("index", lambda: [randn(4), one(-5)], {}, "so -4 to 3 are allowed"),
+    Bad("index", lambda: [randn(4, 5), None, one(5)], {}, "dimension 1 has 5 entries"),
+    Bad("index", lambda: [randn(4), bools(4)], {}, "only known at run time"),
+    Bad("index", lambda: [randn(4), one(0), one(0)], {}, "f32[4] has 1 dimensions"),
+    Bad("index", lambda: [randn(4, 5), one(0, 1), one(0, 1, 2)], {}, "do not broadcast"),
+    Bad("index_put", lambda: [randn(4), randn(), one(4)], {}, "index 4 (entry 0"),
+    Bad("index_put", lambda: [randn(4), randn(3), one(0, 1)], {}, "values are f32[3]"),
+    Bad("index_put", lambda: [randn(4), one(3), one(0)], {}, "values is i32[1]"),
+    Bad("index_put", lambda: [randn(4), randn(), bools(5)], {}, "the mask bool[5] does not fit"),
+    Bad("index_put", lambda: [randn(2, 2), randn(3), torch.ones(2, 2, dtype=torch.bool)], {},
+        "the mask selects 4 places of 1 entries, there are 3 values"),
+    Bad("index_put", lambda: [randn(2, 2), randn(), bools(2), one(0)], {}, "cannot be combined"),
+    Bad("topk", lambda: [randn(3, 4)], {"k": 5}, "k is 5, dimension 1 of f32[3,4] has 4 entries"),
+    Bad("sort", lambda: [randn(3)], {"dim": 2}, "dimension 2 is out of range"),
+]

@@ -1,0 +1,124 @@
+"""Samples of the loss functions."""
+
+import torch
+
+from tests.ops.sample import Bad, Sample, integers, numbers, randn, scalar, uniform
+
+NONE, MEAN, SUM = 0, 1, 2
+SHAPES = [(5,), (6, 7), (100, 333), ()]
+SHAPED = {"mse_loss": [{}],
+          "smooth_l1_loss": [{"beta": 1.0}, {"beta": 0.3}, {"beta": 0.0}],
+          "huber_loss": [{"delta": 1.0}, {"delta": 0.3}]}
+
+
+def gradient(sizes, reduction):
+    return randn(*sizes) if reduction == NONE else scalar(0.7)
+
+
+def elementwise():
+    for op, variants in SHAPED.items():
+        for attrs in variants:
+            for reduction in (NONE, MEAN, SUM):
+                given = {"reduction": reduction, **attrs}
+                for sizes in SHAPES:
+                    yield Sample(op, lambda s=sizes: [randn(*s), randn(*s)], given,
+                                 note=str(sizes))
+                    yield Sample(f"{op}_backward",
+                                 lambda s=sizes, r=reduction: [gradient(s, r), randn(*s),
+                                                               randn(*s)],
+                                 given, note=str(sizes))
+
+
+def probabilities(*sizes):
+    return uniform(0.01, 0.99, *sizes)
+
+
+def cross_entropy():
+    forward, backward = "binary_cross_entropy", "binary_cross_entropy_backward"
+    for reduction in (NONE, MEAN, SUM):
+        attrs = {"reduction": reduction}
+        for sizes in SHAPES:
+            for weight in (lambda *s: None, lambda *s: uniform(0, 2, *s)):
+                yield Sample(forward, lambda s=sizes, w=weight: [
+                    probabilities(*s), probabilities(*s), w(*s)], attrs, note=str(sizes))
+                yield Sample(backward, lambda s=sizes, r=reduction, w=weight: [
+                    gradient(s, r), probabilities(*s), probabilities(*s), w(*s)], attrs,
+                    note=str(sizes))
+                yield Sample(f"{forward}_with_logits", lambda s=sizes, w=weight: [
+                    randn(*s) * 9, probabilities(*s), w(*s), None], attrs, note=str(sizes))
+        yield Sample(f"{forward}_with_logits", lambda: [
+            randn(6, 7) * 9, probabilities(6, 7), uniform(0, 2, 6, 1), uniform(0, 2, 7)], attrs,
+            note="broadcast weights")
+
+
+# -- negative log likelihood --
+
+TARGETS = [((6, 5), (6,)), ((5,), ()), ((9000, 10), (9000,)), ((2, 5, 4, 3), (2, 4, 3))]
+
+
+def likelihoods(sizes):
+    return torch.log_softmax(randn(*sizes), 1 if len(sizes) > 1 else 0)
+
+
+def targets(sizes, classes, ignored):
+    found = integers(0, classes, *sizes)
+    if found.dim() > 0:
+        found.view(-1)[:2] = ignored
+    return found
+
+
+def nll(sizes, of_target, reduction, weighted, ignored, index):
+    classes = sizes[1] if len(sizes) > 1 else sizes[0]
+    name = "nll_loss2d" if len(sizes) > 2 else "nll_loss"
+    forward = getattr(torch.ops.aten, f"{name}_forward")
+    backward = getattr(torch.ops.aten, f"{name}_backward")
+    attrs = {"reduction": reduction, "ignore_index": ignored}
+
+    def operands():
+        weight = uniform(0.1, 2, classes) if weighted else None
+        return [likelihoods(sizes), targets(of_target, classes, ignored).to(index), weight]
+
+    def with_gradient():
+        x, target, weight = operands()
+        out, total = forward(x, target.long(), weight, reduction, ignored)
+        return [torch.randn_like(out), x, target, weight, total]
+
+    note = f"{sizes}-{weighted}-{index}"
+    yield Sample("nll_loss", operands, attrs, note=note,
+                 reference=lambda x, t, w: forward(x, t.long(), w, reduction, ignored))
+    yield Sample("nll_loss_backward", with_gradient, attrs, note=note,
+                 reference=lambda g, x, t, w, total: backward(
+                     g, x, t.long(), w, reduction, ignored, total))
+
+
+def all_nll():
+    for sizes, of_target in TARGETS:
+        for reduction in (NONE, MEAN, SUM):
+            yield from nll(sizes, of_target, reduction, False, -100, torch.int64)
+            yield from nll(sizes, of_target, reduction, True, 1, torch.int32)
+
+
+SAMPLES = [
+    *elementwise(),
+    *cross_entropy(),
+    *all_nll(),
+    Sample("binary_cross_entropy",
+           lambda: [numbers(0.0, 1.0, 0.0, 1.0), numbers(0.0, 1.0, 1.0, 0.0)], {"reduction": NONE},
+           note="certain"),
+]
+
+BADS = [
+    Bad("mse_loss", lambda: [randn(3), randn(4)], words="target is f32[4]"),
+    Bad("mse_loss", lambda: [randn(3), randn(3)], {"reduction": 3}, words="reduction is 3"),
+    Bad("mse_loss", lambda: [integers(0, 9, 3), integers(0, 9, 3)], words="floating-point"),
+    Bad("mse_loss_backward", lambda: [randn(3), randn(3), randn(3)], {"reduction": MEAN},
+        words="a gradient of one element"),
+    Bad("binary_cross_entropy", lambda: [randn(3), randn(3), randn(2)], words="do not broadcast"),
+    Bad("nll_loss", lambda: [randn(3, 5), integers(0, 5, 4)], words="target is i32[4]"),
+    Bad("nll_loss", lambda: [randn(3, 5), randn(3)], words="the dtype i32 or i64"),
+    Bad("nll_loss", lambda: [randn(3, 5), integers(0, 5, 3), randn(4)], words="weight is f32[4]"),
+    Bad("nll_loss", lambda: [randn(3, 5), integers(5, 6, 3)], words="target 5 at flat index"),
+    Bad("nll_loss_backward",
+        lambda: [scalar(1.0), randn(3, 5), integers(-1, 0, 3), None, scalar(3.0)],
+        words="target -1 at flat index"),
+]

@@ -1,0 +1,159 @@
+"""Weight updates on the device equal torch's, step by step, in float64."""
+
+import pytest
+import torch
+
+import poptorch
+
+SETTINGS = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.01}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    ("SGD", {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
+    ("Adam", {"lr": 0.01}),
+    ("Adam", {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-5, "weight_decay": 0.1}),
+    ("Adam", {"lr": 0.01, "amsgrad": True}),
+    ("Adam", {"lr": 0.01, "maximize": True}),
+    ("AdamW", {"lr": 0.01}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.3, "amsgrad": True}),
+]
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(5, 7)
+        self.second = torch.nn.Linear(7, 2)
+        self.unused = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x, target):
+        y = self.second(torch.tanh(self.first(x)))
+        return torch.nn.functional.mse_loss(y, target)
+
+
+def pair():
+    torch.manual_seed(torch.seed() % 2**32)
+    ours, eager = Net().double(), Net().double()
+    eager.load_state_dict(ours.state_dict())
+    return ours, eager
+
+
+def data():
+    return torch.randn(4, 5, dtype=torch.float64), torch.randn(4, 2, dtype=torch.float64)
+
+
+def options():
+    return poptorch.Options().showCompilationProgressBar(False)
+
+
+def eager_step(net, optimizer, x, target):
+    optimizer.zero_grad()
+    loss = net(x, target)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def assert_equal(ours, eager):
+    for (name, a), b in zip(ours.named_parameters(), eager.parameters()):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("package", [poptorch.optim, torch.optim],
+                         ids=["poptorch", "torch"])
+@pytest.mark.parametrize(("name", "settings"), SETTINGS,
+                         ids=[f"{n}-{'-'.join(s)}" for n, s in SETTINGS])
+def test_update_equals_torch(package, name, settings):
+    ours, eager = pair()
+    optimizer = getattr(package, name)(ours.parameters(), **settings)
+    reference = getattr(torch.optim, name)(eager.parameters(), **settings)
+    with poptorch.testing.wide():
+        model = poptorch.trainingModel(ours, options(), optimizer)
+        for _ in range(4):
+            x, target = data()
+            loss = model(x, target)
+            torch.testing.assert_close(loss, eager_step(eager, reference, x, target).detach(),
+                                       rtol=1e-10, atol=1e-12)
+    assert_equal(ours, eager)
+
+
+def test_parameter_groups_and_schedule():
+    ours, eager = pair()
+
+    def groups(net):
+        return [{"params": [net.first.weight], "lr": 0.3},
+                {"params": net.second.parameters(), "momentum": 0.5}]
+
+    optimizer = poptorch.optim.SGD(groups(ours), lr=0.05)
+    reference = torch.optim.SGD(groups(eager), lr=0.05)
+    schedules = [torch.optim.lr_scheduler.ExponentialLR(o, 0.5) for o in (optimizer, reference)]
+    with poptorch.testing.wide():
+        model = poptorch.trainingModel(ours, options(), optimizer)
+        for _ in range(3):
+            x, target = data()
+            model(x, target)
+            optimizer.step()  # host-side call that schedulers expect; there are no gradients
+            eager_step(eager, reference, x, target)
+            for schedule in schedules:
+                schedule.step()
+            model.setOptimizer(optimizer)
+    assert_equal(ours, eager)
+
+
+def test_state_of_a_running_optimizer_goes_on():
+    ours, eager = pair()
+    optimizer = torch.optim.Adam(ours.parameters(), lr=0.01)
+    reference = torch.optim.Adam(eager.parameters(), lr=0.01)
+    batches = [data() for _ in range(4)]
+    for x, target in batches[:2]:
+        eager_step(ours, optimizer, x, target)
+    with poptorch.testing.wide():
+        model = poptorch.trainingModel(ours, options(), optimizer)
+        for x, target in batches[2:]:
+            model(x, target)
+    for x, target in batches:
+        eager_step(eager, reference, x, target)
+    assert_equal(ours, eager)
+
+
+def test_marker_class():
+    net = Net()
+    ours = poptorch.optim.AdamW(net.parameters())
+    assert isinstance(ours, poptorch.optim.Optimizer)
+    assert type(ours).__bases__[1] is torch.optim.AdamW
+    assert not isinstance(torch.optim.AdamW(net.parameters()), poptorch.optim.Optimizer)
+
+
+class Clips(torch.nn.Module):
+    """Changes its trained weight before it uses it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([3.0, -0.5], dtype=torch.float64))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.clamp_(-1, 1)
+        return poptorch.identity_loss((self.weight * x).sum(), "none")
+
+
+def test_parameter_that_forward_changes():
+    net, eager = Clips(), Clips()
+    reference = torch.optim.SGD(eager.parameters(), lr=0.5)
+    x = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    with poptorch.testing.wide():
+        model = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.5))
+        for _ in range(3):
+            model(x)
+            reference.zero_grad()
+            eager(x).backward()
+            reference.step()
+    assert torch.equal(net.weight, eager.weight)
+
+
+def test_parameter_that_forward_changes_with_accumulation():
+    opts = options()
+    opts.Training.gradientAccumulation(2)
+    with pytest.raises(poptorch.Error, match="forward changes the trained parameter weight"):
+        poptorch.trainingModel(Clips(), opts)(torch.ones(4, dtype=torch.float64))

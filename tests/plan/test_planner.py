@@ -1,0 +1,178 @@
+"""Properties of plans, over random programs: right results, aligned, deterministic, tight."""
+
+import random
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from poptorch import _C
+from tests.run.drive import Driver
+from tests.run.random_program import Program
+
+MODES = [{}, {"poison": True}, {"reload_ir": True}, {"pass_limit": 0, "poison": True}]
+ADDRESS = re.compile(r"\b(addr|scratch_addr)=(\[[^]]*\]|\d+)")
+
+
+def equal(ours, expected):
+    """Equal bits, where a NaN is as good as another one."""
+    return torch.equal(ours.nan_to_num(), expected.nan_to_num())
+
+
+def check_program(seed, driver_of):
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
+    program = Program(rng)
+    host, states = program.data()
+    expected_states = dict(states)
+    expected = program.run(expected_states, host)
+    driver = driver_of(program.text())
+    if driver is None:
+        return
+    for path in driver.states:
+        driver.write(path, states[path])
+    read = {s.name for s in driver.streams if s.is_input}
+    out = driver(**{name: tensor for name, tensor in host.items() if name in read})
+    for name, tensor in expected.items():
+        assert equal(out[name], tensor), name
+    for path in driver.states:
+        assert equal(driver.read(path), expected_states[path]), path
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda o: "+".join(o) or "plain")
+@settings(max_examples=60, deadline=None, database=None)
+@given(seed=st.integers(0, 2**32))
+def test_results(options, seed):
+    check_program(seed, lambda text: Driver(text, **options))
+
+
+def planned_text(seed):
+    module = _C.parse(Program(random.Random(seed)).text())
+    for step in (_C.place, _C.schedule, _C.plan):
+        step(module)
+    return module.text()
+
+
+def addresses(text):
+    """All addresses of planned text that are not views'."""
+    found = []
+    for line in text.splitlines():
+        if " = view " not in line:
+            for _, numbers in ADDRESS.findall(line):
+                found += [int(n) for n in re.findall(r"\d+", numbers)]
+    return found
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(seed=st.integers(0, 2**32))
+def test_addresses_are_aligned_and_deterministic(seed):
+    text = planned_text(seed)
+    assert text == planned_text(seed)
+    assert all(addr % 64 == 0 for addr in addresses(text))
+
+
+@settings(max_examples=40, deadline=None, database=None)
+@given(seed=st.integers(0, 2**32))
+def test_moved_addresses_give_equal_results(seed):
+    def moved(text):
+        planned = _C.parse(text)
+        for step in (_C.place, _C.schedule, _C.plan):
+            step(planned)
+
+        def move(match):
+            numbers = re.sub(r"\d+", lambda n: str(int(n.group()) + 4096), match.group(2))
+            return f"{match.group(1)}={numbers}"
+
+        return Driver(ADDRESS.sub(move, planned.text()), planned=True)
+
+    check_program(seed, moved)
+
+
+FIXED = (" view ", " loop ", " input ", " state ", "assign ", " constant ")
+
+
+def corrupted(text, rng):
+    """Planned text with the address of one value changed to that of another one."""
+    lines = text.splitlines()
+    movable = [i for i, line in enumerate(lines) if re.search(r"[{ ]addr=\d", line)
+               and not any(name in line for name in FIXED)]
+    if not movable:
+        return text
+    i = rng.choice(movable)
+    new = rng.choice(sorted(addresses(text))) // 64 * 64
+    lines[i] = re.sub(r"([{ ])addr=\d+", rf"\1addr={new}", lines[i])
+    return "\n".join(lines)
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(seed=st.integers(0, 2**32))
+def test_what_the_check_accepts_computes_right(seed):
+    """A plan with a wrong address is refused, or the change did no harm."""
+    def driver_of(text):
+        planned = _C.parse(text)
+        for step in (_C.place, _C.schedule, _C.plan):
+            step(planned)
+        wrong = corrupted(planned.text(), random.Random(seed))
+        try:
+            _C.check_plan(_C.parse(wrong))
+        except RuntimeError:
+            return None
+        return Driver(wrong, planned=True, poison=bool(seed % 2))
+
+    check_program(seed, driver_of)
+
+
+def chain(length):
+    """A chain of ops: two values live at a time."""
+    lines = ['  %0 = stream_in {stream="x"} : f32[64,64]']
+    lines += [f"  %{i + 1} = flip %{i} {{dims=[0]}} : f32[64,64]" for i in range(length)]
+    lines.append(f'  stream_out %{length} {{stream="y"}}')
+    return "graph main {\n" + "\n".join(lines) + "\n  output\n}\n"
+
+
+def test_memory_of_dead_values_is_used_again():
+    module = _C.parse(chain(100))
+    for step in (_C.place, _C.schedule, _C.plan):
+        step(module)
+    assert _C.memory_report(module)["arena"] == 2 * 64 * 64 * 4
+
+
+def test_ten_thousand_ops_take_seconds():
+    module = _C.parse(chain(10_000))
+    for step in (_C.place, _C.schedule, _C.plan, _C.check_plan):
+        step(module)
+    assert _C.memory_report(module)["arena"] == 2 * 64 * 64 * 4
+
+
+def test_memory_report():
+    text = """
+graph main {
+  loop {body=@iteration, count=1}
+  output
+}
+
+graph iteration {
+  %w = state {path="w", role="parameter"} : f32[1024]
+  %m = state {path="m", role="optimizer"} : f32[512]
+  %s = state {path="s", role="buffer"} : f32[256]
+  %c = constant {data=[1.0, 2.0]} : f32[2]
+  %x = stream_in {stream="x"} : f32[1024]
+  %y = flip %x {dims=[0]} : f32[1024]
+  %g = flip %y {backward=true, dims=[0]} : f32[1024]
+  %all = aten %w, %x, %g, %m, %s, %c {args=[["%0", "%1", "%2", "%3", "%4", "%5"]], """ \
+        """overload="aten::cat"} : f32[3842]
+  %sum = sum %all : f32[]
+  stream_out %sum {stream="sum"}
+  output
+}
+"""
+    module = _C.parse(text)
+    for step in (_C.place, _C.schedule, _C.plan):
+        step(module)
+    report = _C.memory_report(module)
+    arena, scratch = report.pop("arena"), report.pop("scratch")
+    assert report == {"parameters": 4096, "optimizer_state": 2048, "buffers": 1024, "constants": 8,
+                      "streams": 4096, "activations": 3842 * 4, "gradients": 4096}
+    assert sum(report.values()) + scratch <= arena < sum(report.values()) + scratch + 64 * 9

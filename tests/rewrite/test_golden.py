@@ -1,0 +1,37 @@
+"""Golden cases of the passes: ``<pass>/<behaviour>.ir`` says what to run and what comes out."""
+
+from pathlib import Path
+
+import pytest
+
+from poptorch import _C
+from tests.helpers import check_case, read_case
+
+FOLDER = Path(__file__).parent
+CASES = sorted(FOLDER.glob("*/*.ir"))
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_case(path, update):
+    passes, source, _ = read_case(path)
+    module = _C.parse(source)
+    before = module.text()
+    changes = _C.run_passes(module, passes.split(","))
+    check_case(path, module.text(), update)
+    if len(changes) == 1:
+        assert changes[0][1] == (module.text() != before), "a pass must say whether it changed"
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_second_run_changes_nothing(path):
+    passes, source, _ = read_case(path)
+    module = _C.parse(source)
+    _C.run_passes(module, passes.split(","))
+    text = module.text()
+    changes = _C.run_passes(module, passes.split(","))
+    assert module.text() == text
+    assert not any(changed for _, changed, _ in changes)
+
+
+def test_every_pass_has_cases():
+    assert {path.parent.name for path in CASES} == {name for name, _ in _C.passes()}

@@ -1,0 +1,69 @@
+"""A run needs no Python: it goes on while another thread holds the interpreter's lock."""
+
+import ctypes
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+import poptorch
+
+ITERATIONS = 1000
+HOLD_US = 4_000_000
+
+
+class Net(torch.nn.Module):
+    """A training step long enough that the other thread wakes up meanwhile."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(8, 512), torch.nn.ReLU(), torch.nn.Linear(512, 4)
+        )
+
+    def forward(self, x, target):
+        out = self.layers(x)
+        return out, torch.nn.functional.mse_loss(out, target)
+
+
+@pytest.fixture
+def no_switching():
+    """The interpreter's lock changes hands only where its holder gives it up."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_iterations_go_on_without_the_lock(no_switching):
+    net = Net()
+    options = poptorch.Options().showCompilationProgressBar(False).deviceIterations(ITERATIONS)
+    model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=1e-3))
+    model(torch.randn(256 * ITERATIONS, 8), torch.randn(256 * ITERATIONS, 4))
+
+    # PyDLL calls keep the interpreter's lock, so no other Python code runs during this sleep.
+    sleep_with_lock = ctypes.PyDLL(None).usleep
+    gate, held = threading.Lock(), []
+
+    def hold():
+        with gate:
+            held.append(time.clock_gettime_ns(time.CLOCK_MONOTONIC))
+            sleep_with_lock(HOLD_US)
+            held.append(time.clock_gettime_ns(time.CLOCK_MONOTONIC))
+
+    gate.acquire()
+    holder = threading.Thread(target=hold)
+    holder.start()
+    # The executable itself: on the way to it PyTorch would give the lock up, too early.
+    executable, pointers = model._executable, model._call._pointers
+    gate.release()
+    executable.run(pointers, 1)
+    holder.join()
+
+    times = executable.timestamps()
+    assert len(times) == ITERATIONS
+    meanwhile = [begin for begin, end in times if held[0] < begin and end < held[1]]
+    assert len(meanwhile) > ITERATIONS / 2  # the holder wakes up after the run has begun
+    assert times[-1][1] < held[1]

@@ -1,0 +1,90 @@
+"""Replicas: memory of their own, and collectives over all of them."""
+
+import pytest
+import torch
+
+from poptorch import Error
+from tests.run.drive import DTYPES, Driver
+
+PROGRAM = """
+graph main {{
+  loop {{body=@iteration, count=2}}
+  output
+}}
+
+graph iteration {{
+  %x = stream_in {{stream="x"}} : {type}
+  %y = flip %x {{dims=[0]}} : {type}
+  %z = all_reduce %y {{op="{op}"}} : {type}
+  stream_out %y {{stream="own"}}
+  stream_out %z {{stream="reduced"}}
+  %s = state {{path="s"}} : {type}
+  %t = flip %s {{dims=[0]}} : {type}
+  assign %t {{path="s"}}
+  output
+}}
+"""
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+@pytest.mark.parametrize("op", ["mean", "sum"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i32"])
+def test_all_reduce(replicas, op, dtype):
+    driver = Driver(PROGRAM.format(type=f"{dtype}[5000]", op=op), replicas=replicas)
+    x = torch.randint(-8, 9, (2 * replicas, 5000)).to(DTYPES[dtype])
+    out = driver(x=x)
+    own = x.flip(1)
+    total = own.view(2, replicas, -1).double().sum(1, keepdim=True)
+    expected = total / replicas if op == "mean" else total
+    expected = expected.trunc() if dtype == "i32" else expected.to(torch.float32)
+    expected = expected.to(DTYPES[dtype]).expand(2, replicas, -1).reshape(2 * replicas, -1)
+    assert torch.equal(out["own"], own), "the value before the reduction is read after it"
+    if dtype == "f64":
+        torch.testing.assert_close(out["reduced"], expected, rtol=1e-6, atol=1e-6)
+    else:
+        assert torch.equal(out["reduced"], expected)
+
+
+def test_states_are_each_replicas_own():
+    driver = Driver(PROGRAM.format(type="f32[3]", op="sum"), replicas=2)
+    driver.write("s", [1.0, 2.0, 3.0])
+    driver.write("s", [4.0, 5.0, 6.0], replica=1)
+    assert driver.read("s").tolist() == [1, 2, 3]
+    assert driver.read("s", replica=1).tolist() == [4, 5, 6]
+    with pytest.raises(Error, match="replica 2 was asked for, there are 2"):
+        driver.write("s", [0.0, 0.0, 0.0], replica=2)
+    with pytest.raises(Error, match="replica 2 was asked for, there are 2"):
+        driver.read("s", replica=2)
+
+
+NESTED = """
+graph main {
+  loop {body=@iteration, count=2}
+  output
+}
+
+graph iteration {
+  %x = stream_in {stream="x"} : f32[4]
+  %0 = loop %x {body=@inner, count=3} : f32[4]
+  stream_out %0 {stream="y"}
+  output
+}
+
+graph inner {
+  %0 = input {index=0} : f32[4]
+  %1 = all_reduce %0 {op="sum"} : f32[4]
+  %2 = flip %1 {dims=[0]} : f32[4]
+  %3 = stream_in {stream="in"} : f32[4]
+  stream_out %3 {stream="out"}
+  output %2
+}
+"""
+
+
+def test_collective_inside_a_loop():
+    driver = Driver(NESTED, replicas=2)
+    x, inner = torch.randint(-4, 5, (4, 4)).float(), torch.randn(12, 4)
+    out = driver(x=x, **{"in": inner})
+    first = x.view(2, 2, 4).sum(1, keepdim=True).flip(2) * 4
+    assert torch.equal(out["y"], first.expand(2, 2, 4).reshape(4, 4))
+    assert torch.equal(out["out"], inner)

@@ -1,0 +1,79 @@
+"""In steady state a training step neither asks the system for memory nor touches new pages.
+
+A child process with a counting allocator runs many steps a call and then twice as many; the
+difference is what the steps themselves do, without the cost of the call (whose converted inputs
+are large in both).
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers import ROOT
+
+MOST_FAULTS = 10
+
+CHILD = """
+import ctypes, json, resource, sys
+import torch
+from tests.networks import harness
+from tests.networks.zoo import build
+import poptorch
+
+counter = ctypes.CDLL(None)
+counts = counter.large_allocations, counter.larger_allocations
+for count in counts:
+    count.restype = ctypes.c_long
+
+def now():
+    return [*(count() for count in counts), resource.getrusage(resource.RUSAGE_SELF).ru_minflt]
+
+def measure(name, steps):
+    network = build(name, 0)
+    inputs = harness.concatenate(network.batches(steps, 0))
+    options = harness.options_for(network, deviceIterations=steps)
+    parameters = list(network.module.parameters())
+    model = poptorch.trainingModel(network.module, options, network.make_optimizer(parameters))
+    for _ in range(3):
+        model(*inputs)
+    best = None
+    for _ in range(3):
+        before = now()
+        model(*inputs)
+        spent = [a - b for a, b in zip(now(), before)]
+        best = spent if best is None else list(map(min, best, spent))
+    convolutions = model.op_report()["backward"].get("convolution_backward", 0)
+    model.destroy()
+    return best, convolutions
+
+name, steps = sys.argv[1], int(sys.argv[2])
+(few, convolutions), (many, _) = measure(name, steps), measure(name, 2 * steps)
+print(json.dumps([*((m - f) / steps for m, f in zip(many, few)), convolutions]))
+"""
+
+
+@pytest.fixture(scope="module")
+def counting_library(tmp_path_factory):
+    path = tmp_path_factory.mktemp("count") / "count_allocations.so"
+    source = ROOT / "tests" / "run" / "count_allocations.c"
+    compiler = os.environ.get("CC", "cc")
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", path, source], check=True)
+    return path
+
+
+# So many steps that the call's converted tokens are large even in the shorter run.
+@pytest.mark.parametrize(("name", "steps"),
+                         [("digits_convnet", 20), ("resnet", 20), ("bert_encoder", 60)])
+def test_a_step_allocates_nothing(name, steps, counting_library):
+    env = {**os.environ, "LD_PRELOAD": str(counting_library), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", CHILD, name, str(steps)]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    large, larger, minor_faults, convolutions = json.loads(done.stdout.splitlines()[-1])
+    # No tensor: oneDNN makes a descriptor of 6,560 bytes in each data gradient of a convolution.
+    assert large <= convolutions
+    assert larger == 0
+    assert minor_faults <= MOST_FAULTS

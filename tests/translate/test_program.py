@@ -1,0 +1,53 @@
+"""The module that translate builds around a captured graph: golden text."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import poptorch
+from poptorch._capture import capture
+from poptorch._executor.hyper import OptimizerLink
+from poptorch._translate import StepSpec, translate
+from tests.helpers import check_golden
+
+
+class Net(torch.nn.Module):
+    """One layer with dropout and a buffer that counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 3)
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, x, target):
+        self.calls += 1
+        y = torch.nn.functional.dropout(self.fc(x), 0.25, self.training)
+        return y, torch.nn.functional.mse_loss(y, target)
+
+
+CASES = {
+    "inference": StepSpec(training=False, device_iterations=3),
+    "training": StepSpec(training=True),
+    "accumulation": StepSpec(training=True, device_iterations=2, accumulation=4),
+    "accumulation_sum": StepSpec(training=True, accumulation=2, mean=False),
+    "replicas": StepSpec(training=True, replicas=2, keep_gradients=True),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_module(name, update):
+    spec = CASES[name]
+    net = Net().train(spec.training)
+    captured = capture(net, (torch.zeros(2, 4), torch.zeros(2, 3)), {}, training=spec.training)
+    link = None
+    if spec.training:
+        link = OptimizerLink(net, poptorch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+    program = translate(captured, spec, link)
+    program.module.verify()
+    here = Path(__file__).parent
+    text = program.module.text().replace(f"{here}/", "")
+    check_golden(here / f"{name}.ir", text, update)
+    assert program.inputs == {0: "input.x", 1: "input.target"}
+    assert set(program.states) == {"fc.weight", "fc.bias", "calls"}
+    assert "calls" in program.updated
