@@ -1,0 +1,1 @@
+"""Speed of poptorch beside PyTorch: ``python -m benchmarks --help``."""
