@@ -44,19 +44,20 @@ def _describe(value, path: str, leaves: list, paths: list):
         paths.append(path)
         return [_TENSOR, None, None]
     if isinstance(value, dict):
-        parts = {k: _describe(v, _join(path, k), leaves, paths) for k, v in value.items()}
+        parts = {k: _describe(v, join_path(path, k), leaves, paths) for k, v in value.items()}
         return [_MAPPING, value, parts]
     if isinstance(value, (list, tuple)):
-        parts = [_describe(v, _join(path, i), leaves, paths) for i, v in enumerate(value)]
+        parts = [_describe(v, join_path(path, i), leaves, paths) for i, v in enumerate(value)]
         return [_SEQUENCE, value, parts]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: _describe(getattr(value, field.name), _join(path, field.name),
+        parts = {field.name: _describe(getattr(value, field.name), join_path(path, field.name),
                                        leaves, paths) for field in dataclasses.fields(value)}
         return [_OBJECT, value, parts]
     return [_CONSTANT, value, None]
 
 
-def _join(path: str, key) -> str:
+def join_path(path: str, key) -> str:
+    """The readable path of entry ``key`` of what stands at ``path`` (empty: the top)."""
     return f"{path}.{key}" if path else str(key)
 
 
@@ -65,22 +66,24 @@ def _rebuild(part, tensors):
     if kind == _TENSOR:
         return next(tensors)
     if kind == _MAPPING:
-        return _filled(original, {k: _rebuild(v, tensors) for k, v in children.items()})
+        return rebuilt(original, {k: _rebuild(v, tensors) for k, v in children.items()})
     if kind == _OBJECT:
-        rebuilt = copy.copy(original)
+        copied = copy.copy(original)
         for name, child in children.items():
-            object.__setattr__(rebuilt, name, _rebuild(child, tensors))  # it may be frozen
-        return rebuilt
+            object.__setattr__(copied, name, _rebuild(child, tensors))  # it may be frozen
+        return copied
     if kind == _SEQUENCE:
-        items = [_rebuild(child, tensors) for child in children]
-        if hasattr(original, "_fields"):
-            return type(original)(*items)
-        return type(original)(items)
+        return rebuilt(original, [_rebuild(child, tensors) for child in children])
     return original
 
 
-def _filled(original: dict, items: dict) -> dict:
-    """``items`` in a dictionary of the same class, which may have state of its own."""
+def rebuilt(original, items):
+    """``items``, a list or dict, in a container of the class of ``original``.
+
+    A dictionary of another class than ``dict`` may have state of its own, which is kept.
+    """
+    if not isinstance(original, dict):
+        return type(original)(*items) if hasattr(original, "_fields") else type(original)(items)
     if type(original) is dict:
         return items
     filled = original.copy()

@@ -1,10 +1,10 @@
 """The arguments of a call: their structure at the first call, and checks of later ones."""
 
 import inspect
-from typing import Any
 
 import torch
 
+from poptorch._capture.structure import join_path, rebuilt
 from poptorch._translate.types import narrowed
 from poptorch.errors import Error
 
@@ -97,10 +97,10 @@ class Arguments:
     def _describe(self, value, path: str, leaves: list):
         """The structure of ``value`` as (kind, keys, children) around leaves."""
         if isinstance(value, dict):
-            children = [self._describe(v, _join(path, k), leaves) for k, v in value.items()]
+            children = [self._describe(v, join_path(path, k), leaves) for k, v in value.items()]
             return (type(value), tuple(value), children)
         if isinstance(value, (list, tuple)):
-            children = [self._describe(v, _join(path, i), leaves) for i, v in enumerate(value)]
+            children = [self._describe(v, join_path(path, i), leaves) for i, v in enumerate(value)]
             return (type(value), None, children)
         leaf = Leaf(path, value)
         leaves.append(leaf)
@@ -122,9 +122,9 @@ class Arguments:
                 return value
             return value.narrow(0, 0, value.shape[0] // self._micro_batches)
         if isinstance(value, dict):
-            return _rebuilt(value, {k: self._cut(v) for k, v in value.items()})
+            return rebuilt(value, {k: self._cut(v) for k, v in value.items()})
         if isinstance(value, (list, tuple)):
-            return _rebuilt(value, [self._cut(v) for v in value])
+            return rebuilt(value, [self._cut(v) for v in value])
         return value
 
     def _check_batch(self, leaf: Leaf, tensor: torch.Tensor) -> None:
@@ -152,7 +152,7 @@ class Arguments:
         if keys is not None:
             self._match_keys(keys, value, path)
             for key, child in zip(keys, children):
-                self._match(child, value[key], _join(path, key), tensors)
+                self._match(child, value[key], join_path(path, key), tensors)
             return
         if len(value) != len(children):
             what = "positional arguments" if path == "args" else f"items in {path}"
@@ -160,7 +160,7 @@ class Arguments:
                         f"arguments but got {len(value)}. Call destroy() first to compile for "
                         f"other arguments.")
         for i, (child, item) in enumerate(zip(children, value)):
-            self._match(child, item, _join(path, i), tensors)
+            self._match(child, item, join_path(path, i), tensors)
 
     def _match_keys(self, keys, value: dict, path: str) -> None:
         missing = [str(k) for k in keys if k not in value]
@@ -204,20 +204,6 @@ def _signature(model) -> inspect.Signature | None:
         return inspect.signature(model.forward)
     except (TypeError, ValueError):
         return None
-
-
-def _join(path: str, key: Any) -> str:
-    return f"{path}.{key}" if path else str(key)
-
-
-def _rebuilt(original, items):
-    if isinstance(items, dict):
-        copy = original.copy()
-        copy.update(items)
-        return copy
-    if isinstance(original, tuple) and hasattr(original, "_fields"):
-        return type(original)(*items)
-    return type(original)(items)
 
 
 def _same(a, b) -> bool:
