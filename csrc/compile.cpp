@@ -10,12 +10,16 @@
 #include "ir/constants_file.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "place/ipus.h"
 #include "place/place.h"
 #include "plan/check.h"
 #include "plan/plan.h"
+#include "rewrite/pass.h"
 #include "rewrite/pipeline.h"
 #include "schedule/schedule.h"
 #include "support/error.h"
+#include "support/heap.h"
+#include "support/switches.h"
 
 namespace poptorch {
 
@@ -63,6 +67,7 @@ class Steps {
     reload(text);
   }
 
+  run::Reports& reports() { return reports_; }
   run::Reports take() { return std::move(reports_); }
 
  private:
@@ -95,13 +100,33 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// Names in POPTORCH_OFF that turn nothing off are a mistake.
+void check_switches() {
+  for (const std::string& name : off_names()) {
+    std::string names;
+    bool is_known = false;
+    for (const Switch& known : all_switches()) {
+      is_known = is_known || known.name == name;
+      names += concat(names.empty() ? "" : ", ", known.name);
+    }
+    for (const rewrite::Pass& pass : rewrite::all_passes()) {
+      is_known = is_known || pass.name == name;
+      names += concat(", ", pass.name);
+    }
+    USER_CHECK(is_known, "[compile] POPTORCH_OFF names \"", name,
+               "\", which turns nothing off. The names are: ", names, ".");
+  }
+}
+
 std::unique_ptr<run::Executable> make_executable(const ir::Module& module,
                                                  assemble::Program program,
                                                  const CompileOptions& options,
                                                  run::Reports reports) {
   reports.memory_bytes = plan::memory_report(module);
   reports.ops = assemble::op_report(module);
-  const run::EngineOptions engine{options.replicas, options.poison};
+  reports.ipus = place::ipus_used(module);
+  const run::EngineOptions engine{options.replicas, options.poison, options.input_group_size,
+                                  options.orthogonal_input_groups};
   return std::make_unique<run::Executable>(std::move(program), engine, std::move(reports));
 }
 
@@ -124,6 +149,7 @@ CompileOptions CompileOptions::from_environment() {
 
 std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
                                          const CompileOptions& options, const Progress& progress) {
+  check_switches();
   Steps steps(*module, options, progress);
   steps.between(2, "translate", ir::Level::translated);
 
@@ -134,7 +160,10 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
   });
   steps.between(3, "rewrite", ir::Level::translated);
 
-  steps.run("place", [&] { place::place(*module); });
+  steps.run("place", [&] {
+    steps.reports().shares = place::place(*module);
+    place::check_ipus(*module, {options.replicas, options.max_ipus, options.power_of_two_ipus});
+  });
   steps.between(4, "place", ir::Level::placed);
 
   steps.run("schedule", [&] { schedule::schedule(*module); });
@@ -145,6 +174,7 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
   steps.between(6, "plan", ir::Level::planned);
   if (options.check_plan) plan::check(*module);
   if (options.reload_ir) prepared.clear();  // its ops are gone
+  give_back_freed_memory();  // of dry runs: the arena is made next
 
   assemble::Program program;
   steps.run("assemble", [&] {
@@ -157,9 +187,11 @@ std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> mod
                                                  const CompileOptions& options) {
   ir::verify(*module, ir::Level::planned);
   if (options.check_plan) plan::check(*module);
+  plan::PreparedOps prepared = plan::prepare(*module, {options.threads});
   run::Reports reports;
   if (options.keep_text) reports.texts.emplace_back("plan", ir::print(*module));
-  assemble::Program program = assemble::assemble(*module, {options.threads, options.poison});
+  assemble::Program program =
+      assemble::assemble(*module, {options.threads, options.poison}, std::move(prepared));
   return make_executable(*module, std::move(program), options, std::move(reports));
 }
 

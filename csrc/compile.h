@@ -26,6 +26,10 @@ struct CompileOptions {
   bool poison = false;      // POPTORCH_POISON=1: dead memory is filled with NaN while running
   bool check_plan = true;   // prove the plan (plan/check.h); false only in tests
   bool keep_text = true;    // keep the IR text of each step for Executable::ir
+  int max_ipus = 0;         // IPUs over all replicas; 0: any number
+  bool power_of_two_ipus = false;  // their number must be a power of two
+  int input_group_size = 1;        // replicas that read the same inputs: neighbours, or
+  bool orthogonal_input_groups = false;  // every n-th one where there are n groups
 
   // The defaults, with what the environment variables named above say.
   static CompileOptions from_environment();
@@ -38,8 +42,8 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
                                          const CompileOptions& options,
                                          const Progress& progress = {});
 
-// The last step alone, for a module that is planned already (its text was edited, say): what the
-// text says is what runs.
+// The last step alone, for a module that is planned already (read from a file, say): what the text
+// says is what runs, with kernels of this machine (plan::prepare).
 std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> module,
                                                  const CompileOptions& options);
 

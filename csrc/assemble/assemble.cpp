@@ -4,11 +4,16 @@
 #include <array>
 #include <unordered_map>
 
-#include "place/place.h"
+#include "assemble/direct_streams.h"
+#include "assemble/resident.h"
+#include "ops/fused.h"
+#include "ops/layout.h"
+#include "place/part.h"
 #include "plan/contents.h"
 #include "plan/layout.h"
 #include "schedule/states.h"
 #include "support/error.h"
+#include "support/switches.h"
 
 namespace poptorch::assemble {
 
@@ -16,10 +21,11 @@ namespace {
 
 using Kind = Instruction::Kind;
 
-constexpr std::array<std::string_view, 4> silent_ops = {"constant", "input", "state", "view"};
+constexpr std::array<std::string_view, 3> silent_ops = {"constant", "input", "state"};
 
 bool is_silent(const ir::Op& op) {
-  return std::find(silent_ops.begin(), silent_ops.end(), op.name) != silent_ops.end();
+  return ops::is_alias(op) ||
+         std::find(silent_ops.begin(), silent_ops.end(), op.name) != silent_ops.end();
 }
 
 std::string label_of(const ir::Place& place) {
@@ -29,6 +35,24 @@ std::string label_of(const ir::Place& place) {
     label += concat(label.empty() ? "" : ", ", "module \"", place.module, "\"");
   }
   return label;
+}
+
+std::string types_of(const ir::Op& op) {
+  std::string text;
+  for (const ir::Value* operand : op.operands) {
+    text += concat(text.empty() ? "" : ", ", operand == nullptr ? "_" : operand->type.text());
+  }
+  text += " ->";
+  for (size_t i = 0; i < op.results.size(); ++i) {
+    text += concat(i == 0 ? " " : ", ", op.results[i]->type.text());
+  }
+  return text;
+}
+
+// An opaque op by what it calls.
+std::string name_of(const ir::Op& op) {
+  if (op.name == "fused") return ops::fused_name(op);
+  return op.name == "aten" ? op.attrs.get_string("overload") : op.name;
 }
 
 // Contents that die with an op, by the op's position.
@@ -49,6 +73,7 @@ class Assembler {
   Assembler(const ir::Module& module, const AssembleOptions& options, plan::PreparedOps prepared)
       : module_(module), options_(options), prepared_(std::move(prepared)) {
     program_.arena_bytes = plan::arena_bytes(module);
+    shareable_ = plan::shareable_states(module);
     program_.threads = options.threads;
     label({});
     if (options.poison) {
@@ -59,9 +84,12 @@ class Assembler {
   }
 
   Program run() {
-    const ir::Graph* main = module_.find_graph("main");
-    INTERNAL_CHECK(main != nullptr, "the module has no graph `main`");
-    add_block(*main, 1);
+    const ir::Graph* prepare = module_.find_graph("prepare");
+    if (prepare != nullptr) prepared_states_ = schedule::state_uses(module_).at(prepare);
+    add_block(*module_.find_graph("main"), 1);
+    if (prepare != nullptr) program_.prepare = add_block(*prepare, 1);
+    program_.scratch = find_scratch(module_);
+    program_.resident = find_resident(module_, directs_, shareable_);
     check_kernels();
     sort_by_name();
     return std::move(program_);
@@ -73,6 +101,7 @@ class Assembler {
     const size_t number = program_.blocks.size();
     program_.blocks.emplace_back();
     Block block;
+    add_directs(graph, steps, block);
     for (const auto& op : graph.ops) {
       add_op(*op, steps, block);
       if (op->name != "loop") add_poison(*op, block);
@@ -81,26 +110,46 @@ class Assembler {
     return static_cast<int>(number);
   }
 
+  // Outputs are bound before anything runs: what computes them must know where to write.
+  void add_directs(const ir::Graph& graph, int64_t steps, Block& block) {
+    if (!is_on("direct_streams")) return;
+    const auto direct = direct_streams(graph);
+    for (const auto& op : graph.ops) {
+      const bool is_input = op->name == "stream_in";
+      if (!is_input && op->name != "stream_out") continue;
+      ir::Value& value = is_input ? *op->result() : *op->operands[0];
+      const ir::Value* base = schedule::base_of(&value);
+      const auto found = direct.find(base);
+      if (found == direct.end() || found->second != op.get()) continue;
+      directs_.emplace(base, static_cast<int>(program_.directs.size()));
+      program_.directs.push_back({stream_of(*op, value, steps), plan::addr_of(*base), {}});
+      if (!is_input) add_bind(*op, *base, block);
+    }
+  }
+
+  void add_bind(const ir::Op& op, const ir::Value& value, Block& block) {
+    Instruction& instruction = add(Kind::bind, op, block);
+    instruction.index = directs_.at(&value);
+    instruction.bytes = value.type.bytes();
+  }
+
   void add_op(const ir::Op& op, int64_t steps, Block& block) {
     if (op.name == "state" || op.name == "assign") add_state(op);
     if (op.name == "constant") add_constant(op);
     if (is_silent(op)) return;
     if (op.name == "loop") return add_loop(op, steps, block);
-    if (op.name == "stream_in") return add_stream(op, *op.result(), steps, block);
-    if (op.name == "stream_out") return add_stream(op, *op.operand(0), steps, block);
+    if (op.name == "stream_in") {
+      if (directs_.contains(op.result())) return add_bind(op, *op.result(), block);
+      return add_stream(op, *op.result(), steps, block);
+    }
+    if (op.name == "stream_out") return add_stream(op, *op.operands[0], steps, block);
     if (op.name == "assign") {
-      const int64_t from = plan::addr_of(*op.operand(0));
-      if (from != plan::assign_addr(op)) {
-        add_copy(op, op.operand(0)->type.bytes(), from, plan::assign_addr(op), block);
-      }
+      if (plan::addr_of(*op.operand(0)) != plan::assign_addr(op)) add_copy(op, block);
       return;
     }
     if (op.name == "all_reduce") return add_all_reduce(op, block);
     const bool is_copy = op.name == "contiguous" || op.name == "clone";
-    if (is_copy && op.operand(0)->type == op.result()->type) {
-      return add_copy(op, op.result()->type.bytes(), plan::addr_of(*op.operand(0)),
-                      plan::addr_of(*op.result()), block);
-    }
+    if (is_copy && op.operand(0)->type == op.result()->type) return add_copy(op, block);
     add_kernel(op, block);
   }
 
@@ -109,8 +158,15 @@ class Assembler {
     instruction.kind = kind;
     instruction.first_pointer = static_cast<int>(program_.offsets.size());
     instruction.label = label(op.place);
+    instruction.source = source(op);
     block.instructions.push_back(instruction);
     return block.instructions.back();
+  }
+
+  int source(const ir::Op& op) {
+    program_.sources.push_back(
+        {name_of(op), place::name_of(place::part_of(op)), types_of(op), label(op.place)});
+    return static_cast<int>(program_.sources.size()) - 1;
   }
 
   int label(const ir::Place& place) {
@@ -120,10 +176,31 @@ class Assembler {
     return found->second;
   }
 
-  void add_copy(const ir::Op& op, int64_t bytes, int64_t from, int64_t to, Block& block) {
+  // Of an operand to the result, or to the state that is assigned.
+  void add_copy(const ir::Op& op, Block& block) {
+    const int64_t bytes = op.operand(0)->type.bytes();
     if (bytes == 0) return;
     add(Kind::copy, op, block).bytes = bytes;
-    program_.offsets.insert(program_.offsets.end(), {from, to});
+    add_pointer(op.operands[0]);
+    if (op.results.empty()) {
+      program_.offsets.push_back(plan::assign_addr(op));
+    } else {
+      add_pointer(op.results[0].get());
+    }
+  }
+
+  void add_pointer(ir::Value* value) {
+    if (value == nullptr) {
+      program_.offsets.push_back(-1);
+      return;
+    }
+    const ir::Value* base = schedule::base_of(value);
+    const int64_t addr = plan::addr_of(*value);
+    if (const auto direct = directs_.find(base); direct != directs_.end()) {
+      program_.directs[static_cast<size_t>(direct->second)].uses.push_back(
+          {static_cast<int>(program_.offsets.size()), addr - plan::addr_of(*base)});
+    }
+    program_.offsets.push_back(addr);
   }
 
   void add_kernel(const ir::Op& op, Block& block) {
@@ -144,10 +221,9 @@ class Assembler {
     instruction.operand_count = static_cast<int>(slots);
     instruction.result_count = static_cast<int>(op.results.size());
     for (size_t i = 0; i < slots; ++i) {
-      const ir::Value* operand = op.operand(i);
-      program_.offsets.push_back(operand == nullptr ? -1 : plan::addr_of(*operand));
+      add_pointer(i < op.operands.size() ? op.operands[i] : nullptr);
     }
-    for (const auto& result : op.results) program_.offsets.push_back(plan::addr_of(*result));
+    for (const auto& result : op.results) add_pointer(result.get());
     program_.offsets.push_back(scratch_bytes > 0 ? op.attrs.get_int("scratch_addr") : -1);
     program_.kernels.push_back(std::move(prepared.run));
   }
@@ -156,10 +232,12 @@ class Assembler {
     const ir::Type& type = op.operand(0)->type;
     Instruction& instruction = add(Kind::all_reduce, op, block);
     instruction.index = static_cast<int>(program_.collectives.size());
-    program_.offsets.push_back(plan::addr_of(*op.operand(0)));
-    program_.offsets.push_back(plan::addr_of(*op.result()));
+    add_pointer(op.operands[0]);
+    add_pointer(op.results[0].get());
     const bool is_mean = ops::attr_of(op, "op") == ir::Attr("mean");
-    program_.collectives.push_back({type.dtype, type.numel(), is_mean});
+    program_.collectives.push_back({type.dtype, type.numel(), is_mean,
+                                    op.attrs.get_int("group_size", 0),
+                                    op.attrs.get_bool("orthogonal", false)});
     block.is_joint = true;
   }
 
@@ -179,7 +257,16 @@ class Assembler {
     }
   }
 
-  void add_stream(const ir::Op& op, const ir::Value& value, int64_t steps, Block& block) {
+  void add_stream(const ir::Op& op, ir::Value& value, int64_t steps, Block& block) {
+    Instruction& instruction =
+        add(op.name == "stream_in" ? Kind::stream_in : Kind::stream_out, op, block);
+    instruction.index = stream_of(op, value, steps);
+    instruction.bytes = value.type.bytes();
+    add_pointer(&value);
+  }
+
+  // The number of the op's stream, which is added at its first op.
+  int stream_of(const ir::Op& op, const ir::Value& value, int64_t steps) {
     const std::string& name = op.attrs.get_string("stream");
     const bool is_input = op.name == "stream_in";
     const bool repeat = is_input && ops::attr_of(op, "repeat") == ir::Attr(true);
@@ -189,17 +276,23 @@ class Assembler {
     INTERNAL_CHECK(stream.is_input == is_input && stream.type == value.type &&
                        stream.per_iteration == steps,
                    "[assemble] stream \"", name, "\" is used in two ways: `", op.text(), "`");
-    Instruction& instruction = add(is_input ? Kind::stream_in : Kind::stream_out, op, block);
-    instruction.index = found->second;
-    instruction.bytes = value.type.bytes();
-    program_.offsets.push_back(plan::addr_of(value));
+    return found->second;
   }
 
   void add_state(const ir::Op& op) {
     const std::string& path = op.attrs.get_string("path");
+    if (prepared_states_.assigned.contains(path)) return;  // nobody outside knows it
     const auto [found, is_new] = states_.try_emplace(path, states_.size());
     const ir::Value& value = op.name == "state" ? *op.result() : *op.operand(0);
-    if (is_new) program_.states.push_back({path, value.type, "", op.attrs.get_int("addr")});
+    if (is_new) {
+      program_.states.push_back({path, value.type, "", op.attrs.get_int("addr"),
+                                 prepared_states_.read.contains(path), shareable_.contains(path)});
+    }
+    if (op.name == "state" && ops::is_channels_last(op)) {
+      State& state = program_.states[found->second];
+      state.type.sizes = ops::channels_first(value.type).sizes;
+      state.is_channels_last = true;
+    }
     const ir::Attr* role = op.attrs.find("role");
     if (role != nullptr && !role->is_none()) {
       program_.states[found->second].role = op.attrs.get_string("role");
@@ -248,6 +341,9 @@ class Assembler {
       sorted.push_back(program_.streams[static_cast<size_t>(order[i])]);
     }
     program_.streams = std::move(sorted);
+    for (Direct& direct : program_.directs) {
+      direct.stream = position[static_cast<size_t>(direct.stream)];
+    }
     for (Block& block : program_.blocks) {
       for (Instruction& instruction : block.instructions) {
         if (instruction.kind == Kind::stream_in || instruction.kind == Kind::stream_out) {
@@ -265,7 +361,10 @@ class Assembler {
   Program program_;
   std::unordered_map<std::string, int> labels_;
   std::unordered_map<std::string, int> streams_;
+  Directs directs_;
   std::unordered_map<std::string, size_t> states_;
+  schedule::StateUse prepared_states_;  // of the graph `prepare`
+  std::set<std::string> shareable_;
   std::unordered_map<int64_t, bool> constants_;
   std::map<std::string, std::string> without_kernel_;  // op -> one example
   std::unordered_map<int, std::vector<plan::Content>> deaths_;
@@ -287,8 +386,7 @@ std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module
           op->name.starts_with("stream_")) {
         continue;
       }
-      const std::string& name = op->name == "aten" ? op->attrs.get_string("overload") : op->name;
-      ++report[place::name_of(place::phase_of(*op))][name];
+      ++report[place::name_of(place::part_of(*op))][name_of(*op)];
     }
   }
   return report;

@@ -18,7 +18,8 @@ struct Instruction {
     run,         // kernels[index] on the pointers
     copy,        // bytes from the first pointer to the second
     stream_in,   // a slice of streams[index] to the first pointer
-    stream_out,  // the first pointer to a slice of streams[index]
+    stream_out,  // the first pointer to a slice of streams[index], if it is not there already
+    bind,        // points what uses directs[index] to a slice of its stream
     all_reduce,  // collectives[index], across replicas
     loop,        // blocks[index], `count` times
     poison,      // fills `bytes` at the first pointer with NaN
@@ -30,8 +31,17 @@ struct Instruction {
   int operand_count = 0;
   int result_count = 0;
   int label = 0;  // into Program::labels
+  int source = 0;  // into Program::sources
   int64_t bytes = 0;
   int64_t count = 1;
+};
+
+// The op that an instruction comes from, for profiles.
+struct Source {
+  std::string op;     // of an opaque op: its overload
+  std::string phase;  // forward | backward | update
+  std::string types;  // "f32[8,4], f32[4] -> f32[8]"
+  int label = 0;      // into Program::labels
 };
 
 // The instructions of one graph. Replicas run them independently up to the next one that needs all
@@ -49,11 +59,31 @@ struct Stream {
   int64_t per_iteration = 1;  // slices of one replica in one device iteration
 };
 
+// A streamed value that is used where the host has it (assemble/direct_streams.h).
+struct Direct {
+  int stream = 0;
+  int64_t addr = 0;  // where it lies when the step's slice is not returned
+  struct Use {
+    int pointer;     // into Program::offsets
+    int64_t offset;  // bytes from the value's start: of a view
+  };
+  std::vector<Use> uses;
+};
+
 struct State {
   std::string path;
-  ir::Type type;
+  ir::Type type;     // as the host has it
   std::string role;  // parameter | buffer | optimizer | rng | hyper | ""
   int64_t addr = 0;
+  bool is_prepared_from = false;  // what the block `prepare` computes depends on it
+  bool is_shareable = false;      // large, and only the host writes it
+  bool is_channels_last = false;  // it lies in the arena with dimension 1 as the last one
+};
+
+// Bytes [begin, end) of an arena.
+struct Extent {
+  int64_t begin = 0;
+  int64_t end = 0;
 };
 
 struct Constant {
@@ -65,6 +95,8 @@ struct Collective {
   ir::DType dtype = ir::DType::f32;
   int64_t numel = 0;
   bool is_mean = false;
+  int64_t group_size = 0;  // replicas that reduce together, see run/replica_groups.h; 0: all
+  bool is_orthogonal = false;
 };
 
 struct Program {
@@ -72,13 +104,18 @@ struct Program {
   std::vector<ops::Run> kernels;
   std::vector<int64_t> offsets;  // -1: an absent operand
   std::vector<Stream> streams;   // sorted: inputs then outputs, each by name
+  std::vector<Direct> directs;
   std::vector<State> states;     // sorted by path
   std::vector<Constant> constants;
   std::vector<Collective> collectives;
+  std::vector<Source> sources;
   std::vector<std::string> labels;  // the user's source of an instruction, for messages
   int64_t arena_bytes = 0;
+  std::vector<Extent> resident;  // what a run usually touches, in order
+  std::vector<Extent> scratch;   // in order; may overlap with it
   int64_t device_iterations = 1;
   int device_loop = -1;  // the block that is one device iteration; -1: `main` itself
+  int prepare = -1;      // the block to run before `main` when states were written; -1: none
   int threads = 1;       // the most that the kernels were prepared for
 };
 

@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "support/align.h"
+
 namespace poptorch::plan {
 
 namespace {

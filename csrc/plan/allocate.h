@@ -8,11 +8,6 @@
 
 namespace poptorch::plan {
 
-constexpr int64_t alignment_bytes = 64;
-inline int64_t align_up(int64_t bytes) {
-  return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
-}
-
 struct Request {
   int64_t bytes = 0;
   Span span;

@@ -22,9 +22,10 @@ class Walk {
       : module_(module), kept_apart_(kept_apart), line_(make_timeline(module)) {}
 
   void run() {
-    ir::Graph& main = *module_.find_graph("main");
-    find_state_reads(main);
-    visit(main, {});
+    for (ir::Graph* graph : module_.entries()) {
+      find_state_reads(*graph);
+      visit(*graph, {});
+    }
   }
 
   std::vector<NeededCopy> copies;
@@ -125,7 +126,7 @@ class Walk {
         int& end = ends.try_emplace(result.get(), 0).first->second;
         end = std::max(end, line_.values.at(result.get()).end);
       }
-      if ((*op)->name == "view") {
+      if (ops::is_alias(**op)) {
         int& end = ends.try_emplace((*op)->operand(0), 0).first->second;
         end = std::max(end, ends.at((*op)->result()));
       }
@@ -153,13 +154,11 @@ class Walk {
   void find_targets(const ir::Graph& graph) {
     for (auto op = graph.ops.rbegin(); op != graph.ops.rend(); ++op) {
       if ((*op)->name == "assign") targets_[(*op)->operand(0)] = (*op)->attrs.get_string("path");
-      const ops::OpDef* row = ops::find_op((*op)->name);
-      if (row == nullptr) continue;
       for (const auto& result : (*op)->results) {
         const auto target = targets_.find(result.get());
-        const auto index = static_cast<size_t>(result->index);
-        if (target == targets_.end() || index >= row->inplace.size()) continue;
-        for (const int from : row->inplace[index]) {
+        if (target == targets_.end()) continue;
+        if (ops::is_move(**op)) targets_.try_emplace((*op)->operand(0), target->second);
+        for (const int from : ops::inplace_candidates(**op, static_cast<size_t>(result->index))) {
           const ir::Value* operand = (*op)->operand(static_cast<size_t>(from));
           if (operand != nullptr) targets_.try_emplace(operand, target->second);
         }
@@ -181,7 +180,7 @@ class Walk {
         join(op->result(), state_buffer(path, op->result()->type, op.get()));
       } else if (op->name == "constant") {
         join(op->result(), constant_buffer(*op));
-      } else if (op->name == "view") {
+      } else if (ops::is_alias(*op)) {
         const ir::Value* base = op->operand(0);
         const Place place = place_of(base);
         const int64_t offset =
@@ -225,10 +224,8 @@ class Walk {
 
   // The operand whose memory a result takes; -1: none.
   int inplace_operand(const ir::Graph& graph, const ir::Op& op, const ir::Value& result) {
-    const ops::OpDef* row = ops::find_op(op.name);
-    const auto index = static_cast<size_t>(result.index);
-    if (row == nullptr || index >= row->inplace.size()) return -1;
-    for (const int candidate : row->inplace[index]) {
+    for (const int candidate :
+         ops::inplace_candidates(op, static_cast<size_t>(result.index))) {
       if (may_take(graph, op, result, candidate)) return candidate;
     }
     return -1;

@@ -7,6 +7,7 @@
 
 #include "plan/allocate.h"
 #include "plan/contents.h"
+#include "support/align.h"
 #include "support/error.h"
 
 namespace poptorch::plan {
@@ -49,7 +50,8 @@ class Sweep {
   }
 
   static void check_place(const Content& content) {
-    INTERNAL_CHECK(content.addr >= 0, "[plan] ", describe(content), " is outside the arena");
+    INTERNAL_CHECK(content.addr >= 0 && content.addr <= ir::most_bytes, "[plan] ",
+                   describe(content), " is outside the arena");
     INTERNAL_CHECK(content.addr % alignment_bytes == 0, "[plan] ", describe(content),
                    " is not at a multiple of ", alignment_bytes);
   }

@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "ops/op_def.h"
 #include "plan/layout.h"
 #include "schedule/states.h"
 #include "support/error.h"
@@ -32,7 +33,7 @@ class Finder {
  public:
   explicit Finder(const ir::Module& module) : module_(module) {
     out_.line = make_timeline(module);
-    visit(*module.find_graph("main"), nullptr);
+    for (const ir::Graph* graph : module.entries()) visit(*graph, nullptr);
     for (const auto& [path, use] : states_) add_state(path, use);
     for (const ir::Op* op : inplace_) link_inplace(*op);
   }
@@ -117,7 +118,7 @@ class Finder {
     if (op.name == "constant") return add_constant(op);
     if (op.name == "input") return add_input(op, graph, *loop);
     if (op.name == "loop") return add_loop(op);
-    if (op.name == "view") return add_view(op);
+    if (ops::is_alias(op)) return add_alias(op);
     if (op.name == "state") {
       const int entry = out_.line.graphs.at(&graph).begin;
       states_[op.attrs.get_string("path")].reads.push_back({&op, entry});
@@ -139,10 +140,10 @@ class Finder {
     add(std::move(scratch));
   }
 
-  void add_view(const ir::Op& op) {
+  void add_alias(const ir::Op& op) {
     const ir::Value& base = *op.operand(0);
     const int64_t offset = op.attrs.get_int("offset", 0) * ir::item_bytes(base.type.dtype);
-    INTERNAL_CHECK(addr_of(*op.result()) == addr_of(base) + offset, "[plan] view `", op.text(),
+    INTERNAL_CHECK(addr_of(*op.result()) == addr_of(base) + offset, "[plan] `", op.text(),
                    "` is not ", offset, " bytes behind %", base.name, " at ", addr_of(base));
     alias(*op.result(), base);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/allocate.h"
+#include "support/align.h"
 #include "support/error.h"
 
 namespace poptorch::plan {
@@ -28,6 +29,20 @@ int inplace_operand(const ir::Value& result) {
   const ir::Dims operands = result.op->attrs.get_ints("inplace");
   const auto index = static_cast<size_t>(result.index);
   return index < operands.size() ? static_cast<int>(operands[index]) : -1;
+}
+
+std::set<std::string> shareable_states(const ir::Module& module) {
+  std::set<std::string> found, assigned;
+  for (const auto& graph : module.graphs) {
+    for (const auto& op : graph->ops) {
+      if (op->name == "assign") assigned.insert(op->attrs.get_string("path"));
+      if (op->name == "state" && op->result()->type.bytes() >= shareable_bytes) {
+        found.insert(op->attrs.get_string("path"));
+      }
+    }
+  }
+  std::erase_if(found, [&](const std::string& path) { return assigned.contains(path); });
+  return found;
 }
 
 int64_t arena_bytes(const ir::Module& module) {

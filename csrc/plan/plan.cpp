@@ -1,11 +1,15 @@
 #include "plan/plan.h"
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "ops/kernel.h"
 #include "plan/allocate.h"
 #include "plan/buffers.h"
+#include "plan/layout.h"
 #include "plan/timeline.h"
+#include "support/align.h"
 #include "support/error.h"
 
 namespace poptorch::plan {
@@ -30,20 +34,40 @@ PreparedOps prepare_ops(const ir::Module& module, int threads, std::vector<ir::O
   return prepared;
 }
 
-// States by path, then constants, one after the other; -1 for temporary buffers.
-std::vector<int64_t> place_persistent(const Buffers& buffers, int64_t& end) {
-  std::vector<int64_t> addrs(buffers.buffers.size(), -1);
-  end = 0;
-  const auto put = [&](size_t i) {
-    addrs[i] = end;
-    end += align_up(buffers.buffers[i].bytes);
-  };
-  for (const auto& [path, buffer] : buffers.states) put(static_cast<size_t>(buffer));
-  for (size_t i = 0; i < addrs.size(); ++i) {
-    if (buffers.buffers[i].kind == Buffer::Kind::constant) put(i);
+// Addresses of what keeps its memory all the time, one after the other.
+class Persistent {
+ public:
+  explicit Persistent(const Buffers& buffers)
+      : buffers_(buffers), addrs_(buffers.buffers.size(), -1) {}
+
+  // States that are in `last`, or that are not, by path.
+  void put_states(const std::set<std::string>& last, bool is_last) {
+    for (const auto& [path, buffer] : buffers_.states) {
+      if (last.contains(path) == is_last) put(static_cast<size_t>(buffer));
+    }
   }
-  return addrs;
-}
+
+  void put_constants() {
+    for (size_t i = 0; i < addrs_.size(); ++i) {
+      if (buffers_.buffers[i].kind == Buffer::Kind::constant) put(i);
+    }
+  }
+
+  void skip(int64_t bytes) { end_ += bytes; }
+  int64_t end() const { return end_; }
+  bool has(size_t buffer) const { return buffers_.buffers[buffer].kind != Buffer::Kind::temporary; }
+  std::vector<int64_t>& addrs() { return addrs_; }
+
+ private:
+  void put(size_t buffer) {
+    addrs_[buffer] = end_;
+    end_ += align_up(buffers_.buffers[buffer].bytes);
+  }
+
+  const Buffers& buffers_;
+  std::vector<int64_t> addrs_;
+  int64_t end_ = 0;
+};
 
 void write_addrs(ir::Module& module, const Buffers& buffers, const std::vector<int64_t>& addrs) {
   for (const auto& graph : module.graphs) {
@@ -82,12 +106,16 @@ PreparedOps plan(ir::Module& module, const PlanOptions& options) {
     return static_cast<int64_t>(prepared.at(op).scratch_bytes);
   };
 
-  int64_t persistent_bytes = 0;
-  std::vector<int64_t> addrs = place_persistent(buffers, persistent_bytes);
+  const std::set<std::string> last = shareable_states(module);
+  Persistent persistent(buffers);
+  persistent.put_states(last, false);
+  persistent.put_constants();
+  const int64_t persistent_bytes = persistent.end();
+  std::vector<int64_t>& addrs = persistent.addrs();
   std::vector<Request> requests;
   std::vector<size_t> requesters;
   for (size_t i = 0; i < addrs.size(); ++i) {
-    if (addrs[i] >= 0) continue;
+    if (persistent.has(i)) continue;
     requests.push_back({buffers.buffers[i].bytes, buffers.buffers[i].span});
     requesters.push_back(i);
   }
@@ -97,11 +125,26 @@ PreparedOps plan(ir::Module& module, const PlanOptions& options) {
   for (size_t i = 0; i < requesters.size(); ++i) {
     addrs[requesters[i]] = persistent_bytes + offsets.offsets[i];
   }
+  persistent.skip(offsets.total);
+  persistent.put_states(last, true);
   write_addrs(module, buffers, addrs);
   for (size_t i = 0; i < scratch.size(); ++i) {
     const int64_t offset = offsets.offsets[requesters.size() + i];
     scratch[i]->attrs.set("scratch_addr", persistent_bytes + offset);
     scratch[i]->attrs.set("scratch_bytes", scratch_bytes(scratch[i]));
+  }
+  return prepared;
+}
+
+PreparedOps prepare(ir::Module& module, const PlanOptions& options) {
+  const int64_t behind = arena_bytes(module);
+  std::vector<ir::Op*> scratch;
+  PreparedOps prepared = prepare_ops(module, options.threads, scratch);
+  for (ir::Op* op : scratch) {
+    const auto wanted = static_cast<int64_t>(prepared.at(op).scratch_bytes);
+    if (wanted <= op->attrs.get_int("scratch_bytes", 0)) continue;
+    op->attrs.set("scratch_addr", behind);
+    op->attrs.set("scratch_bytes", wanted);
   }
   return prepared;
 }

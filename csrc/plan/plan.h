@@ -7,7 +7,8 @@
 //   inplace        for each result the operand whose memory it takes, -1: none; absent: none at all
 //   scratch_addr, scratch_bytes   memory that only the op itself uses while it runs
 //
-// States and constants keep their memory all the time and come first, in the order of their paths.
+// States and constants keep their memory all the time. They come first, in the order of their
+// paths; large states that nobody assigns come last (plan/layout.h).
 // Where values must share memory and cannot, `contiguous` ops are put in (plan/buffers.h).
 #pragma once
 
@@ -30,6 +31,11 @@ struct PlanOptions {
 using PreparedOps = std::unordered_map<const ir::Op*, ops::Prepared>;
 
 PreparedOps plan(ir::Module& module, const PlanOptions& options);
+
+// Prepares the kernels of a module that was planned elsewhere: on another processor, for another
+// number of threads. Those that want more scratch memory here than the plan has for them get some
+// behind the arena, one after the other the same.
+PreparedOps prepare(ir::Module& module, const PlanOptions& options);
 
 // Bytes by category when memory is fullest, from a planned module: parameters, buffers,
 // optimizer_state, constants, activations, gradients, scratch, streams; and `arena`, which is all

@@ -3,7 +3,7 @@
 #include <set>
 #include <vector>
 
-#include "place/place.h"
+#include "place/part.h"
 #include "plan/contents.h"
 #include "plan/layout.h"
 #include "plan/plan.h"
@@ -19,6 +19,7 @@ std::string state_category(const ir::Op& op) {
   const ir::Attr* role = op.attrs.find("role");
   if (role != nullptr && *role == ir::Attr("parameter")) return "parameters";
   if (role != nullptr && *role == ir::Attr("optimizer")) return "optimizer_state";
+  if (role != nullptr && *role == ir::Attr("prepared")) return "constants";
   return "buffers";
 }
 
@@ -30,10 +31,10 @@ std::string category(const std::vector<Content>& all, const Content& content) {
     return category(all, all[static_cast<size_t>(content.carried_from)]);
   }
   if (content.op->name == "stream_in") return "streams";
-  switch (place::phase_of(*content.op)) {
-    case place::Phase::forward: return "activations";
-    case place::Phase::backward: return "gradients";
-    case place::Phase::update: break;
+  switch (place::part_of(*content.op)) {
+    case place::Part::forward: return "activations";
+    case place::Part::backward: return "gradients";
+    case place::Part::update: break;
   }
   return "scratch";
 }

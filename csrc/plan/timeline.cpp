@@ -56,10 +56,8 @@ class Walker {
 }  // namespace
 
 Timeline make_timeline(const ir::Module& module) {
-  const ir::Graph* main = module.find_graph("main");
-  INTERNAL_CHECK(main != nullptr, "the module has no graph `main`");
   Walker walker(module);
-  walker.walk(*main);
+  for (const ir::Graph* graph : module.entries()) walker.walk(*graph);
   Timeline line = walker.take();
   for (const auto& graph : module.graphs) {
     INTERNAL_CHECK(line.graphs.contains(graph.get()), "graph @", graph->name, " is never run");

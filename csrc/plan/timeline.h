@@ -9,7 +9,8 @@
 //   end - 1    the body is left: its outputs are read
 //   end        the loop's results are there
 //
-// A body runs many times but stands once: what is live around it is live all the while.
+// A body runs many times but stands once: what is live around it is live all the while. The graph
+// `prepare`, where there is one, stands before `main`.
 #pragma once
 
 #include <unordered_map>

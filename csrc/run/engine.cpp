@@ -6,7 +6,9 @@
 
 #include "run/elements.h"
 #include "support/error.h"
+#include "support/heap.h"
 #include "support/parallel.h"
+#include "support/switches.h"
 
 namespace poptorch::run {
 
@@ -33,7 +35,14 @@ Engine::Engine(assemble::Program program, const EngineOptions& options)
     : program_(std::move(program)) {
   INTERNAL_CHECK(options.replicas >= 1, options.replicas, " replicas");
   for (int r = 0; r < options.replicas; ++r) {
-    std::byte* base = arenas_.emplace_back(program_.arena_bytes).data();
+    Arena& arena = arenas_.emplace_back(program_.arena_bytes);
+    for (const assemble::Extent& extent : program_.scratch) {
+      arena.use_small_pages(extent.begin, extent.end);
+    }
+    for (const assemble::Extent& extent : program_.resident) {
+      arena.populate(extent.begin, extent.end);
+    }
+    std::byte* base = arena.data();
     if (options.poison) {
       std::memset(base, poison_byte, static_cast<size_t>(program_.arena_bytes));
     }
@@ -47,14 +56,65 @@ Engine::Engine(assemble::Program program, const EngineOptions& options)
     }
   }
   for (const assemble::Stream& stream : program_.streams) {
-    slices_.push_back({.iterations = program_.device_iterations,
-                       .replicas = options.replicas,
-                       .per_iteration = stream.per_iteration,
-                       .repeat = stream.repeat});
+    SliceMap& map = slices_.emplace_back();
+    map.iterations = program_.device_iterations;
+    map.groups.replicas = options.replicas;
+    map.per_iteration = stream.per_iteration;
+    map.repeat = stream.repeat;
+    if (stream.is_input) {
+      map.groups.size = options.input_group_size;
+      map.groups.is_orthogonal = options.is_input_group_orthogonal;
+    }
+    stream_times_.emplace_back(stream.repeat ? 0 : map.host_slices());
   }
+  is_flushing_ = is_on("flush_denormals");
   timestamps_.resize(static_cast<size_t>(program_.device_iterations));
-  reduce_inputs_.resize(arenas_.size());
-  reduce_outputs_.resize(arenas_.size());
+  reduce_inputs_.reserve(arenas_.size());
+  reduce_outputs_.reserve(arenas_.size());
+  for (const assemble::Collective& what : program_.collectives) {
+    const int64_t size = what.group_size;
+    USER_CHECK(size == 0 || (size > 0 && options.replicas % size == 0),
+               "[run] an all_reduce works in groups of ", size, " replicas, there are ",
+               options.replicas, ". Give a divisor of their number.");
+  }
+}
+
+const std::byte* Engine::state_data(const assemble::State& state, int replica) const {
+  const auto found = shared_.find(state.path);
+  return found == shared_.end() ? arena(replica) + state.addr : found->second->data();
+}
+
+std::byte* Engine::own_state(const assemble::State& state, int replica) {
+  if (const auto found = shared_.find(state.path); found != shared_.end()) {
+    for (int r = 0; r < replicas(); ++r) {
+      std::byte* at = arena(r) + state.addr;
+      std::memcpy(at, found->second->data(), static_cast<size_t>(state.type.bytes()));
+      point_state(state, r, at);
+    }
+    shared_.erase(found);
+  }
+  return arena(replica) + state.addr;
+}
+
+bool Engine::share_state(const assemble::State& state, std::shared_ptr<const SharedPages> pages) {
+  std::shared_ptr<const SharedPages>& present = shared_[state.path];
+  if (present == pages) return false;
+  present = std::move(pages);
+  for (int r = 0; r < replicas(); ++r) {
+    // Kernels take all pointers as writable, but no plan writes to a state that is not assigned.
+    point_state(state, r, const_cast<std::byte*>(present->data()));
+    arenas_[static_cast<size_t>(r)].release(state.addr, state.addr + state.type.bytes());
+  }
+  return true;
+}
+
+// Views of a state point into it, too.
+void Engine::point_state(const assemble::State& state, int replica, std::byte* at) {
+  std::vector<void*>& pointers = pointers_[static_cast<size_t>(replica)];
+  for (size_t i = 0; i < pointers.size(); ++i) {
+    const int64_t offset = program_.offsets[i] - state.addr;
+    if (offset >= 0 && offset < state.type.bytes()) pointers[i] = at + offset;
+  }
 }
 
 void Engine::run(const std::vector<void*>& host, int threads) {
@@ -63,6 +123,12 @@ void Engine::run(const std::vector<void*>& host, int threads) {
   host_ = host.data();
   threads_ = std::clamp(threads, 1, program_.threads);
   iteration_ = 0;
+  const FloatMode mode(is_flushing_ ? float_mode() | flush_bits : float_mode());
+  if (is_stale_ && program_.prepare >= 0) {
+    run_joint(program_.blocks[static_cast<size_t>(program_.prepare)], 0);
+    give_back_freed_memory();  // it is used once
+  }
+  is_stale_ = false;
   const bool is_single = program_.device_loop < 0;
   if (is_single) timestamps_[0][0] = now_ns();
   run_joint(program_.blocks[0], 0);
@@ -114,7 +180,11 @@ void Engine::run_joint_loop(const Instruction& loop, int64_t inner) {
 void Engine::run_range(const Block& block, size_t begin, size_t end, int replica, int64_t inner) {
   size_t i = begin;
   try {
-    for (; i < end; ++i) run_one(block.instructions[i], replica, inner);
+    if (is_profiling_) {
+      for (; i < end; ++i) run_timed(block.instructions[i], replica, inner);
+    } else {
+      for (; i < end; ++i) run_one(block.instructions[i], replica, inner);
+    }
   } catch (const UserError& error) {
     const auto label = static_cast<size_t>(block.instructions[i].label);
     const std::string& place = program_.labels[label];
@@ -122,6 +192,20 @@ void Engine::run_range(const Block& block, size_t begin, size_t end, int replica
     if (place.empty()) throw;
     throw UserError(concat(error.what(), "\n  at ", place, ", step run"));
   }
+}
+
+void Engine::set_profiling(bool is_on) {
+  is_profiling_ = is_on;
+  if (is_on) spent_.assign(program_.sources.size(), {});
+}
+
+void Engine::run_timed(const Instruction& instruction, int replica, int64_t inner) {
+  if (instruction.kind == Instruction::Kind::loop) return run_one(instruction, replica, inner);
+  const int64_t start = now_ns();
+  run_one(instruction, replica, inner);
+  Spent& spent = spent_[static_cast<size_t>(instruction.source)];
+  spent.ns += now_ns() - start;
+  ++spent.runs;
 }
 
 void* const* Engine::pointers(const Instruction& instruction, int replica) const {
@@ -143,6 +227,8 @@ void Engine::run_one(const Instruction& instruction, int replica, int64_t inner)
       return stream_in(instruction, at[0], {iteration_, replica, inner});
     case Instruction::Kind::stream_out:
       return stream_out(instruction, at[0], {iteration_, replica, inner});
+    case Instruction::Kind::bind:
+      return bind(instruction, replica, {iteration_, replica, inner});
     case Instruction::Kind::loop: {
       const Block& body = program_.blocks[index];
       for (int64_t i = 0; i < instruction.count; ++i) {
@@ -159,22 +245,50 @@ void Engine::run_one(const Instruction& instruction, int replica, int64_t inner)
 }
 
 void Engine::reduce(const Instruction& instruction) {
-  for (size_t r = 0; r < arenas_.size(); ++r) {
-    void* const* at = pointers(instruction, static_cast<int>(r));
-    reduce_inputs_[r] = at[0];
-    reduce_outputs_[r] = at[1];
-  }
   const assemble::Collective& what =
       program_.collectives[static_cast<size_t>(instruction.index)];
-  reduce_elements({what.dtype, what.numel, what.is_mean}, reduce_inputs_, reduce_outputs_,
-                  threads_);
+  const int64_t size = what.group_size == 0 ? replicas() : what.group_size;
+  const ReplicaGroups groups{replicas(), size, what.is_orthogonal};
+  for (int64_t group = 0; group < groups.count(); ++group) {
+    reduce_inputs_.clear();
+    reduce_outputs_.clear();
+    for (int r = 0; r < replicas(); ++r) {
+      if (groups.of(r) != group) continue;
+      void* const* at = pointers(instruction, r);
+      reduce_inputs_.push_back(at[0]);
+      reduce_outputs_.push_back(at[1]);
+    }
+    reduce_elements({what.dtype, what.numel, what.is_mean}, reduce_inputs_, reduce_outputs_,
+                    threads_);
+  }
+}
+
+void Engine::bind(const Instruction& instruction, int replica, const Step& step) {
+  const assemble::Direct& direct = program_.directs[static_cast<size_t>(instruction.index)];
+  const auto stream = static_cast<size_t>(direct.stream);
+  const SliceMap& slices = slices_[stream];
+  int64_t slice = slices.input_slice(step);
+  if (!program_.streams[stream].is_input) {
+    slice = slices.adds(step) ? -1 : slices.output_slice(step);
+  } else if (!slices.repeat) {
+    const int64_t now = now_ns();
+    stream_times_[stream][static_cast<size_t>(slice)] = {now, now};
+  }
+  std::byte* at = slice < 0 ? arena(replica) + direct.addr
+                            : static_cast<std::byte*>(host_[stream]) + slice * instruction.bytes;
+  std::vector<void*>& pointers = pointers_[static_cast<size_t>(replica)];
+  for (const auto& use : direct.uses) pointers[static_cast<size_t>(use.pointer)] = at + use.offset;
 }
 
 void Engine::stream_in(const Instruction& instruction, void* to, const Step& step) {
   const auto index = static_cast<size_t>(instruction.index);
   const int64_t slice = slices_[index].input_slice(step);
   const auto* from = static_cast<const std::byte*>(host_[index]);
+  const int64_t begin = now_ns();
   copy_bytes(to, from + slice * instruction.bytes, instruction.bytes, threads_);
+  if (!slices_[index].repeat) {
+    stream_times_[index][static_cast<size_t>(slice)] = {begin, now_ns()};
+  }
 }
 
 void Engine::stream_out(const Instruction& instruction, const void* from, const Step& step) {
@@ -182,9 +296,16 @@ void Engine::stream_out(const Instruction& instruction, const void* from, const 
   const int64_t slice = slices_[index].output_slice(step);
   if (slice < 0) return;
   auto* to = static_cast<std::byte*>(host_[index]) + slice * instruction.bytes;
-  if (!slices_[index].adds(step)) return copy_bytes(to, from, instruction.bytes, threads_);
-  const ir::Type& type = program_.streams[index].type;
-  add_elements(type.dtype, to, from, type.numel());
+  auto& [begin, end] = stream_times_[index][static_cast<size_t>(slice)];
+  begin = end = now_ns();
+  if (from == to) return;
+  if (slices_[index].adds(step)) {
+    const ir::Type& type = program_.streams[index].type;
+    add_elements(type.dtype, to, from, type.numel());
+  } else {
+    copy_bytes(to, from, instruction.bytes, threads_);
+  }
+  end = now_ns();
 }
 
 }  // namespace poptorch::run

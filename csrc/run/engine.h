@@ -4,11 +4,15 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "assemble/program.h"
 #include "run/arena.h"
+#include "run/shared_pages.h"
 #include "run/streams.h"
 
 namespace poptorch::run {
@@ -16,6 +20,8 @@ namespace poptorch::run {
 struct EngineOptions {
   int replicas = 1;
   bool poison = false;  // the arenas start filled with NaN
+  int input_group_size = 1;  // replicas that read the same slices of the inputs, see SliceMap
+  bool is_input_group_orthogonal = false;
 };
 
 class Engine {
@@ -36,6 +42,30 @@ class Engine {
   void run(const std::vector<void*>& host, int threads);
   const std::vector<std::array<int64_t, 2>>& timestamps() const { return timestamps_; }
 
+  // For each stream and slice: when a step asked for it, and when it was there, in the last run. A
+  // stream that is used where the host has it is there at once. Empty for `repeat` streams.
+  const std::vector<std::vector<std::array<int64_t, 2>>>& stream_times() const {
+    return stream_times_;
+  }
+  // The bytes of a state in one replica.
+  const std::byte* state_data(const assemble::State& state, int replica) const;
+  // The bytes of a state in a replica's own memory, to be overwritten.
+  std::byte* own_state(const assemble::State& state, int replica);
+  // From now on all replicas read a state in these pages; false: it lies there already.
+  bool share_state(const assemble::State& state, std::shared_ptr<const SharedPages> pages);
+
+  // The host has written a state: what was prepared from it is computed anew before the next run.
+  void state_written(const assemble::State& state) { is_stale_ |= state.is_prepared_from; }
+
+  // Counts runs and time of each of program().sources (loops apart) from now on, from zero; `false`
+  // stops it.
+  void set_profiling(bool is_on);
+  struct Spent {
+    int64_t runs = 0;
+    int64_t ns = 0;
+  };
+  const std::vector<Spent>& spent() const { return spent_; }
+
  private:
   using Block = assemble::Block;
   using Instruction = assemble::Instruction;
@@ -46,17 +76,27 @@ class Engine {
   // One replica; instructions [begin, end) of a block.
   void run_range(const Block& block, size_t begin, size_t end, int replica, int64_t inner);
   void run_one(const Instruction& instruction, int replica, int64_t inner);
+  void run_timed(const Instruction& instruction, int replica, int64_t inner);
   void reduce(const Instruction& instruction);
+  void bind(const Instruction& instruction, int replica, const Step& step);
   void stream_in(const Instruction& instruction, void* to, const Step& step);
   void stream_out(const Instruction& instruction, const void* from, const Step& step);
+  void point_state(const assemble::State& state, int replica, std::byte* at);
   void* const* pointers(const Instruction& instruction, int replica) const;
   bool needs_all_replicas(const Instruction& instruction) const;
 
   assemble::Program program_;
   std::vector<Arena> arenas_;
   std::vector<std::vector<void*>> pointers_;  // Program::offsets in each arena
-  std::vector<SliceMap> slices_;              // one for each stream
+  // By path: states that are read in shared pages, and the pages.
+  std::map<std::string, std::shared_ptr<const SharedPages>, std::less<>> shared_;
+  std::vector<SliceMap> slices_;  // one for each stream
   std::vector<std::array<int64_t, 2>> timestamps_;
+  std::vector<std::vector<std::array<int64_t, 2>>> stream_times_;
+  std::vector<Spent> spent_;  // empty: no profile
+  bool is_profiling_ = false;
+  bool is_flushing_ = true;
+  bool is_stale_ = true;  // the block `prepare` must run
   // During a run:
   void* const* host_ = nullptr;
   int threads_ = 1;

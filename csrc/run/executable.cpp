@@ -1,25 +1,39 @@
 #include "run/executable.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
+#include "ir/constants_file.h"
+#include "ir/text.h"
+#include "run/state_order.h"
+#include "support/align.h"
 #include "support/error.h"
+#include "support/switches.h"
 
 namespace poptorch::run {
 
 namespace {
 
 const assemble::State& find_state(const std::vector<assemble::State>& states,
-                                  std::string_view path, size_t bytes) {
+                                  std::string_view path) {
   const auto found = std::lower_bound(
       states.begin(), states.end(), path,
       [](const assemble::State& state, std::string_view wanted) { return state.path < wanted; });
   USER_CHECK(found != states.end() && found->path == path, "[run] the program has no state \"",
              path, "\". It has ", states.size(), " states; states() lists them.");
-  USER_CHECK(static_cast<int64_t>(bytes) == found->type.bytes(), "[run] state \"", path, "\" is ",
-             found->type.text(), " of ", found->type.bytes(), " bytes, ", bytes,
-             " were given. Convert the tensor to that dtype and shape.");
   return *found;
+}
+
+const assemble::State& find_state(const std::vector<assemble::State>& states,
+                                  std::string_view path, size_t bytes) {
+  const assemble::State& found = find_state(states, path);
+  USER_CHECK(static_cast<int64_t>(bytes) == found.type.bytes(), "[run] state \"", path, "\" is ",
+             found.type.text(), " of ", found.type.bytes(), " bytes, ", bytes,
+             " were given. Convert the tensor to that dtype and shape.");
+  return found;
 }
 
 size_t find_stream(const std::vector<assemble::Stream>& streams, std::string_view name) {
@@ -33,7 +47,16 @@ size_t find_stream(const std::vector<assemble::Stream>& streams, std::string_vie
 }  // namespace
 
 Executable::Executable(assemble::Program program, EngineOptions options, Reports reports)
-    : engine_(std::move(program), options), reports_(std::move(reports)) {}
+    : engine_(std::move(program), options),
+      is_sharing_(is_on("share_weights")),
+      reports_(std::move(reports)),
+      process_(getpid()) {}
+
+void Executable::check_process() const {
+  USER_CHECK(getpid() == process_, "[run] the device's memory belongs to process ", process_,
+             ", this is process ", getpid(), ", a fork of it. Use the model where it was compiled; "
+             "to read trained weights elsewhere, call copyWeightsToHost() before the fork.");
+}
 
 const std::string& Executable::ir(std::string_view step) const {
   std::string names;
@@ -45,27 +68,78 @@ const std::string& Executable::ir(std::string_view step) const {
                           names.empty() ? "none" : names, "."));
 }
 
+std::string Executable::constants() const {
+  const std::unique_ptr<ir::Module> module = ir::parse(ir("plan"));
+  for (const auto& graph : module->graphs) {
+    for (const auto& op : graph->ops) {
+      if (op->name != "constant" || !op->attrs.has("hash")) continue;
+      const std::string& hash = op->attrs.get_string("hash");
+      const std::string found =
+          module->add_constant(op->result()->type, engine_.arena(0) + op->attrs.get_int("addr"));
+      INTERNAL_CHECK(found == hash, "[run] the constant ", hash, " has hash ", found, " in memory");
+    }
+  }
+  return ir::pack_constants(*module);
+}
+
 void Executable::write_state(std::string_view path, const void* data, size_t bytes, int replica) {
   const assemble::State& state = find_state(states(), path, bytes);
   USER_CHECK(replica < replicas(), "[run] replica ", replica, " was asked for, there are ",
              replicas(), ".");
+  check_process();
   const std::scoped_lock lock(mutex_);
   for (int r = 0; r < replicas(); ++r) {
-    if (replica < 0 || replica == r) std::memcpy(engine_.arena(r) + state.addr, data, bytes);
+    if (replica < 0 || replica == r) write_order(state, data, engine_.own_state(state, r));
   }
+  engine_.state_written(state);
+}
+
+bool Executable::can_share(std::string_view path) const {
+  const assemble::State& state = find_state(states(), path);
+  return is_sharing_ && state.is_shareable && !state.is_channels_last;
+}
+
+bool Executable::share_state(std::string_view path, void* data, size_t bytes) {
+  const assemble::State& state = find_state(states(), path, bytes);
+  const bool is_aligned = reinterpret_cast<uintptr_t>(data) % alignment_bytes == 0;
+  if (!can_share(path) || !is_aligned) return false;
+  check_process();
+  auto* begin = static_cast<std::byte*>(data);
+  auto pages = SharedPages::share({begin, begin + bytes});
+  if (pages == nullptr) return false;
+  const std::scoped_lock lock(mutex_);
+  if (engine_.share_state(state, std::move(pages))) engine_.state_written(state);
+  return true;
+}
+
+void Executable::clear_state(std::string_view path) {
+  const assemble::State& state = find_state(states(), path);
+  check_process();
+  const std::scoped_lock lock(mutex_);
+  for (int r = 0; r < replicas(); ++r) {
+    std::memset(engine_.own_state(state, r), 0, static_cast<size_t>(state.type.bytes()));
+  }
+  engine_.state_written(state);
 }
 
 void Executable::read_state(std::string_view path, void* data, size_t bytes, int replica) const {
   const assemble::State& state = find_state(states(), path, bytes);
   USER_CHECK(replica >= 0 && replica < replicas(), "[run] replica ", replica,
              " was asked for, there are ", replicas(), ".");
+  check_process();
   const std::scoped_lock lock(mutex_);
-  std::memcpy(data, engine_.arena(replica) + state.addr, bytes);
+  read_order(state, engine_.state_data(state, replica), data);
 }
 
 void Executable::run(const std::vector<void*>& host, int threads) {
+  check_process();
   const std::scoped_lock lock(mutex_);
   engine_.run(host, threads);
+}
+
+void Executable::set_profiling(bool is_on) {
+  const std::scoped_lock lock(mutex_);
+  engine_.set_profiling(is_on);
 }
 
 void Executable::set_output_mode(std::string_view stream, OutputMode mode, int64_t period) {
@@ -75,6 +149,10 @@ void Executable::set_output_mode(std::string_view stream, OutputMode mode, int64
   USER_CHECK(period >= 1, "[run] the output period is ", period, ". Give 1 or more.");
   engine_.slices(index).mode = mode;
   engine_.slices(index).period = period;
+}
+
+const std::vector<std::array<int64_t, 2>>& Executable::stream_times(std::string_view stream) const {
+  return engine_.stream_times()[find_stream(streams(), stream)];
 }
 
 int64_t Executable::host_slices(std::string_view stream) const {

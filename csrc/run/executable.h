@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "ir/type.h"
+#include "place/place.h"
 #include "run/engine.h"
 
 namespace poptorch::run {
@@ -31,6 +32,8 @@ struct Reports {
   std::vector<std::pair<std::string, int64_t>> step_times_ns;   // step -> wall time
   std::map<std::string, int64_t> memory_bytes;                  // category -> bytes at the peak
   std::map<std::string, std::map<std::string, int64_t>> ops;    // phase -> op -> count
+  int64_t ipus = 1;                                             // of one replica
+  std::vector<place::Share> shares;                             // of the stages
 };
 
 class Executable {
@@ -48,6 +51,14 @@ class Executable {
   // Copies a state's bytes in or out. `replica` -1 writes to all of them. A name that does not
   // exist, or another number of bytes, is a user error.
   void write_state(std::string_view path, const void* data, size_t bytes, int replica = -1);
+  // Gives a large state that only the host writes the bytes of this memory, for all replicas, by
+  // sharing its pages (run/shared_pages.h, which says what the owner of the memory must do). False,
+  // and nothing has changed, where that is not possible: write_state then.
+  bool share_state(std::string_view path, void* data, size_t bytes);
+  // Whether a state is one of these, and the switch `share_weights` is on.
+  bool can_share(std::string_view path) const;
+  // Fills a state of every replica with zeros.
+  void clear_state(std::string_view path);
   void read_state(std::string_view path, void* data, size_t bytes, int replica = 0) const;
 
   // How an output stream is returned from now on; the period is that of every_n.
@@ -55,14 +66,27 @@ class Executable {
   // Slices that an output's host tensor holds in its present mode, or that an input's must hold.
   int64_t host_slices(std::string_view stream) const;
 
+  // The large constants that the planned text names, as ir::pack_constants gives them.
+  std::string constants() const;
+
   // One call: `host[i]` is the host tensor of `streams()[i]`. Sizes are the caller's business.
   void run(const std::vector<void*>& host, int threads);
   // Begin and end of each device iteration of the last run, in ns of CLOCK_MONOTONIC.
   const std::vector<std::array<int64_t, 2>>& timestamps() const { return engine_.timestamps(); }
+  // When each slice of a stream was asked for and was there, in the last run and the same clock.
+  const std::vector<std::array<int64_t, 2>>& stream_times(std::string_view stream) const;
+  // Starts (from zero) or stops counting the time of each op; see Engine::set_profiling.
+  void set_profiling(bool is_on);
+  const Engine& engine() const { return engine_; }
 
  private:
+  // A forked child has no arenas (run/arena.h), nor the thread that may hold the lock.
+  void check_process() const;
+
   Engine engine_;
+  bool is_sharing_ = true;
   Reports reports_;
+  int process_;  // where the arenas are
   mutable std::mutex mutex_;  // one run, or one state's copy, at a time
 };
 

@@ -9,24 +9,27 @@ OutputMode output_mode_from_name(std::string_view name) {
   if (name == "final") return OutputMode::final;
   if (name == "every_n") return OutputMode::every_n;
   if (name == "sum") return OutputMode::sum;
+  if (name == "none") return OutputMode::none;
   throw_user_error(concat("[run] unknown output mode \"", name,
-                          "\". Use one of: all, final, every_n, sum."));
+                          "\". Use one of: all, final, every_n, sum, none."));
 }
 
 int64_t SliceMap::host_slices() const {
   if (repeat) return 1;
   switch (mode) {
     case OutputMode::final:
-    case OutputMode::sum: return replicas;
-    case OutputMode::every_n: return iterations / period * replicas * per_iteration;
+    case OutputMode::sum: return groups.replicas;
+    case OutputMode::every_n: return iterations / period * groups.replicas * per_iteration;
+    case OutputMode::none: return 0;
     case OutputMode::all: break;
   }
-  return iterations * replicas * per_iteration;
+  return iterations * groups.count() * per_iteration;
 }
 
 int64_t SliceMap::input_slice(const Step& step) const {
   if (repeat) return 0;
-  return (step.iteration * replicas + step.replica) * per_iteration + step.inner;
+  const int64_t group = groups.of(step.replica);
+  return (step.iteration * groups.count() + group) * per_iteration + step.inner;
 }
 
 int64_t SliceMap::output_slice(const Step& step) const {
@@ -37,11 +40,12 @@ int64_t SliceMap::output_slice(const Step& step) const {
     case OutputMode::every_n: {
       if ((step.iteration + 1) % period != 0) return -1;
       const int64_t kept = (step.iteration + 1) / period - 1;
-      return (kept * replicas + step.replica) * per_iteration + step.inner;
+      return (kept * groups.replicas + step.replica) * per_iteration + step.inner;
     }
+    case OutputMode::none: return -1;
     case OutputMode::all: break;
   }
-  return (step.iteration * replicas + step.replica) * per_iteration + step.inner;
+  return (step.iteration * groups.replicas + step.replica) * per_iteration + step.inner;
 }
 
 bool SliceMap::adds(const Step& step) const {

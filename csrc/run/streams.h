@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <string_view>
 
+#include "run/replica_groups.h"
+
 namespace poptorch::run {
 
 // Which steps of an output the host gets. all: every step; final: the last micro-step; every_n: all
 // micro-steps of the device iterations n-1, 2n-1, ...; sum: the element-wise sum over all steps. Of
-// each replica, in replica order.
-enum class OutputMode : uint8_t { all, final, every_n, sum };
+// each replica, in replica order. none: no step; the host has no tensor for it.
+enum class OutputMode : uint8_t { all, final, every_n, sum, none };
 
 // The mode of that name; a user error that lists the names when there is none.
 OutputMode output_mode_from_name(std::string_view name);
@@ -26,9 +28,9 @@ struct SliceMap {
   OutputMode mode = OutputMode::all;
   int64_t period = 1;
   int64_t iterations = 1;
-  int64_t replicas = 1;
   int64_t per_iteration = 1;
   bool repeat = false;
+  ReplicaGroups groups;  // replicas of one group read the same slices of an input
 
   int64_t host_slices() const;
   // The slice that an input step reads.

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ops/op_def.h"
-#include "place/place.h"
+#include "place/part.h"
 #include "schedule/states.h"
 #include "support/error.h"
 
@@ -29,6 +29,7 @@ class Scheduler {
     for (size_t i = 0; i < count; ++i) index_.emplace(graph_.ops[i].get(), static_cast<int>(i));
     nodes_.resize(count);
     for (size_t i = 0; i < count; ++i) nodes_[i].kind = kind_of(*graph_.ops[i]);
+    hurry_to_eager();
     add_data_edges();
     add_state_edges();
     add_inplace_edges();
@@ -80,7 +81,7 @@ class Scheduler {
 
   static ir::Attrs annotations_of(const ir::Op& op) {
     ir::Attrs attrs;
-    for (const char* name : {"ipu", "stage"}) {
+    for (const char* name : {"ipu", "phase", "stage"}) {
       if (const ir::Attr* attr = op.attrs.find(name)) attrs.set(name, *attr);
     }
     return attrs;
@@ -90,11 +91,11 @@ class Scheduler {
     if (op.name == "assign") return Kind::last;
     if (op.name == "input" || op.name == "loop") return Kind::plain;
     if (op.name == "constant" || op.name == "state" || op.name == "stream_in" ||
-        op.name == "full" || op.name == "arange" || op.name == "view") {
+        op.name == "full" || op.name == "arange" || ops::is_alias(op)) {
       return Kind::lazy;
     }
     if (op.name == "stream_out" || op.name == "accumulate" || op.name == "all_reduce" ||
-        place::phase_of(op) == place::Phase::update) {
+        place::part_of(op) == place::Part::update) {
       return Kind::eager;
     }
     const ops::OpDef* row = ops::find_op(op.name);
@@ -104,10 +105,33 @@ class Scheduler {
     }
     // Not on streams: of a small program, all is small and on streams.
     const bool on_sources = std::all_of(op.operands.begin(), op.operands.end(), [&](auto* operand) {
-      return operand == nullptr || (nodes_[index_.at(operand->op)].kind == Kind::lazy &&
-                                    base_of(operand)->op->name != "stream_in");
+      if (operand == nullptr) return true;
+      return nodes_[index_.at(unmoved(operand)->op)].kind == Kind::lazy &&
+             base_of(operand)->op->name != "stream_in";
     });
     return on_sources ? Kind::lazy : Kind::plain;
+  }
+
+  // What stands between a gradient and what consumes it, element by element, is as eager.
+  void hurry_to_eager() {
+    std::vector<bool> has_other_user(nodes_.size(), false), has_user(nodes_.size(), false);
+    for (const ir::Value* output : graph_.outputs) has_other_user[index_.at(output->op)] = true;
+    for (size_t i = nodes_.size(); i-- > 0;) {
+      const ir::Op& op = *graph_.ops[i];
+      const ops::OpDef* row = ops::find_op(op.name);
+      const bool is_plain = nodes_[i].kind == Kind::plain && row != nullptr && !row->random;
+      if (is_plain && (row->elementwise || op.name == "contiguous") && has_user[i] &&
+          !has_other_user[i]) {
+        nodes_[i].kind = Kind::eager;
+      }
+      // Through a view, its users are those of the memory.
+      const bool is_eager = nodes_[i].kind == Kind::eager ||
+                            (op.name == "view" && has_user[i] && !has_other_user[i]);
+      for (const ir::Value* operand : op.operands) {
+        if (operand == nullptr) continue;
+        (is_eager ? has_user : has_other_user)[index_.at(operand->op)] = true;
+      }
+    }
   }
 
   void add_edge(int before, int after) {
@@ -160,12 +184,12 @@ class Scheduler {
       for (const int reader : found->second) add_edge(reader, static_cast<int>(i));
       // The ops that make the new value in place of the old one. Later readers in program order may
       // depend on the new value: they get no edge, and plan finds that in place is impossible.
-      for (const ir::Value* value = op.operand(0); value != nullptr;) {
+      for (const ir::Value* value = unmoved(op.operand(0)); value != nullptr;) {
         const int maker = index_.at(value->op);
         for (const int reader : found->second) {
           if (reader < maker) add_edge(reader, maker);
         }
-        value = inplace_source(*value);
+        value = unmoved(inplace_source(*value));
       }
     }
   }
@@ -188,14 +212,16 @@ class Scheduler {
     }
   }
 
+  static const ir::Value* unmoved(const ir::Value* value) {
+    while (value != nullptr && ops::is_move(*value->op)) value = value->op->operand(0);
+    return value;
+  }
+
   // The operand whose memory the op's row lets this value take.
   static const ir::Value* inplace_source(const ir::Value& value) {
-    const ops::OpDef* row = ops::find_op(value.op->name);
-    const auto index = static_cast<size_t>(value.index);
-    if (row == nullptr || index >= row->inplace.size() || row->inplace[index].empty()) {
-      return nullptr;
-    }
-    return value.op->operand(static_cast<size_t>(row->inplace[index].front()));
+    const std::vector<int> places =
+        ops::inplace_candidates(*value.op, static_cast<size_t>(value.index));
+    return places.empty() ? nullptr : value.op->operand(static_cast<size_t>(places.front()));
   }
 
   // An op waits for the others before it that are not lazy; lazy ones run when they are needed.

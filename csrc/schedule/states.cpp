@@ -1,5 +1,6 @@
 #include "schedule/states.h"
 
+#include "ops/op_def.h"
 #include "support/error.h"
 
 namespace poptorch::schedule {
@@ -37,7 +38,7 @@ ir::Graph& body_of(const ir::Module& module, const ir::Op& loop) {
 }
 
 ir::Value* base_of(ir::Value* value) {
-  while (value->op->name == "view") value = value->op->operand(0);
+  while (ops::is_alias(*value->op)) value = value->op->operand(0);
   return value;
 }
 

@@ -21,7 +21,7 @@ StateUses state_uses(const ir::Module& module);
 // The body graph of a loop op.
 ir::Graph& body_of(const ir::Module& module, const ir::Op& loop);
 
-// The value whose memory `value` is a view of; the value itself when it is none.
+// The value whose memory `value` is a view or a move of; the value itself when it is none.
 ir::Value* base_of(ir::Value* value);
 
 }  // namespace poptorch::schedule

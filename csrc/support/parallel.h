@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "support/float_mode.h"
+
 namespace poptorch {
 
 // Calls fn(begin, end) on disjoint parts of [0, n), at most `threads` at once. Parts are multiples
 // of `grain` (the last one excepted), so pass a grain worth some 5 us of work: fewer than two
 // grains run inline, and a call from within a parallel region does too. How [0, n) is cut depends
 // on `threads`: a caller whose result depends on the cut (a sum, say) must cut by itself into a
-// fixed number of parts and let this function distribute those.
+// fixed number of parts and let this function distribute those. All threads compute in the caller's
+// floating-point mode.
 template <typename Fn>
 void parallel_for(int threads, int64_t n, int64_t grain, const Fn& fn) {
   const int64_t grains = (n + grain - 1) / grain;
@@ -21,8 +24,10 @@ void parallel_for(int threads, int64_t n, int64_t grain, const Fn& fn) {
     if (n > 0) fn(int64_t{0}, n);
     return;
   }
+  const uint32_t caller_mode = float_mode();
 #pragma omp parallel num_threads(parts)
   {
+    const FloatMode mode(caller_mode);
     const int64_t team = omp_get_num_threads();
     const int64_t part = omp_get_thread_num();
     const int64_t begin = std::min(n, grains * part / team * grain);
@@ -30,5 +35,34 @@ void parallel_for(int threads, int64_t n, int64_t grain, const Fn& fn) {
     if (begin < end) fn(begin, end);
   }
 }
+
+// For libraries that start parallel regions of their own: while it lives, the pool's threads flush
+// denormals if the calling thread does.
+class FlushingPool {
+ public:
+  explicit FlushingPool(int threads) : threads_(threads > 1 && is_flushing() ? threads : 0) {
+    if (threads_ == 0 || omp_in_parallel()) return;
+#pragma omp parallel num_threads(threads_)
+    {
+      before() = float_mode();
+      set_float_mode(before() | flush_bits);
+    }
+  }
+  ~FlushingPool() {
+    if (threads_ == 0 || omp_in_parallel()) return;
+#pragma omp parallel num_threads(threads_)
+    set_float_mode(before());
+  }
+  FlushingPool(const FlushingPool&) = delete;
+  FlushingPool& operator=(const FlushingPool&) = delete;
+
+ private:
+  static uint32_t& before() {
+    thread_local uint32_t mode = 0;
+    return mode;
+  }
+
+  int threads_;
+};
 
 }  // namespace poptorch
