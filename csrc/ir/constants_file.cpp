@@ -129,9 +129,9 @@ void skip_metadata(HeaderReader& in) {
 
 }  // namespace
 
-bool save_constants(const Module& module, const std::string& path) {
+std::string pack_constants(const Module& module) {
   const std::set<std::string> hashes = used_hashes(module);
-  if (hashes.empty()) return false;
+  if (hashes.empty()) return {};
   std::string header;
   int64_t offset = 0;
   for (const std::string& hash : hashes) {
@@ -144,15 +144,22 @@ bool save_constants(const Module& module, const std::string& path) {
   }
   header += '}';
   header.resize((header.size() + 7) / 8 * 8, ' ');
-  std::ofstream out(path, std::ios::binary);
   const auto size = static_cast<uint64_t>(header.size());
-  out.write(reinterpret_cast<const char*>(&size), sizeof size);
-  out << header;
+  std::string out(reinterpret_cast<const char*>(&size), sizeof size);
+  out.reserve(sizeof size + header.size() + static_cast<size_t>(offset));
+  out += header;
   for (const std::string& hash : hashes) {
     const std::vector<std::byte>& bytes = module.constants.at(hash)->bytes;
-    out.write(reinterpret_cast<const char*>(bytes.data()),
-              static_cast<std::streamsize>(bytes.size()));
+    out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
+  return out;
+}
+
+bool save_constants(const Module& module, const std::string& path) {
+  const std::string bytes = pack_constants(module);
+  if (bytes.empty()) return false;
+  std::ofstream out(path, std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   out.flush();
   USER_CHECK(out.good(), "[ir] cannot write ", path, ". Check the folder and the free space.");
   return true;
@@ -162,12 +169,16 @@ std::unique_ptr<Module> load_constants(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   USER_CHECK(file.good(), "[ir] cannot read ", path, ". Check that it exists.");
   const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  return unpack_constants(bytes, path);
+}
+
+std::unique_ptr<Module> unpack_constants(std::string_view bytes, const std::string& path) {
   uint64_t size = 0;
   if (bytes.size() >= sizeof size) std::memcpy(&size, bytes.data(), sizeof size);
   USER_CHECK(bytes.size() >= 8 && size <= bytes.size() - 8, "[ir] ", path, " has ", bytes.size(),
              " bytes, its header asks for ", size, ". Use the file written with the IR text.");
-  HeaderReader in(std::string_view(bytes).substr(8, size), path);
-  const std::string_view data = std::string_view(bytes).substr(8 + size);
+  HeaderReader in(bytes.substr(8, size), path);
+  const std::string_view data = bytes.substr(8 + size);
   auto module = std::make_unique<Module>();
   in.expect('{');
   do {
@@ -178,7 +189,8 @@ std::unique_ptr<Module> load_constants(const std::string& path) {
       continue;
     }
     const Entry entry = read_entry(in);
-    const bool fits = entry.range.size() == 2 && entry.range[0] >= 0 &&
+    const bool fits = entry.range.size() == 2 && entry.type.is_sane() && entry.range[0] >= 0 &&
+                      entry.range[1] >= entry.range[0] &&
                       entry.range[1] - entry.range[0] == entry.type.bytes() &&
                       entry.range[1] <= static_cast<int64_t>(data.size());
     if (!fits) in.fail(concat("the data of ", name, " does not fit its type"));

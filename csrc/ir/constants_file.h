@@ -4,16 +4,23 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "ir/graph.h"
 
 namespace poptorch::ir {
 
-// Writes the constants that some op names by hash; no file when there is none. True when written.
+// The constants that some op names by hash, as the bytes of a file; empty when there is none.
+std::string pack_constants(const Module& module);
+
+// Writes these bytes to a file; no file when there is none. True when written.
 bool save_constants(const Module& module, const std::string& path);
 
 // A module without graphs that holds the constants of the file. A file that cannot be read, or is
 // not one that save_constants writes, is a user error.
 std::unique_ptr<Module> load_constants(const std::string& path);
+
+// Likewise, of bytes; messages call them `path`.
+std::unique_ptr<Module> unpack_constants(std::string_view bytes, const std::string& path);
 
 }  // namespace poptorch::ir

@@ -202,6 +202,14 @@ Graph* Module::find_graph(std::string_view name) const {
   return nullptr;
 }
 
+std::vector<Graph*> Module::entries() const {
+  Graph* main = find_graph("main");
+  INTERNAL_CHECK(main != nullptr, "the module has no graph `main`");
+  Graph* prepare = find_graph("prepare");
+  if (prepare == nullptr) return {main};
+  return {prepare, main};
+}
+
 std::string Module::add_constant(const Type& type, const void* data) {
   INTERNAL_CHECK(type.is_contiguous(), "a constant of type ", type.text(), " has strides");
   auto stored = std::make_shared<ConstantData>();

@@ -303,16 +303,22 @@ class Parser {
   }
 
   Type type() {
+    const size_t begin = in_.position();
     Type out{dtype(), {}, {}};
     in_.expect("[");
     out.sizes = integers("]");
     const size_t at = in_.position();
-    if (!in_.accept("(")) return out;
-    const Dims strides = integers(")");
-    if (strides.size() != out.sizes.size()) {
+    const bool has_strides = in_.accept("(");
+    const Dims strides = has_strides ? integers(")") : Dims();
+    if (has_strides && strides.size() != out.sizes.size()) {
       in_.back_to(at);
       in_.fail(concat(out.sizes.size(), " strides"));
     }
+    if (!Type{out.dtype, out.sizes, strides}.is_sane()) {
+      in_.back_to(begin);
+      in_.fail("a type of at least 0 and less than 2^47 bytes");
+    }
+    if (!has_strides) return out;
     out.set_strides(strides);
     if (out.strides.empty()) {
       in_.back_to(at);

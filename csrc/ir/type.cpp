@@ -1,5 +1,6 @@
 #include "ir/type.h"
 
+#include <algorithm>
 #include <array>
 
 #include "support/error.h"
@@ -76,6 +77,19 @@ int64_t Type::span() const {
   int64_t last = 0;
   for (size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
   return last + 1;
+}
+
+bool Type::is_sane() const {
+  int64_t elements = 1, last = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t size = sizes[i], stride = strides.empty() ? 0 : strides[i];
+    if (size < 0 || size > most_bytes || stride < 0 || stride > most_bytes) return false;
+    if (size > 1 && elements > most_bytes / size) return false;
+    if (size > 1 && stride > (most_bytes - last) / (size - 1)) return false;
+    elements *= std::max<int64_t>(size, 1);
+    last += std::max<int64_t>(size - 1, 0) * stride;
+  }
+  return std::max(elements, last + 1) <= most_bytes / item_bytes(dtype);
 }
 
 void Type::set_strides(const Dims& new_strides) {

@@ -13,6 +13,8 @@ using Dims = std::vector<int64_t>;
 
 // Row-major strides, in elements.
 Dims contiguous_strides(const Dims& sizes);
+// No tensor and no arena is larger: the address space of a process.
+constexpr int64_t most_bytes = int64_t{1} << 47;
 int64_t product(const Dims& sizes);
 
 // Prints as `f32[8,4]`, with strides (in elements) as `f32[8,4](1,8)`.
@@ -31,6 +33,10 @@ struct Type {
   bool is_contiguous() const { return strides.empty(); }
   // Sets strides; row-major ones are dropped (dimensions of size 1 count as row-major).
   void set_strides(const Dims& new_strides);
+
+  // Whether sizes and strides are such that no arithmetic on them overflows: none is negative, and
+  // neither is any of them, nor all together, larger than `most_bytes`.
+  bool is_sane() const;
 
   std::string text() const;
   bool operator==(const Type&) const = default;

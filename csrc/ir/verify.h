@@ -7,7 +7,8 @@ namespace poptorch::ir {
 
 // Each level adds rules: translated: SSA, known ops, operand counts, attribute names and kinds,
 // result types equal to what the op row infers, one assign for each state and graph, loops whose
-// bodies fit; placed: every op has `ipu` and `stage`; scheduled: every op has `order`, rising;
+// bodies fit; placed: every op has `ipu` and `stage` and
+// reads what is on its IPU; scheduled: every op has `order`, rising;
 // planned: every value in memory has an address.
 enum class Level { translated, placed, scheduled, planned };
 

@@ -1,5 +1,5 @@
 // Convolutions of one to three spatial dimensions, transposed or not, and their gradients.
-#include "ops/op_def.h"
+#include "ops/layout.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -87,13 +87,67 @@ std::vector<ir::Type> infer_backward(const InferInput& in) {
   return {type(0, input.sizes), type(1, weight.sizes), type(2, {expected.sizes[1]})};
 }
 
+constexpr int64_t block = 16;  // channels side by side in packed weights
+
+int64_t rounded(int64_t n) { return (n + block - 1) / block * block; }
+
+// Room for weights in any of the forms that they are packed into: channels padded to whole blocks.
+std::vector<ir::Type> infer_pack(const InferInput& in) {
+  const ir::Type& weight = in.operand(0);
+  USER_CHECK(weight.rank() == 4 && weight.dtype == ir::DType::f32, "[pack_convolution] weight ",
+             weight.text(), ", expected f32[outputs, inputs, height, width]. Cast or reshape it.");
+  const int64_t groups = in.attrs().get_int("groups"), pixels = weight.sizes[2] * weight.sizes[3];
+  const int64_t outputs = weight.sizes[0] / groups, inputs = weight.sizes[1];
+  const bool is_depthwise = outputs == 1 && inputs == 1;
+  const int64_t room = is_depthwise ? rounded(groups) * pixels
+                                    : groups * rounded(outputs) * rounded(inputs) * pixels;
+  return {{weight.dtype, {room}, {}}};
+}
+
+std::vector<ir::Type> infer_packed(const InferInput& in) {
+  const ir::Type input = channels_first(in.operand(0));
+  ir::Attrs attrs = in.attrs();
+  attrs.set("transposed", false);
+  attrs.set("output_padding", ir::AttrList{0});
+  ir::Op plain;
+  plain.name = in.op.name;
+  plain.attrs = std::move(attrs);
+  const ir::Type weight{input.dtype, in.attrs().get_ints("weight_size"), {}};
+  ir::Type out = channels_last({input.dtype, output_sizes({plain}, input, weight), {}});
+  out.strides.clear();
+  if (in.has(3)) {
+    USER_CHECK(in.operand(3).sizes == out.sizes, "[packed_convolution] residual ",
+               in.operand(3).text(), ", expected ", out.text(), ". Give an image of these sizes.");
+    const std::string& activation = in.attrs().get_string("activation");
+    USER_CHECK(activation == "none" || activation == "relu",
+               "[packed_convolution] activation is \"", activation,
+               "\" with a residual, expected none or relu. Compute it apart.");
+  }
+  return {out};
+}
+
 std::vector<AttrDef> shape_attrs() {
   return {{"stride", ir::AttrList{}, true},
           {"padding", ir::AttrList{}, true},
           {"dilation", ir::AttrList{}, true},
           {"transposed", false, true},
           {"output_padding", ir::AttrList{}, true},
-          {"groups", 1, true}};
+          {"groups", 1, true},
+          layout_attr};
+}
+
+std::vector<AttrDef> packing_attrs(AttrDef last) {
+  return {{"stride", ir::AttrList{}, true},
+          {"padding", ir::AttrList{}, true},
+          {"dilation", ir::AttrList{}, true},
+          {"groups", 1, true},
+          std::move(last)};
+}
+
+std::vector<AttrDef> packed_attrs() {
+  std::vector<AttrDef> attrs = packing_attrs({"weight_size", ir::AttrList{}, true});
+  attrs.push_back({"activation", "none"});
+  return attrs;
 }
 
 }  // namespace
@@ -108,7 +162,7 @@ std::vector<OpDef> convolution_ops() {
        .doc = "Convolution of [batch, channels, spatial...] with one to three spatial dimensions.",
        .operands = {"input", "weight", "bias?"},
        .attrs = shape_attrs(),
-       .infer = infer_forward,
+       .infer = in_any_layout<infer_forward>,
        .strided = Strided::all},
       {.name = "convolution_backward",
        .aten = {"aten::convolution_backward"},
@@ -116,8 +170,23 @@ std::vector<OpDef> convolution_ops() {
        .operands = {"grad_output", "input", "weight"},
        .results = {"grad_input", "grad_weight", "grad_bias"},
        .attrs = backward_attrs,
-       .infer = infer_backward,
+       .infer = in_any_layout<infer_backward>,
        .strided = Strided::all},
+      {.name = "pack_convolution",
+       .doc = "Weights [outputs, inputs, height, width] for packed_convolution, in a form that "
+              "only it knows.",
+       .operands = {"weight"},
+       .attrs = packing_attrs({"input_size", ir::AttrList{}, true}),
+       .infer = infer_pack,
+       .strided = Strided::all},
+      {.name = "packed_convolution",
+       .doc = "Convolution of channels-last images by weights that pack_convolution made of "
+              "`weight_size`; then plus `residual`, then `activation`: none, relu, silu or "
+              "hardswish, the first two with a residual.",
+       .operands = {"input", "weight", "bias?", "residual?"},
+       .attrs = packed_attrs(),
+       .infer = infer_packed,
+       .inplace = {{3}}},
   };
 }
 

@@ -139,7 +139,8 @@ OpDef unary(const char* name, const char* doc, Infer infer, Attrs attrs = {}) {
           .attrs = std::move(attrs),
           .infer = infer,
           .strided = Strided::all,
-          .inplace = {{0}}};
+          .inplace = {{0}},
+          .elementwise = true};
 }
 
 // `overload`: of the ATen op that takes two tensors; "" for the default one.
@@ -297,21 +298,24 @@ std::vector<OpDef> moving_rows() {
        .operands = {"condition", "self", "other"},
        .infer = infer_where,
        .strided = Strided::all,
-       .inplace = {{1, 2}}},
+       .inplace = {{1, 2}},
+       .elementwise = true},
       {.name = "masked_fill",
        .aten = {"aten::masked_fill.Tensor"},
        .doc = "self, and `value` (one number) where the mask holds.",
        .operands = {"self", "mask", "value"},
        .infer = infer_masked_fill,
        .strided = Strided::all,
-       .inplace = {{0}}},
+       .inplace = {{0}},
+       .elementwise = true},
       {.name = "cast",
        .doc = "x in another dtype: floats rounded to nearest even, whole numbers wrapped around, "
               "floats cut to whole numbers, anything but 0 true.",
        .operands = {"x"},
        .attrs = {{"dtype", DType::f32, true}},
        .infer = infer_cast,
-       .strided = Strided::all},
+       .strided = Strided::all,
+       .elementwise = true},
       {.name = "clone",
        .aten = {"aten::clone"},
        .doc = "A row-major copy of x.",

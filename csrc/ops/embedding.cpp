@@ -1,4 +1,5 @@
 // Rows of table look-up.
+#include "ops/checks.h"
 #include "ops/indexing.h"
 #include "support/error.h"
 
@@ -31,12 +32,80 @@ std::vector<Type> infer_embedding_backward(const InferInput& in) {
   const int64_t entries = in.attrs().get_int("num_weights");
   USER_CHECK(entries >= 0, "[embedding_backward] num_weights is ", entries,
              ", it must not be negative. Give the number of rows of the weight.");
-  return {{grad.dtype, {entries, expected.back()}, {}}};
+  const Type out{grad.dtype, {entries, expected.back()}, {}};
+  expect_sizes(in, 2, out.sizes);
+  expect_dtype(in, 2, out.dtype);
+  USER_CHECK(!in.has(2) || !in.attrs().get_bool("scale_grad_by_freq"),
+             "[embedding_backward] sum is given and scale_grad_by_freq true, but what is added to "
+             "cannot be divided. Leave one of them out.");
+  return {out};
 }
 
-}  // namespace
+// The sizes of a sum over bags, of operands from `first` on: weight, indices, offsets?, weights?.
+Dims check_bags(const InferInput& in, size_t first) {
+  const Type& weight = in.operand(first);
+  const Type& indices = in.operand(first + 1);
+  const std::string& mode = in.attrs().get_string("mode");
+  USER_CHECK(weight.rank() == 2, "[", in.op.name, "] the weight is ", weight.text(),
+             ", a matrix [entries, width] is needed. Reshape it.");
+  check_index(in, first + 1);
+  USER_CHECK(mode == "sum" || mode == "mean" || mode == "max", "[", in.op.name, "] mode is \"",
+             mode, "\". Use \"sum\", \"mean\" or \"max\".");
+  const bool has_offsets = in.has(first + 2), has_weights = in.has(first + 3);
+  USER_CHECK(indices.rank() == (has_offsets ? 1 : 2), "[", in.op.name, "] the indices are ",
+             indices.text(), has_offsets ? " with offsets" : " without offsets",
+             ". Give a vector with offsets, or a matrix without.");
+  USER_CHECK(!has_weights || (mode == "sum" && in.operand(first + 3).sizes == indices.sizes),
+             "[", in.op.name, "] per_sample_weights are ",
+             has_weights ? in.operand(first + 3).text() : "", ", the indices ", indices.text(),
+             ", the mode \"", mode, "\". Give one weight for each index, in the mode \"sum\".");
+  if (!has_offsets) return {indices.sizes[0], weight.sizes[1]};
+  check_index(in, first + 2);
+  const Type& offsets = in.operand(first + 2);
+  const int64_t last = in.attrs().get_bool("include_last_offset") ? 1 : 0;
+  USER_CHECK(offsets.rank() == 1 && offsets.sizes[0] >= last, "[", in.op.name, "] the offsets are ",
+             offsets.text(), ", a vector of ", last, " or more is needed. Flatten them.");
+  return {offsets.sizes[0] - last, weight.sizes[1]};
+}
 
-std::vector<OpDef> embedding_ops() {
+std::vector<Type> infer_bag(const InferInput& in) {
+  return {{in.operand(0).dtype, check_bags(in, 0), {}}};
+}
+
+std::vector<Type> infer_bag_backward(const InferInput& in) {
+  const Dims expected = check_bags(in, 1);
+  USER_CHECK(in.operand(0).sizes == expected, "[embedding_bag_backward] grad_output is ",
+             in.operand(0).text(), ", the sizes ", ir::Attr(expected).text(),
+             " are needed. Give one row for each bag.");
+  const ir::DType dtype = in.operand(0).dtype;
+  return {{dtype, in.operand(1).sizes, {}},
+          {dtype, in.has(4) ? in.operand(4).sizes : Dims{0}, {}}};
+}
+
+const std::vector<AttrDef> bag_attrs = {
+    {"mode", "mean", true}, {"padding_idx", -1}, {"include_last_offset", false}};
+
+std::vector<OpDef> bag_rows() {
+  return {
+      {.name = "embedding_bag",
+       .aten = {"poptorch::embedding_bag"},
+       .doc = "Sum, mean or largest of the rows of `weight` that each bag lists; a bag is a row of "
+              "`indices`, or what lies between two `offsets`. Those of `padding_idx` do not count.",
+       .operands = {"weight", "indices", "offsets?", "per_sample_weights?"},
+       .attrs = bag_attrs,
+       .infer = infer_bag},
+      {.name = "embedding_bag_backward",
+       .aten = {"poptorch::embedding_bag_backward"},
+       .doc = "Gradients of the weight and of the weights of the samples. Of equal largest entries "
+              "the first one takes it all.",
+       .operands = {"grad_output", "weight", "indices", "offsets?", "per_sample_weights?"},
+       .results = {"dweight", "dsamples"},
+       .attrs = bag_attrs,
+       .infer = infer_bag_backward},
+  };
+}
+
+std::vector<OpDef> table_rows() {
   return {
       {.name = "embedding",
        .aten = {"aten::embedding"},
@@ -48,11 +117,20 @@ std::vector<OpDef> embedding_ops() {
        .aten = {"aten::embedding_dense_backward"},
        .doc = "Gradient of the weight: rows of `grad_output` added up by index, those of "
               "`padding_idx` left out; with `scale_grad_by_freq` divided by how often the index "
-              "occurs.",
-       .operands = {"grad_output", "indices"},
+              "occurs. They are added to `sum`, if it is there.",
+       .operands = {"grad_output", "indices", "sum?"},
        .attrs = {{"num_weights", 0, true}, {"padding_idx", -1}, {"scale_grad_by_freq", false}},
-       .infer = infer_embedding_backward},
+       .infer = infer_embedding_backward,
+       .inplace = {{2}}},
   };
+}
+
+}  // namespace
+
+std::vector<OpDef> embedding_ops() {
+  std::vector<OpDef> ops = table_rows();
+  for (OpDef& op : bag_rows()) ops.push_back(std::move(op));
+  return ops;
 }
 
 }  // namespace poptorch::ops

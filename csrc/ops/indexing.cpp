@@ -50,6 +50,11 @@ Types infer_scatter(const InferInput& in) {
   return {{x.dtype, x.sizes, {}}};
 }
 
+Types infer_scatter_reduce(const InferInput& in) {
+  scatter_reduce_of(in);
+  return infer_scatter(in);
+}
+
 // The number of entries of a list of positions: a vector, or one number.
 int64_t positions(const InferInput& in) {
   check_index(in, 1);
@@ -144,6 +149,16 @@ std::vector<OpDef> by_dim_ops() {
        .attrs = {dim_attr},
        .infer = infer_scatter,
        .inplace = {{0}}},
+      {.name = "scatter_reduce",
+       .aten = {"aten::scatter_reduce.two"},
+       .doc = "`self` with src[..., i, ...] taken in at position index[..., i, ...] of `dim`: the "
+              "\"sum\", \"prod\", \"mean\", \"amax\" or \"amin\" of all that a position gets. "
+              "Without `include_self` what stood there does not count. NaN is larger and smaller "
+              "than numbers.",
+       .operands = {"self", "index", "src"},
+       .attrs = {dim_attr, {"reduce", "sum", true}, {"include_self", true}},
+       .infer = infer_scatter_reduce,
+       .inplace = {{0}}},
       {.name = "index_select",
        .aten = {"aten::index_select"},
        .doc = "The entries of `dim` that the vector `index` lists.",
@@ -236,6 +251,20 @@ void check_index(const InferInput& in, size_t i) {
   const DType dtype = in.operand(i).dtype;
   USER_CHECK(dtype == DType::i32 || dtype == DType::i64, "[", in.op.name, "] the index is ",
              in.operand(i).text(), ", positions are i32 or i64. Convert it.");
+}
+
+ScatterReduce scatter_reduce_of(const InferInput& in) {
+  const std::string& name = in.attrs().get_string("reduce");
+  const std::pair<const char*, ScatterReduce> all[] = {{"sum", ScatterReduce::sum},
+                                                       {"prod", ScatterReduce::prod},
+                                                       {"mean", ScatterReduce::mean},
+                                                       {"amax", ScatterReduce::amax},
+                                                       {"amin", ScatterReduce::amin}};
+  for (const auto& [word, reduce] : all) {
+    if (name == word) return reduce;
+  }
+  throw_user_error(concat("[scatter_reduce] reduce is \"", name,
+                          "\". Use \"sum\", \"prod\", \"mean\", \"amax\" or \"amin\"."));
 }
 
 AdvancedIndex advanced_index(const InferInput& in, size_t first, bool mask_allowed) {

@@ -13,6 +13,12 @@ ir::DType index_dtype(const InferInput& in);
 // A user error unless operand i is i32 or i64.
 void check_index(const InferInput& in, size_t i);
 
+// The attribute `reduce` of scatter_reduce.
+enum class ScatterReduce { sum, prod, mean, amax, amin };
+
+// A user error for another word.
+ScatterReduce scatter_reduce_of(const InferInput& in);
+
 // `self[i, :, j]`: index tensors for some dimensions of operand 0. They are broadcast together;
 // their dimensions
 // (`batch`) take the place of the indexed ones when those are neighbours, else they come first.

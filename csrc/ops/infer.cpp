@@ -6,8 +6,6 @@
 
 namespace poptorch::ops {
 
-namespace {
-
 std::string place_text(const ir::Place& place) {
   if (place.empty()) return "";
   std::string text;
@@ -17,8 +15,6 @@ std::string place_text(const ir::Place& place) {
   }
   return text;
 }
-
-}  // namespace
 
 const ir::Type& InferInput::operand(size_t i) const {
   INTERNAL_CHECK(has(i), "the type rule of ", op.name, " reads operand ", i, " of ", count(),

@@ -2,7 +2,6 @@
 
 #include <unordered_map>
 
-#include "ops/half.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -15,7 +14,27 @@ std::unordered_map<std::string_view, KernelDef>& registry() {
   return kernels;
 }
 
+PrepareHalf& half_wrapper() {
+  static PrepareHalf wrapper = nullptr;
+  return wrapper;
+}
+
 }  // namespace
+
+bool uses_half(const Call& call) {
+  for (size_t i = 0; i < call.in_count(); ++i) {
+    if (call.has_in(i) && ir::is_half(call.in(i).dtype)) return true;
+  }
+  for (const auto& result : call.op.results) {
+    if (ir::is_half(result->type.dtype)) return true;
+  }
+  return false;
+}
+
+bool register_half(PrepareHalf prepare) {
+  half_wrapper() = prepare;
+  return true;
+}
 
 bool register_kernel(const KernelDef& def) {
   INTERNAL_CHECK(registry().emplace(def.op, def).second, "op ", def.op, " has two kernels");
@@ -43,8 +62,11 @@ Prepared prepare(const Call& call) {
     complete.results.back()->op = &complete;
   }
   const Call with_defaults{complete, call.threads};
-  if (!def->native_half && uses_half(call)) return prepare_widened(with_defaults, def->prepare);
-  return def->prepare(with_defaults);
+  if (def->native_half || !uses_half(call)) return def->prepare(with_defaults);
+  if (def->half != nullptr) {
+    if (Prepared own = def->half(with_defaults); own.run != nullptr) return own;
+  }
+  return half_wrapper()(with_defaults, def->prepare);
 }
 
 }  // namespace poptorch::ops

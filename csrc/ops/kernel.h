@@ -59,16 +59,25 @@ struct Call {
 
 using Prepare = Prepared (*)(const Call&);
 
-// The dtypes a kernel is written for. Calls whose tensors are f16 or bf16 are wrapped (ops/half.h):
-// operands are converted to f32 in scratch, the f32 kernel runs, results are rounded back.
+// The dtypes a kernel is written for. Calls whose tensors are f16 or bf16 are wrapped
+// (kernels/half.h): operands are converted to f32 in scratch, the f32 kernel runs, results are
+// rounded back.
 struct KernelDef {
   std::string_view op;
   Prepare prepare;
   bool native_half = false;  // takes f16/bf16 tensors itself (data movement, cast, ATen calls)
+  Prepare half = nullptr;    // prepares calls with such tensors; no run: this one is to be wrapped
 };
 
 // Registers at load time. A second kernel for one op is an internal error.
 bool register_kernel(const KernelDef& def);
+
+// Whether an operand or result of the call is f16 or bf16.
+bool uses_half(const Call& call);
+
+// Registers what prepares calls of halves for kernels that are written for f32. Once, at load time.
+using PrepareHalf = Prepared (*)(const Call& call, Prepare inner);
+bool register_half(PrepareHalf prepare);
 
 // nullptr when the op has none.
 const KernelDef* find_kernel(std::string_view op);

@@ -1,4 +1,6 @@
-// Rows of loss functions. `reduction` is ATen's number: 0 none, 1 mean, 2 sum.
+// Rows of loss functions.
+#include "ops/loss.h"
+
 #include "ops/checks.h"
 #include "support/error.h"
 
@@ -10,12 +12,7 @@ using ir::Dims;
 using ir::Type;
 using Types = std::vector<Type>;
 
-bool is_reduced(const InferInput& in) {
-  const int64_t reduction = in.attrs().get_int("reduction");
-  USER_CHECK(reduction >= 0 && reduction <= 2, "[", in.op.name, "] reduction is ", reduction,
-             ". Use 0 (none), 1 (mean) or 2 (sum).");
-  return reduction != 0;
-}
+bool is_reduced(const InferInput& in) { return reduction_of(in) != Reduction::none; }
 
 // -- elementwise losses --
 
@@ -91,6 +88,28 @@ Types infer_nll_backward(const InferInput& in) {
   return {{x.dtype, x.sizes}};
 }
 
+// -- cross entropy --
+
+void expect_rows(const InferInput& in, size_t self) {
+  USER_CHECK(in.operand(self).rank() == 2, "[", in.op.name, "] ", operand_name(in, self), " is ",
+             in.operand(self).text(), ". Give scores [samples, classes].");
+}
+
+Types infer_cross_entropy(const InferInput& in) {
+  Types types = infer_nll(in);
+  expect_rows(in, 0);
+  types.push_back({types[0].dtype, {in.operand(0).sizes[0], 2}});
+  return types;
+}
+
+Types infer_cross_entropy_backward(const InferInput& in) {
+  Types types = infer_nll_backward(in);
+  expect_rows(in, 1);
+  expect_sizes(in, 5, {in.operand(1).sizes[0], 2});
+  expect_dtype(in, 5, types[0].dtype);
+  return types;
+}
+
 const AttrDef reduction_attr = {"reduction", 1};
 
 OpDef elementwise(std::string name, std::string doc, std::vector<AttrDef> attrs = {}) {
@@ -136,10 +155,31 @@ std::vector<OpDef> likelihood_ops() {
        .operands = {"grad_output", "self", "target", "weight?", "total_weight"},
        .attrs = attrs,
        .infer = infer_nll_backward},
+      {.name = "cross_entropy",
+       .doc = "nll_loss of the logarithm of the softmax of scores [samples, classes]. For the "
+              "backward pass: of each row the largest score, and the logarithm of the sum of "
+              "exp(score - largest). Made by the pass `fuse_cross_entropy`.",
+       .operands = {"self", "target", "weight?"},
+       .results = {"out", "total_weight", "sums"},
+       .attrs = attrs,
+       .infer = infer_cross_entropy},
+      {.name = "cross_entropy_backward",
+       .doc = "Gradient of cross_entropy.",
+       .operands = {"grad_output", "self", "target", "weight?", "total_weight", "sums"},
+       .attrs = attrs,
+       .infer = infer_cross_entropy_backward,
+       .inplace = {{1}}},
   };
 }
 
 }  // namespace
+
+Reduction reduction_of(const InferInput& in) {
+  const int64_t reduction = in.attrs().get_int("reduction");
+  USER_CHECK(reduction >= 0 && reduction <= 2, "[", in.op.name, "] reduction is ", reduction,
+             ". Use 0 (none), 1 (mean) or 2 (sum).");
+  return static_cast<Reduction>(reduction);
+}
 
 std::vector<OpDef> loss_ops() {
   const AttrDef beta = {"beta", 1.0}, delta = {"delta", 1.0};

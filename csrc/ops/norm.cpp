@@ -1,5 +1,6 @@
 // Rows of normalizations.
 #include "ops/checks.h"
+#include "ops/layout.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -112,6 +113,7 @@ Types infer_batch_norm(const InferInput& in) {
   const Dims channels = channels_of(in, 0);
   const Type& x = in.operand(0);
   for (size_t i : {1, 2, 3, 4}) expect_sizes(in, i, channels);
+  if (in.has(5)) expect_like(in, 5, 0);
   USER_CHECK(x.numel() == 0 || x.numel() > channels[0], "[batch_norm] ", x.text(),
              " has one value for each channel, a variance needs more. Use a larger batch.");
   const Type statistics{statistics_dtype(x), channels};
@@ -128,16 +130,25 @@ Types infer_batch_norm_inference(const InferInput& in) {
   return same_as_first(in);
 }
 
+Types infer_batch_norm_apply(const InferInput& in) {
+  if (in.has(5)) expect_like(in, 5, 0);
+  return infer_batch_norm_inference(in);
+}
+
 Types infer_batch_norm_backward(const InferInput& in) {
   const Dims channels = channels_of(in, 1);
   expect_like(in, 0, 1);
+  if (in.has(5)) expect_like(in, 5, 1);
   for (size_t i : {2, 3, 4}) expect_sizes(in, i, channels);
   const Type& x = in.operand(1);
   const Type parameter = parameter_type(in, 2, x, channels);
-  return {{x.dtype, x.sizes}, parameter, parameter};
+  Types out = {{x.dtype, x.sizes}, parameter, parameter};
+  if (in.attrs().get_bool("grad_residual")) out.push_back({x.dtype, x.sizes});
+  return out;
 }
 
 const AttrDef eps_attr = {"eps", 1e-5};
+const AttrDef relu_attr = {"relu", false};
 const AttrDef mask_attr = {"output_mask", ir::AttrList{true, true, true}};
 
 std::vector<AttrDef> group_attrs(AttrDef last) {
@@ -185,29 +196,38 @@ std::vector<OpDef> batch_ops() {
   return {
       {.name = "batch_norm",
        .aten = {"poptorch::batch_norm"},
-       .doc = "Brings each channel of the batch to mean 0 and variance 1, then scales and shifts; "
-              "also gives mean and 1 / standard deviation of the batch and the running "
-              "statistics moved towards it by `momentum`.",
-       .operands = {"x", "weight?", "bias?", "running_mean?", "running_var?"},
+       .doc = "Brings each channel of the batch to mean 0 and variance 1, then scales and shifts, "
+              "adds `residual` and sets negative numbers to 0 (`relu`); also gives mean and 1 / "
+              "standard deviation of the batch and the running statistics moved towards it by "
+              "`momentum`.",
+       .operands = {"x", "weight?", "bias?", "running_mean?", "running_var?", "residual?"},
        .results = {"out", "save_mean", "save_invstd", "new_running_mean", "new_running_var"},
-       .attrs = {{"momentum", 0.1}, eps_attr},
-       .infer = infer_batch_norm,
-       .inplace = {{}, {}, {}, {3}, {4}}},
+       .attrs = {{"momentum", 0.1}, eps_attr, relu_attr, layout_attr},
+       .infer = in_any_layout<infer_batch_norm>,
+       .inplace = {{5}, {}, {}, {3}, {4}}},
       {.name = "batch_norm_inference",
        .aten = {"poptorch::batch_norm_inference"},
        .doc = "Normalizes each channel by the running statistics, then scales and shifts.",
        .operands = {"x", "weight?", "bias?", "running_mean", "running_var"},
-       .attrs = {eps_attr},
-       .infer = infer_batch_norm_inference,
+       .attrs = {eps_attr, layout_attr},
+       .infer = in_any_layout<infer_batch_norm_inference>,
        .inplace = {{0}}},
+      {.name = "batch_norm_apply",
+       .doc = "The result `out` of `batch_norm` once more, from the statistics that it gave.",
+       .operands = {"x", "weight?", "bias?", "mean", "invstd", "residual?"},
+       .attrs = {relu_attr, layout_attr},
+       .infer = in_any_layout<infer_batch_norm_apply>,
+       .inplace = {{0, 5}}},
       {.name = "batch_norm_backward",
        .aten = {"poptorch::batch_norm_backward"},
-       .doc = "Gradients of batch_norm (`training`) or batch_norm_inference.",
-       .operands = {"grad", "x", "weight?", "mean", "invstd"},
-       .results = {"grad_input", "grad_weight", "grad_bias"},
-       .attrs = {{"training", true}},
-       .infer = infer_batch_norm_backward,
-       .inplace = {{0}}},
+       .doc = "Gradients of batch_norm (`training`) or batch_norm_inference. With `out`, the "
+              "result of batch_norm with `relu`, the gradient counts only where that is not 0; "
+              "`grad_residual` asks for that gradient as a fourth result.",
+       .operands = {"grad", "x", "weight?", "mean", "invstd", "out?"},
+       .results = {"grad_input", "grad_weight", "grad_bias", "grad_residual?"},
+       .attrs = {{"training", true}, {"grad_residual", false}, layout_attr},
+       .infer = in_any_layout<infer_batch_norm_backward>,
+       .inplace = {{1, 0, 5}, {}, {}, {0, 5}}},
   };
 }
 

@@ -55,13 +55,26 @@ struct OpDef {
   // inplace[i] lists the operands whose memory result i may take when nobody reads them later. The
   // kernel then gets equal pointers. Only offered when types are equal and contiguous.
   std::vector<std::vector<int>> inplace;
+  // The same for rows where it depends on the op's attributes; then `inplace` is empty.
+  std::vector<int> (*places_for)(const ir::Op&, size_t result) = nullptr;
   bool effects = false;  // must not be removed, merged or reordered against other effects
   bool random = false;   // depends on %rng and `salt`; still pure
+  // One result, and an element of it depends on the elements of the operands that are broadcast to
+  // its place and on its number alone.
+  bool elementwise = false;
 };
 
 // How many operands a kernel of the op is given: those of the row that an op leaves out at its end
 // count as absent.
 size_t operand_slots(const ir::Op& op);
+
+// The operands whose memory the row lets a result of the op take.
+std::vector<int> inplace_candidates(const ir::Op& op, size_t result);
+
+// Whether an op moves its operand to another IPU, to streaming memory, or from there.
+bool is_move(const ir::Op& op);
+// Whether an op's result is its operand's memory: a view or a move.
+inline bool is_alias(const ir::Op& op) { return op.name == "view" || is_move(op); }
 
 // Whether a kernel of this kind takes an operand of this type.
 bool takes_strides(Strided kind, const ir::Type& type);
@@ -78,6 +91,9 @@ const OpDef* find_aten(std::string_view aten);
 // Types of an op's results by its row's rule; user errors get the op's place appended. The op's own
 // results are not looked at.
 std::vector<ir::Type> infer(const ir::Op& op);
+
+// The user's source as the end of a message, on a line of its own; empty when nothing is known.
+std::string place_text(const ir::Place& place);
 
 // The attribute as written, or the row's default; `none` when the row has no such attribute.
 ir::Attr attr_of(const ir::Op& op, std::string_view name);

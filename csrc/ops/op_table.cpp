@@ -10,9 +10,9 @@ namespace poptorch::ops {
 namespace {
 
 // Written by the steps after translate; any op may carry them.
-constexpr std::array<std::string_view, 15> annotations = {
-    "addr", "backward", "block", "block_ipu", "cycles", "inplace", "ipu", "order", "phase",
-    "recompute", "role", "scratch_addr", "scratch_bytes", "stage", "tiles"};
+constexpr std::array<std::string_view, 14> annotations = {
+    "addr", "backward", "block", "cycles", "inplace", "ipu", "order", "phase", "recompute",
+     "role", "scratch_addr", "scratch_bytes", "stage", "tiles"};
 
 struct Table {
   std::vector<OpDef> rows;
@@ -105,6 +105,17 @@ size_t operand_slots(const ir::Op& op) {
   if (row == nullptr) return op.operands.size();
   const bool variadic = !row->operands.empty() && row->operands.back().ends_with('*');
   return std::max(op.operands.size(), row->operands.size() - (variadic ? 1 : 0));
+}
+
+std::vector<int> inplace_candidates(const ir::Op& op, size_t result) {
+  const OpDef* row = find_op(op.name);
+  if (row == nullptr) return {};
+  if (row->places_for != nullptr) return row->places_for(op, result);
+  return result < row->inplace.size() ? row->inplace[result] : std::vector<int>();
+}
+
+bool is_move(const ir::Op& op) {
+  return op.name == "ipu_copy" || op.name == "remote_store" || op.name == "remote_load";
 }
 
 bool takes_strides(Strided kind, const ir::Type& type) {

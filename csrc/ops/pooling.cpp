@@ -2,6 +2,7 @@
 #include "ops/pooling.h"
 
 #include "ops/indexing.h"
+#include "ops/layout.h"
 #include "ops/shape.h"
 #include "support/error.h"
 
@@ -19,15 +20,6 @@ void check_image(const InferInput& in, const Type& x) {
              ", sizes [C, H, W] or [N, C, H, W] are needed. Reshape it.");
   USER_CHECK(is_float(x.dtype), "[", in.op.name, "] the image is ", x.text(),
              ", a float dtype is needed. Convert it.");
-}
-
-// Two numbers of an attribute that may be one number for both.
-std::pair<int64_t, int64_t> pair_of(const InferInput& in, std::string_view name, int64_t absent) {
-  const Dims numbers = ints_of(in.attrs(), name);
-  USER_CHECK(numbers.size() <= 2, "[", in.op.name, "] ", name, " is ", ir::Attr(numbers).text(),
-             ", one or two numbers are needed. Give [height, width].");
-  if (numbers.empty()) return {absent, absent};
-  return {numbers.front(), numbers.back()};
 }
 
 void finish_axis(const InferInput& in, const char* name, WindowAxis& axis) {
@@ -51,7 +43,13 @@ Types infer_max_pool(const InferInput& in) {
   const Type& x = in.operand(0);
   const Pooling pool = pooling(in, x);
   const Dims sizes = image_sizes(x, pool.h.out, pool.w.out);
-  return {{x.dtype, sizes, {}}, {index_dtype(in), sizes, {}}};
+  if (!in.attrs().get_bool("in_window", false)) {
+    return {{x.dtype, sizes, {}}, {index_dtype(in), sizes, {}}};
+  }
+  const int64_t entries = pool.h.kernel * pool.w.kernel;
+  USER_CHECK(entries <= most_in_window, "[max_pool2d] the window has ", entries,
+             " entries, a byte counts ", most_in_window, ". Leave out in_window.");
+  return {{x.dtype, sizes, {}}, {DType::u8, sizes, {}}};
 }
 
 Types infer_avg_pool(const InferInput& in) {
@@ -69,14 +67,31 @@ void check_sizes(const InferInput& in, size_t i, const char* name, const Dims& s
              " are needed. Give what the forward op returned for this image.");
 }
 
-Types infer_pool_backward(const InferInput& in) {
-  const Type& x = in.operand(1);
+Type infer_pool_gradient(const InferInput& in, const Type& x) {
   const Pooling pool = pooling(in, x);
-  const Dims sizes = image_sizes(x, pool.h.out, pool.w.out);
-  check_sizes(in, 0, "grad_output", sizes);
-  if (in.count() > 2) check_sizes(in, 2, "indices", sizes);
-  if (in.count() > 2) check_index(in, 2);
-  return {{x.dtype, x.sizes, {}}};
+  check_sizes(in, 0, "grad_output", image_sizes(x, pool.h.out, pool.w.out));
+  return {x.dtype, x.sizes, {}};
+}
+
+Types infer_avg_pool_backward(const InferInput& in) {
+  return {infer_pool_gradient(in, in.operand(1))};
+}
+
+Types infer_max_pool_backward(const InferInput& in) {
+  const bool has_size = !ints_of(in.attrs(), "image_size").empty();
+  USER_CHECK(has_size != in.has(1), "[max_pool2d_backward] ",
+             has_size ? "both the image and image_size are" : "neither the image nor image_size is",
+             " given. Give one of them.");
+  const Type x = pooled_image(in);
+  const Type gradient = infer_pool_gradient(in, x);
+  check_sizes(in, 2, "indices", in.operand(0).sizes);
+  if (in.attrs().get_bool("in_window", false)) {
+    USER_CHECK(in.operand(2).dtype == DType::u8, "[max_pool2d_backward] indices are ",
+               in.operand(2).text(), ", in_window says bytes. Give those of max_pool2d.");
+  } else {
+    check_index(in, 2);
+  }
+  return {gradient};
 }
 
 // The attribute output_size, each at least 1.
@@ -111,6 +126,17 @@ Types infer_adaptive_backward(const InferInput& in) {
   return {{x.dtype, x.sizes, {}}};
 }
 
+Types infer_adaptive_max(const InferInput& in) {
+  const Type out = infer_resized(in)[0];
+  return {out, {index_dtype(in), out.sizes, {}}};
+}
+
+Types infer_adaptive_max_backward(const InferInput& in) {
+  check_index(in, 2);
+  check_sizes(in, 2, "indices", in.operand(0).sizes);
+  return infer_adaptive_backward(in);
+}
+
 Types infer_resized_backward(const InferInput& in) {
   const Type& grad = in.operand(0);
   const Type x{grad.dtype, ints_of(in.attrs(), "input_size"), {}};
@@ -126,6 +152,7 @@ const AttrDef stride_attr = {"stride", ir::AttrList{}};
 const AttrDef padding_attr = {"padding", ir::AttrList{}};
 const AttrDef dilation_attr = {"dilation", ir::AttrList{}};
 const AttrDef ceil_attr = {"ceil_mode", false};
+const AttrDef in_window_attr = {"in_window", false};
 const AttrDef output_size_attr = {"output_size", ir::AttrList{}, true};
 const AttrDef input_size_attr = {"input_size", ir::AttrList{}, true};
 const AttrDef corners_attr = {"align_corners", false};
@@ -142,8 +169,9 @@ std::vector<OpDef> pool_ops() {
   return {
       {.name = "max_pool2d",
        .aten = {"aten::max_pool2d_with_indices"},
-       .doc = "Largest entry of each window and its position in the plane (row * width + column); "
-              "the first of equal ones. Without `stride` windows do not overlap.",
+       .doc = "Largest entry of each window and its position in the plane (row * width + column) "
+              "or, as a byte, `in_window`; the first of equal ones. Without `stride` windows do "
+              "not overlap.",
        .operands = {"self"},
        .results = {"out", "indices"},
        .attrs = {kernel_attr,
@@ -151,14 +179,24 @@ std::vector<OpDef> pool_ops() {
                  padding_attr,
                  dilation_attr,
                  ceil_attr,
-                 {"index_dtype", DType::i32}},
-       .infer = infer_max_pool},
+                 {"index_dtype", DType::i32},
+                 in_window_attr,
+                 layout_attr},
+       .infer = in_any_layout<infer_max_pool>},
       {.name = "max_pool2d_backward",
        .aten = {"aten::max_pool2d_with_indices_backward"},
-       .doc = "Gradient of `max_pool2d`: each entry goes to the position that was largest.",
-       .operands = {"grad_output", "self", "indices"},
-       .attrs = {kernel_attr, stride_attr, padding_attr, dilation_attr, ceil_attr},
-       .infer = infer_pool_backward},
+       .doc = "Gradient of `max_pool2d`: each entry goes to the position that was largest. Of the "
+              "image only the sizes count: `image_size`, [height, width], may stand for it.",
+       .operands = {"grad_output", "self?", "indices"},
+       .attrs = {kernel_attr,
+                 stride_attr,
+                 padding_attr,
+                 dilation_attr,
+                 ceil_attr,
+                 {"image_size", ir::AttrList{}},
+                 in_window_attr,
+                 layout_attr},
+       .infer = in_any_layout<infer_max_pool_backward>},
       {.name = "avg_pool2d",
        .aten = {"aten::avg_pool2d"},
        .doc = "Mean of each window; the divisor is `divisor_override`, or the window's size with "
@@ -171,7 +209,7 @@ std::vector<OpDef> pool_ops() {
        .doc = "Gradient of `avg_pool2d`.",
        .operands = {"grad_output", "self"},
        .attrs = avg_attrs,
-       .infer = infer_pool_backward},
+       .infer = infer_avg_pool_backward},
       {.name = "adaptive_avg_pool2d",
        .aten = {"aten::_adaptive_avg_pool2d"},
        .doc = "Means of output_size windows that share the image out evenly.",
@@ -183,6 +221,20 @@ std::vector<OpDef> pool_ops() {
        .doc = "Gradient of `adaptive_avg_pool2d`.",
        .operands = {"grad_output", "self"},
        .infer = infer_adaptive_backward},
+      {.name = "adaptive_max_pool2d",
+       .aten = {"aten::adaptive_max_pool2d"},
+       .doc = "Largest entries of output_size windows that share the image out evenly, and their "
+              "positions in the plane; the first of equal ones.",
+       .operands = {"self"},
+       .results = {"out", "indices"},
+       .attrs = {output_size_attr, {"index_dtype", DType::i32}},
+       .infer = infer_adaptive_max},
+      {.name = "adaptive_max_pool2d_backward",
+       .aten = {"aten::adaptive_max_pool2d_backward"},
+       .doc = "Gradient of `adaptive_max_pool2d`: each entry goes to the position that was "
+              "largest.",
+       .operands = {"grad_output", "self", "indices"},
+       .infer = infer_adaptive_max_backward},
   };
 }
 
@@ -212,10 +264,30 @@ std::vector<OpDef> upsample_ops() {
        .operands = {"grad_output"},
        .attrs = {output_size_attr, input_size_attr, corners_attr, scales_h_attr, scales_w_attr},
        .infer = infer_resized_backward},
+      {.name = "upsample_bicubic2d",
+       .aten = {"aten::upsample_bicubic2d"},
+       .doc = "The image resized to output_size, each pixel weighted from 4 by 4.",
+       .operands = {"self"},
+       .attrs = {output_size_attr, corners_attr, scales_h_attr, scales_w_attr},
+       .infer = infer_resized},
+      {.name = "upsample_bicubic2d_backward",
+       .aten = {"aten::upsample_bicubic2d_backward"},
+       .doc = "Gradient of `upsample_bicubic2d`.",
+       .operands = {"grad_output"},
+       .attrs = {output_size_attr, input_size_attr, corners_attr, scales_h_attr, scales_w_attr},
+       .infer = infer_resized_backward},
   };
 }
 
 }  // namespace
+
+std::pair<int64_t, int64_t> pair_of(const InferInput& in, std::string_view name, int64_t absent) {
+  const Dims numbers = ints_of(in.attrs(), name);
+  USER_CHECK(numbers.size() <= 2, "[", in.op.name, "] ", name, " is ", ir::Attr(numbers).text(),
+             ", one or two numbers are needed. Give [height, width].");
+  if (numbers.empty()) return {absent, absent};
+  return {numbers.front(), numbers.back()};
+}
 
 Pooling pooling(const InferInput& in, const Type& x) {
   check_image(in, x);
@@ -234,6 +306,14 @@ Pooling pooling(const InferInput& in, const Type& x) {
   finish_axis(in, "height", pool.h);
   finish_axis(in, "width", pool.w);
   return pool;
+}
+
+Type pooled_image(const InferInput& in) {
+  if (in.has(1)) return in.operand(1);
+  const auto [h, w] = pair_of(in, "image_size", 0);
+  const Type& grad = in.operand(0);
+  check_image(in, grad);
+  return {grad.dtype, image_sizes(grad, h, w), {}};
 }
 
 Dims image_sizes(const Type& x, int64_t h, int64_t w) {

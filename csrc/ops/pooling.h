@@ -1,6 +1,9 @@
 // What the rows and the kernels of pooling and resampling both need to know.
 #pragma once
 
+#include <string_view>
+#include <utility>
+
 #include "ops/op_def.h"
 
 namespace poptorch::ops {
@@ -19,6 +22,15 @@ struct Pooling {
 // By the attributes kernel_size, stride, padding, dilation, ceil_mode; a user error where they fit
 // no image of type x.
 Pooling pooling(const InferInput& in, const ir::Type& x);
+
+// Two numbers of an attribute that may be one number for both.
+std::pair<int64_t, int64_t> pair_of(const InferInput& in, std::string_view name, int64_t absent);
+
+// Entries of a window that a byte can tell apart.
+constexpr int64_t most_in_window = 256;
+
+// The image whose gradient a max_pool2d_backward computes: its operand, or as image_size says.
+ir::Type pooled_image(const InferInput& in);
 
 // The last two sizes replaced.
 ir::Dims image_sizes(const ir::Type& x, int64_t h, int64_t w);

@@ -1,6 +1,6 @@
 // Recurrent layers: one layer, one direction. x is [time, batch, input], states are [batch,
 // hidden], gates lie side by side in the rows of the weights in torch's order. `reserve` keeps what
-// the gradient needs.
+// the gradient needs (`keep` false: it is empty), dx is empty where it is not wanted.
 #include "ops/op_def.h"
 #include "support/error.h"
 
@@ -72,13 +72,23 @@ ir::Dims bias_sizes(const InferInput& in, int64_t size) {
   return {in.attrs().get_bool("has_bias") ? size : 0};
 }
 
+ir::Dims reserve_sizes(const InferInput& in, const Sizes& s, int64_t width) {
+  if (!in.attrs().get_bool("keep")) return {0};
+  return {s.time, s.batch, width * s.hidden};
+}
+
+ir::Dims dx_sizes(const InferInput& in, const Sizes& s) {
+  if (!in.attrs().get_bool("wants_dx")) return {0};
+  return {s.time, s.batch, s.input};
+}
+
 std::vector<ir::Type> infer_lstm(const InferInput& in) {
   const Sizes s = check_layer(in, 0, 2, 4);
   check_biases(in, 5, 4 * s.hidden);
   return types(in.operand(0).dtype, {{s.time, s.batch, s.hidden},
                                      {s.batch, s.hidden},
                                      {s.batch, s.hidden},
-                                     {s.time, s.batch, 5 * s.hidden}});
+                                     reserve_sizes(in, s, 5)});
 }
 
 std::vector<ir::Type> infer_lstm_backward(const InferInput& in) {
@@ -86,7 +96,7 @@ std::vector<ir::Type> infer_lstm_backward(const InferInput& in) {
   check_gradients(in, s, 2);
   check_kept(in, s, 8, 5);
   return types(in.operand(3).dtype,
-               {{s.time, s.batch, s.input},
+               {dx_sizes(in, s),
                 {s.batch, s.hidden},
                 {s.batch, s.hidden},
                 {4 * s.hidden, s.input},
@@ -99,7 +109,7 @@ std::vector<ir::Type> infer_gru(const InferInput& in) {
   check_biases(in, 4, 3 * s.hidden);
   return types(in.operand(0).dtype, {{s.time, s.batch, s.hidden},
                                      {s.batch, s.hidden},
-                                     {s.time, s.batch, 4 * s.hidden}});
+                                     reserve_sizes(in, s, 4)});
 }
 
 std::vector<ir::Type> infer_gru_backward(const InferInput& in) {
@@ -107,7 +117,7 @@ std::vector<ir::Type> infer_gru_backward(const InferInput& in) {
   check_gradients(in, s, 1);
   check_kept(in, s, 6, 4);
   return types(in.operand(2).dtype,
-               {{s.time, s.batch, s.input},
+               {dx_sizes(in, s),
                 {s.batch, s.hidden},
                 {3 * s.hidden, s.input},
                 {3 * s.hidden, s.hidden},
@@ -133,7 +143,7 @@ std::vector<ir::Type> infer_rnn_backward(const InferInput& in) {
   check_gradients(in, s, 1);
   check_kept(in, s, 6, 0);
   check_nonlinearity(in);
-  return types(in.operand(2).dtype, {{s.time, s.batch, s.input},
+  return types(in.operand(2).dtype, {dx_sizes(in, s),
                                      {s.batch, s.hidden},
                                      {s.hidden, s.input},
                                      {s.hidden, s.hidden},
@@ -147,7 +157,7 @@ OpDef lstm_row() {
                  "the cell state.",
           .operands = {"x", "h0", "c0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
           .results = {"y", "hn", "cn", "reserve"},
-          .attrs = {{"reverse", false, true}},
+          .attrs = {{"reverse", false, true}, {"keep", true}},
           .infer = infer_lstm};
 }
 
@@ -157,7 +167,7 @@ OpDef lstm_backward_row() {
           .doc = "Gradients of lstm; `db` is that of either bias.",
           .operands = {"dy?", "dhn?", "dcn?", "x", "h0", "c0", "w_ih", "w_hh", "y", "reserve"},
           .results = {"dx", "dh0", "dc0", "dw_ih", "dw_hh", "db"},
-          .attrs = {{"has_bias", false, true}, {"reverse", false, true}},
+          .attrs = {{"has_bias", false, true}, {"wants_dx", true}, {"reverse", false, true}},
           .infer = infer_lstm_backward};
 }
 
@@ -168,7 +178,7 @@ OpDef gru_row() {
                  "recurrent part of n.",
           .operands = {"x", "h0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
           .results = {"y", "hn", "reserve"},
-          .attrs = {{"reverse", false, true}},
+          .attrs = {{"reverse", false, true}, {"keep", true}},
           .infer = infer_gru};
 }
 
@@ -178,7 +188,7 @@ OpDef gru_backward_row() {
           .doc = "Gradients of gru.",
           .operands = {"dy?", "dhn?", "x", "h0", "w_ih", "w_hh", "y", "reserve"},
           .results = {"dx", "dh0", "dw_ih", "dw_hh", "db_ih", "db_hh"},
-          .attrs = {{"has_bias", false, true}, {"reverse", false, true}},
+          .attrs = {{"has_bias", false, true}, {"wants_dx", true}, {"reverse", false, true}},
           .infer = infer_gru_backward};
 }
 
@@ -199,6 +209,7 @@ OpDef rnn_backward_row() {
           .operands = {"dy?", "dhn?", "x", "h0", "w_ih", "w_hh", "y"},
           .results = {"dx", "dh0", "dw_ih", "dw_hh", "db"},
           .attrs = {{"has_bias", false, true},
+                    {"wants_dx", true},
                     {"nonlinearity", "tanh", true},
                     {"reverse", false, true}},
           .infer = infer_rnn_backward};

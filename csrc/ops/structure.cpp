@@ -1,5 +1,5 @@
 // Ops that hold the program together: constants, state, streams, loops, views, and the opaque op.
-#include "ops/op_def.h"
+#include "ops/layout.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -17,6 +17,13 @@ std::vector<ir::Type> same_as_operands(const InferInput& in) {
   return types;
 }
 
+// Made by the step place. They tell what an IPU does; here all memory is one, so the result lies
+// where the operand lies, and nothing is done.
+OpDef move_row(const char* name, const char* doc, std::vector<AttrDef> attrs = {}) {
+  attrs.push_back({"bytes", 0, true});
+  return {.name = name, .doc = doc, .operands = {"x"}, .attrs = attrs, .strided = Strided::all};
+}
+
 }  // namespace
 
 std::vector<OpDef> structure_ops() {
@@ -25,8 +32,10 @@ std::vector<OpDef> structure_ops() {
        .doc = "A fixed tensor. Its elements are in `data` (few) or stored by `hash` (many).",
        .attrs = {{"data", {}}, {"hash", {}}}},
       {.name = "state",
-       .doc = "The named state (parameter, buffer, optimizer state, ...) as of graph entry.",
-       .attrs = {{"path", "", true}, {"role", ""}}},
+       .doc = "The named state (parameter, buffer, optimizer state, ...) as of graph entry; with "
+              "`off_chip` it is in streaming memory. The host has it with channels first, whatever "
+              "its layout here.",
+       .attrs = {{"path", "", true}, {"role", ""}, {"off_chip", false}, layout_attr}},
       {.name = "assign",
        .doc = "Binds `x` to the named state when the graph ends.",
        .operands = {"x"},
@@ -72,11 +81,29 @@ std::vector<OpDef> structure_ops() {
        .operands = {"x"},
        .infer = same_as_first,
        .strided = Strided::all},
+      {.name = "strategy",
+       .doc = "Where the blocks of the model run: [name, ipu, stage, phase] of each. Read and "
+              "removed by the step place.",
+       .results = {},
+       .attrs = {{"kind", "", true},
+                 {"blocks", ir::AttrList{}, true},
+                 {"outside", ir::AttrList{}},
+                 {"phases", 1},
+                 {"separate_backward", false},
+                 {"liveness", "always_live"}},
+       .infer = no_results,
+       .effects = true},
+      move_row("ipu_copy", "`x`, which is on the IPU `from`, on the IPU of this op.",
+               {{"from", 0, true}}),
+      move_row("remote_store", "`x` in streaming memory."),
+      move_row("remote_load", "`x`, which is in streaming memory, on the IPU of this op."),
       {.name = "all_reduce",
        .doc = "The sum or the mean of `x` over all replicas, in the order of the replicas. The "
-              "engine runs it: every replica gets the same bits.",
+              "engine runs it: every replica gets the same bits. With `group_size`, over the "
+              "replicas of a group of so many: neighbours, or (`orthogonal`) every n-th replica "
+              "where there are n groups.",
        .operands = {"x"},
-       .attrs = {{"op", "sum"}},
+       .attrs = {{"op", "sum"}, {"group_size", 0}, {"orthogonal", false}},
        .infer = same_as_first,
        .inplace = {{0}}},
   };

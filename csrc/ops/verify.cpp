@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_set>
 
-#include "ops/op_def.h"
+#include "ops/layout.h"
 #include "support/error.h"
 
 // The words are only put together when the rule is broken: verify runs after every pass.
@@ -34,6 +34,7 @@ class Verifier {
       check_inputs();
     }
     check_loops();
+    check_prepare();
   }
 
   // Every op has this attribute, a number of at least 0.
@@ -53,13 +54,37 @@ class Verifier {
     }
   }
 
+  // What is read lies on the IPU that reads it; only moves reach elsewhere.
+  void is_moved() {
+    for (const auto& graph : module_.graphs) {
+      enter(*graph);
+      for (const auto& op : graph->ops) {
+        op_ = op.get();
+        if (op->name == "stream_out") continue;  // the host reads any IPU
+        for (size_t i = 0; i < op->operands.size(); ++i) {
+          if (op->operands[i] != nullptr) check_moved(*op, i);
+        }
+      }
+      op_ = nullptr;
+      const auto& inputs = inputs_[graph->name];
+      for (size_t i = 0; i < graph->outputs.size(); ++i) {
+        const auto input = inputs.find(static_cast<int64_t>(i));
+        if (input == inputs.end()) continue;
+        const int64_t ipu = ipu_of(*graph->outputs[i]);
+        const int64_t wanted = input->second->attrs.get_int("ipu");
+        RULE(ipu == wanted, "output ", i, " is on IPU ", ipu, ", the next round reads it on IPU ",
+             wanted);
+      }
+    }
+  }
+
   // Every value in memory has an address: a number for one result, a list for several.
   void has_addresses() {
     for (const auto& graph : module_.graphs) {
       enter(*graph);
       for (const auto& op : graph->ops) {
         op_ = op.get();
-        if (op->results.empty() || op->name == "view") continue;
+        if (op->results.empty() || ops::is_alias(*op)) continue;
         const Attr* attr = op->attrs.find("addr");
         RULE(attr != nullptr, "needs `addr`");
         const auto* list = std::get_if<AttrList>(&attr->value);
@@ -124,12 +149,49 @@ class Verifier {
            operand == nullptr ? "" : operand->name, " has strides that the kernel does not take");
     }
     for (const auto& result : op.results) {
-      RULE(result->type.is_contiguous() || op.name == "view", "%", result->name,
-           " has strides, only a view may");
+      RULE(result->type.is_contiguous() || ops::is_alias(op), "%", result->name,
+           " has strides, only a view or a move may");
     }
     if (op.name == "view") check_view();
+    RULE(!ops::is_move(op) || op.operand(0)->type == op.result()->type,
+         "moves a value of another type");
     if (op.name == "constant") check_constant();
-    check_inplace(*row);
+    check_inplace();
+  }
+
+  // A loop's result is where its body takes the value of the next round.
+  int64_t ipu_of(const Value& value) const {
+    if (value.op->name != "loop") return value.op->attrs.get_int("ipu");
+    const std::string& body = value.op->attrs.get_graph("body");
+    const auto& inputs = inputs_.at(body);
+    const auto input = inputs.find(value.index);
+    if (input != inputs.end()) return input->second->attrs.get_int("ipu");
+    return ipu_of(*module_.find_graph(body)->outputs.at(static_cast<size_t>(value.index)));
+  }
+
+  static bool is_in_streaming_memory(const Op& op) {
+    return op.name == "remote_store" || op.attrs.get_bool("off_chip", false);
+  }
+
+  void check_moved(const Op& op, size_t index) const {
+    const Value& value = *op.operand(index);
+    int64_t wanted = op.attrs.get_int("ipu");
+    if (op.name == "loop") {
+      const auto& inputs = inputs_.at(op.attrs.get_graph("body"));
+      const auto input = inputs.find(static_cast<int64_t>(index));
+      if (input == inputs.end()) return;
+      wanted = input->second->attrs.get_int("ipu");
+    }
+    const bool is_remote = is_in_streaming_memory(*value.op);
+    if (op.name == "remote_load") {
+      RULE(is_remote, "loads %", value.name, ", which is not in streaming memory");
+      return;
+    }
+    RULE(!is_remote || op.name == "assign", "reads %", value.name,
+         ", which is in streaming memory, without a remote_load");
+    if (op.name == "ipu_copy") wanted = op.attrs.get_int("from");
+    RULE(ipu_of(value) == wanted, "reads %", value.name, " on IPU ", wanted, ", it is on IPU ",
+         ipu_of(value));
   }
 
   void check_result_count(const ops::OpDef& row) const {
@@ -187,14 +249,14 @@ class Verifier {
   }
 
   // inplace=[operand per result, or -1]
-  void check_inplace(const ops::OpDef& row) const {
+  void check_inplace() const {
     if (!op_->attrs.has("inplace")) return;
     const Dims taken = op_->attrs.get_ints("inplace");
     RULE(taken.size() == op_->results.size(), "`inplace` has ", taken.size(), " entries for ",
          op_->results.size(), " results");
     for (size_t i = 0; i < taken.size(); ++i) {
       if (taken[i] < 0) continue;
-      const auto& allowed = i < row.inplace.size() ? row.inplace[i] : std::vector<int>();
+      const std::vector<int> allowed = ops::inplace_candidates(*op_, i);
       RULE(std::find(allowed.begin(), allowed.end(), taken[i]) != allowed.end(),
            "the row does not let result ", i, " take operand ", taken[i]);
       const Value* operand = op_->operand(static_cast<size_t>(taken[i]));
@@ -214,10 +276,46 @@ class Verifier {
       const auto [known, is_new] = states_.emplace(path, type);
       RULE(is_new || known->second == type, "state \"", path, "\" is ", type.text(), " here and ",
            known->second.text(), " elsewhere");
+      if (op->name == "state") {
+        const bool is_last = ops::is_channels_last(*op);
+        RULE(!is_last || type.rank() >= 3, "a state with channels has 3 dimensions or more");
+        RULE(channels_last_.emplace(path, is_last).first->second == is_last, "state \"", path,
+             "\" has another layout elsewhere");
+      }
       if (op->name == "assign") {
         RULE(assigned.insert(path).second, "state \"", path, "\" is assigned twice in one graph");
       }
     }
+  }
+
+  // What `prepare` computes stays as it is while `main` runs, any number of times.
+  void check_prepare() {
+    const Graph* prepare = module_.find_graph("prepare");
+    if (prepare == nullptr) return;
+    std::set<std::string_view> prepared, assigned;
+    for (const auto& graph : module_.graphs) {
+      for (const auto& op : graph->ops) {
+        if (op->name != "assign") continue;
+        (graph.get() == prepare ? prepared : assigned).insert(op->attrs.get_string("path"));
+      }
+    }
+    enter(*prepare);
+    for (const auto& op : prepare->ops) {
+      op_ = op.get();
+      const ops::OpDef& row = ops::op_def(op->name);
+      RULE(!row.random && (!row.effects || op->name == "assign") && op->name != "stream_in",
+           "prepare runs at times of its own: it may only compute and assign");
+      if (op->name == "state") {
+        const std::string& path = op->attrs.get_string("path");
+        RULE(!prepared.contains(path) && !assigned.contains(path), "state \"", path,
+             "\" is read by prepare and assigned, its new value would not be seen");
+      }
+      RULE(op->name != "assign" || !assigned.contains(op->attrs.get_string("path")), "state \"",
+           op->name == "assign" ? op->attrs.get_string("path") : "",
+           "\" is assigned elsewhere, too");
+    }
+    op_ = nullptr;
+    RULE(prepare->outputs.empty(), "prepare has outputs, nobody takes them");
   }
 
   // Each carried value is read by at most one `input`.
@@ -287,6 +385,7 @@ class Verifier {
   const Graph* graph_ = nullptr;
   const Op* op_ = nullptr;
   std::map<std::string, Type> states_;
+  std::map<std::string, bool> channels_last_;  // states
   std::map<std::string, std::map<int64_t, const Op*>> inputs_;
 };
 
@@ -298,6 +397,8 @@ void verify(const Module& module, Level level) {
   if (level >= Level::placed) {
     verifier.has_number("ipu", false);
     verifier.has_number("stage", false);
+    // Later steps only put in copies within memory.
+    if (level == Level::placed) verifier.is_moved();
   }
   if (level >= Level::scheduled) verifier.has_number("order", true);
   if (level >= Level::planned) verifier.has_addresses();
