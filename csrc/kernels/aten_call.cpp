@@ -2,9 +2,9 @@
 
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -12,13 +12,18 @@
 #include <unordered_map>
 
 #include "kernels/aten_allocator.h"
+#include "kernels/blas.h"
 #include "support/error.h"
+#include "support/parallel.h"
 
 namespace poptorch::aten {
 namespace {
 
 using ops::Args;
 using ops::Call;
+
+// torch cuts element-wise work from here on.
+constexpr int64_t parallel_numel = 32768;
 
 constexpr c10::DispatchKeySet kIncluded({c10::DispatchKey::BackendSelect});
 constexpr c10::DispatchKeySet kExcluded =
@@ -31,16 +36,9 @@ struct Prepared {
   std::vector<ir::Type> inputs;
   std::vector<bool> present;
   std::vector<ir::Type> outputs;
+  bool is_large = false;  // enough elements for torch to use several threads
   std::shared_ptr<const AllocationPlan> plan;
 };
-
-// Found in the process, if torch was built with MKL.
-using SetMklThreads = int (*)(int);
-SetMklThreads find_set_mkl_threads() {
-  static const auto found =
-      reinterpret_cast<SetMklThreads>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
-  return found;
-}
 
 Tensors wrap_inputs(const Prepared& prepared, const Args& args) {
   Tensors tensors;
@@ -129,6 +127,7 @@ void with_user_errors(const Prepared& prepared, const Fn& fn) {
 
 void run(const Prepared& prepared, const Args& args) {
   const CallState state(args.threads);
+  const FlushingPool pool(prepared.is_large ? args.threads : 1);
   Replay replay(*prepared.plan, args.scratch, args.outputs);
   with_user_errors(prepared, [&] {
     const Tensors inputs = wrap_inputs(prepared, args);
@@ -210,7 +209,7 @@ CallState::CallState(int threads) : keys_(kIncluded, kExcluded), grad_(false) {
   // the process's.
   threads_before_ = before;
   omp_set_num_threads(threads);
-  if (const auto set_mkl_threads = find_set_mkl_threads()) {
+  if (const auto set_mkl_threads = kernels::set_mkl_threads()) {
     mkl_threads_before_ = set_mkl_threads(threads);
   }
 }
@@ -218,7 +217,7 @@ CallState::CallState(int threads) : keys_(kIncluded, kExcluded), grad_(false) {
 CallState::~CallState() {
   if (threads_before_ == 0) return;
   omp_set_num_threads(threads_before_);
-  if (const auto set_mkl_threads = find_set_mkl_threads()) set_mkl_threads(mkl_threads_before_);
+  if (const auto set_mkl_threads = kernels::set_mkl_threads()) set_mkl_threads(mkl_threads_before_);
 }
 
 at::ScalarType scalar_type(ir::DType dtype) {
@@ -256,6 +255,9 @@ ops::Prepared prepare_call(const Call& call, std::string name, Function function
     prepared->inputs.push_back(call.has_in(i) ? call.in(i) : ir::Type{});
   }
   for (const auto& result : call.op.results) prepared->outputs.push_back(result->type);
+  const auto is_large = [](const ir::Type& type) { return type.numel() >= parallel_numel; };
+  prepared->is_large = std::any_of(prepared->inputs.begin(), prepared->inputs.end(), is_large) ||
+                       std::any_of(prepared->outputs.begin(), prepared->outputs.end(), is_large);
   prepared->plan = plan_of(call, *prepared);
   const size_t scratch_bytes = prepared->plan->scratch_bytes;
   return {[prepared](const Args& args) { run(*prepared, args); }, scratch_bytes};

@@ -1,5 +1,6 @@
 // Convolutions by oneDNN, through ATen. 1x1 ones and most gradients of weights are products of
-// matrices of our own.
+// matrices of our own, and so are those that the unit for bfloat16 products is good for; those of
+// each channel by itself have loops of their own.
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 
@@ -7,8 +8,13 @@
 #include <array>
 
 #include "kernels/aten_call.h"
+#include "kernels/convolution_depthwise.h"
 #include "kernels/convolution_pointwise.h"
+#include "kernels/convolution_split.h"
 #include "kernels/convolution_weights.h"
+#include "kernels/gemm_half.h"
+#include "kernels/half.h"
+#include "ops/layout.h"
 
 namespace poptorch::kernels {
 namespace {
@@ -32,8 +38,7 @@ struct Geometry {
         groups(attrs.get_int("groups")) {}
 };
 
-Prepared convolution(const Call& call) {
-  if (is_pointwise(call, call.in(0), call.in(1), call.out())) return pointwise_convolution(call);
+Prepared forward_by_aten(const Call& call) {
   const auto run = [g = Geometry(call.attrs())](const Args&, const Tensors& in, Tensors& out) {
     const auto bias = in.size() > 2 && in[2].defined() ? std::optional(in[2]) : std::nullopt;
     out.push_back(at::convolution(in[0], in[1], bias, g.stride, g.padding, g.dilation, g.transposed,
@@ -41,7 +46,26 @@ Prepared convolution(const Call& call) {
   };
   return aten::prepare_call(call, "convolution", run);
 }
-KERNEL("convolution", convolution)
+
+Prepared convolution(const Call& call) {
+  if (ops::is_channels_last(call.op)) {
+    const ops::ChannelsFirst first(call.op);
+    return convolution({first.op(), call.threads});
+  }
+  if (is_pointwise(call, call.in(0), call.in(1), call.out())) return pointwise_convolution(call);
+  if (is_depthwise(call, call.in(0), call.in(1), call.out())) return depthwise_convolution(call);
+  if (has_split_convolution(call)) return split_convolution(call, forward_by_aten(call));
+  return forward_by_aten(call);
+}
+
+// oneDNN sums bfloat16 in f32 and rounds once, where the CPU has a unit for it.
+Prepared bf16_convolution(const Call& call) {
+  if (call.out().dtype != ir::DType::bf16 || !computes_bf16()) return {};
+  if (!ops::is_channels_last(call.op)) return forward_by_aten(call);
+  const ops::ChannelsFirst first(call.op);
+  return forward_by_aten({first.op(), call.threads});
+}
+KERNEL("convolution", convolution, false, bf16_convolution)
 
 // torch 2.13 writes past the end of the weight gradient of such a convolution when it lies
 // channels-last.
@@ -70,29 +94,44 @@ Prepared through_aten(const Call& call) {
   return aten::prepare_call(call, "convolution_backward", run);
 }
 
-// The same call for the gradient of the input alone.
-Prepared input_gradient(const Call& call) {
+// The call for the gradient of one operand alone; the other results are empty.
+struct OneGradient {
   ir::Op op;
-  op.name = call.op.name;
-  op.operands = call.op.operands;
-  op.attrs = call.op.attrs;
-  op.attrs.set("output_mask", ir::AttrList{true, false, false});
-  for (size_t i = 0; i < 3; ++i) {
-    op.results.push_back(std::make_unique<ir::Value>(*call.op.result(i)));
-    if (i > 0) op.results.back()->type = {call.in(1).dtype, {0}, {}};
+
+  OneGradient(const Call& call, size_t which) {
+    op.name = call.op.name;
+    op.operands = call.op.operands;
+    op.attrs = call.op.attrs;
+    op.attrs.set("output_mask", ir::AttrList{which == 0, which == 1, which == 2});
+    for (size_t i = 0; i < 3; ++i) {
+      op.results.push_back(std::make_unique<ir::Value>(*call.op.result(i)));
+      if (i != which) op.results.back()->type = {call.in(1).dtype, {0}, {}};
+    }
   }
-  return through_aten({op, call.threads});
+};
+
+Prepared input_gradient(const Call& call) {
+  const OneGradient one(call, 0);
+  const Call alone{one.op, call.threads};
+  Prepared prepared = through_aten(alone);
+  if (!has_split_input_gradient(alone)) return prepared;
+  return split_input_gradient(alone, std::move(prepared));
+}
+
+Prepared weight_gradient(const Call& call) {
+  if (has_patches_last(call)) return patch_weight_gradient_last(call);
+  if (has_patches(call)) return patch_weight_gradient(call);
+  const OneGradient one(call, 1);
+  return through_aten({one.op, call.threads});
 }
 
 Prepared bias_gradient(const Call& call) {
   const ir::Type& dy = call.in(0);
-  const int64_t images = dy.sizes[0], channels = dy.sizes[1];
-  const int64_t pixels = dy.numel() / images / channels;
-  return {[=, is_wide = dy.dtype == ir::DType::f64](const Args& args) {
+  return {[s = ChannelSums(dy), is_wide = dy.dtype == ir::DType::f64](const Args& args) {
     if (is_wide) {
-      sum_channels(images, channels, pixels, args.in<double>(0), args.out<double>(2), args.threads);
+      sum_channels(s, args.in<double>(0), args.out<double>(2), args.threads);
     } else {
-      sum_channels(images, channels, pixels, args.in<float>(0), args.out<float>(2), args.threads);
+      sum_channels(s, args.in<float>(0), args.out<float>(2), args.threads);
     }
   }};
 }
@@ -107,17 +146,63 @@ Prepared one_after_the_other(std::vector<Prepared> parts) {
 }
 
 Prepared convolution_backward(const Call& call) {
+  if (ops::is_channels_last(call.op)) {
+    const ops::ChannelsFirst first(call.op);
+    return convolution_backward({first.op(), call.threads});
+  }
   if (is_pointwise(call, call.in(1), call.in(2), call.in(0))) {
     return pointwise_convolution_backward(call);
   }
   const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
-  if (!wanted[1] || !has_patches(call)) return through_aten(call);
-  std::vector<Prepared> parts = {patch_weight_gradient(call)};
+  if (is_depthwise(call, call.in(1), call.in(2), call.in(0)) &&
+      (!wanted[0] || ops::lies_channels_last(call.out(0)))) {
+    std::vector<Prepared> parts;
+    if (wanted[0]) parts.push_back(depthwise_input_gradient(call));
+    if (wanted[1]) parts.push_back(depthwise_weight_gradient(call));
+    if (wanted[2]) parts.push_back(bias_gradient(call));
+    return one_after_the_other(std::move(parts));
+  }
+  const bool split = wanted[0] && has_split_input_gradient(call);
+  const bool patches = wanted[1] && (has_patches_last(call) || has_patches(call));
+  if (!split && !patches) return through_aten(call);
+  std::vector<Prepared> parts;
+  if (wanted[1]) parts.push_back(weight_gradient(call));
   if (wanted[0]) parts.push_back(input_gradient(call));
   if (wanted[2]) parts.push_back(bias_gradient(call));
   return one_after_the_other(std::move(parts));
 }
-KERNEL("convolution_backward", convolution_backward)
+
+// oneDNN cuts the sums of a gradient of weights by the number of threads: it gets one, so that bits
+// do not depend on it.
+Prepared bf16_weight_gradient(const Call& call) {
+  const OneGradient one(call, 1);
+  Prepared prepared = through_aten({one.op, 1});
+  const auto run = [run = std::move(prepared.run)](const Args& args) {
+    run({args.inputs, args.outputs, args.scratch, 1});
+  };
+  return {run, prepared.scratch_bytes};
+}
+
+Prepared bf16_bias_gradient(const Call& call) {
+  OneGradient one(call, 2);
+  one.op.operands[1] = one.op.operands[2] = nullptr;  // not read, so not to be widened
+  return prepare_widened({one.op, call.threads}, bias_gradient);
+}
+
+Prepared bf16_convolution_backward(const Call& call) {
+  if (call.in(0).dtype != ir::DType::bf16 || !computes_bf16()) return {};
+  if (ops::is_channels_last(call.op)) {
+    const ops::ChannelsFirst first(call.op);
+    return bf16_convolution_backward({first.op(), call.threads});
+  }
+  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
+  std::vector<Prepared> parts;
+  if (wanted[0]) parts.push_back(input_gradient(call));
+  if (wanted[1]) parts.push_back(bf16_weight_gradient(call));
+  if (wanted[2]) parts.push_back(bf16_bias_gradient(call));
+  return one_after_the_other(std::move(parts));
+}
+KERNEL("convolution_backward", convolution_backward, false, bf16_convolution_backward)
 
 }  // namespace
 }  // namespace poptorch::kernels

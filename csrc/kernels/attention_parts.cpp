@@ -1,5 +1,7 @@
 #include "kernels/attention_parts.h"
 
+#include "support/align.h"
+
 namespace poptorch::kernels {
 
 namespace {
@@ -30,8 +32,6 @@ const M* mask_row(const M* from, int64_t stride, int64_t n, M* to) {
   for (int64_t j = 0; j < n; ++j) to[j] = from[j * stride];
   return to;
 }
-
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
@@ -108,9 +108,9 @@ template <typename T>
 size_t Scores<T>::bytes_per_thread() const {
   const int64_t stride = sizes.row_stride();
   const int64_t block = std::min(sizes.block_rows, std::max<int64_t>(sizes.queries, 1)) * stride;
-  return static_cast<size_t>(2 * aligned(block * static_cast<int64_t>(sizeof(T))) +
-                             2 * aligned(stride * static_cast<int64_t>(sizeof(T))) +
-                             aligned(stride));
+  return static_cast<size_t>(2 * align_up(block * static_cast<int64_t>(sizeof(T))) +
+                             2 * align_up(stride * static_cast<int64_t>(sizeof(T))) +
+                             align_up(stride));
 }
 
 template <typename T>
@@ -118,7 +118,7 @@ Buffers<T> Scores<T>::buffers(const ops::Args& args, int thread) const {
   std::byte* next = args.scratch + static_cast<size_t>(thread) * bytes_per_thread();
   const auto take = [&](int64_t elements) {
     T* here = reinterpret_cast<T*>(next);
-    next += aligned(elements * static_cast<int64_t>(sizeof(T)));
+    next += align_up(elements * static_cast<int64_t>(sizeof(T)));
     return here;
   };
   const int64_t stride = sizes.row_stride();

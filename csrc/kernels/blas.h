@@ -12,26 +12,27 @@ Function find_symbol(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
 }
 
+// Sets how many threads MKL uses for calls of this thread and returns the number before; nullptr
+// without MKL. (The lower-case name is another function, which takes a pointer.)
+inline auto set_mkl_threads() -> int (*)(int) {
+  static const auto function = find_symbol<int (*)(int)>("MKL_Set_Num_Threads_Local");
+  return function;
+}
+
 // Keeps MKL on the calling thread while it lives: the work is cut by our kernels, not by MKL, whose
-// own cut changes the order of sums with the number of threads. (The lower-case name is another
-// function, which takes a pointer.)
+// own cut changes the order of sums with the number of threads.
 class SingleThreadedBlas {
  public:
   SingleThreadedBlas() {
-    if (set_threads() != nullptr) before_ = set_threads()(1);
+    if (set_mkl_threads() != nullptr) before_ = set_mkl_threads()(1);
   }
   ~SingleThreadedBlas() {
-    if (set_threads() != nullptr) set_threads()(before_);
+    if (set_mkl_threads() != nullptr) set_mkl_threads()(before_);
   }
   SingleThreadedBlas(const SingleThreadedBlas&) = delete;
   SingleThreadedBlas& operator=(const SingleThreadedBlas&) = delete;
 
  private:
-  static auto set_threads() -> int (*)(int) {
-    static const auto function = find_symbol<int (*)(int)>("MKL_Set_Num_Threads_Local");
-    return function;
-  }
-
   int before_ = 0;
 };
 

@@ -1,10 +1,11 @@
 // cast: every dtype to every other, through one of three wide types, so that the number of loops
 // grows with the number of dtypes and not with its square.
+#include <algorithm>
+#include <cstring>
 #include <type_traits>
 
-#include "kernels/loop.h"
+#include "kernels/elementwise.h"
 #include "kernels/simd/convert.h"
-#include "ops/kernel.h"
 #include "support/half.h"
 
 namespace poptorch::kernels {
@@ -119,7 +120,8 @@ struct Pair {
 };
 
 void cast_strip(const simd::Strip& s) {
-  const Pair& pair = *reinterpret_cast<const Pair*>(s.params);
+  Pair pair;
+  std::memcpy(&pair, s.params, sizeof pair);
   const auto* from = static_cast<const std::byte*>(s.in[0]);
   auto* to = static_cast<std::byte*>(s.out);
   const bool in_place = pair.wide_already && s.step[0] == 1;
@@ -132,20 +134,16 @@ void cast_strip(const simd::Strip& s) {
   }
 }
 
-ops::Prepared cast(const ops::Call& call) {
-  const DType from = call.in(0).dtype, to = call.out().dtype;
-  const Loop loop(call.out(), {&call.in(0)});
+}  // namespace
+
+Function cast_function(DType from, DType to) {
   const bool wide = from == DType::f32 || from == DType::f64 || from == DType::i64;
   const Pair pair = {reader(from), writer(from, to), ir::item_bytes(from), ir::item_bytes(to),
                      wide};
-  return {[=](const ops::Args& args) {
-    loop.run({cast_strip, reinterpret_cast<const double*>(&pair), grain_of(300)},
-             {args.inputs[0], nullptr, nullptr}, args.outputs[0], args.threads);
-  }};
+  Function function{cast_strip, {}, 300, 1};
+  static_assert(sizeof pair <= sizeof function.params);
+  std::memcpy(function.params.data(), &pair, sizeof pair);
+  return function;
 }
-
-KERNEL("cast", cast, true)
-
-}  // namespace
 
 }  // namespace poptorch::kernels

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "kernels/convolution_weights.h"
 #include "kernels/gemm.h"
+#include "kernels/gemm_split.h"
+#include "ops/layout.h"
 #include "support/parallel.h"
+#include "support/switches.h"
 
 namespace poptorch::kernels {
 namespace {
@@ -16,18 +20,24 @@ using ops::Prepared;
 
 struct Sizes {
   int64_t images, inputs, outputs, pixels;  // pixels of the output
+  bool is_matrix;  // the images are one matrix of pixels times channels
 
   Sizes(const ir::Type& input, const ir::Type& weight, const ir::Type& output)
       : images(input.sizes[0]), inputs(input.sizes[1]), outputs(weight.sizes[0]), pixels(1) {
     for (size_t i = 2; i < output.sizes.size(); ++i) pixels *= output.sizes[i];
+    is_matrix = pixels == 1 || !output.is_contiguous() || !input.is_contiguous();
   }
+  int64_t rows() const { return images * pixels; }
 };
 
-// The pixels of the input that a convolution with strides reads, as if it had three dimensions.
+// The pixels of the input that a convolution with strides reads, as if it had three dimensions: of
+// planes with one number a pixel, or of images with all channels in one run.
 struct Grid {
   std::array<int64_t, 3> input = {1, 1, 1}, output = {1, 1, 1}, stride = {1, 1, 1};
+  int64_t planes, run;
 
-  Grid(const ir::Type& in, const ir::Type& out, const ir::Dims& steps) {
+  Grid(const Sizes& s, const ir::Type& in, const ir::Type& out, const ir::Dims& steps)
+      : planes(s.is_matrix ? s.images : s.images * s.inputs), run(s.is_matrix ? s.inputs : 1) {
     const size_t dims = in.sizes.size() - 2;
     for (size_t i = 0; i < dims; ++i) {
       input[3 - dims + i] = in.sizes[2 + i];
@@ -36,31 +46,42 @@ struct Grid {
     }
   }
   bool is_strided() const { return stride != std::array<int64_t, 3>{1, 1, 1}; }
-  int64_t input_pixels() const { return input[0] * input[1] * input[2]; }
-  int64_t output_pixels() const { return output[0] * output[1] * output[2]; }
+  // Numbers of a plane.
+  int64_t input_size() const { return input[0] * input[1] * input[2] * run; }
+  int64_t output_size() const { return output[0] * output[1] * output[2] * run; }
 
-  // fn(first pixel of a row in the input, in the output).
+  // fn(offset of a row in the input, in the output), for the rows of a plane.
   template <typename Fn>
   void for_each_row(const Fn& fn) const {
     for (int64_t i = 0; i < output[0]; ++i) {
       for (int64_t j = 0; j < output[1]; ++j) {
-        fn((i * stride[0] * input[1] + j * stride[1]) * input[2], (i * output[1] + j) * output[2]);
+        fn((i * stride[0] * input[1] + j * stride[1]) * input[2] * run,
+           (i * output[1] + j) * output[2] * run);
       }
     }
   }
 };
 
-int64_t plane_grain(const Grid& g) { return std::max<int64_t>(1, 16384 / g.input_pixels()); }
+int64_t plane_grain(const Grid& g) { return std::max<int64_t>(1, 16384 / g.input_size()); }
 
-// The pixels that are read, of `planes` planes.
+// A row of n pixels that lie `from_step` and `to_step` apart.
 template <typename T>
-void gather(const Grid& g, int64_t planes, const T* x, T* out, int threads) {
-  parallel_for(threads, planes, plane_grain(g), [&](int64_t begin, int64_t end) {
+void copy_pixels(const T* from, int64_t from_step, T* to, int64_t to_step, int64_t n, int64_t run) {
+  if (run == 1) {
+    for (int64_t k = 0; k < n; ++k) to[k * to_step] = from[k * from_step];
+  } else {
+    for (int64_t k = 0; k < n; ++k) std::copy_n(from + k * from_step, run, to + k * to_step);
+  }
+}
+
+// The pixels that are read.
+template <typename T>
+void gather(const Grid& g, const T* x, T* out, int threads) {
+  parallel_for(threads, g.planes, plane_grain(g), [&](int64_t begin, int64_t end) {
     for (int64_t plane = begin; plane < end; ++plane) {
       g.for_each_row([&](int64_t in, int64_t row) {
-        const T* from = x + plane * g.input_pixels() + in;
-        T* to = out + plane * g.output_pixels() + row;
-        for (int64_t k = 0; k < g.output[2]; ++k) to[k] = from[k * g.stride[2]];
+        copy_pixels(x + plane * g.input_size() + in, g.stride[2] * g.run,
+                    out + plane * g.output_size() + row, g.run, g.output[2], g.run);
       });
     }
   });
@@ -68,14 +89,13 @@ void gather(const Grid& g, int64_t planes, const T* x, T* out, int threads) {
 
 // The other way; pixels that are not read get 0.
 template <typename T>
-void scatter(const Grid& g, int64_t planes, const T* x, T* out, int threads) {
-  parallel_for(threads, planes, plane_grain(g), [&](int64_t begin, int64_t end) {
+void scatter(const Grid& g, const T* x, T* out, int threads) {
+  parallel_for(threads, g.planes, plane_grain(g), [&](int64_t begin, int64_t end) {
     for (int64_t plane = begin; plane < end; ++plane) {
-      std::fill_n(out + plane * g.input_pixels(), g.input_pixels(), T{0});
+      std::fill_n(out + plane * g.input_size(), g.input_size(), T{0});
       g.for_each_row([&](int64_t in, int64_t row) {
-        const T* from = x + plane * g.output_pixels() + row;
-        T* to = out + plane * g.input_pixels() + in;
-        for (int64_t k = 0; k < g.output[2]; ++k) to[k * g.stride[2]] = from[k];
+        copy_pixels(x + plane * g.output_size() + row, g.run,
+                    out + plane * g.input_size() + in, g.stride[2] * g.run, g.output[2], g.run);
       });
     }
   });
@@ -87,6 +107,10 @@ bool is_all(const ir::Dims& values, int64_t value) {
 
 template <typename T>
 void fill_bias(const Sizes& s, const T* bias, T* y) {
+  if (s.is_matrix) {
+    for (int64_t i = 0; i < s.rows(); ++i) std::copy_n(bias, s.outputs, y + i * s.outputs);
+    return;
+  }
   for (int64_t i = 0; i < s.images * s.outputs; ++i) {
     std::fill_n(y + i * s.pixels, s.pixels, bias[i % s.outputs]);
   }
@@ -107,16 +131,27 @@ void for_each_image(const Sizes& s, int threads, const Fn& fn) {
   });
 }
 
+Gemm product_of(const Sizes& s) {
+  return {s.rows(), s.outputs, s.inputs, false, true, s.inputs, s.inputs, s.outputs};
+}
+
 template <typename T>
 void forward(const Sizes& s, const T* x, const Args& args) {
   const T *w = args.in<T>(1), *bias = args.in<T>(2);
   T* y = args.out<T>(0);
+  if constexpr (std::is_same_v<T, float>) {
+    if (s.is_matrix) {
+      Gemm g = product_of(s);
+      g.bias = bias;
+      return gemm(g, x, w, y, args.threads);
+    }
+  }
   if (bias != nullptr) fill_bias(s, bias, y);
   const double beta = bias == nullptr ? 0 : 1;
-  if (s.pixels == 1) {
-    gemm<T>({s.images, s.outputs, s.inputs, false, true, s.inputs, s.inputs, s.outputs, 1, beta}, x,
-            w, y, args.threads);
-    return;
+  if (s.is_matrix) {
+    Gemm g = product_of(s);
+    g.beta = beta;
+    return gemm(g, x, w, y, args.threads);
   }
   const Gemm g{s.outputs, s.pixels, s.inputs, false, false, s.inputs, s.pixels, s.pixels, 1, beta};
   for_each_image(s, args.threads, [&](int64_t i, int threads) {
@@ -126,8 +161,8 @@ void forward(const Sizes& s, const T* x, const Args& args) {
 
 template <typename T>
 void input_gradient(const Sizes& s, const T* dy, const T* w, T* dx, int threads) {
-  if (s.pixels == 1) {
-    gemm<T>({s.images, s.inputs, s.outputs, false, false, s.outputs, s.inputs, s.inputs}, dy, w, dx,
+  if (s.is_matrix) {
+    gemm<T>({s.rows(), s.inputs, s.outputs, false, false, s.outputs, s.inputs, s.inputs}, dy, w, dx,
             threads);
     return;
   }
@@ -139,8 +174,8 @@ void input_gradient(const Sizes& s, const T* dy, const T* w, T* dx, int threads)
 
 template <typename T>
 void weight_gradient(const Sizes& s, const T* dy, const T* x, T* dw, int threads) {
-  if (s.pixels == 1) {
-    gemm<T>({s.outputs, s.inputs, s.images, true, false, s.outputs, s.inputs, s.inputs}, dy, x, dw,
+  if (s.is_matrix) {
+    gemm<T>({s.outputs, s.inputs, s.rows(), true, false, s.outputs, s.inputs, s.inputs}, dy, x, dw,
             threads);
     return;
   }
@@ -151,21 +186,28 @@ void weight_gradient(const Sizes& s, const T* dy, const T* x, T* dw, int threads
   }
 }
 
+// The pixels that the product reads: x itself, or what is gathered of it.
+template <typename T>
+const T* pixels_read(const Grid& grid, const T* x, const Args& args) {
+  if (!grid.is_strided()) return x;
+  T* read = reinterpret_cast<T*>(args.scratch);
+  gather(grid, x, read, args.threads);
+  return read;
+}
+
+template <typename T>
+size_t scratch_bytes(const Sizes& s, const Grid& grid) {
+  return grid.is_strided() ? static_cast<size_t>(s.rows() * s.inputs) * sizeof(T) : 0;
+}
+
 template <typename T>
 Prepared prepare_forward(const Call& call) {
   const Sizes s(call.in(0), call.in(1), call.out());
-  const Grid grid(call.in(0), call.out(), call.attrs().get_ints("stride"));
-  const int64_t planes = s.images * s.inputs;
+  const Grid grid(s, call.in(0), call.out(), call.attrs().get_ints("stride"));
   const auto run = [=](const Args& args) {
-    const T* x = args.in<T>(0);
-    if (grid.is_strided()) {
-      T* read = reinterpret_cast<T*>(args.scratch);
-      gather(grid, planes, x, read, args.threads);
-      x = read;
-    }
-    forward<T>(s, x, args);
+    forward<T>(s, pixels_read(grid, args.in<T>(0), args), args);
   };
-  return {run, grid.is_strided() ? static_cast<size_t>(planes * s.pixels) * sizeof(T) : 0};
+  return {run, scratch_bytes<T>(s, grid)};
 }
 
 template <typename T>
@@ -173,26 +215,73 @@ Prepared prepare_backward(const Call& call) {
   const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
   const bool input = wanted[0], weight = wanted[1], bias = wanted[2];
   const Sizes s(call.in(1), call.in(2), call.in(0));
-  const Grid grid(call.in(1), call.in(0), call.attrs().get_ints("stride"));
-  const int64_t planes = s.images * s.inputs;
+  const Grid grid(s, call.in(1), call.in(0), call.attrs().get_ints("stride"));
+  const ChannelSums bias_sums(call.in(0));
   const auto run = [=](const Args& args) {
     const T *dy = args.in<T>(0), *x = args.in<T>(1), *w = args.in<T>(2);
     T* read = reinterpret_cast<T*>(args.scratch);  // what is read of x, or its gradient
     if (weight) {
-      if (grid.is_strided()) gather(grid, planes, x, read, args.threads);
+      if (grid.is_strided()) gather(grid, x, read, args.threads);
       weight_gradient(s, dy, grid.is_strided() ? read : x, args.out<T>(1), args.threads);
     }
     if (input) {
       T* dx = grid.is_strided() ? read : args.out<T>(0);
       input_gradient(s, dy, w, dx, args.threads);
-      if (grid.is_strided()) scatter(grid, planes, dx, args.out<T>(0), args.threads);
+      if (grid.is_strided()) scatter(grid, dx, args.out<T>(0), args.threads);
     }
-    if (bias) sum_channels(s.images, s.outputs, s.pixels, dy, args.out<T>(2), args.threads);
+    if (bias) sum_channels(bias_sums, dy, args.out<T>(2), args.threads);
   };
-  return {run, grid.is_strided() ? static_cast<size_t>(planes * s.pixels) * sizeof(T) : 0};
+  return {run, scratch_bytes<T>(s, grid)};
+}
+
+template <typename Test>
+bool all_lie(const Call& call, const Test& test) {
+  for (size_t i = 0; i < call.in_count(); ++i) {
+    if (call.has_in(i) && !test(call.in(i))) return false;
+  }
+  return std::all_of(call.op.results.begin(), call.op.results.end(),
+                     [&](const auto& result) { return test(result->type); });
 }
 
 }  // namespace
+
+bool is_split_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                          const ir::Dims& input_size) {
+  static const bool on = is_on("split_convolution");
+  const bool is_square = weight_size[2] == 1 && weight_size[3] == 1;
+  if (!on || !is_square || attrs.get_int("groups") != 1 || !is_all(attrs.get_ints("padding"), 0)) {
+    return false;
+  }
+  const ir::Dims strides = attrs.get_ints("stride");
+  Gemm g{.m = input_size[0], .n = weight_size[0], .k = weight_size[1]};
+  for (size_t i = 0; i < 2; ++i) {
+    g.m *= (input_size[2 + i] - 1) / strides[strides.size() == 1 ? 0 : i] + 1;
+  }
+  return split_gemm_pays(g);
+}
+
+Prepared split_product(const Call& call) {
+  const ir::Type x = ops::channels_first(call.in(0)), y = ops::channels_first(call.out());
+  const Sizes s(x, {x.dtype, call.attrs().get_ints("weight_size"), {}}, y);
+  const Grid grid(s, x, y, call.attrs().get_ints("stride"));
+  Gemm g = product_of(s);
+  g.beta = call.has_in(3) ? 1 : 0;
+  g.relu = call.attrs().get_string("activation") == "relu";
+  const auto run = [=](const Args& args) {
+    float* out = args.out<float>(0);
+    if (g.beta != 0 && args.inputs[3] != args.outputs[0]) {
+      const auto* residual = args.in<float>(3);
+      parallel_for(args.threads, g.m, 16, [&](int64_t begin, int64_t end) {
+        std::copy(residual + begin * g.n, residual + end * g.n, out + begin * g.n);
+      });
+    }
+    Gemm product = g;
+    product.bias = args.in<float>(2);
+    gemm(product, pixels_read(grid, args.in<float>(0), args), args.in<float>(1), out,
+         args.threads);
+  };
+  return {run, scratch_bytes<float>(s, grid)};
+}
 
 bool is_pointwise(const Call& call, const ir::Type& x, const ir::Type& w, const ir::Type& y) {
   const ir::Attrs& attrs = call.attrs();
@@ -200,16 +289,11 @@ bool is_pointwise(const Call& call, const ir::Type& x, const ir::Type& w, const 
                      is_all(attrs.get_ints("padding"), 0) &&
                      is_all({w.sizes.begin() + 2, w.sizes.end()}, 1);
   if (!plain || x.numel() == 0 || w.numel() == 0) return false;
+  if (all_lie(call, ops::lies_channels_last)) return true;
   // Of a few pixels only, a product of matrices has nothing to gain.
   const int64_t pixels = Sizes(x, w, y).pixels;
   if (pixels > 1 && pixels < 32) return false;
-  for (size_t i = 0; i < call.in_count(); ++i) {
-    if (call.has_in(i) && !call.in(i).is_contiguous()) return false;
-  }
-  for (const auto& result : call.op.results) {
-    if (!result->type.is_contiguous()) return false;
-  }
-  return true;
+  return all_lie(call, [](const ir::Type& type) { return type.is_contiguous(); });
 }
 
 Prepared pointwise_convolution(const Call& call) {

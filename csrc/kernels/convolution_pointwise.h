@@ -1,16 +1,24 @@
-// Convolutions with a 1x1 kernel as products of matrices, image by image: no layout changes, and
-// faster than oneDNN's for row-major images, gradients and strides above all.
+// Convolutions with a 1x1 kernel as products of matrices, image by image, or one for all images
+// that lie channels-last: no layout changes, and faster than oneDNN's, gradients and strides above
+// all.
 #pragma once
 
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
 
-// Whether the call (of either row) is such a one, with operands and results that lie row-major;
-// x, w and y are the types of input, weight and output.
+// Whether the call (of either row) is such a one, with operands and results that lie row-major or
+// all channels-last; x, w and y are the types of input, weight and output.
 bool is_pointwise(const ops::Call& call, const ir::Type& x, const ir::Type& w, const ir::Type& y);
 
 ops::Prepared pointwise_convolution(const ops::Call& call);
 ops::Prepared pointwise_convolution_backward(const ops::Call& call);
+
+// Whether the row packed_convolution, with these attributes, is such a product and one for the unit
+// of split_gemm; the weights are packed as they are then. `input_size` has the channels second. Of
+// the activations only relu is applied.
+bool is_split_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                          const ir::Dims& input_size);
+ops::Prepared split_product(const ops::Call& call);
 
 }  // namespace poptorch::kernels

@@ -5,6 +5,9 @@
 
 #include "kernels/gemm.h"
 #include "kernels/reduction_loops.h"
+#include "kernels/simd/isa.h"
+#include "ops/layout.h"
+#include "support/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -18,6 +21,8 @@ using ops::Prepared;
 constexpr int64_t strip_pixels = 384;
 // Numbers that are worth a thread when they are copied.
 constexpr int64_t copy_grain = 16384;
+// Inputs from which on patches of channels-last images are long runs.
+constexpr int64_t least_channels = 16;
 
 // One spatial dimension.
 struct Axis {
@@ -78,10 +83,6 @@ struct Buffers {
   T *seen, *patches, *values, *sums;
 };
 
-size_t aligned(int64_t numbers, size_t item) {
-  return (static_cast<size_t>(numbers) * item + 63) / 64 * 64;
-}
-
 template <typename T>
 size_t lay_out(const Shape& s, std::byte* scratch, Buffers<T>& out) {
   const int64_t images = s.strip_images();
@@ -89,7 +90,7 @@ size_t lay_out(const Shape& s, std::byte* scratch, Buffers<T>& out) {
   size_t offset = 0;
   const auto take = [&](int64_t numbers) {
     T* p = reinterpret_cast<T*>(scratch + offset);
-    offset += aligned(numbers, sizeof(T));
+    offset += align_up(static_cast<size_t>(numbers) * sizeof(T));
     return p;
   };
   out.seen = take(images * s.seen_height() * s.seen_width());
@@ -232,25 +233,102 @@ Prepared prepare(const Call& call) {
   return {[=](const Args& args) { weight_gradient<T>(s, transposed, args); }, bytes};
 }
 
-}  // namespace
+// What one place in the kernel's height sees of a pixel that lies channels-last is one run of
+// memory, clipped where it reaches into the padding.
+template <typename T>
+void copy_clipped(const Axis& w, int64_t channels, const T* row, int64_t first, T* to) {
+  const int64_t begin = std::clamp<int64_t>(-first, 0, w.kernel);
+  const int64_t end = std::clamp<int64_t>(w.from - first, begin, w.kernel);
+  std::fill_n(to, begin * channels, T{0});
+  std::copy_n(row + (first + begin) * channels, (end - begin) * channels, to + begin * channels);
+  std::fill_n(to + end * channels, (w.kernel - end) * channels, T{0});
+}
+
+// The patches of the pixels [begin, end) of all images.
+template <typename T>
+void cut_patches_last(const Shape& s, const T* images, int64_t begin, int64_t end, T* to) {
+  const int64_t run = s.w.kernel * s.channels;
+  for (int64_t pixel = begin; pixel < end; ++pixel) {
+    const T* image = images + pixel / s.pixels() * s.h.from * s.w.from * s.channels;
+    const int64_t top = pixel / s.w.to % s.h.to * s.h.stride - s.h.padding;
+    const int64_t left = pixel % s.w.to * s.w.stride - s.w.padding;
+    for (int64_t kh = 0; kh < s.h.kernel; ++kh, to += run) {
+      const int64_t y = top + kh * s.h.dilation;
+      if (y < 0 || y >= s.h.from) {
+        std::fill_n(to, run, T{0});
+      } else {
+        copy_clipped(s.w, s.channels, image + y * s.w.from * s.channels, left, to);
+      }
+    }
+  }
+}
 
 template <typename T>
-void sum_channels(int64_t images, int64_t channels, int64_t pixels, const T* x, T* out,
-                  int threads) {
-  const int64_t grain = std::max<int64_t>(1, copy_grain / std::max<int64_t>(1, images * pixels));
-  parallel_for(threads, channels, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t channel = begin; channel < end; ++channel) {
-      double total = 0;
-      for (int64_t i = 0; i < images; ++i) {
-        total += sum(x + (i * channels + channel) * pixels, pixels);
+Prepared prepare_last(const Call& call) {
+  const Shape s = shape_of(call);
+  const int64_t all = s.images * s.pixels(), strip = std::min(all, strip_pixels);
+  const auto run = [=](const Args& args) {
+    const T *values = args.in<T>(0), *images = args.in<T>(1);
+    T* patches = reinterpret_cast<T*>(args.scratch);
+    const int64_t grain = std::max<int64_t>(1, copy_grain / s.patch());
+    for (int64_t first = 0; first < all; first += strip) {
+      const int64_t count = std::min(strip, all - first);
+      parallel_for(args.threads, count, grain, [&](int64_t begin, int64_t end) {
+        cut_patches_last(s, images, first + begin, first + end, patches + begin * s.patch());
+      });
+      gemm<T>({s.rows, s.patch(), count, true, false, s.rows, s.patch(), s.patch(), 1,
+               first == 0 ? 0.0 : 1.0},
+              values + first * s.rows, patches, args.out<T>(1), args.threads);
+    }
+  };
+  return {run, align_up(static_cast<size_t>(strip * s.patch()) * sizeof(T))};
+}
+
+}  // namespace
+
+ChannelSums::ChannelSums(const ir::Type& type) {
+  const int64_t pixels_of_all = type.numel() / std::max<int64_t>(1, type.sizes[1]);
+  channels = type.sizes[1];
+  // Row-major pixels lie side by side; channels-last ones count as images of one pixel.
+  pixels = type.is_contiguous() ? pixels_of_all / std::max<int64_t>(1, type.sizes[0]) : 1;
+  images = pixels_of_all / std::max<int64_t>(1, pixels);
+}
+
+template <typename T>
+void sum_channels(const ChannelSums& s, const T* x, T* out, int threads) {
+  constexpr int64_t strip = 64;  // channels that are summed side by side
+  constexpr int64_t rows = 128;  // that are summed in T
+  const int64_t unit = s.images * s.pixels * (s.pixels == 1 ? strip : 1);
+  const int64_t grain = std::max<int64_t>(1, copy_grain / std::max<int64_t>(1, unit));
+  if (s.pixels > 1) {
+    return parallel_for(threads, s.channels, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t channel = begin; channel < end; ++channel) {
+        double total = 0;
+        for (int64_t i = 0; i < s.images; ++i) {
+          total += sum(x + (i * s.channels + channel) * s.pixels, s.pixels);
+        }
+        out[channel] = static_cast<T>(total);
       }
-      out[channel] = static_cast<T>(total);
+    });
+  }
+  parallel_for(threads, (s.channels + strip - 1) / strip, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin * strip; first < std::min(s.channels, end * strip); first += strip) {
+      const int64_t count = std::min(strip, s.channels - first);
+      double totals[strip] = {};
+      for (int64_t row = 0; row < s.images; row += rows) {
+        T sums[strip] = {};
+        for (int64_t i = row; i < std::min(s.images, row + rows); ++i) {
+          for (int64_t c = 0; c < count; ++c) sums[c] += x[i * s.channels + first + c];
+        }
+        for (int64_t c = 0; c < count; ++c) totals[c] += sums[c];
+      }
+      for (int64_t c = 0; c < count; ++c) out[first + c] = static_cast<T>(totals[c]);
     }
   });
 }
 
-template void sum_channels(int64_t, int64_t, int64_t, const float*, float*, int);
-template void sum_channels(int64_t, int64_t, int64_t, const double*, double*, int);
+template void sum_channels(const ChannelSums&, const float*, float*, int);
+template void sum_channels(const ChannelSums&, const double*, double*, int);
 
 bool has_patches(const Call& call) {
   constexpr int64_t least_rows = 8;  // of a group: for fewer, products of matrices are too thin
@@ -259,6 +337,23 @@ bool has_patches(const Call& call) {
     if (!call.in(i).is_contiguous() || call.in(i).numel() == 0) return false;
   }
   return call.out(1).is_contiguous() && shape_of(call).rows >= least_rows;
+}
+
+bool has_patches_last(const Call& call) {
+  if (call.in(0).rank() > 4 || call.attrs().get_int("groups") != 1) return false;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!ops::lies_channels_last(call.in(i)) || call.in(i).numel() == 0) return false;
+  }
+  if (!ops::lies_channels_last(call.out(1)) || call.attrs().get_bool("transposed")) return false;
+  const Shape s = shape_of(call);
+  if (s.w.dilation != 1 || s.channels < least_channels) return false;
+  const bool is_strided = s.h.stride * s.w.stride > 1;
+  return simd::isa() != simd::Isa::avx512 || is_strided || s.images * s.pixels() < s.rows;
+}
+
+Prepared patch_weight_gradient_last(const Call& call) {
+  if (call.in(0).dtype == ir::DType::f64) return prepare_last<double>(call);
+  return prepare_last<float>(call);
 }
 
 Prepared patch_weight_gradient(const Call& call) {

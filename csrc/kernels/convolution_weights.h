@@ -20,9 +20,19 @@ bool has_patches(const ops::Call& call);
 // Writes result 1 of the call, dw. Scratch as the result says.
 ops::Prepared patch_weight_gradient(const ops::Call& call);
 
-// out[channel] = sum of x, [images, channels, pixels], over images and pixels.
+// The same for images that lie channels-last, where oneDNN is slow: with strides, and for few
+// pixels to sum over in relation to the channels.
+bool has_patches_last(const ops::Call& call);
+ops::Prepared patch_weight_gradient_last(const ops::Call& call);
+
+// The gradient of the bias: sums over images and pixels.
+struct ChannelSums {
+  int64_t images, channels, pixels;
+
+  // The type has channels as dimension 1 and lies row-major or channels-last.
+  explicit ChannelSums(const ir::Type& type);
+};
 template <typename T>
-void sum_channels(int64_t images, int64_t channels, int64_t pixels, const T* x, T* out,
-                  int threads);
+void sum_channels(const ChannelSums& s, const T* x, T* out, int threads);
 
 }  // namespace poptorch::kernels

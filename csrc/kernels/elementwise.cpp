@@ -18,10 +18,10 @@ using ops::Args;
 using ops::Call;
 using ops::Prepared;
 
-using Params = std::array<double, 4>;
+using Params = decltype(Function::params);
 
 // The function that an op with these attributes is, where the op's name alone does not say it.
-std::string function_of(const Call& call) {
+std::string name_of_function(const Call& call) {
   const std::string& name = call.op.name;
   const ir::Attrs& attrs = call.attrs();
   if ((name == "add" || name == "sub") && attrs.get_float("alpha") != 1.0) return name + "_scaled";
@@ -60,29 +60,76 @@ const simd::NamedStrip& strip_of(const Call& call, std::span<const simd::NamedSt
   return *strip;
 }
 
-Prepared unary(const Call& call) {
+Function unary(const Call& call) {
   const simd::NamedStrip& strip =
-      strip_of(call, unary_strips(call.in(0).dtype), function_of(call));
-  const Loop loop(call.out(), {&call.in(0)});
-  return {[loop, params = params_of(call), strip](const Args& args) {
-    loop.run({strip.run, params.data(), grain_of(strip.picoseconds)},
-             {args.inputs[0], nullptr, nullptr}, args.outputs[0], args.threads);
-  }};
+      strip_of(call, unary_strips(call.in(0).dtype), name_of_function(call));
+  return {strip.run, params_of(call), strip.picoseconds, 1};
 }
 
-Prepared binary(const Call& call) {
+Function binary(const Call& call) {
   const simd::NamedStrip& strip =
-      strip_of(call, binary_strips(call.in(0).dtype), function_of(call));
-  const Loop loop(call.out(), {&call.in(0), &call.in(1)});
-  return {[loop, params = params_of(call), strip](const Args& args) {
-    loop.run({strip.run, params.data(), grain_of(strip.picoseconds)},
-             {args.inputs[0], args.inputs[1], nullptr}, args.outputs[0], args.threads);
+      strip_of(call, binary_strips(call.in(0).dtype), name_of_function(call));
+  return {strip.run, params_of(call), strip.picoseconds, 2};
+}
+
+// Common exponents are known only when the exponent is read.
+struct Powers {
+  simd::StripFn square, cube, sqrt, rsqrt, reciprocal, any;
+
+  simd::StripFn by(double exponent) const {
+    if (exponent == 2.0) return square;
+    if (exponent == 3.0) return cube;
+    if (exponent == 0.5) return sqrt;
+    if (exponent == -0.5) return rsqrt;
+    if (exponent == -1.0) return reciprocal;
+    return any;
+  }
+};
+static_assert(sizeof(Powers) <= sizeof(Params));
+
+template <typename T>
+void power_strip(const simd::Strip& s) {
+  Powers powers;
+  std::memcpy(&powers, s.params, sizeof powers);
+  powers.by(static_cast<double>(*static_cast<const T*>(s.in[1])))(s);
+}
+
+Function power(const Call& call) {
+  Function function = binary(call);
+  const ir::DType dtype = call.in(0).dtype;
+  if (!ir::is_float(dtype) || call.in(1).numel() != 1) return function;
+  const auto strip = [&](const char* name) { return simd::find(unary_strips(dtype), name)->run; };
+  const Powers powers = {strip("square"), strip("cube"),       strip("sqrt"),
+                         strip("rsqrt"),  strip("reciprocal"), function.run};
+  std::memcpy(function.params.data(), &powers, sizeof powers);
+  function.picoseconds = 2000;
+  function.run = dtype == ir::DType::f32 ? power_strip<float> : power_strip<double>;
+  return function;
+}
+
+Prepared elementwise(const Call& call) {
+  const Function function = function_of(call);
+  std::vector<const ir::Type*> operands;
+  for (int i = 0; i < function.operand_count; ++i) {
+    operands.push_back(&call.in(function.operands[static_cast<size_t>(i)]));
+  }
+  const std::string& name = call.op.name;
+  const bool moves = name == "where" || name == "masked_fill" || name == "cast";
+  const Loop loop(call.out(), operands, moves ? Halves::bits : Halves::widened);
+  return {[loop, function](const Args& args) {
+    std::array<const void*, 3> in{};
+    for (int i = 0; i < function.operand_count; ++i) {
+      const auto slot = static_cast<size_t>(i);
+      in[slot] = args.inputs[function.operands[slot]];
+    }
+    loop.run({function.run, function.params.data(), grain_of(function.picoseconds)}, in,
+             args.outputs[0], args.threads);
   }};
 }
 
 // div, fmod and remainder of whole numbers: a divisor of 0 is the user's error.
 Prepared division(const Call& call) {
-  Prepared prepared = binary(call);
+  Prepared prepared = elementwise(call);
   if (ir::is_float(call.in(0).dtype)) return prepared;
   const ir::Type& y = call.in(1);
   const simd::NamedStrip& is_zero = strip_of(call, unary_strips(y.dtype), "logical_not");
@@ -99,49 +146,6 @@ Prepared division(const Call& call) {
   return {run, static_cast<size_t>(y.numel())};
 }
 
-// Common exponents are known only when the exponent tensor is read.
-std::string_view power_by(double exponent) {
-  if (exponent == 2.0) return "square";
-  if (exponent == 3.0) return "cube";
-  if (exponent == 0.5) return "sqrt";
-  if (exponent == -0.5) return "rsqrt";
-  if (exponent == -1.0) return "reciprocal";
-  return "";
-}
-
-Prepared power(const Call& call) {
-  const ir::DType dtype = call.in(0).dtype;
-  Prepared any = binary(call);
-  if (!ir::is_float(dtype) || call.in(1).numel() != 1) return any;
-  const Loop loop(call.out(), {&call.in(0)});
-  const auto run = [=, any = std::move(any.run)](const Args& args) {
-    const double y = dtype == ir::DType::f32 ? args.in<float>(1)[0] : args.in<double>(1)[0];
-    const simd::NamedStrip* strip = simd::find(unary_strips(dtype), power_by(y));
-    if (strip == nullptr) return any(args);
-    loop.run({strip->run, nullptr, grain_of(strip->picoseconds)},
-             {args.inputs[0], nullptr, nullptr}, args.outputs[0], args.threads);
-  };
-  return {run};
-}
-
-Prepared where(const Call& call) {
-  const Loop loop(call.out(), {&call.in(0), &call.in(1), &call.in(2)});
-  const simd::StripFn run = where_strip(ir::item_bytes(call.out().dtype));
-  return {[=](const Args& args) {
-    loop.run({run, nullptr, grain_of(300)}, {args.inputs[0], args.inputs[1], args.inputs[2]},
-             args.outputs[0], args.threads);
-  }};
-}
-
-Prepared masked_fill(const Call& call) {
-  const Loop loop(call.out(), {&call.in(1), &call.in(2), &call.in(0)});
-  const simd::StripFn run = where_strip(ir::item_bytes(call.out().dtype));
-  return {[=](const Args& args) {
-    loop.run({run, nullptr, grain_of(300)}, {args.inputs[1], args.inputs[2], args.inputs[0]},
-             args.outputs[0], args.threads);
-  }};
-}
-
 Prepared clone(const Call& call) {
   const Loop loop(call.out(), {&call.in(0)});
   const simd::StripFn run = copy_strip(ir::item_bytes(call.out().dtype));
@@ -152,43 +156,52 @@ Prepared clone(const Call& call) {
   }};
 }
 
-bool register_all(ops::Prepare prepare, std::initializer_list<const char*> names) {
-  for (const char* name : names) ops::register_kernel({name, prepare});
+// Rows of one function each.
+constexpr const char* plain_names[] = {
+    "neg", "abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt",
+    "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
+    "atanh", "tanh", "sigmoid", "erf", "erfc", "relu", "floor", "ceil", "round", "trunc", "frac",
+    "bitwise_not", "logical_not", "isnan", "isinf", "isfinite", "gelu", "silu", "mish", "softplus",
+    "elu", "leaky_relu", "hardtanh", "hardsigmoid", "hardswish", "threshold", "clamp", "add", "sub",
+    "mul", "minimum", "maximum", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and",
+    "logical_or", "logical_xor", "eq", "ne", "lt", "le", "gt", "ge", "threshold_backward",
+    "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward", "elu_backward",
+    "leaky_relu_backward", "hardtanh_backward", "hardsigmoid_backward", "hardswish_backward",
+    "mish_backward", "softplus_backward"};
+
+[[maybe_unused]] const bool plain_registered = [] {
+  for (const char* name : plain_names) ops::register_kernel({name, elementwise, true});
   return true;
-}
+}();
 
-[[maybe_unused]] const bool unary_registered = register_all(
-    unary, {"neg", "abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt",
-            "rsqrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-            "asinh", "acosh", "atanh", "tanh", "sigmoid", "erf", "erfc", "relu", "floor", "ceil",
-            "round", "trunc", "frac", "bitwise_not", "logical_not", "isnan", "isinf", "isfinite",
-            "gelu", "silu", "mish", "softplus", "elu", "leaky_relu", "hardtanh", "hardsigmoid",
-            "hardswish", "threshold", "clamp"});
-[[maybe_unused]] const bool binary_registered = register_all(
-    binary, {"add", "sub", "mul", "minimum", "maximum", "atan2", "bitwise_and", "bitwise_or",
-             "bitwise_xor", "logical_and", "logical_or", "logical_xor", "eq", "ne", "lt", "le",
-             "gt", "ge", "threshold_backward", "gelu_backward", "silu_backward",
-             "sigmoid_backward", "tanh_backward", "elu_backward", "leaky_relu_backward",
-             "hardtanh_backward", "hardsigmoid_backward", "hardswish_backward", "mish_backward",
-             "softplus_backward"});
-
-KERNEL("div", division)
-KERNEL("fmod", division)
-KERNEL("remainder", division)
-KERNEL("pow", power)
-KERNEL("where", where, true)
-KERNEL("masked_fill", masked_fill, true)
+KERNEL("div", division, true)
+KERNEL("fmod", division, true)
+KERNEL("remainder", division, true)
+KERNEL("pow", elementwise, true)
+KERNEL("where", elementwise, true)
+KERNEL("masked_fill", elementwise, true)
+KERNEL("cast", elementwise, true)
 KERNEL("clone", clone, true)
 
 }  // namespace
 
+Function function_of(const Call& call) {
+  const std::string& name = call.op.name;
+  const auto select = [&] { return where_strip(ir::item_bytes(call.out().dtype)); };
+  if (name == "where") return {select(), {}, 300, 3};
+  if (name == "masked_fill") return {select(), {}, 300, 3, {1, 2, 0}};
+  if (name == "cast") return cast_function(call.in(0).dtype, call.out().dtype);
+  if (name == "pow") return power(call);
+  return call.in_count() == 1 ? unary(call) : binary(call);
+}
+
 std::span<const simd::NamedStrip> unary_strips(ir::DType dtype) {
-  if (dtype == ir::DType::f32) return simd::unary_f32();
+  if (dtype == ir::DType::f32 || ir::is_half(dtype)) return simd::unary_f32();
   return dtype == ir::DType::f64 ? unary_f64() : unary_integer(dtype);
 }
 
 std::span<const simd::NamedStrip> binary_strips(ir::DType dtype) {
-  if (dtype == ir::DType::f32) return simd::binary_f32();
+  if (dtype == ir::DType::f32 || ir::is_half(dtype)) return simd::binary_f32();
   return dtype == ir::DType::f64 ? binary_f64() : binary_integer(dtype);
 }
 

@@ -1,12 +1,29 @@
 // Element-wise functions by name and dtype.
 #pragma once
 
-#include "ir/dtype.h"
+#include <array>
+
 #include "kernels/simd/strip.h"
+#include "ops/kernel.h"
 
 namespace poptorch::kernels {
 
-// The functions of one or two operands for operands of `dtype`; empty for the 16-bit floats.
+// What an element-wise op runs on strips.
+struct Function {
+  simd::StripFn run = nullptr;
+  std::array<double, 6> params{};  // or other bytes, which `run` knows
+  int picoseconds = 0;
+  int operand_count = 0;
+  std::array<int, 3> operands = {0, 1, 2};  // numbers of the op's operands, as the strip has them
+};
+
+// Of any op of an element-wise row but dropout, attributes complete. A user error when it is not
+// computed for the dtype of its operands.
+Function function_of(const ops::Call& call);
+Function cast_function(ir::DType from, ir::DType to);
+
+// The functions of one or two operands for operands of `dtype`; for the 16-bit floats those of f32,
+// for loops with Halves::widened.
 std::span<const simd::NamedStrip> unary_strips(ir::DType dtype);
 std::span<const simd::NamedStrip> binary_strips(ir::DType dtype);
 

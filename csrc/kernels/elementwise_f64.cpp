@@ -16,7 +16,9 @@ constexpr double k(double constant) { return constant; }
 inline double select(bool condition, double yes, double no) { return condition ? yes : no; }
 inline double minimum(double x, double y) { return x < y || x != x ? x : y; }
 inline double maximum(double x, double y) { return x > y || x != x ? x : y; }
+inline double multiply_add(double x, double y, double z) { return x * y + z; }
 inline double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+inline double normal_cdf(double x) { return 0.5 * (1.0 + std::erf(x * M_SQRT1_2)); }
 inline double round(double x) { return std::nearbyint(x); }
 using std::abs, std::sqrt, std::exp, std::exp2, std::expm1, std::log, std::log2, std::log10;
 using std::log1p, std::sin, std::cos, std::tan, std::asin, std::acos, std::atan, std::sinh;

@@ -3,6 +3,7 @@
 #include "kernels/reduction_types.h"
 #include "kernels/shape_copy.h"
 #include "ops/kernel.h"
+#include "support/align.h"
 
 namespace poptorch::kernels {
 
@@ -45,14 +46,20 @@ Prepared backward_typed(const Call& call) {
   const int64_t entries = call.out().sizes[0], width = call.out().sizes[1];
   const int64_t n = call.in(1).numel(), padding = call.attrs().get_int("padding_idx");
   const bool by_count = call.attrs().get_bool("scale_grad_by_freq");
-  const int64_t index_bytes = (n * static_cast<int64_t>(sizeof(Index)) + 63) / 64 * 64;
+  const int64_t index_bytes = align_up(n * static_cast<int64_t>(sizeof(Index)));
   const auto run = [=](const Args& args) {
     const Index* given = args.in<Index>(1);
     check_indices("embedding_backward", given, n, 0, entries, 0);
     auto* indices = reinterpret_cast<Index*>(args.scratch);
     for (int64_t i = 0; i < n; ++i) indices[i] = given[i] == padding ? Index{-1} : given[i];
     T* out = args.out<T>();
-    fill_zero(out, entries * width * static_cast<int64_t>(sizeof(T)), args.threads);
+    const int64_t bytes = entries * width * static_cast<int64_t>(sizeof(T));
+    const void* sum = args.inputs[2];
+    if (sum == nullptr) {
+      fill_zero(out, bytes, args.threads);
+    } else if (sum != out) {
+      copy_bytes(out, sum, bytes, args.threads);
+    }
     add_rows(out, entries, args.in<T>(0), indices, n, width, T{1}, args.threads);
     if (by_count) {
       auto* counts = reinterpret_cast<int32_t*>(args.scratch + index_bytes);

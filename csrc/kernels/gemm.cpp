@@ -6,7 +6,10 @@
 #include <type_traits>
 
 #include "kernels/blas.h"
+#include "kernels/gemm_small.h"
+#include "kernels/gemm_split.h"
 #include "support/parallel.h"
+#include "support/switches.h"
 
 namespace poptorch::kernels {
 
@@ -87,24 +90,61 @@ void one_block(const Gemm& g, const T* a, const T* b, T* c) {
   plain_block(g, a, b, c);
 }
 
+// How blocks of c are computed, and the multiples at which c may be cut so that no element changes
+// its place in a tile, and with it the order of its sum.
+template <typename T>
+struct Method {
+  void (*block)(const Gemm&, const T* a, const T* b, T* c) = one_block<T>;
+  int64_t row_tile = 24, column_tile = 48;  // multiples of those of BLAS kernels
+  bool finishes = false;  // adds the bias and applies relu itself
+
+  explicit Method(const Gemm& g) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (split_gemm_pays(g)) {
+        block = split_gemm;
+        row_tile = column_tile = split_side;
+        finishes = true;
+      } else if (small_gemm_pays(g)) {
+        block = small_gemm;
+      }
+    }
+  }
+};
+
+// Bias and relu of a block that is done.
+template <typename T>
+void finish([[maybe_unused]] const Gemm& g, [[maybe_unused]] T* c) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (g.bias == nullptr && !g.relu) return;
+    for (int64_t i = 0; i < g.m; ++i) {
+      float* row = c + i * g.ldc;
+      for (int64_t j = 0; g.bias != nullptr && j < g.n; ++j) row[j] += g.bias[j];
+      for (int64_t j = 0; g.relu && j < g.n; ++j) row[j] = row[j] < 0 ? 0 : row[j];
+    }
+  }
+}
+
+template <typename T>
+void run_block(const Method<T>& method, const Gemm& g, const T* a, const T* b, T* c) {
+  method.block(g, a, b, c);
+  if (!method.finishes) finish(g, c);
+}
+
+int64_t tiles_of(int64_t n, int64_t tile) { return (n + tile - 1) / tile; }
+
 // How c is cut into blocks, one for each thread.
 struct Cut {
   int64_t rows = 1, columns = 1;
 };
 
-// A block's edges lie on multiples of the tiles of BLAS kernels, so that no element changes its
-// place in a tile, and with it the order of its sum.
-constexpr int64_t row_tile = 24, column_tile = 48;
-
-int64_t tiles_of(int64_t n, int64_t tile) { return (n + tile - 1) / tile; }
-
 // The cut into at most `parts` blocks that reads least: each block reads its rows of a and its
 // columns of b.
-Cut choose_cut(const Gemm& g, int64_t parts) {
+template <typename T>
+Cut choose_cut(const Gemm& g, const Method<T>& method, int64_t parts) {
   Cut best;
   double least = -1;
-  for (int64_t rows = 1; rows <= std::min(parts, tiles_of(g.m, row_tile)); ++rows) {
-    const int64_t columns = std::min(parts / rows, tiles_of(g.n, column_tile));
+  for (int64_t rows = 1; rows <= std::min(parts, tiles_of(g.m, method.row_tile)); ++rows) {
+    const int64_t columns = std::min(parts / rows, tiles_of(g.n, method.column_tile));
     const double reads = static_cast<double>(columns) * static_cast<double>(g.m) +
                          static_cast<double>(rows) * static_cast<double>(g.n);
     // Uneven cuts leave threads idle: count the blocks that are missing as so much more to read.
@@ -122,25 +162,67 @@ int64_t cut_at(int64_t n, int64_t tile, int64_t i, int64_t parts) {
   return std::min(n, tiles_of(n, tile) * i / parts * tile);
 }
 
+// A small c with a long sum, as weight gradients are: the sum is cut, c could not be.
+constexpr int64_t deep_parts = 8, deep_numbers = 4096;
+
+bool is_deep(const Gemm& g) {
+  static const bool on = is_on("split_sums");
+  return on && g.m * g.n <= deep_numbers && g.k >= 4096;
+}
+
+// The sum is always cut into the same parts, which are joined in their order.
+template <typename T>
+void deep_gemm(const Gemm& g, const T* a, const T* b, T* c, int threads) {
+  alignas(64) T sums[deep_parts][deep_numbers];
+  const int64_t grain = std::max<int64_t>(1, gemm_grain * deep_parts / (g.m * g.n * g.k));
+  parallel_for(threads, deep_parts, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      const int64_t from = g.k * part / deep_parts;
+      Gemm block = g;
+      block.k = g.k * (part + 1) / deep_parts - from;
+      block.ldc = g.n;
+      block.beta = 0;
+      one_block(block, a + from * (g.trans_a ? g.lda : 1), b + from * (g.trans_b ? 1 : g.ldb),
+                sums[part]);
+    }
+  });
+  for (int64_t i = 0; i < g.m; ++i) {
+    for (int64_t j = 0; j < g.n; ++j) {
+      T sum = sums[0][i * g.n + j];
+      for (int64_t part = 1; part < deep_parts; ++part) sum += sums[part][i * g.n + j];
+      T& out = c[i * g.ldc + j];
+      out = g.beta == 0 ? sum : static_cast<T>(g.beta) * out + sum;
+    }
+  }
+}
+
 }  // namespace
 
 template <typename T>
 void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads) {
   if (g.m == 0 || g.n == 0) return;
+  if constexpr (std::is_floating_point_v<T>) {
+    if (is_deep(g)) {
+      deep_gemm(g, a, b, c, threads);
+      return finish(g, c);
+    }
+  }
   const int64_t work = g.m * g.n * std::max<int64_t>(g.k, 1);
   const int64_t parts = std::min<int64_t>(threads, work / gemm_grain);
-  if (parts <= 1 || omp_in_parallel()) return one_block(g, a, b, c);
-  const Cut cut = choose_cut(g, parts);
+  const Method<T> method(g);
+  if (parts <= 1 || omp_in_parallel()) return run_block(method, g, a, b, c);
+  const Cut cut = choose_cut(g, method, parts);
   parallel_for(threads, cut.rows * cut.columns, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
       const int64_t i = part / cut.columns, j = part % cut.columns;
-      const int64_t row = cut_at(g.m, row_tile, i, cut.rows);
-      const int64_t column = cut_at(g.n, column_tile, j, cut.columns);
+      const int64_t row = cut_at(g.m, method.row_tile, i, cut.rows);
+      const int64_t column = cut_at(g.n, method.column_tile, j, cut.columns);
       Gemm block = g;
-      block.m = cut_at(g.m, row_tile, i + 1, cut.rows) - row;
-      block.n = cut_at(g.n, column_tile, j + 1, cut.columns) - column;
+      block.m = cut_at(g.m, method.row_tile, i + 1, cut.rows) - row;
+      block.n = cut_at(g.n, method.column_tile, j + 1, cut.columns) - column;
       if (block.m == 0 || block.n == 0) continue;
-      one_block(block, a + (g.trans_a ? row : row * g.lda),
+      if (g.bias != nullptr) block.bias = g.bias + column;
+      run_block(method, block, a + (g.trans_a ? row : row * g.lda),
                 b + (g.trans_b ? column * g.ldb : column), c + row * g.ldc + column);
     }
   });

@@ -13,6 +13,9 @@ struct Gemm {
   bool trans_a = false, trans_b = false;
   int64_t lda = 0, ldb = 0, ldc = 0;
   double alpha = 1, beta = 0;
+  // Of f32 products: bias[j] is added to column j of c; then numbers below 0 become 0.
+  const float* bias = nullptr;
+  bool relu = false;
 };
 
 // T: float and double (by the BLAS that torch has loaded), uint8_t, int8_t, int16_t, int32_t,

@@ -4,6 +4,7 @@
 #include "kernels/shape_copy.h"
 #include "ops/indexing.h"
 #include "ops/kernel.h"
+#include "support/align.h"
 
 namespace poptorch::kernels {
 
@@ -26,29 +27,13 @@ struct IndexTensor {
 };
 
 // The indexed tensor as runs of entries that lie side by side after the last indexed dimension: run
-// (other, b) is at other.self + offset[b] in self and at other.part + b * batch_step in the indexed
+// (line, b) is at line.self + offset[b] in self and at line.other + b * batch_step in the indexed
 // part.
 struct Walk {
   std::vector<IndexTensor> tensors;
   Dims batch_sizes;
   int64_t batch = 1, batch_step = 1, run = 1, others = 1;
-  struct Other {
-    int64_t size, self, part;
-  };
-  std::vector<Other> outer;
-  struct Start {
-    int64_t self, part;
-  };
-  Start start(int64_t other) const {
-    Start at{0, 0};
-    for (size_t d = outer.size(); d-- > 0;) {
-      const int64_t i = other % outer[d].size;
-      other /= outer[d].size;
-      at.self += i * outer[d].self;
-      at.part += i * outer[d].part;
-    }
-    return at;
-  }
+  OuterDims outer;  // of self and the indexed part
 };
 
 Dims broadcast_strides(const Dims& sizes, const Dims& to) {
@@ -79,7 +64,7 @@ Walk make_walk(const Type& x, const AdvancedIndex& index, int64_t batch) {
       continue;
     }
     if (!batch_passed) step *= batch, batch_passed = true;
-    walk.outer.insert(walk.outer.begin(), {x.sizes[d], strides[d], step});
+    walk.outer.dims.insert(walk.outer.dims.begin(), {x.sizes[d], strides[d], step});
     step *= x.sizes[d];
     walk.others *= x.sizes[d];
   }
@@ -141,11 +126,11 @@ Prepared index(const Call& call) {
     parallel_for(args.threads, walk.others * walk.batch, grain_for(walk.run),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t i = begin; i < end;) {
-                     const auto start = walk.start(i / walk.batch);
+                     const auto start = walk.outer.start(i / walk.batch);
                      const int64_t first = i % walk.batch;
                      const int64_t last = std::min(walk.batch, first + end - i);
                      for (int64_t b = first; b < last; ++b) {
-                       copy_row(out + (start.part + b * walk.batch_step) * item,
+                       copy_row(out + (start.other + b * walk.batch_step) * item,
                                 x + (start.self + offsets[b]) * item, bytes);
                      }
                      i += last - first;
@@ -173,21 +158,15 @@ void put(const Walk& walk, int64_t batch, const int64_t* offsets, T* out, const 
   parallel_for(threads, walk.others * cuts, grain_for(batch * width),
                [&](int64_t begin, int64_t end) {
                  for (int64_t unit = begin; unit < end; ++unit) {
-                   const auto start = walk.start(unit / cuts);
+                   const auto start = walk.outer.start(unit / cuts);
                    const int64_t first = unit % cuts * width, n = std::min(width, walk.run - first);
                    for (int64_t b = 0; b < batch; ++b) {
-                     const int64_t at = one_value ? 0 : start.part + b * walk.batch_step + first;
+                     const int64_t at = one_value ? 0 : start.other + b * walk.batch_step + first;
                      put_run<T, accumulate>(out + start.self + offsets[b] + first, values + at,
                                             one_value, n);
                    }
                  }
                });
-}
-
-void start_as_self(const Args& args, int64_t bytes) {
-  if (args.inputs[0] != args.outputs[0]) {
-    copy_bytes(args.outputs[0], args.inputs[0], bytes, args.threads);
-  }
 }
 
 // Calls fn.operator()<T, accumulate>(): an unsigned T where values are only moved.
@@ -211,12 +190,12 @@ Prepared put_at_positions(const Call& call, const AdvancedIndex& index) {
   const bool one_value = values.numel() == 1, spread = !one_value && values.sizes != index.sizes;
   const CopyPlan whole(index.sizes, ir::contiguous_strides(index.sizes),
                        broadcast_strides(values.sizes, index.sizes), ir::item_bytes(values.dtype));
-  const int64_t offset_bytes = (walk.batch * 8 + 63) / 64 * 64, bytes = call.in(0).bytes();
+  const int64_t offset_bytes = align_up(walk.batch * 8), bytes = call.in(0).bytes();
   const int64_t spread_bytes = spread ? ir::product(index.sizes) * ir::item_bytes(values.dtype) : 0;
   return by_put_type(call, [&]<typename T, bool accumulate>() -> Prepared {
     const auto run = [=](const Args& args) {
       auto* offsets = reinterpret_cast<int64_t*>(args.scratch);
-      start_as_self(args, bytes);
+      copy_unless_same(args, bytes);
       if (walk.others * walk.run == 0) return;
       compute_offsets("index_put", walk, args, offsets);
       if (spread) whole.run(args.scratch + offset_bytes, args.inputs[1], args.threads);
@@ -237,7 +216,7 @@ Prepared put_at_mask(const Call& call, const AdvancedIndex& index) {
   return by_put_type(call, [&]<typename T, bool accumulate>() -> Prepared {
     const auto run = [=, operand = index.operands[0]](const Args& args) {
       auto* offsets = reinterpret_cast<int64_t*>(args.scratch);
-      start_as_self(args, bytes);
+      copy_unless_same(args, bytes);
       const bool* chosen = args.in<bool>(operand);
       int64_t count = 0;
       for (int64_t i = 0; i < n; ++i) {

@@ -5,8 +5,12 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string_view>
+#include <vector>
 
+#include "kernels/shape_copy.h"
+#include "ops/kernel.h"
 #include "support/error.h"
 #include "support/parallel.h"
 
@@ -29,13 +33,28 @@ class IndexGuard {
     return false;
   }
 
+  // Whether all n of them are, the first one being entry `at`.
+  template <typename Index>
+  bool allows_all(const Index* indices, int64_t n, int64_t size, int64_t at) {
+    bool refused = false;
+    for (int64_t i = 0; i < n; ++i) refused |= indices[i] < 0 || indices[i] >= size;
+    for (int64_t i = 0; refused && i < n; ++i) allows(indices[i], size, at + i);
+    return !refused;
+  }
+
+  // The first entry that was refused, whatever thread saw it.
+  std::optional<int64_t> first() const {
+    const int64_t at = first_.load();
+    return at == INT64_MAX ? std::nullopt : std::optional(at);
+  }
+
   // Throws when there was one. `low`: the smallest index that the op allows.
   template <typename Index>
   void check(std::string_view op, const Index* indices, int64_t low, int64_t size,
              int64_t dim) const {
-    const int64_t at = first_.load();
-    if (at == INT64_MAX) return;
-    throw_user_error(concat("[", op, "] index ", indices[at], " (entry ", at,
+    const auto at = first();
+    if (!at) return;
+    throw_user_error(concat("[", op, "] index ", indices[*at], " (entry ", *at,
                             " of the index) is out of range: dimension ", dim, " has ", size,
                             " entries, so ", low, " to ", size - 1,
                             " are allowed. Check where the indices come from."));
@@ -43,6 +62,29 @@ class IndexGuard {
 
  private:
   std::atomic<int64_t> first_{INT64_MAX};
+};
+
+// The outer dimensions of a walk through two tensors, outermost first, with their strides in both.
+struct OuterDims {
+  struct Dim {
+    int64_t size, self, other;
+  };
+  std::vector<Dim> dims;
+
+  // Where each of the lines begins.
+  struct Start {
+    int64_t self, other;
+  };
+  Start start(int64_t line) const {
+    Start at{0, 0};
+    for (size_t d = dims.size(); d-- > 0;) {
+      const int64_t i = line % dims[d].size;
+      line /= dims[d].size;
+      at.self += i * dims[d].self;
+      at.other += i * dims[d].other;
+    }
+    return at;
+  }
 };
 
 // Checks all n indices against [low, size) at once.
@@ -58,6 +100,13 @@ void check_indices(std::string_view op, const Index* indices, int64_t n, int64_t
   IndexGuard guard;
   for (int64_t i = 0; i < n; ++i) guard.allows(indices[i] - low, size - low, i);
   guard.check(op, indices, low, size, dim);
+}
+
+// A result that starts as operand 0, whose memory it may have been given.
+inline void copy_unless_same(const ops::Args& args, int64_t bytes) {
+  if (args.inputs[0] != args.outputs[0]) {
+    copy_bytes(args.outputs[0], args.inputs[0], bytes, args.threads);
+  }
 }
 
 inline void copy_row(std::byte* to, const std::byte* from, int64_t bytes) {

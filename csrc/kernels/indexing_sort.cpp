@@ -1,16 +1,15 @@
 // sort, topk: (value, position) pairs of one row at a time, in scratch.
 #include <algorithm>
 
-#include "kernels/slots.h"
+#include "kernels/along_dim.h"
 #include "kernels/reduction_types.h"
+#include "kernels/slots.h"
 #include "ops/kernel.h"
-#include "ops/reduction.h"
 
 namespace poptorch::kernels {
 
 namespace {
 
-using ir::Type;
 using ops::Args;
 using ops::Call;
 using ops::Prepared;
@@ -32,21 +31,13 @@ struct Before {
   }
 };
 
-// Rows [outer, n, inner] along the sorted dimension; `kept` entries of each are results.
-struct Rows {
-  int64_t outer = 1, n = 1, inner = 1, kept = 1;
-};
+// Rows along the sorted dimension; `kept` entries of each are results, all if it is negative.
+struct Rows : AlongDim {
+  int64_t kept;
 
-Rows rows_of(const Call& call, int64_t kept) {
-  const Type& x = call.in(0);
-  const int64_t dim = ops::single_dim({call.op}, x);
-  Rows rows;
-  for (int64_t d = 0; d < x.rank(); ++d) {
-    (d < dim ? rows.outer : d == dim ? rows.n : rows.inner) *= x.sizes[d];
-  }
-  rows.kept = kept < 0 ? rows.n : kept;
-  return rows;
-}
+  Rows(const Call& call, int64_t kept)
+      : AlongDim(call, call.in(0)), kept(kept < 0 ? AlongDim::n : kept) {}
+};
 
 template <typename T, typename Index, bool descending>
 void sort_row(const Rows& rows, int64_t row, const T* x, T* values, Index* indices,
@@ -68,7 +59,7 @@ void sort_row(const Rows& rows, int64_t row, const T* x, T* values, Index* indic
 
 template <typename T, typename Index, bool descending>
 Prepared sort_typed(const Call& call, int64_t kept) {
-  const Rows rows = rows_of(call, kept);
+  const Rows rows(call, kept);
   const Slots slots(call.threads, rows.outer * rows.inner, rows.n * 16,
                     rows.n * static_cast<int64_t>(sizeof(Pair<T>)));
   const auto run = [rows, slots](const Args& args) {

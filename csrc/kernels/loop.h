@@ -6,14 +6,19 @@
 #include <vector>
 
 #include "ir/type.h"
+#include "kernels/half_blocks.h"
 #include "kernels/simd/strip.h"
 
 namespace poptorch::kernels {
 
+// What strips see of halves: their bits, or f32 (results are then rounded).
+enum class Halves { bits, widened };
+
 class Loop {
  public:
   // At most three operands, each of sizes that broadcast to those of `out`.
-  Loop(const ir::Type& out, const std::vector<const ir::Type*>& operands);
+  Loop(const ir::Type& out, const std::vector<const ir::Type*>& operands,
+       Halves halves = Halves::bits);
 
   // What is run on the strips.
   struct Work {
@@ -24,6 +29,16 @@ class Loop {
   void run(const Work& work, const std::array<const void*, 3>& in, void* out, int threads) const;
 
   int64_t numel() const { return numel_; }
+  // Elements of the innermost dimension after merging.
+  int64_t row() const { return sizes_[rank_ - 1]; }
+
+  // Elements [at, at + n) of an operand that begins at `from`: where they lie, if one step of 0 or
+  // 1 serves them all, else a copy in `to`.
+  struct Elements {
+    const void* first;
+    int64_t step;
+  };
+  Elements read(size_t operand, const void* from, int64_t at, int64_t n, void* to) const;
 
  private:
   static constexpr size_t max_rank = 12;  // after merging
@@ -32,6 +47,7 @@ class Loop {
     int64_t item_bytes = 0;
     std::array<int64_t, max_rank> strides{};  // elements
     bool flat = false;  // one step serves the whole space: contiguous, or a single value
+    Widen widen = nullptr;  // of halves that strips see as f32
   };
 
   struct Cursor;
@@ -47,6 +63,8 @@ class Loop {
   size_t operands_count_ = 0;
   int64_t numel_ = 0;
   int64_t out_bytes_ = 0;
+  Narrow narrow_ = nullptr;  // of a half result that strips see as f32
+  bool converts_ = false;
   std::array<int64_t, max_rank> sizes_{};
   std::array<Operand, 3> operands_{};
 };

@@ -6,6 +6,8 @@
 #include "kernels/rows/rows.h"
 #include "kernels/shape_copy.h"
 #include "ops/kernel.h"
+#include "ops/loss.h"
+#include "support/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -15,8 +17,7 @@ namespace {
 using ops::Args;
 using ops::Call;
 using ops::Prepared;
-
-enum Reduction : int64_t { none, mean, sum };
+using enum ops::Reduction;
 
 // Sums are taken part by part: the parts do not depend on the number of threads.
 constexpr int64_t part_elements = 8192;
@@ -34,7 +35,7 @@ void for_parts(int threads, int64_t n, const Fn& fn) {
   });
 }
 
-double join(const double* parts, int64_t count, int64_t reduction, int64_t n) {
+double join(const double* parts, int64_t count, ops::Reduction reduction, int64_t n) {
   double total = 0;
   for (int64_t part = 0; part < count; ++part) total += parts[part];
   return reduction == mean ? total / static_cast<double>(n) : total;
@@ -58,7 +59,7 @@ struct Weight {
     plan = CopyPlan(x.sizes, x.actual_strides(), strides, item_bytes);
     copied = true;
     offset_bytes = scratch_bytes;
-    scratch_bytes += (x.numel() * item_bytes + 63) / 64 * 64;
+    scratch_bytes += align_up(x.numel() * item_bytes);
   }
 
   template <typename T>
@@ -97,15 +98,16 @@ LossRow<T> part_of(LossRow<T> row, int64_t at) {
 template <typename T>
 struct Loss {
   LossLoops<T> loops;
-  int64_t n, reduction;
+  int64_t n;
+  ops::Reduction reduction;
   T parameter;
   Weight weight;
   int64_t scratch_bytes = 0;
 
   Loss(const Call& call, const LossLoops<T>& loops, const ir::Type& x, size_t weight_operand)
-      : loops(loops), n(x.numel()), reduction(call.attrs().get_int("reduction")) {
+      : loops(loops), n(x.numel()), reduction(ops::reduction_of({call.op})) {
     parameter = parameter_of<T>(call);
-    scratch_bytes = (parts_of(n) * static_cast<int64_t>(sizeof(double)) + 63) / 64 * 64;
+    scratch_bytes = align_up(parts_of(n) * static_cast<int64_t>(sizeof(double)));
     weight = Weight(call, weight_operand, x, scratch_bytes);
   }
 
@@ -171,10 +173,11 @@ Prepared loss_backward(const Call& call) {
 Prepared logits_loss(const Call& call) {
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
     const ir::Type& x = call.in(0);
-    const int64_t n = x.numel(), reduction = call.attrs().get_int("reduction");
-    int64_t bytes = (parts_of(n) * static_cast<int64_t>(sizeof(double)) + 63) / 64 * 64;
+    const int64_t n = x.numel();
+    const ops::Reduction reduction = ops::reduction_of({call.op});
+    int64_t bytes = align_up(parts_of(n) * static_cast<int64_t>(sizeof(double)));
     const int64_t values = bytes;
-    if (reduction != none) bytes += (n * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+    if (reduction != none) bytes += align_up(n * static_cast<int64_t>(sizeof(T)));
     const Weight weight(call, 2, x, bytes), pos_weight(call, 3, x, bytes);
     const auto run = [=, &loops = rows<T>()](const Args& args) {
       const LossRow<T> row{

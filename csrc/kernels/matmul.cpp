@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/gemm.h"
+#include "kernels/gemm_half.h"
 #include "kernels/matrix_view.h"
 #include "kernels/reduction_types.h"
 #include "kernels/shape_copy.h"
@@ -46,18 +47,39 @@ struct Batch {
 
   template <typename T>
   void run(const T* lhs, const T* rhs, T* out, int threads) const {
-    const int64_t count = static_cast<int64_t>(a.size());
-    const auto one = [&](int64_t i, int inner_threads) {
+    each(threads, [&](int64_t i, int64_t, int inner_threads) {
       kernels::gemm(gemm, lhs + a[i], rhs + b[i], out + i * gemm.m * gemm.n, inner_threads);
-    };
-    if (count < threads) {
-      for (int64_t i = 0; i < count; ++i) one(i, threads);
+    });
+  }
+
+  // Parts of the batch that are given to threads, and product(i, part, threads for it) for each.
+  int64_t parts(int threads) const {
+    const int64_t count = static_cast<int64_t>(a.size());
+    if (count < threads) return 1;
+    const int64_t work = std::max<int64_t>(gemm.m * gemm.n * gemm.k, 1);
+    return std::clamp<int64_t>(count * work / gemm_grain, 1, threads);
+  }
+  template <typename Product>
+  void each(int threads, const Product& product) const {
+    const int64_t count = static_cast<int64_t>(a.size()), all = parts(threads);
+    if (all == 1) {
+      for (int64_t i = 0; i < count; ++i) product(i, 0, threads);
       return;
     }
-    const int64_t work = std::max<int64_t>(gemm.m * gemm.n * gemm.k, 1);
-    const int64_t grain = std::max<int64_t>(gemm_grain / work, 1);
-    parallel_for(threads, count, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) one(i, 1);
+    parallel_for(threads, all, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        for (int64_t i = count * part / all; i < count * (part + 1) / all; ++i) product(i, part, 1);
+      }
+    });
+  }
+
+  // The same for bfloat16 on a unit for it.
+  void run_bf16(const Args& args, size_t lhs, size_t rhs) const {
+    const auto own = static_cast<int64_t>(bf16_gemm_scratch(gemm, 1));
+    each(args.threads, [&](int64_t i, int64_t part, int inner_threads) {
+      gemm_bf16(gemm, args.in<uint16_t>(lhs) + a[i], args.in<uint16_t>(rhs) + b[i],
+                args.out<uint16_t>() + i * gemm.m * gemm.n, args.scratch + part * own,
+                inner_threads);
     });
   }
 };
@@ -80,6 +102,17 @@ Prepared matmul(const Call& call) {
       batch.run(args.in<T>(0), args.in<T>(1), args.out<T>(), args.threads);
     }};
   });
+}
+
+bool is_bf16_product(const Call& call) {
+  return call.out().dtype == ir::DType::bf16 && has_bf16_gemm();
+}
+
+Prepared bf16_matmul(const Call& call) {
+  if (!is_bf16_product(call)) return {};
+  Batch batch(call.in(0), call.in(1), call.out());
+  const size_t scratch = bf16_gemm_scratch(batch.gemm, call.threads);
+  return {[batch = std::move(batch)](const Args& args) { batch.run_bf16(args, 0, 1); }, scratch};
 }
 
 // Copies what is added to the product to where the product goes.
@@ -110,24 +143,38 @@ struct Added {
   }
 };
 
+Batch scaled_batch(const Call& call) {
+  Batch batch(call.in(1), call.in(2), call.out());
+  batch.gemm.alpha = call.attrs().get_float("alpha");
+  batch.gemm.beta = call.attrs().get_float("beta");
+  return batch;
+}
+
 Prepared addmm(const Call& call) {
   return with_number(call, [&]<typename T>(T) -> Prepared {
-    Batch batch(call.in(1), call.in(2), call.out());
-    batch.gemm.alpha = call.attrs().get_float("alpha");
-    batch.gemm.beta = call.attrs().get_float("beta");
-    const bool reads = batch.gemm.beta != 0;
-    return {[batch = std::move(batch), added = Added(call.in(0), call.out()),
-             reads](const Args& args) {
-      if (reads) added.run<T>(args);
+    return {[batch = scaled_batch(call), added = Added(call.in(0), call.out())](const Args& args) {
+      if (batch.gemm.beta != 0) added.run<T>(args);
       batch.run(args.in<T>(1), args.in<T>(2), args.out<T>(), args.threads);
     }};
   });
 }
 
+Prepared bf16_addmm(const Call& call) {
+  if (!is_bf16_product(call)) return {};
+  Batch batch = scaled_batch(call);
+  const size_t scratch = bf16_gemm_scratch(batch.gemm, call.threads);
+  const auto run = [batch = std::move(batch),
+                    added = Added(call.in(0), call.out())](const Args& args) {
+    if (batch.gemm.beta != 0) added.run<uint16_t>(args);
+    batch.run_bf16(args, 1, 2);
+  };
+  return {run, scratch};
+}
+
 }  // namespace
 
-KERNEL("matmul", matmul)
-KERNEL("addmm", addmm)
-KERNEL("baddbmm", addmm)
+KERNEL("matmul", matmul, false, bf16_matmul)
+KERNEL("addmm", addmm, false, bf16_addmm)
+KERNEL("baddbmm", addmm, false, bf16_addmm)
 
 }  // namespace poptorch::kernels

@@ -4,6 +4,7 @@
 #include "kernels/norm_channels.h"
 #include "kernels/reduction_types.h"
 #include "ops/kernel.h"
+#include "ops/layout.h"
 
 namespace poptorch::kernels {
 
@@ -42,20 +43,30 @@ T weight_of(const Args& args, size_t operand, int64_t channel, T otherwise) {
 
 // y = (x - mean) * scale + offset, mean, scale, offset being factors 0, 1, 2.
 template <typename T>
-void normalize(const Args& args, const Channels& c, T* const* factors) {
+void normalize(const Args& args, const Channels& c, const BatchNormRows<T>& data,
+               T* const* factors) {
   const Rows<T>& loops = rows<T>();
-  const T* x = args.in<T>(0);
-  T* y = args.out<T>(0);
   c.for_each(
       args.threads,
       [&](int64_t at, int64_t, int64_t channel) {
-        loops.affine(x + at, y + at, c.inner,
-                     {factors[0][channel], factors[1][channel], factors[2][channel]});
+        loops.batch_affine(data, at, c.inner,
+                           {factors[0][channel], factors[1][channel], factors[2][channel]});
       },
       [&](int64_t at, Columns columns, int64_t, int64_t first) {
-        loops.affine_columns(x + at, y + at, columns,
-                             {factors[0] + first, factors[1] + first, factors[2] + first});
+        loops.batch_affine_columns(data, at, columns,
+                                   {factors[0] + first, factors[1] + first, factors[2] + first});
       });
+}
+
+// Of the rows that take a residual.
+template <typename T>
+BatchNormRows<T> finished_rows(const Args& args, bool relu) {
+  return {args.in<T>(0), args.in<T>(5), args.out<T>(0), relu};
+}
+
+template <typename T>
+T scale_of(const Args& args, size_t weight, int64_t channel, T invstd) {
+  return weight_of<T>(args, weight, channel, 1) * invstd;
 }
 
 Moments join(const Moments* parts, const Channels& c, int64_t channel) {
@@ -70,6 +81,7 @@ template <typename T>
 struct BatchNorm {
   Channels c;
   double eps, momentum;
+  bool relu;
 
   void measure(const Args& args, Moments* parts) const {
     const Rows<T>& loops = rows<T>();
@@ -90,70 +102,96 @@ struct BatchNorm {
     args.out<T>(which)[channel] = static_cast<T>((1 - momentum) * old + momentum * batch_value);
   }
 
+  void finish_channel(const Args& args, const Work<T, Moments>& work, int64_t channel) const {
+    const Moments m = join(work.parts, c, channel);
+    const T invstd = static_cast<T>(1 / std::sqrt(m.squares / m.count + eps));
+    args.out<T>(1)[channel] = work.factors[0][channel] = static_cast<T>(m.mean);
+    args.out<T>(2)[channel] = invstd;
+    work.factors[1][channel] = scale_of<T>(args, 1, channel, invstd);
+    work.factors[2][channel] = weight_of<T>(args, 2, channel, 0);
+    move_running(args, 3, channel, m.mean);
+    move_running(args, 4, channel, m.squares / (m.count - 1));
+  }
+
   void run(const Args& args) const {
     const Work<T, Moments> work(args, c);
     measure(args, work.parts);
-    for (int64_t channel = 0; channel < c.channels; ++channel) {
-      const Moments m = join(work.parts, c, channel);
-      const double invstd = 1 / std::sqrt(m.squares / m.count + eps);
-      args.out<T>(1)[channel] = work.factors[0][channel] = static_cast<T>(m.mean);
-      args.out<T>(2)[channel] = static_cast<T>(invstd);
-      work.factors[1][channel] = static_cast<T>(weight_of<T>(args, 1, channel, 1) * invstd);
-      work.factors[2][channel] = weight_of<T>(args, 2, channel, 0);
-      move_running(args, 3, channel, m.mean);
-      move_running(args, 4, channel, m.squares / (m.count - 1));
-    }
-    normalize<T>(args, c, work.factors);
+    c.for_each_channel(args.threads, [&](int64_t i) { finish_channel(args, work, i); });
+    normalize<T>(args, c, finished_rows<T>(args, relu), work.factors);
   }
 };
 
+Channels channels_of(const Call& call, size_t operand) {
+  return Channels(call.in(operand), ops::is_channels_last(call.op));
+}
+
 Prepared batch_norm(const Call& call) {
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
-    const BatchNorm<T> norm{Channels(call.in(0)), call.attrs().get_float("eps"),
-                            call.attrs().get_float("momentum")};
+    const BatchNorm<T> norm{channels_of(call, 0), call.attrs().get_float("eps"),
+                            call.attrs().get_float("momentum"), call.attrs().get_bool("relu")};
     return {[norm](const Args& args) { norm.run(args); }, Work<T, Moments>::bytes(norm.c)};
   });
 }
 
+// Normalizes by given statistics: a mean and what `invstd_of` makes of the other one. `rows_of`
+// gives the BatchNormRows.
+template <typename T, typename RowsOf, typename Invstd>
+Prepared normalize_by(const Call& call, const RowsOf& rows_of, const Invstd& invstd_of) {
+  const Channels c = channels_of(call, 0);
+  const auto run = [=](const Args& args) {
+    const Work<T, Moments> work(args, c);
+    for (int64_t channel = 0; channel < c.channels; ++channel) {
+      work.factors[0][channel] = args.in<T>(3)[channel];
+      work.factors[1][channel] = scale_of<T>(args, 1, channel, invstd_of(args.in<T>(4)[channel]));
+      work.factors[2][channel] = weight_of<T>(args, 2, channel, 0);
+    }
+    normalize<T>(args, c, rows_of(args), work.factors);
+  };
+  return {run, Work<T, Moments>::bytes(c)};
+}
+
 Prepared batch_norm_inference(const Call& call) {
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
-    const Channels c(call.in(0));
     const double eps = call.attrs().get_float("eps");
-    const auto run = [c, eps](const Args& args) {
-      const Work<T, Moments> work(args, c);
-      for (int64_t channel = 0; channel < c.channels; ++channel) {
-        const double invstd = 1 / std::sqrt(args.in<T>(4)[channel] + eps);
-        work.factors[0][channel] = args.in<T>(3)[channel];
-        work.factors[1][channel] = static_cast<T>(weight_of<T>(args, 1, channel, 1) * invstd);
-        work.factors[2][channel] = weight_of<T>(args, 2, channel, 0);
-      }
-      normalize<T>(args, c, work.factors);
-    };
-    return {run, Work<T, Moments>::bytes(c)};
+    return normalize_by<T>(
+        call,
+        [](const Args& args) {
+          return BatchNormRows<T>{args.in<T>(0), nullptr, args.out<T>(0), false};
+        },
+        [eps](T variance) { return static_cast<T>(1 / std::sqrt(variance + eps)); });
+  });
+}
+
+Prepared batch_norm_apply(const Call& call) {
+  return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
+    const bool relu = call.attrs().get_bool("relu");
+    return normalize_by<T>(
+        call, [relu](const Args& args) { return finished_rows<T>(args, relu); },
+        [](T invstd) { return invstd; });
   });
 }
 
 template <typename T>
 struct BatchNormBackward {
   Channels c;
-  bool training;
+  bool training, wants_masked;
 
-  void measure(const Args& args, GradSums* parts) const {
+  void measure(const Args& args, const BatchNormGradRows<T>& data, GradSums* parts) const {
     const Rows<T>& loops = rows<T>();
-    const T *g = args.in<T>(0), *x = args.in<T>(1), *mean = args.in<T>(3);
+    const T* mean = args.in<T>(3);
     c.for_each(
         args.threads,
         [&](int64_t at, int64_t chunk, int64_t channel) {
           parts[chunk * c.channels + channel] =
-              loops.grad_sums(g + at, x + at, c.inner, mean[channel]);
+              loops.batch_grad_sums(data, at, c.inner, mean[channel]);
         },
         [&](int64_t at, Columns columns, int64_t chunk, int64_t first) {
-          loops.grad_sums_columns(g + at, x + at, columns, mean + first,
-                                  parts + chunk * c.channels + first);
+          loops.batch_grad_sums_columns(data, at, columns, mean + first,
+                                        parts + chunk * c.channels + first);
         });
   }
 
-  void set_factors(const Args& args, const Work<T, GradSums>& work, int64_t channel) const {
+  void finish_channel(const Args& args, const Work<T, GradSums>& work, int64_t channel) const {
     GradSums sums;
     for (int64_t chunk = 0; chunk < c.chunks; ++chunk) {
       sums.plain += work.parts[chunk * c.channels + channel].plain;
@@ -174,27 +212,32 @@ struct BatchNormBackward {
   void run(const Args& args) const {
     const Rows<T>& loops = rows<T>();
     const Work<T, GradSums> work(args, c);
-    measure(args, work.parts);
-    for (int64_t channel = 0; channel < c.channels; ++channel) set_factors(args, work, channel);
-    const T *g = args.in<T>(0), *x = args.in<T>(1);
-    T* dx = args.out<T>(0);
+    BatchNormGradRows<T> data{args.in<T>(0), args.in<T>(1), args.in<T>(5), args.out<T>(0),
+                              wants_masked ? args.out<T>(3) : nullptr};
+    measure(args, data, work.parts);
+    c.for_each_channel(args.threads, [&](int64_t i) { finish_channel(args, work, i); });
+    if (wants_masked) {
+      data.g = data.masked;
+      data.out = nullptr;
+    }
     T* const* f = work.factors;
     c.for_each(
         args.threads,
         [&](int64_t at, int64_t, int64_t channel) {
-          loops.grad_affine(g + at, x + at, dx + at, c.inner,
-                            {f[0][channel], f[1][channel], f[2][channel], f[3][channel]});
+          loops.batch_grad_affine(data, at, c.inner,
+                                  {f[0][channel], f[1][channel], f[2][channel], f[3][channel]});
         },
         [&](int64_t at, Columns columns, int64_t, int64_t first) {
-          loops.grad_affine_columns(g + at, x + at, dx + at, columns,
-                                    {f[0] + first, f[1] + first, f[2] + first, f[3] + first});
+          loops.batch_grad_affine_columns(data, at, columns,
+                                          {f[0] + first, f[1] + first, f[2] + first, f[3] + first});
         });
   }
 };
 
 Prepared batch_norm_backward(const Call& call) {
   return with_float_type(call, call.in(1).dtype, [&]<typename T>(T) -> Prepared {
-    const BatchNormBackward<T> norm{Channels(call.in(1)), call.attrs().get_bool("training")};
+    const BatchNormBackward<T> norm{channels_of(call, 1), call.attrs().get_bool("training"),
+                                    call.attrs().get_bool("grad_residual")};
     return {[norm](const Args& args) { norm.run(args); }, Work<T, GradSums>::bytes(norm.c)};
   });
 }
@@ -203,6 +246,7 @@ Prepared batch_norm_backward(const Call& call) {
 
 KERNEL("batch_norm", batch_norm)
 KERNEL("batch_norm_inference", batch_norm_inference)
+KERNEL("batch_norm_apply", batch_norm_apply)
 KERNEL("batch_norm_backward", batch_norm_backward)
 
 }  // namespace poptorch::kernels

@@ -16,23 +16,33 @@ struct Channels {
   int64_t rows_per_chunk;  // entries of the batch in a chunk
   int64_t chunks;
 
-  explicit Channels(const ir::Type& x) {
-    batch = x.sizes[0];
-    channels = x.sizes[1];
-    inner = ir::product({x.sizes.begin() + 2, x.sizes.end()});
-    rows_per_chunk = inner > 1 ? 1 : 128;
+  // With channels last every pixel counts as an entry of the batch.
+  Channels(const ir::Type& x, bool channels_last) {
+    channels = channels_last ? x.sizes.back() : x.sizes[1];
+    inner = channels_last ? 1 : ir::product({x.sizes.begin() + 2, x.sizes.end()});
+    batch = channels * inner == 0 ? 0 : x.numel() / (channels * inner);
+    rows_per_chunk = inner > 1 ? 1 : 512;
     chunks = inner == 0 ? 0 : (batch + rows_per_chunk - 1) / rows_per_chunk;
   }
 
   int64_t per_channel() const { return batch * inner; }
   bool is_planar() const { return inner > 1; }
 
+  // Calls fn(channel) for each one: joins what the chunks gave.
+  template <typename Fn>
+  void for_each_channel(int threads, const Fn& fn) const {
+    const int64_t grain = std::max<int64_t>(1024 / std::max<int64_t>(chunks, 1), 1);
+    parallel_for(threads, channels, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) fn(i);
+    });
+  }
+
   // Calls plane(offset, chunk, channel) for each run of `inner` entries of one channel when planar,
   // else strip(offset, Columns, chunk, first channel) for some channels of some entries of the
   // batch.
   template <typename Plane, typename Strip>
   void for_each(int threads, const Plane& plane, const Strip& strip) const {
-    constexpr int64_t grain_elements = 8192, strip_columns = 256;
+    constexpr int64_t grain_elements = 8192, strip_columns = most_columns;
     if (chunks * channels == 0) return;
     if (is_planar()) {
       const int64_t grain = std::max<int64_t>(grain_elements / inner, 1);

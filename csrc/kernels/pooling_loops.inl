@@ -64,10 +64,51 @@ inline void pool_take_larger(const float* x, int64_t n, int32_t position, int32_
   }
 }
 
+inline void pool_largest(const float* x, const PoolPlace* places, int64_t count, int64_t n,
+                         float* best, int32_t* where) {
+  constexpr float lowest = -std::numeric_limits<float>::infinity();
+  int64_t i = 0;
+  for (; i + width <= n; i += width) {
+    vf top = splat(lowest);
+    vi at = splat(places[0].position);
+    for (int64_t k = 0; k < count; ++k) {
+      const vf value = load(x + places[k].offset + i);
+      const vi take = (value > top) | (value != value);
+      top = select(take, value, top);
+      at = select(take, splat(places[k].position), at);
+    }
+    store(best + i, top);
+    store(where + i, at);
+  }
+  for (; i < n; ++i) {
+    best[i] = lowest;
+    where[i] = places[0].position;
+    for (int64_t k = 0; k < count; ++k) {
+      const float value = x[places[k].offset + i];
+      if (!(value > best[i] || value != value)) continue;
+      best[i] = value;
+      where[i] = places[k].position;
+    }
+  }
+}
+
 inline void pool_add(const float* x, int64_t n, float* sums) {
   int64_t i = 0;
   for (; i + width <= n; i += width) store(sums + i, load(sums + i) + load(x + i));
   for (; i < n; ++i) sums[i] += x[i];
 }
 
-inline constexpr PoolLoops pool_functions = {pool_split, pool_join, pool_take_larger, pool_add};
+inline void pool_add_taken(const float* x, const int32_t* where, int32_t entry, int64_t n,
+                           float* sums) {
+  int64_t i = 0;
+  for (; i + width <= n; i += width) {
+    const vf old = load(sums + i);
+    store(sums + i, select(load(where + i) == splat(entry), old + load(x + i), old));
+  }
+  for (; i < n; ++i) {
+    if (where[i] == entry) sums[i] += x[i];
+  }
+}
+
+inline constexpr PoolLoops pool_functions = {pool_split,   pool_join, pool_take_larger,
+                                             pool_largest, pool_add,  pool_add_taken};

@@ -1,11 +1,21 @@
 #include "kernels/recurrent.h"
 
-#include <algorithm>
 #include <cstring>
 
-#include "support/parallel.h"
-
 namespace poptorch::kernels {
+
+namespace {
+
+// Rows of the input that are multiplied at once: enough for a GEMM, few enough to stay in a cache.
+constexpr int64_t input_rows = 128;
+
+int64_t steps_at_once(const Recurrence& r) {
+  int64_t steps = std::clamp<int64_t>(input_rows / std::max<int64_t>(1, r.batch), 1, r.time);
+  while (r.time % steps != 0) --steps;
+  return steps;
+}
+
+}  // namespace
 
 Recurrence::Recurrence(const ops::Call& call, size_t first)
     : time(call.in(first).sizes[0]),
@@ -20,7 +30,7 @@ void add_biases(int64_t n, const T* b_ih, const T* b_hh, T* out) {
 }
 
 template <typename T>
-void sum_rows(int64_t rows, int64_t n, Matrix<const T> x, T* out, int threads) {
+void sum_rows(int64_t rows, int64_t n, const T* x, T* out, int threads) {
   constexpr int64_t width = 64, height = 32;
   const int64_t grain = width * std::max<int64_t>(1, 16384 / (rows * width + 1));
   parallel_for(threads, n, grain, [&](int64_t begin, int64_t end) {
@@ -31,7 +41,7 @@ void sum_rows(int64_t rows, int64_t n, Matrix<const T> x, T* out, int threads) {
         T part[width] = {};
         const int64_t last = std::min(rows, row + height);
         for (int64_t i = row; i < last; ++i) {
-          const T* line = x.data + i * x.stride + column;
+          const T* line = x + i * n + column;
           for (int64_t j = 0; j < columns; ++j) part[j] += line[j];
         }
         for (int64_t j = 0; j < columns; ++j) total[j] += part[j];
@@ -42,23 +52,31 @@ void sum_rows(int64_t rows, int64_t n, Matrix<const T> x, T* out, int threads) {
 }
 
 template <typename T>
-void input_gradients(const Recurrence& r, int64_t gates, const T* grad, const T* x, const T* w_ih,
-                     T* dx, T* dw_ih, int threads) {
-  const int64_t n = gates * r.hidden;
-  multiply_nn<T>(r.rows(), r.input, n, {grad, n}, {w_ih, r.input}, {dx, r.input}, 0, threads);
-  multiply_tn<T>(n, r.input, r.rows(), {grad, n}, {x, r.input}, {dw_ih, r.input}, 0, threads);
+ForwardSteps<T>::ForwardSteps(const Recurrence& r, int64_t gates)
+    : r_(r),
+      steps_(steps_at_once(r)),
+      state_(Side::forward, r.batch, r.hidden, r.hidden, gates, r.batch),
+      input_(Side::forward, steps_ * r.batch, r.input, r.hidden, gates, r.batch) {}
+
+template <typename T>
+void BackwardSteps<T>::input_gradients(const T* grad, const T* x, const T* w_ih, T* dx, T* dw_ih,
+                                       int threads) const {
+  const int64_t rows = r_.rows(), n = width_, width = r_.input;
+  if (dx != nullptr) {
+    gemm<T>({rows, width, n, false, false, n, width, width}, grad, w_ih, dx, threads);
+  }
+  gemm<T>({n, width, rows, true, false, n, width, width}, grad, x, dw_ih, threads);
 }
 
 template <typename T>
-void recurrent_weight_gradient(const Recurrence& r, int64_t gates, const T* grad, const T* h0,
-                               const T* y, T* dw_hh, int threads) {
-  const int64_t n = gates * r.hidden, h = r.hidden;
-  const T* first = grad + r.at(0) * r.batch * n;
-  multiply_tn<T>(n, h, r.batch, {first, n}, {h0, h}, {dw_hh, h}, 0, threads);
-  if (r.time < 2) return;
-  const T* later = grad + (r.reverse ? 0 : r.batch * n);
-  const T* before = y + (r.reverse ? r.state() : 0);
-  multiply_tn<T>(n, h, r.rows() - r.batch, {later, n}, {before, h}, {dw_hh, h}, 1, threads);
+void BackwardSteps<T>::weight_gradient(const T* grad, const T* h0, const T* y, T* dw_hh,
+                                       int threads) const {
+  const int64_t n = width_, h = r_.hidden;
+  gemm<T>({n, h, r_.batch, true, false, n, h, h}, at_step(grad, 0), h0, dw_hh, threads);
+  if (r_.time < 2) return;
+  const T* later = grad + (r_.reverse ? 0 : r_.batch * n);
+  const T* before = y + (r_.reverse ? r_.state() : 0);
+  gemm<T>({n, h, r_.rows() - r_.batch, true, false, n, h, h, 1, 1}, later, before, dw_hh, threads);
 }
 
 template <typename T>
@@ -70,14 +88,12 @@ void copy_or_zero(int64_t n, const T* from, T* to) {
   }
 }
 
-#define INSTANTIATE(T)                                                                            \
-  template void add_biases<T>(int64_t, const T*, const T*, T*);                                   \
-  template void sum_rows<T>(int64_t, int64_t, Matrix<const T>, T*, int);                          \
-  template void input_gradients<T>(const Recurrence&, int64_t, const T*, const T*, const T*, T*,  \
-                                   T*, int);                                                      \
-  template void recurrent_weight_gradient<T>(const Recurrence&, int64_t, const T*, const T*,      \
-                                             const T*, T*, int);                                  \
-  template void copy_or_zero<T>(int64_t, const T*, T*);
+#define INSTANTIATE(T)                                                      \
+  template void add_biases<T>(int64_t, const T*, const T*, T*);             \
+  template void sum_rows<T>(int64_t, int64_t, const T*, T*, int);           \
+  template void copy_or_zero<T>(int64_t, const T*, T*);                     \
+  template class ForwardSteps<T>;                                           \
+  template class BackwardSteps<T>;
 INSTANTIATE(float)
 INSTANTIATE(double)
 #undef INSTANTIATE

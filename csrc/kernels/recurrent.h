@@ -1,11 +1,16 @@
-// What recurrent layers share: one direction over [time, batch, ...], and the products with the
-// weights that do not depend on the order of time, each as one large GEMM.
+// What recurrent layers share: one direction over [time, batch, ...]. A layer's file gives the
+// cells, what goes around them is here: the products with the state in the order of time, the other
+// products as large GEMMs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/gemm.h"
+#include "kernels/recurrent_product.h"
 #include "ops/kernel.h"
+#include "support/align.h"
+#include "support/parallel.h"
 
 namespace poptorch::kernels {
 
@@ -20,56 +25,127 @@ struct Recurrence {
   int64_t at(int64_t k) const { return reverse ? time - 1 - k : k; }
   int64_t rows() const { return time * batch; }
   int64_t state() const { return batch * hidden; }
+  // The state before step k: y of the step before, or h0.
+  template <typename T>
+  const T* before(int64_t k, const T* h0, const T* y) const {
+    return k == 0 ? h0 : y + at(k - 1) * state();
+  }
 };
 
-// Matrices are row-major; `stride` is from one row to the next.
-template <typename T>
-struct Matrix {
-  T* data;
-  int64_t stride;
+// Where a cell works: some hidden units of one row of the batch at one step.
+struct Place {
+  int64_t k;            // the step
+  int64_t entry;        // of the batch
+  int64_t row;          // of [time * batch, ...]
+  int64_t unit, units;  // hidden units [unit, unit + units)
 };
-
-// c = a * b^T + beta * c: c is m x n, b is n x k.
-template <typename T>
-void multiply_nt(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c,
-                 double beta, int threads) {
-  gemm<T>({m, n, k, false, true, a.stride, b.stride, c.stride, 1, beta}, a.data, b.data, c.data,
-          threads);
-}
-
-// c = a * b + beta * c: b is k x n.
-template <typename T>
-void multiply_nn(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c,
-                 double beta, int threads) {
-  gemm<T>({m, n, k, false, false, a.stride, b.stride, c.stride, 1, beta}, a.data, b.data, c.data,
-          threads);
-}
-
-// c = a^T * b + beta * c: a is k x m.
-template <typename T>
-void multiply_tn(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c,
-                 double beta, int threads) {
-  gemm<T>({m, n, k, true, false, a.stride, b.stride, c.stride, 1, beta}, a.data, b.data, c.data,
-          threads);
-}
 
 // b_ih + b_hh, or zeros when there is no bias.
 template <typename T>
 void add_biases(int64_t n, const T* b_ih, const T* b_hh, T* out);
 
-// out[n] = sums over the rows of x.
+// out[n] = sums over the rows of x, which is contiguous.
 template <typename T>
-void sum_rows(int64_t rows, int64_t n, Matrix<const T> x, T* out, int threads);
+void sum_rows(int64_t rows, int64_t n, const T* x, T* out, int threads);
 
-// dx and dw_ih, from the gradient of the gates' sums at all times.
+// The steps of a forward pass: products with the input and with the state, then the cells, block by
+// block. Inputs are multiplied for some steps at once and stay in the cache.
 template <typename T>
-void input_gradients(const Recurrence& r, int64_t gates, const T* grad, const T* x, const T* w_ih,
-                     T* dx, T* dw_ih, int threads);
+class ForwardSteps {
+ public:
+  ForwardSteps(const Recurrence& r, int64_t gates);
 
-// dw_hh: each step multiplies the state that y holds one step before, the first one h0.
+  size_t scratch_bytes() const { return state_.scratch_bytes() + input_.scratch_bytes(); }
+
+  struct Operands {
+    const T *x, *h0, *w_ih, *w_hh, *y;
+  };
+  // cell(place, inputs, sums): both products of the place's units, gates side by side.
+  template <typename Cell>
+  void run(const Operands& in, std::byte* scratch, int threads, const Cell& cell) const {
+    std::byte* for_input = scratch + state_.scratch_bytes();
+    state_.pack(in.w_hh, scratch, threads);
+    input_.pack(in.w_ih, for_input, threads);
+    for (int64_t k = 0; k < r_.time; ++k) {
+      parallel_for(threads, state_.block_count(), state_.grain(), [&](int64_t begin, int64_t end) {
+        for (int64_t index = begin; index < end; ++index) {
+          const auto inputs = input_.block(index, in.w_ih, for_input);
+          if (k % steps_ == 0) input_.multiply(inputs, in.x + first_row(k) * r_.input, r_.input);
+          const auto sums = state_.block(index, in.w_hh, scratch);
+          state_.multiply(sums, r_.before(k, in.h0, in.y), r_.hidden);
+          for (int64_t b = 0; b < r_.batch; ++b) {
+            const int64_t row = r_.at(k) * r_.batch + b;
+            cell(Place{k, b, row, sums.unit, sums.units},
+                 inputs.product + (row - first_row(k)) * inputs.width,
+                 sums.product + b * sums.width);
+          }
+        }
+      });
+    }
+  }
+
+ private:
+  // The first row of the inputs that are multiplied together with those of step k.
+  int64_t first_row(int64_t k) const {
+    const int64_t first = k / steps_ * steps_;
+    return std::min(r_.at(first), r_.at(first + steps_ - 1)) * r_.batch;
+  }
+
+  Recurrence r_;
+  int64_t steps_;  // whose inputs are multiplied together; divides `time`
+  RecurrentProduct<T> state_, input_;
+};
+
+// The steps of a backward pass, the last one first.
 template <typename T>
-void recurrent_weight_gradient(const Recurrence& r, int64_t gates, const T* grad, const T* h0,
-                               const T* y, T* dw_hh, int threads);
+class BackwardSteps {
+ public:
+  BackwardSteps(const Recurrence& r, int64_t gates)
+      : r_(r),
+        width_(gates * r.hidden),
+        product_(Side::back, r.batch, width_, r.hidden, gates, r.batch) {}
+
+  size_t scratch_bytes() const { return product_.scratch_bytes(); }
+
+  // cell(place, after): `after` is what the step after gives for the gradient of the state, nullptr
+  // at the last one. The cell writes to `grad`, the gradients of the sums of all times.
+  template <typename Cell>
+  void run(const T* w_hh, const T* grad, std::byte* scratch, int threads, const Cell& cell) const {
+    product_.pack(w_hh, scratch, threads);
+    for (int64_t k = r_.time; k-- > 0;) {
+      const bool is_last = k + 1 == r_.time;
+      parallel_for(threads, product_.block_count(), product_.grain(),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t index = begin; index < end; ++index) {
+                       const auto block = product_.block(index, w_hh, scratch);
+                       if (!is_last) product_.multiply(block, at_step(grad, k + 1), width_);
+                       for (int64_t b = 0; b < r_.batch; ++b) {
+                         cell(Place{k, b, r_.at(k) * r_.batch + b, block.unit, block.units},
+                              is_last ? nullptr : block.product + b * block.width);
+                       }
+                     }
+                   });
+    }
+  }
+
+  // dh0 (+= where beta is 1), from the gradients of the first step.
+  void state_gradient(const T* grad, const T* w_hh, double beta, T* dh0, int threads) const {
+    gemm<T>({r_.batch, r_.hidden, width_, false, false, width_, r_.hidden, r_.hidden, 1, beta},
+            at_step(grad, 0), w_hh, dh0, threads);
+  }
+  // dx (unless nullptr) and dw_ih.
+  void input_gradients(const T* grad, const T* x, const T* w_ih, T* dx, T* dw_ih,
+                       int threads) const;
+  // dw_hh: each step multiplies the state that y holds one step before, the first one h0.
+  void weight_gradient(const T* grad, const T* h0, const T* y, T* dw_hh, int threads) const;
+
+ private:
+  const T* at_step(const T* grad, int64_t k) const { return grad + r_.at(k) * r_.batch * width_; }
+
+  Recurrence r_;
+  int64_t width_;  // of a row of `grad`
+  RecurrentProduct<T> product_;
+};
 
 // p + offset, or nullptr for an absent tensor.
 template <typename T>
@@ -84,7 +160,13 @@ void copy_or_zero(int64_t n, const T* from, T* to);
 // Bytes of n numbers, rounded up so that the next array begins on a cache line.
 template <typename T>
 size_t array_bytes(int64_t n) {
-  return (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64;
+  return align_up(static_cast<size_t>(n) * sizeof(T));
+}
+
+// prepare(T{}) with the float type of `dtype`.
+template <typename Fn>
+ops::Prepared with_recurrent_type(ir::DType dtype, const Fn& prepare) {
+  return dtype == ir::DType::f64 ? prepare(double{}) : prepare(float{});
 }
 
 }  // namespace poptorch::kernels

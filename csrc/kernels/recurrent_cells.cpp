@@ -16,7 +16,7 @@ inline void store(T* p, V value) { *p = value; }
 inline V load_part(const T*, int64_t) { return 0; }
 inline void store_part(T*, V, int64_t) {}
 inline V select(bool condition, V yes, V no) { return condition ? yes : no; }
-inline V sigmoid(V x) { return 1 / (1 + std::exp(-x)); }
+inline V gate(V x) { return 1 / (1 + std::exp(-x)); }
 inline V tanh(V x) { return std::tanh(x); }
 
 #include "kernels/recurrent_cells.inl"

@@ -10,9 +10,9 @@ namespace poptorch::kernels {
 template <typename T>
 struct LstmArgs {
   int64_t units, hidden;
-  const T* sums;  // the product with the state before
+  const T *inputs, *sums;  // the products with the input and with the state before
   const T *bias, *c_before;
-  T* kept;  // on entry the input's sums of i, f, g, o; after: the gates, then the new cell state
+  T* kept;  // the gates i, f, g, o, then the new cell state
   T* h;
 };
 
@@ -28,9 +28,9 @@ struct LstmBackwardArgs {
 template <typename T>
 struct GruArgs {
   int64_t units, hidden;
-  const T* sums;  // the product with the state before
+  const T *inputs, *sums;  // the products with the input and with the state before
   const T *b_ih, *b_hh, *h_before;
-  T* kept;  // on entry the input's sums of r, z, n; after: the gates, then the state's sum of n
+  T* kept;  // the gates r, z, n, then the state's sum of n
   T* h;
 };
 
@@ -46,8 +46,8 @@ struct GruBackwardArgs {
 template <typename T>
 struct RnnArgs {
   int64_t units;
-  const T *sums, *bias;
-  T* y;  // on entry the input's sum, after the state
+  const T *inputs, *sums, *bias;  // products as above
+  T* y;
 };
 
 template <typename T>

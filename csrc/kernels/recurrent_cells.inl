@@ -1,6 +1,6 @@
 // The cells of recurrent_cells.h. The including namespace has T (the number), V (`width` of them),
-// load, store, load_part, store_part, select, sigmoid and tanh. No lambdas: they would not be
-// compiled for the instruction set.
+// load, store, load_part, store_part, select, gate (the sigmoid) and tanh. No lambdas: they would
+// not be compiled for the instruction set.
 
 // The numbers from p[j] on; `count` < width at the end of a row.
 inline V get(const T* p, int64_t j, int64_t count) {
@@ -25,13 +25,13 @@ inline void run_cell(const Cell& cell) {
 }
 
 struct LstmCell : LstmArgs<T> {
-  inline V sum(int64_t gate, int64_t j, int64_t count) const {
-    return get(kept + gate * hidden, j, count) + get(bias + gate * hidden, j, count) +
-           get(sums + gate * units, j, count);
+  inline V sum(int64_t index, int64_t j, int64_t count) const {
+    return get(inputs + index * units, j, count) + get(bias + index * hidden, j, count) +
+           get(sums + index * units, j, count);
   }
   inline void at(int64_t j, int64_t count) const {
-    const V i = sigmoid(sum(0, j, count)), f = sigmoid(sum(1, j, count));
-    const V g = tanh(sum(2, j, count)), o = sigmoid(sum(3, j, count));
+    const V i = gate(sum(0, j, count)), f = gate(sum(1, j, count));
+    const V g = tanh(sum(2, j, count)), o = gate(sum(3, j, count));
     const V c = f * get(c_before, j, count) + i * g;
     put(kept, j, count, i);
     put(kept + hidden, j, count, f);
@@ -58,15 +58,15 @@ struct LstmBackwardCell : LstmBackwardArgs<T> {
 };
 
 struct GruCell : GruArgs<T> {
-  inline V input(int64_t gate, int64_t j, int64_t count) const {
-    return get(kept + gate * hidden, j, count) + get(b_ih + gate * hidden, j, count);
+  inline V input(int64_t index, int64_t j, int64_t count) const {
+    return get(inputs + index * units, j, count) + get(b_ih + index * hidden, j, count);
   }
-  inline V state(int64_t gate, int64_t j, int64_t count) const {
-    return get(sums + gate * units, j, count) + get(b_hh + gate * hidden, j, count);
+  inline V state(int64_t index, int64_t j, int64_t count) const {
+    return get(sums + index * units, j, count) + get(b_hh + index * hidden, j, count);
   }
   inline void at(int64_t j, int64_t count) const {
-    const V r = sigmoid(input(0, j, count) + state(0, j, count));
-    const V z = sigmoid(input(1, j, count) + state(1, j, count));
+    const V r = gate(input(0, j, count) + state(0, j, count));
+    const V z = gate(input(1, j, count) + state(1, j, count));
     const V part = state(2, j, count);
     const V next = tanh(input(2, j, count) + r * part);
     put(kept, j, count, r);
@@ -97,13 +97,13 @@ struct GruBackwardCell : GruBackwardArgs<T> {
 
 struct TanhCell : RnnArgs<T> {
   inline void at(int64_t j, int64_t count) const {
-    put(y, j, count, tanh(get(y, j, count) + get(bias, j, count) + get(sums, j, count)));
+    put(y, j, count, tanh(get(inputs, j, count) + get(bias, j, count) + get(sums, j, count)));
   }
 };
 
 struct ReluCell : RnnArgs<T> {
   inline void at(int64_t j, int64_t count) const {
-    const V sum = get(y, j, count) + get(bias, j, count) + get(sums, j, count);
+    const V sum = get(inputs, j, count) + get(bias, j, count) + get(sums, j, count);
     put(y, j, count, select(sum < T{0}, V{}, sum));
   }
 };

@@ -1,9 +1,6 @@
-// Gated recurrent unit. The products with the input at all times are one GEMM into `reserve`. Each
-// step multiplies a block of units with the state before and at once turns its sums into gates.
+// Gated recurrent unit.
 #include "kernels/recurrent.h"
 #include "kernels/recurrent_cells.h"
-#include "kernels/recurrent_product.h"
-#include "support/parallel.h"
 
 namespace poptorch::kernels {
 namespace {
@@ -15,146 +12,80 @@ using ops::Prepared;
 constexpr int64_t gates = 3, kept = 4;
 
 template <typename T>
-struct Gru {
-  Recurrence r;
-  const T *x, *h0, *w_ih, *w_hh;
-  std::byte* scratch;  // of the product
-  int threads;
-
-  const T* state_before(int64_t k, const T* y) const {
-    return k == 0 ? h0 : y + r.at(k - 1) * r.state();
-  }
-};
-
-template <typename T>
-struct Biases {
-  const T *input, *state;
-};
-
-template <typename T>
-void forward_step(const Gru<T>& g, const RecurrentProduct<T>& product, int64_t k, Biases<T> bias,
-                  T* y, T* reserve) {
-  const Recurrence& r = g.r;
-  const int64_t h = r.hidden, row = r.at(k) * r.batch;
-  const T* before = g.state_before(k, y);
-  const auto run_cell = cells<T>().gru;
-  parallel_for(g.threads, product.block_count(), product.grain(), [&](int64_t begin, int64_t end) {
-    for (int64_t index = begin; index < end; ++index) {
-      const auto block = product.block(index, g.w_hh, g.scratch);
-      product.multiply(block, before, h);
-      for (int64_t b = 0; b < r.batch; ++b) {
-        run_cell({block.units, h, block.product + b * block.width, bias.input + block.unit,
-                  bias.state + block.unit, before + b * h + block.unit,
-                  reserve + (row + b) * kept * h + block.unit, y + (row + b) * h + block.unit});
-      }
-    }
-  });
-}
-
-template <typename T>
 Prepared prepare_forward(const Call& call) {
   const Recurrence r(call, 0);
-  const int64_t h = r.hidden, width = gates * h;
-  const RecurrentProduct<T> product(Direction::forward, r.batch, h, gates);
-  const size_t zeros_at = product.scratch_bytes();
+  const ForwardSteps<T> steps(r, gates);
+  const int64_t h = r.hidden;
+  const bool keeps = call.attrs().get_bool("keep");
+  const size_t zeros_at = steps.scratch_bytes(), kept_at = zeros_at + array_bytes<T>(gates * h);
   const auto run = [=](const Args& args) {
     T* zeros = reinterpret_cast<T*>(args.scratch + zeros_at);
-    copy_or_zero<T>(width, nullptr, zeros);
+    copy_or_zero<T>(gates * h, nullptr, zeros);
     const bool has_bias = args.in<T>(4) != nullptr;
-    const Biases<T> bias{has_bias ? args.in<T>(4) : zeros, has_bias ? args.in<T>(5) : zeros};
-    const Gru<T> g{r,           args.in<T>(0), args.in<T>(1), args.in<T>(2),
-                   args.in<T>(3), args.scratch,  args.threads};
-    T *y = args.out<T>(0), *reserve = args.out<T>(2);
-    multiply_nt<T>(r.rows(), width, r.input, {g.x, r.input}, {g.w_ih, r.input}, {reserve, kept * h},
-                   0, g.threads);
-    product.pack(g.w_hh, g.scratch, g.threads);
-    for (int64_t k = 0; k < r.time; ++k) forward_step(g, product, k, bias, y, reserve);
-    copy_or_zero(r.state(), g.state_before(r.time, y), args.out<T>(1));
+    const T *b_ih = has_bias ? args.in<T>(4) : zeros, *b_hh = has_bias ? args.in<T>(5) : zeros;
+    const T* h0 = args.in<T>(1);
+    T* y = args.out<T>(0);
+    T* rows = keeps ? args.out<T>(2) : reinterpret_cast<T*>(args.scratch + kept_at);
+    const auto cell = [=, run = cells<T>().gru](const Place& at, const T* inputs, const T* sums) {
+      run({at.units, h, inputs, sums, b_ih + at.unit, b_hh + at.unit,
+           r.before(at.k, h0, y) + at.entry * h + at.unit,
+           rows + (keeps ? at.row : at.entry) * kept * h + at.unit, y + at.row * h + at.unit});
+    };
+    steps.run({args.in<T>(0), h0, args.in<T>(2), args.in<T>(3), y}, args.scratch, args.threads,
+              cell);
+    copy_or_zero(r.state(), r.before(r.time, h0, y), args.out<T>(1));
   };
-  return {run, zeros_at + array_bytes<T>(width)};
+  return {run, kept_at + (keeps ? 0 : array_bytes<T>(r.batch * kept * h))};
 }
 
 struct BackwardOperands {
   enum { dy, dhn, x, h0, w_ih, w_hh, y, reserve };
 };
 
-// Gradients at all times: of the input's sums, and of the state's (they differ in n).
-template <typename T>
-struct SumGradients {
-  T *input, *state;
-};
-
-// Gradients of the sums of step k, from those of the step after. dh: what goes straight from state
-// to state.
-template <typename T>
-void backward_step(const Gru<T>& g, const RecurrentProduct<T>& product, int64_t k, const Args& args,
-                   SumGradients<T> grad, T* dh) {
-  const Recurrence& r = g.r;
-  const int64_t h = r.hidden, width = gates * h, row = r.at(k) * r.batch;
-  const bool is_last = k + 1 == r.time;
-  const T* dy = args.in<T>(BackwardOperands::dy);
-  const T* reserve = args.in<T>(BackwardOperands::reserve);
-  const T* before = g.state_before(k, args.in<T>(BackwardOperands::y));
-  const auto run_cell = cells<T>().gru_backward;
-  parallel_for(g.threads, product.block_count(), product.grain(), [&](int64_t begin, int64_t end) {
-    for (int64_t index = begin; index < end; ++index) {
-      const auto block = product.block(index, g.w_hh, g.scratch);
-      if (!is_last) product.multiply(block, grad.state + r.at(k + 1) * r.batch * width, width);
-      for (int64_t b = 0; b < r.batch; ++b) {
-        const int64_t at = (row + b) * width + block.unit;
-        run_cell({block.units, h, reserve + (row + b) * kept * h + block.unit,
-                  before + b * h + block.unit, row_of(dy, (row + b) * h + block.unit),
-                  is_last ? nullptr : block.product + b * block.width, dh + b * h + block.unit,
-                  grad.input + at, grad.state + at});
-      }
-    }
-  });
-}
-
 template <typename T>
 Prepared prepare_backward(const Call& call) {
   using In = BackwardOperands;
   const Recurrence r(call, In::x);
   const bool has_bias = call.attrs().get_bool("has_bias");
+  const bool wants_dx = call.attrs().get_bool("wants_dx");
   const int64_t h = r.hidden, width = gates * h;
-  const RecurrentProduct<T> product(Direction::backward, r.batch, h, gates);
-  const size_t input_at = product.scratch_bytes();
+  const BackwardSteps<T> steps(r, gates);
+  const size_t input_at = steps.scratch_bytes();
   const size_t state_at = input_at + array_bytes<T>(r.rows() * width);
   const auto run = [=](const Args& args) {
-    const SumGradients<T> grad{reinterpret_cast<T*>(args.scratch + input_at),
-                               reinterpret_cast<T*>(args.scratch + state_at)};
-    const Gru<T> g{r,
-                   args.in<T>(In::x),
-                   args.in<T>(In::h0),
-                   args.in<T>(In::w_ih),
-                   args.in<T>(In::w_hh),
-                   args.scratch,
-                   args.threads};
-    T* dh = args.out<T>(1);
+    // Gradients at all times: of the input's sums, and of the state's (they differ in n).
+    T* of_input = reinterpret_cast<T*>(args.scratch + input_at);
+    T* of_state = reinterpret_cast<T*>(args.scratch + state_at);
+    const T *dy = args.in<T>(In::dy), *reserve = args.in<T>(In::reserve);
+    const T *h0 = args.in<T>(In::h0), *y = args.in<T>(In::y), *w_hh = args.in<T>(In::w_hh);
+    T* dh = args.out<T>(1);  // what goes straight from state to state
     copy_or_zero(r.state(), args.in<T>(In::dhn), dh);
-    product.pack(g.w_hh, g.scratch, g.threads);
-    for (int64_t k = r.time; k-- > 0;) backward_step(g, product, k, args, grad, dh);
-    multiply_nn<T>(r.batch, h, width, {grad.state + r.at(0) * r.batch * width, width}, {g.w_hh, h},
-                   {dh, h}, 1, g.threads);
-    input_gradients(r, gates, grad.input, g.x, g.w_ih, args.out<T>(0), args.out<T>(2), g.threads);
-    recurrent_weight_gradient(r, gates, grad.state, g.h0, args.in<T>(In::y), args.out<T>(3),
-                              g.threads);
+    const auto cell = [=, run = cells<T>().gru_backward](const Place& at, const T* after) {
+      const int64_t entry = at.entry * h + at.unit, sums = at.row * width + at.unit;
+      run({at.units, h, reserve + at.row * kept * h + at.unit, r.before(at.k, h0, y) + entry,
+           row_of(dy, at.row * h + at.unit), after, dh + entry, of_input + sums, of_state + sums});
+    };
+    steps.run(w_hh, of_state, args.scratch, args.threads, cell);
+    steps.state_gradient(of_state, w_hh, 1, dh, args.threads);
+    steps.input_gradients(of_input, args.in<T>(In::x), args.in<T>(In::w_ih),
+                          wants_dx ? args.out<T>(0) : nullptr, args.out<T>(2), args.threads);
+    steps.weight_gradient(of_state, h0, y, args.out<T>(3), args.threads);
     if (!has_bias) return;
-    sum_rows<T>(r.rows(), width, {grad.input, width}, args.out<T>(4), g.threads);
-    sum_rows<T>(r.rows(), width, {grad.state, width}, args.out<T>(5), g.threads);
+    sum_rows(r.rows(), width, of_input, args.out<T>(4), args.threads);
+    sum_rows(r.rows(), width, of_state, args.out<T>(5), args.threads);
   };
   return {run, state_at + array_bytes<T>(r.rows() * width)};
 }
 
 Prepared gru(const Call& call) {
-  return call.in(0).dtype == ir::DType::f64 ? prepare_forward<double>(call)
-                                            : prepare_forward<float>(call);
+  return with_recurrent_type(call.in(0).dtype,
+                             [&]<typename T>(T) { return prepare_forward<T>(call); });
 }
 KERNEL("gru", gru)
 
 Prepared gru_backward(const Call& call) {
-  return call.in(2).dtype == ir::DType::f64 ? prepare_backward<double>(call)
-                                            : prepare_backward<float>(call);
+  return with_recurrent_type(call.in(BackwardOperands::x).dtype,
+                             [&]<typename T>(T) { return prepare_backward<T>(call); });
 }
 KERNEL("gru_backward", gru_backward)
 

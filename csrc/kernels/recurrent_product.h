@@ -1,7 +1,7 @@
-// The product that every step of a recurrence repeats: [batch, k] times the same weights. The
-// weights are packed once for a run. The product is cut into blocks of hidden units with all their
-// gates, so that whoever has multiplied a block can go on with the cells of its units. The cut does
-// not depend on the number of threads.
+// The products that the steps of a recurrence repeat: some rows times the same weights. The weights
+// are packed once for a run. The product is cut into blocks of hidden units with all their gates,
+// so that whoever has multiplied a block can go on with the cells of its units. The cut does not
+// depend on the number of threads.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,21 @@
 
 namespace poptorch::kernels {
 
-// forward: w is [gates * hidden, hidden], a state times w^T gives the gates' sums.
-// backward: gradients of the sums, [batch, gates * hidden], times w give those of the state.
-enum class Direction { forward, backward };
+// forward: w is [gates * hidden, depth]; states or inputs times w^T give the gates' sums.
+// back: gradients of the sums, [rows, depth = gates * hidden], times w give those of the state.
+enum class Side { forward, back };
 
 template <typename T>
 class RecurrentProduct {
  public:
-  RecurrentProduct(Direction direction, int64_t batch, int64_t hidden, int64_t gates);
+  // `batch` and not `rows` decides on the cut: the products of a step have the same blocks.
+  RecurrentProduct(Side side, int64_t rows, int64_t depth, int64_t hidden, int64_t gates,
+                   int64_t batch);
 
   struct Block {
     int64_t unit, units;  // hidden units [unit, unit + units)
     int64_t width;        // numbers of a row of its product
-    T* product;           // [batch, width]: the gates of the units side by side
+    T* product;           // [rows, width]: the gates of the units side by side
     const T* weights;
     std::byte* packed;
   };
@@ -33,16 +35,19 @@ class RecurrentProduct {
   size_t scratch_bytes() const;
   void pack(const T* w, std::byte* scratch, int threads) const;
   Block block(int64_t index, const T* w, std::byte* scratch) const;
-  // Fills block.product from `a`, [batch, k] with rows `stride` apart.
+  // Fills block.product from `a`, [rows, depth] with rows `stride` apart.
   void multiply(const Block& block, const T* a, int64_t stride) const;
 
  private:
+  bool is_packed() const;
   size_t packed_bytes() const;  // of one block
+  int64_t stride() const { return forward_ ? depth_ : hidden_; }  // of the rows of its weights
 
   bool forward_;
-  int64_t batch_, hidden_, gates_;
+  int64_t rows_;
+  int64_t depth_;  // what is multiplied and added for a result
+  int64_t hidden_, gates_;
   int64_t columns_;  // results of a unit: its gates, or one
-  int64_t depth_;    // k: what is multiplied and added for a result
   int64_t units_;    // of a block
 };
 

@@ -8,6 +8,7 @@
 #include "kernels/reduction_loops.h"
 #include "kernels/reduction_types.h"
 #include "ops/kernel.h"
+#include "support/align.h"
 
 namespace poptorch::kernels {
 
@@ -226,7 +227,7 @@ Prepared logsumexp_typed(const Call& call) {
   const Reduction<Largest> largest(plan, {});
   const size_t totals =
       std::max(largest.scratch_bytes(), Reduction<Exponentials<T>>(plan, {}).scratch_bytes());
-  const size_t aligned = (totals + 63) / 64 * 64;
+  const size_t aligned = align_up(totals);
   const auto run = [=](const Args& args) {
     auto* shift = reinterpret_cast<T*>(args.scratch + aligned);
     const T* x = args.in<T>(0);

@@ -1,10 +1,9 @@
 // argmax, argmin, max_dim, min_dim: extremes along one dimension with the position of the first
 // one.
-#include "ops/reduction.h"
-
 #include <algorithm>
 #include <vector>
 
+#include "kernels/along_dim.h"
 #include "kernels/reduction_loops.h"
 #include "kernels/reduction_types.h"
 #include "kernels/shape_copy.h"
@@ -20,22 +19,6 @@ using ir::Type;
 using ops::Args;
 using ops::Call;
 using ops::Prepared;
-
-// The operand as rows [outer, n, inner], the positions running along n; row-major.
-struct Layout {
-  int64_t outer = 1, n = 1, inner = 1;
-};
-
-Layout layout_of(const Call& call) {
-  const Type& x = call.in(0);
-  const int64_t dim = ops::single_dim({call.op}, x);
-  if (dim < 0) return {1, x.numel(), 1};
-  Layout layout;
-  for (int64_t d = 0; d < x.rank(); ++d) {
-    (d < dim ? layout.outer : d == dim ? layout.n : layout.inner) *= x.sizes[d];
-  }
-  return layout;
-}
 
 template <typename T, bool largest>
 bool better(T x, T best) {
@@ -80,7 +63,7 @@ constexpr int64_t block = 256;
 
 // Columns side by side: `count` of them from x on.
 template <typename T, bool largest>
-void along_columns(const T* x, const Layout& layout, int64_t count, int64_t out,
+void along_columns(const T* x, const AlongDim& layout, int64_t count, int64_t out,
                    const Results<T>& results) {
   T best[block];
   int32_t at[block];
@@ -98,7 +81,7 @@ void along_columns(const T* x, const Layout& layout, int64_t count, int64_t out,
 }
 
 template <typename T, bool largest>
-void search(const T* x, const Layout& layout, const Results<T>& results, int threads) {
+void search(const T* x, const AlongDim& layout, const Results<T>& results, int threads) {
   constexpr int64_t grain_elements = 1 << 14;
   if (layout.inner == 1) {
     const int64_t grain = std::max<int64_t>(1, grain_elements / layout.n);
@@ -126,7 +109,7 @@ void search(const T* x, const Layout& layout, const Results<T>& results, int thr
 template <bool largest, bool with_values>
 Prepared arg_extreme(const Call& call) {
   const Type& x = call.in(0);
-  const Layout layout = layout_of(call);
+  const AlongDim layout(call, x);
   const CopyPlan whole(x.sizes, ir::contiguous_strides(x.sizes), x.actual_strides(),
                        ir::item_bytes(x.dtype));
   const bool copied = !x.is_contiguous();

@@ -13,6 +13,7 @@ struct ReduceLoops {
   double (*exps)(const float* x, int64_t n, float shift);      // sum of e^(x - shift)
   float (*largest)(const float* x, int64_t n);                 // NaN when there is one; n >= 1
   float (*smallest)(const float* x, int64_t n);
+  void (*running_sum)(const float* x, float* out, int64_t n);  // out[i] = x[0] + ... + x[i]
   // Takes `rows` rows of n entries into the n entries of acc.
   void (*sum_rows)(double* acc, const float* x, int64_t row_stride, int64_t rows, int64_t n);
   void (*squares_rows)(double* acc, const float* x, int64_t row_stride, int64_t rows, int64_t n,

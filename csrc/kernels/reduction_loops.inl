@@ -51,6 +51,32 @@ inline double reduce_squares(const float* x, int64_t n, double shift) {
   return reduce_mapped(x, n, SquareAround{shift});
 }
 
+typedef int64_t vl __attribute__((vector_size(4 * SIMD_WIDTH)));
+typedef float vf_wide __attribute__((vector_size(2 * SIMD_WIDTH)));
+
+// Lane i of the result: the sum of lanes 0 to i.
+inline vd running(vd v) {
+  for (int step = 1; step < wide; step *= 2) {
+    vl from;  // lane `wide`, of the zeros, for the first ones
+    for (int i = 0; i < wide; ++i) from[i] = i < step ? wide : i - step;
+    v += __builtin_shuffle(v, vd{}, from);
+  }
+  return v;
+}
+
+inline void reduce_running_sum(const float* x, float* out, int64_t n) {
+  double before = 0;
+  int64_t i = 0;
+  for (; i + wide <= n; i += wide) {
+    // What comes before is added last: only that addition waits for the vector before.
+    const vd sums = running(load_wide(x + i));
+    const vf_wide rounded = __builtin_convertvector(sums + before, vf_wide);
+    *reinterpret_cast<vf_half*>(out + i) = rounded;
+    before += sums[wide - 1];
+  }
+  for (; i < n; ++i) out[i] = static_cast<float>(before += x[i]);
+}
+
 inline void reduce_sum_rows(double* acc, const float* x, int64_t row_stride, int64_t rows,
                             int64_t n) {
   int64_t row = 0;
@@ -166,6 +192,7 @@ inline constexpr ReduceLoops reduce_functions = {
     reduce_exps,
     reduce_extreme<Larger>,
     reduce_extreme<Smaller>,
+    reduce_running_sum,
     reduce_sum_rows,
     reduce_squares_rows,
     reduce_exps_rows,

@@ -7,6 +7,7 @@
 #include "kernels/reduction_loops.h"
 #include "kernels/reduction_types.h"
 #include "ops/kernel.h"
+#include "support/align.h"
 
 namespace poptorch::kernels {
 
@@ -63,7 +64,7 @@ Prepared variance(const Call& call) {
   const ReducePlan plan(call.in(0), ops::reduced_dims({call.op}, call.in(0)));
   const auto count = static_cast<double>(plan.count);
   const double divisor = std::max(0.0, count - call.attrs().maybe_float("correction").value_or(1));
-  const size_t totals = (Reduction<Sum>(plan, {}).scratch_bytes() + 63) / 64 * 64;
+  const size_t totals = align_up(Reduction<Sum>(plan, {}).scratch_bytes());
   const auto run = [=](const Args& args) {
     auto* mean = reinterpret_cast<double*>(args.scratch + totals);
     const T* x = args.in<T>(0);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "support/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -17,7 +18,7 @@ class Slots {
   Slots(int threads, int64_t n, int64_t elements, int64_t bytes)
       : n_(n),
         count_(std::clamp<int64_t>(n * elements / 16384, 1, threads)),
-        bytes_((bytes + 63) / 64 * 64) {}
+        bytes_(align_up(bytes)) {}
 
   size_t scratch_bytes() const { return static_cast<size_t>(count_ * bytes_); }
 

@@ -1,6 +1,7 @@
 // Kernels of softmax and its logarithm.
 #include <algorithm>
 
+#include "kernels/along_dim.h"
 #include "kernels/reduction_types.h"
 #include "kernels/rows/rows.h"
 #include "ops/kernel.h"
@@ -14,26 +15,12 @@ using ops::Args;
 using ops::Call;
 using ops::Prepared;
 
-// A tensor as [outer, n, inner], n being the dimension that is summed over.
-struct Split {
-  int64_t outer = 1, n = 1, inner = 1;
-
-  explicit Split(const Call& call) {
-    const ir::Type& x = call.in(0);
-    const int64_t dim = call.attrs().get_int("dim");
-    const int64_t wrapped = dim < 0 ? dim + std::max<int64_t>(x.rank(), 1) : dim;
-    for (int64_t d = 0; d < x.rank(); ++d) {
-      (d < wrapped ? outer : d == wrapped ? n : inner) *= x.sizes[d];
-    }
-  }
-};
-
 constexpr int64_t grain_elements = 4096;  // worth some 5 us
 constexpr int64_t strip = 256;            // columns of one unit of work
 
 // Calls row(offset) for each row, or columns(offset, Columns) for each strip of columns.
 template <typename Row, typename Strip>
-void for_each(const Split& s, int threads, const Row& row, const Strip& columns) {
+void for_each(const AlongDim& s, int threads, const Row& row, const Strip& columns) {
   if (s.n == 0 || s.outer * s.inner == 0) return;
   if (s.inner == 1) {
     const int64_t grain = std::max<int64_t>(grain_elements / s.n, 1);
@@ -55,7 +42,7 @@ void for_each(const Split& s, int threads, const Row& row, const Strip& columns)
 template <bool safe>
 Prepared softmax(const Call& call) {
   return with_float_type(call, call.out().dtype, [&]<typename T>(T) -> Prepared {
-    return {[split = Split(call), &loops = rows<T>()](const Args& args) {
+    return {[split = AlongDim(call, call.in(0)), &loops = rows<T>()](const Args& args) {
       const T* x = args.in<T>(0);
       T* y = args.out<T>();
       for_each(
@@ -68,7 +55,7 @@ Prepared softmax(const Call& call) {
 
 Prepared log_softmax(const Call& call) {
   return with_float_type(call, call.out().dtype, [&]<typename T>(T) -> Prepared {
-    return {[split = Split(call), &loops = rows<T>()](const Args& args) {
+    return {[split = AlongDim(call, call.in(0)), &loops = rows<T>()](const Args& args) {
       const T* x = args.in<T>(0);
       T* y = args.out<T>();
       for_each(
@@ -85,7 +72,7 @@ Prepared backward(const Call& call) {
     const auto row = logarithm ? loops.log_softmax_backward : loops.softmax_backward;
     const auto columns =
         logarithm ? loops.log_softmax_backward_columns : loops.softmax_backward_columns;
-    return {[split = Split(call), row, columns](const Args& args) {
+    return {[split = AlongDim(call, call.in(0)), row, columns](const Args& args) {
       const T *g = args.in<T>(0), *y = args.in<T>(1);
       T* dx = args.out<T>();
       for_each(

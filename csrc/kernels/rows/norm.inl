@@ -20,46 +20,11 @@ static Moments moments(const T* x, int64_t n) {
   return sum;
 }
 
-static void moments_columns(const T* x, Columns c, Moments* out) {
-  const T rows = static_cast<T>(c.n);
-  each(c.columns, [&](int64_t j, auto io) {
-    V sum{};
-    for (int64_t i = 0; i < c.n; ++i) sum += io.load(x + i * c.stride + j);
-    const V mean = sum / splat(rows);
-    V rest{}, squares{};
-    for (int64_t i = 0; i < c.n; ++i) {
-      const V d = io.load(x + i * c.stride + j) - mean;
-      rest += d;
-      squares += d * d;
-    }
-    T means[width], rests[width], sums[width];
-    Whole{}.store(means, mean);
-    Whole{}.store(rests, rest);
-    Whole{}.store(sums, squares);
-    const int64_t count = c.columns - j < width ? c.columns - j : width;
-    for (int64_t k = 0; k < count; ++k) {
-      const double off = static_cast<double>(rests[k]) / static_cast<double>(rows);
-      out[j + k] = {static_cast<double>(c.n), means[k] + off, sums[k] - off * rests[k]};
-    }
-  });
-}
-
 static void affine(const T* x, T* y, int64_t n, Affine<T> f) {
   const V shift = splat(f.mean), scale = splat(f.scale), offset = splat(f.offset);
   each(n, [&](int64_t i, auto io) {
     io.store(y + i, (io.load(x + i) - shift) * scale + offset);
   });
-}
-
-static void affine_columns(const T* x, T* y, Columns c, const AffineColumns<T>& f) {
-  for (int64_t i = 0; i < c.n; ++i) {
-    const T* from = x + i * c.stride;
-    T* to = y + i * c.stride;
-    each(c.columns, [&](int64_t j, auto io) {
-      const V d = io.load(from + j) - io.load(f.mean + j);
-      io.store(to + j, d * io.load(f.scale + j) + io.load(f.offset + j));
-    });
-  }
 }
 
 static GradSums grad_sums(const T* g, const T* x, int64_t n, T mean) {
@@ -71,41 +36,12 @@ static GradSums grad_sums(const T* g, const T* x, int64_t n, T mean) {
   return {t.first, t.second};
 }
 
-static void grad_sums_columns(const T* g, const T* x, Columns c, const T* mean, GradSums* out) {
-  each(c.columns, [&](int64_t j, auto io) {
-    const V shift = io.load(mean + j);
-    V plain{}, times_x{};
-    for (int64_t i = 0; i < c.n; ++i) {
-      const V v = io.load(g + i * c.stride + j);
-      plain += v;
-      times_x += v * (io.load(x + i * c.stride + j) - shift);
-    }
-    T a[width], b[width];
-    Whole{}.store(a, plain);
-    Whole{}.store(b, times_x);
-    const int64_t count = c.columns - j < width ? c.columns - j : width;
-    for (int64_t k = 0; k < count; ++k) out[j + k] = {a[k], b[k]};
-  });
-}
-
 static void grad_affine(const T* g, const T* x, T* dx, int64_t n, const GradAffine<T>& f) {
   const V shift = splat(f.mean), of_g = splat(f.of_grad), of_x = splat(f.of_x);
   const V offset = splat(f.offset);
   each(n, [&](int64_t i, auto io) {
     io.store(dx + i, of_g * io.load(g + i) + (of_x * (io.load(x + i) - shift) + offset));
   });
-}
-
-static void grad_affine_columns(const T* g, const T* x, T* dx, Columns c,
-                                const GradAffineColumns<T>& f) {
-  for (int64_t i = 0; i < c.n; ++i) {
-    const int64_t row = i * c.stride;
-    each(c.columns, [&](int64_t j, auto io) {
-      const V d = io.load(x + row + j) - io.load(f.mean + j);
-      const V from_x = io.load(f.of_x + j) * d + io.load(f.offset + j);
-      io.store(dx + row + j, io.load(f.of_grad + j) * io.load(g + row + j) + from_x);
-    });
-  }
 }
 
 static void layer_norm(const LayerNormRow<T>& row, int64_t n, T* mean_out, T* rstd_out) {

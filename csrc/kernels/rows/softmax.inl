@@ -38,6 +38,22 @@ static void log_softmax_backward(const T* g, const T* y, T* dx, int64_t n) {
   });
 }
 
+// The logarithm of the sum of exp(x - largest).
+static T log_sum(const T* x, int64_t n, T* largest) {
+  *largest = largest_of(x, n);
+  const V shift = splat(*largest);
+  return static_cast<T>(__builtin_log(
+      total(n, [&](int64_t i, auto io) { return exp_of(io.load(x + i) - shift); })));
+}
+
+// dx = softmax(x) * scale, from what log_sum gave.
+static void scaled_softmax(const T* x, T* dx, int64_t n, const SoftmaxScale<T>& s) {
+  const V largest = splat(s.largest), log_sum = splat(s.log_sum), scale = splat(s.scale);
+  each(n, [&](int64_t i, auto io) {
+    io.store(dx + i, exp_of(io.load(x + i) - largest - log_sum) * scale);
+  });
+}
+
 // Softmax over n entries `stride` apart, for `columns` neighbours at once.
 
 static void softmax_columns(const T* x, T* y, Columns c, bool safe) {

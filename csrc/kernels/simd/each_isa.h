@@ -19,6 +19,7 @@
 namespace poptorch::simd::base {
 #include "kernels/simd/vec.inl"
 #include "kernels/simd/math.inl"
+#include "kernels/simd/piecewise.inl"
 #include POPTORCH_SIMD_SOURCE
 }  // namespace poptorch::simd::base
 #undef SIMD_WIDTH
@@ -29,6 +30,7 @@ namespace poptorch::simd::base {
 namespace poptorch::simd::avx2 {
 #include "kernels/simd/vec.inl"
 #include "kernels/simd/math.inl"
+#include "kernels/simd/piecewise.inl"
 #include POPTORCH_SIMD_SOURCE
 }  // namespace poptorch::simd::avx2
 #undef SIMD_WIDTH
@@ -40,6 +42,7 @@ namespace poptorch::simd::avx2 {
 namespace poptorch::simd::avx512 {
 #include "kernels/simd/vec.inl"
 #include "kernels/simd/math.inl"
+#include "kernels/simd/piecewise.inl"
 #include POPTORCH_SIMD_SOURCE
 }  // namespace poptorch::simd::avx512
 #undef SIMD_WIDTH

@@ -5,22 +5,25 @@ inline M both(M x, M y) { return x & y; }
 inline M either(M x, M y) { return x | y; }
 inline M differ(M x, M y) { return x ^ y; }
 
-// sqrt(2/pi) (x + 0.044715 x^3)
-inline V gelu_inner(V x) { return k(0.7978845608028654) * (x + k(0.044715) * x * x * x); }
+// sqrt(2/pi) (x + 0.044715 x^3). The tanh form's factor, 0.5 (1 + tanh(inner)), is computed as
+// sigmoid(2 inner), which does not cancel where tanh is close to -1.
+[[gnu::always_inline]] inline V gelu_inner(V x) {
+  return k(0.7978845608028654) * (x + k(0.044715) * x * x * x);
+}
 
-inline V gelu_slope(V x) {
-  const V cdf = k(0.5) * (k(1) + erf(x * k(M_SQRT1_2)));
+[[gnu::always_inline]] inline V gelu_slope(V x) {
   const V density = exp(k(-0.5) * x * x) * k(0.3989422804014327);  // 1 / sqrt(2 pi)
-  return cdf + x * density;
+  return normal_cdf(x) + x * density;
 }
 
-inline V gelu_tanh_slope(V x) {
-  const V t = tanh(gelu_inner(x));
+[[gnu::always_inline]] inline V gelu_tanh_slope(V x) {
+  const V e = exp(minimum(k(-2) * gelu_inner(x), k(80)));  // finite, so that e * s is 1 - s
+  const V s = k(1) / (k(1) + e);
   const V inner_slope = k(0.7978845608028654) * (k(1) + k(3 * 0.044715) * x * x);
-  return k(0.5) * (k(1) + t) + k(0.5) * x * (k(1) - t * t) * inner_slope;
+  return s * (k(1) + k(2) * x * (e * s) * inner_slope);
 }
 
-inline V silu_slope(V x) {
+[[gnu::always_inline]] inline V silu_slope(V x) {
   const V s = sigmoid(x);
   return s * (k(1) + x * (k(1) - s));
 }

@@ -1,6 +1,9 @@
 // Functions of vectors, within about 2 units in the last place unless said otherwise; infinities,
 // NaN and subnormals as the C library has them. Coefficients are minimax fits of the quotient that
 // stands in the comment. Included by each_isa.h after vec.inl.
+//
+// What the frequent functions are made of is inlined by force: left to itself the compiler calls
+// exp, and a call saves every vector register.
 
 constexpr float ln2_high = 0x1.62ep-1f;  // 12 bits: products with exponents are exact
 constexpr float ln2_low = 0x1.0bfbe8p-15f;
@@ -9,7 +12,7 @@ constexpr float log2_e = 1.442695041f;
 inline vf power_of_two(vi exponent) { return as_float((exponent + 127) << 23); }
 
 // (e^r - 1 - r) / r^2 for |r| <= ln(2)/2.
-inline vf exp_tail(vf r) {
+[[gnu::always_inline]] inline vf exp_tail(vf r) {
   vf p = 1.381314476e-3f * r + 8.369418792e-3f;
   p = p * r + 4.166845605e-2f;
   p = p * r + 1.666651517e-1f;
@@ -22,32 +25,51 @@ struct Reduced {
 };
 
 // x = exponent * ln(2) + rest.
-inline Reduced reduce_exp(vf x) {
+[[gnu::always_inline]] inline Reduced reduce_exp(vf x) {
   constexpr float shift = 12582912.0f;  // adding 1.5 * 2^23 rounds to a whole number
   const vf n = (x * log2_e + shift) - shift;
   return {(x - n * ln2_high) - n * ln2_low, to_int(n)};
 }
 
 // Scaled in two steps: 2^128 is no float, and results may be subnormal.
-inline vf scale_by(vf x, vi exponent) {
+[[gnu::always_inline]] inline vf scale_by(vf x, vi exponent) {
   const vi half = exponent >> 1;
   return x * power_of_two(half) * power_of_two(exponent - half);
 }
 
-inline vf exp(vf x) {
-  vf in = select(x > 89.0f, splat(89.0f), x);
-  in = select(in < -104.0f, splat(-104.0f), in);
+// x kept between low and high; NaN stays.
+[[gnu::always_inline]] inline vf within(vf x, float low, float high) {
+#if SIMD_WIDTH == 16
+  return _mm512_maskz_max_ps(0xffff, splat(low), _mm512_maskz_min_ps(0xffff, splat(high), x));
+#elif SIMD_WIDTH == 8
+  return _mm256_max_ps(splat(low), _mm256_min_ps(splat(high), x));
+#else
+  return _mm_max_ps(splat(low), _mm_min_ps(splat(high), x));
+#endif
+}
+
+[[gnu::always_inline]] inline vf exp(vf x) {
+  const vf in = within(x, -104.0f, 89.0f);
+#if SIMD_WIDTH == 16
+  const vf n = round(in * log2_e);
+  const vf rest = (in - n * ln2_high) - n * ln2_low;
+  return _mm512_maskz_scalef_ps(0xffff, rest * rest * exp_tail(rest) + rest + 1.0f, n);
+#else
   const Reduced r = reduce_exp(in);
   return scale_by(r.rest * r.rest * exp_tail(r.rest) + r.rest + 1.0f, r.exponent);
+#endif
+}
+
+// e^x - 1 for x in [-30, 88].
+[[gnu::always_inline]] inline vf expm1_within(vf x) {
+  const Reduced r = reduce_exp(x);
+  const vf scale = power_of_two(r.exponent);
+  const vf near_zero = r.rest * r.rest * exp_tail(r.rest) + r.rest;
+  return scale * near_zero + (scale - 1.0f);
 }
 
 inline vf expm1(vf x) {
-  vf in = select(x > 88.0f, splat(88.0f), x);
-  in = select(in < -30.0f, splat(-30.0f), in);
-  const Reduced r = reduce_exp(in);
-  const vf scale = power_of_two(r.exponent);
-  const vf near_zero = r.rest * r.rest * exp_tail(r.rest) + r.rest;
-  const vf out = select(r.exponent == 0, near_zero, scale * near_zero + (scale - 1.0f));
+  const vf out = expm1_within(within(x, -30.0f, 88.0f));
   return select(x > 88.0f, exp(x), select(x == 0.0f, x, out));
 }
 
@@ -108,16 +130,10 @@ inline vf log1p(vf x) {
   return select(u == 1.0f, x, select(x == -1.0f, log(u), log(u) + lost));
 }
 
-inline vf sigmoid(vf x) { return 1.0f / (1.0f + exp(-x)); }
-
-inline vf tanh(vf x) {
-  const vf a = abs(x);
-  const vf t = expm1(select(a > 10.0f, splat(20.0f), a + a));
-  return copysign(t / (t + 2.0f), x);
-}
+[[gnu::always_inline]] inline vf sigmoid(vf x) { return 1.0f / (1.0f + exp(-x)); }
 
 // The largest error is below 1.5 units in the last place.
-inline vf erf(vf x) {
+[[gnu::always_inline]] inline vf erf(vf x) {
   const vf a = abs(x);
   const vf z = x * x;
   // (erf(x) - x) / x for |x| <= 1

@@ -2,10 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace poptorch::simd {
 
-// One step's numbers, worked out in double from the hyper-parameters.
+// Elements of 16 bits. An update widens them, computes in float and rounds what it stores.
+struct F16 {
+  uint16_t bits;
+};
+struct BF16 {
+  uint16_t bits;
+};
+
+// What updates of elements of type T compute in.
+template <typename T>
+using NumberOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// One step's numbers of type T, worked out in double from the hyper-parameters.
 template <typename T>
 struct SgdStep {
   T lr, momentum, weight_decay;
@@ -40,13 +53,17 @@ struct AdamArrays {
 // Elements begin .. end.
 template <typename T>
 struct UpdateTable {
-  void (*accumulate)(const T* acc, const T* grad, T scale, T* out, int64_t begin, int64_t end);
-  void (*sgd)(const SgdArrays<T>& arrays, const SgdStep<T>& step, int64_t begin, int64_t end);
-  void (*adam)(const AdamArrays<T>& arrays, const AdamStep<T>& step, int64_t begin, int64_t end);
+  using Number = NumberOf<T>;
+  void (*accumulate)(const T* acc, const T* grad, Number scale, T* out, int64_t begin, int64_t end);
+  void (*sgd)(const SgdArrays<T>& arrays, const SgdStep<Number>& step, int64_t begin, int64_t end);
+  void (*adam)(const AdamArrays<T>& arrays, const AdamStep<Number>& step, int64_t begin,
+               int64_t end);
 };
 struct OptimizerTable {
   UpdateTable<float> f32;
   UpdateTable<double> f64;
+  UpdateTable<F16> f16;
+  UpdateTable<BF16> bf16;
 };
 const OptimizerTable& optimizer_table();
 

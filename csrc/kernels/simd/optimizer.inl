@@ -1,4 +1,7 @@
-// Lanes<T> is how elements of type T are handled at once: float in vectors, double one by one.
+#include "kernels/simd/half.inl"
+
+// Lanes<T> is how elements of type T are handled at once: double one by one, others in vectors of
+// floats, which halves are widened to and rounded from.
 template <typename T>
 struct Lanes;
 
@@ -20,6 +23,25 @@ struct Lanes<float> {
   static V larger(V a, V b) { return maximum(a, b); }
 };
 
+template <typename T, vf (*widen)(vhalf), vhalf (*narrow)(vf)>
+struct HalfLanes : Lanes<float> {
+  static V get(const T* p, int64_t count) {
+    const auto* bits = &p->bits;
+    return widen(count >= width ? load_half(bits) : load_half_part(bits, count));
+  }
+  static void put(T* p, V v, int64_t count) {
+    if (count >= width) {
+      store_half(&p->bits, narrow(v));
+    } else {
+      store_half_part(&p->bits, narrow(v), count);
+    }
+  }
+};
+template <>
+struct Lanes<F16> : HalfLanes<F16, widen_f16, narrow_f16> {};
+template <>
+struct Lanes<BF16> : HalfLanes<BF16, widen_bf16, narrow_bf16> {};
+
 template <>
 struct Lanes<double> {
   using V = double;
@@ -31,7 +53,8 @@ struct Lanes<double> {
 };
 
 template <typename T>
-inline void add_scaled(const T* acc, const T* grad, T scale, T* out, int64_t begin, int64_t end) {
+inline void add_scaled(const T* acc, const T* grad, NumberOf<T> scale, T* out, int64_t begin,
+                       int64_t end) {
   using L = Lanes<T>;
   for (int64_t i = begin; i < end; i += L::step) {
     const int64_t left = end - i;
@@ -40,7 +63,8 @@ inline void add_scaled(const T* acc, const T* grad, T scale, T* out, int64_t beg
 }
 
 template <typename T>
-inline void sgd_step(const SgdArrays<T>& a, const SgdStep<T>& s, int64_t begin, int64_t end) {
+inline void sgd_step(const SgdArrays<T>& a, const SgdStep<NumberOf<T>>& s, int64_t begin,
+                     int64_t end) {
   using L = Lanes<T>;
   for (int64_t i = begin; i < end; i += L::step) {
     const int64_t left = end - i;
@@ -57,7 +81,8 @@ inline void sgd_step(const SgdArrays<T>& a, const SgdStep<T>& s, int64_t begin, 
 }
 
 template <typename T>
-inline void adam_step(const AdamArrays<T>& a, const AdamStep<T>& s, int64_t begin, int64_t end) {
+inline void adam_step(const AdamArrays<T>& a, const AdamStep<NumberOf<T>>& s, int64_t begin,
+                      int64_t end) {
   using L = Lanes<T>;
   for (int64_t i = begin; i < end; i += L::step) {
     const int64_t left = end - i;
@@ -78,6 +103,8 @@ inline void adam_step(const AdamArrays<T>& a, const AdamStep<T>& s, int64_t begi
   }
 }
 
-inline constexpr OptimizerTable optimizer_functions = {
-    {add_scaled<float>, sgd_step<float>, adam_step<float>},
-    {add_scaled<double>, sgd_step<double>, adam_step<double>}};
+template <typename T>
+inline constexpr UpdateTable<T> updates = {add_scaled<T>, sgd_step<T>, adam_step<T>};
+
+inline constexpr OptimizerTable optimizer_functions = {updates<float>, updates<double>,
+                                                       updates<F16>, updates<BF16>};

@@ -29,7 +29,45 @@ struct Blocks {
   vl word[4];
 };
 
-inline Blocks philox(const Draw& draw, uint32_t first_block) {
+constexpr int rounds = 10;
+
+// The keys of the rounds.
+struct Keys {
+  uint64_t first[rounds], second[rounds];
+
+  explicit Keys(const Draw& draw) {
+    uint32_t key0 = draw.seed[0], key1 = draw.seed[1];
+    for (int round = 0; round < rounds; ++round) {
+      first[round] = key0;
+      second[round] = key1;
+      key0 += 0x9E3779B9;
+      key1 += 0xBB67AE85;
+    }
+  }
+};
+
+// The upper halves of the lanes moved down; what comes into the upper halves does not count.
+inline vl upper(vl x) {
+#if SIMD_WIDTH == 16
+  return reinterpret_cast<vl>(_mm512_maskz_shuffle_epi32(
+      0xffff, reinterpret_cast<__m512i>(x), static_cast<_MM_PERM_ENUM>(0xf5)));
+#else
+  return x >> 32;
+#endif
+}
+
+inline vl exclusive_or(vl x, vl y, vl z) {
+#if SIMD_WIDTH == 16
+  return reinterpret_cast<vl>(_mm512_ternarylogic_epi64(reinterpret_cast<__m512i>(x),
+                                                        reinterpret_cast<__m512i>(y),
+                                                        reinterpret_cast<__m512i>(z), 0x96));
+#else
+  return x ^ y ^ z;
+#endif
+}
+
+[[gnu::always_inline]] inline Blocks philox(const Draw& draw, const Keys& keys,
+                                            uint32_t first_block) {
   Blocks x;
   for (int i = 0; i < block_lanes; ++i) {
     x.word[0][i] = first_block + static_cast<uint32_t>(i);
@@ -37,23 +75,22 @@ inline Blocks philox(const Draw& draw, uint32_t first_block) {
   x.word[1] = splat_lane(draw.counter);
   x.word[2] = splat_lane(draw.salt);
   x.word[3] = splat_lane(draw.replica);
-  uint32_t key0 = draw.seed[0], key1 = draw.seed[1];
-  for (int round = 0; round < 10; ++round) {
+#pragma GCC unroll 10
+  for (int round = 0; round < rounds; ++round) {
     const vl a = multiply(x.word[0], splat_lane(0xD2511F53));
     const vl b = multiply(x.word[2], splat_lane(0xCD9E8D57));
-    x = {{(b >> 32) ^ x.word[1] ^ splat_lane(key0), b, (a >> 32) ^ x.word[3] ^ splat_lane(key1),
-          a}};
-    key0 += 0x9E3779B9;
-    key1 += 0xBB67AE85;
+    x = {{exclusive_or(upper(b), x.word[1], splat_lane(keys.first[round])), b,
+          exclusive_or(upper(a), x.word[3], splat_lane(keys.second[round])), a}};
   }
   return x;
 }
 
 inline void random_words(const Draw& draw, int64_t first, int64_t groups, uint32_t* out) {
+  const Keys keys(draw);
   for (int64_t group = 0; group < groups; ++group, out += random_group) {
     const auto block = static_cast<uint32_t>((first + group) * group_blocks);
     for (int lane = 0; lane < group_blocks; lane += block_lanes) {
-      const Blocks x = philox(draw, block + static_cast<uint32_t>(lane));
+      const Blocks x = philox(draw, keys, block + static_cast<uint32_t>(lane));
       for (int word = 0; word < 4; ++word) {
         *reinterpret_cast<vhalf_unaligned*>(out + word * group_blocks + lane) =
             __builtin_convertvector(x.word[word], vhalf);
@@ -67,10 +104,12 @@ inline void random_dropout(const Draw& draw, int64_t first, int64_t n, uint32_t 
   constexpr int32_t flip = INT32_MIN;  // makes the signed comparison one of unsigned numbers
   const vi least = splat(static_cast<int32_t>(threshold ^ 0x80000000u));
   const vf factor = splat(scale);
-  uint32_t words[random_group];
-  for (int64_t done = 0; done < n; done += random_group) {
-    random_words(draw, (first + done) / random_group, 1, words);
-    const int64_t count = std::min<int64_t>(random_group, n - done);
+  constexpr int64_t most = 4 * random_group;  // words made at once
+  uint32_t words[most];
+  for (int64_t done = 0; done < n; done += most) {
+    const int64_t count = std::min<int64_t>(most, n - done);
+    random_words(draw, (first + done) / random_group, (count + random_group - 1) / random_group,
+                 words);
     int64_t i = 0;
     for (; i + width <= count; i += width) {
       const vi word = load(reinterpret_cast<const int32_t*>(words) + i) ^ flip;

@@ -104,6 +104,18 @@ inline vf copysign(vf x, vf sign) {
 inline vf minimum(vf x, vf y) { return select((x < y) | (x != x), x, y); }
 inline vf maximum(vf x, vf y) { return select((x > y) | (x != x), x, y); }
 
+// x * y + z, rounded once where the instruction set can. The compiler decides for itself elsewhere,
+// and not alike for a strip with a constant operand and one without.
+inline vf multiply_add(vf x, vf y, vf z) {
+#if SIMD_WIDTH == 16
+  return _mm512_fmadd_ps(x, y, z);
+#elif SIMD_WIDTH == 8
+  return _mm256_fmadd_ps(x, y, z);
+#else
+  return x * y + z;
+#endif
+}
+
 inline vf sqrt(vf x) {
 #if SIMD_WIDTH == 16
   return _mm512_maskz_sqrt_ps(0xffff, x);
@@ -115,6 +127,16 @@ inline vf sqrt(vf x) {
 }
 // Correctly rounded division, not the 12-bit estimate of the instruction sets.
 inline vf rsqrt(vf x) { return 1.0f / sqrt(x); }
+
+// 1 / x for x and results that are finite, normal and not 0: within 1 unit in the last place.
+inline vf reciprocal(vf x) {
+#if SIMD_WIDTH == 16
+  const vf estimate = _mm512_rcp14_ps(x);
+  return estimate + estimate * (1.0f - x * estimate);
+#else
+  return 1.0f / x;
+#endif
+}
 
 // f of each lane, for functions without a vector form.
 template <float (*f)(float)>

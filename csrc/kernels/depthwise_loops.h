@@ -1,0 +1,50 @@
+// Inner loops of convolutions of each channel by itself, over images with channels last; compiled
+// once for each instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace poptorch::simd {
+
+// An entry of the result takes entry `source` of the image, times weight `weight`, along one axis.
+struct DepthwiseTap {
+  int32_t source, weight;
+};
+
+// The columns of a row of the result: those of column j are taps[first[j]] to taps[first[j + 1]].
+struct DepthwiseColumns {
+  const int32_t* first;
+  const DepthwiseTap* taps;
+  const uint8_t* alike;  // 1: columns j to j + 3 take by the same weights, equally far apart
+  int64_t count;
+};
+
+// The columns of a result that take by one weight: `count` from `begin` on, from the image's column
+// `source` on, `apart` columns from each other.
+struct DepthwiseRange {
+  int32_t begin, count, source, apart;
+};
+
+struct DepthwiseRow {
+  const float* image;  // [rows, width, channels]
+  int64_t width, channels;
+  const DepthwiseTap* rows;  // what the row of the result takes
+  int64_t row_count;
+  int64_t kernel_width;
+};
+
+struct DepthwiseLoops {
+  // out[j] = bias + the sum over taps of image * weights, weights being [taps, channels]; bias may
+  // be null.
+  void (*convolve)(const DepthwiseRow& row, const DepthwiseColumns& columns, const float* weights,
+                   const float* bias, float* out);
+  // sums[tap] += the sum over columns of grad * image, sums being [taps, channels]; a range for
+  // each column of the weights.
+  void (*weight_sums)(const DepthwiseRow& row, const DepthwiseRange* ranges, const float* grad,
+                      double* sums);
+};
+
+// Of the instruction set in use: ask when a kernel is prepared.
+const DepthwiseLoops& depthwise_loops();
+
+}  // namespace poptorch::simd

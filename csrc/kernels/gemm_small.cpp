@@ -1,0 +1,22 @@
+#include "kernels/gemm_small.h"
+
+#include "support/switches.h"
+
+#define POPTORCH_SIMD_SOURCE "kernels/gemm_small.inl"
+#include "kernels/simd/each_isa.h"
+
+namespace poptorch::kernels {
+
+bool small_gemm_pays(const Gemm& g) {
+  static const bool on = is_on("small_gemm");
+  constexpr int64_t least_side = 4, most_work = gemm_grain;
+  return on && simd::isa() != simd::Isa::base && std::min(g.m, g.n) >= least_side &&
+         g.k <= small::most_depth && g.m * g.n * g.k <= most_work;
+}
+
+void small_gemm(const Gemm& g, const float* a, const float* b, float* c) {
+  simd::choose(simd::base::small_gemm, simd::avx2::small_gemm, simd::avx512::small_gemm)(g, a, b,
+                                                                                         c);
+}
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,28 @@
+// Half operands of loops that compute in f32: a block of elements is widened into memory that stays
+// in the first cache, the f32 loop runs on it, its results are rounded when they are stored. Both
+// formats round to nearest even; a NaN stays one.
+#pragma once
+
+#include "ir/dtype.h"
+#include "kernels/simd/convert.h"
+
+namespace poptorch::kernels {
+
+// Conversions of n elements side by side, for this CPU.
+using Widen = void (*)(const uint16_t* x, float* out, int64_t n);
+using Narrow = void (*)(const float* x, uint16_t* out, int64_t n);
+
+// nullptr for dtypes that are not half: nothing is to be converted.
+inline Widen widen_from(ir::DType dtype) {
+  const simd::ConvertTable& table = simd::convert_table();
+  if (dtype == ir::DType::f16) return table.f16_to_f32;
+  return dtype == ir::DType::bf16 ? table.bf16_to_f32 : nullptr;
+}
+
+inline Narrow narrow_to(ir::DType dtype) {
+  const simd::ConvertTable& table = simd::convert_table();
+  if (dtype == ir::DType::f16) return table.f32_to_f16;
+  return dtype == ir::DType::bf16 ? table.f32_to_bf16 : nullptr;
+}
+
+}  // namespace poptorch::kernels

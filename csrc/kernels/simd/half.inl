@@ -1,0 +1,70 @@
+// Vectors of 16-bit floats and their conversions. Needs support/half.h, included before.
+
+typedef uint16_t vhalf __attribute__((vector_size(2 * SIMD_WIDTH)));
+typedef uint16_t vhalf_unaligned
+    __attribute__((vector_size(2 * SIMD_WIDTH), aligned(2), may_alias));
+
+inline vhalf load_half(const uint16_t* p) { return *reinterpret_cast<const vhalf_unaligned*>(p); }
+inline void store_half(uint16_t* p, vhalf v) { *reinterpret_cast<vhalf_unaligned*>(p) = v; }
+
+// 16 bits as the upper half of 32, and back. For AVX-512 g++ converts vectors with twice as many
+// instructions.
+#if SIMD_WIDTH == 16
+typedef uint16_t vwords __attribute__((vector_size(4 * SIMD_WIDTH)));
+inline vu raise(vhalf v) {
+  const __m512i wide = _mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(v));
+  return reinterpret_cast<vu>(wide) << 16;
+}
+inline vhalf upper(vu v) {
+  const auto words = reinterpret_cast<vwords>(v);
+  return __builtin_shufflevector(words, words, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27,
+                                 29, 31);
+}
+#else
+inline vu raise(vhalf v) { return __builtin_convertvector(v, vu) << 16; }
+inline vhalf upper(vu v) { return __builtin_convertvector(v >> 16, vhalf); }
+#endif
+
+inline vf widen_bf16(vhalf v) { return reinterpret_cast<vf>(raise(v)); }
+
+inline vhalf narrow_bf16(vf v) {
+  const vu bits = reinterpret_cast<vu>(v);
+  const vu rounded = bits + 0x7fff + ((bits >> 16) & 1);
+  const vu nan = vu{} + 0x7fc00000;
+  return upper(v != v ? nan : rounded);
+}
+
+#if SIMD_WIDTH == 16
+inline vf widen_f16(vhalf v) { return _mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(v)); }
+inline vhalf narrow_f16(vf v) {
+  return reinterpret_cast<vhalf>(_mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT));
+}
+#elif SIMD_WIDTH == 8
+inline vf widen_f16(vhalf v) { return _mm256_cvtph_ps(reinterpret_cast<__m128i>(v)); }
+inline vhalf narrow_f16(vf v) {
+  return reinterpret_cast<vhalf>(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+#else
+inline vf widen_f16(vhalf v) {
+  vf out;
+  for (int i = 0; i < width; ++i) out[i] = f16_to_float(v[i]);
+  return out;
+}
+inline vhalf narrow_f16(vf v) {
+  vhalf out;
+  for (int i = 0; i < width; ++i) out[i] = float_to_f16(v[i]);
+  return out;
+}
+#endif
+
+// The first n lanes (n < width), others 0. Nothing past them is touched.
+inline vhalf load_half_part(const uint16_t* p, int64_t n) {
+  uint16_t lanes[width] = {};
+  std::memcpy(lanes, p, static_cast<size_t>(n) * sizeof(uint16_t));
+  return load_half(lanes);
+}
+inline void store_half_part(uint16_t* p, vhalf v, int64_t n) {
+  uint16_t lanes[width];
+  store_half(lanes, v);
+  std::memcpy(p, lanes, static_cast<size_t>(n) * sizeof(uint16_t));
+}
