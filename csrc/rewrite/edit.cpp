@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "ops/half.h"
 #include "ops/op_def.h"
+#include "support/half.h"
 
 namespace poptorch::rewrite {
 
@@ -39,9 +39,9 @@ double first_element(ir::DType dtype, const std::byte* bytes) {
     case ir::DType::f16:
     case ir::DType::bf16: break;
   }
-  float wide = 0;
-  ops::widen(dtype, bytes, &wide, 1);
-  return wide;
+  uint16_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof bits);
+  return dtype == ir::DType::f16 ? f16_to_float(bits) : bf16_to_float(bits);
 }
 
 }  // namespace
@@ -69,6 +69,15 @@ bool replace_each(ir::Graph& graph, const Rule& rule) {
   for (ir::Value*& output : graph.outputs) follow(output);
   erase_ops(graph, dead);
   return !dead.empty();
+}
+
+bool belong_together(const ir::Op& a, const ir::Op& b) {
+  for (const char* name : {"recompute", "block"}) {
+    const ir::Attr *of_a = a.attrs.find(name), *of_b = b.attrs.find(name);
+    if ((of_a == nullptr) != (of_b == nullptr)) return false;
+    if (of_a != nullptr && !(*of_a == *of_b)) return false;
+  }
+  return true;
 }
 
 std::optional<double> uniform_value(const ir::Module& module, const ir::Value& value) {

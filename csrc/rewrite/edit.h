@@ -19,6 +19,9 @@ void erase_ops(ir::Graph& graph, const std::unordered_set<const ir::Op*>& dead);
 using Rule = std::function<std::vector<ir::Value*>(ir::Op&)>;
 bool replace_each(ir::Graph& graph, const Rule& rule);
 
+// Whether one op may stand for both: of one block, both or none recomputed for a checkpoint.
+bool belong_together(const ir::Op& a, const ir::Op& b);
+
 // The number that every element of a `constant` or `full` has; empty when the value is neither, is
 // not of one number, or has no elements.
 std::optional<double> uniform_value(const ir::Module& module, const ir::Value& value);

@@ -86,13 +86,11 @@ class Marker {
   }
 
   bool mark(ir::Op& op, size_t position) {
-    const ops::OpDef* row = ops::find_op(op.name);
     ir::Dims taken;
     std::set<const ir::Value*> claimed;
     for (size_t i = 0; i < op.results.size(); ++i) {
       taken.push_back(-1);
-      if (row == nullptr || i >= row->inplace.size()) continue;
-      for (int candidate : row->inplace[i]) {
+      for (const int candidate : ops::inplace_candidates(op, i)) {
         const auto number = static_cast<size_t>(candidate);
         if (!may_take(op, position, i, number)) continue;
         if (!claimed.insert(memory_of(op.operands[number])).second) continue;

@@ -6,6 +6,7 @@
 #include "ir/verify.h"
 #include "rewrite/pass.h"
 #include "support/error.h"
+#include "support/switches.h"
 
 namespace poptorch::rewrite {
 
@@ -34,9 +35,23 @@ std::vector<std::string> pipeline() {
       "dce",
       "dead_inputs",
       "dce",    // what computed a carried value that is gone
+      "fold_batch_norm",
+      "lean_max_pool",  // takes a relu that batch norm would
+      "fuse_batch_norm",
+      "channels_last",
+      "dce",               // permutes back that nobody needs: they count as uses
+      "fuse_convolution",  // of channels-last ones
+      "simplify",          // permutes of weights there and back
+      "dce",
+      "recompute_batch_norm",  // of what is fused
+      "fuse_cross_entropy",
+      "fuse_embedding",
       "views",  // after everything that asks what op made a value
       "cse",    // equal copies that views put in
       "dce",
+      "hoist",  // after views, which shows what costs nothing
+      "dce",
+      "fuse",  // after what looks at single ops
       "inplace",  // last: a pass after it could lengthen the life of a value
   };
 }
@@ -62,7 +77,10 @@ const Pass& find_pass(std::string_view name) {
 
 void rewrite(ir::Module& module, const PassOptions& options, const Observer& observer) {
   std::vector<Pass> passes;
-  for (const std::string& name : options.passes) passes.push_back(find_pass(name));
+  for (const std::string& name : options.passes) {
+    const Pass& pass = find_pass(name);
+    if (is_on(name)) passes.push_back(pass);
+  }
   if (options.verify) ir::verify(module, ir::Level::translated);
   int number = 0;
   for (const Pass& pass : passes) {

@@ -1,0 +1,328 @@
+// Images lie channels-last, as convolutions like them best: a convolution reads and writes permuted
+// images, and what follows (element-wise ops, batch norm, pooling, means, concatenation) computes
+// on permuted images too. Permutes remain where images come from and go to; those that nobody needs
+// are removed by `dce`.
+//
+//   %1 = convolution %x, %w, %b {...} : f32[8,3,9,9]
+//   %2 = relu %1 : f32[8,3,9,9]
+// =>
+//   %3 = permute %x {dims=[0, 2, 3, 1]}        %4 = permute %w {dims=[0, 2, 3, 1]}
+//   %5 = convolution %3, %4, %b {layout="channels_last", ...} : f32[8,9,9,3]
+//   %6 = relu %5 : f32[8,9,9,3]
+//   %2 = permute %6 {dims=[0, 3, 1, 2]} : f32[8,3,9,9]
+//
+// Gradients too: weights and their gradients are permuted, which for 1x1 kernels costs nothing.
+//
+// A weight that is trained lies on the device as the convolution wants it, with all that its update
+// reads and writes [switch weights_last]; the host's copies are permuted when they are sent.
+//
+//   %w = state {path="w"} : f32[4,3,3,3]
+//   %6, _, _ = convolution_backward ...                       // its gradient
+//   %7 = sgd_update %w, %6, _, %step, %hyper : f32[4,3,3,3]
+//   assign %7 {path="w"}
+// =>
+//   %w = state {layout="channels_last", path="w"} : f32[4,3,3,3]
+//   %8 = sgd_update %w, %5, _, %step, %hyper : f32[4,3,3,3]   // %6 is %5 permuted
+//   assign %8 {path="w"}
+#include <algorithm>
+#include <set>
+
+#include "ops/op_def.h"
+#include "rewrite/op_list.h"
+#include "rewrite/pass.h"
+#include "support/switches.h"
+
+namespace poptorch::rewrite {
+
+namespace {
+
+const ir::Dims to_last = {0, 2, 3, 1}, to_first = {0, 3, 1, 2};
+constexpr const char* last_name = "channels_last";
+
+bool is_image(const ir::Value* value) { return value != nullptr && value->type.rank() == 4; }
+
+bool is_first(const ir::Op& op) {
+  return !(ops::attr_of(op, "layout") == ir::Attr(last_name));
+}
+
+// Dimension `dim` of an image, in the other order.
+int64_t moved_dim(int64_t dim) {
+  if (dim < 0) dim += 4;
+  return std::find(to_last.begin(), to_last.end(), dim) - to_last.begin();
+}
+
+// A convolution of the kind that this pass moves.
+bool is_plain(const ir::Op& op) {
+  return is_image(op.operand(0)) && is_first(op) && op.operand(0)->type.dtype == ir::DType::f32 &&
+         ops::attr_of(op, "transposed") == ir::Attr(false);
+}
+
+// Not dropout, though it goes element by element: its mask is drawn by the number of the element,
+// so that other positions would be dropped.
+const std::unordered_set<std::string>& elementwise() {
+  static const auto names = [] {
+    std::unordered_set<std::string> found;
+    for (const ops::OpDef& row : ops::elementwise_ops()) found.insert(row.name);
+    return found;
+  }();
+  return names;
+}
+
+// What treats a weight, its gradient and the optimizer's states element by element.
+bool is_update(const std::string& name) {
+  return name == "sgd_update" || name == "adam_update" || name == "all_reduce" ||
+         elementwise().contains(name);
+}
+
+// The paths of trained weights whose permuted form is another one in memory, and of the states that
+// meet them in updates.
+class TrainedWeights {
+ public:
+  explicit TrainedWeights(const ir::Module& module) {
+    if (!is_on("weights_last")) return;
+    for_each(module, [&](const ir::Op& op) {
+      if (op.name == "assign") assigned_.insert(op.attrs.get_string("path"));
+    });
+    for_each(module, [&](const ir::Op& op) {
+      const bool is_backward = op.name == "convolution_backward";
+      if ((is_backward || op.name == "convolution") && is_plain(op)) {
+        take(op.operand(is_backward ? 2 : 1));
+      }
+    });
+    bool grows = !paths_.empty();
+    while (grows) {
+      const size_t before = paths_.size();
+      for_each(module, [&](const ir::Op& op) { spread(op); });
+      grows = paths_.size() > before;
+    }
+  }
+
+  bool contains(const ir::Op& op) const { return paths_.contains(op.attrs.get_string("path")); }
+
+ private:
+  template <typename Fn>
+  static void for_each(const ir::Module& module, const Fn& fn) {
+    for (const auto& graph : module.graphs) {
+      for (const auto& op : graph->ops) fn(*op);
+    }
+  }
+
+  void take(const ir::Value* value) {
+    if (value == nullptr || value->op->name != "state" || !is_image(value)) return;
+    const ir::Dims& sizes = value->type.sizes;
+    const bool is_same = sizes[1] == 1 || sizes[2] * sizes[3] == 1;
+    if (is_same || !is_first(*value->op)) return;
+    const std::string& path = value->op->attrs.get_string("path");
+    if (assigned_.contains(path)) paths_.insert(path);
+  }
+
+  void spread(const ir::Op& op) {
+    if (op.name == "state" && contains(op)) values_.insert(op.result());
+    if (!is_update(op.name)) return;
+    const ir::Value* like = nullptr;
+    for (const ir::Value* operand : op.operands) {
+      if (operand != nullptr && values_.contains(operand)) like = operand;
+    }
+    if (like == nullptr) return;
+    const auto fits = [&](const ir::Value* value) {
+      return value != nullptr && value->type.sizes == like->type.sizes;
+    };
+    for (const ir::Value* operand : op.operands) {
+      if (fits(operand)) take(operand);
+    }
+    for (const auto& result : op.results) {
+      if (fits(result.get())) values_.insert(result.get());
+    }
+  }
+
+  std::set<std::string> assigned_, paths_;
+  std::unordered_set<const ir::Value*> values_;  // the weights, and what updates make of them
+};
+
+class Pusher {
+ public:
+  Pusher(ir::Graph& graph, const TrainedWeights& weights)
+      : graph_(graph), weights_(weights), list_(graph) {}
+
+  bool run() {
+    for (auto& op : graph_.ops) {
+      for (ir::Value*& operand : op->operands) follow(operand);
+      if (!push(*op)) {
+        list_.take(std::move(op));
+      } else {
+        dropped_.push_back(std::move(op));
+      }
+    }
+    for (ir::Value*& output : graph_.outputs) follow(output);
+    list_.finish();
+    return !dropped_.empty();
+  }
+
+ private:
+  void follow(ir::Value*& value) const {
+    const auto found = instead_.find(value);
+    if (found != instead_.end()) value = found->second;
+  }
+
+  bool push(const ir::Op& op) {
+    if (op.name == "convolution") return push_convolution(op, {0}, 1);
+    if (op.name == "convolution_backward") return push_convolution(op, {0, 1}, 2);
+    if (op.name == "state") return weights_.contains(op) && is_first(op) && push_state(op);
+    if (op.operands.empty() || !is_image(op.operand(0))) return false;
+    if (op.name == "assign") return weights_.contains(op) && push_assign(op);
+    if (op.name.starts_with("max_pool2d") || op.name.starts_with("batch_norm")) {
+      return push_rows(op);
+    }
+    if (op.name == "mean") return push_mean(op);
+    if (op.name == "cat") return push_cat(op);
+    if (op.name == "all_reduce" || elementwise().contains(op.name)) return push_elementwise(op);
+    return is_update(op.name) && push_update(op);
+  }
+
+  bool push_state(const ir::Op& op) {
+    const ir::Type& type = op.result()->type;
+    ir::Dims sizes;
+    for (const int64_t dim : to_last) sizes.push_back(type.sizes[static_cast<size_t>(dim)]);
+    auto made = graph_.make("state", {}, with_layout(op), {{type.dtype, sizes, {}}}, op.place);
+    ir::Value* last = made->result();
+    list_.take(std::move(made));
+    ir::Value* first = list_.add("permute", {last}, attrs_of({{"dims", to_first}}), op);
+    lasts_.emplace(first, last);
+    moved_.insert(first);
+    instead_.emplace(op.result(), first);
+    return true;
+  }
+
+  bool push_assign(const ir::Op& op) {
+    list_.make("assign", {last(op.operands[0], op)}, op.attrs, op);
+    return true;
+  }
+
+  // The update of a weight that lies in the other layout.
+  bool push_update(const ir::Op& op) {
+    const bool is_moved = std::any_of(op.operands.begin(), op.operands.end(),
+                                      [&](const auto* value) { return moved_.contains(value); });
+    if (!is_moved) return false;
+    replace(op, lasts(op), op.attrs);
+    for (const auto& result : op.results) moved_.insert(instead_.at(result.get()));
+    return true;
+  }
+
+  // `images` and `weight`: numbers of operands.
+  bool push_convolution(const ir::Op& op, const std::vector<size_t>& images, size_t weight) {
+    if (!is_plain(op)) return false;
+    std::vector<ir::Value*> operands = op.operands;
+    for (size_t i : images) operands[i] = last(operands[i], op);
+    ir::Value*& w = operands[weight];
+    w = moved_.contains(w) ? last(w, op)
+                           : list_.add("permute", {w}, attrs_of({{"dims", to_last}}), op);
+    return replace(op, operands, with_layout(op));
+  }
+
+  // Rows that have the attribute `layout`: every image is in it.
+  bool push_rows(const ir::Op& op) {
+    const auto is_last = [&](const ir::Value* operand) { return lasts_.contains(operand); };
+    const bool any = std::any_of(op.operands.begin(), op.operands.end(), is_last);
+    if (!is_first(op) || !any) return false;
+    return replace(op, lasts(op), with_layout(op));
+  }
+
+  bool push_mean(const ir::Op& op) {
+    if (!lasts_.contains(op.operand(0)) || !op.attrs.has("dim")) return false;
+    ir::Attrs attrs = op.attrs;
+    const ir::Attr* dim = op.attrs.find("dim");
+    if (!std::holds_alternative<ir::AttrList>(dim->value)) return false;
+    ir::Dims dims = op.attrs.get_ints("dim");
+    for (int64_t& d : dims) d = moved_dim(d);
+    const bool over_pixels = dims.size() == 2 && std::min(dims[0], dims[1]) == 1 &&
+                             std::max(dims[0], dims[1]) == 2;
+    if (!over_pixels) return false;
+    attrs.set("dim", dims);
+    ir::Value* out = list_.add("mean", {last(op.operand(0), op)}, attrs, op);
+    const ir::Dims sizes = op.result()->type.sizes;
+    if (out->type.sizes != sizes) {  // one pixel: in any order
+      out = list_.add("reshape", {out}, attrs_of({{"size", sizes}}), op);
+    }
+    instead_.emplace(op.result(), out);
+    return true;
+  }
+
+  bool push_cat(const ir::Op& op) {
+    for (const ir::Value* operand : op.operands) {
+      if (!is_image(operand) || !lasts_.contains(operand)) return false;
+    }
+    ir::Attrs attrs = op.attrs;
+    attrs.set("dim", moved_dim(attrs.get_int("dim", 0)));
+    return replace(op, lasts(op), attrs);
+  }
+
+  bool push_elementwise(const ir::Op& op) {
+    if (!is_image(op.result()) || op.results.size() != 1) return false;
+    bool any = false;
+    for (const ir::Value* operand : op.operands) {
+      if (operand == nullptr) continue;
+      any = any || lasts_.contains(operand);
+      if (!is_image(operand) && operand->type.numel() != 1) return false;
+    }
+    return any && replace(op, lasts(op), op.attrs);
+  }
+
+  // Puts the permuted op in; images among its results are permuted back for whoever wants them.
+  bool replace(const ir::Op& op, std::vector<ir::Value*> operands, ir::Attrs attrs) {
+    const ir::Op& made = *list_.make(op.name, std::move(operands), std::move(attrs), op);
+    for (size_t i = 0; i < op.results.size(); ++i) {
+      ir::Value* result = made.result(i);
+      if (is_image(result)) {
+        ir::Value* first = list_.add("permute", {result}, attrs_of({{"dims", to_first}}), op);
+        lasts_.emplace(first, result);
+        result = first;
+      }
+      instead_.emplace(op.result(i), result);
+    }
+    return true;
+  }
+
+  // Every image among the operands, channels-last.
+  std::vector<ir::Value*> lasts(const ir::Op& op) {
+    std::vector<ir::Value*> operands;
+    for (ir::Value* operand : op.operands) {
+      operands.push_back(is_image(operand) ? last(operand, op) : operand);
+    }
+    return operands;
+  }
+
+  ir::Value* last(ir::Value* image, const ir::Op& like) {
+    ir::Value*& value = lasts_[image];
+    if (value == nullptr) {
+      value = list_.add("permute", {image}, attrs_of({{"dims", to_last}}), like);
+      const bool is_small = image->type.sizes[2] * image->type.sizes[3] == 1;
+      if (!is_small) value = list_.add("contiguous", {value}, {}, like);
+    }
+    return value;
+  }
+
+  static ir::Attrs with_layout(const ir::Op& op) {
+    ir::Attrs attrs = op.attrs;
+    attrs.set("layout", last_name);
+    return attrs;
+  }
+
+  ir::Graph& graph_;
+  const TrainedWeights& weights_;
+  OpList list_;
+  std::unordered_map<const ir::Value*, ir::Value*> lasts_;  // image -> the same, channels last
+  std::unordered_map<ir::Value*, ir::Value*> instead_;
+  std::unordered_set<const ir::Value*> moved_;  // trained weights and what updates make of them
+  std::vector<std::unique_ptr<ir::Op>> dropped_;  // others still point at them
+};
+
+}  // namespace
+
+bool channels_last(ir::Module& module) {
+  const TrainedWeights weights(module);
+  bool changed = false;
+  for (const auto& graph : module.graphs) changed |= Pusher(*graph, weights).run();
+  return changed;
+}
+
+}  // namespace poptorch::rewrite

@@ -1,0 +1,54 @@
+#include "rewrite/fixed.h"
+
+#include <algorithm>
+
+#include "ops/op_def.h"
+
+namespace poptorch::rewrite {
+
+namespace {
+
+// What depends on nothing but operands and attributes.
+bool is_pure(const ir::Op& op) {
+  if (op.name == "constant") return true;
+  if (op.name == "aten" || op.name == "input" || op.name == "stream_in") return false;
+  const ops::OpDef* row = ops::find_op(op.name);
+  return row != nullptr && !row->effects && !row->random;
+}
+
+}  // namespace
+
+FixedValues::FixedValues(const ir::Module& module) {
+  for (const auto& graph : module.graphs) {
+    for (const auto& op : graph->ops) {
+      if (op->name == "assign") assigned_.insert(op->attrs.get_string("path"));
+    }
+  }
+  for (const auto& graph : module.graphs) {
+    for (const auto& op : graph->ops) add(*op);
+  }
+}
+
+void FixedValues::add(const ir::Op& op) {
+  Kind kind = Kind::constant;
+  if (op.name == "state") {
+    if (assigned_.contains(op.attrs.get_string("path"))) return;
+    kind = Kind::state;
+  } else if (!is_pure(op)) {
+    return;
+  }
+  for (const ir::Value* operand : op.operands) {
+    if (operand == nullptr) continue;
+    const auto found = kinds_.find(operand);
+    if (found == kinds_.end()) return;
+    kind = std::max(kind, found->second);
+  }
+  for (const auto& result : op.results) kinds_.emplace(result.get(), kind);
+}
+
+bool FixedValues::is_from_state(const ir::Value* value) const {
+  const auto found = kinds_.find(value);
+  return found != kinds_.end() && found->second == Kind::state;
+}
+
+}  // namespace poptorch::rewrite

@@ -1,0 +1,119 @@
+// Puts the scale and the shift of a batch norm with running statistics into the weights and the
+// bias of the convolution or linear layer before it. Only where the layer's result has no other use
+// and weights and statistics are fixed: the new weights are then computed once (pass `hoist`).
+// Results are rounded differently.
+//
+//   %1 = convolution %x, %w, %b {...} : f32[8,64,7,7]
+//   %2 = batch_norm_inference %1, %scale, %shift, %mean, %var {eps=1e-05} : f32[8,64,7,7]
+// =>
+//   %s = mul(%scale, rsqrt(add(%var, 1e-05)))
+//   %w2 = mul(%w, reshape(%s))             %b2 = add(mul(sub(%b, %mean), %s), %shift)
+//   %2 = convolution %x, %w2, %b2 {...} : f32[8,64,7,7]
+#include "ops/op_def.h"
+#include "rewrite/fixed.h"
+#include "rewrite/op_list.h"
+#include "rewrite/pass.h"
+
+namespace poptorch::rewrite {
+
+namespace {
+
+bool is_plain_convolution(const ir::Op& op) {
+  return op.name == "convolution" && ops::attr_of(op, "transposed") == ir::Attr(false);
+}
+
+// A linear layer: the channels are the columns.
+bool is_plain_linear(const ir::Op& op) {
+  return op.name == "addmm" && op.operand(0)->type.rank() == 1 &&
+         op.operand(0)->type.sizes[0] == op.result()->type.sizes[1] &&
+         ops::attr_of(op, "alpha") == ir::Attr(1.0) && ops::attr_of(op, "beta") == ir::Attr(1.0);
+}
+
+class Folder {
+ public:
+  Folder(ir::Module& module, ir::Graph& graph, const FixedValues& fixed)
+      : module_(module), graph_(graph), fixed_(fixed), list_(graph), uses_(graph.count_uses()) {}
+
+  bool run() {
+    std::unordered_map<ir::Value*, ir::Value*> instead;
+    for (auto& op : graph_.ops) {
+      if (may_fold(*op)) {
+        instead.emplace(op->result(), fold(*op));
+        dropped_.push_back(std::move(op));
+      } else {
+        list_.take(std::move(op));
+      }
+    }
+    list_.finish();
+    graph_.replace_all(instead);
+    return !instead.empty();
+  }
+
+ private:
+  bool may_fold(const ir::Op& norm) const {
+    if (norm.name != "batch_norm_inference") return false;
+    for (size_t i = 1; i < norm.operands.size(); ++i) {
+      if (norm.operand(i) != nullptr && !is_fixed_f32(norm.operand(i))) return false;
+    }
+    if (norm.operands.size() > 5) return false;
+    const ir::Op& layer = *norm.operand(0)->op;
+    if (uses_.at(layer.result()) != 1 || layer.result()->type.dtype != ir::DType::f32) return false;
+    if (is_plain_convolution(layer)) {
+      return is_fixed_f32(layer.operand(1)) &&
+             (layer.operand(2) == nullptr || is_fixed_f32(layer.operand(2)));
+    }
+    return is_plain_linear(layer) && is_fixed_f32(layer.operand(0)) &&
+           is_fixed_f32(layer.operand(2));
+  }
+
+  bool is_fixed_f32(const ir::Value* value) const {
+    return value->type.dtype == ir::DType::f32 && fixed_.contains(value);
+  }
+
+  ir::Value* fold(const ir::Op& norm) {
+    const ir::Op& layer = *norm.operand(0)->op;
+    const float eps = static_cast<float>(std::get<double>(ops::attr_of(norm, "eps").value));
+    const ir::Type one{ir::DType::f32, {1}, {}};
+    auto constant =
+        graph_.make("constant", {}, module_.constant_attrs(one, &eps), {one}, norm.place);
+    ir::Value* number = constant->result();
+    list_.take(std::move(constant));
+    ir::Value* scale = list_.add("add", {norm.operand(4), number}, {}, norm);
+    scale = list_.add("rsqrt", {scale}, {}, norm);
+    if (norm.operand(1) != nullptr) scale = list_.add("mul", {scale, norm.operand(1)}, {}, norm);
+    const bool is_linear = layer.name == "addmm";
+    std::vector<ir::Value*> operands = layer.operands;
+    operands.resize(3, nullptr);
+    ir::Value*& bias = operands[is_linear ? 0 : 2];
+    bias = bias == nullptr ? list_.add("neg", {norm.operand(3)}, {}, norm)
+                           : list_.add("sub", {bias, norm.operand(3)}, {}, norm);
+    bias = list_.add("mul", {bias, scale}, {}, norm);
+    if (norm.operand(2) != nullptr) bias = list_.add("add", {bias, norm.operand(2)}, {}, norm);
+    if (!is_linear) {
+      ir::Dims sizes(layer.operand(1)->type.sizes.size(), 1);
+      sizes[0] = scale->type.sizes[0];
+      scale = list_.add("reshape", {scale}, attrs_of({{"size", sizes}}), norm);
+    }
+    ir::Value*& weight = operands[is_linear ? 2 : 1];
+    weight = list_.add("mul", {weight, scale}, {}, norm);
+    return list_.add(layer.name, operands, layer.attrs, layer);
+  }
+
+  ir::Module& module_;
+  ir::Graph& graph_;
+  const FixedValues& fixed_;
+  OpList list_;
+  std::unordered_map<const ir::Value*, int> uses_;
+  std::vector<std::unique_ptr<ir::Op>> dropped_;  // others still point at them
+};
+
+}  // namespace
+
+bool fold_batch_norm(ir::Module& module) {
+  const FixedValues fixed(module);
+  bool changed = false;
+  for (const auto& graph : module.graphs) changed |= Folder(module, *graph, fixed).run();
+  return changed;
+}
+
+}  // namespace poptorch::rewrite

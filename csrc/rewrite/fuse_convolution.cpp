@@ -1,0 +1,166 @@
+// Packs the fixed weights of channels-last convolutions as oneDNN wants them, and puts what follows
+// on the convolution: the addition of an image of the same sizes, then an activation. Both only
+// where the value between has no other use. A relu of another block stays there. An addition or
+// another activation goes to the convolution's block: apart from it, it would round differently.
+//
+//   %1 = convolution %x, %w, %b {layout="channels_last", ...} : f32[8,7,7,64]
+//   %2 = add %1, %r : f32[8,7,7,64]
+//   %3 = relu %2 : f32[8,7,7,64]
+// =>
+//   %4 = permute %w {dims=[0, 3, 1, 2]}
+//   %5 = pack_convolution %4 {input_size=[...], ...} : f32[36864]
+//   %3 = packed_convolution %x, %5, %b, %r {activation="relu", weight_size=[...], ...}
+#include <algorithm>
+#include <array>
+
+#include "ops/op_def.h"
+#include "rewrite/edit.h"
+#include "rewrite/fixed.h"
+#include "rewrite/op_list.h"
+#include "rewrite/pass.h"
+
+namespace poptorch::rewrite {
+
+namespace {
+
+constexpr std::array activations = {"relu", "silu", "hardswish"};
+
+bool is_activation(const ir::Op& op) {
+  return std::find(activations.begin(), activations.end(), op.name) != activations.end();
+}
+
+ir::Dims first_sizes(const ir::Value& image) {
+  const ir::Dims& s = image.type.sizes;
+  return {s[0], s[3], s[1], s[2]};
+}
+
+class Fuser {
+ public:
+  Fuser(ir::Graph& graph, const FixedValues& fixed)
+      : graph_(graph), fixed_(fixed), list_(graph), uses_(graph.count_uses()) {}
+
+  bool run() {
+    find_patterns();
+    if (patterns_.empty()) return false;
+    std::unordered_map<ir::Value*, ir::Value*> instead;
+    for (auto& op : graph_.ops) {
+      const auto pattern = patterns_.find(op.get());
+      if (pattern != patterns_.end()) {
+        instead.emplace(op->result(), emit(pattern->second, *op, instead));
+      }
+      if (pattern != patterns_.end() || inner_.contains(op.get())) {
+        dropped_.push_back(std::move(op));
+      } else {
+        list_.take(std::move(op));
+      }
+    }
+    list_.finish();
+    graph_.replace_all(instead);
+    return true;
+  }
+
+ private:
+  struct Pattern {
+    ir::Op* convolution;
+    ir::Value* residual = nullptr;
+    std::string activation = "none";
+  };
+
+  bool is_ours(const ir::Op& op) const {
+    return op.name == "convolution" && ops::attr_of(op, "layout") == ir::Attr("channels_last") &&
+           op.operand(0)->type.rank() == 4 && op.result()->type.dtype == ir::DType::f32 &&
+           ops::attr_of(op, "transposed") == ir::Attr(false) &&
+           fixed_.is_from_state(op.operand(1));
+  }
+
+  // By the last op of each, which the fused one replaces.
+  void find_patterns() {
+    for (const auto& op : graph_.ops) {
+      if (is_ours(*op)) {
+        patterns_.emplace(op.get(), Pattern{op.get()});
+      } else if (op->name == "add" && ops::attr_of(*op, "alpha") == ir::Attr(1.0)) {
+        if (!extend_by_add(*op, 0)) extend_by_add(*op, 1);
+      } else if (is_activation(*op)) {
+        Pattern* before = before_of(op->operand(0));
+        if (before == nullptr || before->activation != "none") continue;
+        const bool is_relu = op->name == "relu";
+        if (before->residual != nullptr && !is_relu) continue;  // oneDNN has no other
+        if (is_relu && !belong_together(*before->convolution, *op)) continue;
+        Pattern pattern = *before;
+        pattern.activation = op->name;
+        extend(op->operand(0)->op, op.get(), pattern);
+      }
+    }
+  }
+
+  Pattern* before_of(const ir::Value* value) {
+    const auto found = patterns_.find(value->op);
+    return found != patterns_.end() && uses_.at(value) == 1 ? &found->second : nullptr;
+  }
+
+  bool extend_by_add(ir::Op& op, size_t side) {
+    ir::Value* image = op.operand(side);
+    ir::Value* other = op.operand(1 - side);
+    Pattern* before = before_of(image);
+    if (before == nullptr || before->residual != nullptr || before->activation != "none" ||
+        !(other->type == image->type)) {
+      return false;
+    }
+    Pattern pattern = *before;
+    pattern.residual = other;
+    extend(image->op, &op, pattern);
+    return true;
+  }
+
+  void extend(const ir::Op* from, const ir::Op* to, const Pattern& pattern) {
+    patterns_.erase(from);
+    inner_.insert(from);
+    patterns_.emplace(to, pattern);
+  }
+
+  ir::Value* emit(const Pattern& pattern, const ir::Op& last,
+                  const std::unordered_map<ir::Value*, ir::Value*>& instead) {
+    const auto now = [&](ir::Value* value) {
+      const auto found = instead.find(value);
+      return found == instead.end() ? value : found->second;
+    };
+    const ir::Op& op = *pattern.convolution;
+    ir::Attrs geometry;
+    for (const char* name : {"stride", "padding", "dilation", "groups"}) {
+      geometry.set(name, ops::attr_of(op, name));
+    }
+    ir::Attrs packing = geometry;
+    packing.set("input_size", first_sizes(*op.operand(0)));
+    ir::Value* weight = list_.add("permute", {op.operands[1]},
+                                  attrs_of({{"dims", ir::Dims{0, 3, 1, 2}}}), op);
+    ir::Attrs attrs = geometry;
+    attrs.set("weight_size", weight->type.sizes);
+    attrs.set("activation", pattern.activation);
+    weight = list_.add("pack_convolution", {weight}, packing, op);
+    ir::Value* bias = op.operand(2) == nullptr ? nullptr : now(op.operands[2]);
+    ir::Value* residual = pattern.residual == nullptr ? nullptr : now(pattern.residual);
+    ir::Op& made = *list_.make("packed_convolution",
+                               {now(op.operands[0]), weight, bias, residual}, attrs, op);
+    made.place = last.place;
+    return made.result();
+  }
+
+  ir::Graph& graph_;
+  const FixedValues& fixed_;
+  OpList list_;
+  std::unordered_map<const ir::Value*, int> uses_;
+  std::unordered_map<const ir::Op*, Pattern> patterns_;
+  std::unordered_set<const ir::Op*> inner_;
+  std::vector<std::unique_ptr<ir::Op>> dropped_;  // others still point at them
+};
+
+}  // namespace
+
+bool fuse_convolution(ir::Module& module) {
+  const FixedValues fixed(module);
+  bool changed = false;
+  for (const auto& graph : module.graphs) changed |= Fuser(*graph, fixed).run();
+  return changed;
+}
+
+}  // namespace poptorch::rewrite

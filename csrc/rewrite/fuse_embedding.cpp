@@ -1,0 +1,60 @@
+// The gradient of an embedding is added row by row to the other gradient of its weight. Of a table
+// that is the output layer too a step touches a few rows: now no table of zeros is filled, and none
+// is added as a whole. The addition may be in another block: apart, rows that occur twice would be
+// summed in another order.
+//
+//   %1 = embedding_backward %g, %i {num_weights=9} : f32[9,4]
+//   %2 = add %1, %x : f32[9,4]
+// =>
+//   %2 = embedding_backward %g, %i, %x {num_weights=9} : f32[9,4]
+#include "ops/op_def.h"
+#include "rewrite/edit.h"
+#include "rewrite/pass.h"
+
+namespace poptorch::rewrite {
+
+namespace {
+
+constexpr size_t sum_operand = 2;
+
+// The op that makes this operand of an addition, if it can add to the other one.
+const ir::Op* rows_of(const ir::Op& add, size_t operand) {
+  const ir::Op* rows = add.operand(operand)->op;
+  const bool fits = rows->name == "embedding_backward" && rows->operand(sum_operand) == nullptr &&
+                    ops::attr_of(*rows, "scale_grad_by_freq") == ir::Attr(false) &&
+                    ops::attr_of(add, "alpha") == ir::Attr(1.0) &&
+                    add.operand(1 - operand)->type == add.result()->type &&
+                    rows->result()->type == add.result()->type &&
+                    ops::attr_of(*rows, "recompute") == ops::attr_of(add, "recompute");
+  return fits ? rows : nullptr;
+}
+
+bool fuse(ir::Graph& graph) {
+  const auto uses = graph.count_uses();
+  std::unordered_set<const ir::Op*> dead;
+  for (const auto& op : graph.ops) {
+    for (size_t i = 0; i < 2 && op->name == "add"; ++i) {
+      const ir::Op* rows = rows_of(*op, i);
+      if (rows == nullptr || uses.at(rows->result()) != 1) continue;
+      op->operands = {rows->operand(0), rows->operand(1), op->operand(1 - i)};
+      op->name = rows->name;
+      op->attrs.erase("alpha");
+      for (const auto& [name, value] : rows->attrs) {
+        if (!ops::is_annotation(name)) op->attrs.set(name, value);
+      }
+      dead.insert(rows);
+    }
+  }
+  erase_ops(graph, dead);
+  return !dead.empty();
+}
+
+}  // namespace
+
+bool fuse_embedding(ir::Module& module) {
+  bool changed = false;
+  for (const auto& graph : module.graphs) changed |= fuse(*graph);
+  return changed;
+}
+
+}  // namespace poptorch::rewrite

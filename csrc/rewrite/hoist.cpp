@@ -1,0 +1,175 @@
+// Moves what is computed from weights alone into the graph `prepare`, which runs once after the
+// host has written a state that it reads. Its results are states with the role "prepared" that the
+// other graphs read. Views stay where they are: they cost nothing.
+//
+//   graph main {                              graph main {
+//     %w = state {path="w"} : f32[4]            %y = state {path="prepared:0", role="prepared"}
+//     %0 = abs %w : f32[4]                      ...
+//     %1 = mul %x, %0 : f32[4]                  %1 = mul %x, %y : f32[4]
+//     ...                               =>    }
+//   }                                         graph prepare {
+//                                               %w = state {path="w"} : f32[4]
+//                                               %0 = abs %w : f32[4]
+//                                               assign %0 {path="prepared:0"}
+//                                               output
+//                                             }
+//
+// States that some graph assigns stay out of it, and so do results much larger than what they are
+// computed from: they would take memory all the time.
+#include <algorithm>
+
+#include "rewrite/edit.h"
+#include "rewrite/fixed.h"
+#include "rewrite/pass.h"
+#include "support/error.h"
+
+namespace poptorch::rewrite {
+
+namespace {
+
+constexpr int64_t small_bytes = 1 << 20;  // of results that may be larger than their operands
+
+// Cheap enough to be computed in every run, or without cost at all.
+bool is_free(const ir::Op& op) { return op.name == "view" || op.operands.empty(); }
+
+bool grows(const ir::Op& op) {
+  int64_t in = 0, out = 0;
+  for (const ir::Value* operand : op.operands) {
+    if (operand != nullptr) in += operand->type.numel() * ir::item_bytes(operand->type.dtype);
+  }
+  for (const auto& result : op.results) out += result->type.bytes();
+  return out > std::max(small_bytes, 2 * in);
+}
+
+class Hoister {
+ public:
+  explicit Hoister(ir::Module& module)
+      : module_(module), fixed_(module), prepare_(module.find_graph("prepare")) {
+    if (prepare_ == nullptr) return;
+    for (const auto& op : prepare_->ops) prepared_ += op->name == "assign";
+  }
+
+  bool run() {
+    bool changed = false;
+    const size_t count = module_.graphs.size();
+    for (size_t i = 0; i < count; ++i) {
+      ir::Graph& graph = *module_.graphs[i];
+      if (&graph != prepare_) changed |= hoist(graph);
+    }
+    return changed;
+  }
+
+ private:
+  bool hoist(ir::Graph& graph) {
+    moved_.clear();
+    copies_.clear();
+    for (const auto& op : graph.ops) {
+      if (may_move(*op)) moved_.insert(op.get());
+    }
+    std::vector<ir::Value*> wanted = find_wanted(graph);
+    if (wanted.empty()) return false;
+    if (prepare_ == nullptr) prepare_ = module_.add_graph("prepare");
+    std::unordered_map<ir::Value*, ir::Value*> instead;
+    std::vector<std::unique_ptr<ir::Op>> states;
+    for (ir::Value* value : wanted) {
+      const std::string path = concat("prepared:", prepared_++);
+      const ir::Place& place = value->op->place;
+      prepare_->append("assign", {copy(value)}, path_attrs(path), {}, place);
+      ir::Attrs attrs = path_attrs(path);
+      attrs.set("role", "prepared");
+      states.push_back(graph.make("state", {}, std::move(attrs), {value->type}, place));
+      instead.emplace(value, states.back()->result());
+    }
+    graph.ops.insert(graph.ops.begin(), std::make_move_iterator(states.begin()),
+                     std::make_move_iterator(states.end()));
+    graph.replace_all(instead);
+    erase_moved(graph);
+    return true;
+  }
+
+  bool may_move(const ir::Op& op) const {
+    if (op.results.empty() || op.name == "state" || op.name == "constant") return false;
+    for (const auto& result : op.results) {
+      if (!fixed_.is_from_state(result.get())) return false;
+    }
+    for (const ir::Value* operand : op.operands) {
+      if (operand != nullptr && !is_free(*operand->op) && !moved_.contains(operand->op)) {
+        return false;
+      }
+    }
+    return is_free(op) || !grows(op);
+  }
+
+  // Values of moved ops that stay in use, views of them included, in the order of their ops.
+  std::vector<ir::Value*> find_wanted(const ir::Graph& graph) const {
+    std::unordered_set<const ir::Value*> wanted;
+    const auto want = [&](const ir::Value* value) {
+      while (value != nullptr && value->op->name == "view") value = value->op->operand(0);
+      if (value != nullptr && moved_.contains(value->op)) wanted.insert(value);
+    };
+    for (const auto& op : graph.ops) {
+      if (moved_.contains(op.get())) continue;
+      for (const ir::Value* operand : op->operands) want(operand);
+    }
+    for (const ir::Value* output : graph.outputs) want(output);
+    std::vector<ir::Value*> found;
+    for (const auto& op : graph.ops) {
+      for (const auto& result : op->results) {
+        if (wanted.contains(result.get())) found.push_back(result.get());
+      }
+    }
+    return found;
+  }
+
+  // The value's twin in `prepare`, with all that it is computed from.
+  ir::Value* copy(const ir::Value* value) {
+    const auto known = copies_.find(value);
+    if (known != copies_.end()) return known->second;
+    const ir::Op& op = *value->op;
+    std::vector<ir::Value*> operands;
+    for (const ir::Value* operand : op.operands) {
+      operands.push_back(operand == nullptr ? nullptr : copy(operand));
+    }
+    std::vector<ir::Type> types;
+    std::vector<std::string> names;
+    for (const auto& result : op.results) {
+      types.push_back(result->type);
+      names.push_back(result->name);
+    }
+    ir::Op* twin = prepare_->append(op.name, operands, op.attrs, types, op.place, names);
+    for (size_t i = 0; i < op.results.size(); ++i) {
+      copies_.emplace(op.result(i), twin->result(i));
+    }
+    return copies_.at(value);
+  }
+
+  // What is moved and no longer used. Views of what is now a state stay.
+  void erase_moved(ir::Graph& graph) const {
+    std::unordered_set<const ir::Op*> dead;
+    for (const auto& op : graph.ops) {
+      if (!moved_.contains(op.get())) continue;
+      const bool is_dead_view = op->name == "view" && dead.contains(op->operand(0)->op);
+      if (op->name != "view" || is_dead_view) dead.insert(op.get());
+    }
+    erase_ops(graph, dead);
+  }
+
+  static ir::Attrs path_attrs(const std::string& path) {
+    ir::Attrs attrs;
+    attrs.set("path", path);
+    return attrs;
+  }
+
+  ir::Module& module_;
+  FixedValues fixed_;
+  ir::Graph* prepare_;
+  int64_t prepared_ = 0;
+  std::unordered_set<const ir::Op*> moved_;
+  std::unordered_map<const ir::Value*, ir::Value*> copies_;
+};
+
+}  // namespace
+
+bool hoist(ir::Module& module) { return Hoister(module).run(); }
+
+}  // namespace poptorch::rewrite

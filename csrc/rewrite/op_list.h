@@ -1,0 +1,36 @@
+// A list of ops under construction: for passes that rebuild a graph's ops one after the other.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace poptorch::rewrite {
+
+class OpList {
+ public:
+  explicit OpList(ir::Graph& graph) : graph_(graph) {}
+
+  // Makes an op with the types that its row infers, behind those added so far.
+  ir::Op* make(std::string name, std::vector<ir::Value*> operands, ir::Attrs attrs,
+               const ir::Op& like);
+  // The first result of such an op.
+  ir::Value* add(std::string name, std::vector<ir::Value*> operands, ir::Attrs attrs,
+                 const ir::Op& like) {
+    return make(std::move(name), std::move(operands), std::move(attrs), like)->result();
+  }
+  void take(std::unique_ptr<ir::Op> op) { ops_.push_back(std::move(op)); }
+  // The ops become those of the graph.
+  void finish() { graph_.ops = std::move(ops_); }
+
+ private:
+  ir::Graph& graph_;
+  std::vector<std::unique_ptr<ir::Op>> ops_;
+};
+
+// Attributes {name: value, ...}.
+ir::Attrs attrs_of(std::initializer_list<ir::Attrs::Item> items);
+
+}  // namespace poptorch::rewrite
