@@ -1,50 +1,153 @@
 """Blocks: parts of a model that are placed on an IPU together.
 
 While ``forward`` is captured each recorded operation takes the block that is current; outside of
-a capture blocks do nothing.
+a capture blocks do nothing. Which stage and IPU a block is given is the execution strategy's
+business (:mod:`poptorch.strategies`).
 """
 
 import functools
 import threading
+from dataclasses import dataclass
 
 import torch
 
-from poptorch._capture.context import is_capturing
+from poptorch._capture import context
+from poptorch._logging import logger
 from poptorch.errors import Error
 
 
+@dataclass(frozen=True)
+class BlockUse:
+    """A block as ``forward`` began it.
+
+    Attributes:
+        user_id: the block's name.
+        ipu_id: the IPU that it asks for, None: the strategy chooses.
+        place: ``(file, line)`` of the user's program where it began, or None.
+        module: dotted path of the module in whose ``forward`` it began.
+        is_scoped: whether it ends with a ``with`` statement or function, so that what comes
+            after it is outside of all blocks.
+    """
+
+    user_id: str
+    ipu_id: int | None
+    place: tuple[str, int] | None = None
+    module: str = ""
+    is_scoped: bool = False
+
+
 class _State(threading.local):
-    current = None
+    """What belongs to one capture.
+
+    Attributes:
+        active: the current block, and the number of the recomputation that began it.
+        next_auto_id: for the next block without a name.
+        uses: every block that was begun in the forward pass, in order.
+        scopes: the name scopes that are entered.
+    """
+
+    active: tuple[BlockUse | None, int] = (None, 0)
     next_auto_id = 0
+    uses: tuple[BlockUse, ...] = ()
+    scopes: tuple[str, ...] = ()
 
 
 _state = _State()
 
 
-def current() -> tuple[str, int | None] | None:
-    """``(user_id, ipu_id)`` of the current block of this thread, None outside of all blocks."""
-    return _state.current
+def current(recompute: int = 0) -> BlockUse | None:
+    """The current block of this thread, None outside of all blocks.
+
+    Args:
+        recompute: number of the recomputation that runs in the backward pass; blocks begun
+            elsewhere do not count. 0: the forward pass.
+    """
+    use, number = _state.active
+    return use if number == recompute else None
+
+
+def uses() -> tuple[BlockUse, ...]:
+    """All blocks that the present capture's forward pass began, in order."""
+    return _state.uses
+
+
+def in_scopes(module: str) -> str:
+    """A module path behind the name scopes that are entered: ``encoder/layers.0``."""
+    return "/".join((*_state.scopes, module)) if _state.scopes else module
 
 
 def reset() -> None:
-    """Leaves all blocks and restarts the numbering."""
-    _state.current = None
+    """Leaves all blocks and scopes and restarts the numbering."""
+    _state.active = (None, 0)
     _state.next_auto_id = 0
+    _state.uses = _state.scopes = ()
 
 
-def _annotation(user_id, ipu_id):
+def _begin(user_id: str | int | None, ipu_id: int | None, is_scoped: bool = False,
+           layer: torch.nn.Module | None = None) -> None:
+    capture = context.current()
+    recorder = capture.recorder
+    module = recorder.module if layer is None else capture.path_of(layer)
+    place, recompute = recorder.places.here(), 0
+    if recorder.in_backward:
+        place, recompute = recorder.places.in_backward()
+        known = _begun_before(user_id, ipu_id, place, module)
+        if known is not None:
+            _state.active = (known, recompute)
+            return
     if user_id is None:
         user_id = _state.next_auto_id
         _state.next_auto_id += 1
-    return str(user_id), ipu_id
+    use = BlockUse(str(user_id), ipu_id, place, module, is_scoped)
+    _state.uses += (use,)
+    _state.active = (use, recompute)
+
+
+def _begun_before(user_id, ipu_id, place, module: str) -> BlockUse | None:
+    """The block of the forward pass that a recomputation begins again."""
+    for use in reversed(_state.uses):
+        if user_id is not None and use.user_id == str(user_id):
+            return use
+        if user_id is None and (use.ipu_id, use.place, use.module) == (ipu_id, place, module):
+            return use
+    return None
+
+
+def _check_ids(where: str, user_id, ipu_id) -> None:
+    if isinstance(user_id, bool) or not isinstance(user_id, str | int | None):
+        raise TypeError(f"[{where}] user_id is expected to be a str (or an int), got "
+                        f"{type(user_id).__name__} {user_id!r}.")
+    if ipu_id is not None:
+        check_ipu(where, "ipu_id", ipu_id)
+
+
+def check_ipu(where: str, argument: str, ipu: int) -> int:
+    """Returns ``ipu`` when it is the index of an IPU; raises otherwise.
+
+    Raises:
+        TypeError: It is not an int.
+        ValueError: It is negative.
+    """
+    if isinstance(ipu, bool) or not isinstance(ipu, int):
+        raise TypeError(f"[{where}] {argument} is expected to be an int of at least 0, got "
+                        f"{type(ipu).__name__} {ipu!r}.")
+    if ipu < 0:
+        raise ValueError(f"[{where}] {argument} is expected to be at least 0, got {ipu}. IPUs of "
+                         f"a device are numbered from 0.")
+    return ipu
 
 
 class Block:
     """A context manager: what is computed inside belongs to one block.
 
     Args:
-        user_id: name of the block; blocks of one name are one block. None numbers them.
+        user_id: name of the block; blocks of one name are one block. None: the number of the
+            block among those without a name.
         ipu_id: index of the IPU in the device, at least 0; None leaves it to the strategy.
+
+    Raises:
+        TypeError: ``user_id`` is no str or int, or ``ipu_id`` no int.
+        ValueError: ``ipu_id`` is negative.
 
     Example:
         >>> import poptorch
@@ -53,19 +156,21 @@ class Block:
     """
 
     def __init__(self, user_id: str | int | None = None, ipu_id: int | None = None):
+        _check_ids("Block", user_id, ipu_id)
         self._user_id = user_id
         self._ipu_id = ipu_id
         self._outer = []
 
     def __enter__(self):
-        self._outer.append(_state.current)
-        Block.start(self._user_id, self._ipu_id)
+        self._outer.append(_state.active)
+        if context.is_capturing():
+            _begin(self._user_id, self._ipu_id, is_scoped=True)
         return self
 
     def __exit__(self, *exception):
         outer = self._outer.pop()
-        if is_capturing():
-            _state.current = outer
+        if context.is_capturing():
+            _state.active = outer
 
     @staticmethod
     def start(user_id: str | int | None = None, ipu_id: int | None = None) -> None:
@@ -73,14 +178,106 @@ class Block:
 
         Args:
             user_id, ipu_id: as in :class:`Block`.
+
+        Raises:
+            TypeError, ValueError: As in :class:`Block`.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Block.start("head", ipu_id=1)
         """
-        if is_capturing():
-            _state.current = _annotation(user_id, ipu_id)
+        _check_ids("Block.start", user_id, ipu_id)
+        if context.is_capturing():
+            _begin(user_id, ipu_id)
 
     @staticmethod
     def useAutoId() -> None:
-        """Restarts the numbers of blocks without a ``user_id``; call it first in ``forward``."""
+        """Restarts the numbers of blocks without a ``user_id``; call it first in ``forward``.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Block.useAutoId()
+            >>> with poptorch.Block():  # its user_id is "0"
+            ...     pass
+        """
         _state.next_auto_id = 0
+
+
+class NameScope:
+    """A context manager: a prefix for the names of what is computed inside.
+
+    The IR text and the reports show it before the module path, as ``prefix/encoder.layers.0``.
+    Scopes may be nested.
+
+    Args:
+        name: the prefix, not empty.
+
+    Raises:
+        TypeError: ``name`` is not a str.
+        ValueError: ``name`` is empty.
+
+    Example:
+        >>> import poptorch
+        >>> with poptorch.NameScope("encoder"):
+        ...     pass
+    """
+
+    def __init__(self, name: str):
+        if not isinstance(name, str):
+            raise TypeError(f"[NameScope] name is expected to be a str, got "
+                            f"{type(name).__name__} {name!r}.")
+        if not name:
+            raise ValueError("[NameScope] name is empty. Give the prefix that names shall have.")
+        self._name = name
+        self._outer = []
+
+    def __enter__(self):
+        self._outer.append(_state.scopes)
+        if context.is_capturing():
+            _state.scopes += (self._name,)
+        return self
+
+    def __exit__(self, *exception):
+        outer = self._outer.pop()
+        if context.is_capturing():
+            _state.scopes = outer
+
+
+class Attribute:
+    """A context manager: hints for what is computed inside, by the names of the back end.
+
+    The hints of other PopTorch versions are about how their back end shares code among like
+    parts of a program. There is no such sharing here, so they change nothing, of which a warning
+    tells once.
+
+    Args:
+        attributes: hints by name.
+
+    Raises:
+        TypeError: There are none.
+
+    Example:
+        >>> import poptorch
+        >>> with poptorch.Attribute(__outline={"layer": "embedding"}):
+        ...     pass
+    """
+
+    def __init__(self, **attributes):
+        if not attributes:
+            raise TypeError("[Attribute] expected hints as keywords, got none. Give some, such as "
+                            "__outline={...}.")
+        _warn_of_hints()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+
+@functools.cache
+def _warn_of_hints() -> None:
+    logger.warning("[Attribute] hints change nothing here: like parts of a program are not shared.")
 
 
 def BlockFunction(user_id: str | int | None = None, ipu_id: int | None = None):
@@ -89,12 +286,17 @@ def BlockFunction(user_id: str | int | None = None, ipu_id: int | None = None):
     Args:
         user_id, ipu_id: as in :class:`Block`.
 
+    Raises:
+        TypeError, ValueError: As in :class:`Block`.
+
     Example:
         >>> import poptorch
         >>> @poptorch.BlockFunction("decoder", ipu_id=1)
         ... def decode(x):
         ...     return x + 1
     """
+
+    _check_ids("BlockFunction", user_id, ipu_id)
 
     def decorator(function):
         @functools.wraps(function)
@@ -111,7 +313,8 @@ class _BlockMixin:
     """What the class of an annotated module adds to the class it had."""
 
     def __call__(self, *args, **kwargs):
-        Block.start(self._user_id, self._ipu_id)
+        if context.is_capturing():
+            _begin(self._user_id, self._ipu_id, layer=self)
         return super().__call__(*args, **kwargs)
 
     def __reduce_ex__(self, protocol):
@@ -154,12 +357,18 @@ def BeginBlock(layer_to_call, user_id: str | int | None = None, ipu_id: int | No
         The same module; for a function, a callable that does as it does.
 
     Raises:
+        TypeError: ``layer_to_call`` can not be called; or as in :class:`Block`.
+        ValueError: As in :class:`Block`.
         poptorch.Error: The module begins a block already.
 
     Example:
         >>> import poptorch, torch
         >>> layer = poptorch.BeginBlock(torch.nn.Linear(2, 2), "first", ipu_id=0)
     """
+    _check_ids("BeginBlock", user_id, ipu_id)
+    if not callable(layer_to_call):
+        raise TypeError(f"[BeginBlock] layer_to_call is expected to be a module or a function, "
+                        f"got {type(layer_to_call).__name__} {layer_to_call!r}.")
     if not isinstance(layer_to_call, torch.nn.Module):
         return _BlockCallable(layer_to_call, user_id, ipu_id)
     if isinstance(layer_to_call, _BlockMixin):
@@ -189,3 +398,48 @@ def removeBlocks(module: torch.nn.Module) -> None:
         if isinstance(part, _BlockMixin):
             part.__class__ = type(part).__mro__[2]
             del part._user_id, part._ipu_id
+
+
+def module_repr(module: torch.nn.Module) -> str:
+    """A module as ``repr`` shows it, with the blocks that :func:`BeginBlock` put on its parts.
+
+    Args:
+        module: the outermost module.
+
+    Returns:
+        The text of ``repr(module)``; before each part that begins a block stands
+        ``BeginBlock(user_id=..., ipu_id=...)``.
+
+    Raises:
+        TypeError: ``module`` is not a module.
+
+    Example:
+        >>> import poptorch, torch
+        >>> model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())
+        >>> _ = poptorch.BeginBlock(model[1], ipu_id=1)
+        >>> print(poptorch.module_repr(model))
+        Sequential(
+          (0): ReLU()
+          (1): BeginBlock(user_id=None, ipu_id=1) Tanh()
+        )
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"[module_repr] expected a torch.nn.Module, got "
+                        f"{type(module).__name__} {module!r}.")
+    text = repr(module)
+    parts = [(name, module_repr(part)) for name, part in module.named_children()]
+    if parts and any(_begins_block(inner) for inner in module.modules() if inner is not module):
+        lines = [*filter(None, module.extra_repr().split("\n"))]
+        lines += [f"({name}): {_indented(part)}" for name, part in parts]
+        text = f"{module._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
+    if not _begins_block(module):
+        return text
+    return f"BeginBlock(user_id={module._user_id!r}, ipu_id={module._ipu_id!r}) {text}"
+
+
+def _begins_block(module: torch.nn.Module) -> bool:
+    return isinstance(module, _BlockMixin)
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n  ")

@@ -1,126 +1,231 @@
 #include "place/place.h"
 
 #include <algorithm>
-#include <array>
+#include <map>
+#include <optional>
 #include <unordered_map>
 
+#include "ops/op_def.h"
 #include "support/error.h"
 
 namespace poptorch::place {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> source_names = {"constant", "input", "state",
-                                                          "stream_in"};
-constexpr std::array<std::string_view, 4> update_names = {"accumulate", "all_reduce", "assign",
-                                                          "rng_advance"};
-
-template <size_t n>
-bool contains(const std::array<std::string_view, n>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 class Placer {
  public:
-  explicit Placer(ir::Module& module) : module_(module) {}
+  Placer(ir::Module& module, const Strategy& strategy) : module_(module), strategy_(strategy) {}
 
-  // Bodies first, so that the IPU of a state is known where the graph around them updates it.
-  void place(ir::Graph& graph) {
+  // Bodies first, so that the place of a state is known where the graph around them updates it.
+  void place(const ir::Graph& graph) {
     for (const auto& op : graph.ops) {
-      if (op->name == "loop") place(*module_.find_graph(op->attrs.get_graph("body")));
+      if (op->name == "loop") place(body_of(*op));
     }
-    int64_t current = 0;
+    Spot current = strategy_.outside();
     for (const auto& op : graph.ops) {
-      if (!contains(source_names, op->name)) place(*op, current);
+      if (is_source(*op)) continue;
+      if (op->name == "loop") {
+        place_loop(*op);
+      } else {
+        place(*op, current);
+      }
     }
+    // What nobody uses.
+    for (const auto& op : graph.ops) spots_.try_emplace(op.get(), strategy_.outside());
+  }
+
+  std::vector<Share> shares() const {
+    std::map<Spot, Share> shares;
+    for (const auto& [name, spot] : strategy_.blocks()) shares[spot].blocks.push_back(name);
+    for (const auto& graph : module_.graphs) {
+      for (const auto& op : graph->ops) {
+        if (op->name != "loop" && !is_source(*op)) add_op(*op, shares[spots_.at(op.get())]);
+        if (is_state(*op)) add_state(*op, shares[*find(*op)]);
+      }
+    }
+    std::vector<Share> rows;
+    for (auto& [spot, share] : shares) {
+      share.spot = spot;
+      rows.push_back(std::move(share));
+    }
+    return rows;
+  }
+
+  void write(ir::Graph& graph) const {
     for (const auto& op : graph.ops) {
-      if (contains(source_names, op->name)) write(*op, source_ipu(*op));
+      const Spot spot = is_state(*op) ? *find(*op) : spots_.at(op.get());
+      op->attrs.erase("block");
+      op->attrs.set("ipu", spot.ipu);
+      op->attrs.set("stage", spot.stage);
+      if (strategy_.is_phased()) op->attrs.set("phase", phase_of(*op, spot));
+      if (strategy_.is_off_chip(*op)) op->attrs.set("off_chip", true);
     }
   }
 
  private:
-  void place(ir::Op& op, int64_t& current) {
-    const Phase phase = phase_of(op);
-    const auto annotated = op.attrs.maybe_int("block_ipu");
-    int64_t ipu = annotated.value_or(-1);
-    if (ipu < 0 && phase != Phase::forward) ipu = operand_ipu(op);
-    if (ipu < 0) ipu = current;
-    if (phase == Phase::forward) current = ipu;
-    write(op, ipu);
+  static void add_op(const ir::Op& op, Share& share) {
+    ++share.ops;
+    const std::string& module = op.place.module;
+    if (module.empty() || part_of(op) != Part::forward) return;
+    // From the end: most ops are of the module of the one before.
+    const auto known = std::find(share.modules.rbegin(), share.modules.rend(), module);
+    if (known == share.modules.rend()) share.modules.push_back(module);
+  }
+
+  static void add_state(const ir::Op& op, Share& share) {
+    if (!(ops::attr_of(op, "role") == ir::Attr("parameter"))) return;
+    const std::string& path = op.attrs.get_string("path");
+    const auto known = std::find(share.parameters.begin(), share.parameters.end(), path);
+    if (known != share.parameters.end()) return;  // another graph reads it too
+    share.parameters.push_back(path);
+    share.parameter_elements += op.result()->type.numel();
+    share.parameter_bytes += op.result()->type.bytes();
+  }
+
+  static bool is_state(const ir::Op& op) { return op.name == "state"; }
+
+  // What needs nothing but a user.
+  static bool is_source(const ir::Op& op) {
+    return op.operands.empty() && !op.results.empty() && !op.attrs.has("block") &&
+           op.name != "loop";
+  }
+
+  const ir::Graph& body_of(const ir::Op& loop) const {
+    return *module_.find_graph(loop.attrs.get_graph("body"));
+  }
+
+  void place(const ir::Op& op, Spot& current) {
+    const Part part = part_of(op);
+    const std::optional<Spot> beside = beside_of(op, part);
+    Spot spot = current;
+    if (op.attrs.has("block")) {
+      spot = strategy_.spot_of(op.attrs.get_string("block"));
+    } else if (beside) {
+      spot = *beside;
+    }
+    if (part == Part::forward && op.name != "stream_out") current = spot;
+    spots_[&op] = spot;
+    if (op.name == "assign") states_.try_emplace(op.attrs.get_string("path"), spot);
     for (const ir::Value* operand : op.operands) {
-      if (operand != nullptr && contains(source_names, operand->op->name)) claim(*operand->op, ipu);
+      if (operand != nullptr) claim(*operand->op, spot);
     }
   }
 
-  // The forward value among the operands decides, else the first one that is placed; -1: none is.
-  int64_t operand_ipu(const ir::Op& op) const {
-    int64_t first = -1;
+  // What the loop starts from lies where its body takes it.
+  void place_loop(const ir::Op& op) {
+    spots_[&op] = op.attrs.has("block") ? strategy_.spot_of(op.attrs.get_string("block"))
+                                        : strategy_.outside();
+    for (const auto& inner : body_of(op).ops) {
+      if (inner->name != "input") continue;
+      claim(*op.operand(static_cast<size_t>(inner->attrs.get_int("index")))->op,
+            spots_.at(inner.get()));
+    }
+    for (const ir::Value* operand : op.operands) claim(*operand->op, spots_.at(&op));
+  }
+
+  std::optional<Spot> beside_of(const ir::Op& op, Part part) const {
+    if (op.name == "stream_out") return spot_of(*op.operand(0));
+    if (op.name == "assign") {
+      const auto state = states_.find(op.attrs.get_string("path"));
+      return state == states_.end() ? spot_of(*op.operand(0)) : state->second;
+    }
+    if (part == Part::forward) return std::nullopt;
+    std::optional<Spot> first;
     for (const ir::Value* operand : op.operands) {
       if (operand == nullptr) continue;
-      const int64_t ipu = known_ipu(*operand->op);
-      if (operand->op->name == "loop") continue;  // its results come from all over the body
-      if (ipu >= 0 && !contains(source_names, operand->op->name) &&
-          phase_of(*operand->op) == Phase::forward) {
-        return ipu;
-      }
-      if (first < 0) first = ipu;
+      const std::optional<Spot> spot = spot_of(*operand);
+      const bool decides = part == Part::update ? is_state(*operand->op)
+                                                : is_forward_value(*operand->op);
+      if (spot && decides) return spot;
+      if (!first) first = spot;
     }
     return first;
   }
 
-  int64_t known_ipu(const ir::Op& op) const {
-    if (op.name == "state") {
-      const auto found = state_ipus_.find(op.attrs.get_string("path"));
-      if (found != state_ipus_.end()) return found->second;
+  static bool is_forward_value(const ir::Op& op) {
+    return !is_source(op) && op.name != "loop" && part_of(op) == Part::forward;
+  }
+
+  // The first user of a source has it at its place.
+  void claim(const ir::Op& source, const Spot& spot) {
+    if (!is_source(source)) return;
+    if (is_state(source)) {
+      states_.try_emplace(source.attrs.get_string("path"), spot);
+    } else {
+      spots_.try_emplace(&source, spot);
     }
-    return op.attrs.get_int("ipu", -1);
   }
 
-  int64_t source_ipu(const ir::Op& op) const { return std::max<int64_t>(known_ipu(op), 0); }
-
-  // The first user of a source has it on its IPU.
-  void claim(ir::Op& source, int64_t ipu) {
-    if (source.name == "state") state_ipus_.try_emplace(source.attrs.get_string("path"), ipu);
-    if (!source.attrs.has("ipu")) source.attrs.set("ipu", ipu);
+  std::optional<Spot> find(const ir::Op& op) const {
+    if (is_state(op)) {
+      const auto state = states_.find(op.attrs.get_string("path"));
+      return state == states_.end() ? strategy_.outside() : state->second;
+    }
+    const auto found = spots_.find(&op);
+    return found == spots_.end() ? std::nullopt : std::optional(found->second);
   }
 
-  static void write(ir::Op& op, int64_t ipu) {
-    op.attrs.erase("block");
-    op.attrs.erase("block_ipu");
-    op.attrs.set("ipu", ipu);
-    op.attrs.set("stage", ipu);
+  // Nothing where the value is a source that nobody has claimed yet.
+  std::optional<Spot> spot_of(const ir::Value& value) const {
+    if (value.op->name == "loop") {
+      return spot_of(*body_of(*value.op).outputs.at(static_cast<size_t>(value.index)));
+    }
+    if (is_state(*value.op) && !states_.contains(value.op->attrs.get_string("path"))) {
+      return std::nullopt;
+    }
+    return find(*value.op);
+  }
+
+  // What leaves or binds a value does so in the phase that made it.
+  int64_t phase_of(const ir::Op& op, const Spot& spot) const {
+    const bool is_end = op.name == "stream_out" || op.name == "assign";
+    return strategy_.phase_number(spot.phase, part_of(is_end ? *op.operand(0)->op : op));
   }
 
   ir::Module& module_;
-  std::unordered_map<std::string, int64_t> state_ipus_;
+  const Strategy& strategy_;
+  std::unordered_map<const ir::Op*, Spot> spots_;
+  std::unordered_map<std::string, Spot> states_;  // by path: one place in all graphs
 };
+
+Strategy take_strategy(ir::Module& module) {
+  Strategy strategy;
+  ir::Graph* main = module.find_graph("main");
+  if (main == nullptr) return strategy;
+  const auto is_strategy = [](const auto& op) { return op->name == "strategy"; };
+  const auto at = std::find_if(main->ops.begin(), main->ops.end(), is_strategy);
+  if (at == main->ops.end()) return strategy;
+  strategy = Strategy(**at);
+  main->ops.erase(at);
+  return strategy;
+}
+
+void count_copies(const ir::Module& module, std::vector<Share>& shares) {
+  for (const auto& graph : module.graphs) {
+    for (const auto& op : graph->ops) {
+      if (op->name != "ipu_copy") continue;
+      for (Share& share : shares) {
+        const bool is_here = share.spot.ipu == op->attrs.get_int("ipu") &&
+                             share.spot.stage == op->attrs.get_int("stage");
+        if (is_here) share.copied_bytes += op->attrs.get_int("bytes");
+      }
+    }
+  }
+}
 
 }  // namespace
 
-const char* name_of(Phase phase) {
-  switch (phase) {
-    case Phase::forward: return "forward";
-    case Phase::backward: return "backward";
-    case Phase::update: break;
-  }
-  return "update";
-}
-
-Phase phase_of(const ir::Op& op) {
-  if (const ir::Attr* phase = op.attrs.find("phase")) {
-    for (const Phase known : {Phase::forward, Phase::backward, Phase::update}) {
-      if (*phase == ir::Attr(name_of(known))) return known;
-    }
-  }
-  if (op.attrs.get_bool("backward", false)) return Phase::backward;
-  const bool is_update = op.name.ends_with("_update") || contains(update_names, op.name);
-  return is_update ? Phase::update : Phase::forward;
-}
-
-void place(ir::Module& module) {
-  ir::Graph* main = module.find_graph("main");
-  INTERNAL_CHECK(main != nullptr, "the module has no graph `main`");
-  Placer(module).place(*main);
+std::vector<Share> place(ir::Module& module) {
+  const Strategy strategy = take_strategy(module);
+  Placer placer(module, strategy);
+  // `main` first: it says where the states are.
+  const std::vector<ir::Graph*> entries = module.entries();
+  for (auto graph = entries.rbegin(); graph != entries.rend(); ++graph) placer.place(**graph);
+  std::vector<Share> shares = placer.shares();
+  for (const auto& graph : module.graphs) placer.write(*graph);
+  insert_moves(module, strategy);
+  count_copies(module, shares);
+  return shares;
 }
 
 }  // namespace poptorch::place

@@ -1,25 +1,39 @@
-// Step 4: which IPU and which pipeline stage each op belongs to.
+// Step 4: which IPU, stage and phase each op belongs to, and what must be moved between them.
 //
-//   %0 = linear %x, %w {block="first", block_ipu=1}   =>   %0 = linear %x, %w {ipu=1, stage=1}
+//   strategy {blocks=[["first", 0, 0], ["second", 1, 1]], kind="sharded"}
+//   ...
+//   %0 = linear %x, %w {block="first"}         %0 = linear %x, %w {ipu=0, stage=0}
+//   %1 = relu %0 {block="second"}        =>    %2 = ipu_copy %0 {bytes=64, from=0, ipu=1, stage=1}
+//                                              %1 = relu %2 {ipu=1, stage=1}
 //
-// An op with a block annotation goes to the block's IPU. Without one, a forward op stays where the
+// An op of a block runs where the op `strategy` says. Without a block, a forward op stays where the
 // op before it is, a backward op goes beside the forward op whose value it uses, an update beside
-// its state. Sources (states, constants, inputs) go to their first user. The stage is the IPU's
-// number: one strategy so far, in which the stages run one after the other.
+// its state. What has no operands (states, streams, ...) goes to its first user.
 #pragma once
 
 #include "ir/graph.h"
+#include "place/strategy.h"
 
 namespace poptorch::place {
 
-// Writes `ipu` and `stage` on every op; removes `block` and `block_ipu`.
-void place(ir::Module& module);
+// What runs at one place: a row of the partition summary.
+struct Share {
+  Spot spot;
+  std::vector<std::string> blocks;   // in the order of the op `strategy`
+  std::vector<std::string> modules;  // whose forward ops run here, in their order
+  std::vector<std::string> parameters;
+  int64_t parameter_elements = 0;
+  int64_t parameter_bytes = 0;
+  int64_t ops = 0;           // of all parts of the step, moves left out
+  int64_t copied_bytes = 0;  // from other IPUs, each time that the ops run
+};
 
-enum class Phase { forward, backward, update };
-const char* name_of(Phase phase);
+// Writes `ipu` and `stage`, in phased execution `phase`, on every op; puts in copies between IPUs
+// and transfers to streaming memory; removes `block` and the op `strategy`. Returns a row for each
+// stage, in order.
+std::vector<Share> place(ir::Module& module);
 
-// The part of a training step that an op belongs to: what `phase` says where translate wrote it,
-// else by `backward` and by the op's name.
-Phase phase_of(const ir::Op& op);
+// The second half of it, for a module whose ops all have their places.
+void insert_moves(ir::Module& module, const Strategy& strategy);
 
 }  // namespace poptorch::place

@@ -1,0 +1,48 @@
+#include "place/ipus.h"
+
+#include <algorithm>
+
+#include "ops/op_def.h"
+#include "support/error.h"
+
+namespace poptorch::place {
+
+namespace {
+
+// Where the user's program first asks for this IPU.
+std::string first_place(const ir::Module& module, int64_t ipu) {
+  for (const auto& graph : module.graphs) {
+    for (const auto& op : graph->ops) {
+      const bool is_here = op->attrs.get_int("ipu", 0) == ipu && !ops::is_move(*op);
+      if (is_here && !op->place.empty()) return ops::place_text(op->place);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+int64_t ipus_used(const ir::Module& module) {
+  int64_t highest = 0;
+  for (const auto& graph : module.graphs) {
+    for (const auto& op : graph->ops) {
+      highest = std::max(highest, op->attrs.get_int("ipu", 0));
+    }
+  }
+  return highest + 1;
+}
+
+void check_ipus(const ir::Module& module, const IpuLimits& limits) {
+  const int64_t each = ipus_used(module), all = each * limits.replicas;
+  const std::string words = concat("the model uses ", each, " on each of ", limits.replicas,
+                                   " replicas, ", all, " in all");
+  USER_CHECK(limits.most == 0 || all <= limits.most, "[place] Too many IPUs requested: ", words,
+             "; one process may have ", limits.most, ". Use fewer replicas, or more processes.",
+             all > limits.most ? first_place(module, each - 1) : "");
+  const bool is_power_of_two = (all & (all - 1)) == 0;
+  USER_CHECK(!limits.is_power_of_two || is_power_of_two, "[place] the number of IPUs must be a "
+             "power of two: ", words, ". Call options.autoRoundNumIPUs() to take more of them.",
+             is_power_of_two ? "" : first_place(module, each - 1));
+}
+
+}  // namespace poptorch::place

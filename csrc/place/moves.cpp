@@ -1,0 +1,190 @@
+// The second half of place: an op reads only what its own IPU has, in the phase in which it runs.
+// What is elsewhere comes by `ipu_copy`; what is in streaming memory by `remote_load`, after a
+// `remote_store` brought it there. Constants are written into each IPU's program.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+#include "place/place.h"
+#include "support/error.h"
+
+namespace poptorch::place {
+
+namespace {
+
+constexpr std::array annotations = {"backward", "ipu", "phase", "stage"};
+
+int64_t bytes_of(const ir::Type& type) {
+  return std::min(type.numel(), type.span()) * ir::item_bytes(type.dtype);
+}
+
+int64_t phase_of(const ir::Op& op) { return op.attrs.get_int("phase", 0); }
+
+// What is known of the whole module, before anything is moved.
+struct Known {
+  const ir::Module& module;
+  const Strategy& strategy;
+  std::map<std::string, std::map<int64_t, const ir::Op*>> inputs;  // by graph and index
+  std::set<std::string> off_chip;                                  // paths of states
+
+  Known(const ir::Module& module, const Strategy& strategy) : module(module), strategy(strategy) {
+    for (const auto& graph : module.graphs) {
+      for (const auto& op : graph->ops) {
+        if (op->name == "input") inputs[graph->name][op->attrs.get_int("index")] = op.get();
+        if (op->attrs.get_bool("off_chip", false)) off_chip.insert(op->attrs.get_string("path"));
+      }
+    }
+  }
+
+  // The op by which a loop's body takes a carried value; nullptr: it does not.
+  const ir::Op* input(const std::string& body, size_t index) const {
+    const auto graph = inputs.find(body);
+    if (graph == inputs.end()) return nullptr;
+    const auto op = graph->second.find(static_cast<int64_t>(index));
+    return op == graph->second.end() ? nullptr : op->second;
+  }
+
+  // A loop's result is where its body takes the value of the next round.
+  int64_t ipu_of(const ir::Value& value) const {
+    if (value.op->name != "loop") return value.op->attrs.get_int("ipu");
+    const std::string& body = value.op->attrs.get_graph("body");
+    const auto index = static_cast<size_t>(value.index);
+    const ir::Op* op = input(body, index);
+    return op == nullptr ? ipu_of(*module.find_graph(body)->outputs.at(index))
+                         : op->attrs.get_int("ipu");
+  }
+};
+
+class Mover {
+ public:
+  Mover(const Known& known, ir::Graph& graph) : known_(known), graph_(graph) {}
+
+  void run() {
+    std::vector<std::unique_ptr<ir::Op>> ops = std::move(graph_.ops);
+    graph_.ops.clear();
+    for (auto& op : ops) {
+      for (size_t i = 0; i < op->operands.size(); ++i) {
+        if (op->operands[i] != nullptr) op->operands[i] = operand_of(*op, i);
+      }
+      graph_.ops.push_back(std::move(op));
+    }
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      const ir::Op* input = known_.input(graph_.name, i);
+      if (input != nullptr) graph_.outputs[i] = on_ipu_of(*input, graph_.outputs[i]);
+    }
+  }
+
+ private:
+  ir::Value* operand_of(const ir::Op& op, size_t index) {
+    ir::Value* value = op.operands[index];
+    if (op.name == "stream_out") return value;  // the host reads any IPU
+    if (op.name == "loop") {
+      const ir::Op* input = known_.input(op.attrs.get_graph("body"), index);
+      return input == nullptr ? value : on_ipu_of(*input, value);
+    }
+    value = reach(value, op);
+    const bool goes_off = op.name == "assign" &&
+                          known_.off_chip.contains(op.attrs.get_string("path"));
+    return goes_off ? stored(value) : value;
+  }
+
+  // The value as `reader` can read it.
+  ir::Value* reach(ir::Value* value, const ir::Op& reader) {
+    const ir::Op& op = *value->op;
+    if (op.attrs.get_bool("off_chip", false)) return loaded(value, reader);
+    const bool stays = phase_of(op) == phase_of(reader) || op.name == "constant" ||
+                       op.name == "state" || op.name == "input" || op.name == "loop" ||
+                       op.attrs.get_bool("repeat", false) ||  // the host can send it again
+                       value->type.numel() < least_off_chip_elements;
+    if (!stays && known_.strategy.leaves_chip(part_of(op), part_of(reader))) {
+      return loaded(stored(value), reader);
+    }
+    return on_ipu_of(reader, value);
+  }
+
+  ir::Value* on_ipu_of(const ir::Op& reader, ir::Value* value) {
+    const int64_t ipu = reader.attrs.get_int("ipu");
+    const int64_t from = known_.ipu_of(*value);
+    if (from == ipu) return value;
+    return value->op->name == "constant" ? constant_on(*value, reader)
+                                         : copied(value, from, reader);
+  }
+
+  ir::Value* constant_on(const ir::Value& value, const ir::Op& reader) {
+    ir::Value*& known = moved_[{&value, reader.attrs.get_int("ipu"), 0}];
+    if (known == nullptr) {
+      ir::Attrs attrs = value.op->attrs;
+      for (const char* name : annotations) copy_attr(reader, name, attrs);
+      known = append("constant", {}, std::move(attrs), value, value.name);
+    }
+    return known;
+  }
+
+  ir::Value* copied(ir::Value* value, int64_t from, const ir::Op& reader) {
+    const int64_t ipu = reader.attrs.get_int("ipu");
+    ir::Value*& known = moved_[{value, ipu, 0}];
+    if (known == nullptr) {
+      ir::Attrs attrs = attrs_at(reader, *value);
+      attrs.set("from", from);
+      known = append("ipu_copy", {value}, attrs, *value, concat(value->name, ".ipu", ipu));
+    }
+    return known;
+  }
+
+  ir::Value* stored(ir::Value* value) {
+    ir::Value*& known = stored_[value];
+    if (known == nullptr) {
+      ir::Attrs attrs = attrs_at(*value->op, *value);
+      attrs.set("ipu", known_.ipu_of(*value));
+      known = append("remote_store", {value}, attrs, *value, value->name + ".stored");
+    }
+    return known;
+  }
+
+  ir::Value* loaded(ir::Value* value, const ir::Op& reader) {
+    const int64_t phase = phase_of(reader);
+    ir::Value*& known = moved_[{value, reader.attrs.get_int("ipu"), phase}];
+    if (known == nullptr) {
+      known = append("remote_load", {value}, attrs_at(reader, *value), *value,
+                     concat(value->name, ".phase", phase));
+    }
+    return known;
+  }
+
+  static ir::Attrs attrs_at(const ir::Op& op, const ir::Value& value) {
+    ir::Attrs attrs;
+    for (const char* name : annotations) copy_attr(op, name, attrs);
+    attrs.set("bytes", bytes_of(value.type));
+    return attrs;
+  }
+
+  static void copy_attr(const ir::Op& from, const char* name, ir::Attrs& to) {
+    if (const ir::Attr* attr = from.attrs.find(name)) to.set(name, *attr);
+  }
+
+  ir::Value* append(std::string op, std::vector<ir::Value*> operands, ir::Attrs attrs,
+                    const ir::Value& like, const std::string& name) {
+    return graph_
+        .append(std::move(op), std::move(operands), std::move(attrs), {like.type}, like.op->place,
+                {name})
+        ->result();
+  }
+
+  const Known& known_;
+  ir::Graph& graph_;
+  // By value, IPU and phase (0 for copies, which stay until their last use).
+  std::map<std::tuple<const ir::Value*, int64_t, int64_t>, ir::Value*> moved_;
+  std::unordered_map<const ir::Value*, ir::Value*> stored_;
+};
+
+}  // namespace
+
+void insert_moves(ir::Module& module, const Strategy& strategy) {
+  const Known known(module, strategy);
+  for (const auto& graph : module.graphs) Mover(known, *graph).run();
+}
+
+}  // namespace poptorch::place

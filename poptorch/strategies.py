@@ -1,0 +1,408 @@
+"""Execution strategies: which stage, phase and IPU each block of a model is given.
+
+A strategy is set with ``Options.setExecutionStrategy`` and asked once, when the model is compiled.
+"""
+
+from poptorch._stages import BlockPlace, Partition, Phase, Stage, block_name, check_once
+from poptorch.blocks import BlockUse
+from poptorch.enums import AutoStage, Liveness
+from poptorch.errors import Error, error_at
+from poptorch.options._strategy import _IExecutionStrategy
+
+
+class _Strategy(_IExecutionStrategy):
+    """What all strategies share: stages that hold blocks.
+
+    ``_partition(uses, starts_outside)`` makes the partition of a model that begins the blocks
+    ``uses``, and computes something before the first of them or not.
+    """
+
+    _kind = ""
+
+    def stage(self, block_id: str) -> Stage:
+        """The stage that a block belongs to.
+
+        Args:
+            block_id: ``user_id`` of the block.
+
+        Raises:
+            TypeError: ``block_id`` is no str or int.
+            poptorch.Error: No stage of the strategy holds the block.
+
+        Example:
+            >>> import poptorch
+            >>> strategy = poptorch.PipelinedExecution("A", poptorch.Stage("B", "C"))
+            >>> _ = strategy.stage("C").ipu(3)
+            >>> strategy
+            PipelinedExecution(Stage('A'), Stage('B', 'C').ipu(3))
+        """
+        name = block_name("stage", block_id)
+        for stage in self._all_stages():
+            if name in stage.blocks:
+                return stage
+        raise Error(self._unknown(name))
+
+    def _unknown(self, block: str) -> str:
+        known = [name for stage in self._all_stages() for name in stage.blocks]
+        held = f"its stages hold {', '.join(known)}" if known else "it makes its stages itself"
+        return (f'[{type(self).__name__}] block "{block}" is in no stage of the strategy: {held}. '
+                f"Name the block in one of the stages.")
+
+    def _all_stages(self) -> list[Stage]:
+        raise NotImplementedError
+
+    def _stage_of(self, use: BlockUse) -> Stage:
+        for stage in self._all_stages():
+            if use.user_id in stage.blocks:
+                return stage
+        raise error_at(self._unknown(use.user_id), use.place, use.module)
+
+    def _ipu_of(self, stage: Stage, uses: tuple[BlockUse, ...], default: int) -> int:
+        """The IPU that the stage or its blocks ask for; they must agree."""
+        ipu = stage._ipu
+        for use in uses:
+            if use.user_id not in stage.blocks or use.ipu_id is None:
+                continue
+            if ipu is not None and ipu != use.ipu_id:
+                raise error_at(f'[{type(self).__name__}] block "{use.user_id}" asks for IPU '
+                               f"{use.ipu_id}, but its stage {stage!r} runs on IPU {ipu}. A stage "
+                               f"runs on one IPU.", use.place, use.module)
+            ipu = use.ipu_id
+        return default if ipu is None else ipu
+
+
+def first_uses(uses: tuple[BlockUse, ...]) -> list[BlockUse]:
+    """Each block once, with the IPU that it asks for.
+
+    Raises:
+        poptorch.Error: A block asks for two IPUs.
+    """
+    first: dict[str, BlockUse] = {}
+    for use in uses:
+        known = first.setdefault(use.user_id, use)
+        if use.ipu_id is None or known.ipu_id == use.ipu_id:
+            continue
+        if known.ipu_id is not None:
+            raise error_at(f'[Block] block "{use.user_id}" was begun on IPU {known.ipu_id} and '
+                           f"now on IPU {use.ipu_id}. Blocks of one name are one block: give "
+                           f"them one IPU, or different names.", use.place, use.module)
+        first[use.user_id] = use
+    return list(first.values())
+
+
+class _StagedExecution(_Strategy):
+    """Stages that run one after the other, listed or made by an :class:`AutoStage`."""
+
+    def __init__(self, *args: "AutoStage | str | Stage"):
+        name = type(self).__name__
+        self._auto_stage = AutoStage.SameAsIpu
+        self._stages: list[Stage] = []
+        if len(args) == 1 and isinstance(args[0], list | tuple):
+            args = tuple(args[0])
+        if len(args) == 1 and isinstance(args[0], AutoStage):
+            self._auto_stage = args[0]
+            return
+        for arg in args:
+            if isinstance(arg, AutoStage | Phase):
+                raise TypeError(f"[{name}] expected one AutoStage, or stages and block ids, got "
+                                f"{args!r}.")
+            self._stages.append(arg if isinstance(arg, Stage) else Stage(block_name(name, arg)))
+        check_once(name, [block for stage in self._stages for block in stage.blocks])
+
+    def _all_stages(self) -> list[Stage]:
+        return self._stages
+
+    def _partition(self, uses: tuple[BlockUse, ...], starts_outside: bool) -> Partition:
+        blocks = first_uses(uses)
+        if not self._stages:
+            return Partition(self._kind, tuple(self._automatic(blocks, starts_outside)))
+        ipus = [self._ipu_of(stage, uses, number) for number, stage in enumerate(self._stages)]
+        numbers = [self._stages.index(self._stage_of(use)) for use in blocks]
+        places = [BlockPlace(use.user_id, ipus[number], number)
+                  for use, number in zip(blocks, numbers)]
+        return Partition(self._kind, tuple(places), BlockPlace("", ipus[0], 0))
+
+    def _automatic(self, blocks: list[BlockUse], starts_outside: bool):
+        # What runs before the first block is on IPU 0, in stage 0.
+        stage, last = 0, 0 if starts_outside else None
+        for use in blocks:
+            if use.ipu_id is None:
+                raise error_at(f'[{type(self).__name__}] block "{use.user_id}" has no ipu_id, '
+                               f"which {self._auto_stage} needs. Give the block an ipu_id, or "
+                               f"list the strategy's stages.", use.place, use.module)
+            if self._auto_stage is AutoStage.SameAsIpu:
+                stage = use.ipu_id
+            elif last is not None and use.ipu_id != last:
+                stage += 1
+            last = use.ipu_id
+            yield BlockPlace(use.user_id, use.ipu_id, stage)
+
+    def __repr__(self) -> str:
+        words = map(repr, self._stages) if self._stages else [str(self._auto_stage)]
+        return f"{type(self).__name__}({', '.join(words)})"
+
+
+class ShardedExecution(_StagedExecution):
+    """The stages run one after the other, each on its IPU; no two at the same time.
+
+    Args:
+        args: nothing or an :class:`AutoStage`, which makes the stages of the blocks' ``ipu_id``
+            (default ``AutoStage.SameAsIpu``); or the stages, in order, as :class:`Stage` objects
+            or block ids (each a stage of its own).
+
+    Raises:
+        TypeError: An argument is of another kind.
+        ValueError: A block stands in two stages.
+
+    Example:
+        >>> import poptorch
+        >>> opts = poptorch.Options()
+        >>> opts.setExecutionStrategy(poptorch.ShardedExecution("A", "B"))
+        Options(execution_strategy=ShardedExecution(Stage('A'), Stage('B')))
+    """
+
+    _kind = "sharded"
+
+
+class PipelinedExecution(_StagedExecution):
+    """The stages form a pipeline: while one works on a micro-batch the next has the one before.
+
+    Inference needs as many device iterations as stages, training with S stages a gradient
+    accumulation of at least 2 S - 1. This is the strategy of a model with blocks when none is set.
+
+    Args:
+        args: nothing or an :class:`AutoStage`, which makes the stages of the blocks' ``ipu_id``
+            (default ``AutoStage.SameAsIpu``); or the stages, in order, as :class:`Stage` objects
+            or block ids (each a stage of its own).
+
+    Raises:
+        TypeError: An argument is of another kind.
+        ValueError: A block stands in two stages.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.PipelinedExecution(poptorch.Stage("A", "B"), poptorch.Stage("C", "D"))
+        PipelinedExecution(Stage('A', 'B'), Stage('C', 'D'))
+        >>> poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement)
+        PipelinedExecution(AutoStage.AutoIncrement)
+    """
+
+    _kind = "pipelined"
+
+
+class _PhasedExecution(_Strategy):
+    """Phases that run one after the other, with tensors off the chip in between."""
+
+    def __init__(self, *phases: "Phase | list[Stage] | list[str]"):
+        name = type(self).__name__
+        if len(phases) == 1 and isinstance(phases[0], list | tuple) and phases[0] and all(
+                isinstance(item, Phase | list | tuple) for item in phases[0]):
+            phases = tuple(phases[0])
+        if not phases:
+            raise ValueError(f"[{name}] expected at least one phase, got none.")
+        self._phases = [_as_phase(name, phase) for phase in phases]
+        self._separate_backward = False
+        check_once(name, [block for stage in self._all_stages() for block in stage.blocks])
+
+    def _all_stages(self) -> list[Stage]:
+        return [stage for phase in self._phases for stage in phase.stages]
+
+    def phase(self, phase: int) -> Phase:
+        """One of the phases.
+
+        Args:
+            phase: its number, from 0.
+
+        Raises:
+            TypeError: ``phase`` is no int.
+            ValueError: There is no such phase.
+
+        Example:
+            >>> import poptorch
+            >>> strategy = poptorch.SerialPhasedExecution(poptorch.Phase("A"), poptorch.Phase("B"))
+            >>> strategy.phase(1).ipus(0)
+            Phase(Stage('B').ipu(0))
+        """
+        if isinstance(phase, bool) or not isinstance(phase, int):
+            raise TypeError(f"[phase] expected the number of a phase, got "
+                            f"{type(phase).__name__} {phase!r}.")
+        if not 0 <= phase < len(self._phases):
+            raise ValueError(f"[phase] there is no phase {phase}, the strategy has phases 0 to "
+                             f"{len(self._phases) - 1}.")
+        return self._phases[phase]
+
+    def useSeparateBackwardPhase(self, use: bool = True):
+        """Chooses whether the backward pass begins in a phase of its own.
+
+        Of P forward phases, the backward pass of phase p is phase ``2 (P - 1) - p``: the last
+        forward phase is the first of the backward pass. With a separate backward phase it is
+        ``2 P - 1 - p``.
+
+        Args:
+            use: True for a phase of its own.
+
+        Returns:
+            This strategy.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.SerialPhasedExecution("A", "B").useSeparateBackwardPhase()
+            SerialPhasedExecution(Phase(Stage('A')), Phase(Stage('B'))).useSeparateBackwardPhase()
+        """
+        if not isinstance(use, bool):
+            raise TypeError(f"[useSeparateBackwardPhase] expected True or False, got "
+                            f"{type(use).__name__} {use!r}.")
+        self._separate_backward = use
+        return self
+
+    def _default_ipu(self, phase: int, stage: int) -> int:
+        return stage
+
+    def _check_phase(self, phase: int, ipus: dict[int, Stage]) -> None:
+        """Refuses IPUs on which this phase cannot run."""
+
+    def _partition(self, uses: tuple[BlockUse, ...], starts_outside: bool) -> Partition:
+        ipus = {}
+        for number, phase in enumerate(self._phases):
+            taken: dict[int, Stage] = {}
+            for index, stage in enumerate(phase.stages):
+                ipu = self._ipu_of(stage, uses, self._default_ipu(number, index))
+                if ipu in taken:
+                    raise Error(f"[{type(self).__name__}] phase {number} has two stages on IPU "
+                                f"{ipu}: {taken[ipu]!r} and {stage!r}. The stages of a phase run "
+                                f"at the same time: give each its IPU with phase({number}).ipus.")
+                taken[ipu] = stage
+                ipus[id(stage)] = (number, index, ipu)
+            self._check_phase(number, taken)
+        places = []
+        for use in first_uses(uses):
+            number, index, ipu = ipus[id(self._stage_of(use))]
+            places.append(BlockPlace(use.user_id, ipu, index, number))
+        outside = BlockPlace("", ipus[id(self._phases[0].stages[0])][2], 0)
+        return Partition(self._kind, tuple(places), outside, self._attrs())
+
+    def _attrs(self) -> dict:
+        return {"phases": len(self._phases), "separate_backward": self._separate_backward}
+
+    def __repr__(self) -> str:
+        separate = ".useSeparateBackwardPhase()" if self._separate_backward else ""
+        return f"{type(self).__name__}({', '.join(map(repr, self._phases))}){separate}"
+
+
+def _as_phase(where: str, value) -> Phase:
+    if isinstance(value, Phase):
+        return value
+    if isinstance(value, list | tuple):
+        return Phase(*value)
+    if isinstance(value, str | Stage):
+        return Phase(value)
+    raise TypeError(f"[{where}] expected phases, or lists of stages or of block ids, got "
+                    f"{type(value).__name__} {value!r}.")
+
+
+class SerialPhasedExecution(_PhasedExecution):
+    """The phases run one after the other on one group of IPUs.
+
+    Weights and optimizer state are kept in streaming memory and come to the chip phase by phase;
+    :meth:`setTensorsLiveness` says what happens to activations between phases.
+
+    Args:
+        phases: the phases in order, each a :class:`Phase`, a list of :class:`Stage` objects, or a
+            list of block ids (one stage); one after the other, or in one list. A stage without
+            an IPU is on the IPU with its number in the phase.
+
+    Raises:
+        TypeError: An argument is of another kind.
+        ValueError: There is no phase, or a block stands in two stages.
+
+    Example:
+        >>> import poptorch
+        >>> strategy = poptorch.SerialPhasedExecution([
+        ...     poptorch.Phase(poptorch.Stage("A"), poptorch.Stage("A2")),
+        ...     poptorch.Phase(poptorch.Stage("B"), poptorch.Stage("B2"))])
+        >>> _ = strategy.phase(0).ipus(0, 1)
+        >>> strategy.phase(0)
+        Phase(Stage('A').ipu(0), Stage('A2').ipu(1))
+    """
+
+    _kind = "serial_phased"
+
+    def __init__(self, *phases: "Phase | list[Stage] | list[str]"):
+        super().__init__(*phases)
+        self._liveness = Liveness.AlwaysLive
+
+    def setTensorsLiveness(self, liveness: Liveness) -> "SerialPhasedExecution":
+        """Sets where activations are between phases.
+
+        Phases that transfers need are left free: with ``OffChipAfterFwdNoOverlap`` the phases of
+        the model have even numbers, with ``OffChipAfterEachPhase`` multiples of 4.
+
+        Args:
+            liveness: see :class:`poptorch.Liveness`; the default is ``Liveness.AlwaysLive``.
+
+        Returns:
+            This strategy.
+
+        Raises:
+            TypeError: Not a Liveness.
+
+        Example:
+            >>> import poptorch
+            >>> strategy = poptorch.SerialPhasedExecution("A", "B")
+            >>> _ = strategy.setTensorsLiveness(poptorch.Liveness.OffChipAfterEachPhase)
+        """
+        if not isinstance(liveness, Liveness):
+            names = ", ".join(f"Liveness.{member.name}" for member in Liveness)
+            raise TypeError(f"[setTensorsLiveness] expected one of {names}, got {liveness!r}.")
+        self._liveness = liveness
+        return self
+
+    def _attrs(self) -> dict:
+        return {**super()._attrs(), "liveness": _LIVENESS[self._liveness]}
+
+
+_LIVENESS = {
+    Liveness.AlwaysLive: "always_live",
+    Liveness.OffChipAfterFwd: "off_chip_after_fwd",
+    Liveness.OffChipAfterFwdNoOverlap: "off_chip_after_fwd_no_overlap",
+    Liveness.OffChipAfterEachPhase: "off_chip_after_each_phase",
+}
+
+
+class ParallelPhasedExecution(_PhasedExecution):
+    """The phases alternate between two groups of IPUs: even ones and odd ones.
+
+    While one group computes a phase, the other stores what it made and loads what it needs next.
+
+    Args:
+        phases: as in :class:`SerialPhasedExecution`. A stage without an IPU is on the IPU with
+            twice its number in the phase, plus 1 in odd phases.
+
+    Raises:
+        TypeError: An argument is of another kind.
+        ValueError: There is no phase, or a block stands in two stages.
+
+    Example:
+        >>> import poptorch
+        >>> strategy = poptorch.ParallelPhasedExecution(
+        ...     [poptorch.Stage("0"), poptorch.Stage("1")],
+        ...     [poptorch.Stage("2"), poptorch.Stage("3")])
+        >>> strategy.phase(1).ipus(1, 3)
+        Phase(Stage('2').ipu(1), Stage('3').ipu(3))
+    """
+
+    _kind = "parallel_phased"
+
+    def _default_ipu(self, phase: int, stage: int) -> int:
+        return phase % 2 + 2 * stage
+
+    def _check_phase(self, phase: int, ipus: dict[int, Stage]) -> None:
+        for ipu, stage in ipus.items():
+            if ipu % 2 != phase % 2:
+                kinds = ("even", "odd")
+                raise Error(f"[ParallelPhasedExecution] phase {phase} has {stage!r} on IPU {ipu}: "
+                            f"{kinds[phase % 2]} phases run on {kinds[phase % 2]} IPUs. Choose "
+                            f"them with phase({phase}).ipus.")
