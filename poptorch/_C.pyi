@@ -111,6 +111,9 @@ def parse(text: str, constants_of: Module | None = None) -> Module:
 def load_constants(path: str) -> Module:
     """A module that only holds the constants of a file that ``save_constants`` wrote."""
 
+def unpack_constants(data: bytes, name: str) -> Module:
+    """Likewise, of the bytes of a file of that name."""
+
 def op_table() -> list[dict[str, Any]]:
     """All rows of the op table, sorted by name."""
 
@@ -140,6 +143,9 @@ def passes() -> list[tuple[str, str]]:
 
 def pipeline() -> list[str]:
     """Names of the passes of a compilation, in order."""
+
+def switches() -> list[tuple[str, str]]:
+    """Name and help of each optimization that ``POPTORCH_OFF`` turns off, beside the passes."""
 
 def run_passes(
     module: Module, names: Sequence[str], limit: int = -1, verify: bool = True
@@ -196,11 +202,25 @@ class Executable:
     def replicas(self) -> int: ...
     @property
     def device_iterations(self) -> int: ...
+    @property
+    def ipus(self) -> int:
+        """IPUs of one replica."""
     def write_state(self, path: str, ptr: int, nbytes: int, replica: int | None = None) -> None:
         """Copies into a state; ``None`` writes to all replicas."""
+    def share_state(self, path: str, ptr: int, nbytes: int, storage: int) -> bool:
+        """Gives a large state that only the host writes a tensor's bytes, by sharing pages.
+
+        ``storage`` is the address of the tensor's storage (``untyped_storage()._cdata``). The host
+        may write to the tensor and free it: the state does not change. ``False``, and nothing has
+        changed, where pages cannot be shared: :meth:`write_state` then.
+        """
+    def clear_state(self, path: str) -> None:
+        """Fills a state with zeros, in all replicas."""
     def read_state(self, path: str, ptr: int, nbytes: int, replica: int = 0) -> None: ...
     def set_output_mode(self, stream: str, mode: str, period: int = 1) -> None:
-        """Sets what an output returns: ``all``, ``final``, ``every_n`` (of a period), ``sum``."""
+        """Sets what an output returns: ``all``, ``final``, ``every_n`` (of a period), ``sum``,
+        ``none``.
+        """
     def host_slices(self, stream: str) -> int:
         """Slices in the host tensor of a stream (of an output: in its present mode)."""
     def run(self, pointers: Sequence[int], threads: int) -> None:
@@ -210,6 +230,8 @@ class Executable:
         """
     def ir(self, step: str) -> str:
         """IR text after ``translate``, ``rewrite``, ``place``, ``schedule`` or ``plan``."""
+    def shares(self) -> list[dict[str, Any]]:
+        """What runs where: a row for each stage, as from ``place``."""
     def op_report(self) -> dict[str, dict[str, int]]:
         """Counts of kernels by phase: ``forward``, ``backward``, ``update``.
 
@@ -219,8 +241,26 @@ class Executable:
         """Bytes by category when memory is fullest, ``arena`` (all of it), for one replica."""
     def timestamps(self) -> list[tuple[int, int]]:
         """Begin and end of each device iteration of the last run, ns of ``CLOCK_MONOTONIC``."""
+    def stream_times(self, stream: str) -> list[tuple[int, int]]:
+        """When each slice was asked for and was there in the last run, ns of that clock."""
+    def constants(self) -> bytes:
+        """The large constants of the planned text, as ``save_constants`` writes them."""
+    def set_profiling(self, is_on: bool) -> None:
+        """Counts the time of each op from now on, from zero; ``False`` stops it."""
+    def profile(self) -> list[dict[str, str | int]]:
+        """Ops that ran while profiling: ``op``, ``phase``, ``types``, ``place``, ``runs``, ``ns``.
+
+        Loops are not among them, what runs in them is.
+        """
     def step_times(self) -> dict[str, int]:
         """Wall time of each compile step in ns."""
+
+class HostPool:
+    """Recycled host memory for results. Its tensors may outlive it."""
+
+    def __init__(self) -> None: ...
+    def empty(self, dtype: str, sizes: Sequence[int]) -> object:
+        """A DLPack capsule of an uninitialized tensor, for ``torch.from_dlpack``."""
 
 def compile(
     module: Module,
@@ -240,8 +280,11 @@ def assemble_text(
 ) -> Executable:
     """Makes an executable of planned IR text; large constants are looked up in ``constants``."""
 
-def place(module: Module) -> None:
-    """Step 4, in place."""
+def place(module: Module) -> list[dict[str, Any]]:
+    """Step 4, in place. Returns a row for each stage: ``ipu``, ``stage``, ``phase``, ``blocks``,
+    ``modules``, ``parameters`` (paths), ``parameter_elements``, ``parameter_bytes``, ``ops``,
+    ``copied_bytes`` (from other IPUs).
+    """
 
 def schedule(module: Module) -> None:
     """Step 5, in place."""

@@ -17,6 +17,7 @@ namespace py = pybind11;
 void bind_aten(py::module_& module);
 void bind_errors(py::module_& module);
 void bind_executable(py::module_& module);
+void bind_host(py::module_& module);
 void bind_ir(py::module_& module);
 void bind_ops(py::module_& module);
 void bind_rewrite(py::module_& module);

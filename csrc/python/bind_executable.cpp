@@ -2,7 +2,12 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "compile.h"
 #include "ir/text.h"
@@ -10,6 +15,7 @@
 #include "plan/check.h"
 #include "plan/plan.h"
 #include "python/bind.h"
+#include "python/host_storage.h"
 #include "schedule/schedule.h"
 #include "support/error.h"
 
@@ -23,34 +29,51 @@ void* to_pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 py::tuple sizes_of(const ir::Type& type) { return py::tuple(py::cast(type.sizes)); }
 
+using SetOption = void (*)(CompileOptions&, const py::handle&);
+
+template <auto member>
+void set_option(CompileOptions& options, const py::handle& value) {
+  using Value = std::remove_reference_t<decltype(options.*member)>;
+  options.*member = value.cast<Value>();
+}
+
+constexpr std::pair<std::string_view, SetOption> option_setters[] = {
+    {"threads", set_option<&CompileOptions::threads>},
+    {"replicas", set_option<&CompileOptions::replicas>},
+    {"dump_folder", set_option<&CompileOptions::dump_folder>},
+    {"reload_ir", set_option<&CompileOptions::reload_ir>},
+    {"pass_limit", set_option<&CompileOptions::pass_limit>},
+    {"poison", set_option<&CompileOptions::poison>},
+    {"check_plan", set_option<&CompileOptions::check_plan>},
+    {"keep_text", set_option<&CompileOptions::keep_text>},
+    {"max_ipus", set_option<&CompileOptions::max_ipus>},
+    {"power_of_two_ipus", set_option<&CompileOptions::power_of_two_ipus>},
+    {"input_group_size", set_option<&CompileOptions::input_group_size>},
+    {"orthogonal_input_groups", set_option<&CompileOptions::orthogonal_input_groups>},
+};
+
+[[noreturn]] void unknown_option(const std::string& name) {
+  std::string names;
+  for (const auto& [known, set] : option_setters) {
+    names += concat(names.empty() ? "" : ", ", known);
+  }
+  throw_user_error(concat("[compile] unknown option \"", name, "\". Options: ", names, "."));
+}
+
 CompileOptions to_options(const py::dict& items) {
   CompileOptions options = CompileOptions::from_environment();
   for (const auto& [key, value] : items) {
     const auto name = key.cast<std::string>();
-    if (name == "threads") {
-      options.threads = value.cast<int>();
-    } else if (name == "replicas") {
-      options.replicas = value.cast<int>();
-    } else if (name == "dump_folder") {
-      options.dump_folder = value.cast<std::string>();
-    } else if (name == "reload_ir") {
-      options.reload_ir = value.cast<bool>();
-    } else if (name == "pass_limit") {
-      options.pass_limit = value.cast<int>();
-    } else if (name == "poison") {
-      options.poison = value.cast<bool>();
-    } else if (name == "check_plan") {
-      options.check_plan = value.cast<bool>();
-    } else if (name == "keep_text") {
-      options.keep_text = value.cast<bool>();
-    } else {
-      throw_user_error(concat("[compile] unknown option \"", name,
-                              "\". Options: threads, replicas, dump_folder, reload_ir, "
-                              "pass_limit, poison, check_plan, keep_text."));
-    }
+    const auto row = std::find_if(std::begin(option_setters), std::end(option_setters),
+                                  [&](const auto& setter) { return setter.first == name; });
+    if (row == std::end(option_setters)) unknown_option(name);
+    row->second(options, value);
   }
   USER_CHECK(options.threads >= 1 && options.replicas >= 1, "[compile] threads is ",
              options.threads, " and replicas ", options.replicas, ". Both must be at least 1.");
+  USER_CHECK(options.input_group_size >= 1 && options.replicas % options.input_group_size == 0,
+             "[inputReplicaGrouping] groups of ", options.input_group_size, " do not divide ",
+             options.replicas, " replicas. Choose a divisor of the replication factor.");
   return options;
 }
 
@@ -85,11 +108,71 @@ void run(Executable& self, const std::vector<uintptr_t>& pointers, int threads) 
   self.run(host, threads);
 }
 
-py::list timestamps(const Executable& self) {
+// `storage` is the address of the torch storage that the bytes belong to.
+bool share_state(Executable& self, const std::string& path, uintptr_t ptr, size_t nbytes,
+                 uintptr_t storage) {
+  // With the GIL: it changes the storage.
+  auto* owner = static_cast<c10::StorageImpl*>(to_pointer(storage));
+  if (!self.can_share(path) || !allow_sharing(*owner)) return false;
+  const py::gil_scoped_release released;
+  return self.share_state(path, to_pointer(ptr), nbytes);
+}
+
+py::list to_pairs(const std::vector<std::array<int64_t, 2>>& times) {
   py::list out;
-  for (const auto& [begin, end] : self.timestamps()) out.append(py::make_tuple(begin, end));
+  for (const auto& [begin, end] : times) out.append(py::make_tuple(begin, end));
   return out;
 }
+
+py::list timestamps(const Executable& self) { return to_pairs(self.timestamps()); }
+
+// Of the slices that the host gets or gives, in their order.
+py::list stream_times(const Executable& self, const std::string& stream) {
+  std::vector<std::array<int64_t, 2>> times = self.stream_times(stream);
+  if (!times.empty()) times.resize(static_cast<size_t>(self.host_slices(stream)));
+  return to_pairs(times);
+}
+
+// One row for each op that ran; those that never ran are left out.
+py::list profile(const Executable& self) {
+  const assemble::Program& program = self.engine().program();
+  const auto& spent = self.engine().spent();
+  py::list rows;
+  for (size_t i = 0; i < spent.size(); ++i) {
+    if (spent[i].runs == 0) continue;
+    const assemble::Source& source = program.sources[i];
+    py::dict row;
+    row["op"] = source.op;
+    row["phase"] = source.phase;
+    row["types"] = source.types;
+    row["place"] = program.labels[static_cast<size_t>(source.label)];
+    row["runs"] = spent[i].runs;
+    row["ns"] = spent[i].ns;
+    rows.append(row);
+  }
+  return rows;
+}
+
+py::list shares_of(const std::vector<place::Share>& shares) {
+  py::list rows;
+  for (const place::Share& share : shares) {
+    py::dict row;
+    row["ipu"] = share.spot.ipu;
+    row["stage"] = share.spot.stage;
+    row["phase"] = share.spot.phase;
+    row["blocks"] = share.blocks;
+    row["modules"] = share.modules;
+    row["parameters"] = share.parameters;
+    row["parameter_elements"] = share.parameter_elements;
+    row["parameter_bytes"] = share.parameter_bytes;
+    row["ops"] = share.ops;
+    row["copied_bytes"] = share.copied_bytes;
+    rows.append(row);
+  }
+  return rows;
+}
+
+py::list shares(const Executable& self) { return shares_of(self.reports().shares); }
 
 py::dict step_times(const Executable& self) {
   py::dict out;
@@ -117,7 +200,8 @@ void bind_descriptions(py::module_& module) {
 
 // The steps one by one, for the golden tests.
 void bind_steps(py::module_& module) {
-  module.def("place", &place::place, py::arg("module"), "Step 4, in place.");
+  module.def("place", [](ir::Module& self) { return shares_of(place::place(self)); },
+             py::arg("module"), "Step 4, in place; returns a row for each stage.");
   module.def("schedule", &schedule::schedule, py::arg("module"), "Step 5, in place.");
   module.def(
       "plan", [](ir::Module& self, int threads) { plan::plan(self, {threads}); },
@@ -128,16 +212,24 @@ void bind_steps(py::module_& module) {
              "Bytes by category of a planned module.");
 }
 
-}  // namespace
+// What a program tells of itself and of its last run.
+void bind_reports(py::class_<Executable>& executable) {
+  executable
+      .def("ir", [](const Executable& self, const std::string& step) { return self.ir(step); },
+           py::arg("step"), "IR text after a step.")
+      .def("op_report", [](const Executable& self) { return self.reports().ops; })
+      .def("shares", &shares, "What runs where: a row for each stage.")
+      .def("memory_report", [](const Executable& self) { return self.reports().memory_bytes; })
+      .def("timestamps", &timestamps)
+      .def("stream_times", &stream_times, py::arg("stream"))
+      .def("constants", [](const Executable& self) { return py::bytes(self.constants()); })
+      .def("set_profiling", &Executable::set_profiling, py::arg("is_on"))
+      .def("profile", &profile)
+      .def("step_times", &step_times);
+}
 
-void bind_executable(py::module_& module) {
-  bind_descriptions(module);
-  bind_steps(module);
-  py::class_<Executable>(module, "Executable", "A compiled program with its memory.")
-      .def("streams", &Executable::streams, "All streams, in the order that `run` takes them.")
-      .def("states", &Executable::states)
-      .def_property_readonly("replicas", &Executable::replicas)
-      .def_property_readonly("device_iterations", &Executable::device_iterations)
+void bind_states(py::class_<Executable>& type) {
+  type
       .def("write_state",
            [](Executable& self, const std::string& path, uintptr_t ptr, size_t nbytes,
               std::optional<int> replica) {
@@ -145,33 +237,51 @@ void bind_executable(py::module_& module) {
              self.write_state(path, to_pointer(ptr), nbytes, replica.value_or(-1));
            },
            py::arg("path"), py::arg("ptr"), py::arg("nbytes"), py::arg("replica") = py::none())
+      .def("share_state", &share_state, py::arg("path"), py::arg("ptr"), py::arg("nbytes"),
+           py::arg("storage"))
+      .def("clear_state",
+           [](Executable& self, const std::string& path) {
+             const py::gil_scoped_release released;
+             self.clear_state(path);
+           },
+           py::arg("path"))
       .def("read_state",
            [](const Executable& self, const std::string& path, uintptr_t ptr, size_t nbytes,
               int replica) {
              const py::gil_scoped_release released;
              self.read_state(path, to_pointer(ptr), nbytes, replica);
            },
-           py::arg("path"), py::arg("ptr"), py::arg("nbytes"), py::arg("replica") = 0)
+           py::arg("path"), py::arg("ptr"), py::arg("nbytes"), py::arg("replica") = 0);
+}
+
+}  // namespace
+
+void bind_executable(py::module_& module) {
+  bind_descriptions(module);
+  bind_steps(module);
+  py::class_<Executable> type(module, "Executable", "A compiled program with its memory.");
+  bind_states(type);
+  type.def("streams", &Executable::streams, "All streams, in the order that `run` takes them.")
+      .def("states", &Executable::states)
+      .def_property_readonly("replicas", &Executable::replicas)
+      .def_property_readonly("device_iterations", &Executable::device_iterations)
+      .def_property_readonly("ipus", [](const Executable& self) { return self.reports().ipus; },
+                             "IPUs of one replica.")
       .def("set_output_mode",
            [](Executable& self, const std::string& stream, const std::string& mode,
               int64_t period) {
              self.set_output_mode(stream, run::output_mode_from_name(mode), period);
            },
            py::arg("stream"), py::arg("mode"), py::arg("period") = 1,
-           "What an output returns: all, final, every_n (with its period), sum.")
+           "What an output returns: all, final, every_n (with its period), sum, none.")
       .def("host_slices",
            [](const Executable& self, const std::string& stream) {
              return self.host_slices(stream);
            },
            py::arg("stream"), "Slices in the host tensor of a stream.")
       .def("run", &run, py::arg("pointers"), py::arg("threads"),
-           "Runs one call on host addresses in the order of `streams()`, without the GIL.")
-      .def("ir", [](const Executable& self, const std::string& step) { return self.ir(step); },
-           py::arg("step"), "IR text after a step.")
-      .def("op_report", [](const Executable& self) { return self.reports().ops; })
-      .def("memory_report", [](const Executable& self) { return self.reports().memory_bytes; })
-      .def("timestamps", &timestamps)
-      .def("step_times", &step_times);
+           "Runs one call on host addresses in the order of `streams()`, without the GIL.");
+  bind_reports(type);
   module.def("compile", &compile_module, py::arg("module"), py::arg("options") = py::dict(),
              py::arg("progress") = py::none(),
              "Compiles a translated module, which is emptied. `progress(step)` is called before "

@@ -218,6 +218,12 @@ void bind_ir(py::module_& module) {
         return std::shared_ptr<ir::Module>(ir::load_constants(path));
       },
       py::arg("path"), "A module that only holds the constants of such a file.");
+  module.def(
+      "unpack_constants",
+      [](const py::bytes& data, const std::string& name) {
+        return std::shared_ptr<ir::Module>(ir::unpack_constants(std::string_view(data), name));
+      },
+      py::arg("data"), py::arg("name"), "Likewise, of the bytes of a file of that name.");
 }
 
 }  // namespace poptorch::python

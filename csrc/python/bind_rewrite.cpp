@@ -4,6 +4,7 @@
 #include "python/bind.h"
 #include "rewrite/pass.h"
 #include "rewrite/pipeline.h"
+#include "support/switches.h"
 
 namespace poptorch::python {
 
@@ -19,6 +20,14 @@ void bind_rewrite(py::module_& module) {
       },
       "(name, help) of each pass.");
   module.def("pipeline", &rewrite::pipeline, "Names of the passes of a compilation, in order.");
+  module.def(
+      "switches",
+      [] {
+        py::list out;
+        for (const Switch& row : all_switches()) out.append(py::make_tuple(row.name, row.doc));
+        return out;
+      },
+      "(name, help) of each optimization that POPTORCH_OFF can turn off, beside the passes.");
   module.def(
       "run_passes",
       [](ir::Module& self, const std::vector<std::string>& names, int64_t limit, bool verify) {

@@ -6,6 +6,7 @@ PYBIND11_MODULE(_C, module) {
   poptorch::python::bind_aten(module);
   poptorch::python::bind_errors(module);
   poptorch::python::bind_executable(module);
+  poptorch::python::bind_host(module);
   poptorch::python::bind_ir(module);
   poptorch::python::bind_ops(module);
   poptorch::python::bind_rewrite(module);
