@@ -8,8 +8,8 @@ from poptorch._capture.context import is_capturing
 __all__ = ["capture", "is_capturing"]
 
 
-def capture(module, args=(), kwargs=None, *, training):
+def capture(module, args=(), kwargs=None, **settings):
     """Captures a module; see :func:`poptorch._capture.capturing.capture`."""
     from poptorch._capture.capturing import capture as capture_now  # heavy parts of torch
 
-    return capture_now(module, args, kwargs, training=training)
+    return capture_now(module, args, kwargs, **settings)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from poptorch._capture.structure import Structure
+from poptorch.blocks import BlockUse
 
 
 @dataclass
@@ -55,9 +56,9 @@ class Captured:
     """A captured program.
 
     Each node of the graph has in its ``meta``: ``val`` (a fake tensor, or a tuple of them),
-    ``place`` (``(file, line)`` of the user, or None), ``module`` (dotted path), ``block``
-    (``(user_id, ipu_id)`` or None), ``backward`` (bool), ``recompute`` (0, or the number of the
-    recomputed region); random ones also ``salt``.
+    ``place`` (``(file, line)`` of the user, or None), ``module`` (dotted path), ``block`` (a
+    ``poptorch.blocks.BlockUse`` or None), ``backward`` (bool), ``recompute`` (0, or the number of
+    the recomputed region); random ones also ``salt``.
 
     Attributes:
         graph: functional: no node changes a tensor.
@@ -66,6 +67,7 @@ class Captured:
         out_spec: how the ``output`` results form what ``forward`` returns.
         in_spec: the structure of the positional and keyword arguments, ``(args, kwargs)``.
         training: whether there is a backward pass.
+        blocks: every block that the forward pass began, in order.
     """
 
     graph: torch.fx.Graph
@@ -74,6 +76,7 @@ class Captured:
     out_spec: Structure
     in_spec: Structure
     training: bool
+    blocks: tuple[BlockUse, ...] = ()
 
     def rebuild_output(self, tensors: list):
         """What ``forward`` returns, with ``tensors`` in place of the ``output`` results."""

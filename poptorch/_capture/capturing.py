@@ -6,7 +6,7 @@ import warnings
 import torch
 
 from poptorch import blocks
-from poptorch._capture import context, process_state, tracing
+from poptorch._capture import context, process_state, substitutions, tracing
 from poptorch._capture import torch_private as private
 from poptorch._capture.captured import Captured, InputSpec, OutputSpec
 from poptorch._capture.functionalize import functionalize
@@ -14,13 +14,15 @@ from poptorch._capture.functions import Functions
 from poptorch._capture.losses import Losses
 from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.module_state import ModuleState
+from poptorch._capture.places import Places
 from poptorch._capture.recorder import Recorder
 from poptorch._capture.structure import Structure
 from poptorch.errors import Error
 
 
 def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = None, *,
-            training: bool) -> Captured:
+            training: bool, location_excludes: list[str] | None = None,
+            module_paths: bool = True, grouped: frozenset[str] = frozenset()) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
     Args:
@@ -28,6 +30,10 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         args: positional arguments of one call, with the shapes of one micro-batch.
         kwargs: keyword arguments of that call.
         training: whether to record the gradients of the parameters that require grad.
+        location_excludes: an operation's place is the innermost frame of which the file contains
+            none of these; None: the folder of torch.
+        module_paths: whether operations know the path of the module that they are part of.
+        grouped: paths of the parameters that ``forward`` sees without their first dimension.
 
     Returns:
         The functional graph and the meaning of its inputs and outputs.
@@ -36,7 +42,9 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         poptorch.Error: ``forward`` does what cannot be compiled; the message names the place.
         Exception: Whatever ``forward`` itself raises, unchanged.
     """
-    return _Capture(module, args, kwargs or {}, training).run()
+    places = Places() if location_excludes is None else Places(location_excludes)
+    return _Capture(module, args, kwargs or {}, training, places, module_paths,
+                    grouped).run()
 
 
 class _Capture:
@@ -48,12 +56,15 @@ class _Capture:
         functions: the torch-function mode.
     """
 
-    def __init__(self, module, args, kwargs, training: bool):
+    def __init__(self, module, args, kwargs, training: bool, places: Places,
+                 module_paths: bool, grouped: frozenset[str]):
         self._module = module
+        self._grouped = grouped
         self._training = training
+        self._module_paths = module_paths
         self._arguments, self._input_names = _named(module, args, kwargs)
         self.fake_mode = private.new_fake_mode()
-        self.recorder = Recorder(self.fake_mode, self.draw_salt)
+        self.recorder = Recorder(self.fake_mode, self.draw_salt, places)
         self.losses = Losses(self.recorder)
         self._batch_count = None
         self._gradients: list = []
@@ -64,17 +75,23 @@ class _Capture:
         if context.is_capturing():
             raise Error("[capture] a model is compiled inside the forward of another one that is "
                         "being compiled. Call the inner module itself instead of its executor.")
-        with process_state.preserved(self._training):
-            self._state = ModuleState(self._module, self.fake_mode, self._training)
+        with process_state.preserved(self._training), substitutions.entered():
+            self._state = ModuleState(self._module, self.fake_mode, self._training,
+                                      self._grouped)
             self._declare_inputs()
             context.set_current(self)
             blocks.reset()
             try:
                 result = self._trace()
+                self._blocks = blocks.uses()
             finally:
                 blocks.reset()
                 context.set_current(None)
             return self._assemble(result)
+
+    def path_of(self, module: torch.nn.Module) -> str:
+        """Dotted path of a part of the model; of the part that runs, if it is none."""
+        return self._state.names.get(id(module), self.recorder.module)
 
     def draw_salt(self) -> int:
         """A number for a random operation, from the real generator.
@@ -125,7 +142,8 @@ class _Capture:
 
     def _trace(self):
         args, kwargs = self._in_spec.unflatten(self._fake_inputs)
-        self._paths = ModulePaths(self._state.names, self.recorder)
+        names = self._state.names if self._module_paths else {}
+        self._paths = ModulePaths(names, self.recorder)
         self.functions = Functions(self)
         with self._state, self._paths, self.fake_mode, self.recorder, self.functions:
             result = tracing.run_forward(self._module, args, kwargs)
@@ -177,7 +195,8 @@ class _Capture:
         graph.output(tuple(spec.node for spec in outputs))
         _prune(graph)
         inputs = self._drop_unused_constants(inputs)
-        return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training)
+        return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
+                        self._blocks)
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []

@@ -293,11 +293,3 @@ def _index_copy(x, dim, index, source):
     if x.dim() == 0 or source.dim() != x.dim():
         return NotImplemented
     return x.scatter(dim, _index_like(x, dim, index), source)
-
-
-@decomposes(aten.index_add.default)
-def _index_add(x, dim, index, source, *, alpha=1):
-    if x.dim() == 0 or source.dim() != x.dim() or source.dtype != x.dtype:
-        return NotImplemented
-    source = source if alpha == 1 else source * alpha
-    return x.scatter_add(dim, _index_like(x, dim, index), source)

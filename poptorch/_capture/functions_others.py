@@ -5,6 +5,9 @@ import math
 import torch
 import torch.nn.functional as F
 
+from poptorch._capture import library_embedding  # noqa: F401  (declares the operations)
+from poptorch._capture.library import ops
+
 
 def gaussian_nll(input, target, var, full=False, eps=1e-6, reduction="mean"):
     """``F.gaussian_nll_loss`` without its test that no variance is negative."""
@@ -40,13 +43,12 @@ def _embedding_bag(capture, func, args, kwargs):
     def call(input, weight, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
              mode="mean", sparse=False, per_sample_weights=None, include_last_offset=False,
              padding_idx=None):
-        if input.dim() != 2 or offsets is not None or padding_idx is not None \
-                or mode not in ("sum", "mean") or max_norm is not None or scale_grad_by_freq:
+        if input.dim() != (2 if offsets is None else 1) or max_norm is not None \
+                or scale_grad_by_freq:
             return NotImplemented
-        rows = F.embedding(input, weight)
-        if per_sample_weights is not None:
-            rows = rows * per_sample_weights.unsqueeze(-1)
-        return rows.sum(1) if mode == "sum" else rows.mean(1)
+        padding = -1 if padding_idx is None else padding_idx % len(weight)
+        return ops.embedding_bag(weight, input, offsets, per_sample_weights, mode, padding,
+                                 include_last_offset)
 
     return call(*args, **kwargs)
 

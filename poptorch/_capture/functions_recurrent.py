@@ -69,15 +69,18 @@ def _lstm(capture, func, args, kwargs):
         return NotImplemented  # projections
 
     def cell(x, states, weights, reverse):
-        return ops.lstm(x, *states, *weights, reverse)[:3]
+        return ops.lstm(x, *states, *weights, reverse, torch.is_grad_enabled())[:3]
 
     x, *states = autocast(x, *states)
     y, (h, c) = _Layers(*settings).run(capture, cell, x, states, autocast(*weights))
     return y, h, c
 
 
-def _one_state(op, *settings_of_op, lower_precision: bool = False):
-    """Handler of the layers with one state: GRU and both kinds of RNN."""
+def _one_state(run, lower_precision: bool = False):
+    """Handler of the layers with one state: GRU and both kinds of RNN.
+
+    ``run(x, h0, *weights, reverse)`` computes one layer in one direction.
+    """
 
     def handler(capture, func, args, kwargs):
         if _is_packed(args, kwargs):
@@ -87,7 +90,7 @@ def _one_state(op, *settings_of_op, lower_precision: bool = False):
             (x, state), weights = autocast(x, state), autocast(*weights)
 
         def cell(x, states, weights, reverse):
-            return op(x, *states, *weights, *settings_of_op, reverse)[:2]
+            return run(x, *states, *weights, reverse=reverse)[:2]
 
         y, (h,) = _Layers(*settings).run(capture, cell, x, (state,), weights)
         return y, h
@@ -96,8 +99,9 @@ def _one_state(op, *settings_of_op, lower_precision: bool = False):
 
 
 # Under autocast a GRU's results stay in single precision, in torch too.
-_GRU = _one_state(ops.gru)
-_TANH, _RELU = (_one_state(ops.rnn, name, lower_precision=True) for name in ("tanh", "relu"))
+_GRU = _one_state(lambda *layer, reverse: ops.gru(*layer, reverse, torch.is_grad_enabled()))
+_TANH = _one_state(lambda *layer, reverse: ops.rnn(*layer, "tanh", reverse), lower_precision=True)
+_RELU = _one_state(lambda *layer, reverse: ops.rnn(*layer, "relu", reverse), lower_precision=True)
 
 # As modules call them, and as exported programs do.
 HANDLERS = {

@@ -33,15 +33,18 @@ class ModuleState:
         module: the outermost module.
         fake_mode: of the fake tensors.
         training: whether parameters that require grad do so here too.
+        grouped: paths of parameters whose fake ones lack the first dimension.
 
     Attributes:
         states: in the order of the modules; tied ones once.
         names: dotted path of each module, by its identity.
     """
 
-    def __init__(self, module: torch.nn.Module, fake_mode, training: bool):
+    def __init__(self, module: torch.nn.Module, fake_mode, training: bool,
+                 grouped: frozenset[str] = frozenset()):
         self._fake_mode = fake_mode
         self._training = training
+        self._grouped = grouped
         self._attributes: list[tuple[torch.nn.Module, dict]] = []
         self.names: dict[int, str] = {}
         self._by_tensor: dict[int, State] = {}
@@ -80,7 +83,9 @@ class ModuleState:
             raise Error(f"[capture] {name}: expected a tensor on the CPU but got one on "
                         f"{tensor.device}. Move the model with .cpu() first.")
         with self._fake_mode:
-            fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+            outer = name in self._grouped
+            fake = torch.empty_strided(tensor.shape[outer:], tensor.stride()[outer:],
+                                       dtype=tensor.dtype)
         trained = tensor.requires_grad and self._training
         if kind == "param":
             fake = torch.nn.Parameter(fake, requires_grad=trained)

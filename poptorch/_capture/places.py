@@ -17,22 +17,27 @@ _DRIVER = os.path.join(_OURS, "_capture", "tracing.py")
 _SKIPPED, _USER, _RECOMPUTES, _OUTSIDE = range(4)
 
 
-def _kind(file: str) -> int:
+def _kind(file: str, excludes) -> int:
     if file == _DRIVER:
         return _OUTSIDE
     if file == _CHECKPOINT:
         return _RECOMPUTES
-    if file.startswith((_OURS, _TORCH, "<frozen ", "<eval_with_key>")):
+    if file.startswith((_OURS, "<frozen ", "<eval_with_key>")):
         return _SKIPPED
     if file.startswith(_STANDARD) and not any(part in file for part in _PACKAGES):
         return _SKIPPED
-    return _USER
+    return _SKIPPED if any(part in file for part in excludes) else _USER
 
 
 class Places:
-    """Finds places by walking the stack; remembers what each file is."""
+    """Finds places by walking the stack; remembers what each file is.
 
-    def __init__(self):
+    Args:
+        excludes: files that contain one of these strings are not the user's.
+    """
+
+    def __init__(self, excludes=(_TORCH,)):
+        self._excludes = tuple(excludes)
         self._kinds: dict[str, int] = {}
         self._recomputation = None
         self._recomputations = 0
@@ -60,7 +65,8 @@ class Places:
             kind = self._kind(frame)
             if kind == _OUTSIDE:
                 break
-            if kind == _USER and place is None:
+            is_torch = frame.f_code.co_filename.startswith(_TORCH)
+            if kind == _USER and place is None and not is_torch:
                 place = frame.f_code.co_filename, frame.f_lineno
             elif kind == _RECOMPUTES:
                 checkpoint = frame
@@ -71,7 +77,7 @@ class Places:
         file = frame.f_code.co_filename
         kind = self._kinds.get(file)
         if kind is None:
-            kind = self._kinds[file] = _kind(file)
+            kind = self._kinds[file] = _kind(file, self._excludes)
         return kind
 
     def _number(self, checkpoint) -> int:

@@ -49,11 +49,11 @@ class Recorder(private.DispatchMode):
         met_real: all real tensors that operations took, by their identity; parameters too.
     """
 
-    def __init__(self, fake_mode, draw_salt):
+    def __init__(self, fake_mode, draw_salt, places: Places):
         super().__init__()
         self.graph = fx.Graph()
         self.fake_mode = fake_mode
-        self.places = Places()
+        self.places = places
         self.module = ""
         self.in_backward = False
         self.constants: dict[fx.Node, torch.Tensor] = {}
@@ -220,8 +220,9 @@ class Recorder(private.DispatchMode):
         """Everything known about a node that is being recorded."""
         if self.in_backward:
             return self._backward_meta(val)
-        meta = {"val": val, "place": self.places.here(), "module": self.module,
-                "block": blocks.current(), "backward": False, "recompute": 0}
+        meta = {"val": val, "place": self.places.here(),
+                "module": blocks.in_scopes(self.module), "block": blocks.current(),
+                "backward": False, "recompute": 0}
         self._origin.setdefault(private.forward_sequence_number(), meta)
         return meta
 
@@ -230,13 +231,13 @@ class Recorder(private.DispatchMode):
         origin = self._origin.get(number)
         place, recompute = self.places.in_backward()
         if origin is None:
-            origin = {"place": place, "module": self.module, "block": blocks.current()}
+            origin = {"place": place, "module": self.module, "block": None}
         place = place or origin["place"]
         if not recompute:
             return {"val": val, "place": place, "module": origin["module"],
                     "block": origin["block"], "backward": True, "recompute": 0}
         meta = {"val": val, "place": place, "module": self.module or origin["module"],
-                "block": blocks.current() or origin["block"], "backward": True,
+                "block": blocks.current(recompute) or origin["block"], "backward": True,
                 "recompute": recompute}
         self._origin.setdefault(private.forward_sequence_number(), meta)
         return meta

@@ -79,6 +79,17 @@ class Emitter:
         return self.op("full", size=list(sizes), dtype=_C.DType(ir_dtype(dtype)),
                        fill_value=_as_attr(value, ir_dtype(dtype)))
 
+    def synthetic(self, name: str, val: torch.Tensor):
+        """Made-up values of an input: N(0, 1), or 0 where it is not of floating point."""
+        dtype = ir_dtype(val.dtype)
+        attrs = {"size": list(val.shape), "dtype": _C.DType(dtype)}
+        if not val.is_floating_point():
+            return self.plain("full", [], {**attrs, "fill_value": _as_attr(0, dtype)},
+                              names=[name])[0]
+        salt = self.salt(-1 - len(self.salts))  # no salt that capture draws is negative
+        return self.plain("random_normal", [self.rng()], {**attrs, "salt": salt},
+                          names=[name])[0]
+
     def state(self, path: str, role: str, dtype: str, sizes: list[int]):
         """The value of a named state at graph entry: one op for each state and graph."""
         if path not in self._states:

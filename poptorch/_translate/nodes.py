@@ -180,11 +180,7 @@ def _notes(meta) -> dict:
         notes["recompute"] = meta["recompute"]
     block = meta.get("block")
     if block is not None:
-        user_id, ipu_id = block
-        if user_id is not None:
-            notes["block"] = str(user_id)
-        if ipu_id is not None:
-            notes["block_ipu"] = ipu_id
+        notes["block"] = block.user_id
     return notes
 
 

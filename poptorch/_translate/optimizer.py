@@ -18,7 +18,7 @@ class Kind:
         hyper: group keys in the order of the op's hyper-parameter vector; ``betas.0`` is the
             first item of ``betas``.
         flags: group keys that are attributes of the op, compiled in.
-        states: operand name -> key of torch's optimiser state, for tensors like the parameter.
+        states: operand name -> key of torch's optimizer state, for tensors like the parameter.
     """
 
     op: str
@@ -39,7 +39,7 @@ _KINDS = ((torch.optim.AdamW, _ADAM), (torch.optim.Adam, _ADAM), (torch.optim.SG
 
 
 def kind_of(optimizer: torch.optim.Optimizer) -> tuple[type, Kind]:
-    """The class of the table that the optimiser belongs to, and its kind.
+    """The class of the table that the optimizer belongs to, and its kind.
 
     Raises:
         poptorch.Error: It belongs to none; the message lists those that can be used.
@@ -73,11 +73,32 @@ class GroupLayout:
 
 @dataclass
 class UpdateLayout:
-    """What is compiled for a whole optimiser: its kind and its groups."""
+    """What is compiled for a whole optimizer: its kind and its groups."""
 
     cls: type
     kind: Kind
     groups: list[GroupLayout] = field(default_factory=list)
+
+    def to_data(self) -> dict:
+        """This as plain data, parameters by name."""
+        groups = []
+        for group in self.groups:
+            names = {id(parameter): name for name, parameter in group.params}
+            states = [(path, names[id(parameter)], key) for path, parameter, key in group.states]
+            groups.append({"stream": group.stream, "step": group.step, "params": list(
+                names.values()), "states": states, "flags": group.flags})
+        return {"class": self.cls.__name__, "groups": groups}
+
+    @classmethod
+    def from_data(cls, data: dict, parameters: dict[str, torch.Tensor]) -> "UpdateLayout":
+        """The layout that :meth:`to_data` described, of the parameters of these names."""
+        known, kind = next(row for row in _KINDS if row[0].__name__ == data["class"])
+        groups = [GroupLayout(group["stream"], group["step"],
+                              [(name, parameters[name]) for name in group["params"]],
+                              [(path, parameters[name], key)
+                               for path, name, key in group["states"]], tuple(group["flags"]))
+                  for group in data["groups"]]
+        return cls(known, kind, groups)
 
 
 def hyper_values(kind: Kind, group: dict) -> list[float]:
@@ -100,13 +121,13 @@ def _has_momentum(kind: Kind, group: dict) -> bool:
 
 
 def emit_update(e, program, gradients: dict, link) -> UpdateLayout:
-    """Appends the update of every parameter that has a gradient and stands in the optimiser.
+    """Appends the update of every parameter that has a gradient and stands in the optimizer.
 
     Args:
         e: emitter of the iteration graph.
         program: gets the states that are updated.
         gradients: combined gradient of each parameter, by name.
-        link: the executor's ``OptimizerLink``, which knows the optimiser.
+        link: the executor's ``OptimizerLink``, which knows the optimizer.
     """
     optimizer = link.optimizer
     cls, kind = kind_of(optimizer)
@@ -150,7 +171,7 @@ class _GroupUpdate:
             self._update(name, parameter, gradients[name])
 
     def _update(self, name: str, parameter, gradient) -> None:
-        type_ = (ir_dtype(parameter.dtype), list(parameter.shape))
+        type_ = (ir_dtype(parameter.dtype), list(gradient.sizes))
         before = self.program.changed.get(name)
         if before is None:
             before = self.e.state(name, "parameter", *type_)
@@ -163,6 +184,7 @@ class _GroupUpdate:
         attrs = {name: bool(self.group.get(name)) for name, _, _ in self.row["attrs"]}
         results = self.e.plain(self.kind.op, [values.get(o) for o in self.operands], attrs)
         self._bind(name, "param", results[0])
+        self.program.bound[name] = results[0]
         for result, operand in zip(results[1:], self.row["results"][1:]):
             operand = operand.rstrip("?*")
             if operand in values:

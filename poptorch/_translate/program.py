@@ -2,7 +2,7 @@
 
     main:       loop {body=@iteration, count=D}
     iteration:  [loop {body=@micro, count=G}, or the micro-step itself when G = 1],
-                all_reduce over replicas, optimiser update
+                all_reduce over replicas, optimizer update
     micro:      stream_in, forward and backward, accumulate, stream_out
 
 D is the number of device iterations, G the gradient accumulation.
@@ -13,11 +13,18 @@ from dataclasses import dataclass, field
 import torch
 
 from poptorch import _C
+from poptorch._capture.captured import OutputSpec
 from poptorch._translate import optimizer as optimizers
+from poptorch._translate import reduction
 from poptorch._translate.emitter import Emitter
 from poptorch._translate.nodes import Nodes
+from poptorch._translate.partition import emit_strategy, partition_of
+from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
+from poptorch._translate.tensor_names import GRADIENT, UPDATED, TensorNames
 from poptorch._translate.types import ir_dtype
+from poptorch.enums import MeanReductionStrategy
 from poptorch.errors import Error
+from poptorch.strategies import Partition, PipelinedExecution, _IExecutionStrategy
 
 
 @dataclass(frozen=True)
@@ -29,21 +36,50 @@ class StepSpec:
         device_iterations: D, steps for each call.
         accumulation: G, micro-batches for each update.
         replicas: R, over which gradients are reduced.
+        input_group_size: g, replicas that read the same inputs.
+        weight_groups: path and groups of the weights with a value for each group of replicas.
         mean: combine gradients of micro-batches and replicas by their mean, else by their sum.
-        keep_gradients: stream the gradients that the optimiser sees to the host.
+        mean_strategy: when they are divided; None: as their type makes it best.
+        synthetic_data: make inputs on the device.
+        keep_gradients: stream the gradients that the optimizer sees to the host.
+        anchors: ``(short name, name)`` of the tensors inside of the model that the host gets too.
+        strategy: makes stages of the model's blocks.
     """
 
     training: bool
     device_iterations: int = 1
     accumulation: int = 1
     replicas: int = 1
+    input_group_size: int = 1
+    weight_groups: tuple[tuple[str, WeightGroups], ...] = ()
     mean: bool = True
+    mean_strategy: MeanReductionStrategy | None = None
+    synthetic_data: bool = False
     keep_gradients: bool = False
+    anchors: tuple[tuple[str, str], ...] = ()
+    strategy: _IExecutionStrategy = field(default_factory=PipelinedExecution)
+
+    def reducing(self, path: str) -> ReplicaGroups:
+        """The groups of replicas whose gradients of a parameter become one."""
+        return dict(self.weight_groups).get(path, ReplicaGroups(self.replicas, self.replicas))
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches of one call, over all replicas."""
-        return self.device_iterations * self.accumulation * self.replicas
+        """Micro-batches of one call, over all groups of replicas."""
+        return (self.device_iterations * self.accumulation * self.replicas
+                // self.input_group_size)
+
+    @property
+    def micro_batch_formula(self) -> str:
+        """How that number comes about, for messages."""
+        names, values = zip(*[(name, value) for name, value in (
+            ("device_iterations", self.device_iterations),
+            ("gradient_accumulation", self.accumulation),
+            ("replication_factor", self.replicas)) if self.training or name[0] != "g"])
+        left, numbers = " * ".join(names), " * ".join(map(str, values))
+        if self.input_group_size > 1:
+            left, numbers = f"{left} / input_group_size", f"{numbers} / {self.input_group_size}"
+        return f"{left} = {numbers} = {self.micro_batches}"
 
 
 @dataclass
@@ -52,21 +88,29 @@ class Program:
 
     Attributes:
         module: the ``_C.Module``.
+        partition: where the model's blocks run, None without blocks.
         inputs: stream of each tensor input that the graph reads, by position among the inputs.
         outputs: ``(stream, output spec)`` of each value that goes to the host.
         states: host tensor of each parameter, buffer and captured tensor, by state path.
+        weight_groups: groups of the states that have a value for each group of replicas, by path.
         updated: paths of the states that a run changes.
         changed: value of each trained parameter that ``forward`` itself changes, by path.
-        optimizer: the optimiser's states and hyper-parameters, None without one.
+        optimizer: the optimizer's states and hyper-parameters, None without one.
+        bound: value of each parameter after the update, by path.
+        tensor_names: names of all tensors, see ``tensor_names.py``.
     """
 
     module: object
+    partition: Partition | None = None
     inputs: dict[int, str] = field(default_factory=dict)
     outputs: list = field(default_factory=list)
     states: dict[str, torch.Tensor] = field(default_factory=dict)
+    weight_groups: dict[str, WeightGroups] = field(default_factory=dict)
     updated: set[str] = field(default_factory=set)
     changed: dict[str, object] = field(default_factory=dict)
     optimizer: object = None
+    bound: dict[str, object] = field(default_factory=dict)
+    tensor_names: list[str] = field(default_factory=list)
 
 
 def translate(captured, spec: StepSpec, optimizer=None) -> Program:
@@ -75,7 +119,7 @@ def translate(captured, spec: StepSpec, optimizer=None) -> Program:
     Args:
         captured: what ``poptorch._capture.capture`` returned.
         spec: loops and reductions around it.
-        optimizer: a torch or poptorch optimiser, for training.
+        optimizer: a torch or poptorch optimizer, for training.
 
     Raises:
         poptorch.Error: An op or type cannot be translated; with the user's place.
@@ -89,14 +133,21 @@ class _Translation:
     def __init__(self, captured, spec: StepSpec, optimizer):
         self.captured = captured
         self.spec = spec
-        self.program = Program(_C.Module())
+        self.program = Program(_C.Module(), partition_of(captured, spec),
+                               weight_groups=dict(spec.weight_groups))
         self.optimizer = optimizer
+        self.names = TensorNames(captured)
         module = self.program.module
         main = Emitter(module, module.add_graph("main"))
+        if self.program.partition is not None:
+            emit_strategy(main, self.program.partition)
         main.plain("loop", [], {"body": _C.GraphRef("iteration"),
                                 "count": spec.device_iterations}, [])
         main.graph.outputs = []
-        self._iteration(Emitter(module, module.add_graph("iteration")))
+        iteration = Emitter(module, module.add_graph("iteration"))
+        self._iteration(iteration)
+        self._anchor_updates(iteration)
+        iteration.graph.outputs = []
 
     def _iteration(self, e: Emitter) -> None:
         if not self.spec.training:
@@ -105,7 +156,6 @@ class _Translation:
             self._update(e, self._micro_step(e))
         else:
             self._update(e, self._accumulated(e))
-        e.graph.outputs = []
 
     def _accumulated(self, e: Emitter) -> dict:
         """Loops over micro-batches; returns the combined gradient of each parameter."""
@@ -118,9 +168,9 @@ class _Translation:
         carried = [micro.named("input", f"sum.{spec.name}", {"index": i}, z.dtype, list(z.sizes))
                    for i, (z, spec) in enumerate(zip(zeros, specs))]
         gradients = self._micro_step(micro)
-        scale = 1.0 / self.spec.accumulation if self.spec.mean else 1.0
         sums = [micro.plain("accumulate", [total, gradients[spec.name]],
-                            {"scale": scale, "backward": True})[0]
+                            {"scale": 1.0 / reduction.of(self.spec, total, spec.name).each,
+                             "backward": True})[0]
                 for total, spec in zip(carried, specs)]
         micro.graph.outputs = sums
         results = e.plain("loop", zeros, {"body": _C.GraphRef("micro"),
@@ -134,14 +184,18 @@ class _Translation:
     def _micro_step(self, e: Emitter) -> dict:
         """Streams in, forward and backward, streams out; returns the gradients by parameter."""
         nodes = Nodes(e)
+        anchored = {short: self.names.nodes[name] for short, name in self.spec.anchors
+                    if name in self.names.nodes}
         placeholders = (n for n in self.captured.graph.nodes if n.op == "placeholder")
         for position, (node, spec) in enumerate(zip(placeholders, self.captured.inputs)):
-            if node.users:
+            if node.users or node in anchored.values():
                 nodes.values[node] = self._source(e, position, node, spec)
         for node in self.captured.graph.nodes:
             if node.op == "call_function":
                 nodes.translate(node)
         e.notes, e.place = {}, None
+        for short, node in anchored.items():
+            self._anchor(e, short, nodes.values[node])
         gradients = self._sinks(e, nodes)
         e.advance_rng()
         return gradients
@@ -149,6 +203,8 @@ class _Translation:
     def _source(self, e: Emitter, position: int, node, spec):
         val = node.meta["val"]
         type_ = (ir_dtype(val.dtype), list(val.shape))
+        if spec.kind == "input" and self.spec.synthetic_data:
+            return e.synthetic(spec.name, val)
         if spec.kind == "input":
             self.program.inputs[position] = f"input.{spec.name}"
             return e.named("stream_in", spec.name, {"stream": f"input.{spec.name}"}, *type_)
@@ -181,7 +237,7 @@ class _Translation:
         return gradients
 
     def _change_trained(self, e: Emitter, path: str, value) -> None:
-        """``forward`` changes a parameter that the optimiser updates after it."""
+        """``forward`` changes a parameter that the optimizer updates after it."""
         if self.spec.accumulation > 1:
             raise Error(f"[translate] forward changes the trained parameter {path} in place, and "
                         f"gradientAccumulation({self.spec.accumulation}) runs it "
@@ -199,16 +255,35 @@ class _Translation:
         self.program.updated.add(path)
 
     def _update(self, e: Emitter, gradients: dict) -> None:
-        if self.spec.replicas > 1:
-            how = "mean" if self.spec.mean else "sum"
-            gradients = {name: e.plain("all_reduce", [g], {"op": how, "backward": True})[0]
-                         for name, g in gradients.items()}
+        gradients = {name: reduction.finished(e, self.spec, g, name)
+                     for name, g in gradients.items()}
         if self.spec.keep_gradients:
             for name, value in gradients.items():
                 stream = f"Gradient___{name}"
                 e.plain("stream_out", [value], {"stream": stream}, [])
                 self.program.outputs.append((stream, None))
+        for short, name in self.spec.anchors:
+            if name.removeprefix(GRADIENT) in gradients and name.startswith(GRADIENT):
+                self._anchor(e, short, gradients[name.removeprefix(GRADIENT)])
         self.program.optimizer = optimizers.emit_update(
             e, self.program, gradients, self.optimizer)
         for path in sorted(self.program.changed.keys() - self.program.updated):
             self._assign(e, path, self.program.changed[path])
+
+    # -- anchors -------------------------------------------------------------------------------
+
+    def _anchor(self, e: Emitter, short: str, value) -> None:
+        stream = f"anchor.{short}"
+        e.plain("stream_out", [value], {"stream": stream}, [])
+        self.program.outputs.append((stream, OutputSpec("anchor", short, None)))
+
+    def _anchor_updates(self, e: Emitter) -> None:
+        """Those after the update; and a check that every anchor has found its tensor."""
+        updated = list(self.program.bound)
+        self.program.tensor_names = self.names.all(updated)
+        for short, name in self.spec.anchors:
+            if name not in self.program.tensor_names:
+                raise self.names.unknown(name, updated)
+            path = name.removeprefix(UPDATED)
+            if name.startswith(UPDATED) and path in self.program.bound:
+                self._anchor(e, short, self.program.bound[path])

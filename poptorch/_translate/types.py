@@ -1,4 +1,4 @@
-"""Types at the program's edge: 64-bit types are narrowed here, and nowhere else."""
+"""Types at the program's edge: what the device has not is converted here, and nowhere else."""
 
 import torch
 
@@ -11,15 +11,19 @@ _NAMES = {
     torch.float32: "f32", torch.float64: "f64",
 }
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
-_NARROW = {torch.int64: torch.int32, torch.float64: torch.float32}
+# What the device has not: 64-bit types are narrowed, unsigned ones become signed.
+_NARROW = {torch.int64: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int32,
+           torch.uint64: torch.int32, torch.float64: torch.float32}
+_WIDE = {torch.uint16: torch.int64, torch.uint32: torch.int64, torch.uint64: torch.int64}
 _INT32 = torch.iinfo(torch.int32)
 _INT64 = torch.iinfo(torch.int64)
+_FLOAT32_MAX = torch.finfo(torch.float32).max
 
 
 def narrowed(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that stands for ``dtype`` on the device: int64 and float64 become 32 bits wide,
-    unless :func:`poptorch.testing.wide` is on."""
-    return dtype if testing.is_wide() else _NARROW.get(dtype, dtype)
+    """The dtype that stands for ``dtype`` on the device: int64, uint16, uint32 and uint64 become
+    int32, float64 becomes float32 (nothing gets narrower within :func:`poptorch.testing.wide`)."""
+    return (_WIDE if testing.is_wide() else _NARROW).get(dtype, dtype)
 
 
 def ir_dtype(dtype: torch.dtype) -> str:
@@ -43,34 +47,79 @@ def torch_dtype(name: str) -> torch.dtype:
 def host_tensor(tensor: torch.Tensor, what: str) -> torch.Tensor:
     """A contiguous CPU tensor with the device's dtype and the values of ``tensor``.
 
-    No copy is made where none is needed.
+    No copy is made where none is needed. The limits of int64 and float64, which programs use as
+    "infinite", become those of int32 and float32.
 
     Args:
         tensor: any dense CPU tensor.
         what: how an error message names the tensor.
 
     Raises:
-        poptorch.Error: An int64 value does not fit into int32 and is not one of int64's limits
-            (those, used as "infinite", become the limits of int32).
+        poptorch.Error: Another value does not fit into the device's dtype; or the tensor is not
+            a dense one.
     """
     tensor = tensor.detach()
-    target = narrowed(tensor.dtype)
-    if target is torch.int32 and tensor.dtype is torch.int64 and tensor.numel():
-        tensor = _saturated(tensor, what)
+    check_dense(tensor, what)
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
+    target = narrowed(tensor.dtype)
+    if target is not tensor.dtype and tensor.numel():
+        tensor = _fitting(tensor, target, what)
     return tensor.to(target).contiguous()
 
 
-def _saturated(tensor: torch.Tensor, what: str) -> torch.Tensor:
-    low, high = (int(v) for v in torch.aminmax(tensor))
+def check_dense(tensor: torch.Tensor, what: str) -> None:
+    """Checks that a tensor has values, one after the other, in the host's memory.
+
+    Raises:
+        poptorch.Error: It is sparse, quantized, on another device, or without data.
+    """
+    if tensor.device.type != "cpu":
+        raise Error(f"[{what}] expected a tensor on the CPU but got one on {tensor.device}. The "
+                    f"executor moves data to the device itself: pass {what}.cpu().")
+    if tensor.layout is not torch.strided:
+        raise Error(f"[{what}] expected a dense tensor but got one of layout {tensor.layout}. "
+                    f"Pass {what}.to_dense().")
+    if tensor.is_quantized:
+        raise Error(f"[{what}] expected a plain tensor but got a quantized one of "
+                    f"{tensor.dtype}. Pass {what}.dequantize().")
+
+
+def _fitting(tensor: torch.Tensor, target: torch.dtype, what: str) -> torch.Tensor:
+    """``tensor``, or its copy with the limits of its dtype replaced by those of ``target``."""
+    if tensor.dtype is torch.float64:
+        return _fitting_float(tensor, what)
+    signed = tensor.to(torch.int64)
+    if tensor.dtype is torch.uint64 and (signed < 0).any():
+        value = int(signed[signed < 0].flatten()[0]) + 2**64
+        raise _does_not_fit(value, tensor.dtype, target, what)
+    if target is torch.int64:
+        return signed
+    low, high = (int(v) for v in torch.aminmax(signed))
     if _INT32.min <= low and high <= _INT32.max:
-        return tensor
-    bad = (tensor < _INT32.min) | (tensor > _INT32.max)
-    bad &= (tensor != _INT64.min) & (tensor != _INT64.max)
+        return signed
+    bad = (signed < _INT32.min) | (signed > _INT32.max)
+    if tensor.dtype is torch.int64:
+        bad &= (signed != _INT64.min) & (signed != _INT64.max)
     if bad.any():
-        value = int(tensor[bad].flatten()[0])
-        raise Error(f"[{what}] the value {value} does not fit into int32 ({_INT32.min} to "
-                    f"{_INT32.max}), to which int64 is narrowed on the device. Use smaller "
-                    f"values, or a floating-point tensor.")
-    return tensor.clamp(_INT32.min, _INT32.max)
+        raise _does_not_fit(int(signed[bad].flatten()[0]), tensor.dtype, target, what)
+    return signed.clamp(_INT32.min, _INT32.max)
+
+
+def _fitting_float(tensor: torch.Tensor, what: str) -> torch.Tensor:
+    size = tensor.abs()
+    large = (size > _FLOAT32_MAX) & size.isfinite()
+    if not large.any():
+        return tensor
+    bad = large & (size != torch.finfo(torch.float64).max)
+    if bad.any():
+        raise _does_not_fit(float(tensor[bad].flatten()[0]), tensor.dtype, torch.float32, what)
+    return torch.where(large, tensor.sign() * _FLOAT32_MAX, tensor)
+
+
+def _does_not_fit(value, dtype: torch.dtype, target: torch.dtype, what: str) -> Error:
+    limits = (torch.finfo if target.is_floating_point else torch.iinfo)(target)
+    names = [str(d).removeprefix("torch.") for d in (target, dtype)]
+    return Error(f"[{what}] the value {value} does not fit into {names[0]} ({limits.min} to "
+                 f"{limits.max}), to which {names[1]} is narrowed on the device. Use smaller "
+                 f"values, or another type.")

@@ -1,0 +1,78 @@
+"""From the blocks of a captured model and the execution strategy to the partition, checked."""
+
+from poptorch.enums import AutoStage
+from poptorch.errors import error_at
+from poptorch.strategies import Partition, PipelinedExecution
+
+
+def partition_of(captured, spec) -> Partition | None:
+    """Where the blocks of a model run; None when it has none.
+
+    Args:
+        captured: what capture returned.
+        spec: the step, with the strategy and the options that it must agree with.
+
+    Raises:
+        poptorch.Error: A block, an operation or an option breaks a rule of the strategy; with the
+            place in the user's program.
+    """
+    if not captured.blocks:
+        return None
+    _check_outside(captured, spec.strategy)
+    partition = spec.strategy._partition(captured.blocks, _starts_outside(captured))
+    _check_pipeline(captured, partition, spec)
+    return partition
+
+
+def _forward_nodes(captured):
+    return (node for node in captured.graph.nodes
+            if node.op == "call_function" and not node.meta["backward"])
+
+
+def _starts_outside(captured) -> bool:
+    first = next(_forward_nodes(captured), None)
+    return first is not None and first.meta["block"] is None
+
+
+def _check_outside(captured, strategy) -> None:
+    """With AutoIncrement everything has a block, once blocks have an end."""
+    is_automatic = getattr(strategy, "_auto_stage", None) is AutoStage.AutoIncrement
+    scoped = next((use for use in captured.blocks if use.is_scoped), None)
+    if not is_automatic or scoped is None:
+        return
+    for node in _forward_nodes(captured):
+        if node.meta["block"] is None and node.meta["place"] is not None:
+            raise error_at(f"[{type(strategy).__name__}] No active Block: {node.target} runs "
+                           f'outside of all blocks, as block "{scoped.user_id}" ends with its '
+                           f"`with` statement; {AutoStage.AutoIncrement} has no stage for it. Put "
+                           f"it into a block.", node.meta["place"], node.meta["module"])
+
+
+def _check_pipeline(captured, partition: Partition, spec) -> None:
+    stages = partition.stages
+    if not isinstance(spec.strategy, PipelinedExecution) or stages == 1:
+        return
+    if spec.training:
+        have, least = spec.accumulation, 2 * stages - 1
+        option, rule = "Training.gradientAccumulation", "2 * stages - 1"
+    else:
+        have, least = spec.device_iterations, stages
+        option, rule = "deviceIterations", "the number of pipeline stages"
+    if have >= least:
+        return
+    last = max(partition.blocks, key=lambda block: block.stage)
+    use = next(use for use in captured.blocks if use.user_id == last.block)
+    raise error_at(f"[PipelinedExecution] poptorch.Options().{option} must be greater than or "
+                   f"equal to {rule}: it is {have}, but the {stages} stages need {least}. Raise "
+                   f"it, or choose poptorch.ShardedExecution. The last stage has block "
+                   f'"{last.block}".', use.place, use.module)
+
+
+def emit_strategy(e, partition: Partition) -> None:
+    """Appends the op ``strategy``, which tells the compiler where each block runs."""
+    rows = [[b.block, b.ipu, b.stage, b.phase] for b in partition.blocks]
+    attrs = {"kind": partition.kind, "blocks": rows, **partition.attrs}
+    outside = [partition.outside.ipu, partition.outside.stage, partition.outside.phase]
+    if any(outside):
+        attrs["outside"] = outside
+    e.plain("strategy", [], attrs, [])

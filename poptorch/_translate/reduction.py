@@ -1,0 +1,82 @@
+"""How the gradients of micro-batches and replicas become one: where they are divided.
+
+    Running       accumulate(g / G),  all_reduce mean
+    Post          accumulate(g),      all_reduce mean,  times 1 / G
+    PostAndLoss   accumulate(g / R),  all_reduce sum,   times 1 / G
+    sums          accumulate(g),      all_reduce sum
+
+G is the number of micro-batches, R that of replicas: of all, or of those that hold the same value
+of the parameter. Dividing by a power of two is exact in float32, so ``Post`` divides on the way
+where G is one: the same bits, and no further pass over the gradients.
+"""
+
+from dataclasses import dataclass
+
+from poptorch.enums import MeanReductionStrategy
+
+_HALVES = ("f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """By what one gradient is divided, and when.
+
+    Attributes:
+        each: a micro-batch's gradient as it is added.
+        over_replicas: ``"mean"`` or ``"sum"``.
+        last: the result.
+    """
+
+    each: int = 1
+    over_replicas: str = "sum"
+    last: int = 1
+
+
+def of(spec, value, path: str) -> Reduction:
+    """The divisors for a gradient.
+
+    Args:
+        spec: the loops around the graph.
+        value: the IR value of the gradient.
+        path: of the parameter.
+    """
+    strategy, count = spec.mean_strategy, spec.accumulation
+    is_half = value.dtype in _HALVES
+    if strategy is None:
+        strategy = MeanReductionStrategy.Running if is_half else MeanReductionStrategy.Post
+    if not spec.mean:
+        return Reduction()
+    if strategy is MeanReductionStrategy.PostAndLoss:
+        return Reduction(spec.reducing(path).size, "sum", count)
+    is_exact = count & (count - 1) == 0 and not is_half
+    if strategy is MeanReductionStrategy.Running or is_exact:
+        return Reduction(count, "mean", 1)
+    return Reduction(1, "mean", count)
+
+
+def finished(emitter, spec, gradient, path: str):
+    """The gradient that the optimizer sees.
+
+    Args:
+        emitter: of the graph around the micro-batches.
+        spec: the loops around the graph.
+        gradient: the IR value of the sum over a replica's micro-batches; of the gradient itself
+            where there is one micro-batch.
+        path: of the parameter.
+    """
+    reduction, groups = of(spec, gradient, path), spec.reducing(path)
+    if spec.accumulation == 1:
+        gradient = _divided(emitter, gradient, reduction.each)
+    if groups.size > 1:
+        attrs = {"op": reduction.over_replicas, "backward": True}
+        if groups.count > 1:
+            attrs |= {"group_size": groups.size, "orthogonal": groups.is_orthogonal}
+        gradient = emitter.plain("all_reduce", [gradient], attrs)[0]
+    return _divided(emitter, gradient, reduction.last)
+
+
+def _divided(emitter, value, divisor: int):
+    if divisor == 1:
+        return value
+    constant = emitter.constant(divisor, emitter.dtype_of(value))
+    return emitter.plain("div", [value, constant], {"backward": True})[0]

@@ -1,0 +1,83 @@
+"""Names of the tensors of a captured model, for getTensorNames and anchors.
+
+    fc.weight               a parameter or buffer, as it is before the update
+    input.x, output.0, loss the arguments, the results, the loss
+    fc/addmm                what an operation of the module `fc` computes; fc/addmm.1 the next one
+    backward/fc/mm          likewise, in the backward pass
+    Gradient___fc.weight    the gradient that the optimizer sees
+    UpdatedVar___fc.weight  the parameter after the update
+
+They are made of what the user wrote, before anything is rewritten: the same model has the same
+names.
+"""
+
+import difflib
+import operator
+
+import torch
+
+from poptorch.errors import Error
+
+GRADIENT = "Gradient___"
+UPDATED = "UpdatedVar___"
+
+
+class TensorNames:
+    """All names of one captured model.
+
+    Args:
+        captured: what capture recorded.
+
+    Attributes:
+        nodes: the node of each tensor of forward and backward, by name.
+        gradients: names of the parameters that have a gradient.
+    """
+
+    def __init__(self, captured):
+        self.nodes: dict[str, torch.fx.Node] = {}
+        self._counts: dict[str, int] = {}
+        specs = iter(captured.inputs)
+        for node in captured.graph.nodes:
+            if node.op == "placeholder":
+                self._add_source(node, next(specs))
+            elif node.op == "call_function" and isinstance(node.meta["val"], torch.Tensor):
+                self._add(_operation(node), node)
+        outputs = [spec for spec in captured.outputs if spec.kind == "output"]
+        for number, spec in enumerate(outputs):
+            self.nodes[f"output.{number}"] = spec.node
+        for spec in captured.outputs:
+            if spec.kind == "loss":
+                self.nodes["loss"] = spec.node
+        self.gradients = [spec.name for spec in captured.outputs if spec.kind == "grad"]
+
+    def _add_source(self, node, spec) -> None:
+        if spec.kind == "input":
+            self.nodes[f"input.{spec.name}"] = node
+        elif spec.kind in ("param", "buffer"):
+            self.nodes[spec.name] = node
+
+    def _add(self, name: str, node) -> None:
+        count = self._counts.get(name, 0)
+        self._counts[name] = count + 1
+        self.nodes[f"{name}.{count}" if count else name] = node
+
+    def all(self, updated: list[str]) -> list[str]:
+        """Every name; ``updated``: names of the parameters that the optimizer updates."""
+        return [*self.nodes, *(GRADIENT + name for name in self.gradients),
+                *(UPDATED + name for name in updated)]
+
+    def unknown(self, name: str, updated: list[str]) -> Error:
+        """The error for a name that is not there."""
+        near = difflib.get_close_matches(name, self.all(updated), 5, 0.5)
+        return Error(f"[anchorTensor] the model has no tensor {name!r}."
+                     f"{' Near names: ' + ', '.join(near) + '.' if near else ''} "
+                     f"executor.getTensorNames() lists all.")
+
+
+def _operation(node: torch.fx.Node) -> str:
+    source = node.args[0] if node.target is operator.getitem else node
+    target = source.target
+    schema = getattr(target, "_schema", None)
+    name = schema.name.rpartition("::")[2] if schema else target.__name__
+    parts = ["backward" if node.meta.get("backward") else "", source.meta.get("module") or "", name]
+    return "/".join(part for part in parts if part)
