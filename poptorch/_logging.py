@@ -1,8 +1,9 @@
-"""The package's log: a standard logger that writes to stderr."""
+"""The package's log: a standard logger that writes to stderr, and to a file if asked."""
 
 import logging
 import os
 import sys
+import threading
 
 logger = logging.getLogger("poptorch::python")
 
@@ -12,6 +13,9 @@ logging.addLevelName(TRACE, "TRACE")
 _LEVELS = {"TRACE": TRACE, "DEBUG": logging.DEBUG, "INFO": logging.INFO,
            "WARN": logging.WARNING, "ERR": logging.ERROR, "OFF": _OFF}
 _BY_NUMBER = ["TRACE", "DEBUG", "INFO", "WARN", "ERR"]
+_VARIABLE = "POPTORCH_LOG_LEVEL"
+_FORMAT = logging.Formatter("[%(asctime)s] [poptorch] [%(levelname)s] %(message)s",
+                            datefmt="%H:%M:%S")
 
 
 class _StderrHandler(logging.StreamHandler):
@@ -23,6 +27,48 @@ class _StderrHandler(logging.StreamHandler):
     @property
     def stream(self):
         return sys.stderr
+
+
+class _RepeatFilter(logging.Filter):
+    """Lets each line through a few times; the last time it says so.
+
+    Attributes:
+        limit: how often; None: always.
+    """
+
+    # So many different lines are counted; programs that log more of them repeat few.
+    _LINES = 4096
+
+    def __init__(self, limit: int | None):
+        super().__init__()
+        self.limit = limit
+        self._counts: dict[tuple[int, str], int] = {}
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is shown."""
+        if self.limit is None:
+            return True
+        message = record.getMessage()
+        with self._lock:
+            if len(self._counts) >= self._LINES:
+                self._counts.clear()
+            count = self._counts.get((record.levelno, message), 0) + 1
+            self._counts[record.levelno, message] = count
+        if count == self.limit and self.limit > 1:
+            record.msg = f"{message} (repeated {count} times: no more of it, see maxRepeatLogs)"
+            record.args = ()
+        return count <= self.limit
+
+    def reset(self, limit: int | None) -> None:
+        """Sets another limit; counting begins anew if it differs."""
+        if limit != self.limit:
+            self.limit = limit
+            self._counts.clear()
+
+
+_repeats = _RepeatFilter(limit=4)
+_files: dict[str, logging.FileHandler] = {}
 
 
 def setLogLevel(level: int | str) -> None:
@@ -50,13 +96,39 @@ def setLogLevel(level: int | str) -> None:
     logger.setLevel(_LEVELS[level])
 
 
+def use_log_options(max_repeat_logs: int | None, log_dir: str) -> None:
+    """Applies the options about the log of a model that is wrapped.
+
+    Args:
+        max_repeat_logs: how often an equal line is shown, from now on; None: always.
+        log_dir: folder of a ``poptorch.log`` that gets the log's lines too, until the process
+            ends; made if need be. ``"."``: no such file.
+    """
+    _repeats.reset(max_repeat_logs)
+    if log_dir == "." or log_dir in _files:
+        return
+    os.makedirs(log_dir, exist_ok=True)
+    handler = logging.FileHandler(os.path.join(log_dir, "poptorch.log"), encoding="utf-8")
+    handler.setFormatter(_FORMAT)
+    _files[log_dir] = handler
+    logger.addHandler(handler)
+
+
+def _level_of_environment() -> int | str:
+    text = os.environ.get(_VARIABLE) or "WARN"
+    return int(text) if text.isdigit() else text
+
+
 def _install() -> None:
     handler = _StderrHandler()
-    handler.setFormatter(logging.Formatter("[%(asctime)s] [poptorch] [%(levelname)s] %(message)s",
-                                           datefmt="%H:%M:%S"))
+    handler.setFormatter(_FORMAT)
     logger.addHandler(handler)
+    logger.addFilter(_repeats)
     logger.propagate = False
-    setLogLevel(os.environ.get("POPTORCH_LOG_LEVEL", "WARN"))
+    try:
+        setLogLevel(_level_of_environment())
+    except ValueError as error:
+        raise ValueError(f"[{_VARIABLE}] {error}") from None
 
 
 _install()

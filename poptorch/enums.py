@@ -36,9 +36,198 @@ class ReductionType(enum.Enum):
         'Mean'
     """
 
+    #: Their sum.
     Sum = 0
+    #: Their mean.
     Mean = 1
+    #: They are left as they are.
     NoReduction = 2
+
+
+class ConnectionType(enum.Enum):
+    """When an executor takes hold of its device.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.ConnectionType.OnDemand.name
+        'OnDemand'
+    """
+
+    #: Before the model is compiled.
+    Always = 0
+    #: When it is compiled.
+    OnDemand = 1
+    #: Never: the model can be compiled and saved, but not run.
+    Never = 2
+
+
+class SyncPattern(enum.Enum):
+    """Which IPUs wait for one another.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.SyncPattern.Full.value
+        0
+    """
+
+    #: All, at each exchange between IPUs or with the host.
+    Full = 0
+    #: An IPU talks to the host without the others of its pipeline.
+    SinglePipeline = 1
+    #: Groups of IPUs take turns in talking to the host and computing.
+    ReplicaAndLadder = 2
+
+
+class MeanReductionStrategy(enum.Enum):
+    """When gradients are divided, under ``ReductionType.Mean``.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.MeanReductionStrategy.Post.name
+        'Post'
+    """
+
+    #: As they are added up, so that the sum never grows beyond one gradient.
+    Running = 0
+    #: After all of them have been added up.
+    Post = 1
+    #: By the replicas before they are added up, by the accumulation after. Deprecated.
+    PostAndLoss = 2
+
+
+class HalfFloatCastingBehavior(enum.Enum):
+    """What an operation on a half and a float tensor computes in. Without effect: PyTorch's rules
+    hold.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.HalfFloatCastingBehavior.HalfUpcastToFloat.name
+        'HalfUpcastToFloat'
+    """
+
+    #: In half: the float tensor is rounded.
+    FloatDowncastToHalf = 0
+    #: In float.
+    HalfUpcastToFloat = 1
+
+
+class OverlapMode(enum.Enum):
+    """What the device computes while a tensor is copied from or to the host.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.OverlapMode.NoOverlap.value
+        0
+    """
+
+    #: Nothing: the tensor is copied when it is needed.
+    NoOverlap = 0
+    #: The micro-batch before.
+    OverlapAccumulationLoop = 1
+    #: The micro-batch before, also over the end of a device iteration.
+    OverlapDeviceIterationLoop = 2
+
+
+class MatMulSerializationMode(enum.Enum):
+    """The dimension along which a matrix product is cut; the sides are ``[m, n]`` and ``[n, p]``.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.MatMulSerializationMode.ReducingDim.name
+        'ReducingDim'
+    """
+
+    #: m.
+    InputChannels = 0
+    #: n.
+    ReducingDim = 1
+    #: p.
+    OutputChannels = 2
+    #: It is not cut.
+    Disabled = 3
+
+
+class MultiConvPlanType(enum.Enum):
+    """How the convolutions of a ``MultiConv`` share the tiles.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.MultiConvPlanType.Parallel.value
+        0
+    """
+
+    #: All run at the same time, each on some of the tiles.
+    Parallel = 0
+    #: One runs after the other, each on all tiles.
+    Serial = 1
+
+
+class AutoStage(enum.Enum):
+    """Which stage a block belongs to when the strategy names none.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.AutoStage.SameAsIpu.name
+        'SameAsIpu'
+    """
+
+    #: The one with the number of the block's IPU.
+    SameAsIpu = 0
+    #: A new one for each block.
+    AutoIncrement = 1
+
+
+class Liveness(enum.Enum):
+    """Where tensors are between the phases of phased execution.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.Liveness.AlwaysLive.value
+        0
+    """
+
+    #: On the IPU.
+    AlwaysLive = 0
+    #: Off the chip from the end of the forward pass to the begin of the backward pass.
+    OffChipAfterFwd = 1
+    #: Likewise, and no phase loads while another one stores.
+    OffChipAfterFwdNoOverlap = 2
+    #: Off the chip after each phase.
+    OffChipAfterEachPhase = 3
+
+
+class CommGroupType(enum.Enum):
+    """How replicas form groups; of R replicas, groups of k, m = R / k of them.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.CommGroupType.Consecutive.name
+        'Consecutive'
+    """
+
+    #: One group of all replicas.
+    All = 0
+    #: Neighbours: ``{0 ... k-1}, {k ... 2k-1}, ...``.
+    Consecutive = 1
+    #: Every m-th replica: ``{0, m, 2m, ...}, {1, m+1, 2m+1, ...}, ...``.
+    Orthogonal = 2
+    #: Each replica for itself.
+    NoGrouping = 3
+
+
+class VariableRetrievalMode(enum.Enum):
+    """What is read back of a weight that has a value for each group of replicas.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.VariableRetrievalMode.OnePerGroup.value
+        0
+    """
+
+    #: The value of the first replica of each group.
+    OnePerGroup = 0
+    #: The value of each replica.
+    AllReplicas = 1
 
 
 class DataLoaderMode(enum.Enum):
@@ -52,3 +241,27 @@ class DataLoaderMode(enum.Enum):
 
     #: In the calling process (or in torch's workers, when there are some).
     Sync = 0
+    #: Ahead, in a process of its own, see ``poptorch.AsynchronousDataAccessor``.
+    Async = 1
+    #: As Async; for iterable data sets, torch's workers leave nothing out: what does not fill a
+    #: batch in one worker is joined with what the others have left.
+    AsyncRebatched = 2
+
+
+class SharingStrategy(enum.Enum):
+    """How a process that loads data gets the data set when it is made.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.SharingStrategy.ForkServer.name
+        'ForkServer'
+    """
+
+    #: A new interpreter; tensors go through shared memory, the rest is pickled.
+    SharedMemory = 0
+    #: A new interpreter; all is pickled to a file.
+    FileSystem = 1
+    #: A fork: nothing is pickled. Unsafe where the program has threads that hold locks.
+    Fork = 2
+    #: A fork of a server process that has no threads. Pickled as with ``SharedMemory``.
+    ForkServer = 3

@@ -1,111 +1,249 @@
-"""What the groups of options share: rows with defaults, checks, freezing, printing."""
+"""What the groups of options share: rows with defaults and checks, freezing, copies, printing."""
 
+import contextlib
 import copy
+import enum
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import torch
+
+from poptorch._logging import logger
+from poptorch.options._checks import Check, near_names
+
+# Work that is not done yet, by the word that rows use for it.
+LATER = {
+    "schedules": "pipelined, phased and overlapped schedules",
+    "devices": "attaching to devices",
+    "cache": "executable caching",
+    "cycles": "cycle counts",
+    "estimates": "cycle and tile-memory estimates",
+    "rounding": "stochastic rounding",
+    "partials": "half partials",
+    "loss scaling": "loss scaling",
+    "exceptions": "floating-point exceptions",
+    "sharding": "sharding of weights and optimizer state over replicas",
+}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One option: its name, its default, and what it means.
+    """One option: the single home of what is known about it.
 
     Attributes:
         name: snake_case name, also the attribute to read it.
         default: value when nobody set it.
         doc: one line.
+        check: which values it takes; None: values are set as they are.
+        setter: the public method that sets it; empty: none of its own.
+        later: the key in ``LATER`` of the work that gives it its effect; empty: it has it.
+        deprecated: what to do instead, for an option without effect; empty: it is not.
+        backend: the name under which ``_Popart`` knows it; empty: it does not.
+        default_text: the default on the reference page, where its ``repr`` says too much.
     """
 
     name: str
     default: Any
     doc: str
+    check: Check | None = None
+    setter: str = ""
+    later: str = ""
+    deprecated: str = ""
+    backend: str = ""
+    default_text: str = ""
 
 
 class OptionGroup:
-    """Values of a table of rows; unfrozen until a model or a loader uses them."""
+    """Values of a table of rows; unfrozen until a model or a loader uses them.
+
+    Attributes:
+        ROWS: the options of the group.
+        PREFIX: what stands before a setter's name in error messages.
+    """
 
     ROWS: ClassVar[tuple[Row, ...]] = ()
+    PREFIX: ClassVar[str] = ""
 
-    def __init__(self):
+    def __init__(self, **default_values):
         self._values = {row.name: copy.deepcopy(row.default) for row in self.ROWS}
         self._is_frozen = False
+        for name, value in default_values.items():
+            if name not in self._values:
+                raise TypeError(self._unknown(name))
+            self._set(name, value)
+
+    # -- reading -------------------------------------------------------------------------------
 
     def __getattr__(self, name: str):
         values = self.__dict__.get("_values")
         if values is not None and name in values:
             return values[name]
-        raise AttributeError(f"{type(self).__name__} has no option {name!r}. "
-                             f"Options to read: {', '.join(sorted(values or ()))}.")
+        if name.startswith("__") or values is None:
+            raise AttributeError(name)
+        raise AttributeError(self._unknown(name))
+
+    def _unknown(self, name: str) -> str:
+        setters = self._setters()
+        near = near_names(name, [*self._values, *setters])
+        return (f"{self._name()} has no option {name!r}."
+                + (near or f" Options to read: {', '.join(sorted(self._values))}. "
+                           f"Methods: {', '.join(setters)}."))
+
+    @classmethod
+    def _setters(cls) -> list[str]:
+        names = {name for part in cls.__mro__ for name in part.__dict__
+                 if callable(part.__dict__[name]) and not name.startswith("_")}
+        return sorted(names)
+
+    @classmethod
+    def _name(cls) -> str:
+        return cls.__name__.removeprefix("_")
+
+    @classmethod
+    def _row(cls, name: str) -> Row:
+        """The row of an option.
+
+        Raises:
+            KeyError: There is no such option in the group.
+        """
+        for row in cls.ROWS:
+            if row.name == name:
+                return row
+        raise KeyError(name)
+
+    def toDict(self) -> dict:
+        """The options by their snake_case name, as values that JSON knows.
+
+        Enum members are given by their value, dtypes by their name.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().TensorLocations.numIOTiles(32).toDict()["num_io_tiles"]
+            32
+        """
+        return {name: plain(value) for name, value in self._values.items()}
+
+    def _load(self, name: str, value) -> None:
+        """Takes a value as :meth:`toDict` gave it."""
+        row = self._row(name)
+        if value is row.default or value == plain(row.default):
+            self.checkIsFrozen(row.setter)
+            self._values[name] = copy.deepcopy(row.default)
+            return
+        if row.check is not None:
+            # What is of no form that `load` knows is refused by the check, in words for the user.
+            with contextlib.suppress(TypeError, ValueError, AttributeError):
+                value = row.check.load(value)
+        self._set(name, value)
+
+    # -- writing -------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value):
-        if name.startswith("_"):
+        is_own = type(self).__module__.startswith("poptorch.")
+        if name.startswith("_") or (not is_own and not self._is_known(name)):
             object.__setattr__(self, name, value)
             return
-        raise AttributeError(f"{type(self).__name__}.{name} cannot be assigned. "
-                             f"Options are set by calling their method.")
+        if name in self._setters():
+            raise AttributeError(f"{self._name()}.{name} cannot be assigned. Options are set by "
+                                 f"calling their method: {name}({value!r}).")
+        if name in self._values:
+            setter = self._row(name).setter
+            raise AttributeError(f"{self._name()}.{name} cannot be assigned. Options are set by "
+                                 f"calling their method{f': {setter}({value!r})' * bool(setter)}.")
+        raise AttributeError(self._unknown(name))
+
+    def _is_known(self, name: str) -> bool:
+        return name in self.__dict__.get("_values", ()) or name in self._setters()
+
+    def checkIsFrozen(self, option: str | None = None) -> None:
+        """Raises when the options are in use and must not change any more.
+
+        Args:
+            option: the option that is about to change, for the message; None: any.
+
+        Raises:
+            AttributeError: A model or a loader was built with these options.
+        """
+        if self._is_frozen:
+            what = "" if option is None else f" ({option})"
+            raise AttributeError(f"Can't modify frozen Options{what}: a model or a DataLoader "
+                                 f"already uses them. Make the change before that, or on "
+                                 f"options.clone().")
+
+    def _set(self, name: str, value):
+        row = self._row(name)
+        self.checkIsFrozen(row.setter or None)
+        if row.check is not None:
+            value = row.check(value, self.PREFIX + (row.setter or row.name))
+        self._values[name] = value
+        if row.later and value != row.default:
+            say_later(self.PREFIX + row.setter, row.later)
+        return self
+
+    def _set_deprecated(self, name: str, value):
+        """Sets an option that is kept for old programs only; its setter calls this."""
+        row = self._row(name)
+        self._set(name, value)
+        warnings.warn(f"[{self.PREFIX}{row.setter}] has no effect and will be removed: "
+                      f"{row.deprecated}.", DeprecationWarning, stacklevel=3)
+        return self
+
+    def _freeze(self) -> None:
+        self._is_frozen = True
+
+    def __deepcopy__(self, memo):
+        new = type(self).__new__(type(self))
+        memo[id(self)] = new
+        new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        new.__dict__["_is_frozen"] = False
+        return new
+
+    # -- comparing and printing ----------------------------------------------------------------
 
     def __eq__(self, other) -> bool:
         return type(self) is type(other) and self._values == other._values
 
     __hash__ = None
 
+    def _changed(self) -> list[str]:
+        return [f"{row.name}={_shown(self._values[row.name])}" for row in self.ROWS
+                if self._values[row.name] != row.default]
+
     def __repr__(self) -> str:
-        changed = [f"{row.name}={_shown(self._values[row.name])}" for row in self.ROWS
-                   if self._values[row.name] != row.default]
-        return f"{type(self).__name__.removeprefix('_')}({', '.join(changed)})"
+        return f"{self._name()}({', '.join(self._changed())})"
 
-    def checkIsFrozen(self) -> None:
-        """Raises when the options are in use and must not change any more.
 
-        Raises:
-            AttributeError: A model or a loader was built with these options.
-        """
-        if self._is_frozen:
-            raise AttributeError("Can't modify frozen Options: a model or a DataLoader already "
-                                 "uses them. Make the change before that, or on options.clone().")
+_said: set[str] = set()
 
-    def _set(self, name: str, value):
-        self.checkIsFrozen()
-        self._values[name] = value
-        return self
 
-    def _freeze(self) -> None:
-        self._is_frozen = True
+def say_later(option: str, work: str) -> None:
+    """Warns, once for each option, that it has no effect yet.
+
+    Args:
+        option: name of the setter, with its group.
+        work: a key of ``LATER``.
+    """
+    if option not in _said:
+        _said.add(option)
+        logger.warning("[%s] is kept but has no effect yet: it belongs to %s. "
+                       "See docs/reference/options_without_effect.md.", option, LATER[work])
+
+
+def plain(value):
+    """A value as JSON knows it: enum members by value, dtypes by name, tuples and sets as lists."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, torch.dtype):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (set, frozenset)):
+        value = sorted(value)
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
 
 
 def _shown(value) -> str:
-    return value.name if hasattr(value, "name") else repr(value)
-
-
-def at_least(minimum: int, value, option: str) -> int:
-    """Returns ``value`` when it is an int of at least ``minimum``; raises otherwise.
-
-    Raises:
-        TypeError: ``value`` is not an int.
-        ValueError: ``value`` is smaller than ``minimum``.
-    """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"[{option}] expected an int of at least {minimum}, "
-                        f"got {type(value).__name__} {value!r}.")
-    if value < minimum:
-        raise ValueError(f"[{option}] expected an int of at least {minimum}, got {value}.")
-    return value
-
-
-def one_of(kind, value, option: str):
-    """Returns ``value`` when it is a member of the enum ``kind``; raises otherwise.
-
-    Raises:
-        TypeError: ``value`` is not a member; the message lists the members.
-    """
-    if not isinstance(value, kind):
-        raise TypeError(f"[{option}] expected one of "
-                        f"{', '.join(f'{kind.__name__}.{m.name}' for m in kind)}, got {value!r}.")
-    return value
-
-
-def a_bool(value, option: str) -> bool:
-    """Returns ``value`` when it is a bool; raises a TypeError otherwise."""
-    if not isinstance(value, bool):
-        raise TypeError(f"[{option}] expected True or False, "
-                        f"got {type(value).__name__} {value!r}.")
-    return value
+    return value.name if isinstance(value, enum.Enum) else repr(value)

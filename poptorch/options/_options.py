@@ -1,16 +1,37 @@
-"""The options object that users build."""
+"""The options object that users build: general options and the groups."""
 
 import copy
 
-import torch
-
-from poptorch.enums import OutputMode
-from poptorch.options._group import OptionGroup, Row, a_bool, at_least, one_of
+from poptorch.options import _environment
+from poptorch.options._checks import near_names
+from poptorch.options._config_file import load_config_file
+from poptorch.options._device import Device
+from poptorch.options._distributed import _DistributedOptions
+from poptorch.options._execution import Execution
+from poptorch.options._group import OptionGroup, plain
+from poptorch.options._jit import _JitOptions
+from poptorch.options._popart import _PopartOptions
+from poptorch.options._precision import _PrecisionOptions
+from poptorch.options._reports import Reports
+from poptorch.options._strategy import _IExecutionStrategy
+from poptorch.options._tensor_locations import _TensorLocationOptions
 from poptorch.options._training import _TrainingOptions
 
 
-class Options(OptionGroup):
-    """How a model is compiled and run. Setters can be chained.
+class Options(Execution, Device, Reports):
+    """How a model is compiled and run.
+
+    General options are set here, others in groups: ``Training``, ``Precision``,
+    ``TensorLocations``, ``Distributed`` and ``Jit``. Each setter returns its object, so that calls
+    can be chained, and raises an AttributeError once a model or a DataLoader uses the options.
+    Options are read by their snake_case name.
+
+    ``POPTORCH_DEFAULT_OPTIONS`` holds settings for all options objects of a process, as a JSON
+    object: ``{"deviceIterations": 4, "Training.gradientAccumulation": 2, "outputMode":
+    ["OutputMode.EveryN", 2]}``.
+
+    Raises:
+        ValueError: ``POPTORCH_DEFAULT_OPTIONS`` cannot be applied; the message names the entry.
 
     Example:
         >>> import poptorch
@@ -18,185 +39,62 @@ class Options(OptionGroup):
         Options(device_iterations=16, random_seed=42)
     """
 
-    ROWS = (
-        Row("device_iterations", 1, "Steps that the device runs for each call."),
-        Row("replication_factor", 1, "Copies of the model that work on parts of the batch."),
-        Row("output_mode", OutputMode.Default, "Which results a call returns."),
-        Row("output_return_period", 1, "N of OutputMode.EveryN."),
-        Row("random_seed", None, "Seed of the device's random generator; None: torch's own."),
-        Row("use_ipu_model", None, "Run on the IPU Model; None: where no system is present."),
-        Row("show_compilation_progress_bar", True, "Show a progress bar while compiling."),
-    )
+    ROWS = Execution.ROWS + Device.ROWS + Reports.ROWS
 
     def __init__(self):
         super().__init__()
-        self._training = _TrainingOptions()
+        self._popart = _PopartOptions()
+        self._popart._add(self)
+        self._groups = {
+            "Training": _TrainingOptions(self._popart),
+            "Precision": _PrecisionOptions(self._popart),
+            "TensorLocations": _TensorLocationOptions(),
+            "Distributed": _DistributedOptions(),
+            "Jit": _JitOptions(),
+            "_Popart": self._popart,
+        }
+        self._popart._add(self.TensorLocations)
+        _environment.apply_defaults(self)
+
+    # -- groups --------------------------------------------------------------------------------
 
     @property
     def Training(self) -> _TrainingOptions:
         """The options specific to training."""
-        return self._training
+        return self._groups["Training"]
 
-    def deviceIterations(self, device_iterations: int) -> "Options":
-        """Sets how many steps the device runs for each call, without coming back to the host.
+    @property
+    def Precision(self) -> _PrecisionOptions:
+        """The options about precision."""
+        return self._groups["Precision"]
 
-        Args:
-            device_iterations: steps, at least 1 (the default). The first dimension of each input
-                is ``device_iterations * gradient_accumulation * replication_factor *
-                micro_batch``.
+    @property
+    def TensorLocations(self) -> _TensorLocationOptions:
+        """The options about where tensors are stored."""
+        return self._groups["TensorLocations"]
 
-        Returns:
-            This object, so that calls can be chained.
+    @property
+    def Distributed(self) -> _DistributedOptions:
+        """The options about running in several processes."""
+        return self._groups["Distributed"]
 
-        Raises:
-            TypeError: The value is not an int.
-            ValueError: The value is less than 1.
-            AttributeError: The options are in use.
+    @property
+    def Jit(self) -> _JitOptions:
+        """The options about capture."""
+        return self._groups["Jit"]
 
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().deviceIterations(16)
-            Options(device_iterations=16)
-        """
-        return self._set("device_iterations", at_least(1, device_iterations, "deviceIterations"))
+    @property
+    def _Popart(self) -> _PopartOptions:
+        return self._popart
 
-    def replicationFactor(self, replication_factor: int) -> "Options":
-        """Sets how many replicas of the model share the work, each on its part of the batch.
+    @property
+    def _execution_strategy(self) -> _IExecutionStrategy:
+        # Strategies are built on options, so they are imported when they are needed.
+        from poptorch.strategies import PipelinedExecution
 
-        Gradients are combined over the replicas before each weight update, see
-        ``Training.accumulationAndReplicationReductionType``.
+        return self._values["execution_strategy"] or PipelinedExecution()
 
-        Args:
-            replication_factor: replicas, at least 1 (the default).
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: The value is not an int.
-            ValueError: The value is less than 1.
-            AttributeError: The options are in use.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().replicationFactor(2)
-            Options(replication_factor=2)
-        """
-        return self._set("replication_factor",
-                         at_least(1, replication_factor, "replicationFactor"))
-
-    def outputMode(self, output_mode: OutputMode,
-                   output_return_period: int | None = None) -> "Options":
-        """Sets which of the results of a call are returned.
-
-        Args:
-            output_mode: see :class:`poptorch.OutputMode`. ``Default`` is ``All`` for inference
-                and ``Final`` for training.
-            output_return_period: N of ``OutputMode.EveryN``, at least 1, a divisor of
-                ``device_iterations * gradient_accumulation``; ignored in other modes.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not an OutputMode, or the period is not an int.
-            ValueError: ``EveryN`` without a period, or a period less than 1.
-            AttributeError: The options are in use.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().outputMode(poptorch.OutputMode.EveryN, 10)
-            Options(output_mode=EveryN, output_return_period=10)
-        """
-        one_of(OutputMode, output_mode, "outputMode")
-        period = 1
-        if output_mode is OutputMode.EveryN:
-            if output_return_period is None:
-                raise ValueError("[outputMode] OutputMode.EveryN needs output_return_period, got "
-                                 "None. Give the N of \"every N\".")
-            period = at_least(1, output_return_period, "outputMode")
-        self._set("output_mode", output_mode)
-        return self._set("output_return_period", period)
-
-    def defaultOutputMode(self) -> bool:
-        """Returns True while the output mode is ``OutputMode.Default``.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().defaultOutputMode()
-            True
-        """
-        return self.output_mode is OutputMode.Default
-
-    def randomSeed(self, random_seed: int) -> "Options":
-        """Sets the seed of the device's random generator, and of torch's on the host.
-
-        Two executors of one model with one seed give the same numbers.
-
-        Args:
-            random_seed: any int of 64 bits.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: The value is not an int.
-            ValueError: The value does not fit into 64 bits.
-            AttributeError: The options are in use.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().randomSeed(42)
-            Options(random_seed=42)
-        """
-        seed = at_least(-2**63, random_seed, "randomSeed")
-        if seed >= 2**64:
-            raise ValueError(f"[randomSeed] expected an int below 2**64, got {seed}.")
-        self._set("random_seed", seed)
-        torch.manual_seed(seed)
-        return self
-
-    def useIpuModel(self, use_model: bool) -> "Options":
-        """Chooses between the IPU Model and an IPU system.
-
-        Args:
-            use_model: True: the IPU Model. False: a system; where none is present (always, so
-                far), the program runs on the IPU Model after a warning.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-            AttributeError: The options are in use.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().useIpuModel(True)
-            Options(use_ipu_model=True)
-        """
-        return self._set("use_ipu_model", a_bool(use_model, "useIpuModel"))
-
-    def showCompilationProgressBar(self, show: bool = True) -> "Options":
-        """Shows or hides the progress bar of a compilation (shown by default, on stderr).
-
-        Args:
-            show: True shows it.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-            AttributeError: The options are in use.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().showCompilationProgressBar(False)
-            Options(show_compilation_progress_bar=False)
-        """
-        return self._set("show_compilation_progress_bar",
-                         a_bool(show, "showCompilationProgressBar"))
+    # -- copies --------------------------------------------------------------------------------
 
     def clone(self) -> "Options":
         """Returns an unfrozen copy that shares nothing with this object.
@@ -209,24 +107,103 @@ class Options(OptionGroup):
         """
         return copy.deepcopy(self)
 
-    def __deepcopy__(self, memo) -> "Options":
-        new = type(self)()
-        new._values = copy.deepcopy(self._values, memo)
-        new._training._values = copy.deepcopy(self._training._values, memo)
+    def toDict(self) -> dict:
+        """All options in one flat dict, by snake_case name, and the back-end keys that are set.
+
+        Values are such as JSON knows: enum members by value, dtypes by name. An execution
+        strategy is left as it is.
+
+        Example:
+            >>> import poptorch
+            >>> values = poptorch.Options().deviceIterations(4).toDict()
+            >>> values["device_iterations"], values["gradient_accumulation"]
+            (4, 1)
+        """
+        values = {name: plain(value) for name, value in self._values.items()}
+        for group in self._groups.values():
+            values.update(group.toDict())
+        return values
+
+    @classmethod
+    def fromDict(cls, values: dict) -> "Options":
+        """Options from what :meth:`toDict` gave; names that are left out keep their defaults.
+
+        Args:
+            values: options by name; back-end keys are allowed.
+
+        Raises:
+            ValueError: A name is not known; the message lists those that look like it.
+
+        Example:
+            >>> import poptorch
+            >>> options = poptorch.Options().deviceIterations(4)
+            >>> options.Training.gradientAccumulation(2)
+            TrainingOptions(gradient_accumulation=2)
+            >>> poptorch.Options.fromDict(options.toDict()) == options
+            True
+        """
+        new = cls()
+        owners = {row.name: group for group in (new, *new._groups.values()) for row in group.ROWS}
+        backend = new._popart._counterparts()
+        for name, value in values.items():
+            if name in owners:
+                owners[name]._load(name, value)
+            elif new._popart._is_without_effect(name) or name in backend:
+                new._popart.set(name, value)
+            else:
+                raise ValueError(f"[Options.fromDict] unknown option {name!r}."
+                                 f"{near_names(name, [*owners, *backend])}")
         return new
 
+    def loadFromFile(self, filepath) -> "Options":
+        """Sets what a file lists, one setter on each line.
+
+        A line is written as in a program, without ``options.`` at its begin. Empty lines and
+        comments are passed over; only the names ``poptorch`` and ``torch`` are known. The file is
+        parsed, never executed.
+
+        Args:
+            filepath: the file.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            poptorch.options.ConfigFileError: A line cannot be applied; the message has file,
+                line, and the options that look like what was written.
+            OSError: The file cannot be read.
+
+        Example:
+            >>> import poptorch, tempfile
+            >>> with tempfile.NamedTemporaryFile("w", suffix=".cfg") as file:
+            ...     _ = file.write("deviceIterations(4)  # steps\\n"
+            ...                    "outputMode(poptorch.OutputMode.Sum)\\n")
+            ...     file.flush()
+            ...     poptorch.Options().loadFromFile(file.name)
+            Options(device_iterations=4, output_mode=Sum)
+        """
+        load_config_file(self, filepath)
+        return self
+
+    # -- comparing, printing, freezing ---------------------------------------------------------
+
     def __eq__(self, other) -> bool:
-        return super().__eq__(other) and self._training == other._training
+        return super().__eq__(other) and self._groups == other._groups
 
     __hash__ = None
 
-    def __repr__(self) -> str:
-        own = super().__repr__()[:-1]
-        inner = repr(self._training)
-        if inner.endswith("()"):
-            return own + ")"
-        return f"{own}{'' if own.endswith('(') else ', '}Training={inner})"
+    def _changed(self) -> list[str]:
+        inner = [f"{name}={group!r}" for name, group in self._groups.items() if group._changed()]
+        return [*super()._changed(), *inner]
 
     def _freeze(self) -> None:
         super()._freeze()
-        self._training._freeze()
+        for group in self._groups.values():
+            group._freeze()
+
+
+# Programs look setters up by their qualified name, and that is the one of this class.
+for _part in (Execution, Device, Reports):
+    for _name, _member in vars(_part).items():
+        if not _name.startswith("_") and isinstance(_member, type(OptionGroup.toDict)):
+            _member.__qualname__ = f"{Options.__qualname__}.{_name}"

@@ -1,11 +1,17 @@
 """Options that only training uses."""
 
-from poptorch.enums import ReductionType
-from poptorch.options._group import OptionGroup, Row, at_least, one_of
+import warnings
+
+from poptorch.enums import MeanReductionStrategy, ReductionType
+from poptorch.options._checks import Bool, Int, Member, OrNone
+from poptorch.options._group import OptionGroup, Row
 
 
 class _TrainingOptions(OptionGroup):
     """Options specific to training: ``options.Training``.
+
+    Args:
+        popart_options: the back door that shall know these options; None: none.
 
     Example:
         >>> import poptorch
@@ -15,11 +21,32 @@ class _TrainingOptions(OptionGroup):
         4
     """
 
+    PREFIX = "Training."
     ROWS = (
-        Row("gradient_accumulation", 1, "Micro-batches for each weight update."),
+        Row("gradient_accumulation", 1, "Micro-batches for each weight update.", Int(1),
+            "gradientAccumulation", backend="accumulationFactor"),
         Row("accumulation_and_replication_reduction_type", ReductionType.Mean,
-            "How gradients of micro-batches and replicas are combined."),
+            "How gradients of micro-batches and replicas are combined.",
+            Member(ReductionType, (ReductionType.NoReduction,)),
+            "accumulationAndReplicationReductionType",
+            backend="accumulationAndReplicationReductionType"),
+        Row("mean_accumulation_and_replication_reduction_strategy", None,
+            "When gradients are divided; None: Post, Running for sums in half precision.",
+            OrNone(Member(MeanReductionStrategy)),
+            "setMeanAccumulationAndReplicationReductionStrategy",
+            backend="meanAccumulationAndReplicationReductionStrategy",
+            default_text="`Post`, or `Running` for sums in half precision"),
+        Row("automatic_loss_scaling", False, "Find the loss scale while training.", Bool(),
+            "setAutomaticLossScaling", later="loss scaling",
+            backend="automaticLossScalingSettings.enabled"),
+        Row("convolution_dithering", False, "Begin convolutions on different tiles.", Bool(),
+            "setConvolutionDithering", later="estimates"),
     )
+
+    def __init__(self, popart_options=None):
+        super().__init__()
+        if popart_options is not None:
+            popart_options._add(self)
 
     def gradientAccumulation(self, gradient_accumulation: int) -> "_TrainingOptions":
         """Sets how many micro-batches add up their gradients before one weight update.
@@ -34,15 +61,13 @@ class _TrainingOptions(OptionGroup):
         Raises:
             TypeError: The value is not an int.
             ValueError: The value is less than 1.
-            AttributeError: The options are in use.
 
         Example:
             >>> import poptorch
             >>> poptorch.Options().Training.gradientAccumulation(8)
             TrainingOptions(gradient_accumulation=8)
         """
-        return self._set("gradient_accumulation",
-                         at_least(1, gradient_accumulation, "Training.gradientAccumulation"))
+        return self._set("gradient_accumulation", gradient_accumulation)
 
     def accumulationAndReplicationReductionType(
             self, reduction_type: ReductionType) -> "_TrainingOptions":
@@ -57,7 +82,6 @@ class _TrainingOptions(OptionGroup):
         Raises:
             TypeError: Not a ReductionType.
             ValueError: ``ReductionType.NoReduction``.
-            AttributeError: The options are in use.
 
         Example:
             >>> import poptorch
@@ -65,9 +89,75 @@ class _TrainingOptions(OptionGroup):
             >>> poptorch.Options().Training.accumulationAndReplicationReductionType(sum_)
             TrainingOptions(accumulation_and_replication_reduction_type=Sum)
         """
-        option = "Training.accumulationAndReplicationReductionType"
-        one_of(ReductionType, reduction_type, option)
-        if reduction_type is ReductionType.NoReduction:
-            raise ValueError(f"[{option}] expected ReductionType.Mean or ReductionType.Sum, "
-                             f"got ReductionType.NoReduction.")
         return self._set("accumulation_and_replication_reduction_type", reduction_type)
+
+    def setMeanAccumulationAndReplicationReductionStrategy(
+            self, mean_reduction_strategy: MeanReductionStrategy) -> "_TrainingOptions":
+        """Sets when gradients are divided, under ``ReductionType.Mean``.
+
+        Args:
+            mean_reduction_strategy: ``Post``, the default: after all are added up. ``Running``:
+                as they are added, so that sums in half precision do not overflow; the default
+                for these. ``PostAndLoss`` (deprecated): by the replicas before, by the
+                accumulation after.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a MeanReductionStrategy.
+
+        Example:
+            >>> import poptorch
+            >>> training = poptorch.Options().Training
+            >>> running = poptorch.MeanReductionStrategy.Running
+            >>> training.setMeanAccumulationAndReplicationReductionStrategy(running)
+            TrainingOptions(mean_accumulation_and_replication_reduction_strategy=Running)
+        """
+        if mean_reduction_strategy is None:
+            raise Member(MeanReductionStrategy).wrong_type(
+                None, "Training.setMeanAccumulationAndReplicationReductionStrategy")
+        if mean_reduction_strategy is MeanReductionStrategy.PostAndLoss:
+            warnings.warn("[Training.setMeanAccumulationAndReplicationReductionStrategy] "
+                          "MeanReductionStrategy.PostAndLoss is deprecated. Use Post.",
+                          DeprecationWarning, stacklevel=2)
+        return self._set("mean_accumulation_and_replication_reduction_strategy",
+                         mean_reduction_strategy)
+
+    def setAutomaticLossScaling(self, enabled: bool) -> "_TrainingOptions":
+        """Finds a factor for the loss that keeps half-precision gradients in range.
+
+        Args:
+            enabled: True: find it. False: the default.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().Training.setAutomaticLossScaling(True)
+            TrainingOptions(automatic_loss_scaling=True)
+        """
+        return self._set("automatic_loss_scaling", enabled)
+
+    def setConvolutionDithering(self, enabled: bool) -> "_TrainingOptions":
+        """Lets convolutions begin on different tiles, for a better balance of memory.
+
+        Args:
+            enabled: True: different tiles. False: the default.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().Training.setConvolutionDithering(True)
+            TrainingOptions(convolution_dithering=True)
+        """
+        return self._set("convolution_dithering", enabled)

@@ -1,0 +1,135 @@
+"""Options about running in several processes."""
+
+import os
+
+from poptorch.options._checks import Int, Texts
+from poptorch.options._group import OptionGroup, Row
+
+_COUNT_VARIABLE, _ID_VARIABLE = "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"
+
+
+class _DistributedOptions(OptionGroup):
+    """Options about running in several processes: ``options.Distributed``.
+
+    A launcher's environment variables (by default those of Open MPI) are read when the options
+    are built.
+
+    Example:
+        >>> import poptorch
+        >>> opts = poptorch.Options()
+        >>> _ = opts.Distributed.configureProcessId(0, 2)
+        >>> opts.Distributed.processId, opts.Distributed.numProcesses
+        (0, 2)
+    """
+
+    PREFIX = "Distributed."
+    ROWS = (
+        Row("num_distributed_processes", 1, "Processes that share the work.", Int(1),
+            "configureProcessId"),
+        Row("distributed_process_id", 0, "Which of them this is.", Int(0), "configureProcessId"),
+        Row("ipuof_configs", [], "Files that describe the devices of other hosts.", Texts(),
+            "IPUoFConfigFiles", later="devices"),
+    )
+
+    def __init__(self):
+        super().__init__()
+        if _COUNT_VARIABLE in os.environ and _ID_VARIABLE in os.environ:
+            self.setEnvVarNames(_COUNT_VARIABLE, _ID_VARIABLE)
+
+    @property
+    def processId(self) -> int:
+        """Which of the processes this is, from 0."""
+        return self.distributed_process_id
+
+    @property
+    def numProcesses(self) -> int:
+        """How many processes share the work, at least 1."""
+        return self.num_distributed_processes
+
+    def configureProcessId(self, process_id: int, num_processes: int) -> "_DistributedOptions":
+        """Sets how many processes there are and which of them this is.
+
+        Args:
+            process_id: from 0 to ``num_processes - 1``.
+            num_processes: at least 1, the default.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: A value is not an int.
+            ValueError: A value is out of range.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().Distributed.configureProcessId(1, 4)
+            DistributedOptions(num_distributed_processes=4, distributed_process_id=1)
+        """
+        where = "Distributed.configureProcessId"
+        Int(1)(num_processes, f"{where} num_processes")
+        Int(0, num_processes - 1)(process_id, f"{where} process_id")
+        self._set("num_distributed_processes", num_processes)
+        return self._set("distributed_process_id", process_id)
+
+    def disable(self) -> "_DistributedOptions":
+        """Goes back to one process, whatever environment variables or other calls said.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().Distributed.configureProcessId(1, 4).disable()
+            DistributedOptions()
+        """
+        return self.configureProcessId(0, 1)
+
+    def setEnvVarNames(self, var_num_processes: str,
+                       var_process_id: str) -> "_DistributedOptions":
+        """Reads number of processes and process from a launcher's environment variables.
+
+        Args:
+            var_num_processes: the variable with the number of processes.
+            var_process_id: the variable with this process's number.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            ValueError: A variable is not there or holds no int, or the values are out of range.
+
+        Example:
+            >>> import os, poptorch
+            >>> os.environ.update(MY_SIZE="2", MY_RANK="1")
+            >>> poptorch.Options().Distributed.setEnvVarNames("MY_SIZE", "MY_RANK").processId
+            1
+        """
+        count, number = _int_variable(var_num_processes), _int_variable(var_process_id)
+        return self.configureProcessId(number, count)
+
+    def IPUoFConfigFiles(self, files: str | list[str]) -> "_DistributedOptions":
+        """Names the files that describe devices of other hosts.
+
+        Args:
+            files: one path or several; ``*`` stands for any part of a name.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Neither a str nor a list of str.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().Distributed.IPUoFConfigFiles("/etc/ipuof.d/*.conf")
+            DistributedOptions(ipuof_configs=['/etc/ipuof.d/*.conf'])
+        """
+        return self._set("ipuof_configs", [files] if isinstance(files, str) else files)
+
+
+def _int_variable(name: str) -> int:
+    text = os.environ.get(name)
+    if text is None or not text.strip().lstrip("-").isdigit():
+        raise ValueError(f"[Distributed.setEnvVarNames] the environment variable {name} must hold "
+                         f"an int, got {text!r}. Set it, or use configureProcessId.")
+    return int(text)

@@ -1,0 +1,398 @@
+"""General options, first part: what a call computes and returns."""
+
+import torch
+
+from poptorch.enums import CommGroupType, OutputMode
+from poptorch.options._checks import (
+    Bool,
+    Check,
+    Int,
+    Member,
+    OrNone,
+    Proportions,
+    Text,
+    Texts,
+)
+from poptorch.options._group import OptionGroup, Row
+from poptorch.options._strategy import IsStrategy, _IExecutionStrategy
+
+_PERIOD = Int(1)
+
+
+class _Anchors(Check):
+    """``{short name: (name of a tensor, OutputMode or None, period)}``."""
+
+    text = "a dict from names to (name of a tensor, OutputMode or None, period)"
+
+    def __call__(self, value, option: str) -> dict:
+        if not isinstance(value, dict) or not all(
+                isinstance(entry, tuple) and len(entry) == 3 for entry in value.values()):
+            raise self.wrong_type(value, option)
+        for short_name, (long_name, mode, period) in value.items():
+            Text()(short_name, f"{option} short_name")
+            Text()(long_name, f"{option} long_name")
+            OrNone(Member(OutputMode))(mode, f"{option} output_mode")
+            _PERIOD(period, f"{option} output_return_period")
+        return value
+
+    def load(self, value) -> dict:
+        """The dict with members and tuples again."""
+        return {short: (long, OrNone(Member(OutputMode)).load(mode), period)
+                for short, (long, mode, period) in value.items()}
+
+
+class Execution(OptionGroup):
+    """The options about loops, replicas, results, random numbers and the strategy."""
+
+    ROWS = (
+        Row("device_iterations", 1, "Steps that the device runs for each call.", Int(1),
+            "deviceIterations"),
+        Row("replication_factor", 1, "Copies of the model that work on parts of the batch.",
+            Int(1), "replicationFactor", backend="replicatedGraphCount"),
+        Row("input_group_size", 1, "Replicas that get the same part of the input.", Int(1),
+            "inputReplicaGrouping"),
+        Row("input_group_type", CommGroupType.Consecutive, "Which replicas form these groups.",
+            Member(CommGroupType, (CommGroupType.All,)), "inputReplicaGrouping"),
+        Row("output_mode", OutputMode.Default, "Which results a call returns.",
+            Member(OutputMode), "outputMode"),
+        Row("output_return_period", 1, "N of OutputMode.EveryN.", _PERIOD, "outputMode"),
+        Row("anchored_tensors", {}, "Tensors to keep: short name to (name, mode, period).",
+            _Anchors(), "anchorTensor"),
+        Row("random_seed", None, "Seed of the device's random generator; None: torch's own.",
+            OrNone(Int(-2**63, 2**64 - 1)), "randomSeed"),
+        Row("enable_synthetic_data", False, "Make inputs on the device, transfer nothing.",
+            Bool(), "enableSyntheticData"),
+        Row("broadcast_buffers", True, "All replicas have the same buffers.", Bool(),
+            "broadcastBuffers"),
+        Row("updatable_named_buffers", [], "Buffers that may be copied to the device alone.",
+            Texts(), "updatableNamedBuffers", backend="updatableNamedBuffers"),
+        Row("relax_optimizer_attributes_checks", False,
+            "Unknown optimizer attributes are told at level DEBUG.", Bool(),
+            "relaxOptimizerAttributesChecks"),
+        Row("execution_strategy", None, "How blocks become stages; None: pipelined by IPU.",
+            OrNone(IsStrategy()), "setExecutionStrategy",
+            default_text="`PipelinedExecution(AutoStage.SameAsIpu)`"),
+        Row("available_memory_proportion", {}, "Share of an IPU's memory for temporaries.",
+            Proportions(), "setAvailableMemoryProportion", later="estimates"),
+        Row("enable_stable_norm", False, "Charge norms as the slower, stable form.", Bool(),
+            "enableStableNorm", later="estimates", backend="enableStableNorm"),
+    )
+
+    def deviceIterations(self, device_iterations: int) -> "Options":
+        """Sets how many steps the device runs for each call, without coming back to the host.
+
+        Args:
+            device_iterations: steps, at least 1 (the default). The first dimension of each input
+                is ``device_iterations * gradient_accumulation * replication_factor *
+                micro_batch``.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: The value is not an int.
+            ValueError: The value is less than 1.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().deviceIterations(16)
+            Options(device_iterations=16)
+        """
+        return self._set("device_iterations", device_iterations)
+
+    def replicationFactor(self, replication_factor: int) -> "Options":
+        """Sets how many replicas of the model share the work, each on its part of the batch.
+
+        Gradients are combined over the replicas before each weight update, see
+        ``Training.accumulationAndReplicationReductionType``.
+
+        Args:
+            replication_factor: replicas, at least 1 (the default).
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: The value is not an int.
+            ValueError: The value is less than 1.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().replicationFactor(2)
+            Options(replication_factor=2)
+        """
+        return self._set("replication_factor", replication_factor)
+
+    def inputReplicaGrouping(self, input_group_size: int = 1,
+                             input_group_type: CommGroupType = CommGroupType.Consecutive
+                             ) -> "Options":
+        """Lets groups of replicas work on the same part of the input.
+
+        With R replicas in groups of g, the first dimension of each input shrinks by g.
+
+        Args:
+            input_group_size: g, at least 1 (the default: all replicas get different data); a
+                divisor of the replication factor.
+            input_group_type: which replicas form a group: ``Consecutive`` (the default),
+                ``Orthogonal``, or ``NoGrouping``, which is the same as a size of 1. To give all
+                replicas the same, use a group size of ``replication_factor``.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: The size is not an int, or the type no CommGroupType.
+            ValueError: The size is less than 1, or the type is ``CommGroupType.All``.
+
+        Example:
+            >>> import poptorch
+            >>> options = poptorch.Options().replicationFactor(4)
+            >>> options.inputReplicaGrouping(2, poptorch.CommGroupType.Orthogonal)
+            Options(replication_factor=4, input_group_size=2, input_group_type=Orthogonal)
+        """
+        self._row("input_group_size").check(input_group_size, "inputReplicaGrouping")
+        self._row("input_group_type").check(input_group_type, "inputReplicaGrouping")
+        if input_group_type is CommGroupType.NoGrouping:
+            input_group_size = 1
+        self._set("input_group_size", input_group_size)
+        return self._set("input_group_type", input_group_type)
+
+    def outputMode(self, output_mode: OutputMode,
+                   output_return_period: int | None = None) -> "Options":
+        """Sets which of the results of a call are returned.
+
+        Args:
+            output_mode: see :class:`poptorch.OutputMode`. ``Default`` is ``All`` for inference
+                and ``Final`` for training.
+            output_return_period: N of ``OutputMode.EveryN``, at least 1, a divisor of
+                ``device_iterations``; ignored in other modes.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not an OutputMode, or the period is not an int.
+            ValueError: ``EveryN`` without a period, or a period less than 1.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().outputMode(poptorch.OutputMode.EveryN, 10)
+            Options(output_mode=EveryN, output_return_period=10)
+        """
+        self._row("output_mode").check(output_mode, "outputMode")
+        period = 1
+        if output_mode is OutputMode.EveryN:
+            if output_return_period is None:
+                raise ValueError("[outputMode] OutputMode.EveryN needs output_return_period, got "
+                                 "None. Give the N of \"every N\".")
+            period = _PERIOD(output_return_period, "outputMode")
+        self._set("output_mode", output_mode)
+        return self._set("output_return_period", period)
+
+    def defaultOutputMode(self) -> bool:
+        """Returns True while the output mode is ``OutputMode.Default``.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().defaultOutputMode()
+            True
+        """
+        return self.output_mode is OutputMode.Default
+
+    def anchorTensor(self, short_name: str, long_name: str,
+                     output_mode: OutputMode | None = None,
+                     output_return_period: int | None = 1) -> "Options":
+        """Keeps the values of a tensor inside of the model, for ``getAnchoredTensor``.
+
+        Args:
+            short_name: the name to read it by.
+            long_name: its name in ``executor.getTensorNames()``.
+            output_mode: which of its values are kept; None (the default): as for the results.
+            output_return_period: N of ``OutputMode.EveryN``, at least 1, the default.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: A name is not a str, the mode no OutputMode or the period no int.
+            ValueError: A name is empty, or the period is less than 1.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().anchorTensor("grad", "Gradient___fc.weight").anchored_tensors
+            {'grad': ('Gradient___fc.weight', None, 1)}
+        """
+        Text()(short_name, "anchorTensor short_name")
+        period = output_return_period if output_mode is OutputMode.EveryN else 1
+        anchored = {**self.anchored_tensors, short_name: (long_name, output_mode, period)}
+        return self._set("anchored_tensors", anchored)
+
+    def randomSeed(self, random_seed: int) -> "Options":
+        """Sets the seed of the device's random generator, and of torch's on the host.
+
+        Two executors of one model with one seed give the same numbers.
+
+        Args:
+            random_seed: any int of 64 bits.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: The value is not an int.
+            ValueError: The value does not fit into 64 bits.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().randomSeed(42)
+            Options(random_seed=42)
+        """
+        if random_seed is None:
+            raise self._row("random_seed").check.inner.wrong_type(None, "randomSeed")
+        self._set("random_seed", random_seed)
+        torch.manual_seed(random_seed)
+        return self
+
+    def enableSyntheticData(self, enabled: bool) -> "Options":
+        """Makes the input on the device and transfers nothing, to measure a model without I/O.
+
+        Args:
+            enabled: True: arguments only give shapes; inputs are N(0, 1), or 0 for integers, and
+                the results are zeros of the right shape. Weights do train. False: the default.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().enableSyntheticData(True)
+            Options(enable_synthetic_data=True)
+        """
+        return self._set("enable_synthetic_data", enabled)
+
+    def broadcastBuffers(self, broadcast_buffers: bool = True) -> "Options":
+        """Says whether the replicas share the values of buffers that ``forward`` changes.
+
+        Args:
+            broadcast_buffers: True, the default: they would, which is refused for a model that
+                changes a buffer on more than one replica. False: each replica has its own.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().replicationFactor(2).broadcastBuffers(False)
+            Options(replication_factor=2, broadcast_buffers=False)
+        """
+        return self._set("broadcast_buffers", broadcast_buffers)
+
+    def updatableNamedBuffers(self, buffers: list[str]) -> "Options":
+        """Names the buffers that ``executor.copyNamedBuffersToDevice()`` copies.
+
+        Args:
+            buffers: dotted paths, as in ``module.named_buffers()``; default: none.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a list of str.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().updatableNamedBuffers(["bn.running_mean"])
+            Options(updatable_named_buffers=['bn.running_mean'])
+        """
+        return self._set("updatable_named_buffers", buffers)
+
+    def relaxOptimizerAttributesChecks(self, relax: bool = True) -> "Options":
+        """Chooses how loudly ``setOptimizer`` tells of attributes that it does not know.
+
+        Args:
+            relax: True: at level DEBUG. False, the default: as a warning.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().relaxOptimizerAttributesChecks()
+            Options(relax_optimizer_attributes_checks=True)
+        """
+        return self._set("relax_optimizer_attributes_checks", relax)
+
+    def setExecutionStrategy(self, strategy: _IExecutionStrategy) -> "Options":
+        """Sets how the blocks of a model become stages and phases on IPUs.
+
+        Args:
+            strategy: a :class:`poptorch.PipelinedExecution` (the default, with
+                ``AutoStage.SameAsIpu``), :class:`poptorch.ShardedExecution`,
+                :class:`poptorch.SerialPhasedExecution` or
+                :class:`poptorch.ParallelPhasedExecution`. A model without blocks runs on one IPU
+                whatever it is.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not an execution strategy.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().setExecutionStrategy(poptorch.ShardedExecution())
+            Options(execution_strategy=ShardedExecution(AutoStage.SameAsIpu))
+        """
+        if strategy is None:
+            raise IsStrategy().wrong_type(None, "setExecutionStrategy")
+        return self._set("execution_strategy", strategy)
+
+    def setAvailableMemoryProportion(self, available_memory_proportion: dict) -> "Options":
+        """Sets how much of an IPU's memory convolutions, products and the like may use.
+
+        Args:
+            available_memory_proportion: a share from 0 to 1 for each IPU, by ``"IPU0"`` or 0.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a dict, or a share is no number.
+            ValueError: A key names no IPU, or a share is not between 0 and 1.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().setAvailableMemoryProportion({"IPU0": 0.5})
+            Options(available_memory_proportion={0: 0.5})
+        """
+        return self._set("available_memory_proportion", available_memory_proportion)
+
+    def enableStableNorm(self, enabled: bool) -> "Options":
+        """Charges norms as the slower form of an IPU that is more accurate.
+
+        The numbers do not change: norms are always computed in the accurate way.
+
+        Args:
+            enabled: True: the stable form. False: the default.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().enableStableNorm(True)
+            Options(enable_stable_norm=True)
+        """
+        return self._set("enable_stable_norm", enabled)

@@ -1,0 +1,187 @@
+"""The back door: options by the names that the back end of other PopTorch versions gives them."""
+
+from poptorch._logging import logger
+from poptorch.errors import Error
+from poptorch.options._checks import Bool, Int, near_names
+from poptorch.options._group import OptionGroup, Row, plain
+
+# Keys that programs set and that change nothing here. A name with a dot at its end stands for a
+# group of keys.
+_WITHOUT_EFFECT = frozenset("""
+    accumulateOuterFragmentSettings. aliasZeroCopy autoRecomputation automaticLossScalingSettings.
+    batchSerializationSettings. compilationProgressLogger constantWeights convolutionOptions
+    customCodelets decomposeGradSum defaultBufferingDepth defaultPrefetchBufferingDepth
+    delayVarUpdates disableGradAccumulationTensorStreams disableOptimizerStateTensorStreams
+    dotChecks dotOpNames enableDistributedReplicatedGraphs enableEfficientOverlapIOTopoCons
+    enableExplicitIR enableExplicitMainLoops enableFullyConnectedPass
+    enableGradientAccumulation enableInplaceAmbiguityChecking enableLoadAndOffloadRNGState
+    enableMergeExchange enableNonStableSoftmax enableOutlining enableOutliningCopyCostPruning
+    enablePipelining enablePrefetchDatastreams enableReplicatedGraphs enableSerializedMatmuls
+    enableVariablesCaching engineOptions executionPhaseSettings. explicitPipeliningEnabled
+    explicitRecomputation exportPoplarComputationGraph exportPoplarVertexGraph finalDotOp
+    firstDotOp gclOptions groupHostSync groupNormStridedChannelGrouping hardwareInstrumentations
+    kahnTieBreaker lstmOptions matmulOptions mergeVarUpdate mergeVarUpdateMemThreshold
+    numIOTilesOverride opxAliasChecking opxModifyChecking outlineSequenceBreakCost
+    outlineThreshold partitionSize prefetchBufferingDepthMap rearrangeAnchorsOnHost
+    rearrangeStreamsOnHost replicatedCollectivesSettings. reportOptions
+    saveInitializersToFile scheduleNonWeightUpdateGradientConsumersEarly
+    separateCallOpPdfs serializedPoprithmsShiftGraphsDir strictOpVersions
+    subgraphCopyingStrategy subgraphMemoryOptimizer swapLimitScheduler syntheticDataMode
+    timeLimitScheduler transitiveClosureOptimizationThreshold
+    useHostCopyOps useLoopCandidateCreator virtualGraphMode
+""".split())
+
+
+class _PopartOptions(OptionGroup):
+    """Options by back-end key: ``options._Popart``, also ``options._popart``.
+
+    A key that has a counterpart among the options sets it, and every such option is seen here
+    once it is set. Other known keys are kept and change nothing, of which a warning tells once; a
+    key that nobody knows is an error when the model is compiled.
+
+    Example:
+        >>> import poptorch
+        >>> opts = poptorch.Options()
+        >>> _ = opts._Popart.set("accumulationFactor", 4)
+        >>> opts.Training.gradient_accumulation, opts._popart.options
+        (4, {'accumulationFactor': 4})
+    """
+
+    PREFIX = "_Popart."
+    ROWS = (
+        Row("patterns", {}, "Graph transformations to switch on or off.", setter="setPatterns"),
+        Row("patterns_level", None, "Which set of transformations to begin with.",
+            setter="setPatterns"),
+    )
+
+    def __init__(self):
+        super().__init__()
+        self._own: dict = {}
+        self._groups: list[OptionGroup] = []
+
+    def _add(self, group: OptionGroup) -> None:
+        self._groups.append(group)
+
+    def _counterparts(self) -> dict[str, tuple[OptionGroup, Row]]:
+        return {row.backend: (group, row) for group in self._groups for row in group.ROWS
+                if row.backend}
+
+    @property
+    def options(self) -> dict:
+        """The keys that were set so far, here or by setters that have a key."""
+        found = {key: plain(group._values[row.name])
+                 for key, (group, row) in self._counterparts().items()
+                 if group._values[row.name] != row.default}
+        return {**found, **self._own}
+
+    def set(self, key: str, value) -> "_PopartOptions":
+        """Sets an option by its back-end key.
+
+        Args:
+            key: the key; parts of a group of keys stand after a dot.
+            value: a bool, int, float or str; a list or set of str or int; or a dict from str to
+                str.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: A value of another type.
+            AttributeError: The options are in use.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options()._Popart.set("outlineThreshold", 10.0).options
+            {'outlineThreshold': 10.0}
+        """
+        self.checkIsFrozen(key)
+        _check_value(key, value)
+        if key in self._counterparts():
+            group, row = self._counterparts()[key]
+            group._load(row.name, value)
+            return self
+        self._own[key] = value
+        if self._is_without_effect(key):
+            _say_once(key)
+        return self
+
+    def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> "_PopartOptions":
+        """Switches graph transformations of the back end on or off; kept, and without effect.
+
+        Args:
+            patterns: whether to use each, by name.
+            level: which set to begin with, 0 (none) to 3 (all), default 2.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a dict from str to bool.
+            ValueError: No such level.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options()._Popart.setPatterns({"TiedGather": True}, 1).patterns
+            {'TiedGather': True}
+        """
+        if not isinstance(patterns, dict) or not all(isinstance(n, str) for n in patterns):
+            raise TypeError(f"[_Popart.setPatterns] expected a dict from names to bool, got "
+                            f"{patterns!r}.")
+        for name, use in patterns.items():
+            Bool()(use, f"_Popart.setPatterns {name}")
+        Int(0, 3)(level, "_Popart.setPatterns level")
+        self._set("patterns", {**self.patterns, **patterns})
+        _say_once("setPatterns")
+        return self._set("patterns_level", level)
+
+    def _is_without_effect(self, key: str) -> bool:
+        return key in _WITHOUT_EFFECT or key.split(".")[0] + "." in _WITHOUT_EFFECT
+
+    def check_known(self) -> None:
+        """Raises when a key was set that nobody knows; for the begin of a compilation.
+
+        Raises:
+            poptorch.Error: There is such a key; the message lists those that look like it.
+        """
+        known = [*self._counterparts(), *_WITHOUT_EFFECT]
+        for key in self._own:
+            if not self._is_without_effect(key):
+                raise Error(f"[_Popart.set] unknown option {key!r}.{near_names(key, known)} "
+                            f"Take the line out, or set the option by its own method.")
+
+    def toDict(self) -> dict:
+        """The keys that were set, with their values as JSON knows them; patterns if there are."""
+        patterns = {name: value for name, value in self._values.items()
+                    if value != self._row(name).default}
+        return plain({**self.options, **patterns})
+
+    def __eq__(self, other) -> bool:
+        return super().__eq__(other) and self._own == other._own
+
+    __hash__ = None
+
+    def _changed(self) -> list[str]:
+        return [*super()._changed(), *(f"{key}={value!r}" for key, value in self._own.items())]
+
+
+_said: set[str] = set()
+
+
+def _say_once(key: str) -> None:
+    if key not in _said:
+        _said.add(key)
+        logger.warning("[_Popart] %s has no effect in this version of poptorch.", key)
+
+
+def _check_value(key: str, value) -> None:
+    if not isinstance(key, str):
+        raise TypeError(f"[_Popart.set] expected a str as key, got {type(key).__name__} {key!r}.")
+    is_good = isinstance(value, (bool, int, float, str))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        is_good = all(isinstance(item, (str, int)) for item in value)
+    elif isinstance(value, dict):
+        is_good = all(isinstance(item, str) for pair in value.items() for item in pair)
+    if not is_good:
+        raise TypeError(f"[_Popart.set] {key}: expected a bool, int, float, str, a list or set of "
+                        f"str or int, or a dict from str to str, got {type(value).__name__} "
+                        f"{value!r}.")

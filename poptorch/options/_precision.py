@@ -1,0 +1,148 @@
+"""Options about the precision that a model computes in, and two that are out of use."""
+
+import torch
+
+from poptorch.enums import HalfFloatCastingBehavior
+from poptorch.options._checks import Bool, Dtype, Member
+from poptorch.options._group import OptionGroup, Row
+
+_PYTORCH_RULES = "PyTorch's rules for mixed types hold; cast in the model where they do not suit"
+
+
+class _PrecisionOptions(OptionGroup):
+    """Options about precision: ``options.Precision``.
+
+    Args:
+        popart_options: the back door that shall know these options; None: none.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.Options().Precision.enableStochasticRounding(True)
+        PrecisionOptions(stochastic_rounding=True)
+    """
+
+    PREFIX = "Precision."
+    ROWS = (
+        Row("floating_point_exceptions", False, "Stop at divisions by zero, NaN and the like.",
+            Bool(), "enableFloatingPointExceptions", later="exceptions",
+            backend="enableFloatingPointChecks"),
+        Row("stochastic_rounding", False, "Round to half up or down by chance.", Bool(),
+            "enableStochasticRounding", later="rounding", backend="enableStochasticRounding"),
+        Row("partials_type", torch.float32, "Type of partial sums in products.",
+            Dtype((torch.float32, torch.float16)), "setPartialsType", later="partials",
+            backend="partialsTypeMatMuls"),
+        Row("half_float_casting", HalfFloatCastingBehavior.FloatDowncastToHalf,
+            "Type of operations on half and float.", Member(HalfFloatCastingBehavior),
+            "halfFloatCasting", deprecated=_PYTORCH_RULES),
+        Row("running_statistics_always_float", True, "Type of running statistics.", Bool(),
+            "runningStatisticsAlwaysFloat", deprecated="statistics have the type of the buffer"),
+        Row("autocast_enabled", True, "Cast operands automatically.", Bool(), "autocastEnabled",
+            deprecated="use torch.autocast in the model"),
+        Row("autocast_policy", None, "What autocasting would cast; never set."),
+    )
+
+    def __init__(self, popart_options=None):
+        super().__init__()
+        if popart_options is not None:
+            popart_options._add(self)
+
+    def enableFloatingPointExceptions(self, enabled: bool) -> "_PrecisionOptions":
+        """Raises an error when the device divides by zero, compares NaN, overflows and the like.
+
+        Args:
+            enabled: True: raise. False: the default.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().Precision.enableFloatingPointExceptions(True)
+            PrecisionOptions(floating_point_exceptions=True)
+        """
+        return self._set("floating_point_exceptions", enabled)
+
+    def enableStochasticRounding(self, enabled: bool) -> "_PrecisionOptions":
+        """Rounds to half precision up or down by chance, so that the mean is exact.
+
+        Args:
+            enabled: True: by chance. False, the default: to the nearest.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().Precision.enableStochasticRounding(True)
+            PrecisionOptions(stochastic_rounding=True)
+        """
+        return self._set("stochastic_rounding", enabled)
+
+    def setPartialsType(self, dtype: torch.dtype) -> "_PrecisionOptions":
+        """Sets the type of the partial sums of matrix products and convolutions.
+
+        Args:
+            dtype: ``torch.float32``, the default, or ``torch.float16``.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a dtype.
+            ValueError: Another dtype.
+
+        Example:
+            >>> import poptorch, torch
+            >>> poptorch.Options().Precision.setPartialsType(torch.half)
+            PrecisionOptions(partials_type=torch.float16)
+        """
+        return self._set("partials_type", dtype)
+
+    def halfFloatCasting(
+            self, half_float_casting: HalfFloatCastingBehavior) -> "_PrecisionOptions":
+        """Without effect and deprecated: PyTorch's rules for mixed types hold.
+
+        Args:
+            half_float_casting: kept for reading.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a HalfFloatCastingBehavior.
+        """
+        return self._set_deprecated("half_float_casting", half_float_casting)
+
+    def runningStatisticsAlwaysFloat(self, value: bool) -> "_PrecisionOptions":
+        """Without effect and deprecated: running statistics have the type of their buffer.
+
+        Args:
+            value: kept for reading.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+        """
+        return self._set_deprecated("running_statistics_always_float", value)
+
+    def autocastEnabled(self, autocast_enabled: bool) -> "_PrecisionOptions":
+        """Without effect and deprecated: use ``torch.autocast`` inside of the model.
+
+        Args:
+            autocast_enabled: kept for reading.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+        """
+        return self._set_deprecated("autocast_enabled", autocast_enabled)

@@ -1,0 +1,33 @@
+"""What an execution strategy is, as far as the options know."""
+
+from poptorch.errors import Error
+from poptorch.options._checks import Check
+
+
+class _IExecutionStrategy:
+    """Base class of the execution strategies: what ``setExecutionStrategy`` accepts.
+
+    Strategies are compared by their attributes, so that equal options are equal.
+    """
+
+    def __eq__(self, other) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = None
+
+    def _partition(self, uses: tuple, starts_outside: bool):
+        """Where a model's blocks run; see ``poptorch.strategies``."""
+        raise Error(f"[{type(self).__name__}] this strategy does not say where blocks run. Use one "
+                    f"of poptorch's: PipelinedExecution, ShardedExecution, SerialPhasedExecution, "
+                    f"ParallelPhasedExecution.")
+
+
+class IsStrategy(Check):
+    """An execution strategy."""
+
+    text = "an execution strategy such as poptorch.PipelinedExecution()"
+
+    def __call__(self, value, option: str) -> _IExecutionStrategy:
+        if not isinstance(value, _IExecutionStrategy):
+            raise self.wrong_type(value, option)
+        return value

@@ -1,0 +1,324 @@
+"""Options about where tensors are stored."""
+
+from typing import ClassVar
+
+from poptorch.options._checks import Bool, Check, Int, OrNone
+from poptorch.options._group import OptionGroup, Row, plain
+
+_COUNT = OrNone(Int(0))
+_YES_OR_NO = OrNone(Bool())
+
+
+class TensorLocationSettings(OptionGroup):
+    """Where the tensors of one kind are stored. Settings that nobody made are None.
+
+    Args:
+        default_values: first values of settings, by name.
+
+    Example:
+        >>> import poptorch
+        >>> location = poptorch.TensorLocationSettings().useOnChipStorage(False)
+        >>> location["onChip"], location
+        (False, TensorLocationSettings(onChip=False))
+    """
+
+    PREFIX = "TensorLocationSettings."
+    ROWS = (
+        Row("onChip", None, "In the IPU's own memory.", _YES_OR_NO, "useOnChipStorage",
+            later="estimates"),
+        Row("minElementsForOffChip", None, "Smaller tensors stay on the chip.", _COUNT,
+            "minElementsForOffChip", later="estimates"),
+        Row("useReplicatedTensorSharding", None, "Each replica holds a part.", _YES_OR_NO,
+            "useReplicatedTensorSharding", later="sharding"),
+        Row("minElementsForReplicatedTensorSharding", None,
+            "Tensors of no more elements are whole on each replica.", _COUNT,
+            "minElementsForReplicatedTensorSharding", later="sharding"),
+        Row("useIOTilesToLoad", None, "Load through I/O tiles.", _YES_OR_NO, "useIOTilesToLoad",
+            later="estimates"),
+        Row("useIOTilesToStore", None, "Store through I/O tiles.", _YES_OR_NO,
+            "useIOTilesToStore", later="estimates"),
+    )
+
+    def __init__(self, **default_values):
+        super().__init__(**default_values)
+
+    def __getitem__(self, name: str):
+        return self._values[name]
+
+    def useOnChipStorage(self, use: bool | None = True) -> "TensorLocationSettings":
+        """Stores the tensors in the IPU's own memory, or in streaming memory.
+
+        Args:
+            use: True: on the chip. False: off the chip. None: as the strategy has it.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Neither a bool nor None.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.TensorLocationSettings().useOnChipStorage(False)
+            TensorLocationSettings(onChip=False)
+        """
+        return self._set("onChip", use)
+
+    def minElementsForOffChip(self, min_elements: int) -> "TensorLocationSettings":
+        """Keeps small tensors on the chip.
+
+        Args:
+            min_elements: tensors of fewer elements stay; at least 0.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not an int.
+            ValueError: Less than 0.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.TensorLocationSettings().minElementsForOffChip(4)
+            TensorLocationSettings(minElementsForOffChip=4)
+        """
+        return self._set("minElementsForOffChip", min_elements)
+
+    def useReplicatedTensorSharding(self, use: bool = True) -> "TensorLocationSettings":
+        """Lets each replica hold a part of the tensors; for weights and optimizer states.
+
+        Args:
+            use: True: a part. False: all.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.TensorLocationSettings().useReplicatedTensorSharding()
+            TensorLocationSettings(useReplicatedTensorSharding=True)
+        """
+        return self._set("useReplicatedTensorSharding", use)
+
+    def minElementsForReplicatedTensorSharding(
+            self, min_elements: int) -> "TensorLocationSettings":
+        """Keeps small tensors whole on each replica.
+
+        Args:
+            min_elements: tensors of more elements are sharded; at least 0.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not an int.
+            ValueError: Less than 0.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.TensorLocationSettings().minElementsForReplicatedTensorSharding(8192)
+            TensorLocationSettings(minElementsForReplicatedTensorSharding=8192)
+        """
+        return self._set("minElementsForReplicatedTensorSharding", min_elements)
+
+    def useIOTilesToLoad(self, use: bool = True) -> "TensorLocationSettings":
+        """Loads the tensors through the I/O tiles.
+
+        Args:
+            use: True: I/O tiles. False: compute tiles.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.TensorLocationSettings().useIOTilesToLoad()
+            TensorLocationSettings(useIOTilesToLoad=True)
+        """
+        return self._set("useIOTilesToLoad", use)
+
+    def useIOTilesToStore(self, use: bool = True) -> "TensorLocationSettings":
+        """Stores the tensors through the I/O tiles.
+
+        Args:
+            use: True: I/O tiles. False: compute tiles.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.TensorLocationSettings().useIOTilesToStore()
+            TensorLocationSettings(useIOTilesToStore=True)
+        """
+        return self._set("useIOTilesToStore", use)
+
+
+class _Location(Check):
+    text = "a poptorch.TensorLocationSettings"
+
+    def __call__(self, value, option: str) -> dict:
+        if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+            # As toDict gives it.
+            value = TensorLocationSettings(**value)
+        if not isinstance(value, TensorLocationSettings):
+            raise self.wrong_type(value, option)
+        return plain(value.toDict())
+
+
+_UNDEFINED = TensorLocationSettings().toDict()
+
+
+class _TensorLocationOptions(OptionGroup):
+    """Options about where tensors are stored: ``options.TensorLocations``.
+
+    Args:
+        default_values: first values of options, by name.
+
+    Example:
+        >>> import poptorch
+        >>> off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)
+        >>> opts = poptorch.Options()
+        >>> _ = opts.TensorLocations.setWeightLocation(off_chip)
+        >>> opts.TensorLocations.location_weight["onChip"]
+        False
+    """
+
+    PREFIX = "TensorLocations."
+    ROWS = (
+        Row("num_io_tiles", 0, "Tiles of each IPU that only transfer.", setter="numIOTiles",
+            later="schedules", backend="numIOTiles"),
+        Row("location_activation", _UNDEFINED, "Where activations are.", _Location(),
+            "setActivationLocation", later="estimates"),
+        Row("location_weight", _UNDEFINED, "Where weights are.", _Location(),
+            "setWeightLocation", later="estimates"),
+        Row("location_optimizer", _UNDEFINED, "Where states of the optimizer are.", _Location(),
+            "setOptimizerLocation", later="estimates"),
+        Row("location_accumulator", _UNDEFINED, "Where accumulated gradients are.", _Location(),
+            "setAccumulatorLocation", later="estimates"),
+    )
+    IO_TILES: ClassVar[tuple[int, int]] = (32, 192)
+
+    def __init__(self, **default_values):
+        super().__init__(**default_values)
+
+    def numIOTiles(self, num_tiles: int) -> "_TensorLocationOptions":
+        """Sets how many tiles of each IPU only transfer data, while the others compute.
+
+        Args:
+            num_tiles: an even number from 32 to 192; by default there are none.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            AssertionError: Another value.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().TensorLocations.numIOTiles(64)
+            TensorLocationOptions(num_io_tiles=64)
+        """
+        return self._set("num_io_tiles", num_tiles)
+
+    def _set(self, name: str, value):
+        if name == "num_io_tiles":
+            low, high = self.IO_TILES
+            is_int = isinstance(value, int) and not isinstance(value, bool)
+            if not is_int or value != 0 and (value % 2 or not low <= value <= high):
+                raise AssertionError(f"numIOTiles must be an even number between {low} and "
+                                     f"{high}. Got {value!r}.")
+        return super()._set(name, value)
+
+    def setActivationLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
+        """Sets where activations are stored.
+
+        Args:
+            location: the settings; later changes to them have no effect here.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a TensorLocationSettings.
+
+        Example:
+            >>> import poptorch
+            >>> off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)
+            >>> opts = poptorch.Options().TensorLocations.setActivationLocation(off_chip)
+            >>> opts.location_activation["onChip"]
+            False
+        """
+        return self._set("location_activation", location)
+
+    def setWeightLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
+        """Sets where weights are stored.
+
+        Args:
+            location: the settings; later changes to them have no effect here.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a TensorLocationSettings.
+
+        Example:
+            >>> import poptorch
+            >>> off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)
+            >>> opts = poptorch.Options().TensorLocations.setWeightLocation(off_chip)
+            >>> opts.location_weight["onChip"]
+            False
+        """
+        return self._set("location_weight", location)
+
+    def setOptimizerLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
+        """Sets where the states of the optimizer are stored.
+
+        Args:
+            location: the settings; later changes to them have no effect here.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a TensorLocationSettings.
+
+        Example:
+            >>> import poptorch
+            >>> sharded = poptorch.TensorLocationSettings().useReplicatedTensorSharding(True)
+            >>> opts = poptorch.Options().TensorLocations.setOptimizerLocation(sharded)
+            >>> opts.location_optimizer["useReplicatedTensorSharding"]
+            True
+        """
+        return self._set("location_optimizer", location)
+
+    def setAccumulatorLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
+        """Sets where accumulated gradients are stored.
+
+        Args:
+            location: the settings; later changes to them have no effect here.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a TensorLocationSettings.
+
+        Example:
+            >>> import poptorch
+            >>> off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)
+            >>> opts = poptorch.Options().TensorLocations.setAccumulatorLocation(off_chip)
+            >>> opts.location_accumulator["onChip"]
+            False
+        """
+        return self._set("location_accumulator", location)
