@@ -1,8 +1,11 @@
 """The two functions that wrap a module."""
 
+from collections.abc import Callable
+
 import torch
 
-from poptorch._executor import instrument
+from poptorch._executor import files, grouping, instrument
+from poptorch._executor.run_time_options import edited
 from poptorch.errors import Error
 from poptorch.executor import PoplarExecutor
 from poptorch.options import Options
@@ -19,7 +22,7 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
     Args:
         model: the module. Its parameters are trained; reading them shows the trained values.
         options: how to compile and run; None: the defaults. They cannot be changed afterwards.
-        optimizer: a ``poptorch.optim`` or ``torch.optim`` optimiser of SGD, Adam or AdamW kind;
+        optimizer: a ``poptorch.optim`` or ``torch.optim`` optimizer of SGD, Adam or AdamW kind;
             None: SGD with a learning rate of 0.01.
 
     Returns:
@@ -27,7 +30,7 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
 
     Raises:
         RuntimeError: The module is already wrapped for training.
-        poptorch.Error: The optimiser is of a kind that the device does not have.
+        poptorch.Error: The optimizer is of a kind that the device does not have.
 
     Example:
         >>> import poptorch, torch
@@ -51,10 +54,16 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
     if isinstance(model, torch.export.ExportedProgram):
         raise Error("[trainingModel] an ExportedProgram is a graph for inference, without the "
                     "module's training behaviour. Pass the torch.nn.Module itself.")
+    options = options or Options()
+    if isinstance(options, Options) and options.Distributed.numProcesses > 1:
+        raise Error(f"[Distributed.configureProcessId] training in "
+                    f"{options.Distributed.numProcesses} processes is not there yet: gradients "
+                    f"are not combined over processes. Call options.Distributed.disable(), and "
+                    f"use replicationFactor.")
     if instrument.is_instrumented(model):
         raise RuntimeError("Model has already been wrapped in 'poptorch.trainingModel'. Call "
                            "destroy() on the executor or on the model to wrap it again.")
-    return PoplarExecutor(model=model, options=options or Options(), training=True,
+    return PoplarExecutor(model=model, options=options, training=True,
                           poptorch_version=__version__, optimizer=optimizer)
 
 
@@ -91,3 +100,55 @@ def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> Po
         model = model.module()
     return PoplarExecutor(model=model, options=options, training=False,
                           poptorch_version=__version__)
+
+
+def load(filename: str,
+         edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
+    """Makes an executor of a file: module, optimizer and compiled program, ready to run.
+
+    Nothing is captured or compiled, and no code of the file is run: it is data, and the classes
+    that it names must have been imported by the program.
+
+    Args:
+        filename: of a file that :meth:`PoplarExecutor.compileAndExport` or
+            :meth:`PoplarExecutor.save` wrote with ``export_model=True``.
+        edit_opts_fn: is given the options before they are used, and may change those that the
+            program does not depend on (device, logging).
+
+    Returns:
+        The executor. Its module is a new object; for training, so is its optimizer, which
+        :meth:`PoplarExecutor.setOptimizer` replaces.
+
+    Raises:
+        poptorch.Error: The file cannot be used; the message says why: damaged, written by another
+            version, without a module, or naming a class that is not imported; or
+            ``edit_opts_fn`` changed an option that is compiled in.
+
+    Example:
+        >>> import os, poptorch, tempfile, torch
+        >>> opts = poptorch.Options().showCompilationProgressBar(False)
+        >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+        >>> x = torch.ones(3, 4)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = model.compileAndExport(os.path.join(folder, "linear.poptorch"), x)
+        ...     again = poptorch.load(path, lambda opts: opts.useIpuModel(True))
+        >>> torch.equal(again(x), model(x)), again.options.use_ipu_model
+        (True, True)
+    """
+    file = files.File(filename)
+    if "model" not in file:
+        raise Error(f"[load] {filename} was written with export_model=False and has no module. "
+                    f"Wrap the module again and call loadExecutable() on the wrapper.")
+    with file.guard():
+        parts = file.document("model")
+        model, user_model = parts["model"], parts["user_model"]
+        if not isinstance(model, torch.nn.Module) or not isinstance(user_model, torch.nn.Module):
+            raise TypeError("its module is none")
+        options = edited(file.document("options"), edit_opts_fn)
+        executor = PoplarExecutor(model=model, options=options,
+                                  training=parts["optimizer"] is not None,
+                                  poptorch_version=__version__, optimizer=parts["optimizer"],
+                                  user_model=user_model)
+        grouping.declare(executor, parts.get("groupings", {}))
+    executor._load(file, with_optimizer=True)
+    return executor

@@ -43,7 +43,7 @@ _keep_gradients = False
 def keep_gradients() -> Iterator[None]:
     """Training models compiled within return the gradients of the last weight update too.
 
-    Read them with :func:`gradients`. They are the values that the optimiser saw: combined over
+    Read them with :func:`gradients`. They are the values that the optimizer saw: combined over
     micro-batches and replicas.
 
     Example:

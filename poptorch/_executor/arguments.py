@@ -2,11 +2,53 @@
 
 import inspect
 
+import numpy
 import torch
 
-from poptorch._capture.structure import join_path, rebuilt
-from poptorch._translate.types import narrowed
+from poptorch._capture.structure import children_of, join_path, rebuilt
+from poptorch._logging import logger
+from poptorch._translate import StepSpec
+from poptorch._translate.types import check_dense, ir_dtype, narrowed
 from poptorch.errors import Error
+
+
+class ArgsParser:
+    """Which parameters a model takes.
+
+    An executor makes one from the signature of ``forward``. A program may give the executor one
+    of its own before the first call: of a subclass whose constructor sets the attributes.
+
+    Args:
+        model: the module.
+
+    Attributes:
+        _varnames: names of the parameters, in order.
+        _defaults: their defaults, ``inspect.Parameter.empty`` where there is none; the last of
+            the parameters have them, if there are fewer than parameters.
+        _has_variadic_arguments: whether there are ``*args`` or ``**kwargs``; the parameters are
+            then those of ``forward``.
+        _warned_not_contiguous_input: kept for subclasses that set it.
+    """
+
+    def __init__(self, model: torch.nn.Module):
+        parameters = inspect.signature(model.forward).parameters.values()
+        self._has_variadic_arguments = any(p.kind in _VARIADIC for p in parameters)
+        self._varnames = [p.name for p in parameters]
+        self._defaults = [p.default for p in parameters]
+        self._warned_not_contiguous_input = False
+
+    def signature(self, model: torch.nn.Module) -> inspect.Signature | None:
+        """The parameters as a signature; None where nothing is known of them."""
+        if self._has_variadic_arguments:
+            return _signature(model)
+        empty = inspect.Parameter.empty
+        missing = len(self._varnames) - len(self._defaults)
+        return inspect.Signature([
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+            for name, default in zip(self._varnames, [empty] * missing + list(self._defaults))])
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Leaf:
@@ -19,6 +61,11 @@ class Leaf:
         if self.is_tensor:
             self.shape, self.dtype = value.shape, narrowed(value.dtype)
 
+    def fits(self, value) -> bool:
+        """Whether ``value`` is a tensor like the compiled one that needs no narrowing."""
+        return (isinstance(value, torch.Tensor) and value.dtype is self.dtype and value.is_cpu
+                and value.layout is torch.strided and value.shape == self.shape)
+
 
 class Arguments:
     """Arguments as the compiled program takes them.
@@ -26,7 +73,8 @@ class Arguments:
     Args:
         model: the module; its ``forward`` gives the signature.
         args, kwargs: of the first call.
-        micro_batches: how many micro-batches share the first dimension of each tensor.
+        spec: how many micro-batches share the first dimension of each tensor.
+        parser: which parameters the module takes, if it is not ``forward`` that says so.
 
     Attributes:
         micro_args, micro_kwargs: the arguments cut down to one micro-batch, for capture.
@@ -37,16 +85,31 @@ class Arguments:
             first dimension cannot be cut into micro-batches.
     """
 
-    def __init__(self, model: torch.nn.Module, args: tuple, kwargs: dict, micro_batches: int):
-        self._signature = _signature(model)
-        self._micro_batches = micro_batches
+    def __init__(self, model: torch.nn.Module, args: tuple, kwargs: dict, spec: StepSpec,
+                 parser: ArgsParser | None = None):
+        self._signature = _signature(model) if parser is None else parser.signature(model)
+        self._micro_batches = spec.micro_batches
+        self._formula = spec.micro_batch_formula
         bound = self._bind(args, kwargs)
         self.leaves: list[Leaf] = []
         self._structure = self._describe(bound, "", self.leaves)
         for leaf, tensor in zip(self.tensor_leaves(), self._flat(bound)):
             self._check_batch(leaf, tensor)
+        for leaf in self.leaves:
+            if not leaf.is_tensor:
+                _check_constant(leaf)
+        self._plain = self._plain_leaves(args, kwargs)
         micro = self._cut(bound)
         self.micro_args, self.micro_kwargs = self._unbind(micro)
+
+    def __getstate__(self) -> dict:
+        """What the program depends on: not the module, nor the first call's tensors."""
+        dropped = ("_signature", "micro_args", "micro_kwargs")
+        return {name: value for name, value in self.__dict__.items() if name not in dropped}
+
+    def bind(self, model: torch.nn.Module) -> None:
+        """Takes the signature of a module; for arguments that came from a file."""
+        self._signature = _signature(model)
 
     def tensor_leaves(self) -> list[Leaf]:
         """The tensors among the leaves, in order: the order of :meth:`match`'s result."""
@@ -58,9 +121,20 @@ class Arguments:
         Raises:
             poptorch.Error: Structure, shape, dtype, device or a constant's value differs.
         """
+        plain = self._plain
+        if plain is not None and not kwargs and len(args) == len(plain) \
+                and all(map(Leaf.fits, plain, args)):
+            return list(args)
         tensors: list[torch.Tensor] = []
         self._match(self._structure, self._bind(args, kwargs), "", tensors)
         return tensors
+
+    def _plain_leaves(self, args: tuple, kwargs: dict) -> list[Leaf] | None:
+        """The leaves of positional arguments that are all tensors of the device's types, with
+        defaults for the rest; else None. Calls like that need not be bound to the signature."""
+        leaves, defaults = self.leaves[:len(args)], self.leaves[len(args):]
+        is_plain = not kwargs and len(leaves) == len(args) and all(map(Leaf.fits, leaves, args))
+        return leaves if is_plain and not any(leaf.is_tensor for leaf in defaults) else None
 
     # -- binding to the signature --------------------------------------------------------------
 
@@ -95,49 +169,45 @@ class Arguments:
     # -- structure -----------------------------------------------------------------------------
 
     def _describe(self, value, path: str, leaves: list):
-        """The structure of ``value`` as (kind, keys, children) around leaves."""
-        if isinstance(value, dict):
-            children = [self._describe(v, join_path(path, k), leaves) for k, v in value.items()]
-            return (type(value), tuple(value), children)
-        if isinstance(value, (list, tuple)):
-            children = [self._describe(v, join_path(path, i), leaves) for i, v in enumerate(value)]
-            return (type(value), None, children)
-        leaf = Leaf(path, value)
-        leaves.append(leaf)
-        return leaf
+        """The structure of ``value`` as (class, {key: child}) around leaves."""
+        children = children_of(value)
+        if children is None:
+            leaf = Leaf(path, value)
+            leaves.append(leaf)
+            return leaf
+        return type(value), {key: self._describe(child, join_path(path, key), leaves)
+                             for key, child in children.items()}
 
     def _flat(self, value) -> list[torch.Tensor]:
         if isinstance(value, torch.Tensor):
             return [value]
-        if isinstance(value, dict):
-            value = list(value.values())
-        if isinstance(value, (list, tuple)):
-            return [t for v in value for t in self._flat(v)]
-        return []
+        return [t for child in (children_of(value) or {}).values() for t in self._flat(child)]
 
     def _cut(self, value):
         """``value`` with each tensor cut down to its first micro-batch."""
+        if self._micro_batches == 1:
+            return value
         if isinstance(value, torch.Tensor):
-            if self._micro_batches == 1:
-                return value
             return value.narrow(0, 0, value.shape[0] // self._micro_batches)
-        if isinstance(value, dict):
-            return rebuilt(value, {k: self._cut(v) for k, v in value.items()})
-        if isinstance(value, (list, tuple)):
-            return rebuilt(value, [self._cut(v) for v in value])
-        return value
+        children = children_of(value)
+        if children is None:
+            return value
+        return rebuilt(value, {key: self._cut(child) for key, child in children.items()})
 
     def _check_batch(self, leaf: Leaf, tensor: torch.Tensor) -> None:
-        _check_device(leaf.path, tensor)
+        check_dense(tensor, leaf.path)
+        ir_dtype(tensor.dtype)
+        if tensor.requires_grad:
+            logger.warning("[arguments] %s requires grad: it is detached, the gradient of an "
+                           "argument is not computed.", leaf.path)
         n = self._micro_batches
         if n == 1:
             return
         if not leaf.shape or leaf.shape[0] % n:
             raise Error(
-                f"[arguments] {leaf.path}: the first dimension must hold device_iterations * "
-                f"gradient_accumulation * replication_factor = {n} micro-batches of equal size, "
-                f"got {leaf.shape}. Pass a multiple of {n}, for instance by means of "
-                f"poptorch.DataLoader.")
+                f"[arguments] {leaf.path}: the first dimension must hold {self._formula} "
+                f"micro-batches of equal size, got {leaf.shape}. Pass a multiple of {n}, for "
+                f"instance by means of poptorch.DataLoader.")
 
     # -- later calls ---------------------------------------------------------------------------
 
@@ -145,22 +215,20 @@ class Arguments:
         if isinstance(expected, Leaf):
             self._match_leaf(expected, value, tensors)
             return
-        kind, keys, children = expected
-        if not isinstance(value, kind) and not (kind is tuple and isinstance(value, tuple)):
+        kind, expected_children = expected
+        if not isinstance(value, kind):
             raise Error(f"[arguments] Type mismatch for {path}: expected {kind} but got "
                         f"{type(value)}. Call destroy() first to compile for other arguments.")
-        if keys is not None:
-            self._match_keys(keys, value, path)
-            for key, child in zip(keys, children):
-                self._match(child, value[key], join_path(path, key), tensors)
-            return
-        if len(value) != len(children):
+        children = children_of(value)
+        if isinstance(value, dict):
+            self._match_keys(expected_children, value, path)
+        elif len(children) != len(expected_children):
             what = "positional arguments" if path == "args" else f"items in {path}"
-            raise Error(f"[arguments] Number of {what} mismatch: expected {len(children)} "
-                        f"arguments but got {len(value)}. Call destroy() first to compile for "
-                        f"other arguments.")
-        for i, (child, item) in enumerate(zip(children, value)):
-            self._match(child, item, join_path(path, i), tensors)
+            raise Error(f"[arguments] Number of {what} mismatch: expected "
+                        f"{len(expected_children)} arguments but got {len(children)}. Call "
+                        f"destroy() first to compile for other arguments.")
+        for key, child in expected_children.items():
+            self._match(child, children[key], join_path(path, key), tensors)
 
     def _match_keys(self, keys, value: dict, path: str) -> None:
         missing = [str(k) for k in keys if k not in value]
@@ -186,14 +254,15 @@ class Arguments:
             return
         if value.shape != leaf.shape or narrowed(value.dtype) is not leaf.dtype:
             raise self._tensor_error(leaf, value)
-        if value.device.type != "cpu":
-            _check_device(leaf.path, value)
+        check_dense(value, leaf.path)
         tensors.append(value)
 
     def _tensor_error(self, leaf: Leaf, value: torch.Tensor) -> Error:
         expected, got = leaf.shape, value.shape
-        if narrowed(value.dtype) is not leaf.dtype:
-            expected, got = leaf.dtype, narrowed(value.dtype)
+        on_device = narrowed(value.dtype)
+        if on_device is not leaf.dtype:
+            note = "" if on_device is value.dtype else f" ({on_device} on the device)"
+            expected, got = leaf.dtype, f"{value.dtype}{note}"
         return Error(f"[arguments] {leaf.path}: expected {expected} but got {got}. The model is "
                      f"compiled for the shapes and types of its first call; call destroy() first "
                      f"to compile for others.")
@@ -211,8 +280,15 @@ def _same(a, b) -> bool:
     return bool(same) or (a != a and b != b)
 
 
-def _check_device(path: str, tensor: torch.Tensor) -> None:
-    if tensor.device.type != "cpu":
-        raise Error(f"[arguments] {path}: expected a tensor on the CPU but got one on "
-                    f"{tensor.device}. The executor moves data to the device itself: pass "
-                    f"{path}.cpu().")
+def _check_constant(leaf: Leaf) -> None:
+    """Refuses values of which a later call could not tell whether they are the same."""
+    if isinstance(leaf.value, numpy.ndarray):
+        raise Error(f"[arguments] {leaf.path} is a numpy array of shape {leaf.value.shape}, "
+                    f"expected a tensor. Pass torch.from_numpy({leaf.path}).")
+    held = [name for name, item in getattr(leaf.value, "__dict__", {}).items()
+            if isinstance(item, torch.Tensor)]
+    if held:
+        raise Error(f"[arguments] {leaf.path} is a {type(leaf.value).__name__}, which holds "
+                    f"tensors ({', '.join(held)}). Pass tensors, or lists, tuples, dictionaries "
+                    f"or dataclasses of them; or tell how to take the class apart by "
+                    f"poptorch.registerCustomArgParser.")

@@ -1,17 +1,20 @@
-"""The user's optimiser and the compiled update: hyper-parameters of a call, state at the start."""
+"""The user's optimizer and the compiled update: hyper-parameters of a call, state at the start."""
 
 import torch
 
+from poptorch._executor import weights
+from poptorch._executor.optimizer_attributes import AttributeWatch
 from poptorch._translate import optimizer as layouts
 from poptorch._translate.types import host_tensor
 
 
 class OptimizerLink:
-    """Connects an executor with the torch optimiser that the user holds.
+    """Connects an executor with the torch optimizer that the user holds.
 
     Args:
-        module: the user's module, for the default optimiser.
+        module: the user's module, for the default optimizer.
         optimizer: the user's; None: SGD with a learning rate of 0.01.
+        relax: tell of attributes that the device does not know at level DEBUG only.
 
     Attributes:
         optimizer: the one in use.
@@ -20,35 +23,47 @@ class OptimizerLink:
         poptorch.Error: The device has no update of its kind.
     """
 
-    def __init__(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None):
+    def __init__(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None,
+                 relax: bool = False):
         if optimizer is None:
             trained = [p for p in module.parameters() if p.requires_grad]
             optimizer = torch.optim.SGD(trained or module.parameters(), lr=0.01)
         layouts.kind_of(optimizer)
         self.optimizer = optimizer
+        self._watch = AttributeWatch(relax)
+        self._watch.look(optimizer)
         self._layout = None
         self._sent: list = []
 
     def set(self, optimizer: torch.optim.Optimizer) -> None:
-        """Takes another optimiser.
+        """Takes another optimizer.
 
         Raises:
             ValueError: It would change what is compiled in.
         """
         if self._layout is not None:
-            self._check_compatible(optimizer)
+            self._check_compatible(optimizer, self._layout)
         else:
             layouts.kind_of(optimizer)
+        self._watch.look(optimizer)
         self.optimizer = optimizer
         self._sent = [None] * len(optimizer.param_groups)
 
-    def _check_compatible(self, optimizer) -> None:
+    def forget(self) -> None:
+        """Takes note that nothing is compiled any more: any optimizer may come next."""
+        self._layout, self._sent = None, []
+
+    def check_compatible(self, layout) -> None:
+        """Raises a ValueError when the present optimizer is not one that ``layout`` is for."""
+        self._check_compatible(self.optimizer, layout)
+
+    def _check_compatible(self, optimizer, layout) -> None:
         cls, kind = layouts.kind_of(optimizer)
-        if cls is not self._layout.cls:
-            raise ValueError(f"[setOptimizer] {self._layout.cls.__name__} is already compiled, "
+        if cls is not layout.cls:
+            raise ValueError(f"[setOptimizer] {layout.cls.__name__} is already compiled, "
                              f"got {cls.__name__}. Call destroy() on the executor first.")
         for number, (group, compiled) in enumerate(zip(optimizer.param_groups,
-                                                       self._layout.groups)):
+                                                       layout.groups)):
             self._check_flags(kind, number, group, compiled)
 
     def _check_flags(self, kind, number: int, group: dict, compiled) -> None:
@@ -59,22 +74,32 @@ class OptimizerLink:
                                  f"already compiled, got {new}. Call destroy() on the executor "
                                  f"first.")
 
-    def compiled(self, layout, executable) -> None:
-        """Takes note of what was compiled and writes the optimiser's present state."""
+    def compiled(self, program, executable) -> None:
+        """Takes note of what was compiled and writes the optimizer's present state."""
+        layout = program.optimizer
         self._layout, self._sent = layout, [None] * len(layout.groups)
         known = {state.path for state in executable.states()}
         for group, compiled in zip(self.optimizer.param_groups, layout.groups):
+            names = {id(parameter): name for name, parameter in compiled.params}
             for path, parameter, key in compiled.states:
                 value = self.optimizer.state.get(parameter, {}).get(key)
-                if path in known:
-                    _write(executable, path,
-                           torch.zeros_like(parameter) if value is None else value)
+                if path not in known:
+                    continue
+                if value is None:
+                    executable.clear_state(path)
+                else:
+                    weights.write(executable, path, host_tensor(value, path),
+                                  program.weight_groups.get(names[id(parameter)]))
             if compiled.step in known:
-                _write(executable, compiled.step, self._steps_done(group))
+                step = self._steps_done(group)
+                weights.write(executable, compiled.step, host_tensor(step, compiled.step), None)
 
     def _steps_done(self, group: dict) -> torch.Tensor:
         for parameter in group["params"]:
-            step = self.optimizer.state.get(parameter, {}).get("step")
+            state = self.optimizer.state.get(parameter, {})
+            step = state.get("step")
+            if step is None and state.get("momentum_buffer") is not None:
+                step = 1  # torch's SGD does not count; the device asks only for the first step
             if step is not None:
                 return torch.as_tensor(step, dtype=torch.float64)
         return torch.zeros((), dtype=torch.float64)
@@ -88,8 +113,3 @@ class OptimizerLink:
                 self._check_flags(self._layout.kind, number, group, compiled)
                 call.bind(compiled.stream, torch.tensor(values, dtype=torch.float64))
                 self._sent[number:number + 1] = [values]
-
-
-def _write(executable, path: str, value: torch.Tensor) -> None:
-    host = host_tensor(value, path)
-    executable.write_state(path, host.data_ptr(), host.nbytes)

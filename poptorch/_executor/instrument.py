@@ -1,7 +1,10 @@
 """Gives a user's module a class that reads the weights back before anybody looks at them."""
 
+import weakref
+
 import torch
 
+from poptorch._executor import watched
 from poptorch._executor.weights import ModuleWeights
 
 _MARK = "_poptorch_instrumented"
@@ -19,12 +22,36 @@ def instrument(module: torch.nn.Module) -> None:
     the original class.
     """
     module.__class__ = _subclass(type(module))
+    watched.watch(module)
 
 
 def remove(module: torch.nn.Module) -> None:
     """Gives the module its own class back."""
     if is_instrumented(module):
+        watched.unwatch(module)
         module.__class__ = type(module).__bases__[0]
+
+
+# Modules that unwrap() took the class from.
+_unwrapped: "weakref.WeakSet" = weakref.WeakSet()
+
+
+def unwrap(module: torch.nn.Module) -> None:
+    """Gives a wrapped module its own class back, until :func:`rewrap`; others stay as they are.
+
+    For what looks at the class of a module: saving, generation.
+    """
+    if is_instrumented(module):
+        ModuleWeights.of(module).bring_to_host()
+        remove(module)
+        _unwrapped.add(module)
+
+
+def rewrap(module: torch.nn.Module) -> None:
+    """Undoes :func:`unwrap`; modules that it did not change stay as they are."""
+    if module in _unwrapped:
+        _unwrapped.remove(module)
+        instrument(module)
 
 
 _classes: dict = {}
@@ -36,7 +63,7 @@ def _subclass(cls: type) -> type:
                    "__qualname__": cls.__qualname__, "__getattr__": _getattr,
                    "__reduce_ex__": _reduce_ex, "destroy": _destroy}
         for name in ("named_parameters", "named_buffers", "state_dict", "named_modules",
-                     "load_state_dict", "__call__"):
+                     "load_state_dict", "_apply", "__call__"):
             members[name] = _reader(cls, name)
         _classes[cls] = type(cls.__name__, (cls,), members)
     return _classes[cls]
@@ -65,10 +92,11 @@ def _reduce_ex(self, protocol):
     if cls.__reduce_ex__ is not object.__reduce_ex__ or cls.__reduce__ is not object.__reduce__:
         return cls.__reduce_ex__(self, protocol)
     # Not copyreg.__newobj__, which insists that the object is of the class it names.
-    return _new, (cls,), self.__getstate__()
+    return new, (cls,), self.__getstate__()
 
 
-def _new(cls: type):
+def new(cls: type):
+    """An object of ``cls`` without attributes: what a pickle begins with."""
     return cls.__new__(cls)
 
 

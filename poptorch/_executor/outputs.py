@@ -2,8 +2,20 @@
 
 import torch
 
+from poptorch._executor.transparent import Transparent, no_torch_function
 from poptorch.enums import OutputMode
 from poptorch.errors import Error
+
+
+class Returned(Transparent, torch.Tensor):
+    """What a call returns: a tensor without history that says so when asked for gradients."""
+
+    __torch_function__ = no_torch_function
+
+    def backward(self, *args, **kwargs):
+        raise Error("[executor] backward() cannot be called explicitly on outputs of a PopTorch "
+                    "model: its backward pass runs on the device, as part of the call. Wrap the "
+                    "model with poptorch.trainingModel, and remove the call of backward().")
 
 
 class OutputPlan:
@@ -17,7 +29,7 @@ class OutputPlan:
         replicas: R.
 
     Raises:
-        poptorch.Error: ``EveryN`` with a period that does not divide D * G.
+        poptorch.Error: ``EveryN`` with a period that does not divide D.
     """
 
     def __init__(self, mode: OutputMode, period: int, device_iterations: int, accumulation: int,
@@ -25,11 +37,10 @@ class OutputPlan:
         self.mode = mode
         self.period = period
         steps = device_iterations * accumulation
-        if mode is OutputMode.EveryN and steps % period:
-            raise Error(f"[outputMode] OutputMode.EveryN keeps every {period}-th of the "
-                        f"device_iterations * gradient_accumulation = {device_iterations} * "
-                        f"{accumulation} = {steps} results, but {period} does not divide {steps}. "
-                        f"Choose a period that does.")
+        if mode is OutputMode.EveryN and device_iterations % period:
+            raise Error(f"[outputMode] OutputMode.EveryN keeps the results of every {period}-th "
+                        f"of {device_iterations} device iterations, but {period} does not divide "
+                        f"{device_iterations}. Choose a period that does.")
         self.steps = {OutputMode.All: steps, OutputMode.EveryN: steps // period}.get(mode, 1)
         self.kept = self.steps * replicas
 

@@ -1,0 +1,54 @@
+"""The executor's hold on its device, as the API shows it; letting go of it is work to come."""
+
+from poptorch.errors import Error
+from poptorch.options._group import LATER
+
+
+class Attachment:
+    """The part of the executor that knows whether it holds a device."""
+
+    def isAttachedToDevice(self) -> bool:
+        """Whether the executor holds its device: from when ``Options.connectionType`` says on.
+
+        Example:
+            >>> import poptorch, torch
+            >>> poptorch.inferenceModel(torch.nn.ReLU()).isAttachedToDevice()
+            False
+        """
+        return self._device.is_held
+
+    @property
+    def _is_attached(self) -> bool:
+        return self._device.is_held
+
+    def attachToDevice(self) -> None:
+        """Takes the device again after :meth:`detachFromDevice`; not there yet.
+
+        Raises:
+            poptorch.Error: Always, so far.
+        """
+        raise _not_yet("attachToDevice", "devices")
+
+    def detachFromDevice(self) -> None:
+        """Lets go of the device; not there yet. ``destroy()`` frees it for good.
+
+        Raises:
+            poptorch.Error: Always, so far.
+        """
+        if not self._device.is_held:
+            raise Error("[detachFromDevice] Device is not attached: the model holds none. Call "
+                        "it, or compile() it, first.")
+        raise _not_yet("detachFromDevice", "devices")
+
+    def cycleCount(self) -> int:
+        """The cycles that the last run took on the device; not there yet.
+
+        Raises:
+            poptorch.Error: Always, so far.
+        """
+        raise _not_yet("cycleCount", "cycles")
+
+
+def _not_yet(name: str, work: str) -> Error:
+    return Error(f"[{name}] is not there yet: it belongs to {LATER[work]}, which this version of "
+                 f"poptorch does not have. Leave the call out.")

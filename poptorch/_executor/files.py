@@ -1,0 +1,200 @@
+"""Compiled models in files: what is written, and how it becomes an executor again.
+
+docs/internals/file_format.md describes the members.
+"""
+
+import contextlib
+import json
+
+import safetensors.torch
+import torch
+
+from poptorch import _C
+from poptorch._executor import container, grouping, random_state
+from poptorch._executor.interface import Interface
+from poptorch._executor.portable import Decoder, Encoder
+from poptorch._translate.types import torch_dtype
+from poptorch.errors import Error
+
+
+def write(executor, filename, *, export_model: bool, save_rng_state: bool) -> str:
+    """Writes a compiled executor to a file; returns the file's path.
+
+    Args:
+        executor: compiled, its weights brought to the host.
+        filename: a path, or a folder that exists.
+        export_model: whether the module and the optimizer go into the file.
+        save_rng_state: whether the state of the random generator does.
+
+    Raises:
+        poptorch.Error: Something is not of a kind that can be written, or the file cannot be.
+    """
+    model, executable = executor._model, executor._executable
+    weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    encoder = Encoder(weights)
+    values = {"interface": executor._interface.to_data(), "options": executor._options}
+    if export_model:
+        values["model"] = {"model": model, "user_model": executor._user_model,
+                           "optimizer": executor._optimizer and executor._optimizer.optimizer,
+                           "groupings": {path: tuple(given) for path, given
+                                         in grouping.declared(executor).items()}}
+    members = {}
+    for name, value in values.items():
+        text = json.dumps(encoder.document(value, name), allow_nan=False, separators=(",", ":"))
+        members[f"{name}.json"] = text.encode()
+    if save_rng_state and executor._device.is_held:
+        members["rng.json"] = json.dumps(executor.rng_state).encode()
+    for step in ("translate", "plan"):
+        members[f"{step}.ir"] = executable.ir(step).encode() if step in _steps(executable) else b""
+    members["constants.safetensors"] = executable.constants()
+    members["weights.safetensors"] = _packed(weights)
+    members["state.safetensors"] = _packed(_device_state(executor))
+    members["tensors.safetensors"] = _packed(encoder.tensors)
+    facts = {"training": executor._training, "model_class": type(executor._user_model).__name__}
+    members = {name: data for name, data in members.items() if data}
+    return container.write(filename, facts["model_class"], members, facts)
+
+
+def _steps(executable) -> set[str]:
+    """Steps with a text: what came from a file has its plan only."""
+    return {"plan", *executable.step_times(), *(("translate",) if executable.step_times() else ())}
+
+
+def _device_state(executor) -> dict[str, torch.Tensor]:
+    """What the host has no copy of, by path; ``replicaN:path`` for replicas that differ."""
+    executable, program = executor._executable, executor._interface.program
+    out = {}
+    for state in executable.states():
+        on_host = state.path in program.states
+        if state.path == "rng" or (on_host and state.path not in program.updated) \
+                or state.path in program.weight_groups:
+            continue
+        first = _read(executable, state, 0)
+        if not on_host:
+            out[state.path] = first
+        for replica in range(1, executable.replicas):
+            value = _read(executable, state, replica)
+            if not torch.equal(_bits(value), _bits(first)):
+                out[f"replica{replica}:{state.path}"] = value
+    return out
+
+
+def _read(executable, state, replica: int) -> torch.Tensor:
+    value = torch.empty(state.sizes, dtype=torch_dtype(state.dtype))
+    executable.read_state(state.path, value.data_ptr(), value.nbytes, replica)
+    return value
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.flatten().view(torch.uint8)
+
+
+def _packed(tensors: dict[str, torch.Tensor]) -> bytes:
+    """The bytes of a safetensors file; none for no tensors."""
+    if not tensors:
+        return b""
+    storages, whole = set(), {}
+    for name, tensor in tensors.items():
+        data = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        storage = data.untyped_storage()
+        if storage.data_ptr() in storages or storage.nbytes() != data.nbytes:
+            data = data.clone()
+        storages.add(storage.data_ptr())
+        whole[name] = data
+    return safetensors.torch.save(whole)
+
+
+def _unpacked(data: bytes) -> dict[str, torch.Tensor]:
+    # Clones, as the bytes of a member may begin anywhere in memory.
+    return {name: tensor.clone()
+            for name, tensor in (safetensors.torch.load(data) if data else {}).items()}
+
+
+class File:
+    """An opened file: checked, and not yet believed.
+
+    Args:
+        filename: its path.
+
+    Attributes:
+        manifest: what its manifest says.
+
+    Raises:
+        poptorch.Error: It cannot be read, is damaged, or is no file of this version.
+    """
+
+    def __init__(self, filename):
+        self._path = filename
+        self.manifest, self._members = container.read(filename)
+        with self.guard():
+            tensors = {**_unpacked(self._member("weights.safetensors")),
+                       **_unpacked(self._member("tensors.safetensors"))}
+            self._decoder = Decoder(tensors)
+            self._state = _unpacked(self._member("state.safetensors"))
+
+    @contextlib.contextmanager
+    def guard(self):
+        """Turns whatever strange contents lead to into an error that names the file."""
+        try:
+            yield
+        except Error:
+            raise
+        except Exception as error:
+            raise container.damaged(self._path, f"{type(error).__name__}: {error}") from error
+
+    def _member(self, name: str) -> bytes:
+        return self._members.get(name, b"")
+
+    def __contains__(self, document: str) -> bool:
+        return f"{document}.json" in self._members
+
+    def document(self, name: str):
+        """The object in ``<name>.json``."""
+        with self.guard():
+            return self._decoder.document(json.loads(self._members[f"{name}.json"]))
+
+    def interface(self, model: torch.nn.Module) -> Interface:
+        """The host's side of the program, bound to ``model``."""
+        with self.guard():
+            return Interface.from_data(self.document("interface"), model)
+
+    def executable(self, options: dict):
+        """The program itself, with kernels of this machine; its states hold zeros.
+
+        Args:
+            options: for ``_C.assemble_text``.
+        """
+        constants = self._member("constants.safetensors")
+        try:
+            with self.guard():
+                name = "constants.safetensors"
+                stored = _C.unpack_constants(constants, name) if constants else None
+                return _C.assemble_text(self._members["plan.ir"].decode(), options, stored)
+        except Error as error:
+            # Not the file's fault: this machine is too small for it.
+            if error.message.startswith(("[run]", "[load]")):
+                raise
+            raise container.damaged(self._path, f"its program is refused: {error}") from error
+
+    def rng_state(self) -> list[int] | None:
+        """The state of the random generator; None where it was not saved."""
+        with self.guard():
+            return json.loads(self._members["rng.json"]) if "rng" in self else None
+
+    def write_state(self, executable, *, with_optimizer: bool) -> None:
+        """Puts into the program what only the device knew.
+
+        Args:
+            executable: the program.
+            with_optimizer: whether that includes the state of the optimizer.
+        """
+        roles = {state.path: state.role for state in executable.states()}
+        with self.guard():
+            # What is for all replicas comes first, in whatever order the file has it.
+            for name, value in sorted(self._state.items(), key=lambda item: item[0] not in roles):
+                first, _, rest = name.partition(":")
+                path, replica = name, None
+                if first.startswith("replica") and name not in roles:
+                    path, replica = rest, int(first.removeprefix("replica"))
+                if with_optimizer or roles.get(path) != "optimizer":
+                    executable.write_state(path, value.data_ptr(), value.nbytes, replica)

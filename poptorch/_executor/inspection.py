@@ -1,0 +1,242 @@
+"""The executor's methods that tell of a compiled model and of its last run."""
+
+import json
+import re
+
+import torch
+
+from poptorch._executor import counters, random_state
+from poptorch.enums import CommGroupType
+
+# A line of IR text that is an op: `  %1, %2 = topk %x {...}` or `  stream_out %1 {...}`.
+_OP = re.compile(r"  (?:%[\w.]+(?:, %[\w.]+)* = )?(?P<op>(?!output\b)\w+)\b")
+
+
+class Inspection:
+    """Names, anchors, times and the random state; a part of PoplarExecutor."""
+
+    def getTensorNames(self) -> list[str]:
+        """The names of all tensors of the model, as ``Options.anchorTensor`` takes them.
+
+        Parameters and buffers have their dotted path (``fc.weight``); arguments, results and the
+        loss are ``input.<name>``, ``output.<number>`` and ``loss``; what an operation computes is
+        ``<module>/<operation>``, with a number from the second one on, and with ``backward/``
+        before it in the backward pass. A trained parameter has ``Gradient___<path>``, the
+        gradient that the optimizer sees, and ``UpdatedVar___<path>``, its value afterwards.
+
+        Raises:
+            AssertionError: The model is not compiled.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> model.compile(torch.ones(3, 4))
+            >>> model.getTensorNames()
+            ['input.input', 'weight', 'bias', 't', 'addmm', 'output.0']
+        """
+        assert self.isCompiled(), \
+            "[getTensorNames] the model is not compiled. Call it, or compile() it, first."
+        return list(self._program.tensor_names)
+
+    def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
+        """The values that an anchored tensor had in the last run.
+
+        Args:
+            short_name: as given to ``Options.anchorTensor``.
+
+        Returns:
+            The values that the anchor's output mode keeps, side by side on dimension 0.
+
+        Raises:
+            poptorch.Error: No tensor is anchored under this name, or nothing has run yet.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> _ = opts.anchorTensor("hidden", "1/relu")
+            >>> net = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(),
+            ...                           torch.nn.Linear(5, 2))
+            >>> model = poptorch.inferenceModel(net, opts)
+            >>> y = model(torch.ones(3, 4))
+            >>> model.getAnchoredTensor("hidden").shape
+            torch.Size([3, 5])
+        """
+        self._check_compiled()
+        return self._call.anchored(short_name)
+
+    def _debugGetPopartIR(self) -> str:
+        """The compiled program as JSON: ``{"maingraph": [{"type": ..., "name": ...}, ...]}``.
+
+        An entry for each op, graph by graph: its name, the module that it comes from, and its line
+        of ``ir("plan")``.
+
+        Raises:
+            poptorch.Error: The model is not compiled.
+        """
+        self._check_compiled()
+        ops = []
+        for line in self._executable.ir("plan").splitlines():
+            found = _OP.match(line)
+            if found is not None:
+                _, _, place = line.partition("  // ")
+                ops.append({"type": found["op"], "name": place.partition(" ")[2],
+                            "text": line.strip()})
+        return json.dumps({"maingraph": ops})
+
+    # -- times of the last run -----------------------------------------------------------------
+
+    def getPerfCounters(self) -> dict[str, list[list[float]]]:
+        """When the last run asked for its inputs and gave its outputs.
+
+        Returns:
+            Times in seconds; their zero has no meaning, their differences do. Keys are ``input``
+            (a step asks for an argument), ``input_complete`` (it has it), ``output`` (a result is
+            there) and ``output_complete`` (the host has it). Each holds a list for each argument
+            or result, with an entry for each step: all of them for arguments, those that the
+            output mode returns for results. Empty under ``enableSyntheticData``.
+
+        Raises:
+            poptorch.Error: The model is not compiled or has not run.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False).deviceIterations(2)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> y = model(torch.ones(6, 4))
+            >>> {event: [len(steps) for steps in times]
+            ...  for event, times in model.getPerfCounters().items()}
+            {'input': [2], 'input_complete': [2], 'output': [2], 'output_complete': [2]}
+        """
+        return self._times().counters()
+
+    def getLatency(self) -> tuple[float, float, float]:
+        """The time from the first argument asked for to the last result at the host.
+
+        Returns:
+            Minimum, maximum and mean over the returned steps of the last run, in seconds; zeros
+            under ``enableSyntheticData``.
+
+        Raises:
+            poptorch.Error: The model is not compiled or has not run.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> y = model(torch.ones(6, 4))
+            >>> least, greatest, mean = model.getLatency()
+            >>> 0 < least <= mean <= greatest
+            True
+        """
+        return self._times().latency(counters.round_trip)
+
+    def getHostIpuLatency(self) -> tuple[float, float, float]:
+        """The time from the first argument asked for to the last one there; as in
+        :meth:`getLatency`.
+
+        Raises:
+            poptorch.Error: The model is not compiled or has not run.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> y = model(torch.ones(6, 4))
+            >>> len(model.getHostIpuLatency())
+            3
+        """
+        return self._times().latency(counters.host_to_ipu)
+
+    def getComputeLatency(self) -> tuple[float, float, float]:
+        """The time from the last argument there to the last result available; as in
+        :meth:`getLatency`.
+
+        Raises:
+            poptorch.Error: The model is not compiled or has not run.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> y = model(torch.ones(6, 4))
+            >>> len(model.getComputeLatency())
+            3
+        """
+        return self._times().latency(counters.compute)
+
+    def getIpuHostLatency(self) -> tuple[float, float, float]:
+        """The time from the first result available to the last one at the host; as in
+        :meth:`getLatency`.
+
+        Raises:
+            poptorch.Error: The model is not compiled or has not run.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> y = model(torch.ones(6, 4))
+            >>> len(model.getIpuHostLatency())
+            3
+        """
+        return self._times().latency(counters.ipu_to_host)
+
+    def _times(self) -> counters.RunTimes:
+        self._check_compiled()
+        options = self._options
+        return counters.RunTimes(self._executable, self._interface, options.output_mode,
+                                 options.output_return_period,
+                                 options.input_group_type is CommGroupType.Orthogonal)
+
+    @property
+    def compilationTime(self) -> float:
+        """Seconds that the last compilation took, or the loading where it came from a file.
+
+        Raises:
+            poptorch.Error: The model is not compiled.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> model.compile(torch.ones(6, 4))
+            >>> model.compilationTime > 0
+            True
+        """
+        self._check_compiled()
+        return self._compile_seconds
+
+    # -- the random generator ------------------------------------------------------------------
+
+    @property
+    def rng_state(self) -> list[int]:
+        """The state of the device's random generator: its seed, then a counter for each replica.
+
+        May be assigned, to go on from a state that was read before.
+
+        Raises:
+            poptorch.Error: The model is not compiled; or what is assigned is no such list.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False).randomSeed(42)
+            >>> model = poptorch.inferenceModel(torch.nn.Dropout(0.5), opts)
+            >>> x = torch.ones(64)
+            >>> first = model(x)
+            >>> state = model.rng_state
+            >>> second = model(x)
+            >>> state, torch.equal(first, second)
+            ([42, 1], False)
+            >>> model.rng_state = state
+            >>> torch.equal(model(x), second)
+            True
+        """
+        self._check_compiled()
+        return random_state.read(self._executable, self._seed)
+
+    @rng_state.setter
+    def rng_state(self, state: list[int]) -> None:
+        self._check_compiled()
+        random_state.write(self._executable, state)
+        self._seed = state[0]

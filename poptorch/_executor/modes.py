@@ -1,0 +1,37 @@
+"""Which layers are in training mode, as it was when the module was wrapped."""
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+
+import torch
+
+
+class TrainingModes:
+    """The ``training`` flag of every layer of a module, kept apart from the module's own.
+
+    A program may switch the module to and fro after it has wrapped it; what is compiled is what
+    it was at the time of wrapping, or what the executor's ``train()`` and ``eval()`` said since.
+    """
+
+    def __init__(self, module: torch.nn.Module):
+        self._module = module
+        self.note()
+
+    def note(self) -> None:
+        """Takes the flags that the layers have now."""
+        self._modes = weakref.WeakKeyDictionary(
+            (part, part.training) for part in self._module.modules())
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """Gives the layers the noted flags for a while. Layers that came later keep their own."""
+        parts = list(self._module.modules())
+        before = [part.training for part in parts]
+        try:
+            for part, own in zip(parts, before):
+                part.training = self._modes.get(part, own)
+            yield
+        finally:
+            for part, own in zip(parts, before):
+                part.training = own

@@ -1,0 +1,84 @@
+"""The report of Options.enableProfiling: what was compiled, and a trace of steps and runs."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from poptorch import profiling
+from poptorch.options import Options
+
+_VARIABLE = "POPLAR_ENGINE_OPTIONS"
+_STEPS = ("translate", "rewrite", "place", "schedule", "plan")
+
+
+class ProfileReport:
+    """The report of one executor, in a folder of its own.
+
+    Args:
+        folder: of the report; made with the first file.
+        options: resolved options of the executor.
+    """
+
+    def __init__(self, folder: Path, options: Options):
+        self._folder = folder
+        self._options = options
+        self._recording = profiling.Recording(folder / "trace.json")
+        self._is_begun = False
+
+    @classmethod
+    def of(cls, options: Options) -> "ProfileReport | None":
+        """The report that options or environment ask for; None when they ask for none.
+
+        Raises:
+            ValueError: POPLAR_ENGINE_OPTIONS is no JSON object.
+        """
+        engine = _engine_options()
+        is_asked = str(engine.get("autoReport.all", "false")).lower() == "true"
+        folder = options.profile_dir
+        if is_asked or folder is not None:
+            folder = engine.get("autoReport.directory", folder or os.curdir)
+        if folder is None:
+            return None
+        return cls(Path(folder).absolute() / options.model_name, options)
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Takes what is done within into the trace."""
+        with profiling.recorded_by(self._recording):
+            yield
+
+    def compiled(self, executable) -> None:
+        """Writes what is known about a compiled program, and from now on the trace."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for step in _STEPS:
+            (self._folder / f"{step}.ir").write_text(executable.ir(step), encoding="utf-8")
+        strategy = self._options._execution_strategy
+        report = {"options": {**self._options.toDict(), "execution_strategy": repr(strategy)},
+                  "memory_bytes": executable.memory_report(), "ops": executable.op_report(),
+                  "step_times_ns": executable.step_times(), "ipus": executable.ipus}
+        text = json.dumps(report, indent=1)
+        (self._folder / "report.json").write_text(text + "\n", encoding="utf-8")
+        if not self._is_begun:
+            self._is_begun = True
+            self._recording.write_at_exit()
+
+    def write_trace(self) -> None:
+        """Writes the trace so far."""
+        if self._is_begun:
+            self._recording.write()
+
+
+def _engine_options() -> dict:
+    text = os.environ.get(_VARIABLE)
+    if not text:
+        return {}
+    try:
+        options = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"[{_VARIABLE}] is no JSON: {error}. Write for instance "
+                         f'{{"autoReport.all": "true"}}.') from None
+    if not isinstance(options, dict):
+        raise ValueError(f"[{_VARIABLE}] must be a JSON object, got {text}.")
+    return options

@@ -1,0 +1,32 @@
+"""Tensor classes of ours that nobody outside of the process sees."""
+
+import copy
+
+import torch
+
+# Parts of torch that its documentation of subclasses names but that are no public names.
+plain_access = torch._C.DisableTorchFunctionSubclass
+no_torch_function = torch._C._disabled_torch_function_impl
+
+
+class Transparent:
+    """For subclasses of torch.Tensor: copies, pickles and what is printed are those of torch's
+    own class."""
+
+    def _plain(self) -> torch.Tensor:
+        """A tensor of torch's own class with the same memory and attributes."""
+        with plain_access():
+            plain = self.as_subclass(torch.Tensor)
+        plain.__dict__.update(self.__dict__)
+        return plain
+
+    def __repr__(self, *args, **kwargs) -> str:
+        return self._plain().__repr__(*args, **kwargs)
+
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            memo[id(self)] = copy.deepcopy(self._plain(), memo)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol):
+        return self._plain().__reduce_ex__(protocol)
