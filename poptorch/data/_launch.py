@@ -1,0 +1,93 @@
+"""Starts the loading process; each sharing strategy is a way to hand it the data set."""
+
+import contextlib
+import os
+import pickle
+import tempfile
+from dataclasses import dataclass
+from multiprocessing import forkserver
+
+import torch
+
+from poptorch.data import _worker
+from poptorch.data._sources import Source
+from poptorch.enums import SharingStrategy
+from poptorch.errors import Error
+
+_METHODS = {
+    SharingStrategy.Fork: "fork",
+    SharingStrategy.ForkServer: "forkserver",
+    SharingStrategy.SharedMemory: "spawn",
+    SharingStrategy.FileSystem: "spawn",
+}
+
+
+@dataclass(frozen=True)
+class _InFile:
+    """A source that waits in a file, which is removed once it has been read."""
+
+    path: str
+
+    def __call__(self) -> Source:
+        with open(self.path, "rb") as file:
+            source = pickle.load(file)
+        os.unlink(self.path)
+        return source
+
+
+def launch(strategy: SharingStrategy, source: Source, settings: _worker.Settings):
+    """Starts a process that loads ``source``.
+
+    Returns:
+        The process, this program's end of the connection to it, and a function to be called when
+        the process has begun to load, or failed to.
+
+    Raises:
+        poptorch.Error: The data set cannot be handed over in this way.
+    """
+    context = torch.multiprocessing.get_context(_METHODS[strategy])
+    ours, theirs = context.Pipe()
+    with contextlib.ExitStack() as clean_up:
+        try:
+            if strategy is SharingStrategy.FileSystem:
+                source = _write(source, clean_up)
+            if strategy is SharingStrategy.ForkServer:
+                _preload_server()
+            inherited = ours if strategy is SharingStrategy.Fork else None
+            # Not a daemon: those may not have children, and torch's workers are its children.
+            process = context.Process(target=_worker.main, daemon=False, name="poptorch-data",
+                                      args=(theirs, source, settings, inherited))
+            process.start()
+        except (pickle.PicklingError, TypeError, AttributeError, RuntimeError, OSError) as error:
+            ours.close()
+            raise _handing_over_error(strategy, error) from error
+        finally:
+            theirs.close()
+        return process, ours, clean_up.pop_all().close
+
+
+def _write(source: Source, clean_up: contextlib.ExitStack) -> _InFile:
+    fd, path = tempfile.mkstemp(prefix="poptorch-data-")
+    clean_up.callback(_remove, path)
+    with os.fdopen(fd, "wb") as file:
+        pickle.dump(source, file, protocol=pickle.HIGHEST_PROTOCOL)
+    return _InFile(path)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _preload_server() -> None:
+    """Lets the server import torch once, not each process that it forks."""
+    names = list(getattr(forkserver._forkserver, "_preload_modules", ["__main__"]))
+    if _worker.__name__ not in names:
+        forkserver.set_forkserver_preload([*names, _worker.__name__])
+
+
+def _handing_over_error(strategy: SharingStrategy, error: Exception) -> Error:
+    return Error(f"[AsynchronousDataAccessor] the data set cannot be handed to a new process by "
+                 f"SharingStrategy.{strategy.name}: {type(error).__name__}: {error}. Data set, "
+                 f"sampler and collate function must be picklable (classes and functions of a "
+                 f"module, no lambdas), or use SharingStrategy.Fork, which pickles nothing.")

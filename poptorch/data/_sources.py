@@ -1,0 +1,106 @@
+"""What an asynchronous accessor reads: any iterable or data set, as items, epoch by epoch."""
+
+import random
+import sys
+from collections.abc import Iterator
+
+import numpy
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+
+from poptorch.data._joining import join, row_count, rows
+
+
+class Source:
+    """The items of a data set, a torch loader or another iterable.
+
+    Args:
+        data: what to iterate over; a map-style data set is read from index 0 on.
+    """
+
+    def __init__(self, data):
+        self._data = data
+
+    def __iter__(self) -> Iterator:
+        if isinstance(self._data, Dataset) and not isinstance(self._data, IterableDataset):
+            return (self._data[i] for i in range(len(self._data)))
+        return iter(self._data)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def forget_iterator(self) -> None:
+        """Lets go of workers that are kept between epochs: after an error they may be dead."""
+        if isinstance(self._data, DataLoader):
+            self._data._iterator = None
+
+
+class CollatedSource(Source):
+    """Batches of ``size`` samples of a data set, collated as torch's loader does by default.
+
+    What does not fill a batch at the end is left out.
+    """
+
+    def __init__(self, data, size: int):
+        super().__init__(data)
+        self._size = size
+
+    def __iter__(self) -> Iterator:
+        samples = []
+        for sample in super().__iter__():
+            samples.append(sample)
+            if len(samples) == self._size:
+                yield default_collate(samples)
+                samples = []
+
+    def __len__(self) -> int:
+        return super().__len__() // self._size
+
+
+class RebatchedSource(Source):
+    """The batches of a loader put together, or cut, to items of ``size`` samples.
+
+    Args:
+        data: the loader.
+        size: samples of one item.
+        step: samples of a full batch of the loader; with 1 a batch is never cut, and its tensors
+            need not have the samples along dimension 0.
+        drop_last: leave out what does not fill an item at the end.
+    """
+
+    def __init__(self, data, size: int, step: int, drop_last: bool):
+        super().__init__(data)
+        self._size, self._step, self._drop_last = size, step, drop_last
+
+    def __iter__(self) -> Iterator:
+        parts, missing = [], self._size
+        for batch in super().__iter__():
+            first, length = 0, 1 if self._step == 1 else row_count(batch)
+            while first < length:
+                count = min(missing, length - first)
+                parts.append(batch if count == length else rows(batch, first, first + count))
+                first, missing = first + count, missing - count
+                if missing == 0:
+                    yield join(parts)
+                    parts, missing = [], self._size
+        if parts and not self._drop_last:
+            yield join(parts)
+
+    def __len__(self) -> int:
+        samples = super().__len__() * self._step
+        return samples // self._size if self._drop_last else -(-samples // self._size)
+
+
+class RandomState:
+    """The state of the random generators of torch, NumPy and Python, to be set elsewhere."""
+
+    def __init__(self):
+        self._torch = torch.get_rng_state()
+        self._python = random.getstate()
+        self._numpy = numpy.random.get_state() if "numpy" in sys.modules else None
+
+    def restore(self) -> None:
+        """Sets the generators of this process."""
+        torch.set_rng_state(self._torch)
+        random.setstate(self._python)
+        numpy.random.set_state(self._numpy)
