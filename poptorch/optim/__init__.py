@@ -1,5 +1,8 @@
-"""Optimisers: those of torch with the device's extra settings."""
+"""Optimizers: those of torch with the device's extra settings."""
 
+from poptorch._later import LAMB as LAMB
+from poptorch._later import RMSprop as RMSprop
+from poptorch._later import VariableAttributes as VariableAttributes
 from poptorch.optim._optimizers import SGD as SGD
 from poptorch.optim._optimizers import Adam as Adam
 from poptorch.optim._optimizers import AdamW as AdamW

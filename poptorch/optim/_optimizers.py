@@ -5,9 +5,27 @@ from typing import Iterable
 
 import torch
 
+from poptorch.errors import Error
+
+# Settings of the device whose work comes later, and the values that ask for none of it.
+_LATER = {
+    "loss_scaling": (1,), "velocity_scaling": (1,), "use_combined_accum": (False,),
+    "accum_type": (torch.float32,), "velocity_accum_type": (torch.float32,),
+    "first_order_momentum_accum_type": (torch.float32,),
+    "second_order_momentum_accum_type": (torch.float32,),
+    "max_grad_norm": (float("inf"),), "bias_correction": (True,),
+}
+
+
+def _check_later(optimizer: str, **settings) -> None:
+    for name, value in settings.items():
+        if value is not None and value not in _LATER[name]:
+            raise Error(f"[optim.{optimizer}] {name}={value!r} is not there yet: this version of "
+                        f"poptorch has only {_LATER[name][0]!r}. Leave it out.")
+
 
 class Optimizer:
-    """Marks the optimisers of this package: ``isinstance(opt, poptorch.optim.Optimizer)``.
+    """Marks the optimizers of this package: ``isinstance(opt, poptorch.optim.Optimizer)``.
 
     Example:
         >>> import torch, poptorch
@@ -28,15 +46,19 @@ class SGD(Optimizer, torch.optim.SGD):
 
     Args:
         params: parameters, or dictionaries of parameter groups.
-        lr: learning rate.
+        lr: learning rate; None: torch's default, 1e-3.
         momentum: factor of the momentum buffer, default 0.
         dampening: dampening of the gradient that enters the momentum buffer, default 0.
         weight_decay: L2 penalty, default 0.
         nesterov: Nesterov momentum, default False.
         maximize: ascend instead of descend, default False.
+        foreach, differentiable: how torch runs it on the CPU.
+        loss_scaling, velocity_scaling, use_combined_accum, accum_type, velocity_accum_type,
+        max_grad_norm: of the device; None or their neutral values, others come later.
 
     Raises:
         ValueError: A setting is out of torch's range.
+        poptorch.Error: A setting asks for what comes later.
 
     Example:
         >>> import torch, poptorch
@@ -46,13 +68,22 @@ class SGD(Optimizer, torch.optim.SGD):
         0.9
     """
 
-    def __init__(self, params: Iterable, lr: float, momentum: float | None = None,
+    def __init__(self, params: Iterable, lr: float | None, momentum: float | None = None,
                  dampening: float | None = None, weight_decay: float | None = None,
-                 nesterov: bool | None = None, maximize: bool | None = None):
+                 nesterov: bool | None = None, maximize: bool | None = None,
+                 foreach: bool | None = None, differentiable: bool | None = None,
+                 loss_scaling: float | None = None, velocity_scaling: float | None = None,
+                 use_combined_accum: bool | None = None, accum_type: torch.dtype | None = None,
+                 velocity_accum_type: torch.dtype | None = None,
+                 max_grad_norm: float | None = None):
+        _check_later("SGD", loss_scaling=loss_scaling, velocity_scaling=velocity_scaling,
+                     use_combined_accum=use_combined_accum, accum_type=accum_type,
+                     velocity_accum_type=velocity_accum_type, max_grad_norm=max_grad_norm)
         torch.optim.SGD.__init__(
-            self, params, lr,
-            **_given(momentum=momentum, dampening=dampening, weight_decay=weight_decay,
-                     nesterov=nesterov, maximize=maximize))
+            self, params,
+            **_given(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
+                     nesterov=nesterov, maximize=maximize, foreach=foreach,
+                     differentiable=differentiable))
 
 
 class Adam(Optimizer, torch.optim.Adam):
@@ -66,9 +97,14 @@ class Adam(Optimizer, torch.optim.Adam):
         weight_decay: L2 penalty, default 0.
         amsgrad: keep the largest second moment, default False.
         maximize: ascend instead of descend, default False.
+        foreach, capturable, differentiable, fused: how torch runs it on the CPU.
+        loss_scaling, accum_type, first_order_momentum_accum_type,
+        second_order_momentum_accum_type, max_grad_norm: of the device; None or their neutral
+            values, others come later.
 
     Raises:
         ValueError: A setting is out of torch's range.
+        poptorch.Error: A setting asks for what comes later.
 
     Example:
         >>> import torch, poptorch
@@ -80,11 +116,22 @@ class Adam(Optimizer, torch.optim.Adam):
     def __init__(self, params: Iterable, lr: float | None = None,
                  betas: tuple[float, float] | None = None, eps: float | None = None,
                  weight_decay: float | None = None, amsgrad: bool | None = None,
-                 maximize: bool | None = None):
+                 foreach: bool | None = None, maximize: bool | None = None,
+                 capturable: bool | None = None, differentiable: bool | None = None,
+                 fused: bool | None = None, loss_scaling: float | None = None,
+                 accum_type: torch.dtype | None = None,
+                 first_order_momentum_accum_type: torch.dtype | None = None,
+                 second_order_momentum_accum_type: torch.dtype | None = None,
+                 max_grad_norm: float | None = None):
+        _check_later("Adam", loss_scaling=loss_scaling, accum_type=accum_type,
+                     first_order_momentum_accum_type=first_order_momentum_accum_type,
+                     second_order_momentum_accum_type=second_order_momentum_accum_type,
+                     max_grad_norm=max_grad_norm)
         torch.optim.Adam.__init__(
             self, params,
             **_given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
-                     maximize=maximize))
+                     foreach=foreach, maximize=maximize, capturable=capturable,
+                     differentiable=differentiable, fused=fused))
 
 
 class AdamW(Optimizer, torch.optim.AdamW):
@@ -98,9 +145,14 @@ class AdamW(Optimizer, torch.optim.AdamW):
         weight_decay: factor of the decay, default 0.01.
         amsgrad: keep the largest second moment, default False.
         maximize: ascend instead of descend, default False.
+        foreach, capturable: how torch runs it on the CPU.
+        loss_scaling, bias_correction, accum_type, first_order_momentum_accum_type,
+        second_order_momentum_accum_type, max_grad_norm: of the device; None or their neutral
+            values, others come later.
 
     Raises:
         ValueError: A setting is out of torch's range.
+        poptorch.Error: A setting asks for what comes later.
 
     Example:
         >>> import torch, poptorch
@@ -112,8 +164,18 @@ class AdamW(Optimizer, torch.optim.AdamW):
     def __init__(self, params: Iterable, lr: float | None = None,
                  betas: tuple[float, float] | None = None, eps: float | None = None,
                  weight_decay: float | None = None, amsgrad: bool | None = None,
-                 maximize: bool | None = None):
+                 maximize: bool | None = None, foreach: bool | None = None,
+                 capturable: bool | None = None, loss_scaling: float | None = None,
+                 bias_correction: bool | None = None, accum_type: torch.dtype | None = None,
+                 first_order_momentum_accum_type: torch.dtype | None = None,
+                 second_order_momentum_accum_type: torch.dtype | None = None,
+                 max_grad_norm: float | None = None):
+        _check_later("AdamW", loss_scaling=loss_scaling, bias_correction=bias_correction,
+                     accum_type=accum_type,
+                     first_order_momentum_accum_type=first_order_momentum_accum_type,
+                     second_order_momentum_accum_type=second_order_momentum_accum_type,
+                     max_grad_norm=max_grad_norm)
         torch.optim.AdamW.__init__(
             self, params,
             **_given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
-                     maximize=maximize))
+                     maximize=maximize, foreach=foreach, capturable=capturable))

@@ -1,0 +1,8 @@
+"""Alias: the executor under the name by which programs import it."""
+
+from poptorch._capture import substitutions as _substitutions
+from poptorch.executor import PoplarExecutor as PoplarExecutor
+
+
+class _OverwriteContextManager:
+    registerSubsitutionManager = staticmethod(_substitutions.register)
