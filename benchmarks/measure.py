@@ -1,4 +1,4 @@
-"""Runs the backends of one workload in turns, each in its own process, and sums their samples up.
+"""Runs settings in turns, each in its own process, and sums their samples up.
 
 All processes live at once and work one at a time, in blocks in the order A B C C B A, so a slow
 minute of the machine hits them all. Samples during which threads waited for a core are dropped.
@@ -9,23 +9,22 @@ import os
 import statistics
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from benchmarks import backends
+from benchmarks.setting import Setting
 
 MOST_WAITING = 0.05  # share of a sample that its threads may have waited for a core
 
 
 @dataclass
 class Result:
-    """What was measured of one backend."""
+    """What was measured of one setting."""
 
-    workload: str
-    mode: str
-    backend: str
-    first_call_s: float = 0.0
-    peak_mb: float = 0.0
+    setting: Setting
     samples: list = field(default_factory=list)
+    figures: dict = field(default_factory=dict)  # whatever else its process told
     error: str = ""
 
     def clean(self):
@@ -45,14 +44,18 @@ class Result:
 
 
 class Process:
-    """The worker of one backend."""
+    """The worker of one setting.
 
-    def __init__(self, workload, mode, backend):
-        self.result = Result(workload.name, mode, backend)
-        env = {**os.environ, **backends.environment(backend)}
-        command = [sys.executable, "-m", "benchmarks.worker", backend, workload.name, mode]
+    Args:
+        setting: what it runs.
+        environment: variables beside those that the backend needs.
+    """
+
+    def __init__(self, setting, environment=None):
+        self.result = Result(setting)
+        env = {**os.environ, **backends.environment(setting), **(environment or {})}
         self.process = subprocess.Popen(
-            command,
+            [sys.executable, "-m", "benchmarks.worker", setting.text()],
             env=env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -76,6 +79,16 @@ class Process:
         self.result.error = words[-1] if words else "the process ended"
         return {}
 
+    def note(self, do, **arguments):
+        """Asks, and keeps the answer among the figures of the result."""
+        self.result.figures |= self.ask(do, **arguments)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
     def close(self):
         """Ends the process."""
         if self.process.stdin:
@@ -85,21 +98,40 @@ class Process:
         self.process.stderr.close()
 
 
-def measure(workload, mode, names, rounds, block_s):
-    """Results of the named backends on one workload, in the given order."""
-    processes = []
+@contextmanager
+def processes(settings, environment=None, loaded=False):
+    """Processes of these settings that have made their first call, one after the other.
+
+    Args:
+        settings: one for each process.
+        environment: variables beside those that the backends need.
+        loaded: let each run another network before, so that its libraries are loaded.
+    """
+    started = []
     try:
-        for name in names:  # one after the other: compilation is timed too
-            processes.append(Process(workload, mode, name))
-            answer = processes[-1].ask("setup")
-            processes[-1].result.first_call_s = answer.get("first_call_s", 0.0)
-        for turn in range(rounds):
-            for process in processes if turn % 2 == 0 else reversed(processes):
-                answer = process.ask("block", seconds=block_s, at_least=2)
-                process.result.samples += answer.get("samples", [])
-        for process in processes:
-            process.result.peak_mb = process.ask("memory").get("peak_mb", 0.0)
+        started += [Process(setting, environment) for setting in settings]
+        for process in started:  # importing does not disturb what is timed from here on
+            process.ask("load" if loaded else "ready")
+        for process in started:
+            process.note("setup")
+        yield started
     finally:
-        for process in processes:
+        for process in started:
             process.close()
-    return [process.result for process in processes]
+
+
+def take_turns(started, rounds, block_s):
+    """Adds samples to the processes' results."""
+    for process in started:
+        process.ask("warm")
+    for turn in range(rounds):
+        for process in started if turn % 2 == 0 else reversed(started):
+            answer = process.ask("block", seconds=block_s, at_least=2)
+            process.result.samples += answer.get("samples", [])
+
+
+def measure(settings, rounds, block_s):
+    """Results of some settings, in the given order."""
+    with processes(settings) as started:
+        take_turns(started, rounds, block_s)
+        return [process.result for process in started]

@@ -1,56 +1,84 @@
-"""Prints results as a table and writes them to a file."""
+"""Tables: columns of figures from rows, which are dictionaries that a file can hold."""
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import backends
 
-HEAD = (
-    f"{'workload':14} {'mode':5} {'backend':14} {'step ms':>10} {'speed-up':>9} "
-    f"{'first call s':>13} {'peak MiB':>9} {'clean':>9}"
-)
+@dataclass(frozen=True)
+class Column:
+    """One figure of each row."""
 
-
-def print_rows(results):
-    """One row a backend; the speed-up is over the first backend that has a result."""
-    base = next((r for r in results if not r.error), None)
-    for r in results:
-        name = f"{r.workload:14} {r.mode:5} {r.backend:14}"
-        if r.error:
-            print(f"{name} failed: {r.error[:90]}")
-            continue
-        ratio = base.median_ms() / r.median_ms()
-        clean = f"{r.undisturbed()}/{len(r.samples)}"
-        print(
-            f"{name} {r.median_ms():10.3f} {ratio:8.2f}x {r.first_call_s:13.2f} "
-            f"{r.peak_mb:9.0f} {clean:>9}",
-            flush=True,
-        )
+    key: str
+    head: str
+    form: str = ".2f"  # how a number is written
+    width: int = 9
 
 
-def print_means(groups):
-    """Geometric means of poptorch's speed-up over each other backend, by mode."""
-    for mode in ("train", "infer"):
-        ratios = {}
-        for results in groups:
-            good = {r.backend: r.median_ms() for r in results if r.mode == mode and not r.error}
-            for name, time_ms in good.items():
-                if name != backends.OURS and backends.OURS in good:
-                    ratios.setdefault(name, []).append(time_ms / good[backends.OURS])
-        for name, values in ratios.items():
-            mean = math.exp(sum(map(math.log, values)) / len(values))
-            print(
-                f"{mode}: {backends.OURS} is {mean:.2f} times as fast as {name} "
-                f"(geometric mean of {len(values)}; worst {min(values):.2f})"
-            )
+WORKLOAD, MODE = Column("workload", "workload", "", -14), Column("mode", "mode", "", -5)
 
 
-def write(groups, machine, path):
-    """All samples as JSON."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [asdict(result) for results in groups for result in results]
-    path.write_text(json.dumps({"machine": machine, "results": rows}, indent=1))
-    print(f"wrote {path}")
+def cell(row, column):
+    """The text of a figure; nothing was measured where there is none."""
+    value = row.get(column.key)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    return format(value, column.form) if isinstance(value, int | float) else str(value)
+
+
+def line(columns, texts):
+    """Texts set in columns; words stand left, figures right."""
+    cells = []
+    for column, text in zip(columns, texts, strict=True):
+        width = max(abs(column.width), len(column.head))
+        cells.append(text.ljust(width) if column.width < 0 else text.rjust(width))
+    return "  ".join(cells).rstrip()
+
+
+def head(columns):
+    """The first line."""
+    return line(columns, [column.head for column in columns])
+
+
+def row_line(columns, row):
+    """A row, or what went wrong."""
+    if row.get("error"):
+        names = [cell(row, c) for c in columns if isinstance(row.get(c.key), str)]
+        return "  ".join(names) + f"  failed: {row['error'][:110]}"
+    return line(columns, [cell(row, column) for column in columns])
+
+
+def markdown(columns, rows):
+    """The same as a table of a document."""
+    lines = [[column.head for column in columns]]
+    lines.append(["---" if column.width < 0 else "---:" for column in columns])
+    lines += [[cell(row, column) for column in columns] for row in rows if not row.get("error")]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+class Store:
+    """Rows of each part, in a file. Measuring a part of it again replaces those rows only."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        self.content = {"machine": {}, "parts": {}}
+        if self.path.exists():
+            self.content = json.loads(self.path.read_text())
+
+    def rows(self, part):
+        """Rows of a part; none if it has not been measured."""
+        return self.content["parts"].get(part, [])
+
+    def add(self, part, rows, machine):
+        """Puts rows in the place of those of the same workload and mode, and writes the file."""
+
+        def group(row):
+            return row.get("workload"), row.get("mode")
+
+        renewed = {group(row) for row in rows}
+        kept = [row for row in self.rows(part) if group(row) not in renewed]
+        self.content["parts"][part] = kept + rows
+        self.content["machine"] = machine
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.content, indent=1) + "\n")

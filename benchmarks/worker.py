@@ -1,90 +1,181 @@
 """One backend in a process of its own, told what to do by lines of JSON on standard input."""
 
-import glob
+import dataclasses
 import json
 import math
+import statistics
 import sys
 import time
 
 import torch
 
-from benchmarks import backends, workloads
+from benchmarks import backends
+from benchmarks.clocks import cpu_s, memory_mb, reset_peak, waiting_ns
+from benchmarks.setting import Setting
 
 SAMPLE_S = 0.02  # a sample lasts at least this long, so that reading the clocks costs nothing
-
-
-def waiting_ns():
-    """Time that this process's threads have waited for a core, in nanoseconds."""
-    total = 0
-    for path in glob.glob("/proc/self/task/*/schedstat"):
-        try:
-            with open(path) as file:
-                total += int(file.read().split()[1])
-        except OSError:
-            pass  # the thread has ended
-    return total
-
-
-def memory_mb(key):
-    """A line of /proc/self/status, such as VmHWM, in MiB."""
-    with open("/proc/self/status") as file:
-        for line in file:
-            if line.startswith(key):
-                return int(line.split()[1]) / 1024
-    return math.nan
-
-
-def reset_peak():
-    """Makes VmHWM start again from the present size."""
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
+TINY = "mlp"
+SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
 
 
 class Worker:
     """Holds the call, and answers the parent's commands."""
 
-    def __init__(self, backend, workload, mode):
-        self.workload = workload
+    def __init__(self, setting):
+        self.setting, self.base_mb = setting, memory_mb("VmRSS")
+
+    def ready(self):
+        """Answers when the imports are done."""
+        return {}
+
+    def load(self):
+        """Runs a tiny network, so that what is imported late does not count as its own."""
+        tiny = dataclasses.replace(self.setting, workload=TINY)
+        run = backends.make_run(tiny)
+        run.prepare()
+        run.call()
         self.base_mb = memory_mb("VmRSS")
-        start = time.perf_counter()
-        self.call = backends.make_call(backend, workload, mode)
-        self.call()
-        self.first_call_s = time.perf_counter() - start
+        return {}
+
+    def _make(self):
+        self.job = backends.make_job(self.setting)
+        self.run = backends.find(self.setting.backend).make(self.job)
+        self.steps = 1 if self.run.floor else self.job.workload.device_iterations
 
     def setup(self):
-        """Time of building and the first call; memory from here on is that of steady state."""
+        """The first call: wall time, processor time of compiling and running; peak memory."""
+        self._make()
+        start = time.perf_counter()
+        begin = cpu_s()
+        self.run.prepare()
+        compiled = cpu_s()
+        self.run.call()
+        return {
+            "first_call_s": time.perf_counter() - start,
+            "compile_cpu_s": compiled - begin,
+            "first_run_cpu_s": cpu_s() - compiled,
+            "first_peak_mb": memory_mb("VmHWM") - self.base_mb,
+        }
+
+    def warm(self):
+        """Two more calls; memory from here on is that of steady state."""
         for _ in range(2):
-            self.call()
+            self.run.call()
         reset_peak()
-        return {"first_call_s": self.first_call_s}
+        return {}
 
     def block(self, seconds, at_least):
         """Runs for some time; gives (step time in ms, share of it spent waiting for a core)."""
-        self.call()
-        start = time.perf_counter()
-        self.call()
-        repeat = max(1, math.ceil(SAMPLE_S / (time.perf_counter() - start)))
+        call, spent_s = self.run.call, 0.0
+        for _ in range(2):  # the first one warms up; a long one tells enough
+            if spent_s < SAMPLE_S:
+                start = time.perf_counter()
+                call()
+                spent_s = time.perf_counter() - start
+        repeat = max(1, math.ceil(SAMPLE_S / spent_s))
         samples, begin = [], time.perf_counter()
         while len(samples) < at_least or time.perf_counter() - begin < seconds:
             waited, start = waiting_ns(), time.perf_counter_ns()
             for _ in range(repeat):
-                self.call()
+                call()
             spent_ns = time.perf_counter_ns() - start
             share = (waiting_ns() - waited) / spent_ns
-            samples.append((spent_ns / 1e6 / repeat / self.workload.device_iterations, share))
+            samples.append((spent_ns / 1e6 / repeat / self.steps, share))
         return {"samples": samples}
 
     def memory(self):
         """Peak of steady state over what the imports took, in MiB."""
         return {"peak_mb": memory_mb("VmHWM") - self.base_mb}
 
+    def growth(self, calls):
+        """What the process has grown by in so many calls, in MiB."""
+        for _ in range(calls // 10):
+            self.run.call()
+        before = memory_mb("VmRSS")
+        for _ in range(calls):
+            self.run.call()
+        return {"growth_mb": memory_mb("VmRSS") - before}
+
+    def tensors(self):
+        """MiB of a step's activations, gradients and scratch when they are most."""
+        if self.run.executor is None:
+            return {"tensors_mb": _most_allocated(self.run.call) / 2**20}
+        report = self.run.executor.memory_report()
+        return {"tensors_mb": sum(report[k] for k in STEP_MEMORY) / 2**20, "report": report}
+
+    def denormals(self):
+        """Share of the gradients' elements that are denormal: they would slow PyTorch down."""
+        parameters = list(self.job.module.parameters())
+        gradients = [p.grad.float() for p in parameters if p.grad is not None]
+        count = sum(int(((g != 0) & (g.abs() < SMALLEST_NORMAL)).sum()) for g in gradients)
+        return {"denormals": count / max(1, sum(g.numel() for g in gradients))}
+
+    def losses(self, steps):
+        """The loss of each of the first so many steps."""
+        self._make()
+        losses = []
+        for _ in range(steps):
+            result = self.run.call()
+            losses.append(float(result[1] if isinstance(result, tuple | list) else result))
+        return {"losses": losses}
+
+    def floor(self):
+        """The products of a step: totals, and a row for each distinct one."""
+        return {"totals": self.run.floor.totals(), "rows": self.run.floor.rows()}
+
+    def dispatch_us(self):
+        """Time that calling the products from Python takes, without what they compute."""
+        return {"dispatch_us": self.run.floor.dispatch_us()}
+
+    def profile(self, calls):
+        """The ops of our program while it runs so many calls, in ms for each step."""
+        executable = self.run.executor._executable
+        executable.set_profiling(True)
+        for _ in range(calls):
+            self.run.call()
+        rows = executable.profile()
+        executable.set_profiling(False)
+        return {"rows": rows, "steps": calls * self.steps}
+
+    def python_us(self, calls):
+        """Time of a call outside of the engine, in us."""
+        executable, outside = self.run.executor._executable, []
+        for _ in range(calls):
+            start = time.perf_counter_ns()
+            self.run.call()
+            wall = time.perf_counter_ns() - start
+            stamps = executable.timestamps()
+            outside.append(wall - (stamps[-1][1] - stamps[0][0]))
+        return {"python_us": statistics.median(outside) / 1e3}
+
+
+STEP_MEMORY = ("activations", "gradients", "scratch")
+
+
+def _most_allocated(call):
+    """The most bytes that PyTorch's tensors took during a call, beyond those before it."""
+    call()
+    with torch.profiler.profile(profile_memory=True, acc_events=True) as profile:
+        call()
+    events = profile.profiler.kineto_results.events()
+    changes = [(e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"]
+    now = most = 0
+    for _, change in sorted(changes, key=lambda item: item[0]):
+        now += change
+        most = max(most, now)
+    return most
+
 
 def main():
     """Serves commands until the input ends; each answer is one line."""
-    backend, name, mode = sys.argv[1:]
+    setting = Setting.parse(sys.argv[1])
     answers, sys.stdout = sys.stdout, sys.stderr
-    torch.randn(8, 8) @ torch.randn(8, 8)  # the thread pool and MKL belong to the imports
-    worker = Worker(backend, workloads.find(name), mode)
+    if setting.threads:
+        torch.set_num_threads(setting.threads)
+    if setting.backend == backends.OURS:
+        import poptorch  # noqa: F401  belongs to the imports
+    torch.randn(8, 8) @ torch.randn(8, 8)  # the thread pool and MKL do, too
+    worker = Worker(setting)
     for line in sys.stdin:
         command = json.loads(line)
         result = getattr(worker, command.pop("do"))(**command)

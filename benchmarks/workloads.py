@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -19,6 +20,7 @@ class Workload:
     batch: int
     optimizer: str = "sgd"
     device_iterations: int = 1
+    has_images: bool = False  # so that PyTorch may be faster with channels last
     in_quick: bool = True  # small enough for --quick
 
 
@@ -47,17 +49,36 @@ def vectors(*shape):
     return lambda batch: (torch.randn(batch, *shape), torch.randint(0, 10, (batch,)))
 
 
+def rows(width):
+    """Inputs and targets of a network that keeps the shape."""
+    return lambda batch: (torch.randn(batch, width), torch.randn(batch, width))
+
+
+_digits, _photos = images(1, 28, 10), images(3, 224, 1000)
+_bert, _gpt2 = tokens(30522, 128), tokens(50257, 256)
+_frames = vectors(64, 128)
+
 WORKLOADS = [
     Workload("mlp", networks.mlp, vectors(64), 16),
     Workload("mlp-x100", networks.mlp, vectors(64), 16, device_iterations=100),
-    Workload("convnet", networks.digits_convnet, images(1, 28, 10), 64),
-    Workload("lstm", networks.Lstm, vectors(64, 128), 32, "adamw"),
-    Workload("resnet18", lambda: networks.resnet(18), images(3, 224, 1000), 8),
-    Workload("resnet50", lambda: networks.resnet(50), images(3, 224, 1000), 4, in_quick=False),
-    Workload("bert-2-layers", lambda: networks.bert(2), tokens(30522, 128), 4, "adamw"),
-    Workload("bert", lambda: networks.bert(12), tokens(30522, 128), 4, "adamw", in_quick=False),
-    Workload("gpt2-2-layers", lambda: networks.gpt2(2), tokens(50257, 256), 1, "adamw"),
-    Workload("gpt2", lambda: networks.gpt2(12), tokens(50257, 256), 1, "adamw", in_quick=False),
+    Workload("mlp-x1000", networks.mlp, vectors(64), 16, device_iterations=1000, in_quick=False),
+    Workload("convnet", networks.digits_convnet, _digits, 64, has_images=True),
+    Workload("lstm", partial(networks.Recurrent, nn.LSTM), _frames, 32, "adamw"),
+    Workload("gru", partial(networks.Recurrent, nn.GRU), _frames, 32, "adamw"),
+    Workload("elementwise", partial(networks.Elementwise, 8, 768), rows(768), 2048),
+    Workload("resnet18", partial(networks.resnet, 18), _photos, 8, has_images=True),
+    Workload(
+        "resnet50", partial(networks.resnet, 50), _photos, 4, has_images=True, in_quick=False
+    ),
+    Workload("bert-2-layers", partial(networks.bert, 2), _bert, 4, "adamw"),
+    Workload("bert", partial(networks.bert, 12), _bert, 4, "adamw", in_quick=False),
+    Workload("gpt2-2-layers", partial(networks.gpt2, 2), _gpt2, 1, "adamw"),
+    Workload("gpt2", partial(networks.gpt2, 12), _gpt2, 1, "adamw", in_quick=False),
+]
+# Narrow transformers, to see how the time of the first call grows with the number of layers.
+DEPTHS = (12, 24, 48, 96)
+WORKLOADS_BY_DEPTH = [
+    Workload(f"narrow-{n}", partial(networks.narrow, n), tokens(512, 32), 2) for n in DEPTHS
 ]
 # The full run measures the whole networks instead of these.
 ONLY_QUICK = {"bert-2-layers", "gpt2-2-layers"}
@@ -65,15 +86,22 @@ ONLY_QUICK = {"bert-2-layers", "gpt2-2-layers"}
 
 def find(name):
     """The workload of that name."""
-    for workload in WORKLOADS:
+    for workload in WORKLOADS + WORKLOADS_BY_DEPTH:
         if workload.name == name:
             return workload
     names = ", ".join(workload.name for workload in WORKLOADS)
     raise SystemExit(f"[benchmarks] no workload {name!r}. There are: {names}.")
 
 
-def make_optimizer(workload, parameters, fused=None):
+# A step changes the weights by next to nothing. Thousands of steps on one batch would otherwise
+# learn it by heart, and the gradients become denormal numbers, which slow PyTorch's matrix products
+# down up to ten times: the comparison would flatter us.
+LEARNING_RATE = 1e-7
+TRUE_LEARNING_RATE = {"adamw": 1e-4, "sgd": 1e-3}  # where learning is what is measured
+
+
+def make_optimizer(workload, parameters, fused=None, learning_rate=LEARNING_RATE):
     """The workload's optimizer, a plain one of torch.optim."""
     if workload.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=1e-4, fused=fused)
-    return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=fused)
+        return torch.optim.AdamW(parameters, lr=learning_rate, fused=fused)
+    return torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9, fused=fused)

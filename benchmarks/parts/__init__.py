@@ -1,0 +1,38 @@
+"""The parts of the benchmark, in the order in which they run."""
+
+from benchmarks.parts import (
+    first_call,
+    half,
+    loader,
+    losses,
+    machine,
+    memory,
+    overhead,
+    profile,
+    speed,
+    switches,
+    threads,
+)
+
+PARTS = [
+    machine.PART,
+    speed.PART,
+    memory.PART,
+    first_call.PART,
+    overhead.PART,
+    threads.PART,
+    half.PART,
+    losses.PART,
+    loader.PART,
+    profile.PART,
+    switches.PART,
+]
+
+
+def find(name):
+    """The part of that name."""
+    for part in PARTS:
+        if part.name == name:
+            return part
+    names = ", ".join(part.name for part in PARTS)
+    raise SystemExit(f"[benchmarks] no part {name!r}. There are: {names}.")

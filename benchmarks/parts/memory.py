@@ -1,0 +1,62 @@
+"""Memory of a training step and of the process, and whether it grows."""
+
+import math
+
+from benchmarks import backends, measure
+from benchmarks.part import Part, ratio, setting, start_row
+from benchmarks.table import MODE, WORKLOAD, Column
+
+CALLS = {True: 200, False: 1000}  # whose growth is measured, by whether --quick was given
+MOST_S = 600.0  # that they may take
+
+COLUMNS = [
+    WORKLOAD,
+    MODE,
+    Column("ours", "step MiB", ".2f"),
+    Column("eager", "eager's", ".2f"),
+    Column("tensors", "ratio", ".2f", 6),
+    Column("process", "process MiB", ".0f"),
+    Column("eager_process", "eager's", ".0f"),
+    Column("peak", "ratio", ".2f", 6),
+    Column("first_peak", "with first call", ".2f"),
+    Column("growth", "growth MiB", ".1f"),
+]
+
+
+def _measure(plan):
+    for workload, mode in plan.cases():
+        settings = [setting(workload, mode, name) for name in (backends.OURS, "eager")]
+        with measure.processes(settings, loaded=True) as started:
+            for process in started:
+                process.ask("warm")
+                answer = process.ask("block", seconds=plan.block_s, at_least=2)
+                process.result.samples += answer.get("samples", [])
+                process.note("memory")
+                process.note("tensors")
+            calls = CALLS[plan.quick]
+            if _call_s(started[0].result, workload) * calls <= MOST_S:
+                started[0].note("growth", calls=calls)
+        ours, eager = (process.result.figures for process in started)
+        row = start_row(workload, mode, [process.result for process in started])
+        yield [row | _figures(ours, eager)]
+
+
+def _call_s(result, workload):
+    return result.median_ms() / 1e3 * workload.device_iterations if result.samples else math.inf
+
+
+def _figures(ours, eager):
+    return {
+        "ours": ours.get("tensors_mb"),
+        "eager": eager.get("tensors_mb"),
+        "tensors": ratio(ours.get("tensors_mb"), eager.get("tensors_mb")),
+        "process": ours.get("peak_mb"),
+        "eager_process": eager.get("peak_mb"),
+        "peak": ratio(ours.get("peak_mb"), eager.get("peak_mb")),
+        "first_peak": ratio(ours.get("first_peak_mb"), eager.get("first_peak_mb")),
+        "growth": ours.get("growth_mb"),
+        "report": ours.get("report"),
+    }
+
+
+PART = Part("memory", "memory of a step and of the process, beside eager's", COLUMNS, _measure)

@@ -1,0 +1,65 @@
+"""Where the time of a step goes, op by op, with the bytes that each op touches."""
+
+import math
+import re
+
+from benchmarks import backends, measure
+from benchmarks.part import Part, ratio, setting, start_row
+from benchmarks.table import MODE, WORKLOAD, Column
+
+CALLS = 5
+ITEM_BYTES = {"bool": 1, "f16": 2, "bf16": 2}  # others tell: f32, i64, ...
+TYPE = re.compile(r"([a-z]+\d*)\[([\d,]*)\]")
+
+COLUMNS = [
+    WORKLOAD,
+    MODE,
+    Column("op", "op", "", -28),
+    Column("phase", "phase", "", -9),
+    Column("ms", "ms a step", ".3f"),
+    Column("share", "share", ".1%", 7),
+    Column("runs", "runs", ".0f", 6),
+    Column("mb", "MB", ".1f"),
+    Column("gbps", "GB/s", ".1f", 7),
+]
+
+
+def bytes_of(types):
+    """Bytes of all operands and results of ``"f32[4,8](1,4), _ -> f32[4]"``."""
+    total = 0
+    for name, sizes in TYPE.findall(types):
+        item = ITEM_BYTES.get(name) or int(name.lstrip("abcdefghijklmnopqrstuvwxyz")) // 8
+        total += item * math.prod(int(size) for size in sizes.split(",") if size)
+    return total
+
+
+def by_op(profile, steps):
+    """Rows of ops by name and phase, the dearest first; loops only hold others."""
+    found = {}
+    for item in profile:
+        if item["op"] == "loop":
+            continue
+        row = found.setdefault((item["op"], item["phase"]), {"ms": 0.0, "runs": 0.0, "mb": 0.0})
+        row["ms"] += item["ns"] / 1e6 / steps
+        row["runs"] += item["runs"] / steps
+        row["mb"] += bytes_of(item["types"]) * item["runs"] / steps / 1e6
+    total = sum(row["ms"] for row in found.values())
+    rows = [{"op": op, "phase": phase} | row for (op, phase), row in found.items()]
+    for row in rows:
+        row |= {"share": ratio(row["ms"], total), "gbps": ratio(row["mb"], row["ms"])}
+    return sorted(rows, key=lambda row: -row["ms"])
+
+
+def _measure(plan):
+    for workload, mode in plan.cases():
+        with measure.processes([setting(workload, mode, backends.OURS)]) as started:
+            started[0].ask("warm")
+            answer = started[0].ask("profile", calls=CALLS)
+        start = start_row(workload, mode, [started[0].result])
+        if "error" in start:
+            yield [start]
+        else:
+            yield [start | row for row in by_op(answer["rows"], answer["steps"])]
+
+
+PART = Part("profile", "time of each op of a step", COLUMNS, _measure)

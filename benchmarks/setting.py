@@ -1,0 +1,31 @@
+"""One way to run a workload: which backend, in which number format, with how many threads."""
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the process of a backend needs to know.
+
+    ``threads`` 0 means as many as PyTorch takes. ``off`` are names of optimizations of poptorch
+    that are turned off, separated by commas. ``learns`` asks for a learning rate that matters and
+    no dropout, so that loss curves can be compared.
+    """
+
+    workload: str
+    mode: str
+    backend: str
+    dtype: str = "f32"
+    threads: int = 0
+    off: str = ""
+    learns: bool = False
+
+    def text(self):
+        """For the command line of the worker."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def parse(text):
+        """The inverse of ``text``."""
+        return Setting(**json.loads(text))

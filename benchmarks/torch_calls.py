@@ -1,0 +1,63 @@
+"""PyTorch itself as a backend: eager or compiled, as installed or tuned."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What is changed from PyTorch as installed."""
+
+    fused: bool | None = None  # optimizer
+    nhwc: bool = False  # images and convolution weights with channels last
+    compiles: bool = False
+    compiles_optimizer: bool = False
+    freezes: bool = False  # weights become constants of the compiled program
+
+
+def _channels_last(inputs):
+    images = {"memory_format": torch.channels_last}
+    return tuple(x.to(**images) if x.dim() == 4 else x for x in inputs)
+
+
+def _train(job, module, parts, tuning):
+    optimizer = job.optimizer(fused=tuning.fused)
+    step = torch.compile(optimizer.step) if tuning.compiles_optimizer else optimizer.step
+
+    def call():
+        for part in parts:
+            optimizer.zero_grad()
+            loss = module(*part)[1]
+            loss.backward()
+            step()
+        return loss
+
+    return call
+
+
+def _infer(module, parts):
+    def call():
+        with torch.inference_mode():
+            for part in parts:
+                out = module(part[0])
+        return out
+
+    return call
+
+
+def make(job, tuning):
+    """A function that makes one call, of as many steps as the workload has in one."""
+    module, parts = job.module, job.parts()
+    if tuning.nhwc and job.workload.has_images:
+        module.to(memory_format=torch.channels_last)
+        parts = [_channels_last(part) for part in parts]
+    if tuning.freezes:
+        import torch._inductor.config as inductor  # only here: it takes a second
+
+        inductor.freezing = True
+    if tuning.compiles:
+        module = torch.compile(module)
+    if job.mode == "train":
+        return _train(job, module, parts, tuning)
+    return _infer(module, parts)
