@@ -6,6 +6,8 @@ import zlib
 import pytest
 import torch
 
+from poptorch import _C, _logging
+
 pytest.register_assert_rewrite("tests.helpers")
 
 SEED_VARIABLE = "POPTORCH_TEST_SEED"
@@ -49,7 +51,18 @@ def update(request):
 def clean_state(seed):
     """Seeds torch, and puts back the process-wide settings that a test may change."""
     torch.manual_seed(seed)
+    _logging.use_log_options(None, ".")
+    _logging.use_log_options(4, ".")
     threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
     yield
     torch.set_num_threads(threads)
     torch.set_default_dtype(dtype)
+
+
+@pytest.fixture(params=_C.machine_isas())
+def isa(request):
+    """Each instruction set of this machine, in use during the test."""
+    before = _C.isa()
+    _C.set_isa(request.param)
+    yield request.param
+    _C.set_isa(before)

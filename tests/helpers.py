@@ -19,6 +19,8 @@ from pathlib import Path
 import torch
 from torch.utils import _pytree as pytree
 
+import poptorch
+
 ROOT = Path(__file__).resolve().parent.parent
 WIDE_TOLERANCE = 1e-9
 GOLDEN_SEPARATOR = "// ----\n"
@@ -170,6 +172,14 @@ def check_case(path, actual, update):
     head, _, rest = Path(path).read_text().partition("\n")
     source = rest.partition(GOLDEN_SEPARATOR)[0]
     check_golden(path, f"{head}\n{source}{GOLDEN_SEPARATOR}{actual}", update)
+
+
+def quiet_options(**settings):
+    """Options without a progress bar; ``settings`` maps setters to their argument."""
+    options = poptorch.Options().showCompilationProgressBar(False)
+    for name, value in settings.items():
+        getattr(options, name)(value)
+    return options
 
 
 def run_python(code, *, timeout_s=600, **environment):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from poptorch._executor.arguments import Arguments
+from poptorch._translate import StepSpec
 from poptorch.errors import Error
 
 
@@ -15,7 +16,8 @@ class Net(torch.nn.Module):
 
 
 def arguments(*args, micro_batches=1, **kwargs):
-    return Arguments(Net(), args, kwargs, micro_batches)
+    spec = StepSpec(training=False, device_iterations=micro_batches)
+    return Arguments(Net(), args, kwargs, spec)
 
 
 def test_tensors_in_order_of_the_signature():
@@ -32,6 +34,23 @@ def test_omitted_default_is_the_default():
     assert arguments(x).match((x, 2.0), {}) == [x]
 
 
+def test_a_plain_call_need_not_be_bound():
+    x, y = torch.ones(2), torch.ones(2)
+    compiled = arguments(x)
+    assert compiled.match((y,), {}) == [y]
+    for other in (torch.ones(2, dtype=torch.float64), torch.ones(2, dtype=torch.int64)):
+        wide = arguments(other)
+        assert wide.match((other,), {}) == [other]
+
+
+def test_a_call_that_relies_on_defaults_which_the_first_one_did_not():
+    x = torch.ones(2)
+    with pytest.raises(Error, match="mismatch for scale: expected 3.0 but got 2.0"):
+        arguments(x, 3.0).match((x,), {})
+    with pytest.raises(Error, match="Type mismatch for extra"):
+        arguments(x, extra=x).match((x,), {})
+
+
 def test_micro_batches_are_cut_from_the_first_dimension():
     compiled = arguments(torch.arange(6.0), extra=[torch.ones(3, 2)], micro_batches=3)
     assert torch.equal(compiled.micro_args[0], torch.tensor([0.0, 1.0]))
@@ -41,7 +60,7 @@ def test_micro_batches_are_cut_from_the_first_dimension():
 X = torch.ones(2, 3)
 MISMATCHES = [
     (dict(args=(torch.ones(2, 3, dtype=torch.int64),)),
-     "x: expected torch.float32 but got torch.int32"),
+     "x: expected torch.float32 but got torch.int64 (torch.int32 on the device)"),
     (dict(args=(torch.ones(2, 4),)),
      "x: expected torch.Size([2, 3]) but got torch.Size([2, 4])"),
     (dict(args=(X, 3.0)), "mismatch for scale: expected 2.0 but got 3.0"),
@@ -51,7 +70,7 @@ MISMATCHES = [
     (dict(args=(X, 2.0, X)), "Number of items in more mismatch: expected 0"),
     (dict(args=()), "Mandatory parameter x missing"),
     (dict(args=(torch.ones(2, 3, device="meta"),)),
-     "x: expected a tensor on the CPU but got one on meta"),
+     "[x] expected a tensor on the CPU but got one on meta"),
 ]
 
 
@@ -80,5 +99,15 @@ def test_key_order_is_free():
 
 @pytest.mark.parametrize("shape", [(), (4,)])
 def test_batch_that_cannot_be_cut(shape):
-    with pytest.raises(Error, match=r"= 3 micro-batches of equal size, got torch.Size"):
+    with pytest.raises(Error, match=r"device_iterations \* replication_factor = 3 \* 1 = 3 "
+                                    r"micro-batches of equal size, got torch.Size"):
         arguments(torch.ones(shape), micro_batches=3)
+
+
+def test_the_formula_of_training_with_groups():
+    spec = StepSpec(training=True, device_iterations=2, accumulation=3, replicas=4,
+                    input_group_size=2)
+    with pytest.raises(Error, match=re.escape(
+            "device_iterations * gradient_accumulation * replication_factor / input_group_size = "
+            "2 * 3 * 4 / 2 = 12 micro-batches")):
+        Arguments(Net(), (torch.ones(10),), {}, spec)

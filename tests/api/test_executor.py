@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import poptorch
+from tests.helpers import quiet_options as options
 
 
 class Classifier(torch.nn.Module):
@@ -26,13 +27,6 @@ class Classifier(torch.nn.Module):
 
     def answer(self):
         return 42
-
-
-def options(**settings) -> poptorch.Options:
-    opts = poptorch.Options().showCompilationProgressBar(False)
-    for name, value in settings.items():
-        getattr(opts, name)(value)
-    return opts
 
 
 def batch(n=6):
@@ -231,31 +225,6 @@ def test_buffer_updates_stay():
 MODES = poptorch.OutputMode
 
 
-@pytest.mark.parametrize(("mode", "period", "expected"), [
-    (MODES.All, None, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
-    (MODES.Final, None, [4, 5, 10, 11]),
-    (MODES.Sum, None, [0 + 2 + 4, 1 + 3 + 5, 6 + 8 + 10, 7 + 9 + 11]),
-    (MODES.EveryN, 3, [4, 5, 10, 11]),
-    (MODES.Default, None, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
-])
-def test_output_modes(mode, period, expected):
-    class Identity(torch.nn.Module):
-        def forward(self, x):
-            return x * 1.0, x.sum()
-
-    opts = options(deviceIterations=3, replicationFactor=2).outputMode(mode, period)
-    model = poptorch.inferenceModel(Identity(), opts)
-    y, total = model(torch.arange(12.0))
-    got = sorted(y.tolist())
-    if mode is MODES.Sum:
-        assert y.shape == (4,) and y.sum() == 66
-    elif mode in (MODES.All, MODES.Default):
-        assert y.tolist() == expected
-    else:
-        assert y.shape == (4,) and len(set(got)) == 4
-    assert total.shape == (y.shape[0] // 2,)
-
-
 def test_every_n_must_divide():
     opts = options(deviceIterations=3).outputMode(MODES.EveryN, 2)
     with pytest.raises(poptorch.Error, match="2 does not divide 3"):
@@ -275,6 +244,10 @@ def test_set_optimizer_changes_the_learning_rate():
         model.setOptimizer(torch.optim.Adam(net.parameters()))
     with pytest.raises(ValueError, match="nesterov=False of parameter group 0 is already compiled"):
         model.setOptimizer(torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True))
+    model.destroy()
+    model.setOptimizer(torch.optim.Adam(net.parameters(), lr=0.0))
+    model(x, target)
+    assert torch.equal(net.fc.weight, before)
 
 
 def test_optimizer_without_update_op():

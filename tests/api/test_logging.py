@@ -47,3 +47,31 @@ def test_environment_and_the_line_about_the_device():
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                          env={**os.environ, "POPTORCH_LOG_LEVEL": "INFO"}, check=True)
     assert ran.stderr.count("running on the IPU Model") == 1
+
+
+def _import_with(level):
+    env = {**os.environ, "POPTORCH_LOG_LEVEL": level}
+    program = "import poptorch; poptorch.logger.error('shown'); poptorch.logger.info('detail')"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
+
+
+@pytest.mark.parametrize(("level", "lines"), [("OFF", 0), ("4", 1), ("INFO", 2), ("", 1)])
+def test_level_of_the_environment(level, lines):
+    assert _import_with(level).stderr.count("[poptorch]") == lines
+
+
+def test_bad_level_of_the_environment():
+    assert "[POPTORCH_LOG_LEVEL] Unknown log level: LOUD" in _import_with("LOUD").stderr
+    assert "[POPTORCH_LOG_LEVEL] Invalid log level integer 7" in _import_with("7").stderr
+
+
+def test_logger_is_a_standard_one():
+    assert poptorch.logger is logging.getLogger("poptorch::python")
+
+
+def test_repeated_lines_are_counted_for_each_level(capsys):
+    poptorch.setLogLevel("INFO")
+    for _ in range(6):
+        poptorch.logger.warning("one line of test_repeated_lines")
+        poptorch.logger.info("one line of test_repeated_lines")
+    assert capsys.readouterr().err.count("one line of test_repeated_lines") == 8

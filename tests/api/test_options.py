@@ -1,97 +1,198 @@
-"""Options: setters, checks, freezing, copies, printing."""
+"""Options: every setter by its row of option_cases, copies, freezing, comparing, printing."""
+
+import copy
+import pickle
+import warnings
 
 import pytest
 import torch
 
 import poptorch
+from poptorch.options._group import LATER
+from tests.api.option_cases import BY_NAME, CASES, ENVIRONMENT, OTHER_METHODS, resolve
 
-# setter on Options or its group -> (good value, read as, bad type, bad value)
-CASES = [
-    ("deviceIterations", 4, "device_iterations", "4", 0),
-    ("replicationFactor", 2, "replication_factor", 2.0, 0),
-    ("Training.gradientAccumulation", 8, "gradient_accumulation", None, -1),
-    ("randomSeed", 42, "random_seed", "x", 2**64),
-]
-
-
-def _setter(opts, name):
-    group = opts
-    *groups, method = name.split(".")
-    for part in groups:
-        group = getattr(group, part)
-    return group, getattr(group, method)
+GROUPS = [poptorch.Options, *(type(g) for n, g in poptorch.Options()._groups.items()
+                              if n != "_Popart")]
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# What is deprecated says so each time; test_deprecated_setters_say_so looks at that.
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no effect and will be removed")
 
 
-@pytest.mark.parametrize(("name", "good", "read", "bad_type", "bad_value"), CASES,
-                         ids=[c[0] for c in CASES])
-def test_int_option(name, good, read, bad_type, bad_value):
-    group, setter = _setter(poptorch.Options(), name)
-    assert setter(good) is group
-    assert getattr(group, read) == good
-    with pytest.raises(TypeError, match=name.split(".")[-1]):
-        setter(bad_type)
-    with pytest.raises(ValueError, match=str(bad_value)):
-        setter(bad_value)
-    assert getattr(group, read) == good
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
 
 
-def test_bool_options():
-    opts = poptorch.Options().useIpuModel(True).showCompilationProgressBar(False)
-    assert opts.use_ipu_model is True and opts.show_compilation_progress_bar is False
-    with pytest.raises(TypeError, match="useIpuModel.*True or False"):
-        opts.useIpuModel(1)
+def changed(case):
+    """New options with a case applied."""
+    options = poptorch.Options()
+    resolve(options, case.name)[1](*case.arguments)
+    return options
+
+
+@each_case
+def test_setter_sets_and_can_be_chained(case):
+    group, setter = resolve(poptorch.Options(), case.name)
+    assert setter(*case.arguments) is group
+    for name, value in case.gives.items():
+        assert getattr(group, name) == value
+        assert group._values[name] == value
+
+
+@each_case
+def test_bad_values_are_refused(case):
+    group, setter = resolve(poptorch.Options(), case.name)
+    before = dict(group._values)
+    method = case.name.rpartition(".")[2]
+    if case.wrong_type is not None:
+        with pytest.raises(TypeError, match=f"{method}.*expected .*got"):
+            setter(*case.wrong_type)
+    if case.out_of_range is not None:
+        with pytest.raises((ValueError, AssertionError), match=f"{method}"):
+            setter(*case.out_of_range)
+    assert group._values == before
+
+
+@each_case
+def test_frozen_options_refuse(case):
+    options = poptorch.Options()
+    poptorch.DataLoader(options, [1, 2, 3])
+    with pytest.raises(AttributeError, match="Can't modify frozen Options"):
+        resolve(options, case.name)[1](*case.arguments)
+    assert options == poptorch.Options()
+
+
+@each_case
+def test_copies_share_nothing(case):
+    options = poptorch.Options()
+    options._freeze()
+    copies = [options.clone(), copy.deepcopy(options), copy.copy(options.clone())]
+    for other in copies:
+        resolve(other, case.name)[1](*case.arguments)
+    assert options == poptorch.Options() and options._is_frozen
+    assert copies[0] == copies[1]
+    assert pickle.loads(pickle.dumps(copies[0])) == copies[0]
+
+
+@each_case
+def test_what_differs_is_printed(case):
+    options = changed(case)
+    if case.name == "Distributed.disable":  # back to the default
+        assert repr(options) == "Options()"
+        return
+    assert options != poptorch.Options()
+    assert repr(options) == str(options) == repr(changed(case))
+    assert all(f"{name}=" in repr(options) for name in case.gives)
+    assert " at 0x" not in repr(options)
+
+
+@each_case
+def test_dict_and_back(case):
+    options = changed(case)
+    values = options.toDict()
+    assert case.gives.keys() <= values.keys()
+    assert poptorch.Options.fromDict(values) == options
+
+
+def test_every_setter_has_a_case():
+    public = {f"{'' if group is poptorch.Options else group.PREFIX}{name}"
+              for group in GROUPS for name in group._setters()}
+    assert public - set(BY_NAME) <= {f"{g.PREFIX}{n}" for g in GROUPS for n in OTHER_METHODS}
+    assert set(BY_NAME) <= public
+
+
+def test_every_row_has_its_setter_and_says_when_it_works():
+    for group in (*GROUPS, poptorch.TensorLocationSettings):
+        for row in group.ROWS:
+            assert row.doc.endswith(".") and row.later in {"", *LATER}
+            assert not row.setter or row.setter in group._setters()
+            assert not (row.later and row.deprecated)
+
+
+def test_setters_are_found_on_the_classes():
+    for group in GROUPS:
+        for name in set(group._setters()) - OTHER_METHODS:
+            assert getattr(group, name).__qualname__ == f"{group.__name__}.{name}"
+    assert poptorch.Options.deviceIterations.__qualname__ == "Options.deviceIterations"
+    assert not callable(poptorch.Options().Precision.autocast_policy)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.name in (
+    "Precision.halfFloatCasting", "Precision.runningStatisticsAlwaysFloat",
+    "Precision.autocastEnabled", "Jit.traceModel")], ids=lambda case: case.name)
+def test_deprecated_setters_say_so(case):
+    with pytest.warns(DeprecationWarning, match="has no effect and will be removed") as caught:
+        changed(case)
+    assert len(caught) == 1
 
 
 def test_output_mode():
     opts = poptorch.Options()
     assert opts.defaultOutputMode()
-    opts.outputMode(poptorch.OutputMode.EveryN, 3)
-    assert (opts.output_mode, opts.output_return_period) == (poptorch.OutputMode.EveryN, 3)
-    opts.outputMode(poptorch.OutputMode.All, 7)
-    assert opts.output_return_period == 1
-    assert not opts.defaultOutputMode()
-    with pytest.raises(ValueError, match="needs output_return_period"):
-        opts.outputMode(poptorch.OutputMode.EveryN)
+    opts.outputMode(poptorch.OutputMode.EveryN, 3).outputMode(poptorch.OutputMode.All, 7)
+    assert opts.output_return_period == 1 and not opts.defaultOutputMode()
     with pytest.raises(TypeError, match="OutputMode.Final, OutputMode.EveryN"):
         opts.outputMode("All")
 
 
-def test_reduction_type():
-    training = poptorch.Options().Training
-    training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
-    assert training.accumulation_and_replication_reduction_type is poptorch.ReductionType.Sum
-    with pytest.raises(ValueError, match="NoReduction"):
-        training.accumulationAndReplicationReductionType(poptorch.ReductionType.NoReduction)
+@pytest.mark.parametrize(("name", "words"), [
+    ("device_iteration", "Did you mean device_iterations or deviceIterations"),
+    ("deviceIteration", "Did you mean .*deviceIterations"),
+    ("setDeviceIterations", "Did you mean .*deviceIterations"),
+    ("nonsense", "Options to read: .*device_iterations.*Methods: .*deviceIterations")])
+def test_unknown_names(name, words):
+    with pytest.raises(AttributeError, match=words):
+        getattr(poptorch.Options(), name)
 
 
-def test_unknown_names():
-    with pytest.raises(AttributeError, match="device_iterations"):
-        poptorch.Options().device_iteration
-    with pytest.raises(AttributeError, match="calling their method"):
-        poptorch.Options().device_iterations = 3
+@pytest.mark.parametrize(("name", "words"), [
+    ("device_iterations", r"calling their method: deviceIterations\(3\)"),
+    ("deviceIterations", r"calling their method: deviceIterations\(3\)"),
+    ("deviceIteration", "Did you mean .*deviceIterations")])
+def test_options_cannot_be_assigned(name, words):
+    options = poptorch.Options()
+    with pytest.raises(AttributeError, match=words):
+        setattr(options, name, 3)
+    assert options == poptorch.Options()
 
 
-def test_frozen_after_use():
-    opts = poptorch.Options()
-    poptorch.DataLoader(opts, [1, 2, 3])
-    with pytest.raises(AttributeError, match="Can't modify frozen Options"):
-        opts.deviceIterations(2)
-    with pytest.raises(AttributeError, match="Can't modify frozen Options"):
-        opts.Training.gradientAccumulation(2)
-    copy = opts.clone()
-    copy.deviceIterations(2).Training.gradientAccumulation(3)
-    assert (opts.device_iterations, opts.Training.gradient_accumulation) == (1, 1)
+def test_subclasses_may_have_attributes_and_arguments():
+    class Launched(poptorch.Options):
+        def __init__(self, ipus_per_replica=1):
+            super().__init__()
+            self.ipus_per_replica = ipus_per_replica
+
+    options = Launched(ipus_per_replica=4).deviceIterations(2)
+    assert options.clone().ipus_per_replica == 4 and options.clone() == options
+    with pytest.raises(AttributeError, match="cannot be assigned"):
+        options.device_iterations = 3
+    poptorch.inferenceModel(torch.nn.ReLU(), options)
 
 
-def test_equality_and_repr():
-    first, second = (poptorch.Options().deviceIterations(2) for _ in range(2))
-    second.Training.gradientAccumulation(4)
-    assert first != second
-    first.Training.gradientAccumulation(4)
-    assert first == second and repr(first) == repr(second)
-    assert repr(first) == ("Options(device_iterations=2, "
-                           "Training=TrainingOptions(gradient_accumulation=4))")
-    assert repr(poptorch.Options()) == "Options()"
+def test_location_settings_are_copied():
+    settings = poptorch.TensorLocationSettings().useOnChipStorage(False)
+    locations = poptorch.Options().TensorLocations.setWeightLocation(settings)
+    settings.useOnChipStorage(True).minElementsForOffChip(3)
+    assert locations.location_weight["onChip"] is False
+    assert locations.location_weight["minElementsForOffChip"] is None
+    with pytest.raises(TypeError, match="onChip"):
+        poptorch.TensorLocationSettings(onChips=True)
+
+
+LOCATIONS = [
+    ("useOnChipStorage", True, 1), ("minElementsForOffChip", 4, -1),
+    ("useReplicatedTensorSharding", True, "yes"), ("useIOTilesToLoad", False, 0),
+    ("minElementsForReplicatedTensorSharding", 4, "4"), ("useIOTilesToStore", True, 2)]
+
+
+@pytest.mark.parametrize(("name", "good", "bad"), LOCATIONS, ids=[row[0] for row in LOCATIONS])
+def test_location_setters(name, good, bad):
+    settings = poptorch.TensorLocationSettings()
+    assert getattr(settings, name)(good) is settings
+    assert good in settings.toDict().values() and settings != poptorch.TensorLocationSettings()
+    with pytest.raises((TypeError, ValueError), match=f"{name}.*expected"):
+        getattr(settings, name)(bad)
 
 
 def test_random_seed_seeds_the_host_too():
@@ -99,3 +200,48 @@ def test_random_seed_seeds_the_host_too():
     first = torch.rand(3)
     poptorch.Options().randomSeed(7)
     assert torch.equal(first, torch.rand(3))
+
+
+def test_equal_options_print_equal():
+    first, second = (poptorch.Options().deviceIterations(2) for _ in range(2))
+    second.Training.gradientAccumulation(4)
+    assert first != second
+    first.Training.gradientAccumulation(4)
+    assert first == second and repr(first) == ("Options(device_iterations=2, "
+                                               "Training=TrainingOptions(gradient_accumulation=4))")
+    assert repr(poptorch.Options()) == "Options()"
+
+
+def test_unknown_name_in_a_dict():
+    with pytest.raises(ValueError, match="'device_iteration'. Did you mean device_iterations"):
+        poptorch.Options.fromDict({"device_iteration": 3})
+    assert poptorch.Options.fromDict({"cachePath": "/c"}).executable_cache_path == "/c"
+
+
+def test_options_without_effect_warn_once(capsys, monkeypatch):
+    monkeypatch.setattr("poptorch.options._group._said", set())
+    with warnings.catch_warnings(action="error"):
+        poptorch.Options().enableStableNorm(False)
+        assert capsys.readouterr().err == ""
+        for _ in range(2):
+            poptorch.Options().enableStableNorm(True)
+    assert capsys.readouterr().err.count("[enableStableNorm] is kept but has no effect yet") == 1
+
+
+@pytest.mark.parametrize("entries, words", [
+    ({"anchored_tensors": None}, "anchorTensor. expected a dict from names"),
+    ({"anchored_tensors": {"w": "fc"}}, "anchorTensor. expected a dict from names"),
+    ({"available_memory_proportion": 5}, "setAvailableMemoryProportion. expected a dict such"),
+    ({"available_memory_proportion": {"IPU\u00b2": 0.5}}, "expected a dict such"),
+    ({"output_mode": 99}, "outputMode. expected one of OutputMode.Final"),
+    ({"partials_type": "torch.no_such"}, "setPartialsType. expected one of"),
+    ({"location_weight": {3: True}}, "setWeightLocation. expected a poptorch.TensorLocation"),
+])
+def test_from_dict_refuses_strange_values(entries, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        poptorch.Options.fromDict(entries)
+
+
+def test_names_of_anchors_are_strings():
+    with pytest.raises(TypeError, match=r"anchorTensor short_name\] expected a str.* got list"):
+        poptorch.Options().anchorTensor([], "fc.weight")

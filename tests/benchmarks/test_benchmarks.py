@@ -1,16 +1,22 @@
-"""The measuring program: its statistics, and one very short run."""
+"""The measuring program: its statistics and tables, and one very short run."""
 
 import json
 import subprocess
 import sys
 
-from benchmarks import backends, workloads
+import pytest
+
+from benchmarks import backends, parts, table, workloads
 from benchmarks.measure import Result
+from benchmarks.parts import losses, profile, speed, switches
+from benchmarks.setting import Setting
+from benchmarks.table import Column, Store
+from poptorch import _C
 from tests.helpers import ROOT
 
 
 def _result(samples):
-    return Result("mlp", "train", "eager", samples=samples)
+    return Result(Setting("mlp", "train", "eager"), samples=samples)
 
 
 def test_disturbed_samples_are_dropped():
@@ -25,21 +31,131 @@ def test_least_disturbed_third_when_all_are():
     assert _result(samples).clean() == [1.0, 2.0]
 
 
-def test_every_workload_has_a_batch_that_fits():
-    for workload in workloads.WORKLOADS:
-        inputs = workload.inputs(workload.batch * workload.device_iterations)
-        assert {len(x) for x in inputs} == {workload.batch * workload.device_iterations}
+@pytest.mark.parametrize("workload", workloads.WORKLOADS, ids=lambda w: w.name)
+def test_every_workload_has_a_batch_that_fits(workload):
+    inputs = workload.inputs(workload.batch * workload.device_iterations)
+    assert {len(x) for x in inputs} == {workload.batch * workload.device_iterations}
+
+
+def test_a_setting_survives_the_command_line():
+    setting = Setting("mlp", "infer", "eager", dtype="bf16", threads=2, off="cse,fold")
+    assert Setting.parse(setting.text()) == setting
+
+
+def test_backends_of_a_table():
+    images, words = workloads.find("resnet18"), workloads.find("bert")
+    assert "eager nhwc" in backends.suitable(images, "train", False)
+    assert "eager nhwc" not in backends.suitable(words, "train", False)
+    assert "openvino" in backends.suitable(words, "infer", True)
+    assert not {"openvino", "tracer"} & set(backends.suitable(words, "train", True))
+
+
+def test_only_tuned_backends_keep_the_heap():
+    tuned = backends.environment(Setting("mlp", "train", "eager tuned"))
+    assert tuned["MALLOC_MMAP_MAX_"] == "0"
+    assert backends.environment(Setting("mlp", "train", "eager")) == {}
+    assert backends.environment(Setting("mlp", "train", "poptorch", off="cse")) == {
+        "POPTORCH_OFF": "cse"
+    }
+
+
+def test_ratios_take_the_best_of_each_kind():
+    def row(workload, backend, ms, error=""):
+        return {
+            "workload": workload,
+            "mode": "train",
+            "backend": backend,
+            "ms": ms,
+            "error": error,
+        }
+
+    rows = [
+        row("a", "eager", 4.0),
+        row("a", "eager tuned", 3.0),
+        row("a", "eager nhwc", 2.0),
+        row("a", "poptorch", 1.0),
+        row("b", "eager", 1.0),
+        row("b", "compile", 0.1, error="a graph break"),
+        row("b", "poptorch", 1.0),
+    ]
+    overhead = [row("mlp", "eager", 50.0), row("mlp", "poptorch", 1.0)]
+    assert speed.conclude(rows + overhead) == speed.conclude(rows)
+    assert speed.conclude(overhead) == []
+    assert speed.ratios(rows, "train") == {
+        "eager": {"a": 4.0, "b": 1.0},
+        "tuned eager": {"a": 2.0},
+    }
+    assert speed.conclude(rows)[0].startswith("train: 2.00 times as fast as eager")
+    assert "worst b 1.00" in speed.conclude(rows)[0]
+
+
+def test_bytes_of_the_types_of_an_op():
+    assert profile.bytes_of("f32[4,8](1,4), i64[3], _ -> f32[], bool[5], bf16[2]") == 128 + 24 + 13
+
+
+def test_profile_is_summed_by_op():
+    def item(op, runs, ns):
+        types = "f32[10] -> f32[10]"
+        return {"op": op, "phase": "forward", "types": types, "runs": runs, "ns": ns}
+
+    rows = profile.by_op([item("add", 2, 3e6), item("mul", 4, 1e6), item("loop", 2, 9e6)], 2)
+    assert [row["op"] for row in rows] == ["add", "mul"]
+    assert rows[0]["ms"] == 1.5 and rows[0]["runs"] == 1 and rows[0]["share"] == 0.75
+    assert rows[0]["mb"] == 80e-6
+
+
+def test_loss_curves_are_compared_with_the_middle_of_eagers():
+    deviation, spread = losses.compare([1.0, 2.0], [[1.0, 2.1], [1.0, 2.3]])
+    assert deviation == pytest.approx(0.2) and spread == pytest.approx(0.2)
+
+
+def test_rows_measured_again_replace_the_old_ones(tmp_path):
+    store = Store(tmp_path / "figures.json")
+    store.add("speed", [{"workload": "a", "mode": "train", "ms": 1}], {})
+    store.add("speed", [{"workload": "b", "mode": "train", "ms": 2}], {})
+    store.add("speed", [{"workload": "a", "mode": "train", "ms": 3}], {"cores": 2})
+    again = Store(tmp_path / "figures.json")
+    assert [(row["workload"], row["ms"]) for row in again.rows("speed")] == [("b", 2), ("a", 3)]
+    assert again.content["machine"] == {"cores": 2} and again.rows("memory") == []
+
+
+def test_tables():
+    columns = [Column("name", "name", "", -6), Column("ms", "ms", ".1f", 5)]
+    rows = [{"name": "a", "ms": 1.25}, {"name": "b", "ms": None}, {"name": "c", "error": "no"}]
+    assert [table.row_line(columns, row) for row in rows] == [
+        "a         1.2",
+        "b           -",
+        "c  failed: no",
+    ]
+    assert table.markdown(columns, rows).splitlines()[1:] == ["| --- | ---: |", "| a | 1.2 |",
+                                                              "| b | - |"]
+
+
+def test_switches_are_listed():
+    names = [name for name, doc in _C.switches() if doc]
+    assert "flush_denormals" in names and len(names) == len(set(names))
+    assert not set(names) & {name for name, _ in _C.passes()}
+    measured = switches.names()
+    assert set(measured) == {*names, *_C.pipeline()} and len(measured) == len(set(measured))
+
+
+def test_unknown_names_list_the_known_ones():
+    for find, known in [(parts.find, "speed"), (workloads.find, "mlp"), (backends.find, "eager")]:
+        with pytest.raises(SystemExit, match=known):
+            find("no such thing")
 
 
 def test_a_short_run_gives_a_table_and_a_file(tmp_path):
     output = tmp_path / "result.json"
     words = ["--quick", "-w", "mlp", "--rounds", "1", "--mode", "train", "--output", str(output)]
-    command = [sys.executable, "-m", "benchmarks", *words]
+    command = [sys.executable, "-m", "benchmarks", *words, "speed", "profile"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
-    rows = json.loads(output.read_text())["results"]
-    assert [row["backend"] for row in rows] == backends.USUAL
-    for row in rows:
-        assert row["error"] == "", row["error"]
+    found = json.loads(output.read_text())["parts"]
+    names = [row["backend"] for row in found["speed"]]
+    assert names == ["eager", "eager tuned", "poptorch", "floor"]
+    for row in found["speed"]:
+        assert not row.get("error"), row["error"]
         assert row["samples"] and row["first_call_s"] > 0 and row["peak_mb"] > 0
         assert row["backend"] in done.stdout
+    assert {"addmm", "sgd_update"} & {row["op"] for row in found["profile"]}

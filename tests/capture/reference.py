@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import fx
 
 from poptorch._capture import capture
+from poptorch._capture import library_embedding  # noqa: F401  (declares the operations)
 from poptorch._capture import library_recurrent  # noqa: F401  (declares the operations)
 from poptorch._capture.library import ops
 
@@ -89,7 +90,12 @@ def _linear(x, weight, bias):
     return F.linear(x, weight, bias)
 
 
-def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, reverse):
+def _if(wanted, result):
+    """What is not wanted is empty."""
+    return result if wanted else result.new_empty(0)
+
+
+def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, reverse, keep):
     h, c = h0, c0
     y, reserve = [None] * len(x), [None] * len(x)
     for t in _steps(x, reverse):
@@ -98,10 +104,10 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, reverse):
         c = f * c + i * g
         h = o * c.tanh()
         y[t], reserve[t] = h, torch.cat([i, f, g, o, c], -1)
-    return torch.stack(y), h, c, torch.stack(reserve)
+    return torch.stack(y), h, c, _if(keep, torch.stack(reserve))
 
 
-def gru(x, h0, w_ih, w_hh, b_ih, b_hh, reverse):
+def gru(x, h0, w_ih, w_hh, b_ih, b_hh, reverse, keep):
     h = h0
     y, reserve = [None] * len(x), [None] * len(x)
     for t in _steps(x, reverse):
@@ -111,7 +117,7 @@ def gru(x, h0, w_ih, w_hh, b_ih, b_hh, reverse):
         n = (xn + r * hn).tanh()
         h = (1 - z) * n + z * h
         y[t], reserve[t] = h, torch.cat([r, z, n, hn], -1)
-    return torch.stack(y), h, torch.stack(reserve)
+    return torch.stack(y), h, _if(keep, torch.stack(reserve))
 
 
 def rnn(x, h0, w_ih, w_hh, b_ih, b_hh, nonlinearity, reverse):
@@ -133,12 +139,12 @@ def _gradients(forward, inputs, outputs_of, gradients, biases):
         return torch.autograd.grad([o for o, _ in pairs], inputs + biases, [g for _, g in pairs])
 
 
-def lstm_backward(dy, dhn, dcn, x, h0, c0, w_ih, w_hh, y, reserve, has_bias, reverse):
+def lstm_backward(dy, dhn, dcn, x, h0, c0, w_ih, w_hh, y, reserve, has_bias, wants_dx, reverse):
     bias = _recovered_lstm_bias(x, h0, w_ih, w_hh, y, reserve, reverse)
-    *found, db = _gradients(
-        lambda i, b: lstm(*i, b[0], None, reverse), (x, h0, c0, w_ih, w_hh),
+    dx, *found, db = _gradients(
+        lambda i, b: lstm(*i, b[0], None, reverse, True), (x, h0, c0, w_ih, w_hh),
         lambda o: o[:3], (dy, dhn, dcn), [bias])
-    return *found, db if has_bias else x.new_empty(0)
+    return _if(wants_dx, dx), *found, _if(has_bias, db)
 
 
 def _recovered_lstm_bias(x, h0, w_ih, w_hh, y, reserve, reverse):
@@ -149,7 +155,7 @@ def _recovered_lstm_bias(x, h0, w_ih, w_hh, y, reserve, reverse):
     return gates - w_ih @ x[t][0] - w_hh @ h0[0]
 
 
-def gru_backward(dy, dhn, x, h0, w_ih, w_hh, y, reserve, has_bias, reverse):
+def gru_backward(dy, dhn, x, h0, w_ih, w_hh, y, reserve, has_bias, wants_dx, reverse):
     t = len(x) - 1 if reverse else 0
     r, z, n, hn = reserve[t][0].chunk(4, -1)
     size = len(r)
@@ -158,14 +164,13 @@ def gru_backward(dy, dhn, x, h0, w_ih, w_hh, y, reserve, has_bias, reverse):
     whole = torch.cat([r.logit(), z.logit(), n.atanh() - r * hn])
     hidden = torch.cat([(w_hh @ h0[0])[: 2 * size], torch.zeros_like(r)])
     b_ih = whole - w_ih @ x[t][0] - hidden
-    *found, db_ih, db_hh = _gradients(
-        lambda i, b: gru(*i, *b, reverse), (x, h0, w_ih, w_hh), lambda o: o[:2], (dy, dhn),
+    dx, *found, db_ih, db_hh = _gradients(
+        lambda i, b: gru(*i, *b, reverse, True), (x, h0, w_ih, w_hh), lambda o: o[:2], (dy, dhn),
         [b_ih, b_hh])
-    nothing = x.new_empty(0)
-    return *found, *((db_ih, db_hh) if has_bias else (nothing, nothing))
+    return _if(wants_dx, dx), *found, _if(has_bias, db_ih), _if(has_bias, db_hh)
 
 
-def rnn_backward(dy, dhn, x, h0, w_ih, w_hh, y, has_bias, nonlinearity, reverse):
+def rnn_backward(dy, dhn, x, h0, w_ih, w_hh, y, has_bias, wants_dx, nonlinearity, reverse):
     """Written step by step: a ReLU's bias cannot be recovered from its result."""
     grad = torch.zeros_like(h0) if dhn is None else dhn
     dx, dw_ih, dw_hh = torch.zeros_like(x), torch.zeros_like(w_ih), torch.zeros_like(w_hh)
@@ -181,14 +186,32 @@ def rnn_backward(dy, dhn, x, h0, w_ih, w_hh, y, has_bias, nonlinearity, reverse)
         dw_hh += inner.T @ before
         db += inner.sum(0)
         grad = inner @ w_hh
-    return dx, grad, dw_ih, dw_hh, db if has_bias else x.new_empty(0)
+    return _if(wants_dx, dx), grad, dw_ih, dw_hh, _if(has_bias, db)
+
+
+def embedding_bag(weight, indices, offsets, per_sample_weights, mode, padding_idx,
+                  include_last_offset):
+    return F.embedding_bag(
+        indices, weight, offsets, mode=mode, per_sample_weights=per_sample_weights,
+        include_last_offset=include_last_offset,
+        padding_idx=None if padding_idx < 0 else padding_idx)
+
+
+def embedding_bag_backward(grad_output, weight, indices, offsets, per_sample_weights, *settings):
+    samples = per_sample_weights
+    with torch.enable_grad():
+        wanted = [t.detach().requires_grad_() for t in (weight, samples) if t is not None]
+        out = embedding_bag(wanted[0], indices, offsets, *(wanted[1:] or [None]), *settings)
+        dweight, *dsamples = torch.autograd.grad(out, wanted, grad_output)
+    return dweight, dsamples[0] if dsamples else weight.new_empty(0)
 
 
 IMPLEMENTATIONS = {
     getattr(ops, function.__name__).default: function
     for function in (
         dropout, batch_norm, batch_norm_inference, batch_norm_backward, attention,
-        attention_backward, lstm, lstm_backward, gru, gru_backward, rnn, rnn_backward)
+        attention_backward, lstm, lstm_backward, gru, gru_backward, rnn, rnn_backward,
+        embedding_bag, embedding_bag_backward)
 }
 
 

@@ -11,11 +11,12 @@ import torch
 
 from tests.helpers import ROOT
 
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+FOLDER = ROOT / "examples"
+EXAMPLES = [str(path.relative_to(FOLDER)) for path in sorted(FOLDER.rglob("*.py"))]
 
 
 def _run(name, *words, cwd=ROOT):
-    command = [sys.executable, str(ROOT / "examples" / name), *words]
+    command = [sys.executable, str(FOLDER / name), *words]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300
@@ -25,7 +26,7 @@ def _run(name, *words, cwd=ROOT):
 
 
 def _load(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -52,9 +53,9 @@ def _eager_accuracy(digits, seed, epochs):
         return digits.accuracy(net(test.tensors[0]), test.tensors[1])
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_help_shows_examples(path):
-    assert f"python examples/{path.name}" in _run(path.name, "--help")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_help_shows_examples(name):
+    assert f"python examples/{name}" in _run(name, "--help")
 
 
 def test_digits_reaches_its_accuracy():
@@ -90,3 +91,34 @@ def test_char_gpt_learns(tmp_path):
     losses = dict(re.findall(r"^(\w+): loss [\d.]+ -> ([\d.]+)", out, flags=re.MULTILINE))
     assert float(losses["poptorch"]) < 2.6
     assert float(losses["poptorch"]) == pytest.approx(float(losses["eager"]), abs=0.02)
+
+
+def test_image_classification_agrees_with_eager():
+    out = _run("ports/image_classification.py", "--epochs", "2")
+    accuracies = re.findall(r"^epoch \d: validation accuracy ([\d.]+) %$", out, re.MULTILINE)
+    assert len(accuracies) == 2 and float(accuracies[1]) > 60
+    same, total = re.search(r"predicts the same for (\d+) of (\d+) images", out).groups()
+    # Two scores that are nearly equal may come in either order.
+    assert total == "360" and int(same) >= 357
+
+
+def test_bert_fine_tuning_follows_eager():
+    out = _run("ports/bert_fine_tuning.py", "--steps", "12", "--accumulation", "2",
+               "--micro-batch", "4")
+    assert re.search(r"^accuracy on new sentences [\d.]+ %$", out, re.MULTILINE)
+    assert float(out.split()[-1]) < 1e-4, out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("strategy", ["stages", "auto"])
+def test_sharded_blocks_change_no_bit(strategy):
+    out = _run("ports/sharded_blocks.py", "--steps", "10", "--layers", "4", "--ipus", "4",
+               "--strategy", strategy)
+    ipus = re.findall(r"^ +\d +(\d)  (\S.*?)  ", out, re.MULTILINE)
+    assert ipus == [("0", "embed, layer0, head"), ("1", "layer1"), ("2", "layer2"),
+                    ("3", "layer3")]
+    assert out.endswith("weights bit-equal to those without blocks: True\n")
+
+
+def test_custom_loss_goes_on_in_another_process():
+    out = _run("ports/custom_loss_export.py", "--steps", "60")
+    assert out.endswith("the new process computed the same bits: True\n")

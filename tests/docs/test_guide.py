@@ -3,6 +3,8 @@
 import contextlib
 import io
 import re
+import sys
+import types
 
 import pytest
 import torch
@@ -16,10 +18,12 @@ IR_BLOCK = re.compile(r"(<!-- ir: (?P<step>\w+) -->\n```\n)(?P<text>.*?)(```\n)"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_page(path, update):
+def test_page(path, update, monkeypatch):
     torch.set_num_threads(1)  # plans may depend on it
     text = path.read_text()
-    names = {"__name__": "guide"}
+    # A module, as for a program: its classes can be found by their names.
+    monkeypatch.setitem(sys.modules, "guide", types.ModuleType("guide"))
+    names = vars(sys.modules["guide"])
 
     def run(match):
         out = io.StringIO()

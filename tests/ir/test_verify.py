@@ -48,7 +48,7 @@ def test_good_modules():
         (["%0 = state : f32[2,3]"], 'attribute "path" is missing. Give a string'),
         (["%0 = state {path=1} : f32[2,3]"], 'attribute "path" is 1, an int. Give a string'),
         (["%0, %1 = state {path=\"a\"} : f32[], f32[]"], "has 2 results, its row names 1"),
-        ([X, "%0 = contiguous %x : f32[2,3](1,2)"], "%0 has strides, only a view may"),
+        ([X, "%0 = contiguous %x : f32[2,3](1,2)"], "%0 has strides, only a view or a move may"),
         ([X, "%0 = view %x : f32[3,2](1,3)", 'assign %0 {path="y"}'], "operand %0 has strides"),
         ([X, "%0 = view %x : f16[2,3]"], "a view keeps the dtype"),
         ([X, "%0 = view %x {offset=1} : f32[2,3]"], "reaches element 7 of 6"),
@@ -60,6 +60,9 @@ def test_good_modules():
         (['%0 = constant {data=["a"]} : bool[1]'], '`data` holds "a", which is no bool'),
         (['%0 = constant {hash="12"} : f32[2]'], "the module has no data of this hash"),
         ([X, '%y = state {path="x"} : f32[2]'], r'state "x" is f32\[2\] here and f32\[2,3\]'),
+        (['%0 = state {layout="channels_last", path="y"} : f32[2,3]'], "has 3 dimensions or more"),
+        (['%0 = state {path="y"} : f32[2,3,3]',
+          '%1 = state {layout="channels_last", path="y"} : f32[2,3,3]'], "has another layout"),
         ([X, 'assign %x {path="x"}', 'assign %x {path="x"}'], '"x" is assigned twice'),
         ([X, "%0 = contiguous %x {inplace=[0]} : f32[2,3]"], "does not let result 0 take operand"),
         ([X, "%0 = contiguous %x {inplace=[0, 1]} : f32[2,3]"], "`inplace` has 2 entries for 1"),
@@ -111,6 +114,54 @@ def test_order_rises():
     lines = [f'%{i} = state {{path="{i}", ipu=0, order=1, stage=0}} : f32[2]' for i in range(2)]
     with pytest.raises(Error, match="has order=1, the op before has 1: it must rise"):
         graph(*lines, level="scheduled")
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["%0 = relu %x {ipu=1, stage=1} : f32[2,3]"], "reads %x on IPU 1, it is on IPU 0"),
+        (["%0 = ipu_copy %x {bytes=24, from=2, ipu=1, stage=1} : f32[2,3]"],
+         "reads %x on IPU 2, it is on IPU 0"),
+        (["%0 = remote_load %x {bytes=24, ipu=0, stage=0} : f32[2,3]"],
+         "loads %x, which is not in streaming memory"),
+        (["%0 = remote_store %x {bytes=24, ipu=0, stage=0} : f32[2,3]",
+          "%1 = relu %0 {ipu=0, stage=0} : f32[2,3]"],
+         "reads %0, which is in streaming memory, without a remote_load"),
+        (["%w = state {ipu=0, off_chip=true, path=\"w\", stage=0} : f32[2,3]",
+          "%1 = relu %w {ipu=0, stage=0} : f32[2,3]"], "reads %w, which is in streaming memory"),
+    ],
+)
+def test_reads_of_what_is_elsewhere(lines, words):
+    with pytest.raises(Error, match=words):
+        graph('%x = stream_in {ipu=0, stage=0, stream="x"} : f32[2,3]', *lines, level="placed")
+
+
+@pytest.mark.parametrize(
+    ("ipus", "words"),
+    [((0, 1, 1), "reads %s on IPU 1, it is on IPU 0"),
+     ((0, 0, 1), "output 0 is on IPU 1, the next round reads it on IPU 0")])
+def test_carried_values_stay_on_their_ipu(ipus, words):
+    text = f"""graph main {{
+  %s = stream_in {{ipu={ipus[0]}, stage=0, stream="w"}} : f32[2]
+  %l = loop %s {{body=@body, count=2, ipu=0, stage=0}} : f32[2]
+  output
+}}
+
+graph body {{
+  %0 = input {{index=0, ipu={ipus[1]}, stage=0}} : f32[2]
+  %c = ipu_copy %0 {{bytes=8, from={ipus[1]}, ipu={ipus[2]}, stage=0}} : f32[2]
+  %1 = neg %c {{ipu={ipus[2]}, stage=0}} : f32[2]
+  output %1
+}}
+"""
+    _C.parse(text).verify("translated")
+    with pytest.raises(Error, match=words):
+        _C.parse(text).verify("placed")
+
+
+def test_moves_keep_the_type():
+    with pytest.raises(Error, match="moves a value of another type"):
+        graph(X, "%0 = ipu_copy %x {bytes=4, from=0} : f32[1]")
 
 
 def test_unknown_level():

@@ -1,9 +1,12 @@
 """Convolutions in other memory layouts than the samples have, and a fault of torch's."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
+import poptorch
 from poptorch import _C
 from tests import helpers
 
@@ -108,3 +111,40 @@ def test_steady_state_takes_no_memory_from_torch():
         _C.evaluate("convolution_backward", arrays, backward_attrs(attrs, 4), threads=2)
         counts.append(_C.aten_allocations() - before)
     assert counts[1:] == [0, 0]
+
+
+@pytest.mark.parametrize("inplace", [-1, 3])
+@pytest.mark.parametrize("where", ["image", "weight"])
+@pytest.mark.parametrize("large", [2e38, float("inf")])
+def test_packed_convolution_of_numbers_without_parts(where, large, inplace):
+    """A residual whose memory the result takes is added once, whatever the others are."""
+    attrs = {key: geometry(padding=1)[key] for key in ("stride", "padding", "dilation", "groups")}
+    x, w = torch.randn(3, 512, 4, 6) * 1e-2, torch.randn(192, 512, 3, 3) * 1e-2
+    bias, residual = torch.randn(192), torch.randn(3, 4, 6, 192)
+    number = x[1, 7] if where == "image" else w[150, 3]  # of the second block of weights
+    number[1, 1] = large
+    expected = torch.nn.functional.conv2d(x.double(), w.double(), bias.double(), padding=1)
+    expected = (expected.movedim(1, -1) + residual).relu().float()
+    weight = _C.evaluate("pack_convolution", [w.numpy()], attrs | {"input_size": list(x.shape)})[0]
+    image = np.ascontiguousarray(x.movedim(1, -1).numpy())
+    operands = [image, weight, bias.numpy(), residual.numpy()]
+    ours = _C.evaluate("packed_convolution", operands,
+                       attrs | {"weight_size": list(w.shape), "activation": "relu"},
+                       inplace=[inplace])[0]
+    torch.testing.assert_close(torch.from_numpy(ours), expected, rtol=1e-3, atol=1e-3,
+                               equal_nan=True)
+
+
+@pytest.mark.parametrize("inputs, outputs, size, stride", [
+    (3, 8, 3, 1), (64, 128, 3, 1), (64, 64, 1, 1), (3, 64, 7, 2), (64, 64, 3, 2)])
+def test_odd_numbers_reach_the_result_behind_a_relu(inputs, outputs, size, stride):
+    """In inference the activation is part of the convolution, whichever kernel computes it."""
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2),
+        torch.nn.ReLU()).eval()
+    x = torch.randn(2, inputs, 28, 28)
+    x[0, 1, 3, 5] = math.nan
+    y = poptorch.inferenceModel(net, helpers.quiet_options())(x)
+    expected = net(x)
+    assert expected.isnan().any() and torch.equal(y.isnan(), expected.isnan())
+    torch.testing.assert_close(y, expected, equal_nan=True, rtol=1e-4, atol=1e-4)

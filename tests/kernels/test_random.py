@@ -8,14 +8,6 @@ from poptorch import _C
 STATE = (1234, -77, 0, 9)  # seed (two words), replica, counter
 
 
-@pytest.fixture(params=_C.machine_isas())
-def isa(request):
-    before = _C.isa()
-    _C.set_isa(request.param)
-    yield request.param
-    _C.set_isa(before)
-
-
 def draw(op, state=STATE, salt=3, threads=1, **attrs):
     rng = np.array(state, dtype=np.int32)
     if "size" in attrs:

@@ -9,14 +9,6 @@ from poptorch.errors import Error
 from tests.helpers import run_python
 
 
-@pytest.fixture(params=_C.machine_isas())
-def isa(request):
-    before = _C.isa()
-    _C.set_isa(request.param)
-    yield request.param
-    _C.set_isa(before)
-
-
 def apply(op, x):
     return torch.from_numpy(_C.evaluate(op, [x.numpy()])[0])
 
@@ -59,6 +51,23 @@ def test_angles(isa, op):
     x = spread_out(-30, 20)
     error = (apply(op, x).double() - getattr(torch, op)(x.double())).abs().max().item()
     assert error <= 1.2e-7
+
+
+def test_gelu(isa):
+    """The error is that of the probability, which is rounded near 1: it grows with x."""
+    x = torch.cat([spread_out(-30, 6), torch.rand(100_000) * 16 - 8])
+    exact = torch.nn.functional.gelu(x.double())
+    assert ((apply("gelu", x).double() - exact).abs() <= 1.2e-7 * x.abs()).all()
+
+
+@pytest.mark.parametrize("op", ["tanh", "gelu"])
+def test_ends_of_the_range(isa, op):
+    """What rounds to its limit is the limit, and NaN stays."""
+    x = torch.tensor([float("nan"), -0.0, 9.03, 50.0, 3e38, -9.03, -50.0, -3e38])
+    limits = {"tanh": [1.0] * 3 + [-1.0] * 3, "gelu": [9.03, 50.0, 3e38, 0.0, 0.0, 0.0]}
+    ours = apply(op, x)
+    assert ours[0].isnan() and ours[1] == 0 and ours[1].signbit()
+    assert torch.equal(ours[2:], torch.tensor(limits[op]))
 
 
 @pytest.mark.parametrize("op", ["log", "log2", "log10", "exp", "exp2", "expm1"])

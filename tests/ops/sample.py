@@ -156,6 +156,27 @@ def evaluate(sample, operands, dtype="f32", **how):
     return [from_host(array, name) for array, (name, _) in zip(arrays, types, strict=True)]
 
 
+def last_channels(x):
+    """Images or weights with channels last, row-major."""
+    return x.movedim(1, -1).contiguous() if x is not None and x.dim() > 2 else x
+
+
+def first_channels(x):
+    """The same with channels first."""
+    return x.movedim(-1, 1) if x is not None and x.dim() > 2 else x
+
+
+def channels_last(sample):
+    """The sample in the other layout. Tensors of up to two dimensions have none."""
+    def reference(*operands):
+        results = expected(sample, [first_channels(x) for x in operands], NAMES[operands[0].dtype])
+        return tuple(last_channels(x) for x in results)
+
+    return Sample(sample.op, lambda: [last_channels(x) for x in sample.inputs()],
+                  sample.attrs | {"layout": "channels_last"}, reference,
+                  equal_bits=sample.equal_bits, note=sample.note)
+
+
 def randn(*sizes):
     """Normal variates."""
     return torch.randn(sizes)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import poptorch
+from tests.helpers import quiet_options as options
 
 SETTINGS = [
     ("SGD", {"lr": 0.1}),
@@ -41,10 +42,6 @@ def pair():
 
 def data():
     return torch.randn(4, 5, dtype=torch.float64), torch.randn(4, 2, dtype=torch.float64)
-
-
-def options():
-    return poptorch.Options().showCompilationProgressBar(False)
 
 
 def eager_step(net, optimizer, x, target):

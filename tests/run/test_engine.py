@@ -38,12 +38,42 @@ def test_states_live_from_call_to_call():
         "n", "buffer", "f32", (3,), 12)
 
 
+def test_cleared_states():
+    driver = Driver(COUNTER, replicas=2, poison=True)
+    driver.write("n", 1.0)
+    driver.executable.clear_state("n")
+    assert not driver.read("n", 0).any() and not driver.read("n", 1).any()
+
+
 def test_bad_states():
     driver = Driver(COUNTER)
+    with pytest.raises(Error, match='no state "m"'):
+        driver.executable.clear_state("m")
     with pytest.raises(Error, match='no state "m"'):
         driver.executable.write_state("m", 0, 12)
     with pytest.raises(Error, match=r'"n" is f32\[3\] of 12 bytes, 8 were given'):
         driver.executable.read_state("n", 0, 8)
+
+
+LAST = """
+graph main {
+  %w = state {layout="channels_last", path="w", role="parameter"} : f32[2,5,7,3]
+  %0 = mul %w, %w : f32[2,5,7,3]
+  assign %0 {path="w"}
+  stream_out %w {stream="w"}
+  output
+}
+"""
+
+
+def test_states_with_channels_last():
+    driver = Driver(LAST)
+    w = torch.randn(2, 3, 5, 7)
+    assert driver.states["w"].sizes == (2, 3, 5, 7)
+    driver.write("w", w)
+    assert torch.equal(driver.read("w"), w)
+    assert torch.equal(driver()["w"][0], w.permute(0, 2, 3, 1))
+    assert torch.equal(driver.read("w"), w * w)
 
 
 def test_time_stamps():

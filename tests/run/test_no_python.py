@@ -41,7 +41,7 @@ def test_iterations_go_on_without_the_lock(no_switching):
     net = Net()
     options = poptorch.Options().showCompilationProgressBar(False).deviceIterations(ITERATIONS)
     model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=1e-3))
-    model(torch.randn(256 * ITERATIONS, 8), torch.randn(256 * ITERATIONS, 4))
+    kept = model(torch.randn(256 * ITERATIONS, 8), torch.randn(256 * ITERATIONS, 4))
 
     # PyDLL calls keep the interpreter's lock, so no other Python code runs during this sleep.
     sleep_with_lock = ctypes.PyDLL(None).usleep
@@ -61,6 +61,7 @@ def test_iterations_go_on_without_the_lock(no_switching):
     gate.release()
     executable.run(pointers, 1)
     holder.join()
+    assert all(tensor.isfinite().all() for tensor in kept)  # their memory was written again
 
     times = executable.timestamps()
     assert len(times) == ITERATIONS

@@ -88,3 +88,36 @@ def test_collective_inside_a_loop():
     first = x.view(2, 2, 4).sum(1, keepdim=True).flip(2) * 4
     assert torch.equal(out["y"], first.expand(2, 2, 4).reshape(4, 4))
     assert torch.equal(out["out"], inner)
+
+
+GROUPED = """
+graph main {{
+  loop {{body=@iteration, count=2}}
+  output
+}}
+
+graph iteration {{
+  %x = stream_in {{stream="x"}} : f32[3000]
+  %y = all_reduce %x {{op="mean", group_size={size}, orthogonal={orthogonal}}} : f32[3000]
+  stream_out %y {{stream="y"}}
+  output
+}}
+"""
+GROUPS = {(1, False): [[0], [1], [2], [3]], (2, False): [[0, 1], [2, 3]],
+          (2, True): [[0, 2], [1, 3]], (4, False): [[0, 1, 2, 3]], (4, True): [[0, 1, 2, 3]]}
+
+
+@pytest.mark.parametrize(("size", "orthogonal"), GROUPS)
+def test_all_reduce_in_groups(size, orthogonal):
+    text = GROUPED.format(size=size, orthogonal=str(orthogonal).lower())
+    x = torch.randint(-8, 9, (2, 4, 3000)).float()
+    y = Driver(text, replicas=4)(x=x)["y"].view(2, 4, 3000)
+    for group in GROUPS[size, orthogonal]:
+        for replica in group:
+            assert torch.equal(y[:, replica], x[:, group].mean(1))
+
+
+@pytest.mark.parametrize("size", [3, 8, -2])
+def test_groups_that_do_not_divide_the_replicas(size):
+    with pytest.raises(Error, match=f"in groups of {size} replicas, there are 4"):
+        Driver(GROUPED.format(size=size, orthogonal="false"), replicas=4)

@@ -1,6 +1,9 @@
 """Samples of convolutions and their gradients."""
 
-from tests.ops.sample import Bad, Sample, randn
+import torch
+
+from poptorch import _C
+from tests.ops.sample import Bad, Sample, channels_last, last_channels, randn
 
 
 def geometry(dims=2, stride=1, padding=0, dilation=1, groups=1):
@@ -27,6 +30,9 @@ CASES = {
                               (2, 4, 4, 7, 9), (3, 4, 1, 1, 1), (2, 3, 2, 4, 5)),
     "pointwise, 1-d stride": (geometry(1, stride=3), (2, 4, 100), (3, 4, 1), (2, 3, 34)),
     "pointwise, one pixel": (geometry(), (5, 6, 1, 1), (7, 6, 1, 1), (5, 7, 1, 1)),
+    "pointwise, large": (geometry(), (2, 160, 17, 16), (80, 160, 1, 1), (2, 80, 17, 16)),
+    "pointwise, large strides": (geometry(stride=2), (2, 160, 25, 23), (72, 160, 1, 1),
+                                 (2, 72, 13, 12)),
     "stem": (geometry(stride=2, padding=3), (1, 3, 16, 16), (8, 3, 7, 7), (1, 8, 8, 8)),
     "strided pointwise": (geometry(stride=2), (2, 3, 8, 8), (8, 3, 1, 1), (2, 8, 4, 4)),
     "patches": (geometry(padding=1), (3, 5, 9, 8), (9, 5, 3, 3), (3, 9, 9, 8)),
@@ -44,9 +50,23 @@ CASES = {
                             (2, 8, 5, 4), (8, 3, 3, 3), (2, 3, 10, 8)),
     "patches, transposed groups": (transposed(groups=2), (2, 16, 4, 3), (16, 2, 2, 3),
                                    (2, 4, 5, 5)),
+    "patches, runs of channels": (geometry(stride=2, padding=1), (3, 17, 15, 14), (9, 17, 3, 3),
+                                  (3, 9, 8, 7)),
+    "patches, few pixels": (geometry() | {"padding": [1, 2]}, (2, 16, 4, 3), (40, 16, 3, 5),
+                            (2, 40, 4, 3)),
+    "patches, long runs": (geometry(stride=2, padding=1), (2, 16, 41, 39), (8, 16, 3, 3),
+                           (2, 8, 21, 20)),
     "padding beyond the kernel": (geometry(padding=4), (1, 2, 3, 3), (8, 2, 2, 2), (1, 8, 10, 10)),
     "groups": (geometry(groups=2, padding=1), (1, 4, 5, 5), (6, 2, 3, 3), (1, 6, 5, 5)),
     "depthwise": (geometry(groups=4, padding=1), (2, 4, 5, 5), (4, 1, 3, 3), (2, 4, 5, 5)),
+    "depthwise, strides": (geometry(groups=37) | {"stride": [2, 3], "padding": [1, 2]},
+                           (2, 37, 11, 13), (37, 1, 3, 5), (2, 37, 6, 5)),
+    "depthwise, dilated": (geometry(groups=16, dilation=2, padding=3), (3, 16, 9, 14),
+                           (16, 1, 3, 3), (3, 16, 11, 16)),
+    "depthwise, wide": (geometry(groups=50, padding=2), (2, 50, 12, 31), (50, 1, 5, 5),
+                        (2, 50, 12, 31)),
+    "depthwise, more padding than image": (geometry(groups=3, padding=6), (1, 3, 2, 3),
+                                           (3, 1, 4, 9), (1, 3, 11, 7)),
     "dilated": (geometry(dilation=2, padding=2), (1, 2, 7, 7), (3, 2, 3, 3), (1, 3, 7, 7)),
     "one for all": (geometry(1, padding=1) | {"output_padding": [0, 0]},
                     (1, 2, 4, 4), (3, 2, 3, 3), (1, 3, 4, 4)),
@@ -71,7 +91,7 @@ def backward(name, mask=(True, True, True)):
     attrs, x, w, y = CASES[name]
     attrs = {"bias_sizes": [y[1]], **attrs, "output_mask": list(mask)}
     return Sample("convolution_backward", lambda: [randn(*y), randn(*x), randn(*w)], attrs,
-                  note=name, equal_bits=False)
+                  note=f"{name}{'' if all(mask) else f' {mask}'}", equal_bits=False)
 
 
 def bad(words, x, w, bias=None, **attrs):
@@ -80,11 +100,115 @@ def bad(words, x, w, bias=None, **attrs):
     return Bad("convolution", inputs, geometry() | attrs, words=words)
 
 
+def packing(name):
+    """Attributes that packed and plain convolutions share."""
+    return {key: CASES[name][0][key] for key in ("stride", "padding", "dilation", "groups")}
+
+
+def fixed_weights(name):
+    """The same weights for every call: packed, only their kernel knows them."""
+    return torch.randn(CASES[name][2], generator=torch.Generator().manual_seed(3))
+
+
+def pack(name):
+    """A sample of the row `pack_convolution`: the same numbers, in any order, and zeros."""
+    def check(operands, results):
+        ours, given = (t[t != 0].sort().values for t in (results[0], operands[0]))
+        assert torch.equal(ours, given)
+
+    return Sample("pack_convolution", lambda: [randn(*CASES[name][2])],
+                  packing(name) | {"input_size": list(CASES[name][1])}, check=check,
+                  dtypes=("f32",), equal_bits=False, note=name)
+
+
+def packed(name, activation="none", bias=True, residual=False):
+    """A sample of the row `packed_convolution`."""
+    _, x, w, y = CASES[name]
+    attrs = packing(name)
+
+    def inputs():
+        weight = _C.evaluate("pack_convolution", [fixed_weights(name).numpy()],
+                             attrs | {"input_size": list(x)})[0]
+        return [last_channels(randn(*x)), torch.from_numpy(weight), randn(y[1]) if bias else None,
+                last_channels(randn(*y)) if residual else None]
+
+    def reference(image, _, bias, residual):
+        weight = fixed_weights(name).to(image.dtype)
+        out = last_channels(torch.nn.functional.conv2d(image.movedim(-1, 1), weight, bias, **attrs))
+        out = out if residual is None else out + residual
+        return out if activation == "none" else getattr(torch.nn.functional, activation)(out)
+
+    note = f"{name}, bias {bias}, residual {residual}"
+    return Sample("packed_convolution", inputs,
+                  attrs | {"weight_size": list(w), "activation": activation}, reference,
+                  dtypes=("f32",), equal_bits=False, note=note)
+
+
+PACKED = ("plain", "padded", "pointwise", "stem", "strided pointwise", "groups", "depthwise",
+          "dilated", "pointwise, one pixel", "pointwise, large", "pointwise, large strides")
+
 SAMPLES = [forward(name, bias) for name in CASES for bias in (True, False)]
 SAMPLES += [backward(name) for name in CASES]
+SAMPLES += [channels_last(sample) for sample in SAMPLES]
+
+# Channels last, large enough for the unit for bfloat16 products where there is one.
+WIDE_CASES = {
+    "split": (geometry(padding=1), (2, 32, 17, 20), (48, 32, 3, 3), (2, 48, 17, 20)),
+    "split, several images": (geometry(), (5, 64, 8, 10), (64, 64, 3, 3), (5, 64, 6, 8)),
+    "split, long kernel": (geometry() | {"padding": [2, 0]}, (1, 64, 14, 18), (80, 64, 5, 3),
+                           (1, 80, 14, 16)),
+    "split, strips": (geometry(padding=1), (1, 64, 24, 180), (32, 64, 3, 3), (1, 32, 24, 180)),
+    "split, blocks of weights": (geometry(padding=1), (3, 512, 4, 6), (192, 512, 3, 3),
+                                 (3, 192, 4, 6)),
+}
+CASES |= WIDE_CASES
+SAMPLES += [channels_last(forward(name, bias)) for name in WIDE_CASES for bias in (True, False)]
+SAMPLES += [channels_last(backward(name, mask)) for name in WIDE_CASES
+            for mask in ((True, True, True), (True, False, False))]
+
+
+def beyond_parts(sample):
+    """Numbers above 2^127, which cannot be cut into parts, times small ones."""
+    def inputs():
+        large, *others = sample.inputs()
+        return [large.clamp(-1.6, 1.6) * 2e38, *(None if x is None else x * 1e-5 for x in others)]
+
+    return Sample(sample.op, inputs, sample.attrs, sample.reference, dtypes=("f32",),
+                  equal_bits=False, note=f"{sample.note}, large")
+
+
+SAMPLES += [beyond_parts(channels_last(forward("split", False)))]
+SAMPLES += [beyond_parts(channels_last(backward("split", (True, False, False))))]
+
+SAMPLES += [pack(name) for name in PACKED]
+SAMPLES += [packed(name, activation, bias, residual)
+            for name, activation in zip(PACKED, 3 * ("none", "relu", "silu", "hardswish"))
+            for bias in (True, False) for residual in (True, False)
+            if not residual or activation in ("none", "relu")]
+WIDE_PACKED = [("split", "relu", True, True), ("split", "silu", True, False),
+               ("split, several images", "none", False, True),
+               ("split, long kernel", "hardswish", False, False),
+               ("split, strips", "relu", True, True), ("split, strips", "none", False, False),
+               ("split, blocks of weights", "relu", False, True),
+               ("split, blocks of weights", "none", True, False)]
+SAMPLES += [pack(name) for name in WIDE_CASES]
+SAMPLES += [packed(*case) for case in WIDE_PACKED]
 
 IMAGE, KERNEL = (1, 4, 8, 8), (8, 4, 3, 3)
+PACKED_GEOMETRY = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1}
+LAST_IMAGE = (1, 8, 8, 4)
 BADS = [
+    Bad("pack_convolution", lambda: [randn(8, 4, 3)], PACKED_GEOMETRY | {"input_size": list(IMAGE)},
+        "weight f32[8,4,3], expected f32[outputs, inputs, height, width]"),
+    Bad("packed_convolution", lambda: [randn(*LAST_IMAGE), randn(2304), None, randn(1, 6, 6, 4)],
+        PACKED_GEOMETRY | {"weight_size": list(KERNEL)},
+        "residual f32[1,6,6,4], expected f32[1,6,6,8]"),
+    Bad("packed_convolution", lambda: [randn(*LAST_IMAGE), randn(2304), None, randn(1, 6, 6, 8)],
+        PACKED_GEOMETRY | {"weight_size": list(KERNEL), "activation": "silu"},
+        'activation is "silu" with a residual, expected none or relu'),
+    Bad("packed_convolution", lambda: [randn(*LAST_IMAGE), randn(2304), None, None],
+        PACKED_GEOMETRY | {"weight_size": list(KERNEL), "activation": "gelu"},
+        'activation is "gelu", expected none, relu, silu or hardswish'),
     bad("has 4 channels, weight f32[8,3,3,3] with 1 groups takes 3", IMAGE, (8, 3, 3, 3)),
     bad("has 2 dimensions, expected 3 to 5", (4, 8), KERNEL),
     bad("weight f32[8,4,3] has 3. Make them equal", IMAGE, (8, 4, 3)),
@@ -92,6 +216,8 @@ BADS = [
     bad("stride has 3 numbers for 2 spatial dimensions", IMAGE, KERNEL, stride=[1, 1, 1]),
     bad("stride 0, dilation 1, padding 0 in spatial dimension 1", IMAGE, KERNEL, stride=[1, 0]),
     bad("bias f32[3], expected f32[8]", IMAGE, KERNEL, bias=3),
+    bad('layout is "nhwc", expected "channels_first" or "channels_last"', IMAGE, KERNEL,
+        layout="nhwc"),
     bad("has 9 channels for 2 groups", (1, 8, 8, 8), (9, 4, 3, 3), groups=2),
     Bad("convolution_backward", lambda: [randn(1, 8, 5, 5), randn(*IMAGE), randn(*KERNEL)],
         geometry() | {"bias_sizes": None, "output_mask": [True, True, True]},

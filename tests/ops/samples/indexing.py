@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from tests.ops.sample import Bad, Sample, bools, integers, numbers, randn
+from tests.ops.sample import Bad, Sample, bools, integers, numbers, randn, uniform
 
 aten = torch.ops.aten
 NAN = float("nan")
@@ -70,6 +70,39 @@ def scatters():
     yield Sample("scatter", lambda: [randn(3), numbers(1, 1, 1, dtype=torch.int32),
                                      numbers(4.0, 5.0, 6.0)], {"dim": 0},
                  lambda x, i, src: torch.stack([x[0], src[2], x[2]]), note="the last one stays")
+
+
+def reductions():
+    for sizes, index, dim in CASES:
+        for reduce in ("sum", "prod", "mean", "amax", "amin"):
+            for include in (True, False):
+                def inputs(make=randn, dtype=torch.int32, sizes=sizes, index=index, dim=dim):
+                    i = places(extent(sizes, dim), *index, dtype=dtype)
+                    return [make(*sizes), i, make(*(n + 1 for n in index))]
+
+                def reference(x, i, src, dim=dim, reduce=reduce, include=include):
+                    return torch.scatter_reduce(x, dim, i.long(), src, reduce,
+                                                include_self=include)
+
+                attrs = {"dim": dim, "reduce": reduce, "include_self": include}
+                make = (lambda *s: uniform(0.5, 1.5, *s)) if reduce == "prod" else randn
+                yield Sample("scatter_reduce", lambda f=inputs, m=make: f(m), attrs, reference,
+                             note=f"{sizes}{index}")
+                if sizes != (3, 5, 7):
+                    continue
+                for low, kind in ((-2, torch.int32), (0, torch.uint8)):
+                    def whole(*sizes, low=low, kind=kind):
+                        return integers(low, 3, *sizes, dtype=kind)
+
+                    yield Sample("scatter_reduce", lambda f=inputs, m=whole: f(m, torch.int64),
+                                 attrs, reference, note=f"{kind}{sizes}{index}")
+                if reduce in ("amax", "amin"):
+                    yield Sample("scatter_reduce", lambda f=inputs: f(with_nans), attrs, reference,
+                                 note=f"nan{sizes}{index}")
+
+
+def with_nans(*sizes):
+    return torch.where(torch.rand(sizes) < 0.2, NAN, randn(*sizes))
 
 
 def selections():
@@ -207,7 +240,7 @@ def sorting():
                  lambda x: torch.sort(x), note="i64")
 
 
-SAMPLES = [*gathers(), *scatters(), *selections(), *advanced(), *masks(), *sorting()]
+SAMPLES = [*gathers(), *scatters(), *reductions(), *selections(), *advanced(), *masks(), *sorting()]
 
 
 def one(*values, dtype=torch.int32):
@@ -226,6 +259,10 @@ BADS = [
     Bad("scatter", lambda: [randn(4), one(0), one(1)], {"dim": 0}, "src is i32[1]"),
     Bad("scatter_add", lambda: [randn(4), one(7, dtype=torch.int64), randn(1)], {"dim": 0},
         "index 7 (entry 0"),
+    Bad("scatter_reduce", lambda: [randn(4), one(0, 4), randn(2)], {"dim": 0, "reduce": "mean"},
+        "[scatter_reduce] index 4 (entry 1"),
+    Bad("scatter_reduce", lambda: [randn(4), one(0), randn(1)], {"dim": 0, "reduce": "max"},
+        'reduce is "max". Use "sum"'),
     Bad("index_select", lambda: [randn(4, 5), one(2, 9)], {"dim": 0}, "index 9 (entry 1"),
     Bad("index_select", lambda: [randn(4), one(1, 2).reshape(1, 2)], {"dim": 0},
         "it must be a vector"),

@@ -98,7 +98,55 @@ def all_nll():
             yield from nll(sizes, of_target, reduction, True, 1, torch.int32)
 
 
+def sums_of(x):
+    """What the forward pass keeps of each row: the largest score, and the log of the sum."""
+    largest = x.max(1).values if x.numel() else x.new_zeros(len(x))
+    return torch.stack([largest, (x - largest[:, None]).logsumexp(1)], 1)
+
+
+def softmax_likelihood(sizes, reduction, weighted, ignored, index):
+    attrs = {"reduction": reduction, "ignore_index": ignored}
+
+    def loss(x, target, weight):
+        return torch.ops.aten.nll_loss_forward(
+            x.log_softmax(1), target.long(), weight, reduction, ignored)
+
+    def gradient_of(grad, x, target, weight, total, sums):
+        counts = target != ignored
+        target = torch.where(counts, target, 0).long()
+        scale = counts * (1 if weight is None else weight[target]) * grad
+        if reduction == MEAN:
+            scale = scale / total
+        probability = (x - sums[:, :1] - sums[:, 1:]).exp()
+        is_target = torch.nn.functional.one_hot(target, x.shape[1])
+        return (probability - is_target) * scale[:, None]
+
+    def operands():
+        weight = uniform(0.1, 2, sizes[1]) if weighted else None
+        return [30 + 4 * randn(*sizes), targets(sizes[:1], sizes[1], ignored).to(index), weight]
+
+    def with_gradient():
+        x, target, weight = operands()
+        out, total = loss(x, target, weight)
+        return [torch.randn_like(out), x, target, weight, total, sums_of(x)]
+
+    note = f"{sizes}-{weighted}-{index}"
+    floats = ("f32", "f64")  # the pass leaves halves alone
+    yield Sample("cross_entropy", operands, attrs, note=note, dtypes=floats,
+                 reference=lambda x, t, w: (*loss(x, t, w), sums_of(x)))
+    yield Sample("cross_entropy_backward", with_gradient, attrs, note=note, dtypes=floats,
+                 reference=gradient_of)
+
+
+def all_softmax_likelihoods():
+    for sizes in ((6, 10), (40, 1000), (300, 7)):
+        for reduction in (NONE, MEAN, SUM):
+            yield from softmax_likelihood(sizes, reduction, False, -100, torch.int64)
+            yield from softmax_likelihood(sizes, reduction, True, 1, torch.int32)
+
+
 SAMPLES = [
+    *all_softmax_likelihoods(),
     *elementwise(),
     *cross_entropy(),
     *all_nll(),
@@ -115,6 +163,15 @@ BADS = [
         words="a gradient of one element"),
     Bad("binary_cross_entropy", lambda: [randn(3), randn(3), randn(2)], words="do not broadcast"),
     Bad("nll_loss", lambda: [randn(3, 5), integers(0, 5, 4)], words="target is i32[4]"),
+    Bad("cross_entropy", lambda: [randn(3, 5, 2), integers(0, 5, 3, 2)],
+        words="Give scores [samples, classes]"),
+    Bad("cross_entropy", lambda: [randn(3, 5), integers(5, 6, 3)], words="target 5 at flat index"),
+    Bad("cross_entropy_backward",
+        lambda: [scalar(1.0), randn(3, 5), integers(5, 6, 3), None, scalar(3.0), randn(3, 2)],
+        words="target 5 at flat index"),
+    Bad("cross_entropy_backward",
+        lambda: [scalar(1.0), randn(3, 5), integers(0, 5, 3), None, scalar(3.0), randn(3)],
+        words="sums is f32[3]"),
     Bad("nll_loss", lambda: [randn(3, 5), randn(3)], words="the dtype i32 or i64"),
     Bad("nll_loss", lambda: [randn(3, 5), integers(0, 5, 3), randn(4)], words="weight is f32[4]"),
     Bad("nll_loss", lambda: [randn(3, 5), integers(5, 6, 3)], words="target 5 at flat index"),

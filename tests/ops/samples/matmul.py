@@ -18,6 +18,8 @@ SHAPES = [
     ((2, 1, 4, 5), (1, 3, 5, 6)),
     ((3, 4, 5), (5, 6)),
     ((4, 5), (3, 5, 6)),
+    ((7, 5000), (5000, 9)),  # a sum cut into parts
+    ((70, 9001), (9001, 50)),
 ]
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 

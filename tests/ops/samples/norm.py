@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tests.ops.sample import Bad, Sample, integers, randn, uniform
+from tests.ops.sample import Bad, Sample, channels_last, integers, randn, uniform
 
 EPS = 1e-5
 LAYERS = [
@@ -25,7 +25,7 @@ GROUPS = [
 BATCHES = [
     (4, 3, 5, 5),
     (8, 10),
-    (300, 20),  # several chunks of the batch
+    (1200, 20),  # several chunks of the batch
     (200, 300),  # several strips of channels
     (2, 64, 7, 7),
     (16, 3, 32),
@@ -98,20 +98,27 @@ def group_norm_backward(sizes, groups, mask, weight=True):
 # -- batch norm --
 
 
-def batch_norm(sizes, weight=True, running=True):
+def finished(y, residual, relu):
+    """What batch norm does behind the normalization."""
+    y = y if residual is None else y + residual
+    return y.relu() if relu else y
+
+
+def batch_norm(sizes, weight=True, running=True, residual=False, relu=False):
     def operands():
         channels = sizes[1]
         parameters = [randn(channels), randn(channels)] if weight else [None, None]
         statistics = [randn(channels), uniform(0.5, 2, channels)] if running else [None, None]
-        return [shifted(*sizes), *parameters, *statistics]
+        added = [randn(*sizes)] if residual else []
+        return [shifted(*sizes), *parameters, *statistics, *added]
 
-    def reference(x, w, b, mean, var):
+    def reference(x, w, b, mean, var, added=None):
         new = [None if r is None else r.clone() for r in (mean, var)]
-        results = torch.ops.aten.native_batch_norm(x, w, b, *new, True, 0.1, EPS)
-        return (*results, *new)
+        y, *results = torch.ops.aten.native_batch_norm(x, w, b, *new, True, 0.1, EPS)
+        return (finished(y, added, relu), *results, *new)
 
-    return Sample("batch_norm", operands, {"momentum": 0.1, "eps": EPS}, reference,
-                  note=f"{sizes}-{weight}-{running}")
+    return Sample("batch_norm", operands, {"momentum": 0.1, "eps": EPS, "relu": relu}, reference,
+                  note=f"{sizes}-{weight}-{running}-{residual}")
 
 
 def batch_norm_inference(sizes, weight=True):
@@ -120,26 +127,53 @@ def batch_norm_inference(sizes, weight=True):
                   note=f"{sizes}-{weight}")
 
 
-def batch_norm_backward(sizes, training, weight=True):
+def batch_norm_apply(sizes, residual, relu):
+    def reference(x, w, b, mean, rstd, added=None):
+        shape = [1, -1] + [1] * (len(sizes) - 2)
+        scale = (w * rstd).view(shape)
+        return finished((x - mean.view(shape)) * scale + b.view(shape), added, relu)
+
+    return Sample("batch_norm_apply", batch_norm(sizes, residual=residual).inputs, {"relu": relu},
+                  reference, note=f"{sizes}-{residual}")
+
+
+def batch_norm_backward(sizes, training, weight=True, relu=False, residual=False):
     def operands():
         x = shifted(*sizes)
         mean, rstd = with_statistics(x, [d for d in range(len(sizes)) if d != 1])
         statistics = [mean.flatten(), rstd.flatten()]
-        return [randn(*sizes), x, randn(sizes[1]) if weight else None, *statistics]
+        out = [randn(*sizes).relu()] if relu else []
+        return [randn(*sizes), x, randn(sizes[1]) if weight else None, *statistics, *out]
 
-    def reference(grad, x, w, mean, rstd):
+    def reference(grad, x, w, mean, rstd, out=None):
         shape = [1, -1] + [1] * (len(sizes) - 2)
         dims = [d for d in range(len(sizes)) if d != 1]
+        grad = grad if out is None else torch.where(out > 0, grad, 0)
+        masked = [grad] if residual else []
         hat = (x - mean.view(shape)) * rstd.view(shape)
         dweight, dbias = (grad * hat).sum(dims), grad.sum(dims)
         scale = rstd if w is None else rstd * w
         if training:
             n = x.numel() / sizes[1]
             grad = grad - dbias.view(shape) / n - hat * dweight.view(shape) / n
-        return grad * scale.view(shape), dweight, dbias
+        return grad * scale.view(shape), dweight, dbias, *masked
 
-    return Sample("batch_norm_backward", operands, {"training": training}, reference,
-                  note=f"{sizes}-{weight}")
+    return Sample("batch_norm_backward", operands,
+                  {"training": training, "grad_residual": residual}, reference,
+                  note=f"{sizes}-{weight}-{relu}")
+
+
+def batch_norms(sizes):
+    """All forms that a batch of these sizes takes."""
+    return [
+        batch_norm(sizes), batch_norm(sizes, relu=True), batch_norm(sizes, residual=True),
+        batch_norm(sizes, residual=True, relu=True), batch_norm_inference(sizes),
+        batch_norm_apply(sizes, False, True), batch_norm_apply(sizes, True, True),
+        batch_norm_apply(sizes, False, False), batch_norm_backward(sizes, True),
+        batch_norm_backward(sizes, False), batch_norm_backward(sizes, True, relu=True),
+        batch_norm_backward(sizes, True, relu=True, residual=True),
+        batch_norm_backward(sizes, False, residual=True),
+    ]
 
 
 SAMPLES = [
@@ -153,12 +187,10 @@ SAMPLES = [
     *[group_norm(*group, weight=False) for group in GROUPS[:1]],
     *[group_norm_backward(*group, ALL) for group in GROUPS],
     *[group_norm_backward(*group, INPUT, weight=False) for group in GROUPS[:1]],
-    *[batch_norm(sizes) for sizes in BATCHES],
+    *[sample for sizes in BATCHES for sample in batch_norms(sizes)],
+    *[channels_last(sample) for sizes in BATCHES for sample in batch_norms(sizes)],
     *[batch_norm(sizes, weight=False, running=False) for sizes in BATCHES[:2]],
-    *[batch_norm_inference(sizes) for sizes in BATCHES],
     *[batch_norm_inference(sizes, weight=False) for sizes in BATCHES[:2]],
-    *[batch_norm_backward(sizes, True) for sizes in BATCHES],
-    *[batch_norm_backward(sizes, False) for sizes in BATCHES],
     *[batch_norm_backward(sizes, True, weight=False) for sizes in BATCHES[:2]],
 ]
 
@@ -178,6 +210,8 @@ BADS = [
     Bad("batch_norm", lambda: [randn(1, 3)], words="one value for each channel"),
     Bad("batch_norm", lambda: [randn(4, 3), randn(4)], words="weight is f32[4]"),
     Bad("batch_norm", lambda: [randn(4)], words="at least 2"),
+    Bad("batch_norm", lambda: [randn(4, 3, 2), *[None] * 4, randn(4, 2, 3)],
+        words="residual is f32[4,2,3]"),
     Bad("batch_norm_backward", lambda: [randn(4, 3), randn(4, 2), None, randn(2), randn(2)],
         words="grad is f32[4,3]"),
 ]

@@ -144,8 +144,10 @@ def operands(kind, bias=True, sizes=SIZES):
     rows = GATES[kind] * hidden
     states = [randn(batch, hidden) for _ in range(1 + (kind == "lstm"))]
     biases = [randn(rows), randn(rows)] if bias else [None, None]
-    return [randn(time, batch, width), *states, randn(rows, width) / 2, randn(rows, hidden) / 2,
-            *biases]
+    # A recurrence that does not amplify: after 100 steps of one that does, the last bit of the
+    # first step is all that tells results apart.
+    recurrent = randn(rows, hidden) * (0.5 / hidden**0.5)
+    return [randn(time, batch, width), *states, randn(rows, width) / 2, recurrent, *biases]
 
 
 def kept_operands(kind, attrs, bias, absent):
@@ -162,20 +164,32 @@ def attrs_of(kind, reverse, nonlinearity):
     return {"reverse": reverse} | ({"nonlinearity": nonlinearity} if kind == "rnn" else {})
 
 
-def forward(kind, bias=True, reverse=False, nonlinearity="tanh"):
+def forward(kind, bias=True, reverse=False, nonlinearity="tanh", sizes=SIZES, keep=True):
     """A sample of a forward row."""
     attrs = attrs_of(kind, reverse, nonlinearity)
-    return Sample(kind, lambda: operands(kind, bias), attrs, note="" if bias else "no bias",
-                  reference=lambda *given: FORWARD[kind](*given, **attrs))
+    unkept = {} if keep else {"keep": False}
+
+    def reference(*given):
+        found = FORWARD[kind](*given, **attrs)
+        return found if keep else (*found[:-1], None)
+
+    return Sample(kind, lambda: operands(kind, bias, sizes), attrs | unkept, reference=reference,
+                  note=f"{sizes}" if bias else "no bias")
 
 
-def backward(kind, bias=True, reverse=False, nonlinearity="tanh", absent=()):
+def backward(kind, bias=True, reverse=False, nonlinearity="tanh", absent=(), wants_dx=True):
     """A sample of a backward row; `absent` numbers the gradients that are not there."""
     given = attrs_of(kind, reverse, nonlinearity)
     attrs = given | {"has_bias": bias}
-    return Sample(f"{kind}_backward", lambda: kept_operands(kind, given, bias, absent), attrs,
-                  note=f"absent {absent}" if absent else "",
-                  reference=lambda *values: BACKWARD[kind](*values, **attrs))
+    unwanted = {} if wants_dx else {"wants_dx": False}
+
+    def reference(*values):
+        found = BACKWARD[kind](*values, **attrs)
+        return found if wants_dx else (values[0].new_empty(0), *found[1:])
+
+    return Sample(f"{kind}_backward", lambda: kept_operands(kind, given, bias, absent),
+                  attrs | unwanted, reference=reference,
+                  note=f"absent {absent}" if absent else "")
 
 
 SAMPLES = [make(kind, **how)
@@ -185,6 +199,12 @@ SAMPLES += [make("rnn", nonlinearity="relu") for make in (forward, backward)]
 SAMPLES += [backward("lstm", absent=(1, 2)), backward("lstm", absent=(0,)),
             backward("gru", absent=(1,)), backward("gru", absent=(0,)),
             backward("rnn", absent=(1,)), backward("rnn", absent=(0,))]
+SAMPLES += [backward(kind, wants_dx=False) for kind in GATES]
+SAMPLES += [forward(kind, keep=False, reverse=reverse)
+            for kind in ("lstm", "gru") for reverse in (False, True)]
+# Inputs of several steps multiplied at once, 127 and 130 being no multiples of that.
+SAMPLES += [forward(kind, sizes=sizes) for kind in GATES
+            for sizes in ((127, 1, 3, 20), (130, 2, 40, 17), (3, 200, 9, 70))]
 
 
 def bad(kind, words, change, **attrs):

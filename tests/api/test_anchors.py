@@ -1,0 +1,150 @@
+"""Names of tensors, and anchors: values from inside of the model."""
+
+import logging
+
+import pytest
+import torch
+
+import poptorch
+
+OutputMode = poptorch.OutputMode
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = torch.nn.Linear(4, 5)
+        self.norm = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(5, 5))
+        self.fc2 = torch.nn.Linear(5, 3)
+
+    def hidden(self, x):
+        return torch.relu(self.fc1(x))
+
+    def forward(self, x, target=None):
+        y = self.fc2(self.norm(self.hidden(x)))
+        if target is None:
+            return y
+        return y, torch.nn.functional.cross_entropy(y, target)
+
+
+def options(anchors=(), **settings):
+    opts = poptorch.Options().showCompilationProgressBar(False)
+    for name, value in settings.items():
+        getattr(opts, name)(value)
+    for anchor in anchors:
+        opts.anchorTensor(*anchor)
+    return opts
+
+
+def batch(n=6):
+    return torch.randn(n, 4), torch.randint(0, 3, (n,))
+
+
+def training(net, opts, lr=0.1):
+    return poptorch.trainingModel(net, opts, torch.optim.SGD(net.parameters(), lr=lr))
+
+
+def test_names_are_readable_and_stable():
+    def names():
+        model = training(Net(), options())
+        model.compile(*batch())
+        return model.getTensorNames()
+
+    found = names()
+    assert found == names() and len(found) == len(set(found))
+    trained = [name for name, _ in Net().named_parameters()]
+    for name in trained:
+        assert {name, f"Gradient___{name}", f"UpdatedVar___{name}"} <= set(found)
+    assert "norm.weight" not in found  # of a weight norm there are the two factors
+    assert {"input.x", "input.target", "output.0", "output.1", "loss", "fc1/addmm", "relu",
+            "backward/fc2/mm"} <= set(found)
+
+
+def test_names_need_a_compiled_model():
+    model = poptorch.inferenceModel(Net(), options())
+    with pytest.raises(AssertionError, match="not compiled"):
+        model.getTensorNames()
+    model.compile(batch()[0])
+    assert not any("___" in name for name in model.getTensorNames())
+    model.destroy()
+    with pytest.raises(AssertionError, match="not compiled"):
+        model.getTensorNames()
+
+
+def test_gradients_and_weights():
+    net, lr = Net(), 0.25
+    before = {name: value.detach().clone() for name, value in net.named_parameters()}
+    anchors = [(name, name) for name in before]
+    anchors += [(kind + name, kind + name) for name in before
+                for kind in ("Gradient___", "UpdatedVar___")]
+    model = training(net, options(anchors), lr)
+    data = batch()
+    reference = Net()
+    reference.load_state_dict(before)
+    loss = reference(*data)[1]
+    loss.backward()
+    assert model(*data)[1].shape == torch.Size([])
+    for name, parameter in reference.named_parameters():
+        assert torch.equal(model.getAnchoredTensor(name), before[name])
+        gradient = model.getAnchoredTensor(f"Gradient___{name}")
+        torch.testing.assert_close(gradient, parameter.grad)
+        assert torch.equal(model.getAnchoredTensor(f"UpdatedVar___{name}"),
+                           dict(net.named_parameters())[name])
+
+
+@pytest.mark.parametrize("mode, period, kept, words", [
+    (OutputMode.All, 1, [0, 1, 2, 3, 4, 5], "ALL/1"), (OutputMode.Final, 1, [5], "FINAL/1"),
+    (OutputMode.EveryN, 3, [2, 5], "EVERYN/3"), (OutputMode.Sum, 1, None, "Sum/1"),
+    (None, 1, [0, 1, 2, 3, 4, 5], "ALL/1"),
+])
+def test_output_modes(mode, period, kept, words, caplog, monkeypatch):
+    monkeypatch.setattr(poptorch.logger, "propagate", True)
+    net = Net()
+    model = poptorch.inferenceModel(net, options([("h", "relu", mode, period)],
+                                                 deviceIterations=6))
+    x = torch.randn(12, 4)
+    with caplog.at_level(logging.DEBUG, logger=poptorch.logger.name):
+        model(x)
+    assert f"Anchored relu {words}" in caplog.text
+    steps = net.hidden(x).detach().reshape(6, 2, 5)
+    expected = steps.sum(0) if kept is None else steps[kept].reshape(-1, 5)
+    torch.testing.assert_close(model.getAnchoredTensor("h"), expected)
+
+
+def test_within_and_outside_of_accumulation():
+    opts = options([("h", "relu", OutputMode.All), ("g", "Gradient___fc1.bias", OutputMode.All),
+                    ("loss", "loss")], deviceIterations=3, replicationFactor=2)
+    opts.Training.gradientAccumulation(2)
+    model = training(Net(), opts)
+    _, loss = model(*batch(24))
+    assert model.getAnchoredTensor("h").shape == (24, 5)  # every micro-batch
+    assert model.getAnchoredTensor("g").shape == (3 * 2 * 5,)  # every update, of each replica
+    assert torch.equal(model.getAnchoredTensor("loss"), loss)  # as the results: Final
+
+
+def test_anchors_change_nothing_else(tmp_path):
+    net = Net().eval()
+    x, _ = batch()
+    plain = poptorch.inferenceModel(net, options())
+    anchored = poptorch.inferenceModel(net, options([("h", "relu")]))
+    assert torch.equal(plain(x), anchored(x))
+    assert "anchor.h" not in plain.ir("plan") and "anchor.h" in anchored.ir("plan")
+    again = poptorch.inferenceModel(net, options([("h", "relu")]))
+    again.loadExecutable(anchored.save(tmp_path / "net.poptorch", export_model=False))
+    again(x)
+    assert torch.equal(again.getAnchoredTensor("h"), anchored.getAnchoredTensor("h"))
+    assert again.getTensorNames() == anchored.getTensorNames()
+
+
+def test_wrong_names():
+    model = poptorch.inferenceModel(Net(), options([("w", "fc1.wieght")]))
+    with pytest.raises(poptorch.Error, match=r"no tensor 'fc1.wieght'. Near names: fc1.weight"):
+        model.compile(batch()[0])
+    model = poptorch.inferenceModel(Net(), options([("w", "fc1.weight")]))
+    with pytest.raises(poptorch.Error, match="not been compiled"):
+        model.getAnchoredTensor("w")
+    model.compile(batch()[0])
+    with pytest.raises(poptorch.Error, match="the model has not run"):
+        model.getAnchoredTensor("w")
+    with pytest.raises(poptorch.Error, match="no tensor is anchored as 'v', but w"):
+        model.getAnchoredTensor("v")

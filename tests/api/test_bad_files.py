@@ -1,0 +1,170 @@
+"""Files that are not as they were written, or not for the wrapper: refused, with a reason."""
+
+import hashlib
+import json
+import os
+import random
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+import poptorch
+
+
+def options(**settings):
+    opts = poptorch.Options().showCompilationProgressBar(False)
+    for name, value in settings.items():
+        getattr(opts, name)(value)
+    return opts
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    net = torch.nn.Sequential(torch.nn.Linear(4, 30), torch.nn.ReLU(), torch.nn.Linear(30, 2))
+    model = poptorch.inferenceModel(net, options())
+    return model.compileAndExport(tmp_path_factory.mktemp("saved") / "net.poptorch",
+                                  torch.randn(3, 4))
+
+
+def rewritten(path, target, change, *, rehash=True):
+    """A copy in which `change(members)` was done; with hashes that fit again, if asked."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(members.pop("manifest.json"))
+    change(members, manifest)
+    if rehash:
+        manifest["members"] = {name: {"bytes": len(data),
+                                      "sha256": hashlib.sha256(data).hexdigest()}
+                               for name, data in members.items()}
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, data in {"manifest.json": json.dumps(manifest), **members}.items():
+            archive.writestr(name, data)
+    return target
+
+
+def changed_member(name, old, new):
+    def change(members, _):
+        assert old in members[name]
+        members[name] = members[name].replace(old, new)
+    return change
+
+
+def renamed_version(_, manifest):
+    manifest["poptorch_version"] = "0.0.1"
+
+
+def newer_format(_, manifest):
+    manifest["format_version"] = 99
+
+
+def lost_member(members, _):
+    del members["plan.ir"]
+
+
+CHANGES = {
+    "version": (renamed_version, False, "has poptorch_version 0.0.1, this is"),
+    "format": (newer_format, False, "has format_version 99, this is 1"),
+    "hash": (changed_member("plan.ir", b"relu", b"silu"), False, "plan.ir was changed"),
+    "lost": (lost_member, False, "differ in plan.ir"),
+    "no plan": (lost_member, True, "damaged: KeyError"),
+    "an op": (changed_member("plan.ir", b"relu", b"rule"), True, "program is refused.*no such op"),
+    "a size": (changed_member("plan.ir", b"f32[3,4]", b"f32[9,4]"), True, "is refused"),
+    "too large": (changed_member("plan.ir", b"f32[30]", b"f32[4611686018427387904]"), True,
+                  r"less than 2\^47 bytes"),
+    "an address": (changed_member("plan.ir", b"addr=64", b"addr=4611686018427387904"), True,
+                   "is refused"),
+    "json": (changed_member("interface.json", b"{", b"["), True, "damaged: JSONDecodeError"),
+    "class": (changed_member("model.json", b"torch.nn.modules.linear:Linear", b"os:_Environ"),
+              True, "not a class for data"),
+    "not imported": (changed_member("model.json", b"torch.nn.modules.linear:Linear",
+                                    b"no_such_module:Linear"), True, "import no_such_module"),
+    "weights": (changed_member("weights.safetensors", b'"F32"', b'"F33"'), True, "damaged"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changed_files_are_refused(name, saved, tmp_path):
+    change, rehash, words = CHANGES[name]
+    path = rewritten(saved, tmp_path / "bad.poptorch", change, rehash=rehash)
+    with pytest.raises(poptorch.Error, match=words) as caught:
+        poptorch.load(path)
+    assert caught.value.message.startswith("[load] ")
+
+
+@pytest.mark.parametrize("content, words", [
+    (b"", "not a file of poptorch"), (b"PK", "not a file of poptorch"),
+    (b"hello, this is text" * 99, "it begins with b'hell'"),
+])
+def test_foreign_files(content, words, tmp_path):
+    path = tmp_path / "foreign"
+    path.write_bytes(content)
+    with pytest.raises(poptorch.Error, match=words):
+        poptorch.load(path)
+
+
+def test_other_foreign_files(tmp_path):
+    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "torch.pt")
+    with pytest.raises(poptorch.Error, match="a zip without manifest.json"):
+        poptorch.load(tmp_path / "torch.pt")
+    with pytest.raises(poptorch.Error, match="cannot read.*No such file"):
+        poptorch.load(tmp_path / "absent")
+
+
+def test_truncated_and_flipped_files(saved, tmp_path):
+    data = Path(saved).read_bytes()
+    rng = random.Random(int(torch.initial_seed()))
+    for _ in range(60):
+        bad = bytearray(data)
+        if rng.random() < 0.5:
+            bad = bad[:rng.randrange(len(bad))]
+        else:
+            bad[rng.randrange(len(bad))] ^= 1 << rng.randrange(8)
+        path = tmp_path / "bad.poptorch"
+        path.write_bytes(bad)
+        try:
+            poptorch.load(path)  # a bit that nobody looks at (a time, say) does no harm
+        except poptorch.Error as error:
+            assert str(path) in error.message
+
+
+def test_a_crash_leaves_the_old_file(saved, tmp_path, monkeypatch):
+    path = tmp_path / "net.poptorch"
+    path.write_bytes(Path(saved).read_bytes())
+    model = poptorch.load(path)
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, crash)
+            with pytest.raises(KeyboardInterrupt):
+                model.save(path)
+        assert os.listdir(tmp_path) == ["net.poptorch"]
+        assert path.read_bytes() == Path(saved).read_bytes()
+    with pytest.raises(poptorch.Error, match=r"\[save\] cannot write"):
+        model.save(tmp_path / "no" / "folder")
+
+
+def test_wrong_wrappers_for_a_file(saved, tmp_path):
+    def refused(words, wrapper):
+        with pytest.raises(poptorch.Error, match=words):
+            wrapper.loadExecutable(saved)
+        assert not wrapper.isCompiled()
+
+    linear = torch.nn.Linear
+    net = torch.nn.Sequential(linear(4, 30), torch.nn.ReLU(), linear(30, 2))
+    refused("device_iterations=1, this wrapper asks for device_iterations=2",
+            poptorch.inferenceModel(net, options(deviceIterations=2)))
+    refused("saved from a inferenceModel", poptorch.trainingModel(net, options()))
+    refused("a module with 2.weight, which Sequential does not",
+            poptorch.inferenceModel(torch.nn.Sequential(linear(4, 30)), options()))
+    other = torch.nn.Sequential(linear(4, 31), torch.nn.ReLU(), linear(31, 2))
+    refused(r"0.bias|0.weight", poptorch.inferenceModel(other, options()))
+
+
+def test_save_needs_a_compiled_model(tmp_path):
+    with pytest.raises(poptorch.Error, match="Model has not been compiled"):
+        poptorch.inferenceModel(torch.nn.Linear(4, 2), options()).save(tmp_path / "a")

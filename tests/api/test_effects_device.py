@@ -1,0 +1,164 @@
+"""Effects of options on the device: which, when it is taken, how many IPUs."""
+
+import re
+
+import pytest
+import torch
+
+import poptorch
+from tests.api.effects import Scale, quiet
+
+
+@pytest.fixture
+def log(monkeypatch, caplog):
+    """Lines of the log from level DEBUG on."""
+    monkeypatch.setattr(poptorch.logger, "propagate", True)
+    monkeypatch.setattr("poptorch._executor.device._said", set())
+    level = poptorch.logger.level
+    poptorch.setLogLevel("DEBUG")
+    yield lambda: [record.getMessage() for record in caplog.records]
+    poptorch.setLogLevel("WARN")
+    poptorch.logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch):
+    monkeypatch.delenv("POPTORCH_IPU_MODEL", raising=False)
+    monkeypatch.delenv("POPTORCH_SMALL_IPU_MODEL", raising=False)
+
+
+def run(options):
+    return poptorch.inferenceModel(torch.nn.ReLU(), options)(torch.ones(2))
+
+
+@pytest.mark.parametrize("words", [(False, "none is present"), (None, "No IPU system"),
+                                   (True, None)])
+def test_use_ipu_model(words, log):
+    use, expected = words
+    run(quiet(**({} if use is None else {"useIpuModel": use})))
+    lines = [line for line in log() if "running on the IPU Model" in line]
+    assert len(lines) == (expected is not None) and all(expected in line for line in lines)
+
+
+def test_environment_chooses_the_model(log, monkeypatch):
+    monkeypatch.setenv("POPTORCH_SMALL_IPU_MODEL", "1")
+    run(quiet())
+    assert not any("No IPU system" in line for line in log())
+    monkeypatch.setenv("POPTORCH_IPU_MODEL", "0")  # beats the other
+    run(quiet())
+    assert any("No IPU system" in line for line in log())
+
+
+def test_connection_type_says_when_the_device_is_taken(log):
+    def order(kind):
+        before = len(log())
+        run(quiet(connectionType=kind, modelName="net"))
+        return [line.split()[0] for line in log()[before:] if line.startswith(("Took", "compiled"))]
+
+    class Loud(torch.nn.Module):
+        def forward(self, x):
+            poptorch.logger.info("compiling forward")
+            return x
+
+    def lines(kind):
+        before = len(log())
+        poptorch.inferenceModel(Loud(), quiet(connectionType=kind))(torch.ones(2))
+        found = log()[before:]
+        return found.index("Took the IPU Model as device.") < found.index("compiling forward")
+
+    assert lines(poptorch.ConnectionType.Always) is True
+    assert lines(poptorch.ConnectionType.OnDemand) is False
+    assert order(poptorch.ConnectionType.Always) == ["Took", "compiled"]
+
+
+@pytest.mark.parametrize("settings", [
+    {"connectionType": poptorch.ConnectionType.Never}, {"useOfflineIpuTarget": 2}])
+def test_models_that_never_run(settings, log):
+    model = poptorch.inferenceModel(torch.nn.ReLU(), quiet(**settings))
+    model.compile(torch.ones(2))
+    assert model.isCompiled() and not any("Took" in line for line in log())
+    with pytest.raises(AssertionError, match="Trying to run a model on an offline device"):
+        model(torch.ones(2))
+
+
+def test_offline_target_and_model_exclude_each_other(monkeypatch):
+    def wrap(**settings):
+        return poptorch.inferenceModel(torch.nn.ReLU(), quiet(useOfflineIpuTarget=2, **settings))
+
+    with pytest.raises(poptorch.Error, match="together with the IPU Model"):
+        wrap(useIpuModel=True)
+    monkeypatch.setenv("POPTORCH_IPU_MODEL", "1")
+    with pytest.raises(poptorch.Error, match="POPTORCH_IPU_MODEL"):
+        wrap()
+    wrap(useIpuModel=False)
+    monkeypatch.setenv("POPTORCH_IPU_MODEL", "0")
+    wrap()
+
+
+def test_number_of_ipus_must_be_a_power_of_two():
+    options = quiet(replicationFactor=3)
+    with pytest.raises(poptorch.Error, match=r"power of two: the model uses 1 on each of 3 "
+                                             r"replicas, 3 in all.*autoRoundNumIPUs"):
+        poptorch.inferenceModel(torch.nn.ReLU(), options)(torch.ones(3))
+    rounded = options.clone().autoRoundNumIPUs()
+    assert poptorch.inferenceModel(torch.nn.ReLU(), rounded)(torch.ones(3)).shape == (3,)
+
+
+def test_blocks_count_as_ipus():
+    class Two(torch.nn.Module):
+        def forward(self, x):
+            with poptorch.Block(ipu_id=2):
+                return x + 1
+
+    with pytest.raises(poptorch.Error, match="uses 3 on each of 1 replicas, 3 in all"):
+        poptorch.inferenceModel(Two(), quiet())(torch.ones(3))
+
+
+def test_execution_strategy():
+    class Three(torch.nn.Module):
+        def forward(self, x):
+            for ipu in (0, 1, 0):
+                with poptorch.Block(ipu_id=ipu):
+                    x = torch.tanh(x) + ipu
+            return x
+
+    def stages(strategy):
+        options = quiet(deviceIterations=3)
+        if strategy is not None:
+            options.setExecutionStrategy(strategy)
+        model = poptorch.inferenceModel(Three(), options)
+        model.compile(torch.ones(3))
+        return set(re.findall(r"stage=(\d)", model.ir("place")))
+
+    assert stages(None) == {"0", "1"}
+    assert stages(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement)) == {"0", "1", "2"}
+
+
+def test_too_many_ipus():
+    with pytest.raises(poptorch.Error, match="Too many IPUs requested: .*128 in all.*may have 64"):
+        poptorch.inferenceModel(torch.nn.ReLU(), quiet(replicationFactor=128))(torch.ones(128))
+    poptorch.trainingModel(Scale(size=1), quiet(replicationFactor=64))(torch.ones(64, 1))
+
+
+def test_no_system_is_present():
+    assert poptorch.ipuHardwareIsAvailable() is False
+    assert poptorch.ipuHardwareIsAvailable(num_ipus=4) is False
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        poptorch.ipuHardwareIsAvailable(0)
+    with pytest.raises(poptorch.Error, match="no IPU system is present"):
+        poptorch.ipuHardwareVersion()
+
+
+def test_attachment():
+    model = poptorch.inferenceModel(torch.nn.ReLU(), quiet())
+    assert model.isAttachedToDevice() is False and model._is_attached is False
+    model(torch.ones(2))
+    assert model.isAttachedToDevice() is True and model._is_attached is True
+    for name, work in [("attachToDevice", "attaching"), ("detachFromDevice", "attaching"),
+                       ("cycleCount", "cycle counts")]:
+        with pytest.raises(poptorch.Error, match=f"{name}. is not there yet: .*{work}"):
+            getattr(model, name)()
+    model.destroy()
+    assert model.isAttachedToDevice() is False
+    with pytest.raises(poptorch.Error, match="Device is not attached"):
+        model.detachFromDevice()

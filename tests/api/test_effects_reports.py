@@ -1,0 +1,141 @@
+"""Effects of options on what people read: places and paths in the IR, logs, progress, reports."""
+
+import json
+import re
+
+import pytest
+import torch
+
+import poptorch
+from tests.api.effects import Scale, ir, quiet
+
+
+class Net(torch.nn.Module):
+    """One layer with a name."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+X = torch.ones(1, 2)
+
+
+def place(options):
+    """The comment behind the first op of the layer."""
+    found = re.search(r"// (\S+:\d+ fc)$", ir(options, Net(), X), flags=re.MULTILINE)
+    return found[1]
+
+
+def test_places_are_the_users():
+    assert "test_effects_reports.py:" in place(quiet())
+
+
+def test_location_excludes():
+    # Frames of torch count when nothing excludes them.
+    assert "modules/linear.py:" in place(quiet(sourceLocationExcludes=([],)))
+    inner = place(quiet(sourceLocationExcludes=(["nn/modules/", "nn/functional"],)))
+    assert "test_effects_reports.py:" in inner
+    options = quiet(sourceLocationExcludes=([],)).appendToLocationExcludes("nn/modules/linear")
+    assert "modules/module.py:" in place(options)
+    hidden = quiet().appendToLocationExcludes("test_effects_reports", "effects.py")
+    assert "test_effects_reports.py" not in ir(hidden, Net(), X)
+
+
+def test_backward_ops_keep_the_place_of_forward():
+    model = poptorch.trainingModel(Scale(), quiet(sourceLocationExcludes=([],)))
+    model.compile(torch.ones(1, 2))
+    assert "torch/autograd" not in model.ir("translate")
+
+
+def test_module_namescope():
+    assert " fc\n" in ir(quiet(), Net(), X)
+    assert " fc\n" not in ir(quiet().disableModuleNamescope(), Net(), X)
+
+
+def test_progress_bar_and_model_name(capsys):
+    poptorch.inferenceModel(Net(), poptorch.Options().modelName("encoder"))(X)
+    assert "compile encoder" in capsys.readouterr().err
+    poptorch.inferenceModel(Net(), poptorch.Options())(X)
+    assert "compile inference" in capsys.readouterr().err
+    poptorch.trainingModel(Scale(), quiet())(torch.ones(1, 2))
+    assert capsys.readouterr().err == ""
+
+
+def test_log_dir(tmp_path, monkeypatch):
+    monkeypatch.setattr("poptorch._logging._files", {})
+    handlers = list(poptorch.logger.handlers)
+    folder = tmp_path / "logs" / "run"
+    poptorch.inferenceModel(Net(), quiet(logDir=folder))
+    try:
+        poptorch.logger.warning("a line of %s", "this test")
+        poptorch.inferenceModel(Net(), quiet(logDir=folder))  # opens no second file
+        poptorch.inferenceModel(Net(), quiet())
+        poptorch.logger.warning("another line")
+    finally:
+        for handler in set(poptorch.logger.handlers) - set(handlers):
+            handler.close()
+            poptorch.logger.removeHandler(handler)
+    text = (folder / "poptorch.log").read_text()
+    assert text.count("[WARNING] a line of this test") == text.count("another line") == 1
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(None, 7), (4, 4), (1, 1)])
+def test_max_repeat_logs(limit, shown, capsys):
+    poptorch.inferenceModel(Net(), quiet(maxRepeatLogs=limit))
+    for number in range(7):
+        poptorch.logger.warning("line %s", "again")
+        poptorch.logger.warning("line %d", number)
+    err = capsys.readouterr().err
+    assert err.count("line again") == shown and err.count("line 6") == 1
+    assert err.count("no more of it, see maxRepeatLogs") == (limit == 4)
+
+
+def test_profile_report(tmp_path):
+    options = quiet(enableProfiling=tmp_path, modelName="net")
+    model = poptorch.inferenceModel(Net(), options)
+    model(X)
+    model.destroy()
+    folder = tmp_path / "net"
+    assert "%" in (folder / "plan.ir").read_text()
+    report = json.loads((folder / "report.json").read_text())
+    assert report["memory_bytes"] and report["ops"] and report["step_times_ns"]["place"] > 0
+    assert report["options"]["model_name"] == "net"
+    trace = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    names = [event["name"] for event in trace]
+    assert names == ["capture", "translate", "rewrite", "place", "schedule", "plan", "assemble",
+                     "run", "iteration 0"]
+
+
+def test_engine_options_beat_the_profile_folder(tmp_path, monkeypatch):
+    settings = {"autoReport.directory": str(tmp_path / "there"), "autoReport.all": "true"}
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(settings))
+    for options in (quiet(enableProfiling=tmp_path / "here", modelName="a"), quiet(modelName="b")):
+        poptorch.inferenceModel(Net(), options)(X)
+    assert {p.parent.name for p in (tmp_path / "there").glob("*/report.json")} == {"a", "b"}
+    assert not (tmp_path / "here").exists()
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", "{")
+    with pytest.raises(ValueError, match="POPLAR_ENGINE_OPTIONS. is no JSON"):
+        poptorch.inferenceModel(Net(), quiet())
+
+
+@pytest.mark.parametrize("relax", [False, True])
+def test_unexpected_optimizer_attributes(relax, capsys):
+    net = Scale()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer.mine, optimizer.param_groups[0]["mine"] = 1, 2  # present from the start
+    options = quiet(maxRepeatLogs=None)
+    if relax:
+        options.relaxOptimizerAttributesChecks()
+    model = poptorch.trainingModel(net, options, optimizer)
+    optimizer.other, optimizer.param_groups[0]["more"] = 1, 2
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    for _ in range(2):
+        model.setOptimizer(optimizer)
+    err = capsys.readouterr().err
+    assert err.count("Ignoring unexpected optimizer attribute: other.") == (not relax)
+    assert err.count("Ignoring unexpected group 0 attribute: more.") == (not relax)
+    assert err.count("Ignoring") == 2 * (not relax)

@@ -1,0 +1,258 @@
+"""Makes the pages of docs/reference from docstrings and rows; test_reference compares them."""
+
+import enum
+import inspect
+import re
+import textwrap
+
+import torch
+
+import poptorch
+from poptorch.options._group import LATER
+
+SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example")
+_HEAD = re.compile(rf"^({'|'.join(SECTIONS)}):$", re.MULTILINE)
+_ITEM = re.compile(r"^([\w.*,\s]+?): ")
+
+GROUPS = {"Options": poptorch.Options,
+          "Options.Training": poptorch.options._TrainingOptions,
+          "Options.Precision": poptorch.options._PrecisionOptions,
+          "Options.TensorLocations": poptorch.options._TensorLocationOptions,
+          "Options.Distributed": poptorch.options._DistributedOptions,
+          "Options.Jit": poptorch.options._JitOptions,
+          "Options._Popart": poptorch.options._PopartOptions,
+          "TensorLocationSettings": poptorch.TensorLocationSettings}
+
+
+def from_docstring(thing) -> str:
+    """A docstring as Markdown: text, lists of arguments and errors, the example."""
+    text = inspect.getdoc(thing) or ""
+    parts = _HEAD.split(text)
+    blocks = [_plain(parts[0])]
+    for head, body in zip(parts[1::2], parts[2::2]):
+        body = textwrap.dedent(body.strip("\n"))
+        if head == "Example":
+            blocks.append(f"```python\n{body}\n```")
+        elif head == "Returns":
+            blocks.append(f"*Returns:* {_plain(' '.join(body.split()))}")
+        else:
+            blocks.append(f"*{head}:*\n\n" + _list(body))
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _plain(text: str) -> str:
+    text = re.sub(r":\w+:`([^`]+)`", r"``\1``", text.strip())
+    return text.replace("``", "`")
+
+
+def _list(body: str) -> str:
+    """``names: text`` with indented further lines, as a list; names may go on in the next line."""
+    items = []
+    for line in filter(str.strip, body.splitlines()):
+        if items and (line.startswith(" ") or not _ITEM.match(items[-1])):
+            items[-1] += "\n  " + line.strip()
+        else:
+            items.append(line)
+    marked = (_ITEM.sub(lambda item: f"- `{' '.join(item[1].split())}`: ", item) for item in items)
+    return _plain("\n".join(marked))
+
+
+def function(name: str, thing, level: int = 3) -> str:
+    """A function or method: signature and docstring."""
+    head = f"{'#' * level} `{name}{_signature(thing)}`"
+    return f"{head}\n\n{from_docstring(thing)}"
+
+
+def _signature(thing) -> str:
+    if isinstance(thing, property):
+        return ""
+    signature = inspect.signature(thing)
+    names = [p.replace(annotation=inspect.Parameter.empty) for n, p in
+             signature.parameters.items() if n not in ("self", "cls")]
+    return str(inspect.Signature(names))
+
+
+def class_(name: str, kind: type, level: int = 2) -> str:
+    """A class: its docstring, then its public methods and properties, and what a call does."""
+    parts = [f"{'#' * level} `{name}`\n\n{from_docstring(kind)}"]
+    for member in _members(kind):
+        thing = inspect.getattr_static(kind, member)
+        thing = getattr(thing, "__func__", thing)
+        parts.append(function(member, thing, level + 1))
+    return "\n".join(parts)
+
+
+def _members(kind: type) -> list[str]:
+    """Public methods and properties, in the order in which the classes define them."""
+    seen: dict[str, None] = {}
+    for part in kind.__mro__:
+        if part.__module__.startswith("poptorch"):
+            for name, thing in vars(part).items():
+                is_shown = callable(thing) or isinstance(thing, property | classmethod)
+                is_public = not name.startswith("_") or name == "__call__"
+                # torch puts a `step` of its own on an optimizer's class once one has been made.
+                is_ours = not (getattr(thing, "__module__", None) or "").startswith("torch.")
+                if is_public and is_shown and is_ours and not inspect.isclass(thing):
+                    seen.setdefault(name)
+    return list(seen)
+
+
+# -- pages ---------------------------------------------------------------------------------------
+
+
+def _default(row) -> str:
+    if row.default_text:
+        return row.default_text
+    value = row.default
+    return f"`{type(value).__name__}.{value.name}`" if isinstance(value, enum.Enum) \
+        else f"`{value!r}`"
+
+
+def _table(kind: type) -> str:
+    lines = ["| read as | set by | default | takes | meaning |", "|---|---|---|---|---|"]
+    for row in kind.ROWS:
+        default = "undefined" if isinstance(row.default, dict) and row.default else _default(row)
+        takes = row.check.text if row.check is not None else ""
+        lines.append(f"| `{row.name}` | {f'`{row.setter}`' * bool(row.setter)} | {default} | "
+                     f"{takes} | {row.doc}{_state(row)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _state(row) -> str:
+    if row.deprecated:
+        return " Deprecated, without effect."
+    return " *(no effect yet)*" if row.later else ""
+
+
+def options() -> str:
+    """docs/reference/options.md."""
+    parts = ["# Options\n\nHow a model is compiled and run. Tables first, then each method.\n\n"
+             "Those marked *(no effect yet)* are explained in "
+             "[options_without_effect.md](options_without_effect.md).\n"]
+    for name, kind in GROUPS.items():
+        parts.append(f"## `{name}`: values\n\n{_table(kind)}")
+    parts += [class_(name, kind) for name, kind in GROUPS.items()]
+    parts.append(class_("options.ConfigFileError", poptorch.options.ConfigFileError))
+    return "\n".join(parts)
+
+
+def options_without_effect() -> str:
+    """docs/reference/options_without_effect.md."""
+    lines = ["# Options without effect so far\n",
+             "These options are checked, kept, copied and printed like all others, but the work "
+             "that gives\nthem their effect is not done yet. Using one logs a warning, once.\n",
+             "| option | belongs to |", "|---|---|"]
+    for name, kind in GROUPS.items():
+        lines += [f"| `{name}.{row.setter}` | {LATER[row.later]} |"
+                  for row in kind.ROWS if row.later]
+    lines += ["", "Deprecated ones never have an effect, and say so by a DeprecationWarning:", "",
+              "| option | instead |", "|---|---|"]
+    for name, kind in GROUPS.items():
+        lines += [f"| `{name}.{row.setter}` | {row.deprecated} |"
+                  for row in kind.ROWS if row.deprecated]
+    return "\n".join(lines) + "\n"
+
+
+def enums() -> str:
+    """docs/reference/enums.md."""
+    parts = ["# Enumerations\n"]
+    kinds = {name: kind for name, kind in vars(poptorch.enums).items()
+             if inspect.isclass(kind) and issubclass(kind, enum.Enum) and kind is not enum.Enum}
+    source = inspect.getsource(poptorch.enums)
+    for name, kind in sorted(kinds.items()):
+        lines = ["| member | meaning |", "|---|---|"]
+        body = source[source.index(f"class {name}("):]
+        for member in kind:
+            found = re.search(rf"((?:^    #: .*\n)*)^    {member.name} = ", body, re.MULTILINE)
+            words = " ".join(re.findall(r"#: (.*)", found[1]))
+            lines.append(f"| `{name}.{member.name}` | {words.replace('``', '`')} |")
+        table = "\n".join(lines)
+        parts.append(f"## `poptorch.{name}`\n\n{from_docstring(kind)}\n{table}\n")
+    return "\n".join(parts)
+
+
+def errors_and_logs() -> str:
+    """docs/reference/errors_and_logs.md."""
+    parts = ["# Errors, logs and traces\n"]
+    for kind in (poptorch.Error, poptorch.RecoverableError, poptorch.UnrecoverableError):
+        parts.append(class_(f"poptorch.{kind.__name__}", kind))
+    parts.append(function("poptorch.setLogLevel", poptorch.setLogLevel, 2))
+    parts.append(f"## `poptorch.logger`\n\nThe `logging.Logger` of the package, named "
+                 f"`{poptorch.logger.name}`.\n")
+    parts.append("## `poptorch.profiling`\n\n" + _plain(inspect.getdoc(poptorch.profiling)) + "\n")
+    parts.append(class_("poptorch.profiling.Channel", poptorch.profiling.Channel))
+    parts.append(function("poptorch.profiling.record",
+                          inspect.unwrap(poptorch.profiling.record), 2))
+    return "\n".join(parts)
+
+
+def data() -> str:
+    """docs/reference/data.md."""
+    parts = ["# Data loading\n"]
+    for name in ("DataLoader", "AsynchronousDataAccessor", "ICustomArgParser"):
+        parts.append(class_(f"poptorch.{name}", getattr(poptorch, name)))
+    parts.append(function("poptorch.registerCustomArgParser", poptorch.registerCustomArgParser, 2))
+    return "\n".join(parts)
+
+
+def _functions(title: str, names: str, level: int = 2) -> str:
+    return f"{'#' * (level - 1)} {title}\n\n" + "\n".join(
+        function(f"poptorch.{name}", getattr(poptorch, name), level) for name in names.split())
+
+
+def models() -> str:
+    """docs/reference/models.md."""
+    return "\n".join([
+        _functions("Models", "trainingModel inferenceModel load identity_loss"),
+        class_("poptorch.PoplarExecutor", poptorch.PoplarExecutor),
+        function("torch.nn.Parameter.replicaGrouping", torch.nn.Parameter.replicaGrouping, 2),
+        _functions("Around a compilation",
+                   "registerPreCompileHook registerPostCompileHook isRunningOnIpu "
+                   "isCompilingWithDispatcher ipuHardwareIsAvailable ipuHardwareVersion", 3)])
+
+
+def blocks() -> str:
+    """docs/reference/blocks.md."""
+    return "\n".join([
+        "# Blocks and strategies\n",
+        class_("poptorch.Block", poptorch.Block),
+        _functions("Functions", "BeginBlock BlockFunction removeBlocks module_repr", 3),
+        *(class_(f"poptorch.{name}", getattr(poptorch, name)) for name in (
+            "NameScope", "Attribute", "Stage", "Phase", "ShardedExecution", "PipelinedExecution",
+            "SerialPhasedExecution", "ParallelPhasedExecution"))])
+
+
+def optimizers() -> str:
+    """docs/reference/optimizers.md."""
+    kinds = (poptorch.optim.Optimizer, poptorch.optim.SGD, poptorch.optim.Adam,
+             poptorch.optim.AdamW)
+    return "\n".join([
+        "# Optimizers\n\nThose of the same name in `torch.optim` may be used as well.\n",
+        *(class_(f"poptorch.optim.{kind.__name__}", kind) for kind in kinds)])
+
+
+def testing() -> str:
+    """docs/reference/testing.md."""
+    names = ("wide", "is_wide", "keep_gradients", "keeps_gradients", "gradients")
+    return "# Tests and debugging\n\n" + "\n".join(
+        function(f"poptorch.testing.{name}", inspect.unwrap(getattr(poptorch.testing, name)), 2)
+        for name in names)
+
+
+def not_there_yet() -> str:
+    """docs/reference/not_there_yet.md."""
+    lines = ["# Functions and classes that are not there yet\n",
+             "These names exist; calling one raises a `poptorch.Error` that says so.\n",
+             "| name | belongs to |", "|---|---|"]
+    for package in (poptorch, poptorch.optim):
+        for name, thing in sorted(vars(package).items()):
+            if getattr(thing, "__module__", "") == "poptorch._later":
+                what = inspect.getdoc(thing).split(". Not there yet")[0]
+                lines.append(f"| `{package.__name__}.{name}` | {what[0].lower()}{what[1:]} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"options.md": options, "options_without_effect.md": options_without_effect,
+         "enums.md": enums, "errors_and_logs.md": errors_and_logs, "data.md": data,
+         "models.md": models, "blocks.md": blocks, "optimizers.md": optimizers,
+         "testing.md": testing, "not_there_yet.md": not_there_yet}

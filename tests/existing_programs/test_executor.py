@@ -1,0 +1,179 @@
+"""What programs do with executors beyond calling them."""
+
+import pytest
+import torch
+
+import poptorch
+from tests.helpers import quiet_options
+
+X, T = torch.arange(6.0).reshape(2, 3), torch.ones(2, 2)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 2)
+
+    def forward(self, x, target=None, return_dict=False, mode="plain"):
+        y = self.fc(x)
+        if target is None:
+            return y
+        return y, torch.nn.functional.mse_loss(y, target)
+
+
+def wrapped(net, optimizer=None):
+    optimizer = optimizer or torch.optim.SGD(net.parameters(), lr=0.1)
+    return poptorch.trainingModel(net, quiet_options(), optimizer)
+
+
+class Lightning(poptorch.PoplarExecutor):
+    """An executor as a framework subclasses it."""
+
+    @property
+    def training(self):
+        return self._training
+
+    def detachFromDevice(self):
+        self.detached = True
+
+
+def test_subclasses():
+    net = Net()
+    model = Lightning(model=net, training=True, options=quiet_options(), user_model=net,
+                      optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
+                      poptorch_version=poptorch.__version__)
+    assert isinstance(model, poptorch.PoplarExecutor) and model.training
+    model(X, T)
+    model.detachFromDevice()
+    assert model.detached
+
+
+def test_attributes_that_are_read():
+    net = Net()
+    model = wrapped(net)
+    assert not model._executable and model._is_attached is False and model._training is True
+    assert model._executable_inputs is None and model._args_parser is None
+    assert model._user_model.__class__.__bases__[0].__name__ == "Net" and model._model is net
+    assert model._options.output_mode is poptorch.OutputMode.Final
+    model(X, T)
+    assert model._executable and model._is_attached is True
+    assert [t.shape for t in model._executable_inputs.args] == [(2, 3), (2, 2)]
+    model.destroy()
+    assert not model._executable and model._is_attached is False
+
+
+def test_results_from_the_model_and_attributes_from_the_users():
+    class Loss(torch.nn.Module):
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x, target):
+            return self.net(x, target)[1]
+
+    net = Net()
+    net.answer = 42
+    model = poptorch.PoplarExecutor(
+        Loss(net), quiet_options(), True, poptorch.__version__,
+        torch.optim.SGD(net.parameters(), lr=0.5), user_model=net)
+    before = net.fc.weight.detach().clone()
+    assert model(X, T).shape == () and model.answer == 42
+    assert not torch.equal(net.fc.weight, before)
+
+
+def test_as_a_plain_module():
+    net = Net()
+    model = wrapped(net)
+    state = {name: torch.zeros_like(value) for name, value in model.model.state_dict().items()}
+    model.model.load_state_dict(state)
+    assert model.model.eval() is net
+    model.model.train()
+    assert model(X, T)[0].abs().sum() == 0
+
+
+def test_compile_with_zeros_then_run():
+    model = wrapped(Net())
+    model.compile(torch.zeros(2, 3), torch.zeros(2, 2))
+    expected = torch.nn.functional.mse_loss(model.model(X), T)
+    torch.testing.assert_close(model(X, T)[1], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_optimizer_is_set_after_every_step():
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.0)
+    model = wrapped(net, optimizer)
+    model(X, T)
+    moved = net.fc.weight.detach().clone()
+    optimizer.zero_grad()
+    optimizer.step()
+    schedule.step()
+    model.setOptimizer(optimizer)
+    model(X, T)
+    assert torch.equal(net.fc.weight, moved), "the new learning rate, 0, was not used"
+
+
+def test_an_executor_as_a_model():
+    net = Net()
+    training = wrapped(net)
+    training(X, T)
+    inference = poptorch.inferenceModel(training, quiet_options())
+    torch.testing.assert_close(inference(X), net(X), rtol=1e-5, atol=1e-6)
+    assert [name for name, _ in inference.named_modules()] == ["", "fc"]
+
+
+def test_keywords_that_are_no_tensors():
+    model = wrapped(Net())
+    y, _ = model(X, target=T, return_dict=False, mode="plain")
+    assert y.shape == (2, 2)
+
+
+def test_one_tuple_as_the_argument():
+    module = torch.nn.Module()
+    module.forward = lambda pair: pair[0] + pair[1]
+    model = poptorch.inferenceModel(module, quiet_options())
+    for _ in range(2):
+        assert torch.equal(model((X, X)), X + X)
+
+
+def test_half_weights_with_float_inputs():
+    net = torch.nn.Linear(3, 2).half()
+    y = poptorch.inferenceModel(net, quiet_options())(X)
+    expected = net.float()(X)
+    torch.testing.assert_close(y.float(), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_several_marked_losses_and_numbers():
+    """(total, parts..., accuracies): the loss is the one that the others flow into."""
+    class Heads(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+
+        def forward(self, x, target):
+            first = torch.nn.functional.mse_loss(self.a(x), target)
+            second = torch.nn.functional.mse_loss(self.b(x), target)
+            total = poptorch.identity_loss(first + second, reduction="none")
+            return total, first, second, (self.a(x) > 0).float().mean(), x.sum()
+
+    net = Heads()
+    before = [p.detach().clone() for p in net.parameters()]
+    total, first, second, *_ = wrapped(net)(X, T)
+    torch.testing.assert_close(total, first + second)
+    assert not any(torch.equal(p, q) for p, q in zip(net.parameters(), before))
+
+
+@pytest.mark.parametrize("name", ["attachToDevice", "cycleCount"])
+def test_what_comes_later_says_so(name):
+    with pytest.raises(poptorch.Error, match=rf"\[{name}\] is not there yet"):
+        getattr(wrapped(Net()), name)()
+
+
+def test_detaching():
+    model = wrapped(Net())
+    with pytest.raises(poptorch.Error, match="Device is not attached"):
+        model.detachFromDevice()
+    model(X, T)
+    assert model.isAttachedToDevice()
+    with pytest.raises(poptorch.Error, match="is not there yet"):
+        model.detachFromDevice()

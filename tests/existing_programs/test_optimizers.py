@@ -1,0 +1,87 @@
+"""What programs do with optimizers, and the operators whose work comes later."""
+
+import pytest
+import torch
+
+import poptorch
+from tests.helpers import quiet_options
+
+X = torch.arange(6.0).reshape(2, 3)
+NEUTRAL = {
+    poptorch.optim.SGD: {"lr": None, "loss_scaling": None, "velocity_scaling": 1.0,
+                         "use_combined_accum": False, "accum_type": torch.float32,
+                         "velocity_accum_type": None, "max_grad_norm": float("inf")},
+    poptorch.optim.Adam: {"lr": None, "loss_scaling": 1.0, "accum_type": None, "fused": None,
+                          "first_order_momentum_accum_type": torch.float32,
+                          "second_order_momentum_accum_type": None, "max_grad_norm": None},
+    poptorch.optim.AdamW: {"lr": None, "loss_scaling": None, "bias_correction": True,
+                           "accum_type": torch.float32, "max_grad_norm": None},
+}
+LATER = {"loss_scaling": 128.0, "accum_type": torch.float16, "max_grad_norm": 1.0}
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return poptorch.identity_loss(self.fc(x), "mean")
+
+
+@pytest.mark.parametrize("kind", NEUTRAL)
+def test_settings_that_are_none_or_neutral(kind):
+    net = Net()
+    optimizer = kind(net.parameters(), **NEUTRAL[kind])
+    assert isinstance(optimizer, poptorch.optim.Optimizer)
+    assert kind.__bases__[1] is getattr(torch.optim, kind.__name__)
+    optimizer.param_groups[0]["lr"] = 0.5
+    before = net.fc.weight.detach().clone()
+    poptorch.trainingModel(net, quiet_options(), optimizer)(X)
+    assert not torch.equal(net.fc.weight, before)
+
+
+@pytest.mark.parametrize("kind", NEUTRAL)
+@pytest.mark.parametrize("name", LATER)
+def test_settings_that_come_later(kind, name):
+    words = rf"\[optim.{kind.__name__}\] {name}=.* is not there yet"
+    with pytest.raises(poptorch.Error, match=words):
+        kind(Net().parameters(), lr=0.1, **{name: LATER[name]})
+
+
+def test_groups_with_keys_of_other_programs():
+    net = Net()
+    groups = [{"params": [net.fc.weight], "max_weight_norm": 10.0, "lr": 0.5},
+              {"params": [net.fc.bias], "max_weight_norm": None, "lr": 0.0}]
+    before = [p.detach().clone() for p in net.parameters()]
+    poptorch.trainingModel(net, quiet_options(), poptorch.optim.AdamW(groups))(X)
+    assert not torch.equal(net.fc.weight, before[0]) and torch.equal(net.fc.bias, before[1])
+
+
+OPERATORS = ["CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
+             "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest", "nop",
+             "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
+             "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",
+             "optim.VariableAttributes"]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_that_come_later(name):
+    found = poptorch
+    for part in name.split("."):
+        found = getattr(found, part)
+    with pytest.raises(poptorch.Error, match=rf"^\[{name}\] is not there yet"):
+        found(X)
+
+
+def test_hints_warn_once(capsys):
+    from poptorch.blocks import _warn_of_hints  # to begin anew
+
+    _warn_of_hints.cache_clear()
+    for _ in range(2):
+        manager = poptorch.Attribute(__outline={"layer": "embedding"})
+        manager.__enter__()
+        manager.__exit__(None, None, None)
+    assert capsys.readouterr().err.count("hints change nothing") == 1
+    with pytest.raises(TypeError, match="expected hints as keywords, got none"):
+        poptorch.Attribute()

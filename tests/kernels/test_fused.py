@@ -1,0 +1,73 @@
+"""A region gives the bits of its ops one by one, whatever block, threads and instruction set."""
+
+import numpy as np
+import pytest
+
+from poptorch import _C
+
+RNG = np.array([1, 2, 0, 3], np.int32)
+UNARY = ["relu", "tanh", "gelu", "neg", "exp", "sigmoid"]
+BINARY = ["add", "sub", "mul", "maximum", "gelu_backward", "tanh_backward"]
+
+
+def operands_of(rng, sizes):
+    """Operands of all kinds: whole, by rows, by columns, single, with strides."""
+    rows, columns = sizes
+    shapes = [sizes, sizes, (columns,), (rows, 1), (), (1, columns)]
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    arrays.append(rng.standard_normal((columns, rows)).astype(np.float32).T)
+    return arrays
+
+
+def random_body(rng, count):
+    """Entries on ``count`` operands and the random state behind them."""
+    body = [["add", 0, 1]]
+    for _ in range(rng.integers(3, 20)):
+        known = count + 1 + len(body)
+        wide = int(rng.choice([0, 1, *range(count + 1, known)]))
+        kind = rng.choice(["unary", "binary", "scaled", "dropout"])
+        if kind == "unary":
+            body.append([str(rng.choice(UNARY)), wide])
+        elif kind == "dropout":
+            body.append(["dropout", wide, count, "p", 0.25, "salt", len(body)])
+        else:
+            other = int(rng.choice([i for i in range(known) if i != count]))
+            pair = [wide, other] if rng.random() < 0.5 else [other, wide]
+            name = str(rng.choice(BINARY)) if kind == "binary" else "add"
+            body.append([name, *pair, *(["alpha", 0.3] if kind == "scaled" else [])])
+    return body
+
+
+def one_by_one(body, operands):
+    """The results of all entries, each op called by itself."""
+    values = list(operands)
+    for name, *rest in body:
+        numbers = [item for item in rest if isinstance(item, int)][: 1 if name in UNARY else 2]
+        words = rest[len(numbers):]
+        attrs = dict(zip(words[::2], words[1::2], strict=True))
+        values.append(_C.evaluate(name, [values[i] for i in numbers], attrs)[0])
+    return values[len(operands):]
+
+
+@pytest.mark.parametrize("sizes", [(7, 768), (300, 10), (3, 1000), (1, 5000), (5, 3)], ids=str)
+def test_bits(sizes, isa, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(5):
+        operands = [*operands_of(rng, sizes), RNG]
+        body = random_body(rng, len(operands) - 1)
+        expected = one_by_one(body, operands)
+        out = sorted({len(body) - 1, *rng.integers(0, len(body), 3).tolist()})
+        attrs = {"body": body, "out": [len(operands) + i for i in out]}
+        for threads in (1, 3):
+            results = _C.evaluate("fused", operands, attrs, threads=threads)
+            for i, result in zip(out, results, strict=True):
+                assert result.tobytes() == expected[i].tobytes(), (threads, i, body)
+
+
+def test_a_result_takes_the_place_of_an_operand():
+    x, y = np.random.default_rng(0).standard_normal((2, 3000)).astype(np.float32)
+    attrs = {"body": [["add", 0, 1], ["mul", 2, 1], ["relu", 2]], "out": [3, 4]}
+    expected = _C.evaluate("fused", [x, y], attrs)
+    for inplace in ([1, 0], [0, -1], [-1, 1]):
+        results = _C.evaluate("fused", [x, y], attrs, inplace=inplace)
+        assert [a.tobytes() for a in results] == [a.tobytes() for a in expected]

@@ -1,0 +1,125 @@
+"""Products of matrices, large enough for the tile unit or small: accuracy, cuts, odd numbers."""
+
+import numpy as np
+import pytest
+import torch
+
+from poptorch import _C
+
+
+def matrix(rows, columns, turned, scale=1.0):
+    """A random matrix, lying in memory by rows or (`turned`) by columns."""
+    shape = (columns, rows) if turned else (rows, columns)
+    values = np.random.default_rng(rows + columns).standard_normal(shape) * scale
+    return values.astype("f4").T if turned else values.astype("f4")
+
+
+def product(a, b, threads=1):
+    return _C.evaluate("matmul", [a, b], threads=threads)[0]
+
+
+def eager(a, b):
+    return (torch.from_numpy(a) @ torch.from_numpy(b)).numpy()
+
+
+def assert_as_good_as_eager(ours, theirs, exact):
+    limit = 4 * np.abs(theirs - exact).max() + 1e-6 * np.abs(exact).max()
+    assert np.abs(ours - exact).max() <= limit
+
+
+# Below, at and above the blocks that the kernel cuts m, n and k into.
+SIZES = [(64, 128, 512), (128, 768, 256), (97, 801, 131), (300, 130, 1057), (255, 1600, 65)]
+
+
+@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_accuracy(size, turned):
+    m, k, n = size
+    a, b = matrix(m, k, turned[0]), matrix(k, n, turned[1])
+    exact = a.astype("f8") @ b.astype("f8")
+    assert_as_good_as_eager(product(a, b), eager(a, b), exact)
+
+
+@pytest.mark.parametrize("scale", [1e-18, 1e18])
+def test_magnitudes(scale):
+    a, b = matrix(128, 256, False, scale), matrix(256, 128, False)
+    exact = a.astype("f8") @ b.astype("f8")
+    assert_as_good_as_eager(product(a, b), eager(a, b), exact)
+
+
+def test_cancellation():
+    """Sums whose terms are a million times larger than they are: the error is that of the terms."""
+    a, b = matrix(128, 512, False), matrix(512, 128, False)
+    a[:, 256:], b[256:] = -a[:, :256], b[:256]
+    a[:, 0] += 1e-6
+    exact = a.astype("f8") @ b.astype("f8")
+    assert (np.abs(product(a, b) - exact) <= 2.0**-22 * (np.abs(a) @ np.abs(b))).all()
+
+
+@pytest.mark.parametrize("turned", [(0, 0), (1, 1)], ids=str)
+def test_bits_do_not_depend_on_threads(turned):
+    a, b = matrix(300, 800, turned[0]), matrix(800, 1500, turned[1])
+    one = product(a, b, 1)
+    for threads in (2, 3, 7):
+        np.testing.assert_array_equal(product(a, b, threads), one)
+
+
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan, 3.0e38])
+@pytest.mark.parametrize("side", [0, 1])
+def test_numbers_without_parts(special, side):
+    """They reach the elements that they reach in f32, and no others."""
+    operands = [np.abs(matrix(128, 256, False)) + 1, np.abs(matrix(256, 128, False)) + 1]
+    operands[side][70, 90] = special
+    np.testing.assert_allclose(product(*operands), eager(*operands), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (-0.5, 2.0), (2.0, 0.0)])
+def test_addmm(alpha, beta):
+    """With several blocks of k, `self` counts once; with beta = 0 it is not read."""
+    a, b = matrix(96, 1700, False), matrix(1700, 100, False)
+    added = matrix(96, 100, False) if beta else np.full((96, 100), np.nan, "f4")
+    ours = _C.evaluate("addmm", [added, a, b], {"alpha": alpha, "beta": beta})[0]
+    exact = alpha * (a.astype("f8") @ b.astype("f8"))
+    if beta:
+        exact += beta * added
+    theirs = torch.addmm(*map(torch.from_numpy, (added, a, b)), alpha=alpha, beta=beta).numpy()
+    assert_as_good_as_eager(ours, theirs, exact)
+
+
+# Below, at and above the vectors and the groups of rows of each instruction set.
+SMALL_SIZES = [(16, 128, 128), (4, 1, 4), (5, 17, 7), (16, 512, 10), (33, 40, 57), (23, 8, 31)]
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+@pytest.mark.parametrize("size", SMALL_SIZES, ids=str)
+def test_small_products(size, turned):
+    """Whole numbers, whose sums are exact in any order; beta = 2 adds what was there."""
+    m, k, n = size
+    a, b, added = (np.trunc(matrix(*sides, turn, 4.0)) for *sides, turn in
+                   ((m, k, turned[0]), (k, n, turned[1]), (m, n, False)))
+    np.testing.assert_array_equal(product(a, b), a @ b)
+    ours = _C.evaluate("addmm", [added, a, b], {"alpha": -0.5, "beta": 2.0})[0]
+    np.testing.assert_array_equal(ours, 2 * added - 0.5 * (a @ b))
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("turned", [0, 1])
+def test_small_products_of_numbers_without_an_end(turned):
+    """Infinities and NaN reach their row and column and no others; beta = 0 reads nothing."""
+    a, b = matrix(20, 64, False), np.abs(matrix(64, 9, turned))
+    a[3, 5], a[7, 0] = np.inf, np.nan
+    added = np.full((20, 9), np.nan, "f4")
+    ours = _C.evaluate("addmm", [added, a, b], {"beta": 0.0})[0]
+    expected = np.zeros(20)
+    expected[3], expected[7] = np.inf, np.nan
+    np.testing.assert_array_equal(ours - np.where(np.isfinite(ours), ours, 0),
+                                  np.repeat(expected[:, None], 9, 1))
+
+
+def test_small_products_are_as_good_as_eager():
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        a, b = (random.standard_normal(shape).astype("f4") for shape in ((16, 256), (96, 256)))
+        exact = a.astype("f8") @ b.T.astype("f8")
+        assert_as_good_as_eager(product(a, b.T), eager(a, b.T), exact)

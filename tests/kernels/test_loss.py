@@ -1,0 +1,36 @@
+"""Targets that are no class: which one is named does not depend on threads."""
+
+import re
+
+import numpy as np
+import pytest
+
+from poptorch import _C
+from poptorch.errors import Error
+
+ROWS, CLASSES = 40_000, 3
+
+
+def operands(op, scores, targets):
+    """Operands of the row: the gradient, the sum of weights and the sums where they belong."""
+    one = np.ones((), "f4")
+    if op == "nll_loss_backward":
+        return [one, scores, targets, None, one]
+    if op == "cross_entropy_backward":
+        return [one, scores, targets, None, one, np.zeros((ROWS, 2), "f4")]
+    return [scores, targets, None]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("op", ["nll_loss", "nll_loss_backward", "cross_entropy",
+                                "cross_entropy_backward"])
+def test_the_first_bad_target_is_named(op, threads):
+    draw = np.random.default_rng()
+    targets = draw.integers(0, CLASSES, ROWS).astype("i4")
+    first = int(draw.integers(0, ROWS // 2))
+    bad = [first, *draw.integers(first, ROWS, 20)]
+    targets[bad] = CLASSES + np.arange(len(bad))
+    scores = draw.standard_normal((ROWS, CLASSES)).astype("f4")
+    words = f"[{op}] target {targets[first]} at flat index {first} is no class: there are {CLASSES}"
+    with pytest.raises(Error, match=re.escape(words)):
+        _C.evaluate(op, operands(op, scores, targets), threads=threads)

@@ -1,0 +1,77 @@
+"""Blocks and strategies say where a program runs; its numbers are those of the plain model."""
+
+import copy
+import dataclasses
+import random
+
+import pytest
+
+import poptorch
+from tests.helpers import check_equal_bits
+from tests.networks import harness
+from tests.networks.zoo import NETWORKS, build
+
+IPUS = 4
+LIVENESS = list(poptorch.Liveness)
+
+
+def annotated(network, seed, names=False):
+    """The network with a block for each innermost module, on a random IPU each."""
+    draw = random.Random(seed)
+    module = copy.deepcopy(network.module)
+    leaves = [leaf for leaf in module.modules() if not list(leaf.children())]
+    for number, leaf in enumerate(leaves):
+        user_id = f"{number % IPUS}" if names else None
+        poptorch.BeginBlock(leaf, user_id, None if names else draw.randrange(IPUS))
+    return dataclasses.replace(network, module=module)
+
+
+def both(network, batches, **settings):
+    """Runs of training and of inference."""
+    return harness.train(network, batches, **settings), harness.infer(network, batches, **settings)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_sharded_networks(name, seed):
+    network = build(name, seed)
+    batches = network.batches(2, seed)
+    plain = both(network, batches)
+    stages = random.Random(seed).choice(list(poptorch.AutoStage))
+    strategy = poptorch.ShardedExecution(stages)
+    blocks = annotated(network, seed)
+    check_equal_bits(both(blocks, batches, setExecutionStrategy=strategy, autoRoundNumIPUs=True),
+                     plain)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_phased_networks(name, seed):
+    network = build(name, seed)
+    batches = network.batches(2, seed)
+    plain = both(network, batches)
+    draw = random.Random(seed)
+    if draw.random() < 0.3:
+        strategy = poptorch.ParallelPhasedExecution(["0"], ["1"], ["2"], ["3"])
+    else:
+        strategy = poptorch.SerialPhasedExecution(
+            [poptorch.Stage("0"), poptorch.Stage("1")], ["2"], ["3"])
+        strategy.setTensorsLiveness(draw.choice(LIVENESS))
+    strategy.useSeparateBackwardPhase(draw.random() < 0.5)
+    blocks = annotated(network, seed, names=True)
+    check_equal_bits(both(blocks, batches, setExecutionStrategy=strategy, autoRoundNumIPUs=True),
+                     plain)
+
+
+@pytest.mark.parametrize("strategy", [
+    poptorch.PipelinedExecution("0", "1", "2", "3"),
+    poptorch.ShardedExecution(poptorch.Stage("0", "1"), poptorch.Stage("2", "3").ipu(1)),
+    poptorch.SerialPhasedExecution(["0", "1"], ["2", "3"])], ids=lambda s: type(s).__name__)
+def test_accumulation_and_replicas(strategy, seed):
+    name = next(iter(NETWORKS))
+    network = build(name, seed)
+    settings = {"gradientAccumulation": 7, "deviceIterations": 2, "replicationFactor": 2,
+                "broadcastBuffers": False, "autoRoundNumIPUs": True}
+    batches = [harness.concatenate(network.batches(28, seed))]
+    plain = harness.train(network, batches, **settings)
+    blocks = annotated(network, seed, names=True)
+    check_equal_bits(harness.train(blocks, batches, setExecutionStrategy=strategy, **settings),
+                     plain)

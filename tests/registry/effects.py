@@ -1,0 +1,79 @@
+"""For each option setter the test that fails when it does nothing.
+
+Setters whose effect belongs to later work, and deprecated ones, need no line: their tests follow
+from their rows.
+"""
+
+from tests.api.option_cases import CASES
+from tests.docs.reference_pages import GROUPS
+
+_DATA = "tests/api/test_effects_data.py::"
+_DEVICE = "tests/api/test_effects_device.py::"
+_REPORTS = "tests/api/test_effects_reports.py::"
+_POPART = "tests/api/test_options_popart.py::"
+
+EFFECTS = {
+    "deviceIterations": _DATA + "test_device_iterations_divide_the_batch",
+    "replicationFactor": _DATA + "test_replication_divides_the_batch",
+    "inputReplicaGrouping": _DATA + "test_input_groups",
+    "outputMode": _DATA + "test_output_modes",
+    "anchorTensor": "tests/api/test_anchors.py::test_gradients_and_weights",
+    "randomSeed": _DATA + "test_random_seed",
+    "enableSyntheticData": _DATA + "test_synthetic_data",
+    "broadcastBuffers": _DATA + "test_broadcast_buffers",
+    "updatableNamedBuffers": _DATA + "test_updatable_named_buffers",
+    "relaxOptimizerAttributesChecks": _REPORTS + "test_unexpected_optimizer_attributes",
+    "setExecutionStrategy": _DEVICE + "test_execution_strategy",
+    "useIpuModel": _DEVICE + "test_use_ipu_model",
+    "useOfflineIpuTarget": _DEVICE + "test_models_that_never_run",
+    "connectionType": _DEVICE + "test_connection_type_says_when_the_device_is_taken",
+    "autoRoundNumIPUs": _DEVICE + "test_number_of_ipus_must_be_a_power_of_two",
+    "showCompilationProgressBar": _REPORTS + "test_progress_bar_and_model_name",
+    "logDir": _REPORTS + "test_log_dir",
+    "maxRepeatLogs": _REPORTS + "test_max_repeat_logs",
+    "modelName": _REPORTS + "test_progress_bar_and_model_name",
+    "enableProfiling": _REPORTS + "test_profile_report",
+    "sourceLocationExcludes": _REPORTS + "test_location_excludes",
+    "appendToLocationExcludes": _REPORTS + "test_location_excludes",
+    "disableModuleNamescope": _REPORTS + "test_module_namescope",
+    "Training.gradientAccumulation": _DATA + "test_accumulation",
+    "Training.accumulationAndReplicationReductionType": _DATA + "test_reduction_type",
+    "Training.setMeanAccumulationAndReplicationReductionStrategy":
+        _DATA + "test_running_mean_does_not_overflow_in_half",
+    "Distributed.configureProcessId": _DATA + "test_training_in_several_processes_is_refused",
+    "Distributed.disable": _DATA + "test_training_in_several_processes_is_refused",
+    "Distributed.setEnvVarNames": "tests/api/test_options_environment.py::test_launcher_variables",
+    "_Popart.set": _POPART + "test_a_key_with_a_counterpart_sets_it",
+    "_Popart.setPatterns": _POPART + "test_patterns",
+}
+
+
+def setters() -> dict[str, tuple[type, str]]:
+    """Every setter by its dotted name: the class that has it, and its name there."""
+    found = {case.name: (GROUPS["Options"], case.name) for case in CASES if "." not in case.name}
+    for name, kind in GROUPS.items():
+        prefix = kind.PREFIX
+        found |= {prefix + row.setter: (kind, row.setter) for row in kind.ROWS if row.setter}
+        found |= {case.name: (kind, case.name.removeprefix(prefix)) for case in CASES
+                  if prefix and case.name.startswith(prefix)}
+    return {**found, "_Popart.set": (GROUPS["Options._Popart"], "set")}
+
+
+def test_of(name: str) -> str:
+    """The test of a setter's effect, as pytest names it.
+
+    Raises:
+        KeyError: It should have an effect, and no line above says which test shows it.
+    """
+    kind, method = setters()[name]
+    rows = [row for row in kind.ROWS if row.setter == method]
+    if rows and all(row.deprecated for row in rows):
+        return f"tests/api/test_options.py::test_deprecated_setters_say_so[{name}]"
+    if rows and all(row.later for row in rows):
+        if kind is GROUPS["TensorLocationSettings"]:
+            return "tests/api/test_options.py::test_location_setters"
+        return f"tests/api/test_options.py::test_setter_sets_and_can_be_chained[{name}]"
+    return EFFECTS[name]
+
+
+test_of.__test__ = False  # pytest collects functions of this name

@@ -1,0 +1,162 @@
+"""For each public name of the API, options apart, the test that fails when it does nothing.
+
+Names of enumerations stand for their members: what uses a member is tested at its user.
+"""
+
+_API = "tests/api/"
+_PROGRAMS = "tests/existing_programs/"
+_DATA = "tests/data/"
+_STRATEGIES = "tests/api/test_strategies.py::"
+_PLACES = "tests/capture/test_places.py::"
+
+HELPERS = {
+    "ipuHardwareIsAvailable": _API + "test_effects_device.py::test_no_system_is_present",
+    "ipuHardwareVersion": _API + "test_effects_device.py::test_no_system_is_present",
+    "Attribute": _PROGRAMS + "test_optimizers.py::test_hints_warn_once",
+    "isCompilingWithDispatcher":
+        _PROGRAMS + "test_private_modules.py::test_names_for_the_log_and_the_version",
+    "isRunningOnIpu": _API + "test_executor.py::test_is_running_on_ipu",
+    "setLogLevel": _API + "test_logging.py::test_levels",
+    "logger": _API + "test_logging.py::test_logger_is_a_standard_one",
+    "Error": _API + "test_errors.py::test_classes_and_attributes",
+    "RecoverableError": _API + "test_errors.py::test_recovery_action",
+    "UnrecoverableError": _API + "test_errors.py::test_classes_and_attributes",
+    "profiling.Channel": _API + "test_profiling.py::test_tracepoints_nest",
+    "profiling.Channel.tracepoint": _API + "test_profiling.py::test_tracepoints_nest",
+    "profiling.Channel.instrument": _API + "test_profiling.py::test_instrument",
+}
+
+OPTIONS = {
+    "Options": _API + "test_options.py::test_equal_options_print_equal",
+    "Options.Training": _API + "test_options.py::test_setter_sets_and_can_be_chained",
+    "Options.Precision": _API + "test_options.py::test_setter_sets_and_can_be_chained",
+    "Options.TensorLocations": _API + "test_options.py::test_location_settings_are_copied",
+    "Options.Distributed": _API + "test_options_environment.py::test_launcher_variables",
+    "Options.Jit": _API + "test_options.py::test_setter_sets_and_can_be_chained",
+    "Options.clone": _API + "test_options.py::test_copies_share_nothing",
+    "Options.defaultOutputMode": _API + "test_options.py::test_output_mode",
+    "Options.loadFromFile": _API + "test_options_file.py::test_a_whole_file",
+    "Options.toDict": _API + "test_options.py::test_dict_and_back",
+    "Options.fromDict": _API + "test_options.py::test_dict_and_back",
+    "Options.checkIsFrozen": _API + "test_options.py::test_frozen_options_refuse",
+    "TensorLocationSettings": _API + "test_options.py::test_location_settings_are_copied",
+    "TensorLocationSettings.toDict": _API + "test_options.py::test_location_setters",
+    "TensorLocationSettings.checkIsFrozen": _API + "test_options.py::test_frozen_options_refuse",
+}
+
+EXECUTOR = {
+    "trainingModel": _API + "test_executor.py::test_training_changes_the_module",
+    "inferenceModel": _API + "test_executor.py::test_inference_equals_eager",
+    "PoplarExecutor": _API + "test_executor.py::test_inference_equals_eager",
+    "PoplarExecutor.compile": _API + "test_executor.py::test_compile_without_running",
+    "PoplarExecutor.copyWeightsToDevice":
+        _API + "test_executor.py::test_host_changes_need_copy_to_device",
+    "PoplarExecutor.copyWeightsToHost": _API + "test_executor.py::test_weights_are_read_back_once",
+    "PoplarExecutor.copyWeightsToHostIfNeeded":
+        _API + "test_executor.py::test_weights_are_read_back_once",
+    "PoplarExecutor.copyNamedBuffersToDevice":
+        _API + "test_effects_data.py::test_updatable_named_buffers",
+    "PoplarExecutor.state_dict": _API + "test_executor.py::test_training_changes_the_module",
+    "PoplarExecutor.load_state_dict":
+        _API + "test_executor.py::test_load_state_dict_reaches_the_device",
+    "PoplarExecutor.per_replica_params":
+        _API + "test_replica_grouping.py::test_per_replica_params",
+    "PoplarExecutor.setOptimizer":
+        _API + "test_executor.py::test_set_optimizer_changes_the_learning_rate",
+    "PoplarExecutor.isCompiled": _API + "test_executor.py::test_compile_without_running",
+    "PoplarExecutor.destroy": _API + "test_executor.py::test_destroy_and_wrap_again",
+    "PoplarExecutor.model": _API + "test_executor.py::test_attributes_are_the_modules",
+    "PoplarExecutor.options": _API + "test_executor.py::test_attributes_are_the_modules",
+    "PoplarExecutor.training": _API + "test_executor.py::test_attributes_are_the_modules",
+    "PoplarExecutor.train": _API + "test_wrapping.py::test_the_executors_mode_selects_the_branch",
+    "PoplarExecutor.eval": _API + "test_wrapping.py::test_the_executors_mode_selects_the_branch",
+    "PoplarExecutor.isAttachedToDevice": _API + "test_effects_device.py::test_attachment",
+    "PoplarExecutor.attachToDevice": _API + "test_effects_device.py::test_attachment",
+    "PoplarExecutor.detachFromDevice": _API + "test_effects_device.py::test_attachment",
+    "PoplarExecutor.cycleCount": _API + "test_effects_device.py::test_attachment",
+    "PoplarExecutor.ir": _API + "test_executor.py::test_reports",
+    "PoplarExecutor.memory_report": _API + "test_executor.py::test_reports",
+    "PoplarExecutor.op_report": _API + "test_executor.py::test_reports",
+}
+
+FILES = {
+    "load": _API + "test_files.py::test_the_same_bits_in_a_fresh_process",
+    "PoplarExecutor.compileAndExport": _API + "test_files.py::test_export_before_the_first_call",
+    "PoplarExecutor.save": _API + "test_files.py::test_training_goes_on_bit_for_bit",
+    "PoplarExecutor.loadExecutable":
+        _API + "test_files.py::test_load_executable_takes_the_weights_of_the_module",
+    "PoplarExecutor.rng_state": _API + "test_inspection.py::test_random_state_of_replicas",
+    "PoplarExecutor.getTensorNames": _API + "test_anchors.py::test_names_are_readable_and_stable",
+    "PoplarExecutor.getAnchoredTensor": _API + "test_anchors.py::test_gradients_and_weights",
+    "PoplarExecutor.compilationTime": _API + "test_inspection.py::test_times_need_a_run",
+    **{f"PoplarExecutor.{name}": _API + "test_inspection.py::test_counters_of_each_step"
+       for name in ("getPerfCounters", "getLatency", "getComputeLatency", "getHostIpuLatency",
+                    "getIpuHostLatency")},
+    **{name: _API + "test_inspection.py::test_hooks_run_around_each_compilation"
+       for name in ("registerPreCompileHook", "registerPostCompileHook")},
+}
+
+_STAGES = _STRATEGIES + "test_stages_can_be_asked_for"
+_EXAMPLES = "tests/place/test_examples.py::test_places_of_the_examples"
+PARALLEL = {
+    "Block": _PLACES + "test_blocks_as_contexts",
+    "Block.start": _PLACES + "test_blocks_without_scope_and_functions",
+    "Block.useAutoId": _PLACES + "test_blocks_without_scope_and_functions",
+    "BlockFunction": _PLACES + "test_blocks_without_scope_and_functions",
+    "BeginBlock": _API + "test_blocks.py::test_an_annotated_module_is_still_itself",
+    "removeBlocks": _API + "test_blocks.py::test_remove_blocks_works_on_all_parts",
+    "module_repr": _STRATEGIES + "test_module_repr",
+    "NameScope": _STRATEGIES + "test_name_scopes_are_prefixes",
+    "PoplarExecutor.partition_summary": _STRATEGIES + "test_summary",
+    "Stage": _STAGES,
+    "Stage.blocks": _STAGES,
+    "Stage.ipu": _STAGES,
+    "Phase": _STAGES,
+    "Phase.ipus": _EXAMPLES,
+    "Phase.stages": _STAGES,
+    "ShardedExecution": _EXAMPLES,
+    "ShardedExecution.stage": _STRATEGIES + "test_options_hold_strategies",
+    "PipelinedExecution": _EXAMPLES,
+    "PipelinedExecution.stage": _STAGES,
+    "SerialPhasedExecution": _EXAMPLES,
+    "SerialPhasedExecution.phase": _STAGES,
+    "SerialPhasedExecution.stage": _STAGES,
+    "SerialPhasedExecution.setTensorsLiveness": _EXAMPLES,
+    "SerialPhasedExecution.useSeparateBackwardPhase":
+        "tests/place/test_examples.py::test_backward_phases",
+    "ParallelPhasedExecution": _EXAMPLES,
+    "ParallelPhasedExecution.phase": _EXAMPLES,
+    "ParallelPhasedExecution.stage": _STRATEGIES + "test_options_hold_strategies",
+    "ParallelPhasedExecution.useSeparateBackwardPhase":
+        "tests/place/test_examples.py::test_backward_phases",
+}
+
+DATA = {
+    "DataLoader": _DATA + "test_loader.py::test_combined_batch_size",
+    "DataLoader.combinedBatchSize": _DATA + "test_loader.py::test_combined_batch_size",
+    "DataLoader.options": _DATA + "test_loader.py::test_options_are_kept_and_frozen",
+    "DataLoader.terminate": _DATA + "test_failures.py::test_terminate_while_loading_hangs",
+    "AsynchronousDataAccessor": _DATA + "test_accessor.py::test_sources",
+    "AsynchronousDataAccessor.terminate":
+        _DATA + "test_failures.py::test_terminate_while_loading_hangs",
+}
+
+ARGUMENTS = {
+    "ICustomArgParser": _API + "test_custom_args.py::test_register",
+    "ICustomArgParser.yieldTensors": _API + "test_call_forms.py::test_classes_with_a_parser",
+    "ICustomArgParser.reconstruct": _API + "test_call_forms.py::test_classes_with_a_parser",
+    "registerCustomArgParser": _API + "test_custom_args.py::test_register",
+}
+
+# Operations whose work comes later: each says so.
+LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
+    "CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
+    "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest", "nop",
+    "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
+    "set_overlap_for_input", "set_overlap_for_output")}
+
+NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA,
+         **ARGUMENTS, **LATER}
+
+# Operations, optimizers and test tools: other sections of the API, with tests of their own.
+ELSEWHERE = {"identity_loss", "optim", "testing"}
