@@ -3,14 +3,17 @@ VENV   ?= .venv
 PYTHON ?= $(VENV)/bin/python
 HOST_PYTHON ?= python3
 PYTEST_ARGS ?=
+FUZZ_FACTOR ?= 50
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
 TORCH := torch==2.13.0+cpu
 
-.PHONY: help demo test test-slow update-golden core build bench docs wheel clean
+.PHONY: help demo test test-slow fuzz registry update-golden core build bench docs wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
 	@echo 'make test-slow      run the slow tests too'
+	@echo 'make fuzz           bad input of all kinds, new in each run (FUZZ_FACTOR times the default)'
+	@echo 'make registry       replace each option setter by one that does nothing; its test must fail'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc but kernels and python, with no torch to be seen'
 	@echo 'make build          build poptorch._C in place, for work from the checkout'
@@ -27,6 +30,12 @@ test: $(VENV)/installed
 
 test-slow: $(VENV)/installed
 	$(PYTHON) -m pytest -m '' $(PYTEST_ARGS)
+
+fuzz: $(VENV)/installed
+	POPTORCH_FUZZ=$(FUZZ_FACTOR) $(PYTHON) -m pytest tests/fuzz $(PYTEST_ARGS)
+
+registry: $(VENV)/installed
+	$(PYTHON) -m tests.registry
 
 update-golden: $(VENV)/installed
 	$(PYTHON) -m pytest --update $(PYTEST_ARGS)

@@ -2,8 +2,8 @@
 
 Sources are found by glob, so nobody edits this file to add one. What is compiled how:
 
-* files whose name ends in ``_avx2.cpp`` or ``_avx512.cpp`` get the flags of that instruction
-  set; everything else is built for any x86-64, so a wheel runs on any such machine;
+* files whose name ends in ``_avx2.cpp``, ``_avx512.cpp`` or ``_amx.cpp`` get the flags of that
+  instruction set; everything else is built for any x86-64, so a wheel runs on any such machine;
 * only ``csrc/python`` and ``csrc/kernels/**/aten*.cpp`` are given torch's headers.
 
 Switches, all environment variables: ``DEBUG=1`` (no optimization, assertions, debug symbols),
@@ -29,11 +29,13 @@ COMMON = (
     "-fno-math-errno -fno-trapping-math -Wall -Wno-psabi"
 ).split()
 OPTIMIZE = ["-O0", "-g", "-D_GLIBCXX_ASSERTIONS"] if DEBUG else ["-O2", "-g0", "-DNDEBUG"]
+AVX512 = "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512".split()
 INSTRUCTION_SETS = {
     "_avx2.cpp": "-mavx2 -mfma -mf16c".split(),
-    "_avx512.cpp": (
-        "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512"
-    ).split(),
+    "_avx512.cpp": AVX512,
+    # GCC 12 warns of its own headers.
+    "_amx.cpp": [*AVX512, "-mamx-tile", "-mamx-bf16", "-Wno-uninitialized",
+                 "-Wno-maybe-uninitialized"],
 }
 
 
