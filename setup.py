@@ -187,7 +187,7 @@ class BuildCore(Command):
 
 
 setup(
-    packages=find_packages(include=["poptorch", "poptorch.*"]),
+    packages=find_packages(include=["popart", "poptorch", "poptorch.*"]),
     ext_modules=[Extension("poptorch._C", sources=sources())],
     cmdclass={"build_ext": BuildWithNinja, "build_core": BuildCore},
     package_data={"poptorch": ["*.pyi", "py.typed"]},

@@ -62,9 +62,23 @@ class OptimizerLink:
         if cls is not layout.cls:
             raise ValueError(f"[setOptimizer] {layout.cls.__name__} is already compiled, "
                              f"got {cls.__name__}. Call destroy() on the executor first.")
-        for number, (group, compiled) in enumerate(zip(optimizer.param_groups,
-                                                       layout.groups)):
+        groups = optimizer.param_groups
+        if len(groups) != len(layout.groups):
+            raise ValueError(f"[setOptimizer] a number of {len(layout.groups)} parameter groups is "
+                             f"already compiled, got {len(groups)}. Call destroy() on the "
+                             f"executor first.")
+        for number, (group, compiled) in enumerate(zip(groups, layout.groups)):
             self._check_flags(kind, number, group, compiled)
+            self._check_parameters(number, group, compiled)
+
+    def _check_parameters(self, number: int, group: dict, compiled) -> None:
+        given = {id(parameter) for parameter in group["params"]}
+        missing = [name for name, parameter in compiled.params if id(parameter) not in given]
+        if missing:
+            raise ValueError(f"[setOptimizer] {missing[0]} in parameter group {number} is already "
+                             f"compiled, the new optimizer does not have it there. Make the "
+                             f"optimizer of the same parameters, or call destroy() on the "
+                             f"executor first.")
 
     def _check_flags(self, kind, number: int, group: dict, compiled) -> None:
         names = (*kind.flags, "momentum != 0")

@@ -250,6 +250,20 @@ def test_set_optimizer_changes_the_learning_rate():
     assert torch.equal(net.fc.weight, before)
 
 
+def test_set_optimizer_with_other_parameters():
+    net = Classifier()
+    model = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.1))
+    model(*batch())
+    weight, bias = net.fc.parameters()
+    for groups, words in (
+            ([{"params": [weight]}, {"params": [bias]}],
+             "a number of 1 parameter groups is already compiled, got 2"),
+            ([weight], "fc.bias in parameter group 0 is already compiled"),
+            (Classifier().parameters(), "fc.weight in parameter group 0 is already compiled")):
+        with pytest.raises(ValueError, match=words):
+            model.setOptimizer(torch.optim.SGD(groups, lr=0.1))
+
+
 def test_optimizer_without_update_op():
     net = Classifier()
     with pytest.raises(poptorch.Error, match="Adagrad has no update op.*SGD, Adam, AdamW"):
