@@ -95,6 +95,16 @@ class Bool(Check):
         return value
 
 
+class Nothing(Check):
+    """None alone: an option that exists to be read."""
+
+    text = "None"
+
+    def __call__(self, value, option: str) -> None:
+        if value is not None:
+            raise self.out_of_range(value, option)
+
+
 class Text(Check):
     """A str that is not empty."""
 

@@ -127,7 +127,8 @@ class OptionGroup:
     def _load(self, name: str, value) -> None:
         """Takes a value as :meth:`toDict` gave it."""
         row = self._row(name)
-        if value is row.default or value == plain(row.default):
+        default = plain(row.default)
+        if value is row.default or (type(value) is type(default) and value == default):
             self.checkIsFrozen(row.setter)
             self._values[name] = copy.deepcopy(row.default)
             return

@@ -3,7 +3,7 @@
 import torch
 
 from poptorch.enums import HalfFloatCastingBehavior
-from poptorch.options._checks import Bool, Dtype, Member
+from poptorch.options._checks import Bool, Dtype, Member, Nothing
 from poptorch.options._group import OptionGroup, Row
 
 _PYTORCH_RULES = "PyTorch's rules for mixed types hold; cast in the model where they do not suit"
@@ -38,7 +38,8 @@ class _PrecisionOptions(OptionGroup):
             "runningStatisticsAlwaysFloat", deprecated="statistics have the type of the buffer"),
         Row("autocast_enabled", True, "Cast operands automatically.", Bool(), "autocastEnabled",
             deprecated="use torch.autocast in the model"),
-        Row("autocast_policy", None, "What autocasting would cast; never set."),
+        Row("autocast_policy", None, "What autocasting would cast; never set.",
+            Nothing()),
     )
 
     def __init__(self, popart_options=None):

@@ -116,6 +116,14 @@ def test_setters_are_found_on_the_classes():
             assert getattr(group, name).__qualname__ == f"{group.__name__}.{name}"
     assert poptorch.Options.deviceIterations.__qualname__ == "Options.deviceIterations"
     assert not callable(poptorch.Options().Precision.autocast_policy)
+    with pytest.raises(ValueError, match=r"autocast_policy.* expected None, got \(\)"):
+        poptorch.Options.fromDict({"autocast_policy": ()})
+
+
+def test_a_tensor_is_no_value_of_an_option():
+    for name in ("device_iterations", "accumulation_and_replication_reduction_type"):
+        with pytest.raises(TypeError, match=r"expected .*, got (Tensor )?tensor\("):
+            poptorch.Options.fromDict({name: torch.zeros(2)})
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.name in (

@@ -66,6 +66,8 @@ class Cut:
         if self.mode is MODES.Final:
             return rows[-1].flatten(0, 1)
         if self.mode is MODES.Sum:
+            if rows.dtype in (torch.uint16, torch.uint32, torch.uint64):
+                rows = rows.to(torch.int32)  # PyTorch does not add them, the device narrows them
             return rows.sum(0, dtype=rows.dtype).flatten(0, 1)
         period = self.period if self.mode is MODES.EveryN else 1
         return rows[period - 1::period].flatten(0, 2)
