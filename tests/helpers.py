@@ -174,11 +174,18 @@ def check_case(path, actual, update):
     check_golden(path, f"{head}\n{source}{GOLDEN_SEPARATOR}{actual}", update)
 
 
-def quiet_options(**settings):
-    """Options without a progress bar; ``settings`` maps setters to their argument."""
+def quiet_options(**settings) -> poptorch.Options:
+    """Options without a progress bar; setters by name, groups with ``__`` for the dot.
+
+    The value of a setter is its argument, or the tuple of its arguments.
+    """
     options = poptorch.Options().showCompilationProgressBar(False)
     for name, value in settings.items():
-        getattr(options, name)(value)
+        target = options
+        *groups, method = name.split("__")
+        for group in groups:
+            target = getattr(target, group)
+        getattr(target, method)(*(value if isinstance(value, tuple) else (value,)))
     return options
 
 

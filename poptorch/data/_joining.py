@@ -1,6 +1,5 @@
 """Micro-batches joined into one item, and items cut into rows; nested in any way."""
 
-import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
@@ -87,7 +86,9 @@ def _combine(parts: list, combine_rows: Callable, path: str):
                                              join_path(path, key)) for key in first})
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
         _check_kind(parts, type(first), path)
-        return _combine_dataclass(parts, combine_rows, path)
+        children = [children_of(part) for part in parts]
+        return rebuilt(first, {name: _combine([part[name] for part in children], combine_rows,
+                                              join_path(path, name)) for name in children[0]})
     if type(first) is list and not any(_has_tensor(value) for value in first):
         _check_kind(parts, list, path)
         return combine_rows(parts)
@@ -97,15 +98,6 @@ def _combine(parts: list, combine_rows: Callable, path: str):
                                for i, members in enumerate(zip(*parts))})
     _check_same(parts, lambda part: part, "value", path)
     return first
-
-
-def _combine_dataclass(parts, combine_rows, path):
-    combined = copy.copy(parts[0])
-    for field in dataclasses.fields(combined):
-        members = [getattr(part, field.name) for part in parts]
-        value = _combine(members, combine_rows, join_path(path, field.name))
-        object.__setattr__(combined, field.name, value)  # it may be frozen
-    return combined
 
 
 def _has_tensor(value) -> bool:

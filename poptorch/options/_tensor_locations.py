@@ -1,7 +1,5 @@
 """Options about where tensors are stored."""
 
-from typing import ClassVar
-
 from poptorch.options._checks import Bool, Check, Int, OrNone
 from poptorch.options._group import OptionGroup, Row, plain
 
@@ -163,6 +161,17 @@ class TensorLocationSettings(OptionGroup):
         return self._set("useIOTilesToStore", use)
 
 
+class _IoTiles(Check):
+    text = "0, or an even number from 32 to 192"
+
+    def __call__(self, value, option: str) -> int:
+        is_int = isinstance(value, int) and not isinstance(value, bool)
+        if not is_int or value != 0 and (value % 2 or not 32 <= value <= 192):
+            raise AssertionError(f"numIOTiles must be an even number between 32 and 192. Got "
+                                 f"{value!r}.")
+        return value
+
+
 class _Location(Check):
     text = "a poptorch.TensorLocationSettings"
 
@@ -195,8 +204,8 @@ class _TensorLocationOptions(OptionGroup):
 
     PREFIX = "TensorLocations."
     ROWS = (
-        Row("num_io_tiles", 0, "Tiles of each IPU that only transfer.", setter="numIOTiles",
-            later="schedules", backend="numIOTiles"),
+        Row("num_io_tiles", 0, "Tiles of each IPU that only transfer.", _IoTiles(),
+            "numIOTiles", later="schedules", backend="numIOTiles"),
         Row("location_activation", _UNDEFINED, "Where activations are.", _Location(),
             "setActivationLocation", later="estimates"),
         Row("location_weight", _UNDEFINED, "Where weights are.", _Location(),
@@ -206,7 +215,6 @@ class _TensorLocationOptions(OptionGroup):
         Row("location_accumulator", _UNDEFINED, "Where accumulated gradients are.", _Location(),
             "setAccumulatorLocation", later="estimates"),
     )
-    IO_TILES: ClassVar[tuple[int, int]] = (32, 192)
 
     def __init__(self, **default_values):
         super().__init__(**default_values)
@@ -229,15 +237,6 @@ class _TensorLocationOptions(OptionGroup):
             TensorLocationOptions(num_io_tiles=64)
         """
         return self._set("num_io_tiles", num_tiles)
-
-    def _set(self, name: str, value):
-        if name == "num_io_tiles":
-            low, high = self.IO_TILES
-            is_int = isinstance(value, int) and not isinstance(value, bool)
-            if not is_int or value != 0 and (value % 2 or not low <= value <= high):
-                raise AssertionError(f"numIOTiles must be an even number between {low} and "
-                                     f"{high}. Got {value!r}.")
-        return super()._set(name, value)
 
     def setActivationLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
         """Sets where activations are stored.

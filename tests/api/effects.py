@@ -5,18 +5,6 @@ import torch
 import poptorch
 
 
-def quiet(**settings) -> poptorch.Options:
-    """Options without a progress bar; setters by name, groups with ``__`` for the dot."""
-    options = poptorch.Options().showCompilationProgressBar(False)
-    for name, value in settings.items():
-        target = options
-        *groups, method = name.split("__")
-        for group in groups:
-            target = getattr(target, group)
-        getattr(target, method)(*(value if isinstance(value, tuple) else (value,)))
-    return options
-
-
 class Scale(torch.nn.Module):
     """``x * w`` with one parameter; the loss is its sum."""
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import poptorch
+from tests.helpers import quiet_options
 
 OutputMode = poptorch.OutputMode
 
@@ -28,9 +29,7 @@ class Net(torch.nn.Module):
 
 
 def options(anchors=(), **settings):
-    opts = poptorch.Options().showCompilationProgressBar(False)
-    for name, value in settings.items():
-        getattr(opts, name)(value)
+    opts = quiet_options(**settings)
     for anchor in anchors:
         opts.anchorTensor(*anchor)
     return opts

@@ -11,13 +11,7 @@ import pytest
 import torch
 
 import poptorch
-
-
-def options(**settings):
-    opts = poptorch.Options().showCompilationProgressBar(False)
-    for name, value in settings.items():
-        getattr(opts, name)(value)
-    return opts
+from tests.helpers import quiet_options as options
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import poptorch
-from tests.api.effects import Counter, Scale, gradient, ir, quiet
+from tests.api.effects import Counter, Scale, gradient, ir
+from tests.helpers import quiet_options as quiet
 
 MODES = poptorch.OutputMode
 MEAN = poptorch.MeanReductionStrategy

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import poptorch
-from tests.api.effects import Scale, quiet
+from tests.api.effects import Scale
+from tests.helpers import quiet_options as quiet
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import poptorch
-from tests.api.effects import Scale, ir, quiet
+from tests.api.effects import Scale, ir
+from tests.helpers import quiet_options as quiet
 
 
 class Net(torch.nn.Module):

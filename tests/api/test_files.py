@@ -2,6 +2,7 @@
 
 import collections
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -12,7 +13,8 @@ import safetensors.torch
 import torch
 
 import poptorch
-from tests.helpers import ROOT, run_python
+from tests.helpers import quiet_options as options
+from tests.helpers import run_python
 
 Pair = collections.namedtuple("Pair", "scores loss")
 
@@ -36,13 +38,6 @@ class Net(torch.nn.Module):
         if target is None:
             return y
         return Pair(y, torch.nn.functional.cross_entropy(y, target))
-
-
-def options(**settings):
-    opts = poptorch.Options().showCompilationProgressBar(False)
-    for name, value in settings.items():
-        getattr(opts, name)(value)
-    return opts
 
 
 def batch(n=4):
@@ -136,8 +131,7 @@ torch.save((out, {{k: v for k, v in model.state_dict().items()}}), {result!r})
 
 
 def test_the_same_bits_in_a_fresh_process(tmp_path, monkeypatch):
-    source = (ROOT / "tests" / "api" / "test_files.py").read_text()
-    body = source[source.index("class Net"):source.index("def options")]
+    body = inspect.getsource(Net)
     (tmp_path / "saved_net.py").write_text(
         "import collections, torch\nPair = collections.namedtuple('Pair', 'scores loss')\n" + body)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -7,15 +7,9 @@ import pytest
 import torch
 
 import poptorch
+from tests.helpers import quiet_options as options
 
 OutputMode = poptorch.OutputMode
-
-
-def options(**settings):
-    opts = poptorch.Options().showCompilationProgressBar(False)
-    for name, value in settings.items():
-        getattr(opts, name)(value)
-    return opts
 
 
 class Net(torch.nn.Module):

@@ -8,7 +8,8 @@ import torch
 
 import poptorch
 from poptorch import profiling
-from tests.api.effects import Scale, quiet
+from tests.api.effects import Scale
+from tests.helpers import quiet_options as quiet
 from tests.helpers import run_python
 
 
