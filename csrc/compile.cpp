@@ -183,16 +183,19 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
   return make_executable(*module, std::move(program), options, steps.take());
 }
 
+// A text that breaks a rule is at fault itself: no step of ours made it.
 std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> module,
-                                                 const CompileOptions& options) {
+                                                 const CompileOptions& options,
+                                                 run::Reports known) try {
   ir::verify(*module, ir::Level::planned);
   if (options.check_plan) plan::check(*module);
   plan::PreparedOps prepared = plan::prepare(*module, {options.threads});
-  run::Reports reports;
-  if (options.keep_text) reports.texts.emplace_back("plan", ir::print(*module));
+  if (options.keep_text) known.texts.emplace_back("plan", ir::print(*module));
   assemble::Program program =
       assemble::assemble(*module, {options.threads, options.poison}, std::move(prepared));
-  return make_executable(*module, std::move(program), options, std::move(reports));
+  return make_executable(*module, std::move(program), options, std::move(known));
+} catch (const InternalError& error) {
+  throw UserError(error.rule);
 }
 
 }  // namespace poptorch

@@ -43,8 +43,10 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
                                          const Progress& progress = {});
 
 // The last step alone, for a module that is planned already (read from a file, say): what the text
-// says is what runs, with kernels of this machine (plan::prepare).
+// says is what runs, with kernels of this machine (plan::prepare). `known`: the texts of earlier
+// steps and the shares, where the reader has them.
 std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> module,
-                                                 const CompileOptions& options);
+                                                 const CompileOptions& options,
+                                                 run::Reports known = {});
 
 }  // namespace poptorch

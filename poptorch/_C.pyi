@@ -230,6 +230,8 @@ class Executable:
         """
     def ir(self, step: str) -> str:
         """IR text after ``translate``, ``rewrite``, ``place``, ``schedule`` or ``plan``."""
+    def steps(self) -> list[str]:
+        """The steps with a text, in their order."""
     def shares(self) -> list[dict[str, Any]]:
         """What runs where: a row for each stage, as from ``place``."""
     def op_report(self) -> dict[str, dict[str, int]]:
@@ -276,9 +278,17 @@ def compile(
     """
 
 def assemble_text(
-    text: str, options: Mapping[str, object] = ..., constants: Module | None = None
+    text: str,
+    options: Mapping[str, object] = ...,
+    constants: Module | None = None,
+    texts: Sequence[tuple[str, str]] = ...,
+    shares: Sequence[dict[str, Any]] = ...,
 ) -> Executable:
-    """Makes an executable of planned IR text; large constants are looked up in ``constants``."""
+    """Makes an executable of planned IR text; large constants are looked up in ``constants``.
+
+    What ``Executable.ir`` and ``shares`` give besides the plan is given: ``texts`` by step, and
+    ``shares``.
+    """
 
 def place(module: Module) -> list[dict[str, Any]]:
     """Step 4, in place. Returns a row for each stage: ``ipu``, ``stage``, ``phase``, ``blocks``,
@@ -309,3 +319,6 @@ def machine_isas() -> list[str]:
 
 def set_isa(name: str) -> None:
     """For tests: kernels prepared from now on use this instruction set."""
+
+def has_split_gemm() -> bool:
+    """Whether f32 products run on the CPU's unit for bfloat16 (AMX), by parts."""

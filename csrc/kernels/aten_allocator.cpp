@@ -14,6 +14,8 @@ namespace poptorch::aten {
 namespace {
 
 constexpr size_t kAlignment = 64;
+// From here on an allocation of a dry run lies in work memory: smaller ones need no fresh pages.
+constexpr size_t kLarge = 65536;
 
 thread_local Scope* current_scope = nullptr;
 std::atomic<int64_t> original_calls{0};
@@ -22,11 +24,15 @@ std::atomic<int64_t> original_calls{0};
 // the current scope of the thread does not know.
 struct Registry {
   std::mutex mutex;
+  std::vector<Recorder*> recorders;
   std::vector<Replay*> replays;
   std::unordered_set<void*> kept;
 
   bool release(void* memory) {
     std::lock_guard lock(mutex);
+    for (Recorder* recorder : recorders) {
+      if (recorder->release_elsewhere(memory)) return true;
+    }
     for (Replay* replay : replays) {
       if (replay->release_elsewhere(memory)) return true;
     }
@@ -106,34 +112,78 @@ Scope::Scope() : outer_(current_scope) { current_scope = this; }
 
 Scope::~Scope() { current_scope = outer_; }
 
+Recorder::Recorder(WorkMemory& memory) : memory_(memory) {
+  std::lock_guard lock(registry().mutex);
+  registry().recorders.push_back(this);
+}
+
+// What torch keeps stays where it is.
+Recorder::~Recorder() {
+  std::lock_guard lock(registry().mutex);
+  std::erase(registry().recorders, this);
+  forget_released_elsewhere();
+  for (const Entry& entry : entries_) {
+    if (!entry.is_ours || entry.end >= 0) continue;
+    memory_.keep(entry.memory);
+    registry().kept.insert(entry.memory);
+  }
+}
+
 void* Recorder::allocate(size_t bytes) {
   if (ScopedAllocator::self == nullptr) return nullptr;
-  void* memory = ScopedAllocator::self->allocate_original(bytes);
-  entries_.push_back({memory, bytes, time_++, -1, -1});
+  const bool is_ours = bytes >= kLarge;
+  void* memory =
+      is_ours ? memory_.take(bytes) : ScopedAllocator::self->allocate_original(bytes);
+  std::lock_guard lock(registry().mutex);
+  forget_released_elsewhere();
+  entries_.push_back({memory, bytes, time_++, -1, -1, is_ours});
   return memory;
 }
 
-bool Recorder::release(void* memory) {
-  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
-    if (entry->memory == memory && entry->end < 0) {
-      entry->end = time_++;
-      break;
-    }
-  }
-  return false;  // the original allocator frees it
+void Recorder::end(Entry& entry) {
+  entry.end = time_++;
+  if (entry.is_ours) memory_.give_back(entry.memory);
 }
 
-void Recorder::set_result(const void* memory, int index) {
+// The original allocator frees what is not ours.
+bool Recorder::release(void* memory) {
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
-    if (entry->memory == memory && entry->end < 0) {
-      if (entry->result < 0) entry->result = index;
-      return;
-    }
+    if (entry->memory != memory || entry->end >= 0) continue;
+    end(*entry);
+    return entry->is_ours;
   }
+  return false;
+}
+
+bool Recorder::release_elsewhere(void* memory) {
+  const bool ours = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.is_ours && entry.memory == memory;
+  });
+  if (ours) released_elsewhere_.push_back(memory);
+  return ours;
+}
+
+void Recorder::forget_released_elsewhere() {
+  for (void* memory : released_elsewhere_) release(memory);
+  released_elsewhere_.clear();
+}
+
+bool Recorder::set_result(const void* memory, int index) {
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+    if (entry->memory != memory || entry->end >= 0) continue;
+    if (entry->result >= 0) return false;
+    entry->result = index;
+    return true;
+  }
+  return false;
 }
 
 // First fit: each allocation takes the lowest address that is free during its life.
 AllocationPlan Recorder::finish() {
+  {
+    std::lock_guard lock(registry().mutex);
+    forget_released_elsewhere();
+  }
   AllocationPlan plan;
   std::vector<size_t> placed;  // entries in scratch
   for (size_t i = 0; i < entries_.size(); ++i) {

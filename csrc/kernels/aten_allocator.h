@@ -2,7 +2,7 @@
 // ours in front of the one that is there. It changes nothing but while one of our own calls runs,
 // on the thread that makes it:
 //
-//   dry run, when a kernel is prepared      Recorder r;  call;  AllocationPlan plan = r.finish();
+//   dry run, when a kernel is prepared      Recorder r(memory);  call;  plan = r.finish();
 //   each later run                          Replay r(plan, scratch, outputs);  call;  r.check();
 //
 // A Recorder notes what the call allocates, in order, and when it frees it. From that follows which
@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "support/work_memory.h"
 
 namespace poptorch::aten {
 
@@ -60,12 +62,20 @@ class Scope {
 
 class Recorder final : public Scope {
  public:
+  // Large allocations lie in `memory` while the call runs.
+  explicit Recorder(WorkMemory& memory);
+  ~Recorder();
   void* allocate(size_t bytes) override;
   bool release(void* memory) override;
-  // The live allocation at this address becomes result `index`. Ignored for other addresses.
-  void set_result(const void* memory, int index);
+  // The live allocation at this address becomes result `index`. False, and ignored, for other
+  // addresses and for one that is a result already.
+  bool set_result(const void* memory, int index);
   // Call it when all tensors of the call are gone: places what was recorded.
   AllocationPlan finish();
+
+  // For frees on other threads, called under the registry's lock: whether the memory is this
+  // scope's.
+  bool release_elsewhere(void* memory);
 
  private:
   struct Entry {
@@ -74,8 +84,14 @@ class Recorder final : public Scope {
     int64_t begin;
     int64_t end;  // -1: live
     int result;
+    bool is_ours;  // lies in memory_; else the original allocator's
   };
+  void end(Entry& entry);
+  void forget_released_elsewhere();
+
+  WorkMemory& memory_;
   std::vector<Entry> entries_;
+  std::vector<void*> released_elsewhere_;
   int64_t time_ = 0;
 };
 

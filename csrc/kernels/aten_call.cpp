@@ -5,14 +5,15 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "kernels/aten_allocator.h"
 #include "kernels/blas.h"
+#include "support/align.h"
 #include "support/error.h"
 #include "support/parallel.h"
 
@@ -91,8 +92,9 @@ void deliver(const Prepared& prepared, const Args& args, Tensors& results, Recor
       if (recorder == nullptr && result.data_ptr() == args.outputs[i] && lies_as(result, type)) {
         result.reset();
       } else if (recorder != nullptr && lies_as(result, type) && result.storage_offset() == 0 &&
-                 result.storage().nbytes() == static_cast<size_t>(type.bytes())) {
-        recorder->set_result(result.storage().data(), static_cast<int>(i));
+                 result.storage().nbytes() == static_cast<size_t>(type.bytes()) &&
+                 recorder->set_result(result.storage().data(), static_cast<int>(i))) {
+        result.reset();  // as in runs, where it lies in its place already
       }
     } else {
       std::memset(args.outputs[i], 0, static_cast<size_t>(type.bytes()));  // no gradient: zeros
@@ -138,30 +140,51 @@ void run(const Prepared& prepared, const Args& args) {
   replay.check(prepared.name);
 }
 
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<void, Free>;
-
-// Fresh zero pages cost nothing to read.
-Memory zeros(const ir::Type& type) {
-  return Memory(std::calloc(static_cast<size_t>(type.bytes()) + 64, 1));
+// Operands of a dry run: each its own part of the same zeros.
+std::vector<void*> zeros(const Prepared& prepared, WorkMemory& memory) {
+  size_t bytes = 0;
+  std::vector<size_t> offsets;
+  for (const ir::Type& type : prepared.inputs) {
+    offsets.push_back(bytes);
+    bytes += align_up(static_cast<size_t>(type.bytes()) + 1);
+  }
+  std::byte* begin = memory.zeros(bytes);
+  std::vector<void*> inputs;
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    inputs.push_back(prepared.present[i] ? begin + offsets[i] : nullptr);
+  }
+  return inputs;
 }
 
+// Blocks for the results of a dry run.
+class Results {
+ public:
+  Results(const Prepared& prepared, WorkMemory& memory) : memory_(memory) {
+    for (const ir::Type& type : prepared.outputs) {
+      blocks_.push_back(memory_.take(static_cast<size_t>(type.bytes())));
+    }
+  }
+  ~Results() {
+    for (void* block : blocks_) memory_.give_back(block);
+  }
+  Results(const Results&) = delete;
+  Results& operator=(const Results&) = delete;
+  void* const* data() const { return blocks_.data(); }
+
+ private:
+  WorkMemory& memory_;
+  std::vector<void*> blocks_;
+};
+
 AllocationPlan dry_run(const Prepared& prepared, int threads) {
-  std::vector<Memory> memory;
-  std::vector<void*> inputs, outputs;
-  for (size_t i = 0; i < prepared.inputs.size(); ++i) {
-    if (prepared.present[i]) memory.push_back(zeros(prepared.inputs[i]));
-    inputs.push_back(prepared.present[i] ? memory.back().get() : nullptr);
-  }
-  for (const ir::Type& type : prepared.outputs) {
-    memory.push_back(zeros(type));
-    outputs.push_back(memory.back().get());
-  }
+  std::optional<WorkMemory> own;
+  if (WorkMemory::current() == nullptr) own.emplace();
+  WorkMemory& memory = *WorkMemory::current();
+  const std::vector<void*> inputs = zeros(prepared, memory);
+  const Results outputs(prepared, memory);
   const Args args{inputs.data(), outputs.data(), nullptr, threads};
   const CallState state(threads);
-  Recorder recorder;
+  Recorder recorder(memory);
   try {
     const Tensors tensors = wrap_inputs(prepared, args);
     Tensors results;
@@ -245,7 +268,7 @@ at::Tensor wrap(const void* memory, const ir::Type& type) {
       .make_tensor();
 }
 
-ops::Prepared prepare_call(const Call& call, std::string name, Function function) {
+ops::Prepared prepare_call(const Call& call, std::string name, Function function, Memory memory) {
   install();
   auto prepared = std::make_shared<Prepared>();
   prepared->name = std::move(name);
@@ -258,7 +281,8 @@ ops::Prepared prepare_call(const Call& call, std::string name, Function function
   const auto is_large = [](const ir::Type& type) { return type.numel() >= parallel_numel; };
   prepared->is_large = std::any_of(prepared->inputs.begin(), prepared->inputs.end(), is_large) ||
                        std::any_of(prepared->outputs.begin(), prepared->outputs.end(), is_large);
-  prepared->plan = plan_of(call, *prepared);
+  prepared->plan = memory == Memory::planned ? plan_of(call, *prepared)
+                                             : std::make_shared<const AllocationPlan>();
   const size_t scratch_bytes = prepared->plan->scratch_bytes;
   return {[prepared](const Args& args) { run(*prepared, args); }, scratch_bytes};
 }

@@ -25,10 +25,17 @@ using Function =
 at::ScalarType scalar_type(ir::DType dtype);
 at::Tensor wrap(const void* memory, const ir::Type& type);
 
-// A kernel that makes this call. The call is made once now, on zeros, to learn what it allocates;
-// calls of equal text share what was learned. `name` stands in error messages; torch's errors
-// become user errors.
-ops::Prepared prepare_call(const ops::Call& call, std::string name, Function function);
+// Where a call's results and temporaries lie while it runs.
+enum class Memory {
+  planned,  // in the arena. The call is made once now, on zeros, to learn what it allocates, which
+            // takes as long as a run; calls of equal text share what was learned.
+  torchs,   // wherever torch puts them. For calls that are seldom made.
+};
+
+// A kernel that makes this call. `name` stands in error messages; torch's errors become user
+// errors.
+ops::Prepared prepare_call(const ops::Call& call, std::string name, Function function,
+                           Memory memory = Memory::planned);
 
 // While it lives, this thread calls ATen below autograd, autocast and Python modes, with this many
 // threads.

@@ -38,13 +38,13 @@ struct Geometry {
         groups(attrs.get_int("groups")) {}
 };
 
-Prepared forward_by_aten(const Call& call) {
+Prepared forward_by_aten(const Call& call, aten::Memory memory = aten::Memory::planned) {
   const auto run = [g = Geometry(call.attrs())](const Args&, const Tensors& in, Tensors& out) {
     const auto bias = in.size() > 2 && in[2].defined() ? std::optional(in[2]) : std::nullopt;
     out.push_back(at::convolution(in[0], in[1], bias, g.stride, g.padding, g.dilation, g.transposed,
                                   g.output_padding, g.groups));
   };
-  return aten::prepare_call(call, "convolution", run);
+  return aten::prepare_call(call, "convolution", run, memory);
 }
 
 Prepared convolution(const Call& call) {
@@ -54,7 +54,9 @@ Prepared convolution(const Call& call) {
   }
   if (is_pointwise(call, call.in(0), call.in(1), call.out())) return pointwise_convolution(call);
   if (is_depthwise(call, call.in(0), call.in(1), call.out())) return depthwise_convolution(call);
-  if (has_split_convolution(call)) return split_convolution(call, forward_by_aten(call));
+  if (has_split_convolution(call)) {
+    return split_convolution(call, forward_by_aten(call, aten::Memory::torchs));
+  }
   return forward_by_aten(call);
 }
 
@@ -77,7 +79,7 @@ bool is_unsafe_channels_last(const ir::Type& weight, const Geometry& geometry) {
   return pointwise && strided && std::min(weight.sizes[0], weight.sizes[1]) < 8;
 }
 
-Prepared through_aten(const Call& call) {
+Prepared through_aten(const Call& call, aten::Memory memory = aten::Memory::planned) {
   const Geometry geometry(call.attrs());
   const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
   const std::array<bool, 3> mask = {wanted[0], wanted[1], wanted[2]};
@@ -91,7 +93,7 @@ Prepared through_aten(const Call& call) {
                                                  g.output_padding, g.groups, mask);
     out = {std::move(dx), std::move(dw), std::move(db)};
   };
-  return aten::prepare_call(call, "convolution_backward", run);
+  return aten::prepare_call(call, "convolution_backward", run, memory);
 }
 
 // The call for the gradient of one operand alone; the other results are empty.
@@ -113,9 +115,8 @@ struct OneGradient {
 Prepared input_gradient(const Call& call) {
   const OneGradient one(call, 0);
   const Call alone{one.op, call.threads};
-  Prepared prepared = through_aten(alone);
-  if (!has_split_input_gradient(alone)) return prepared;
-  return split_input_gradient(alone, std::move(prepared));
+  if (!has_split_input_gradient(alone)) return through_aten(alone);
+  return split_input_gradient(alone, through_aten(alone, aten::Memory::torchs));
 }
 
 Prepared weight_gradient(const Call& call) {

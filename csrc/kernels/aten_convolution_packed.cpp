@@ -182,11 +182,14 @@ Prepared with_other_than_relu(const Call& call, Prepared convolution) {
   return with_activation(call, std::move(convolution), activation);
 }
 
-// The outputs that packed_split_convolution has not computed, by ATen.
+// The outputs from one on, by ATen, with weights as they are or in the form that is packed for
+// packed_split_convolution.
 RestOfOutputs rest_of_outputs(const Call& call) {
   const bool relu = call.attrs().get_string("activation") == "relu";
   const ir::Dims w = call.attrs().get_ints("weight_size");
-  const ir::Type weight_type{call.in(1).dtype, {w[2], w[3], w[1], w[0]}, {}};
+  // Of [outputs, inputs, height, width].
+  ir::Type weight_type{call.in(1).dtype, w, {1, w[0], w[3] * w[1] * w[0], w[1] * w[0]}};
+  if (is_unpacked(call)) weight_type = call.in(1);
   return [=, g = Geometry(call.attrs()), in_type = call.in(0), out_type = call.out()](
              const Args& args, int64_t first) {
     const aten::CallState state(args.threads);
@@ -195,32 +198,26 @@ RestOfOutputs rest_of_outputs(const Call& call) {
       return aten::wrap(memory, type).narrow(-1, first, count);
     };
     const at::Tensor x = aten::wrap(args.inputs[0], in_type).permute({0, 3, 1, 2});
-    const at::Tensor weight = of_rest(args.inputs[1], weight_type).permute({3, 2, 0, 1});
-    std::optional<at::Tensor> bias;
-    if (args.inputs[2] != nullptr) bias = of_rest(args.inputs[2], {out_type.dtype, {w[0]}, {}});
-    at::Tensor y = at::convolution(x, weight, bias, g.stride, g.padding, g.dilation, false, {0, 0},
+    const at::Tensor weight = aten::wrap(args.inputs[1], weight_type).narrow(0, first, count);
+    const ir::Type of_outputs{out_type.dtype, {w[0]}, {}};
+    at::Tensor y = at::convolution(x, weight, {}, g.stride, g.padding, g.dilation, false, {0, 0},
                                    g.groups);
     y = y.permute({0, 2, 3, 1});
+    if (args.inputs[4] != nullptr) y *= of_rest(args.inputs[4], of_outputs);
+    if (args.inputs[2] != nullptr) y += of_rest(args.inputs[2], of_outputs);
     if (args.inputs[3] != nullptr) y += of_rest(args.inputs[3], out_type);
     if (relu) y.relu_();
     of_rest(args.outputs[0], out_type).copy_(y);
   };
 }
 
-Prepared packed_convolution(const Call& call) {
-  const ir::Dims input_size = ops::channels_first(call.in(0)).sizes;
-  const ir::Dims weight_size = call.attrs().get_ints("weight_size");
-  // oneDNN's relu makes 0 of a NaN.
-  const bool own_relu = call.attrs().get_string("activation") == "relu";
-  const std::string activation = own_relu ? "none" : activation_name(call);
-  if (is_split_product(call.attrs(), weight_size, input_size)) {
-    return with_other_than_relu(call, split_product(call));
-  }
-  if (has_packed_split_convolution(call.attrs(), weight_size, input_size)) {
-    return with_other_than_relu(call, packed_split_convolution(call, rest_of_outputs(call)));
-  }
-  const Form form =
-      form_of(call.attrs(), weight_size, input_size, call.in(1).numel(), call.threads);
+// With weights in oneDNN's form.
+Prepared by_onednn(const Call& call, const std::string& wanted) {
+  const bool own_relu = wanted == "relu";  // oneDNN's makes 0 of a NaN
+  const std::string activation = own_relu ? "none" : wanted;
+  const Form form = form_of(call.attrs(), call.attrs().get_ints("weight_size"),
+                            ops::channels_first(call.in(0)).sizes, call.in(1).numel(),
+                            call.threads);
   const bool has_residual = call.has_in(3);
   const auto run = [=, g = Geometry(call.attrs()), out_type = call.out()](
                        const Args& args, const Tensors& in, Tensors& out) {
@@ -247,7 +244,32 @@ Prepared packed_convolution(const Call& call) {
   Prepared convolution = aten::prepare_call(call, "packed_convolution", run);
   return own_relu ? with_activation(call, std::move(convolution), "relu") : convolution;
 }
-KERNEL("packed_convolution", packed_convolution)
+
+Prepared packed_convolution(const Call& call) {
+  const ir::Dims input_size = ops::channels_first(call.in(0)).sizes;
+  const ir::Dims weight_size = call.attrs().get_ints("weight_size");
+  const std::string activation = activation_name(call);
+  if (is_split_product(call.attrs(), weight_size, input_size)) {
+    return with_other_than_relu(call, split_product(call));
+  }
+  const bool unpacked = is_unpacked(call);
+  const auto has_split = unpacked ? has_unpacked_split_convolution : has_packed_split_convolution;
+  if (has_split(call.attrs(), weight_size, input_size)) {
+    return with_other_than_relu(call, packed_split_convolution(call, rest_of_outputs(call)));
+  }
+  if (!unpacked) return by_onednn(call, activation);
+  // Of a program that was compiled elsewhere.
+  const auto run = [all = rest_of_outputs(call)](const Args& args) { all(args, 0); };
+  return with_other_than_relu(call, {run});
+}
+
+bool takes_unpacked(const Call& call) {
+  const ir::Dims input_size = ops::channels_first(call.in(0)).sizes;
+  const ir::Dims weight_size = call.attrs().get_ints("weight_size");
+  return is_split_product(call.attrs(), weight_size, input_size) ||
+         has_unpacked_split_convolution(call.attrs(), weight_size, input_size);
+}
+KERNEL("packed_convolution", packed_convolution, false, nullptr, takes_unpacked)
 
 }  // namespace
 }  // namespace poptorch::kernels

@@ -28,6 +28,8 @@ bool is_tensor_or_list(const c10::TypePtr& type) {
 void check_schema(const c10::OperatorHandle& handle, const ir::Op& op) {
   const std::string& name = op.attrs.get_string("overload");
   const c10::FunctionSchema& schema = handle.schema();
+  USER_CHECK(schema.name() != "aten::from_file", "[", name, "] reads and writes files, a program "
+             "only computes. Read the tensor before and pass it as an argument.");
   bool has_generator = false;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];

@@ -277,6 +277,7 @@ Prepared split_product(const Call& call) {
     }
     Gemm product = g;
     product.bias = args.in<float>(2);
+    product.scale = args.in<float>(4);
     gemm(product, pixels_read(grid, args.in<float>(0), args), args.in<float>(1), out,
          args.threads);
   };

@@ -15,8 +15,8 @@ ops::Prepared pointwise_convolution(const ops::Call& call);
 ops::Prepared pointwise_convolution_backward(const ops::Call& call);
 
 // Whether the row packed_convolution, with these attributes, is such a product and one for the unit
-// of split_gemm; the weights are packed as they are then. `input_size` has the channels second. Of
-// the activations only relu is applied.
+// of split_gemm; the weights lie alike then, packed or not. `input_size` has the channels second.
+// Of the activations only relu is applied.
 bool is_split_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
                           const ir::Dims& input_size);
 ops::Prepared split_product(const ops::Call& call);

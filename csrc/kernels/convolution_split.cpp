@@ -76,6 +76,12 @@ SplitConvolution packed(const ir::Attrs& attrs, const ir::Dims& w, const ir::Dim
           number(attrs, "padding", 1), 1, w[0], 0, w[1] * w[0]};
 }
 
+SplitConvolution unpacked(const ir::Attrs& attrs, const ir::Dims& w, const ir::Dims& x) {
+  const int64_t places = w[2] * w[3];
+  return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], number(attrs, "padding", 0),
+          number(attrs, "padding", 1), w[1] * places, places, 0, 1};
+}
+
 size_t scratch_bytes(const SplitUnits& units, int threads) {
   return static_cast<size_t>(units.weight_bytes + threads * units.unit_bytes());
 }
@@ -87,8 +93,8 @@ Prepared prepare(const Call& call, const SplitConvolution& s, size_t x, size_t w
   const size_t bytes = scratch_bytes(units, call.threads), other_bytes = otherwise.scratch_bytes;
   const auto run = [=, other = std::move(otherwise.run)](const Args& args) {
     const float* of_bias = bias < 0 ? nullptr : args.in<float>(static_cast<size_t>(bias));
-    const SplitData data{args.in<float>(x), args.in<float>(w), of_bias, args.out<float>(0),
-                         args.scratch};
+    const SplitData data{args.in<float>(x), args.in<float>(w), of_bias, nullptr,
+                         args.out<float>(0), args.scratch};
     if (split_convolve(s, units, data, args.threads) < s.outputs) other(args);
   };
   return {run, std::max(bytes, other_bytes)};
@@ -139,15 +145,23 @@ bool has_packed_split_convolution(const ir::Attrs& attrs, const ir::Dims& weight
          pays(packed(attrs, weight_size, input_size));
 }
 
+bool has_unpacked_split_convolution(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                                    const ir::Dims& input_size) {
+  return weight_size[2] * weight_size[3] <= most_places &&
+         has_packed_split_convolution(attrs, weight_size, input_size);
+}
+
 Prepared packed_split_convolution(const Call& call, RestOfOutputs rest) {
   const ir::Attrs& attrs = call.attrs();
   const ir::Dims x = ops::channels_first(call.in(0)).sizes;
-  const SplitConvolution s = packed(attrs, attrs.get_ints("weight_size"), x);
+  const ir::Dims w = attrs.get_ints("weight_size");
+  const SplitConvolution s = is_unpacked(call) ? unpacked(attrs, w, x) : packed(attrs, w, x);
   const SplitUnits units(s, call.threads);
   const bool relu = attrs.get_string("activation") == "relu";
   const auto run = [=, rest = std::move(rest)](const Args& args) {
     const SplitData data{args.in<float>(0), args.in<float>(1), args.in<float>(2),
-                         args.out<float>(0), args.scratch, args.in<float>(3), relu};
+                         args.in<float>(4), args.out<float>(0), args.scratch, args.in<float>(3),
+                         relu};
     const int64_t computed = split_convolve(s, units, data, args.threads);
     if (computed < s.outputs) rest(args, computed);
   };

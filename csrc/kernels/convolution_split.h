@@ -20,10 +20,15 @@ struct SplitConvolution {
   int64_t line, depth, first, next;
 
   int64_t places() const { return kernel_height * kernel_width; }
+  // The places of a channel lie side by side, as in PyTorch's weights.
+  bool is_by_place() const { return line != 1 && depth != 1; }
   int64_t padded_width() const { return width + 2 * padding_width; }
   int64_t out_height() const { return height + 2 * padding_height - kernel_height + 1; }
   int64_t out_width() const { return padded_width() - kernel_width + 1; }
 };
+
+// The most places of a kernel whose weights may lie by place: so many are packed together.
+constexpr int64_t most_places = 25;
 
 // How the work is cut: units are some rows of an image or some whole images.
 struct SplitUnits {
@@ -37,7 +42,7 @@ struct SplitUnits {
 };
 
 struct SplitData {
-  const float *x, *w, *bias;  // no bias: nullptr
+  const float *x, *w, *bias, *scale;  // without bias or scale: nullptr
   float* y;
   std::byte* scratch;  // weight_bytes, and unit_bytes for each thread
   const float* residual = nullptr;  // is added to y, in whose place it may lie
@@ -57,11 +62,15 @@ ops::Prepared split_convolution(const ops::Call& call, ops::Prepared otherwise);
 bool has_split_input_gradient(const ops::Call& call);
 ops::Prepared split_input_gradient(const ops::Call& call, ops::Prepared otherwise);
 
-// The same of the row packed_convolution, with weights packed as [height, width, inputs, outputs];
-// `input_size` has the channels second. Of the activations only relu is applied. `rest` computes
-// the outputs from the given one on.
+// The same of the row packed_convolution, with weights packed as [height, width, inputs, outputs]
+// or, where the kernel is not too large, as they lie in the module: [outputs, inputs, height,
+// width]. `input_size` has the channels second. Of the activations only relu is applied. `rest`
+// computes the outputs from the given one on.
 bool has_packed_split_convolution(const ir::Attrs& attrs, const ir::Dims& weight_size,
                                   const ir::Dims& input_size);
+inline bool is_unpacked(const ops::Call& call) { return call.in(1).rank() == 4; }
+bool has_unpacked_split_convolution(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                                    const ir::Dims& input_size);
 using RestOfOutputs = std::function<void(const ops::Args& args, int64_t first)>;
 ops::Prepared packed_split_convolution(const ops::Call& call, RestOfOutputs rest);
 

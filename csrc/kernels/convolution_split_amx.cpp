@@ -98,13 +98,13 @@ class Convolution {
   }
 
   void pack_weights(int64_t count) {
+    if (s_.is_by_place()) return pack_weights_by_place(count);
     const int64_t places = s_.places();
     parallel_for(threads_, count * places, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t panel = i / places, place = i % places;
-        const int64_t output = (first_ + panel) * split_side;
         const Operand of_place{data_.w + s_.first + place * s_.next, s_.line, s_.depth};
-        const Panel lines{output, std::min(split_side, s_.outputs - output), 0, s_.channels};
+        const Panel lines = lines_of(first_ + panel);
         std::byte* to = weights_ + panel * panel_bytes() + place * steps() * step_bytes;
         for (int64_t k = 0; k < steps(); ++k) {
           if (!pack_step<false>(of_place, lines, k * step, to + k * step_bytes)) {
@@ -113,6 +113,41 @@ class Convolution {
         }
       }
     });
+  }
+
+  Panel lines_of(int64_t panel) const {
+    const int64_t output = panel * split_side;
+    return {output, std::min(split_side, s_.outputs - output), 0, s_.channels};
+  }
+
+  void pack_weights_by_place(int64_t count) {
+    parallel_for(threads_, count * steps(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t panel = i / steps(), k = i % steps();
+        std::byte* to = weights_ + panel * panel_bytes() + k * step_bytes;
+        if (!pack_places(lines_of(first_ + panel), k * step, to)) have_parts_ = false;
+      }
+    });
+  }
+
+  // A step of one panel, for all places: channels and places are the columns of one matrix.
+  bool pack_places(const Panel& lines, int64_t channel, std::byte* to) const {
+    const int64_t places = s_.places();
+    __m512 columns[step * most_places];
+    bool all_have_parts = true;
+    for (int64_t t = 0; t < 2; ++t) {
+      const int64_t skipped = t * lanes;
+      const float* from = data_.w + (lines.first + skipped) * s_.line + channel * places;
+      for (int64_t i = 0; i < step * places; i += lanes) {
+        load_square(from + i, s_.line, lines.count - skipped, lanes, columns + i);
+        transpose(columns + i);
+      }
+      for (int64_t place = 0; place < places; ++place) {
+        all_have_parts &= pack_tile(columns + place, columns + lanes * places + place, places,
+                                    to + place * steps() * step_bytes + t * tile_bytes);
+      }
+    }
+    return all_have_parts;
   }
 
   // The rows of one padded image that `rows` rows of the result from `top` on see.
@@ -195,19 +230,25 @@ class Convolution {
     store_sums(sums);
   }
 
-  // Adds 32 pixels of 32 outputs to the result, or starts it with bias and residual; relu ends it.
+  // Adds 32 pixels of 32 outputs, times their scale, to the result, or starts it with bias and
+  // residual; relu ends it.
   void add(const Unit& unit, int64_t image, int64_t pixel, int64_t output, const Turn& turn,
            const float* sums) const {
     const __m512 least = _mm512_set1_ps(data_.relu && turn.is_last ? 0.0F : -infinity);
     const int64_t width = s_.out_width(), padded = s_.padded_width();
     const int64_t count = std::min(split_side, s_.outputs - output);
+    __m512 scale[] = {_mm512_set1_ps(1.0F), _mm512_set1_ps(1.0F)};
+    for (int64_t h = 0; data_.scale != nullptr && h < count; h += lanes) {
+      scale[h / lanes] = _mm512_loadu_ps(data_.scale + output + h);
+    }
     int64_t row = pixel / padded, column = pixel % padded;
     for (int64_t i = 0; i < split_side; ++i, sums += split_side) {
       if (column < width && row < unit.rows) {
         const int64_t at = (image * s_.out_height() + unit.top + row) * width + column;
         const int64_t begin = at * s_.outputs + output;
         for (int64_t h = 0; h < count; h += lanes) {
-          const __m512 sum = _mm512_load_ps(sums + h) + before(turn, begin + h, output + h);
+          const __m512 old = before(turn, begin + h, output + h);
+          const __m512 sum = _mm512_fmadd_ps(scale[h / lanes], _mm512_load_ps(sums + h), old);
           // The second operand is the result when one is NaN.
           _mm512_storeu_ps(data_.y + begin + h, _mm512_max_ps(least, sum));
         }

@@ -103,7 +103,7 @@ Function power(const Call& call) {
                          strip("rsqrt"),  strip("reciprocal"), function.run};
   std::memcpy(function.params.data(), &powers, sizeof powers);
   function.picoseconds = 2000;
-  function.run = dtype == ir::DType::f32 ? power_strip<float> : power_strip<double>;
+  function.run = dtype == ir::DType::f64 ? power_strip<double> : power_strip<float>;
   return function;
 }
 

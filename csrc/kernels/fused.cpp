@@ -1,12 +1,15 @@
 // Kernel of `fused`: the entries of the body one after the other, over blocks that stay in the
 // first-level cache. What an entry makes for later ones lies in registers: pieces of memory that
-// are used again once their value is dead.
+// are used again once their value is dead. Halves are f32 there, rounded after each entry, so that
+// a region has the bits of its ops one by one; operands are widened when they are first read.
 #include "ops/fused.h"
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "kernels/elementwise.h"
+#include "kernels/half.h"
+#include "kernels/half_blocks.h"
 #include "kernels/loop.h"
 #include "kernels/random.h"
 #include "support/error.h"
@@ -38,13 +41,37 @@ struct Place {
   size_t index = 0;  // of the operand or result
   int64_t item_bytes = 0;
   int64_t slot = -1;  // register
+  // Of halves, else nullptr.
+  Widen widen = nullptr;
+  Narrow narrow = nullptr;
+  Round round = nullptr;
+
+  Place(Kind where, size_t number, ir::DType dtype)
+      : kind(where),
+        index(number),
+        item_bytes(ir::item_bytes(dtype)),
+        widen(widen_from(dtype)),
+        narrow(narrow_to(dtype)),
+        round(round_to(dtype)) {}
+
+  bool is_half() const { return widen != nullptr; }
+  bool wants_register() const { return kind == Kind::local || is_half(); }
+  int64_t register_item_bytes() const { return is_half() ? 4 : item_bytes; }
 };
 
 struct Step {
-  Function function;
+  enum class Kind {
+    function,
+    dropout,
+    widen,   // a half in memory to its register
+    narrow,  // a register to the half in memory
+    round,   // a register in place
+  };
+  Kind kind = Kind::function;
+  Function function;           // for the others: only how many operands there are
   std::array<size_t, 3> in{};  // values
   size_t out = 0;              // value
-  int drop = -1;               // number of the dropout that it is
+  size_t drop = 0;             // number of the dropout
 };
 
 struct Drop {
@@ -77,11 +104,6 @@ class Builder {
       number_.emplace(op->result(), number_.size());
       op->name == "input" ? add_operand(*op) : add_step(*op);
     }
-    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
-      Place& place = region_.places[number_.at(graph_.outputs[i])];
-      place.kind = Place::Kind::result;
-      place.index = i;
-    }
   }
 
   Region take() {
@@ -95,13 +117,14 @@ class Builder {
     const ir::Type& type = op.result()->type;
     const ir::Type like{type.dtype, graph_.ops.back()->result()->type.sizes, {}};
     const size_t value = region_.places.size();
-    Place place{Place::Kind::whole, value, ir::item_bytes(type.dtype)};
+    Place place(Place::Kind::whole, value, type.dtype);
     if (is_random_state(op)) {
       place.kind = Place::Kind::state;
     } else if (type != like) {
       place.kind = Place::Kind::strided;
       region_.strided.push_back({value, Loop(like, {&type})});
     }
+    is_ready_.push_back(place.kind != Place::Kind::whole || !place.is_half());
     region_.places.push_back(place);
   }
 
@@ -112,33 +135,54 @@ class Builder {
   }
 
   void add_step(const ir::Op& op) {
-    ir::Op complete;
-    complete.name = op.name;
-    complete.operands = op.operands;
-    complete.attrs = ops::complete_attrs(ops::op_def(op.name), op.attrs);
-    complete.results.push_back(std::make_unique<ir::Value>(*op.result()));
+    WideOp wide(op);
+    wide.op.attrs = ops::complete_attrs(ops::op_def(op.name), wide.op.attrs);
     Step step;
-    step.out = region_.places.size();
+    step.out = number_.at(op.result());
     if (op.name == "dropout") {
-      step.drop = static_cast<int>(region_.drops.size());
-      region_.drops.push_back({Dropout(complete.attrs.get_float("p")),
-                               complete.attrs.get_int("salt"), number_.at(op.operands[1])});
+      step.kind = Step::Kind::dropout;
+      step.drop = region_.drops.size();
+      region_.drops.push_back({Dropout(wide.op.attrs.get_float("p")),
+                               wide.op.attrs.get_int("salt"), number_.at(op.operands[1])});
       step.function.operand_count = 1;
       step.function.picoseconds = 1000;
     } else {
-      step.function = function_of({complete, 1});
+      step.function = function_of({wide.op, 1});
     }
     for (size_t i = 0; i < static_cast<size_t>(step.function.operand_count); ++i) {
       const auto operand = static_cast<size_t>(step.function.operands[i]);
       step.in[i] = number_.at(op.operands[operand]);
+      if (!is_ready_[step.in[i]]) add_conversion(Step::Kind::widen, step.in[i]);
     }
     region_.steps.push_back(step);
-    region_.places.push_back(
-        {Place::Kind::local, 0, ir::item_bytes(op.result()->type.dtype)});
+    add_value(op);
   }
 
-  // Registers for strided operands, which are read before the first step, and for local values. A
-  // step may write where it reads when the items are equally wide.
+  // The value that the last step makes.
+  void add_value(const ir::Op& op) {
+    const size_t value = region_.places.size();
+    const auto output = std::find(graph_.outputs.begin(), graph_.outputs.end(), op.result());
+    const bool is_result = output != graph_.outputs.end();
+    const auto index = static_cast<size_t>(output - graph_.outputs.begin());
+    const Place::Kind kind = is_result ? Place::Kind::result : Place::Kind::local;
+    region_.places.emplace_back(kind, is_result ? index : 0, op.result()->type.dtype);
+    is_ready_.push_back(true);
+    if (!region_.places.back().is_half()) return;
+    add_conversion(is_result ? Step::Kind::narrow : Step::Kind::round, value);
+  }
+
+  void add_conversion(Step::Kind kind, size_t value) {
+    Step step;
+    step.kind = kind;
+    step.function.operand_count = 1;
+    step.function.picoseconds = 100;
+    step.in[0] = step.out = value;
+    region_.steps.push_back(step);
+    is_ready_[value] = kind != Step::Kind::narrow;
+  }
+
+  // Registers for strided operands, which are read before the first step, for local values and
+  // for halves. A step may write where it reads when the items are equally wide.
   void assign_registers() {
     std::vector<size_t> last_use(region_.places.size(), 0);
     for (size_t i = 0; i < region_.steps.size(); ++i) {
@@ -150,19 +194,18 @@ class Builder {
     for (const Strided& operand : region_.strided) assign(operand.value);
     for (size_t i = 0; i < region_.steps.size(); ++i) {
       const Step& step = region_.steps[i];
-      const int64_t item_bytes = region_.places[step.out].item_bytes;
+      const Place& out = region_.places[step.out];
       const auto release = [&](bool equally_wide) {
         for (int j = 0; j < step.function.operand_count; ++j) {
-          Place& place = region_.places[step.in[static_cast<size_t>(j)]];
+          const Place& place = region_.places[step.in[static_cast<size_t>(j)]];
           const bool is_dead = last_use[step.in[static_cast<size_t>(j)]] == i;
           const bool holds = place.slot >= 0 && !is_free(place.slot);
-          if (is_dead && holds && (place.item_bytes == item_bytes) == equally_wide) {
-            free_.push_back(place.slot);
-          }
+          const bool is_equal = place.register_item_bytes() == out.register_item_bytes();
+          if (is_dead && holds && is_equal == equally_wide) free_.push_back(place.slot);
         }
       };
       release(true);
-      if (region_.places[step.out].kind == Place::Kind::local) assign(step.out);
+      if (out.wants_register() && out.slot < 0) assign(step.out);
       release(false);
     }
   }
@@ -173,7 +216,7 @@ class Builder {
 
   void assign(size_t value) {
     Place& place = region_.places[value];
-    region_.widest = std::max(region_.widest, place.item_bytes);
+    region_.widest = std::max(region_.widest, place.register_item_bytes());
     if (free_.empty()) free_.push_back(region_.slots++);
     place.slot = free_.back();
     free_.pop_back();
@@ -203,6 +246,7 @@ class Builder {
   ir::Graph graph_;
   std::unordered_map<const ir::Value*, size_t> number_;
   Region region_;
+  std::vector<bool> is_ready_;  // by value: steps can read it, it needs no widening
   std::vector<int64_t> free_;
 };
 
@@ -212,7 +256,7 @@ class Runner {
   Runner(const Region& region, const Args& args) : region_(region), args_(args) {
     for (size_t i = 0; i < region.places.size(); ++i) {
       const Place& place = region.places[i];
-      if (place.slot >= 0) first_[i] = registers_ + place.slot * region.block * region.widest;
+      if (place.slot >= 0) first_[i] = slot_of(place);
       step_[i] = 1;
     }
     for (size_t i = 0; i < region.drops.size(); ++i) {
@@ -224,25 +268,55 @@ class Runner {
   void run(int64_t at, int64_t n) {
     for (size_t i = 0; i < region_.places.size(); ++i) {
       const Place& place = region_.places[i];
+      std::byte*& first = place.is_half() ? half_[i] : first_[i];
       if (place.kind == Place::Kind::whole) {
-        first_[i] = static_cast<std::byte*>(args_.inputs[place.index]) + at * place.item_bytes;
+        first = static_cast<std::byte*>(args_.inputs[place.index]) + at * place.item_bytes;
       } else if (place.kind == Place::Kind::result) {
-        first_[i] = static_cast<std::byte*>(args_.outputs[place.index]) + at * place.item_bytes;
+        first = static_cast<std::byte*>(args_.outputs[place.index]) + at * place.item_bytes;
       }
     }
-    for (const Strided& operand : region_.strided) {
-      const Place& place = region_.places[operand.value];
-      std::byte* copy = registers_ + place.slot * region_.block * region_.widest;
-      const Loop::Elements from =
-          operand.loop.read(0, args_.inputs[place.index], at, n, copy);
-      // The strips do not write to where they read: only results and registers are written.
-      first_[operand.value] = static_cast<std::byte*>(const_cast<void*>(from.first));
-      step_[operand.value] = from.step;
+    for (const Strided& operand : region_.strided) read(operand, at, n);
+    for (const Step& step : region_.steps) {
+      switch (step.kind) {
+        case Step::Kind::function: apply(step, n); break;
+        case Step::Kind::dropout: drop(step, at, n); break;
+        default: convert(step, n);
+      }
     }
-    for (const Step& step : region_.steps) step.drop < 0 ? apply(step, n) : drop(step, at, n);
   }
 
  private:
+  std::byte* slot_of(const Place& place) {
+    return registers_ + place.slot * region_.block * region_.widest;
+  }
+
+  void read(const Strided& operand, int64_t at, int64_t n) {
+    const Place& place = region_.places[operand.value];
+    // Halves go to the end of the register: widening from there reads ahead of what it writes.
+    std::byte* slot = slot_of(place);
+    std::byte* copy = slot + region_.block * (place.register_item_bytes() - place.item_bytes);
+    const Loop::Elements from = operand.loop.read(0, args_.inputs[place.index], at, n, copy);
+    step_[operand.value] = from.step;
+    if (place.is_half()) {
+      place.widen(static_cast<const uint16_t*>(from.first), reinterpret_cast<float*>(slot),
+                  from.step == 0 ? 1 : n);
+      return;
+    }
+    // The strips do not write to where they read: only results and registers are written.
+    first_[operand.value] = static_cast<std::byte*>(const_cast<void*>(from.first));
+  }
+
+  void convert(const Step& step, int64_t n) {
+    const Place& place = region_.places[step.out];
+    auto* wide = reinterpret_cast<float*>(first_[step.out]);
+    auto* half = reinterpret_cast<uint16_t*>(half_[step.out]);
+    switch (step.kind) {
+      case Step::Kind::widen: return place.widen(half, wide, n);
+      case Step::Kind::narrow: return place.narrow(wide, half, n);
+      default: return place.round(wide, n);
+    }
+  }
+
   void apply(const Step& step, int64_t n) {
     simd::Strip strip{first_[step.out], {}, {}, n, step.function.params.data()};
     for (size_t i = 0; i < static_cast<size_t>(step.function.operand_count); ++i) {
@@ -253,8 +327,7 @@ class Runner {
   }
 
   void drop(const Step& step, int64_t at, int64_t n) {
-    const auto number = static_cast<size_t>(step.drop);
-    const Dropout& dropout = region_.drops[number].dropout;
+    const Dropout& dropout = region_.drops[step.drop].dropout;
     const auto* x = reinterpret_cast<const float*>(first_[step.in[0]]);
     auto* out = reinterpret_cast<float*>(first_[step.out]);
     if (dropout.drops_all) {
@@ -262,14 +335,15 @@ class Runner {
       return;
     }
     if (step_[step.in[0]] == 0) x = std::fill_n(out, n, *x) - n;
-    table_.dropout(draws_[number], at, n, dropout.threshold, static_cast<float>(dropout.scale), x,
-                   out);
+    table_.dropout(draws_[step.drop], at, n, dropout.threshold, static_cast<float>(dropout.scale),
+                   x, out);
   }
 
   const Region& region_;
   const Args& args_;
   const simd::RandomTable& table_ = simd::random_table();
-  std::byte* first_[most_values];  // of the block's elements, by value
+  std::byte* first_[most_values];  // of the block's elements as steps see them, by value
+  std::byte* half_[most_values];   // of halves in memory
   int64_t step_[most_values];
   simd::Draw draws_[most_values];
   alignas(64) std::byte registers_[register_bytes];
@@ -286,7 +360,7 @@ Prepared fused(const Call& call) {
   }};
 }
 
-KERNEL("fused", fused)
+KERNEL("fused", fused, true)
 
 }  // namespace
 

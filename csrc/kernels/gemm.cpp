@@ -8,6 +8,7 @@
 #include "kernels/blas.h"
 #include "kernels/gemm_small.h"
 #include "kernels/gemm_split.h"
+#include "support/error.h"
 #include "support/parallel.h"
 #include "support/switches.h"
 
@@ -91,19 +92,21 @@ void one_block(const Gemm& g, const T* a, const T* b, T* c) {
 }
 
 // How blocks of c are computed, and the multiples at which c may be cut so that no element changes
-// its place in a tile, and with it the order of its sum.
+// its place in a tile.
 template <typename T>
 struct Method {
   void (*block)(const Gemm&, const T* a, const T* b, T* c) = one_block<T>;
   int64_t row_tile = 24, column_tile = 48;  // multiples of those of BLAS kernels
-  bool finishes = false;  // adds the bias and applies relu itself
+  bool finishes = false;  // applies scale, bias and relu itself
+  // Whether a sum is taken in the same order whatever the block around it is.
+  bool is_even = !std::is_floating_point_v<T>;
 
   explicit Method(const Gemm& g) {
     if constexpr (std::is_same_v<T, float>) {
       if (split_gemm_pays(g)) {
         block = split_gemm;
         row_tile = column_tile = split_side;
-        finishes = true;
+        finishes = is_even = true;
       } else if (small_gemm_pays(g)) {
         block = small_gemm;
       }
@@ -137,14 +140,34 @@ struct Cut {
   int64_t rows = 1, columns = 1;
 };
 
+// BLAS libraries choose kernels, and the pieces in which they sum, by the size of a product. They
+// choose the same for all blocks whose sides are this long, less what a cut at tiles takes: 240.
+constexpr int64_t steady_side = 256;
+
+bool is_steady(const Gemm& g) { return std::min(g.m, g.n) >= 2 * steady_side; }
+
+// How many blocks at most. A BLAS is given blocks that do not depend on the number of threads,
+// where it might sum them in different orders.
+template <typename T>
+int64_t most_blocks(const Gemm& g, const Method<T>& method, int threads) {
+  const int64_t work = g.m * g.n * std::max<int64_t>(g.k, 1);
+  if (method.is_even || is_steady(g)) return std::min<int64_t>(threads, work / gemm_grain);
+  constexpr int64_t large = int64_t{1} << 24, most = 8;  // costs little to cut from here on
+  return work < 2 * gemm_grain ? 1 : std::clamp<int64_t>(work / large, 2, most);
+}
+
 // The cut into at most `parts` blocks that reads least: each block reads its rows of a and its
 // columns of b.
 template <typename T>
 Cut choose_cut(const Gemm& g, const Method<T>& method, int64_t parts) {
   Cut best;
   double least = -1;
-  for (int64_t rows = 1; rows <= std::min(parts, tiles_of(g.m, method.row_tile)); ++rows) {
-    const int64_t columns = std::min(parts / rows, tiles_of(g.n, method.column_tile));
+  const bool stays_steady = !method.is_even && is_steady(g);
+  const auto most = [&](int64_t n, int64_t tile) {
+    return stays_steady ? n / steady_side : tiles_of(n, tile);
+  };
+  for (int64_t rows = 1; rows <= std::min(parts, most(g.m, method.row_tile)); ++rows) {
+    const int64_t columns = std::min(parts / rows, most(g.n, method.column_tile));
     const double reads = static_cast<double>(columns) * static_cast<double>(g.m) +
                          static_cast<double>(rows) * static_cast<double>(g.n);
     // Uneven cuts leave threads idle: count the blocks that are missing as so much more to read.
@@ -202,15 +225,16 @@ template <typename T>
 void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads) {
   if (g.m == 0 || g.n == 0) return;
   if constexpr (std::is_floating_point_v<T>) {
-    if (is_deep(g)) {
+    if (g.scale == nullptr && is_deep(g)) {
       deep_gemm(g, a, b, c, threads);
       return finish(g, c);
     }
   }
-  const int64_t work = g.m * g.n * std::max<int64_t>(g.k, 1);
-  const int64_t parts = std::min<int64_t>(threads, work / gemm_grain);
   const Method<T> method(g);
-  if (parts <= 1 || omp_in_parallel()) return run_block(method, g, a, b, c);
+  INTERNAL_CHECK(g.scale == nullptr || method.finishes, "a product of ", g.m, " x ", g.n, " x ",
+                 g.k, " has a scale");
+  const int64_t parts = most_blocks(g, method, omp_in_parallel() ? 1 : threads);
+  if (parts <= 1) return run_block(method, g, a, b, c);
   const Cut cut = choose_cut(g, method, parts);
   parallel_for(threads, cut.rows * cut.columns, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
@@ -222,6 +246,7 @@ void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads) {
       block.n = cut_at(g.n, method.column_tile, j + 1, cut.columns) - column;
       if (block.m == 0 || block.n == 0) continue;
       if (g.bias != nullptr) block.bias = g.bias + column;
+      if (g.scale != nullptr) block.scale = g.scale + column;
       run_block(method, block, a + (g.trans_a ? row : row * g.lda),
                 b + (g.trans_b ? column * g.ldb : column), c + row * g.ldc + column);
     }

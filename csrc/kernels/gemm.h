@@ -15,6 +15,8 @@ struct Gemm {
   double alpha = 1, beta = 0;
   // Of f32 products: bias[j] is added to column j of c; then numbers below 0 become 0.
   const float* bias = nullptr;
+  // Only where split_gemm_pays: scale[j] is a factor of column j beside alpha.
+  const float* scale = nullptr;
   bool relu = false;
 };
 

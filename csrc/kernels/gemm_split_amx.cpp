@@ -123,22 +123,25 @@ class Product {
     block.ldc = split_side;
     block.alpha = 1;
     block.beta = 0;
-    block.bias = nullptr;
+    block.bias = block.scale = nullptr;
     block.relu = false;
     gemm(block, left_.data + rows.first * left_.line + rows.begin * left_.depth,
          right_.data + columns.first * right_.line + rows.begin * right_.depth, own_.sums, 1);
   }
 
-  // c = alpha * sums + beta * c for the first block of k; for the others what is there is kept. The
-  // last one brings bias and relu.
+  // c = alpha * scale * sums + beta * c for the first block of k; for the others what is there is
+  // kept. The last one brings bias and relu.
   void add(const Panel& rows, const Panel& columns) const {
     const bool is_last = rows.end == g_.k;
     const float beta = rows.begin == 0 ? static_cast<float>(g_.beta) : 1.0F;
-    const __m512 factor = _mm512_set1_ps(static_cast<float>(g_.alpha));
+    const __m512 alpha = _mm512_set1_ps(static_cast<float>(g_.alpha));
     const __m512 old_factor = _mm512_set1_ps(beta);
     for (int64_t h = 0; h * lanes < columns.count; ++h) {
       const __mmask16 mask = first_lanes(columns.count - h * lanes);
-      __m512 bias = _mm512_setzero_ps();
+      __m512 factor = alpha, bias = _mm512_setzero_ps();
+      if (g_.scale != nullptr) {
+        factor *= _mm512_maskz_loadu_ps(mask, g_.scale + columns.first + h * lanes);
+      }
       if (is_last && g_.bias != nullptr) {
         bias = _mm512_maskz_loadu_ps(mask, g_.bias + columns.first + h * lanes);
       }

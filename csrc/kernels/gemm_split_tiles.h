@@ -118,12 +118,13 @@ inline bool have_parts(__m512i largest) {
   return _mm512_cmpge_epu32_mask(largest, limit) == 0;
 }
 
-// Packs one tile of a step, in all parts. Returns false when some number has none.
-inline bool pack_tile(const __m512* first, const __m512* second, std::byte* to) {
+// Packs one tile of a step, in all parts, from vectors that lie `apart`. Returns false when some
+// number has none.
+inline bool pack_tile(const __m512* first, const __m512* second, int64_t apart, std::byte* to) {
   __m512i largest = _mm512_setzero_si512();
-  for (int64_t i = 0; i < lanes; ++i) {
-    largest = larger(larger(largest, first[i]), second[i]);
-    const Parts x(first[i]), y(second[i]);
+  for (int64_t i = 0; i < lanes; ++i, first += apart, second += apart) {
+    largest = larger(larger(largest, *first), *second);
+    const Parts x(*first), y(*second);
     store_pairs(x.high, y.high, to + i * 64);
     store_pairs(x.middle, y.middle, to + part_bytes + i * 64);
     store_pairs(x.low, y.low, to + 2 * part_bytes + i * 64);
@@ -150,7 +151,7 @@ bool pack_step(const Operand& x, const Panel& p, int64_t k, std::byte* to) {
       }
       if (left != by_depth) transpose(halves[h]);
     }
-    all_have_parts &= pack_tile(halves[0], halves[1], to + t * tile_bytes);
+    all_have_parts &= pack_tile(halves[0], halves[1], 1, to + t * tile_bytes);
   }
   return all_have_parts;
 }

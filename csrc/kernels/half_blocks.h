@@ -11,6 +11,7 @@ namespace poptorch::kernels {
 // Conversions of n elements side by side, for this CPU.
 using Widen = void (*)(const uint16_t* x, float* out, int64_t n);
 using Narrow = void (*)(const float* x, uint16_t* out, int64_t n);
+using Round = void (*)(float* x, int64_t n);  // narrowed and widened again, in place
 
 // nullptr for dtypes that are not half: nothing is to be converted.
 inline Widen widen_from(ir::DType dtype) {
@@ -23,6 +24,12 @@ inline Narrow narrow_to(ir::DType dtype) {
   const simd::ConvertTable& table = simd::convert_table();
   if (dtype == ir::DType::f16) return table.f32_to_f16;
   return dtype == ir::DType::bf16 ? table.f32_to_bf16 : nullptr;
+}
+
+inline Round round_to(ir::DType dtype) {
+  const simd::ConvertTable& table = simd::convert_table();
+  if (dtype == ir::DType::f16) return table.round_to_f16;
+  return dtype == ir::DType::bf16 ? table.round_to_bf16 : nullptr;
 }
 
 }  // namespace poptorch::kernels

@@ -15,13 +15,19 @@ ir::Dims spatial(const InferInput& in, const char* name, int64_t dims) {
   return values;
 }
 
+// Weights and bias of f16 images may be f32: those that batch norm was put into are not rounded.
+bool fits(const ir::Type& parameter, const ir::Type& input) {
+  return parameter.dtype == input.dtype ||
+         (input.dtype == ir::DType::f16 && parameter.dtype == ir::DType::f32);
+}
+
 void check_shapes(const InferInput& in, const ir::Type& input, const ir::Type& weight) {
   const std::string where = "[" + in.op.name + "] ";
   USER_CHECK(input.rank() >= 3 && input.rank() <= 5, where, "input ", input.text(), " has ",
              input.rank(), " dimensions, expected 3 to 5. Use [batch, channels, spatial...].");
   USER_CHECK(weight.rank() == input.rank(), where, "input ", input.text(), " has ", input.rank(),
              " dimensions, weight ", weight.text(), " has ", weight.rank(), ". Make them equal.");
-  USER_CHECK(input.dtype == weight.dtype, where, "dtypes differ: input ", input.text(),
+  USER_CHECK(fits(weight, input), where, "dtypes differ: input ", input.text(),
              ", weight ", weight.text(), ". Cast one of them.");
   const int64_t groups = in.attrs().get_int("groups");
   const bool transposed = in.attrs().get_bool("transposed");
@@ -65,7 +71,7 @@ std::vector<ir::Type> infer_forward(const InferInput& in) {
   const ir::Dims sizes = output_sizes(in, input, weight);
   if (in.has(2)) {
     const ir::Type& bias = in.operand(2);
-    USER_CHECK(bias.sizes == ir::Dims{sizes[1]} && bias.dtype == input.dtype, "[convolution] bias ",
+    USER_CHECK(bias.sizes == ir::Dims{sizes[1]} && fits(bias, input), "[convolution] bias ",
                bias.text(), ", expected ", ir::Type{input.dtype, {sizes[1]}, {}}.text(),
                ". Give one number for each output channel.");
   }
@@ -104,6 +110,21 @@ std::vector<ir::Type> infer_pack(const InferInput& in) {
   return {{weight.dtype, {room}, {}}};
 }
 
+// The operand may be the weights themselves; only then there may be a scale.
+void check_unpacked(const InferInput& in, const ir::Type& weight) {
+  const ir::Type& given = in.operand(1);
+  const bool fits = given.sizes == weight.sizes && given.dtype == weight.dtype;
+  USER_CHECK(given.rank() == 1 || fits, "[packed_convolution] weight ", given.text(),
+             ", expected packed ones or ", weight.text(), ". Give weights of `weight_size`.");
+  if (!in.has(4)) return;
+  const ir::Type &scale = in.operand(4), expected{weight.dtype, {weight.sizes[0]}, {}};
+  USER_CHECK(given.rank() == 4, "[packed_convolution] weight ", given.text(), " is packed and has "
+             "a scale ", scale.text(), ". Multiply the weights before they are packed.");
+  USER_CHECK(scale.sizes == expected.sizes && scale.dtype == expected.dtype,
+             "[packed_convolution] scale ", scale.text(), ", expected ", expected.text(),
+             ". Give one number for each output.");
+}
+
 std::vector<ir::Type> infer_packed(const InferInput& in) {
   const ir::Type input = channels_first(in.operand(0));
   ir::Attrs attrs = in.attrs();
@@ -115,6 +136,7 @@ std::vector<ir::Type> infer_packed(const InferInput& in) {
   const ir::Type weight{input.dtype, in.attrs().get_ints("weight_size"), {}};
   ir::Type out = channels_last({input.dtype, output_sizes({plain}, input, weight), {}});
   out.strides.clear();
+  check_unpacked(in, weight);
   if (in.has(3)) {
     USER_CHECK(in.operand(3).sizes == out.sizes, "[packed_convolution] residual ",
                in.operand(3).text(), ", expected ", out.text(), ". Give an image of these sizes.");
@@ -180,10 +202,11 @@ std::vector<OpDef> convolution_ops() {
        .infer = infer_pack,
        .strided = Strided::all},
       {.name = "packed_convolution",
-       .doc = "Convolution of channels-last images by weights that pack_convolution made of "
-              "`weight_size`; then plus `residual`, then `activation`: none, relu, silu or "
-              "hardswish, the first two with a residual.",
-       .operands = {"input", "weight", "bias?", "residual?"},
+       .doc = "Convolution of channels-last images by weights of `weight_size`, as they are or as "
+              "pack_convolution made them; then times `scale` (with weights as they are), plus "
+              "`bias` and `residual`, then `activation`: none, relu, silu or hardswish, the first "
+              "two with a residual.",
+       .operands = {"input", "weight", "bias?", "residual?", "scale?"},
        .attrs = packed_attrs(),
        .infer = infer_packed,
        .inplace = {{3}}},

@@ -73,11 +73,10 @@ bool is_elementwise(const ir::Op& op) {
   if (row == nullptr || !row->elementwise || op.results.size() != 1) return false;
   const bool divides = op.name == "div" || op.name == "fmod" || op.name == "remainder";
   const bool checks_divisor = divides && !ir::is_float(op.result()->type.dtype);
-  if (checks_divisor || ir::is_half(op.result()->type.dtype)) return false;
-  if (op.name == "dropout" && op.result()->type.dtype != ir::DType::f32) return false;
-  return std::none_of(op.operands.begin(), op.operands.end(), [](const ir::Value* operand) {
-    return operand == nullptr || ir::is_half(operand->type.dtype);
-  });
+  if (checks_divisor) return false;
+  if (op.name == "dropout" && op.result()->type.dtype == ir::DType::f64) return false;
+  return std::none_of(op.operands.begin(), op.operands.end(),
+                      [](const ir::Value* operand) { return operand == nullptr; });
 }
 
 std::string fused_name(const ir::Op& fused) {

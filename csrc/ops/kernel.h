@@ -67,6 +67,8 @@ struct KernelDef {
   Prepare prepare;
   bool native_half = false;  // takes f16/bf16 tensors itself (data movement, cast, ATen calls)
   Prepare half = nullptr;    // prepares calls with such tensors; no run: this one is to be wrapped
+  // Of an op whose weights may be packed or not: whether packing gains nothing on this machine.
+  bool (*takes_unpacked)(const Call&) = nullptr;
 };
 
 // Registers at load time. A second kernel for one op is an internal error.

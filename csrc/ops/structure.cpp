@@ -44,8 +44,9 @@ std::vector<OpDef> structure_ops() {
        .infer = no_results,
        .effects = true},
       {.name = "input",
-       .doc = "The carried value number `index` of the loop whose body this graph is.",
-       .attrs = {{"index", 0, true}}},
+       .doc = "The carried value number `index` of the loop whose body this graph is; with "
+              "`off_chip` it is in streaming memory, from round to round.",
+       .attrs = {{"index", 0, true}, {"off_chip", false}}},
       {.name = "stream_in",
        .doc = "The next tensor of a host stream; with `repeat` the same one every time.",
        .attrs = {{"stream", "", true}, {"repeat", false}}},
@@ -91,6 +92,14 @@ std::vector<OpDef> structure_ops() {
                  {"phases", 1},
                  {"separate_backward", false},
                  {"liveness", "always_live"}},
+       .infer = no_results,
+       .effects = true},
+      {.name = "tensor_location",
+       .doc = "Where tensors of a role (activation, parameter, optimizer, accumulator) of at least "
+              "`least_elements` are kept: on_chip, off_chip, or as the strategy has it. Read and "
+              "removed by the step place.",
+       .results = {},
+       .attrs = {{"role", "", true}, {"storage", "strategy"}, {"least_elements", 2}},
        .infer = no_results,
        .effects = true},
       move_row("ipu_copy", "`x`, which is on the IPU `from`, on the IPU of this op.",

@@ -74,6 +74,7 @@ class Verifier {
         const int64_t wanted = input->second->attrs.get_int("ipu");
         RULE(ipu == wanted, "output ", i, " is on IPU ", ipu, ", the next round reads it on IPU ",
              wanted);
+        check_carried(*graph->outputs[i], *input->second);
       }
     }
   }
@@ -169,8 +170,20 @@ class Verifier {
     return ipu_of(*module_.find_graph(body)->outputs.at(static_cast<size_t>(value.index)));
   }
 
-  static bool is_in_streaming_memory(const Op& op) {
-    return op.name == "remote_store" || op.attrs.get_bool("off_chip", false);
+  bool is_in_streaming_memory(const Value& value) const {
+    const Op* op = value.op;
+    if (op->name == "loop") {
+      const auto& inputs = inputs_.at(op->attrs.get_graph("body"));
+      const auto input = inputs.find(value.index);
+      if (input == inputs.end()) return false;
+      op = input->second;
+    }
+    return op->name == "remote_store" || op->attrs.get_bool("off_chip", false);
+  }
+
+  void check_carried(const Value& value, const Op& input) const {
+    RULE(is_in_streaming_memory(value) == input.attrs.get_bool("off_chip", false), "carries %",
+         value.name, ", which is not in the memory where the next round takes it");
   }
 
   void check_moved(const Op& op, size_t index) const {
@@ -181,13 +194,14 @@ class Verifier {
       const auto input = inputs.find(static_cast<int64_t>(index));
       if (input == inputs.end()) return;
       wanted = input->second->attrs.get_int("ipu");
+      check_carried(value, *input->second);
     }
-    const bool is_remote = is_in_streaming_memory(*value.op);
+    const bool is_remote = is_in_streaming_memory(value);
     if (op.name == "remote_load") {
       RULE(is_remote, "loads %", value.name, ", which is not in streaming memory");
       return;
     }
-    RULE(!is_remote || op.name == "assign", "reads %", value.name,
+    RULE(!is_remote || op.name == "assign" || op.name == "loop", "reads %", value.name,
          ", which is in streaming memory, without a remote_load");
     if (op.name == "ipu_copy") wanted = op.attrs.get_int("from");
     RULE(ipu_of(value) == wanted, "reads %", value.name, " on IPU ", wanted, ", it is on IPU ",

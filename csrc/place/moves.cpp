@@ -34,7 +34,8 @@ struct Known {
     for (const auto& graph : module.graphs) {
       for (const auto& op : graph->ops) {
         if (op->name == "input") inputs[graph->name][op->attrs.get_int("index")] = op.get();
-        if (op->attrs.get_bool("off_chip", false)) off_chip.insert(op->attrs.get_string("path"));
+        const bool is_state = op->name == "state";
+        if (is_state && is_off_chip(*op)) off_chip.insert(op->attrs.get_string("path"));
       }
     }
   }
@@ -47,7 +48,15 @@ struct Known {
     return op == graph->second.end() ? nullptr : op->second;
   }
 
+  static bool is_off_chip(const ir::Op& op) { return op.attrs.get_bool("off_chip", false); }
+
   // A loop's result is where its body takes the value of the next round.
+  bool is_off_chip(const ir::Value& value) const {
+    if (value.op->name != "loop") return is_off_chip(*value.op);
+    const ir::Op* op = input(value.op->attrs.get_graph("body"), static_cast<size_t>(value.index));
+    return op != nullptr && is_off_chip(*op);
+  }
+
   int64_t ipu_of(const ir::Value& value) const {
     if (value.op->name != "loop") return value.op->attrs.get_int("ipu");
     const std::string& body = value.op->attrs.get_graph("body");
@@ -73,7 +82,7 @@ class Mover {
     }
     for (size_t i = 0; i < graph_.outputs.size(); ++i) {
       const ir::Op* input = known_.input(graph_.name, i);
-      if (input != nullptr) graph_.outputs[i] = on_ipu_of(*input, graph_.outputs[i]);
+      if (input != nullptr) graph_.outputs[i] = carried(*input, graph_.outputs[i]);
     }
   }
 
@@ -83,7 +92,7 @@ class Mover {
     if (op.name == "stream_out") return value;  // the host reads any IPU
     if (op.name == "loop") {
       const ir::Op* input = known_.input(op.attrs.get_graph("body"), index);
-      return input == nullptr ? value : on_ipu_of(*input, value);
+      return input == nullptr ? value : carried(*input, value);
     }
     value = reach(value, op);
     const bool goes_off = op.name == "assign" &&
@@ -94,15 +103,20 @@ class Mover {
   // The value as `reader` can read it.
   ir::Value* reach(ir::Value* value, const ir::Op& reader) {
     const ir::Op& op = *value->op;
-    if (op.attrs.get_bool("off_chip", false)) return loaded(value, reader);
-    const bool stays = phase_of(op) == phase_of(reader) || op.name == "constant" ||
-                       op.name == "state" || op.name == "input" || op.name == "loop" ||
-                       op.attrs.get_bool("repeat", false) ||  // the host can send it again
-                       value->type.numel() < least_off_chip_elements;
-    if (!stays && known_.strategy.leaves_chip(part_of(op), part_of(reader))) {
+    if (known_.is_off_chip(*value)) return loaded(value, reader);
+    const bool stays = op.name == "constant" || op.name == "state" || op.name == "input" ||
+                       op.name == "loop" ||
+                       op.attrs.get_bool("repeat", false);  // the host can send it again
+    if (!stays && known_.strategy.leaves_chip(*value, reader)) {
       return loaded(stored(value), reader);
     }
     return on_ipu_of(reader, value);
+  }
+
+  // The value where the body of a loop takes it.
+  ir::Value* carried(const ir::Op& input, ir::Value* value) {
+    ir::Value* here = on_ipu_of(input, value);
+    return Known::is_off_chip(input) && !known_.is_off_chip(*here) ? stored(here) : here;
   }
 
   ir::Value* on_ipu_of(const ir::Op& reader, ir::Value* value) {
@@ -145,11 +159,14 @@ class Mover {
   }
 
   ir::Value* loaded(ir::Value* value, const ir::Op& reader) {
-    const int64_t phase = phase_of(reader);
-    ir::Value*& known = moved_[{value, reader.attrs.get_int("ipu"), phase}];
+    const bool is_phased = known_.strategy.is_phased();
+    const auto part = part_of(reader);
+    const int64_t time = is_phased ? phase_of(reader) : static_cast<int64_t>(part);
+    ir::Value*& known = moved_[{value, reader.attrs.get_int("ipu"), time}];
     if (known == nullptr) {
       known = append("remote_load", {value}, attrs_at(reader, *value), *value,
-                     concat(value->name, ".phase", phase));
+                     is_phased ? concat(value->name, ".phase", time)
+                               : concat(value->name, ".", name_of(part)));
     }
     return known;
   }
@@ -175,7 +192,8 @@ class Mover {
 
   const Known& known_;
   ir::Graph& graph_;
-  // By value, IPU and phase (0 for copies, which stay until their last use).
+  // By value, IPU and phase, without phases part of the step (0 for copies, which stay until their
+  // last use).
   std::map<std::tuple<const ir::Value*, int64_t, int64_t>, ir::Value*> moved_;
   std::unordered_map<const ir::Value*, ir::Value*> stored_;
 };

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "ops/op_def.h"
 #include "support/error.h"
@@ -52,13 +54,16 @@ class Placer {
   }
 
   void write(ir::Graph& graph) const {
+    const std::unordered_set<const ir::Op*> sums = accumulators(graph);
     for (const auto& op : graph.ops) {
       const Spot spot = is_state(*op) ? *find(*op) : spots_.at(op.get());
       op->attrs.erase("block");
       op->attrs.set("ipu", spot.ipu);
       op->attrs.set("stage", spot.stage);
       if (strategy_.is_phased()) op->attrs.set("phase", phase_of(*op, spot));
-      if (strategy_.is_off_chip(*op)) op->attrs.set("off_chip", true);
+      const std::string_view role = sums.contains(op.get()) ? "accumulator" : kept_role(*op);
+      const bool is_off_chip = !role.empty() && strategy_.is_off_chip(role, op->result()->type);
+      if (is_off_chip) op->attrs.set("off_chip", true);
     }
   }
 
@@ -83,6 +88,27 @@ class Placer {
   }
 
   static bool is_state(const ir::Op& op) { return op.name == "state"; }
+
+  // The role of a state that may be kept in streaming memory.
+  static std::string_view kept_role(const ir::Op& op) {
+    if (!is_state(op)) return "";
+    const ir::Attr role = ops::attr_of(op, "role");
+    for (const char* kept : {"parameter", "optimizer"}) {
+      if (role == ir::Attr(kept)) return kept;
+    }
+    return "";
+  }
+
+  // The carried values that gradients are added to.
+  static std::unordered_set<const ir::Op*> accumulators(const ir::Graph& graph) {
+    std::unordered_set<const ir::Op*> found;
+    for (const auto& op : graph.ops) {
+      if (op->name != "accumulate") continue;
+      const ir::Op* sum = op->operand(0)->op;
+      if (sum->name == "input") found.insert(sum);
+    }
+    return found;
+  }
 
   // What needs nothing but a user.
   static bool is_source(const ir::Op& op) {
@@ -192,11 +218,15 @@ Strategy take_strategy(ir::Module& module) {
   Strategy strategy;
   ir::Graph* main = module.find_graph("main");
   if (main == nullptr) return strategy;
-  const auto is_strategy = [](const auto& op) { return op->name == "strategy"; };
-  const auto at = std::find_if(main->ops.begin(), main->ops.end(), is_strategy);
-  if (at == main->ops.end()) return strategy;
-  strategy = Strategy(**at);
-  main->ops.erase(at);
+  for (const auto& op : main->ops) {
+    if (op->name == "strategy") strategy = Strategy(*op);
+  }
+  for (const auto& op : main->ops) {
+    if (op->name == "tensor_location") strategy.locate(*op);
+  }
+  std::erase_if(main->ops, [](const auto& op) {
+    return op->name == "strategy" || op->name == "tensor_location";
+  });
   return strategy;
 }
 

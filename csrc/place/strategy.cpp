@@ -1,9 +1,9 @@
 #include "place/strategy.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
-#include "ops/op_def.h"
 #include "support/error.h"
 
 namespace poptorch::place {
@@ -42,6 +42,14 @@ Spot spot_from(const ir::AttrList& row, size_t first) {
     *fields[i] = *number;
   }
   return spot;
+}
+
+Location::Storage storage_from(const std::string& name) {
+  if (name == "strategy") return Location::Storage::strategy;
+  if (name == "on_chip") return Location::Storage::on_chip;
+  if (name == "off_chip") return Location::Storage::off_chip;
+  throw_user_error(concat("[place] there is no storage \"", name, "\". It is one of strategy, "
+                          "on_chip, off_chip."));
 }
 
 const ir::AttrList& list_of(const ir::Attr& attr) {
@@ -107,17 +115,45 @@ int64_t Strategy::phase_number(int64_t phase, Part part) const {
   return (2 * (phases_ - 1) + (separate_backward_ ? 1 : 0) - phase) * stride();
 }
 
-bool Strategy::leaves_chip(Part made, Part read) const {
-  if (!is_phased_ || liveness_ == Liveness::always) return false;
-  if (liveness_ == Liveness::after_each_phase) return true;
-  return made == Part::forward && read != Part::forward;
+void Strategy::locate(const ir::Op& op) {
+  constexpr std::array roles = {"activation", "parameter", "optimizer", "accumulator"};
+  const std::string& role = op.attrs.get_string("role");
+  USER_CHECK(std::find(roles.begin(), roles.end(), role) != roles.end(),
+             "[place] there is no kind of tensors \"", role, "\". It is one of activation, "
+             "parameter, optimizer, accumulator.");
+  Location location;
+  if (op.attrs.has("storage")) location.storage = storage_from(op.attrs.get_string("storage"));
+  location.least_elements = op.attrs.get_int("least_elements", location.least_elements);
+  locations_[role] = location;
 }
 
-bool Strategy::is_off_chip(const ir::Op& state) const {
-  if (!is_phased_ || state.name != "state") return false;
-  const ir::Attr role = ops::attr_of(state, "role");
-  const bool is_large = state.result()->type.numel() >= least_off_chip_elements;
-  return is_large && (role == ir::Attr("parameter") || role == ir::Attr("optimizer"));
+Location Strategy::location_of(std::string_view role) const {
+  const auto found = locations_.find(role);
+  return found == locations_.end() ? Location() : found->second;
+}
+
+// What the backward pass reads leaves the chip after the forward pass at the least.
+bool Strategy::leaves_chip(const ir::Value& value, const ir::Op& reader) const {
+  const Location location = location_of("activation");
+  const ir::Op& maker = *value.op;
+  const bool is_apart = maker.attrs.get_int("phase", 0) != reader.attrs.get_int("phase", 0);
+  const bool is_forward = part_of(maker) == Part::forward && part_of(reader) != Part::forward;
+  if (value.type.numel() < location.least_elements || (is_phased_ && !is_apart)) return false;
+  switch (location.storage) {
+    case Location::Storage::on_chip: return false;
+    case Location::Storage::off_chip: break;
+    case Location::Storage::strategy:
+      if (!is_phased_ || liveness_ == Liveness::always) return false;
+  }
+  return is_forward || liveness_ == Liveness::after_each_phase;
+}
+
+bool Strategy::is_off_chip(std::string_view role, const ir::Type& type) const {
+  const Location location = location_of(role);
+  if (type.numel() < location.least_elements) return false;
+  return location.storage == Location::Storage::strategy
+             ? is_phased_
+             : location.storage == Location::Storage::off_chip;
 }
 
 }  // namespace poptorch::place

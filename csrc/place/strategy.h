@@ -3,12 +3,17 @@
 //
 //   strategy {blocks=[["A", 0, 0, 0], ["B", 0, 0, 1]], kind="serial_phased", phases=2}
 //
-// A block's row holds its name, IPU, stage, and the number of its phase in the forward pass.
+// A block's row holds its name, IPU, stage, and the number of its phase in the forward pass. What
+// an op `tensor_location` says of a kind of tensors goes before what phases mean for it:
+//
+//   tensor_location {least_elements=64, role="optimizer", storage="off_chip"}
 #pragma once
 
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,8 +22,13 @@
 
 namespace poptorch::place {
 
-// Smaller values stay on the chip.
-constexpr int64_t least_off_chip_elements = 2;
+// Where the tensors of one kind are kept.
+struct Location {
+  enum class Storage { strategy, on_chip, off_chip };  // strategy: off the chip between phases
+
+  Storage storage = Storage::strategy;
+  int64_t least_elements = 2;  // smaller ones stay on the chip
+};
 
 // Where an op runs. `phase` is that of the forward pass; the backward pass of it has its own number
 // (Strategy::phase_number).
@@ -47,17 +57,20 @@ class Strategy {
   bool is_phased() const { return is_phased_; }
   // The number that an op of this part of the step has in a phase of the forward pass.
   int64_t phase_number(int64_t phase, Part part) const;
-  // Whether a value that one part makes is in streaming memory until the other part reads it, in
-  // another phase.
-  bool leaves_chip(Part made, Part read) const;
-  // Whether a state is kept in streaming memory.
-  bool is_off_chip(const ir::Op& state) const;
+  // Takes what an op `tensor_location` says; a user error where that makes no sense.
+  void locate(const ir::Op& op);
+  // Whether an activation or its gradient is in streaming memory until this op reads it.
+  bool leaves_chip(const ir::Value& value, const ir::Op& reader) const;
+  // Whether a tensor that outlives a step is kept in streaming memory: one of the role "parameter",
+  // "optimizer" or "accumulator".
+  bool is_off_chip(std::string_view role, const ir::Type& type) const;
 
  private:
   enum class Liveness { always, after_fwd, after_fwd_no_overlap, after_each_phase };
 
   static Liveness liveness_from(const std::string& name);
   int64_t stride() const;
+  Location location_of(std::string_view role) const;
 
   bool is_phased_ = false;
   bool separate_backward_ = false;
@@ -65,6 +78,7 @@ class Strategy {
   int64_t phases_ = 1;
   Spot outside_;
   std::vector<std::pair<std::string, Spot>> blocks_;
+  std::map<std::string, Location, std::less<>> locations_;  // by role
 };
 
 }  // namespace poptorch::place

@@ -84,8 +84,8 @@ class Sweep {
 
   [[noreturn]] void fail(size_t i, size_t other) const {
     throw InternalError(concat("[plan] two values that live at the same time share memory: ",
-                               describe(all_[other]), " and ", describe(all_[i]),
-                               ". Please report this with the dump of POPTORCH_DUMP_IR."));
+                               describe(all_[other]), " and ", describe(all_[i])),
+                        ". Please report this with the dump of POPTORCH_DUMP_IR.");
   }
 
   const std::vector<Content>& all_;

@@ -11,6 +11,7 @@
 #include "plan/timeline.h"
 #include "support/align.h"
 #include "support/error.h"
+#include "support/work_memory.h"
 
 namespace poptorch::plan {
 
@@ -23,6 +24,7 @@ bool has_kernel(const ir::Op& op) {
 
 // Every op that has a kernel, prepared; in `scratch` those that need memory of their own, in order.
 PreparedOps prepare_ops(const ir::Module& module, int threads, std::vector<ir::Op*>& scratch) {
+  const WorkMemory memory;  // all dry runs share it
   PreparedOps prepared;
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {

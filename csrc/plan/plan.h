@@ -39,7 +39,8 @@ PreparedOps prepare(ir::Module& module, const PlanOptions& options);
 
 // Bytes by category when memory is fullest, from a planned module: parameters, buffers,
 // optimizer_state, constants, activations, gradients, scratch, streams; and `arena`, which is all
-// of it with the gaps.
+// of it with the gaps; beside that `transfers`, the bytes that one run moves between the chip and
+// streaming memory.
 std::map<std::string, int64_t> memory_report(const ir::Module& module);
 
 }  // namespace poptorch::plan

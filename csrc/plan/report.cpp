@@ -58,6 +58,20 @@ int peak_position(const std::vector<const Content*>& contents, int end) {
   return peak;
 }
 
+// Bytes that one run of a graph moves to and from streaming memory.
+int64_t transferred_bytes(const ir::Module& module, const ir::Graph& graph) {
+  int64_t bytes = 0;
+  for (const auto& op : graph.ops) {
+    if (op->name == "loop") {
+      const ir::Graph& body = *module.find_graph(op->attrs.get_graph("body"));
+      bytes += op->attrs.get_int("count") * transferred_bytes(module, body);
+    } else if (op->name == "remote_load" || op->name == "remote_store") {
+      bytes += op->attrs.get_int("bytes");
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::map<std::string, int64_t> memory_report(const ir::Module& module) {
@@ -84,6 +98,8 @@ std::map<std::string, int64_t> memory_report(const ir::Module& module) {
     }
   }
   report["arena"] = arena_bytes(module);
+  const ir::Graph* main = module.find_graph("main");
+  report["transfers"] = main == nullptr ? 0 : transferred_bytes(module, *main);
   return report;
 }
 

@@ -92,11 +92,48 @@ std::unique_ptr<Executable> compile_module(ir::Module& module, const py::dict& i
   return compile(std::move(owned), options, call);
 }
 
-std::unique_ptr<Executable> assemble_text(const std::string& text, const py::dict& items,
-                                          const ir::Module* constants) {
+// `Share` may be const.
+template <typename Share, typename Fn>
+void for_each_field(Share& share, const Fn& fn) {
+  fn("ipu", share.spot.ipu);
+  fn("stage", share.spot.stage);
+  fn("phase", share.spot.phase);
+  fn("blocks", share.blocks);
+  fn("modules", share.modules);
+  fn("parameters", share.parameters);
+  fn("parameter_elements", share.parameter_elements);
+  fn("parameter_bytes", share.parameter_bytes);
+  fn("ops", share.ops);
+  fn("copied_bytes", share.copied_bytes);
+}
+
+py::list shares_of(const std::vector<place::Share>& shares) {
+  py::list rows;
+  for (const place::Share& share : shares) {
+    py::dict row;
+    for_each_field(share, [&](const char* name, const auto& field) { row[name] = field; });
+    rows.append(row);
+  }
+  return rows;
+}
+
+place::Share share_from(const py::dict& row) {
+  place::Share share;
+  for_each_field(share, [&](const char* name, auto& field) {
+    field = row[name].cast<std::decay_t<decltype(field)>>();
+  });
+  return share;
+}
+
+std::unique_ptr<Executable> assemble_text(
+    const std::string& text, const py::dict& items, const ir::Module* constants,
+    std::vector<std::pair<std::string, std::string>> texts, const std::vector<py::dict>& shares) {
   const CompileOptions options = to_options(items);
+  run::Reports known;
+  known.texts = std::move(texts);
+  for (const py::dict& row : shares) known.shares.push_back(share_from(row));
   const py::gil_scoped_release released;
-  return compile_planned(ir::parse(text, constants), options);
+  return compile_planned(ir::parse(text, constants), options, std::move(known));
 }
 
 void run(Executable& self, const std::vector<uintptr_t>& pointers, int threads) {
@@ -153,23 +190,10 @@ py::list profile(const Executable& self) {
   return rows;
 }
 
-py::list shares_of(const std::vector<place::Share>& shares) {
-  py::list rows;
-  for (const place::Share& share : shares) {
-    py::dict row;
-    row["ipu"] = share.spot.ipu;
-    row["stage"] = share.spot.stage;
-    row["phase"] = share.spot.phase;
-    row["blocks"] = share.blocks;
-    row["modules"] = share.modules;
-    row["parameters"] = share.parameters;
-    row["parameter_elements"] = share.parameter_elements;
-    row["parameter_bytes"] = share.parameter_bytes;
-    row["ops"] = share.ops;
-    row["copied_bytes"] = share.copied_bytes;
-    rows.append(row);
-  }
-  return rows;
+std::vector<std::string> steps(const Executable& self) {
+  std::vector<std::string> names;
+  for (const auto& [name, text] : self.reports().texts) names.push_back(name);
+  return names;
 }
 
 py::list shares(const Executable& self) { return shares_of(self.reports().shares); }
@@ -217,6 +241,7 @@ void bind_reports(py::class_<Executable>& executable) {
   executable
       .def("ir", [](const Executable& self, const std::string& step) { return self.ir(step); },
            py::arg("step"), "IR text after a step.")
+      .def("steps", &steps, "The steps with a text, in their order.")
       .def("op_report", [](const Executable& self) { return self.reports().ops; })
       .def("shares", &shares, "What runs where: a row for each stage.")
       .def("memory_report", [](const Executable& self) { return self.reports().memory_bytes; })
@@ -287,7 +312,10 @@ void bind_executable(py::module_& module) {
              "Compiles a translated module, which is emptied. `progress(step)` is called before "
              "each step.");
   module.def("assemble_text", &assemble_text, py::arg("text"), py::arg("options") = py::dict(),
-             py::arg("constants") = nullptr, "Makes an executable of planned IR text.");
+             py::arg("constants") = nullptr,
+             py::arg("texts") = std::vector<std::pair<std::string, std::string>>(),
+             py::arg("shares") = std::vector<py::dict>(),
+             "Makes an executable of planned IR text.");
 }
 
 }  // namespace poptorch::python

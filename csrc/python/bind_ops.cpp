@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "kernels/gemm_split.h"
 #include "kernels/simd/isa.h"
 #include "ops/evaluate.h"
 #include "ops/kernel.h"
@@ -176,6 +177,8 @@ void bind_ops(py::module_& module) {
   }, "The instruction sets that vector kernels can use on this machine, lowest first.");
   module.def("set_isa", &simd::set_isa, py::arg("name"),
              "For tests: kernels prepared from now on use this instruction set.");
+  module.def("has_split_gemm", &kernels::has_split_gemm,
+             "Whether f32 products run on the CPU's unit for bfloat16 (AMX), by parts.");
   module.def("infer", &infer, py::arg("op"), py::arg("operands"), py::arg("attrs") = py::dict(),
              "Result types (dtype, sizes) for operand types (dtype, sizes) or None.");
 }

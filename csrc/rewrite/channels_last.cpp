@@ -53,7 +53,7 @@ int64_t moved_dim(int64_t dim) {
 
 // A convolution of the kind that this pass moves.
 bool is_plain(const ir::Op& op) {
-  return is_image(op.operand(0)) && is_first(op) && op.operand(0)->type.dtype == ir::DType::f32 &&
+  return is_image(op.operand(0)) && is_first(op) && op.operand(0)->type.dtype != ir::DType::f64 &&
          ops::attr_of(op, "transposed") == ir::Attr(false);
 }
 

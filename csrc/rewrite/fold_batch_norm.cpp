@@ -1,7 +1,7 @@
 // Puts the scale and the shift of a batch norm with running statistics into the weights and the
 // bias of the convolution or linear layer before it. Only where the layer's result has no other use
 // and weights and statistics are fixed: the new weights are then computed once (pass `hoist`).
-// Results are rounded differently.
+// Results are rounded differently: in f16 once, since the new weights are f32.
 //
 //   %1 = convolution %x, %w, %b {...} : f32[8,64,7,7]
 //   %2 = batch_norm_inference %1, %scale, %shift, %mean, %var {eps=1e-05} : f32[8,64,7,7]
@@ -9,6 +9,8 @@
 //   %s = mul(%scale, rsqrt(add(%var, 1e-05)))
 //   %w2 = mul(%w, reshape(%s))             %b2 = add(mul(sub(%b, %mean), %s), %shift)
 //   %2 = convolution %x, %w2, %b2 {...} : f32[8,64,7,7]
+#include <array>
+
 #include "ops/op_def.h"
 #include "rewrite/fixed.h"
 #include "rewrite/op_list.h"
@@ -53,21 +55,33 @@ class Folder {
   bool may_fold(const ir::Op& norm) const {
     if (norm.name != "batch_norm_inference") return false;
     for (size_t i = 1; i < norm.operands.size(); ++i) {
-      if (norm.operand(i) != nullptr && !is_fixed_f32(norm.operand(i))) return false;
+      if (norm.operand(i) != nullptr && !is_fixed(norm.operand(i))) return false;
     }
     if (norm.operands.size() > 5) return false;
     const ir::Op& layer = *norm.operand(0)->op;
-    if (uses_.at(layer.result()) != 1 || layer.result()->type.dtype != ir::DType::f32) return false;
-    if (is_plain_convolution(layer)) {
-      return is_fixed_f32(layer.operand(1)) &&
-             (layer.operand(2) == nullptr || is_fixed_f32(layer.operand(2)));
+    if (uses_.at(layer.result()) != 1 || layer.result()->type.dtype != norm.result()->type.dtype) {
+      return false;
     }
-    return is_plain_linear(layer) && is_fixed_f32(layer.operand(0)) &&
-           is_fixed_f32(layer.operand(2));
+    if (is_plain_convolution(layer)) {
+      return is_foldable(layer.result()->type.dtype) && is_fixed(layer.operand(1)) &&
+             (layer.operand(2) == nullptr || is_fixed(layer.operand(2)));
+    }
+    return is_plain_linear(layer) && layer.result()->type.dtype == ir::DType::f32 &&
+           is_fixed(layer.operand(0)) && is_fixed(layer.operand(2));
   }
 
-  bool is_fixed_f32(const ir::Value* value) const {
-    return value->type.dtype == ir::DType::f32 && fixed_.contains(value);
+  // bf16 weights would have to be rounded: those of f32 are not for the unit that multiplies bf16.
+  static bool is_foldable(ir::DType dtype) {
+    return dtype == ir::DType::f32 || dtype == ir::DType::f16;
+  }
+
+  bool is_fixed(const ir::Value* value) const {
+    return is_foldable(value->type.dtype) && fixed_.contains(value);
+  }
+
+  ir::Value* widened(ir::Value* value, const ir::Op& like) {
+    if (value == nullptr || !ir::is_half(value->type.dtype)) return value;
+    return list_.add("cast", {value}, attrs_of({{"dtype", ir::DType::f32}}), like);
   }
 
   ir::Value* fold(const ir::Op& norm) {
@@ -78,24 +92,29 @@ class Folder {
         graph_.make("constant", {}, module_.constant_attrs(one, &eps), {one}, norm.place);
     ir::Value* number = constant->result();
     list_.take(std::move(constant));
-    ir::Value* scale = list_.add("add", {norm.operand(4), number}, {}, norm);
+    std::array<ir::Value*, 5> of_norm = {};  // without the image: scale, shift, mean, variance
+    for (size_t i = 1; i < 5; ++i) {
+      if (norm.operand(i) != nullptr) of_norm[i] = widened(norm.operands[i], norm);
+    }
+    const auto [image, weight_of_norm, shift, mean, variance] = of_norm;
+    ir::Value* scale = list_.add("add", {variance, number}, {}, norm);
     scale = list_.add("rsqrt", {scale}, {}, norm);
-    if (norm.operand(1) != nullptr) scale = list_.add("mul", {scale, norm.operand(1)}, {}, norm);
+    if (weight_of_norm != nullptr) scale = list_.add("mul", {scale, weight_of_norm}, {}, norm);
     const bool is_linear = layer.name == "addmm";
     std::vector<ir::Value*> operands = layer.operands;
     operands.resize(3, nullptr);
     ir::Value*& bias = operands[is_linear ? 0 : 2];
-    bias = bias == nullptr ? list_.add("neg", {norm.operand(3)}, {}, norm)
-                           : list_.add("sub", {bias, norm.operand(3)}, {}, norm);
+    bias = bias == nullptr ? list_.add("neg", {mean}, {}, norm)
+                           : list_.add("sub", {widened(bias, norm), mean}, {}, norm);
     bias = list_.add("mul", {bias, scale}, {}, norm);
-    if (norm.operand(2) != nullptr) bias = list_.add("add", {bias, norm.operand(2)}, {}, norm);
+    if (shift != nullptr) bias = list_.add("add", {bias, shift}, {}, norm);
     if (!is_linear) {
       ir::Dims sizes(layer.operand(1)->type.sizes.size(), 1);
       sizes[0] = scale->type.sizes[0];
       scale = list_.add("reshape", {scale}, attrs_of({{"size", sizes}}), norm);
     }
     ir::Value*& weight = operands[is_linear ? 2 : 1];
-    weight = list_.add("mul", {weight, scale}, {}, norm);
+    weight = list_.add("mul", {widened(weight, norm), scale}, {}, norm);
     return list_.add(layer.name, operands, layer.attrs, layer);
   }
 

@@ -14,7 +14,8 @@
 //   %4, %5, %6, %8 = batch_norm_backward %g, %x, %w, %mean, %invstd, %2 {grad_residual=true} : ...
 //   %7 = add %8, %other
 //
-// In f32 and f64, where leaving out the result in between rounds nothing differently.
+// In f32 and f64 that rounds nothing differently; halves are rounded once instead of after each op.
+// So their addition may be in another block: results must not depend on blocks.
 #include <algorithm>
 
 #include "ops/op_def.h"
@@ -27,10 +28,6 @@ namespace {
 
 constexpr size_t residual_operand = 5;  // of batch_norm
 constexpr size_t out_operand = 5;       // of batch_norm_backward
-
-bool is_wide(const ir::Value& value) {
-  return value.type.dtype == ir::DType::f32 || value.type.dtype == ir::DType::f64;
-}
 
 bool is_true(const ir::Op& op, const char* name) {
   return ops::attr_of(op, name) == ir::Attr(true);
@@ -59,9 +56,15 @@ class ForwardFuser {
   ir::Op* batch_norm_of(const ir::Op& op, const ir::Value* value) const {
     ir::Op* maker = value->op;
     const bool fits = maker->name == "batch_norm" && maker->result() == value &&
-                      uses_.at(value) == 1 && is_wide(*value) && !is_true(*maker, "relu") &&
-                      value->type == op.result()->type && belong_together(*maker, op);
+                      uses_.at(value) == 1 && !is_true(*maker, "relu") &&
+                      value->type == op.result()->type && may_join(*maker, op);
     return fits ? maker : nullptr;
+  }
+
+  static bool may_join(const ir::Op& norm, const ir::Op& op) {
+    const bool changes_rounding = op.name == "add" && ir::is_half(op.result()->type.dtype);
+    return changes_rounding ? ops::attr_of(norm, "recompute") == ops::attr_of(op, "recompute")
+                            : belong_together(norm, op);
   }
 
   ir::Value* take_residual(const ir::Op& op) {
@@ -125,7 +128,7 @@ class BackwardFuser {
     if (op.name != "batch_norm_backward" || op.operand(out_operand) != nullptr) return nullptr;
     const ir::Value* grad = op.operands[0];
     ir::Op* mask = grad->op;
-    const bool fits = mask->name == "threshold_backward" && is_wide(*grad) &&
+    const bool fits = mask->name == "threshold_backward" &&
                       first_user_.at(grad) == &op && belong_together(*mask, op) &&
                       ops::attr_of(*mask, "threshold") == ir::Attr(0.0) &&
                       mask->operand(0)->type == grad->type && mask->operand(1)->type == grad->type;

@@ -10,6 +10,8 @@
 //   %4 = permute %w {dims=[0, 3, 1, 2]}
 //   %5 = pack_convolution %4 {input_size=[...], ...} : f32[36864]
 //   %3 = packed_convolution %x, %5, %b, %r {activation="relu", weight_size=[...], ...}
+// Weights of f16 images are widened before they are packed, which is done once, and results rounded
+// once. Those of bf16 images stay: there is a unit for products of bf16 numbers as they are.
 #include <algorithm>
 #include <array>
 
@@ -27,6 +29,10 @@ constexpr std::array activations = {"relu", "silu", "hardswish"};
 
 bool is_activation(const ir::Op& op) {
   return std::find(activations.begin(), activations.end(), op.name) != activations.end();
+}
+
+bool is_packable(ir::DType dtype) {
+  return dtype == ir::DType::f32 || dtype == ir::DType::f16;
 }
 
 ir::Dims first_sizes(const ir::Value& image) {
@@ -68,7 +74,7 @@ class Fuser {
 
   bool is_ours(const ir::Op& op) const {
     return op.name == "convolution" && ops::attr_of(op, "layout") == ir::Attr("channels_last") &&
-           op.operand(0)->type.rank() == 4 && op.result()->type.dtype == ir::DType::f32 &&
+           op.operand(0)->type.rank() == 4 && is_packable(op.result()->type.dtype) &&
            ops::attr_of(op, "transposed") == ir::Attr(false) &&
            fixed_.is_from_state(op.operand(1));
   }
@@ -136,6 +142,9 @@ class Fuser {
     ir::Attrs attrs = geometry;
     attrs.set("weight_size", weight->type.sizes);
     attrs.set("activation", pattern.activation);
+    if (ir::is_half(weight->type.dtype)) {
+      weight = list_.add("cast", {weight}, attrs_of({{"dtype", ir::DType::f32}}), op);
+    }
     weight = list_.add("pack_convolution", {weight}, packing, op);
     ir::Value* bias = op.operand(2) == nullptr ? nullptr : now(op.operands[2]);
     ir::Value* residual = pattern.residual == nullptr ? nullptr : now(pattern.residual);

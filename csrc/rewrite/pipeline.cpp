@@ -42,6 +42,7 @@ std::vector<std::string> pipeline() {
       "dce",               // permutes back that nobody needs: they count as uses
       "fuse_convolution",  // of channels-last ones
       "simplify",          // permutes of weights there and back
+      "plain_weights",     // of those that need no permute
       "dce",
       "recompute_batch_norm",  // of what is fused
       "fuse_cross_entropy",

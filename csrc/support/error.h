@@ -16,8 +16,11 @@ struct UserError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// `rule`: what does not hold, without where it was found out and what to do about it.
 struct InternalError : std::logic_error {
-  using std::logic_error::logic_error;
+  explicit InternalError(const std::string& rule, const std::string& more = "")
+      : std::logic_error(rule + more), rule(rule) {}
+  std::string rule;
 };
 
 // Joins the printed forms of all parts.

@@ -159,6 +159,34 @@ graph body {{
         _C.parse(text).verify("placed")
 
 
+@pytest.mark.parametrize(
+    ("input_is", "stores", "words"),
+    [("off_chip=true, ", ("", ""), "carries %s, which is not in the memory"),
+     ("off_chip=true, ", ("s", ""), "carries %1, which is not in the memory"),
+     ("", ("s", ""), "carries %s.stored, which is not in the memory"),
+     ("", ("", "1"), "carries %1.stored, which is not in the memory")])
+def test_carried_values_stay_in_their_memory(input_is, stores, words):
+    store = "%{0}.stored = remote_store %{0} {{bytes=8, ipu=0, stage=0}} : f32[2]".format
+    first, last = (f"{value}.stored" if value in stores else value for value in ("s", "1"))
+    text = f"""graph main {{
+  %s = stream_in {{ipu=0, stage=0, stream="w"}} : f32[2]
+  {store("s")}
+  %l = loop %{first} {{body=@body, count=2, ipu=0, stage=0}} : f32[2]
+  output
+}}
+
+graph body {{
+  %0 = input {{index=0, {input_is}ipu=0, stage=0}} : f32[2]
+  %1 = full {{dtype=dtype:f32, fill_value=0.0, ipu=0, size=[2], stage=0}} : f32[2]
+  {store("1")}
+  output %{last}
+}}
+"""
+    _C.parse(text).verify("translated")
+    with pytest.raises(Error, match=words):
+        _C.parse(text).verify("placed")
+
+
 def test_moves_keep_the_type():
     with pytest.raises(Error, match="moves a value of another type"):
         graph(X, "%0 = ipu_copy %x {bytes=4, from=0} : f32[1]")

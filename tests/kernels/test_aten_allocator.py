@@ -1,6 +1,7 @@
 """The allocator in front of torch's: planned memory inside our calls, nothing changed outside."""
 
 import pickle
+import resource
 import threading
 
 import numpy as np
@@ -195,3 +196,33 @@ def test_state_is_put_back(call):
     assert torch.is_grad_enabled()
     parameter = torch.ones(2, requires_grad=True)
     assert (parameter * 2).requires_grad
+
+
+def test_dry_runs_of_a_program_share_their_memory():
+    """Strided convolutions are oneDNN's: each distinct one is run once on zeros."""
+    code = """
+import resource, torch, poptorch
+
+class Network(torch.nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Conv2d(3, 16, 3, stride=2, padding=1 + i, bias=False) for i in range(count))
+
+    def forward(self, x):
+        return [layer(x).sum() for layer in self.layers]
+
+def faults(count):
+    options = poptorch.Options().showCompilationProgressBar(False)
+    model = poptorch.inferenceModel(Network(count), options)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    model.compile(torch.zeros(1, 3, SIZE, SIZE))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+SIZE = 64
+faults(1)
+SIZE = 1600
+print(faults(8))
+"""
+    pages_of_one_result = 16 * 800 * 800 * 4 // resource.getpagesize()
+    assert int(helpers.run_python(code)) < 6 * pages_of_one_result  # 14 if each took its own

@@ -1,5 +1,7 @@
 """Operators without a row: argument lists, widened integers, several results, errors."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -133,17 +135,42 @@ def test_own_operators():
     check("poptorch_test_opaque::twice", [x], ["%0", True], [x * -2])
 
 
-def test_what_an_operator_keeps_is_not_planned_memory():
-    library = torch.library.Library("poptorch_test_keeping", "DEF")
+@pytest.mark.parametrize("x", [x, torch.arange(100_000.0)], ids=["small", "large"])
+def test_what_an_operator_keeps_is_not_planned_memory(x):
+    name = f"poptorch_test_keeping_{x.numel()}"
+    library = torch.library.Library(name, "DEF")
     kept = []
     library.define("keeps(Tensor x) -> Tensor")
     library.impl("keeps", lambda x: kept.append(x + 1) or x * 3, "CPU")
     for factor in range(3):
-        check("poptorch_test_keeping::keeps", [x * factor], ["%0"], [x * factor * 3])
+        check(f"{name}::keeps", [x * factor], ["%0"], [x * factor * 3])
     dry, *runs = kept
     assert torch.equal(dry, torch.ones_like(x))
     for factor, tensor in enumerate(runs):
         assert torch.equal(tensor, x * factor + 1)
+    dry += 1
+    assert (dry == 2).all()
+    for _ in range(3):  # freed at any time, to whoever owns it
+        kept.pop()
+        check(f"{name}::keeps", [x], ["%0"], [x * 3])
+
+
+def test_an_operator_frees_on_another_thread():
+    library = torch.library.Library("poptorch_test_threads", "DEF")
+
+    def frees(x):
+        for value in (1, 2):  # the second block is where the first one was
+            box = [x + value]
+            thread = threading.Thread(target=box.clear)
+            thread.start()
+            thread.join()
+        return x * 3
+
+    library.define("frees(Tensor x) -> Tensor")
+    library.impl("frees", frees, "CPU")
+    large = torch.arange(100_000.0)
+    for factor in range(3):
+        check("poptorch_test_threads::frees", [large * factor], ["%0"], [large * factor * 3])
 
 
 def test_what_an_operator_starts_to_keep_is_an_error():

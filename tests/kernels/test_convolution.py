@@ -1,6 +1,8 @@
 """Convolutions in other memory layouts than the samples have, and a fault of torch's."""
 
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,21 +115,40 @@ def test_steady_state_takes_no_memory_from_torch():
     assert counts[1:] == [0, 0]
 
 
+@pytest.mark.skipif("amx_bf16" not in Path("/proc/cpuinfo").read_text().split()
+                    or "POPTORCH_ISA" in os.environ, reason="no unit for bfloat16 products")
+def test_what_only_odd_numbers_need_is_not_prepared():
+    """A call of ATen that stands by is not made when the kernel is prepared."""
+    attrs = geometry(padding=1) | {"layout": "channels_last"}
+    x, w, g = (torch.randn(sizes).numpy() for sizes in ((3, 11, 34, 64), (64, 3, 3, 64),
+                                                        (3, 11, 34, 64)))
+    before = _C.aten_allocations()
+    _C.evaluate("convolution", [x, w, None], attrs, threads=2)
+    _C.evaluate("convolution_backward", [g, x, w],
+                backward_attrs(attrs, 64, (True, False, False)), threads=2)
+    assert _C.aten_allocations() == before
+
+
+@pytest.mark.parametrize("form", ["packed", "unpacked", "scaled"])
 @pytest.mark.parametrize("inplace", [-1, 3])
 @pytest.mark.parametrize("where", ["image", "weight"])
 @pytest.mark.parametrize("large", [2e38, float("inf")])
-def test_packed_convolution_of_numbers_without_parts(where, large, inplace):
+def test_packed_convolution_of_numbers_without_parts(where, large, inplace, form):
     """A residual whose memory the result takes is added once, whatever the others are."""
     attrs = {key: geometry(padding=1)[key] for key in ("stride", "padding", "dilation", "groups")}
     x, w = torch.randn(3, 512, 4, 6) * 1e-2, torch.randn(192, 512, 3, 3) * 1e-2
     bias, residual = torch.randn(192), torch.randn(3, 4, 6, 192)
     number = x[1, 7] if where == "image" else w[150, 3]  # of the second block of weights
     number[1, 1] = large
-    expected = torch.nn.functional.conv2d(x.double(), w.double(), bias.double(), padding=1)
-    expected = (expected.movedim(1, -1) + residual).relu().float()
-    weight = _C.evaluate("pack_convolution", [w.numpy()], attrs | {"input_size": list(x.shape)})[0]
+    scale = torch.rand(192) * 0.1 + 0.1 if form == "scaled" else torch.ones(192)
+    expected = torch.nn.functional.conv2d(x.double(), w.double(), padding=1).movedim(1, -1)
+    expected = (expected * scale + bias + residual).relu().float()
+    weight = w.numpy()
+    if form == "packed":
+        weight = _C.evaluate("pack_convolution", [weight], attrs | {"input_size": list(x.shape)})[0]
     image = np.ascontiguousarray(x.movedim(1, -1).numpy())
     operands = [image, weight, bias.numpy(), residual.numpy()]
+    operands.append(scale.numpy() if form == "scaled" else None)
     ours = _C.evaluate("packed_convolution", operands,
                        attrs | {"weight_size": list(w.shape), "activation": "relu"},
                        inplace=[inplace])[0]
@@ -148,3 +169,28 @@ def test_odd_numbers_reach_the_result_behind_a_relu(inputs, outputs, size, strid
     expected = net(x)
     assert expected.isnan().any() and torch.equal(y.isnan(), expected.isnan())
     torch.testing.assert_close(y, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+def test_batch_norm_of_weights_that_are_read_where_they_lie():
+    """Wherever the scale goes: the same numbers, whatever the threads, also after an upload."""
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(64, 128, 3, padding=1, bias=False), torch.nn.BatchNorm2d(128),
+        torch.nn.ReLU(), torch.nn.Conv2d(128, 256, 1), torch.nn.BatchNorm2d(256)).eval()
+    for norm in (net[1], net[4]):
+        torch.nn.init.uniform_(norm.weight, 0.5, 2)
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    x = torch.randn(2, 64, 28, 28)
+    model, threads = poptorch.inferenceModel(net, helpers.quiet_options()), torch.get_num_threads()
+    for _ in range(2):
+        y = model(x)
+        torch.testing.assert_close(y, net(x), rtol=1e-4, atol=1e-4)
+        try:
+            torch.set_num_threads(3 - min(threads, 2))
+            assert torch.equal(model(x), y)
+        finally:
+            torch.set_num_threads(threads)
+        with torch.no_grad():
+            net[0].weight.mul_(1.5)
+            net[4].weight.neg_()
+        model.copyWeightsToDevice()

@@ -2,21 +2,23 @@
 
 import numpy as np
 import pytest
+import torch
 
 from poptorch import _C
+from tests.ops.sample import TORCH, from_host, to_host
 
 RNG = np.array([1, 2, 0, 3], np.int32)
 UNARY = ["relu", "tanh", "gelu", "neg", "exp", "sigmoid"]
 BINARY = ["add", "sub", "mul", "maximum", "gelu_backward", "tanh_backward"]
 
 
-def operands_of(rng, sizes):
+def operands_of(rng, sizes, dtype):
     """Operands of all kinds: whole, by rows, by columns, single, with strides."""
     rows, columns = sizes
     shapes = [sizes, sizes, (columns,), (rows, 1), (), (1, columns)]
-    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    arrays.append(rng.standard_normal((columns, rows)).astype(np.float32).T)
-    return arrays
+    arrays = [rng.standard_normal(shape) for shape in shapes]
+    arrays.append(rng.standard_normal((columns, rows)).T)
+    return [to_host(torch.from_numpy(np.asarray(x)).to(TORCH[dtype])) for x in arrays]
 
 
 def random_body(rng, count):
@@ -45,15 +47,17 @@ def one_by_one(body, operands):
         numbers = [item for item in rest if isinstance(item, int)][: 1 if name in UNARY else 2]
         words = rest[len(numbers):]
         attrs = dict(zip(words[::2], words[1::2], strict=True))
-        values.append(_C.evaluate(name, [values[i] for i in numbers], attrs)[0])
+        result = _C.evaluate(name, [values[i] for i in numbers], attrs)[0]
+        values.append((result, "bf16") if result.dtype == np.uint16 else result)
     return values[len(operands):]
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("sizes", [(7, 768), (300, 10), (3, 1000), (1, 5000), (5, 3)], ids=str)
-def test_bits(sizes, isa, seed):
+def test_bits(sizes, dtype, isa, seed):
     rng = np.random.default_rng(seed)
     for _ in range(5):
-        operands = [*operands_of(rng, sizes), RNG]
+        operands = [*operands_of(rng, sizes, dtype), RNG]
         body = random_body(rng, len(operands) - 1)
         expected = one_by_one(body, operands)
         out = sorted({len(body) - 1, *rng.integers(0, len(body), 3).tolist()})
@@ -61,7 +65,26 @@ def test_bits(sizes, isa, seed):
         for threads in (1, 3):
             results = _C.evaluate("fused", operands, attrs, threads=threads)
             for i, result in zip(out, results, strict=True):
-                assert result.tobytes() == expected[i].tobytes(), (threads, i, body)
+                one = expected[i][0] if dtype == "bf16" else expected[i]
+                assert result.tobytes() == one.tobytes(), (threads, i, body)
+
+
+def test_casts_among_halves(isa):
+    x, whole, condition = torch.randn(40, 50), torch.randint(-9, 9, (40, 50)), torch.rand(50) < 0.5
+    x = x.half()
+    dtypes = [_C.DType(name) for name in ("f32", "f16", "bf16", "i64")]
+    casts = [["cast", operand, "dtype", dtype]
+             for operand, dtype in zip((0, 1, 3, 4), dtypes, strict=True)]
+    body = [*casts, ["cast", 5, "dtype", dtypes[0]], ["where", 2, 7, 3], ["lt", 3, 7]]
+    attrs = {"body": body, "out": [4, 5, 6, 8, 9]}
+    results = _C.evaluate("fused", [to_host(t) for t in (x, whole, condition)], attrs)
+    wide, rounded = x.float(), x.float().bfloat16()
+    expected = [whole.half(), rounded, whole, torch.where(condition, rounded.float(), wide),
+                wide < rounded.float()]
+    for array, one in zip(results, expected, strict=True):
+        result = from_host(array, "bf16" if one.dtype is torch.bfloat16 else None)
+        assert result.dtype == one.dtype
+        assert torch.equal(result, one)
 
 
 def test_a_result_takes_the_place_of_an_operand():

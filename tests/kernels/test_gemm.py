@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from poptorch import _C
+from tests.helpers import run_python
 
 
 def matrix(rows, columns, turned, scale=1.0):
@@ -56,12 +57,34 @@ def test_cancellation():
     assert (np.abs(product(a, b) - exact) <= 2.0**-22 * (np.abs(a) @ np.abs(b))).all()
 
 
-@pytest.mark.parametrize("turned", [(0, 0), (1, 1)], ids=str)
-def test_bits_do_not_depend_on_threads(turned):
-    a, b = matrix(300, 800, turned[0]), matrix(800, 1500, turned[1])
+# Those at which BLAS libraries sum blocks of different sizes in different orders, and large ones.
+SIZES = [(300, 800, 1500), (512, 144, 16), (285, 388, 29), (72, 400, 81), (766, 1700, 212)]
+
+
+@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 1)], ids=str)
+@pytest.mark.parametrize("sizes", [*SIZES, (530, 1600, 1100)], ids=str)
+def test_bits_do_not_depend_on_threads(sizes, turned):
+    m, k, n = sizes
+    a, b = matrix(m, k, turned[0]), matrix(k, n, turned[1])
     one = product(a, b, 1)
     for threads in (2, 3, 7):
         np.testing.assert_array_equal(product(a, b, threads), one)
+
+
+@pytest.mark.parametrize("level", ["AVX2", "AVX512"])
+def test_bits_do_not_depend_on_threads_on_other_processors(level):
+    """The same where the BLAS takes its kernels for older processors, in a process of its own."""
+    code = f"""
+import numpy as np
+from poptorch import _C
+from tests.helpers import run_python
+for m, k, n in {SIZES}:
+    a, b = np.random.randn(m, k).astype("f4"), np.random.randn(n, k).astype("f4").T
+    one = _C.evaluate("matmul", [a, b], threads=1)[0]
+    print(all((_C.evaluate("matmul", [a, b], threads=n)[0] == one).all() for n in (2, 3, 7)))
+"""
+    words = run_python(code, MKL_ENABLE_INSTRUCTIONS=level, POPTORCH_OFF="split_gemm")
+    assert words.split() == ["True"] * len(SIZES)
 
 
 @pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan, 3.0e38])

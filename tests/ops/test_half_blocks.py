@@ -31,6 +31,8 @@ LARGE = [
     Sample("gelu", lambda: [randn(600, 2)[:, 0]], note="stepped"),
     Sample("lt", lambda: [randn(1000), randn(1000)]),
     Sample("pow", lambda: [randn(1000), torch.tensor(3.0)]),
+    Sample("dropout", lambda: [randn(70, 301), torch.tensor([1, 2, 0, 3], dtype=torch.int32)],
+           {"p": 0.25, "salt": 2}),
 ]
 BY_ID = {"ids": lambda case: case.id}
 

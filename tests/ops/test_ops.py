@@ -22,7 +22,8 @@ WITHOUT_SAMPLES = {
     "stream_in": "the engine streams", "stream_out": "the engine streams",
     "loop": "the engine loops", "view": "an alias, made and tested by the pass",
     "all_reduce": "the engine reduces over replicas",
-    "strategy": "the partition, not computation", "ipu_copy": "an alias, tested with place",
+    "strategy": "the partition, not computation",
+    "tensor_location": "the partition, not computation", "ipu_copy": "an alias, tested with place",
     "remote_store": "an alias, tested with place", "remote_load": "an alias, tested with place",
     "aten": "tests/kernels/test_aten_opaque.py has its own cases",
 }

@@ -131,8 +131,10 @@ def test_places_of_the_examples(name, expected):
 
 
 @pytest.mark.parametrize(("separate", "expected"), [(False, [2, 3, 4]), (True, [3, 4, 5])])
-def test_backward_phases(separate, expected):
-    strategy = serial().useSeparateBackwardPhase(separate)
-    text = compiled(SIX, strategy, training=True).ir("place")
+@pytest.mark.parametrize(("blocks", "make"), [(SIX, serial), (on_ipus(*[None] * 6), parallel)],
+                         ids=["serial", "parallel"])
+def test_backward_phases(separate, expected, blocks, make):
+    strategy = make().useSeparateBackwardPhase(separate)
+    text = compiled(blocks, strategy, training=True).ir("place")
     found = {int(n) for n in re.findall(r"matmul .*backward=true.*phase=(\d+)", text)}
     assert sorted(found) == expected

@@ -5,9 +5,10 @@ import dataclasses
 import random
 
 import pytest
+import torch
 
 import poptorch
-from tests.helpers import check_equal_bits
+from tests.helpers import check_equal_bits, quiet_options
 from tests.networks import harness
 from tests.networks.zoo import NETWORKS, build
 
@@ -29,6 +30,25 @@ def annotated(network, seed, names=False):
 def both(network, batches, **settings):
     """Runs of training and of inference."""
     return harness.train(network, batches, **settings), harness.infer(network, batches, **settings)
+
+
+class Residual(torch.nn.Module):
+    """A batch norm and what follows it, each in a block of its own if there are blocks."""
+
+    def __init__(self, has_blocks):
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.BatchNorm2d(8)
+        self.has_blocks = has_blocks
+
+    def forward(self, x):
+        y = self.norm(self.conv(x))
+        if self.has_blocks:
+            poptorch.Block.start("add", ipu_id=1)
+        y = y + x
+        if self.has_blocks:
+            poptorch.Block.start("relu", ipu_id=0)
+        y = torch.relu(y)
+        return y, poptorch.identity_loss(y.float().square(), "mean")
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -59,6 +79,35 @@ def test_phased_networks(name, seed):
     blocks = annotated(network, seed, names=True)
     check_equal_bits(both(blocks, batches, setExecutionStrategy=strategy, autoRoundNumIPUs=True),
                      plain)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_off_the_chip(name, seed):
+    network = build(name, seed)
+    batches = network.batches(2, seed)
+    plain = both(network, batches)
+    draw = random.Random(seed)
+    setters = [f"set{kind}Location" for kind in ("Weight", "Optimizer", "Activation")]
+    locations = {setter: poptorch.TensorLocationSettings().useOnChipStorage(False)
+                 .minElementsForOffChip(draw.choice((0, 2, 100)))
+                 for setter in draw.sample(setters, draw.randint(1, 3))}
+    check_equal_bits(both(network, batches, **locations), plain)
+
+
+@pytest.mark.parametrize("is_training", [True, False], ids=["training", "inference"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_are_rounded_alike(dtype, is_training):
+    x, plain = torch.randn(4, 8, 9, 9, dtype=dtype), Residual(False).to(dtype)
+    runs = []
+    for has_blocks in (False, True):
+        net = Residual(has_blocks).to(dtype)
+        net.load_state_dict(plain.state_dict())
+        options = quiet_options(setExecutionStrategy=poptorch.ShardedExecution())
+        model = poptorch.trainingModel(net, options) if is_training else \
+            poptorch.inferenceModel(net.eval(), options)
+        results = [model(x) for _ in range(3)]
+        runs.append({"results": results, "state": dict(model.state_dict())})
+    check_equal_bits(*runs)
 
 
 @pytest.mark.parametrize("strategy", [

@@ -10,6 +10,9 @@ struct ConvertTable {
   void (*bf16_to_f32)(const uint16_t* x, float* out, int64_t n);
   void (*f32_to_f16)(const float* x, uint16_t* out, int64_t n);
   void (*f32_to_bf16)(const float* x, uint16_t* out, int64_t n);
+  // In place, to the nearest f32 that the format has.
+  void (*round_to_f16)(float* x, int64_t n);
+  void (*round_to_bf16)(float* x, int64_t n);
 };
 
 const ConvertTable& convert_table();

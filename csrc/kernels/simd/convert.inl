@@ -14,5 +14,13 @@ inline void narrow_all(const float* x, uint16_t* out, int64_t n) {
   if (i < n) store_half_part(out + i, narrow(load_part(x + i, n - i)), n - i);
 }
 
-inline constexpr ConvertTable convert_functions = {widen_all<widen_f16>, widen_all<widen_bf16>,
-                                                   narrow_all<narrow_f16>, narrow_all<narrow_bf16>};
+template <vf (*round_one)(vf)>
+inline void round_all(float* x, int64_t n) {
+  int64_t i = 0;
+  for (; i + width <= n; i += width) store(x + i, round_one(load(x + i)));
+  if (i < n) store_part(x + i, round_one(load_part(x + i, n - i)), n - i);
+}
+
+inline constexpr ConvertTable convert_functions = {
+    widen_all<widen_f16>,    widen_all<widen_bf16>, narrow_all<narrow_f16>,
+    narrow_all<narrow_bf16>, round_all<round_f16>,  round_all<round_bf16>};

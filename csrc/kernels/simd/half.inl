@@ -27,12 +27,16 @@ inline vhalf upper(vu v) { return __builtin_convertvector(v >> 16, vhalf); }
 
 inline vf widen_bf16(vhalf v) { return reinterpret_cast<vf>(raise(v)); }
 
-inline vhalf narrow_bf16(vf v) {
+// The upper halves are the rounded numbers; the lower ones do not count.
+inline vu rounded_bf16(vf v) {
   const vu bits = reinterpret_cast<vu>(v);
   const vu rounded = bits + 0x7fff + ((bits >> 16) & 1);
   const vu nan = vu{} + 0x7fc00000;
-  return upper(v != v ? nan : rounded);
+  return v != v ? nan : rounded;
 }
+inline vhalf narrow_bf16(vf v) { return upper(rounded_bf16(v)); }
+// Narrowed and widened again.
+inline vf round_bf16(vf v) { return reinterpret_cast<vf>(rounded_bf16(v) & 0xffff0000); }
 
 #if SIMD_WIDTH == 16
 inline vf widen_f16(vhalf v) { return _mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(v)); }
@@ -56,6 +60,8 @@ inline vhalf narrow_f16(vf v) {
   return out;
 }
 #endif
+
+inline vf round_f16(vf v) { return widen_f16(narrow_f16(v)); }
 
 // The first n lanes (n < width), others 0. Nothing past them is touched.
 inline vhalf load_half_part(const uint16_t* p, int64_t n) {

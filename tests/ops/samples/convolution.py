@@ -185,6 +185,31 @@ SAMPLES += [packed(name, activation, bias, residual)
             for name, activation in zip(PACKED, 3 * ("none", "relu", "silu", "hardswish"))
             for bias in (True, False) for residual in (True, False)
             if not residual or activation in ("none", "relu")]
+
+
+def unpacked(name, activation="none", bias=True, residual=False, scale=False):
+    """A sample of the row `packed_convolution` with the weights as they are."""
+    _, x, w, y = CASES[name]
+    attrs = packing(name)
+
+    def inputs():
+        return [last_channels(randn(*x)), randn(*w), randn(y[1]) if bias else None,
+                last_channels(randn(*y)) if residual else None, randn(y[1]) if scale else None]
+
+    def reference(image, weight, bias, residual, scale):
+        out = torch.nn.functional.conv2d(image.movedim(-1, 1), weight, None, **attrs)
+        out = last_channels(out)
+        out = out if scale is None else out * scale
+        out = out if bias is None else out + bias
+        out = out if residual is None else out + residual
+        return out if activation == "none" else getattr(torch.nn.functional, activation)(out)
+
+    note = f"{name}, unpacked, bias {bias}, residual {residual}, scale {scale}"
+    return Sample("packed_convolution", inputs,
+                  attrs | {"weight_size": list(w), "activation": activation}, reference,
+                  dtypes=("f32",), equal_bits=False, note=note)
+
+
 WIDE_PACKED = [("split", "relu", True, True), ("split", "silu", True, False),
                ("split, several images", "none", False, True),
                ("split, long kernel", "hardswish", False, False),
@@ -193,6 +218,13 @@ WIDE_PACKED = [("split", "relu", True, True), ("split", "silu", True, False),
                ("split, blocks of weights", "none", True, False)]
 SAMPLES += [pack(name) for name in WIDE_CASES]
 SAMPLES += [packed(*case) for case in WIDE_PACKED]
+SAMPLES += [unpacked(*case, scale) for case in WIDE_PACKED for scale in (True, False)]
+SAMPLES += [unpacked(name, activation, bias, residual, scale=bias)
+            for name, activation in zip(PACKED, 3 * ("none", "relu", "silu", "hardswish"))
+            for bias in (True, False) for residual in (True, False)
+            if not residual or activation in ("none", "relu")]
+SAMPLES += [beyond_parts(unpacked("split", "relu", True, True, True)),
+            beyond_parts(unpacked("pointwise, large", "relu", True, True, True))]
 
 IMAGE, KERNEL = (1, 4, 8, 8), (8, 4, 3, 3)
 PACKED_GEOMETRY = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1}
@@ -209,6 +241,14 @@ BADS = [
     Bad("packed_convolution", lambda: [randn(*LAST_IMAGE), randn(2304), None, None],
         PACKED_GEOMETRY | {"weight_size": list(KERNEL), "activation": "gelu"},
         'activation is "gelu", expected none, relu, silu or hardswish'),
+    Bad("packed_convolution", lambda: [randn(*LAST_IMAGE), randn(4, 8, 3, 3), None, None],
+        PACKED_GEOMETRY | {"weight_size": list(KERNEL)},
+        "weight f32[4,8,3,3], expected packed ones or f32[8,4,3,3]"),
+    Bad("packed_convolution", lambda: [randn(*LAST_IMAGE), randn(2304), None, None, randn(8)],
+        PACKED_GEOMETRY | {"weight_size": list(KERNEL)},
+        "weight f32[2304] is packed and has a scale f32[8]. Multiply the weights before"),
+    Bad("packed_convolution", lambda: [randn(*LAST_IMAGE), randn(*KERNEL), None, None, randn(4)],
+        PACKED_GEOMETRY | {"weight_size": list(KERNEL)}, "scale f32[4], expected f32[8]"),
     bad("has 4 channels, weight f32[8,3,3,3] with 1 groups takes 3", IMAGE, (8, 3, 3, 3)),
     bad("has 2 dimensions, expected 3 to 5", (4, 8), KERNEL),
     bad("weight f32[8,4,3] has 3. Make them equal", IMAGE, (8, 4, 3)),

@@ -1,0 +1,94 @@
+"""Convolutions of images in half precision: wide within, rounded once."""
+
+import copy
+
+import pytest
+import torch
+
+import poptorch
+from tests import helpers
+
+
+class Block(torch.nn.Module):
+    """A convolution with batch norm; then, with a residual, a relu."""
+
+    def __init__(self, channels, size, stride, variance):
+        super().__init__()
+        self.residual = stride == 1
+        self.convolution = torch.nn.Conv2d(
+            channels, channels, size, stride, size // 2, bias=False)
+        self.norm = torch.nn.BatchNorm2d(channels)
+        with torch.no_grad():
+            self.norm.running_mean.normal_()
+            self.norm.running_var.uniform_(variance, 2 * variance)
+            self.norm.weight.uniform_(0.5, 1.5)
+            self.norm.bias.normal_()
+
+    def forward(self, x):
+        y = self.norm(self.convolution(x))
+        return torch.relu(y + x if self.residual else y)
+
+
+GEOMETRIES = pytest.mark.parametrize("channels, size, stride", [
+    (64, 3, 1), (8, 3, 2), (64, 1, 1), (3, 5, 1)])
+
+
+@pytest.mark.parametrize("dtype, step", [(torch.float16, 2.0**-11), (torch.bfloat16, 2.0**-8)])
+@GEOMETRIES
+def test_inference(channels, size, stride, dtype, step):
+    net = Block(channels, size, stride, variance=0.5).eval().to(dtype)
+    x = torch.randn(2, channels, 28, 28).to(dtype)
+    wide = copy.deepcopy(net).double()
+    y = poptorch.inferenceModel(net, helpers.quiet_options())(x)
+    expected = wide(x.double())
+    # bf16 rounds after each op: products, batch norm, addition.
+    scale = expected.abs().max() * (1 if dtype == torch.float16 else 4)
+    assert y.dtype == dtype
+    assert (y.double() - expected).abs().max() <= step * scale * 1.01
+
+
+@GEOMETRIES
+def test_weights_with_batch_norm_are_not_rounded_to_f16(channels, size, stride):
+    """Divided by the deviation they are below the numbers that f16 has."""
+    net = Block(channels, size, stride, variance=1e4).eval()
+    net.residual = False
+    with torch.no_grad():
+        net.convolution.weight.mul_(1e-3)
+        net.norm.bias.zero_()
+        net.norm.running_mean.zero_()
+    net = net.half()
+    x = 1e3 * torch.randn(2, channels, 28, 28).half()
+    expected = copy.deepcopy(net).double()(x.double())
+    y = poptorch.inferenceModel(net, helpers.quiet_options())(x)
+    assert (y.double() - expected).abs().max() <= 2.0**-10 * expected.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@GEOMETRIES
+def test_gradients(channels, size, stride, dtype):
+    """Of one step: what SGD with a rate of 1 takes off the weights.
+
+    Numbers near 0 may pass a relu in one precision and not in the other.
+    """
+    class Trained(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Block(channels, size, stride, variance=0.5)
+
+        def forward(self, x, target):
+            y = self.net(x)
+            return y, poptorch.identity_loss((y * target).sum(), reduction="none")
+
+    module = Trained().to(dtype)
+    wide = copy.deepcopy(module).double()
+    x = torch.randn(4, channels, 14, 14).to(dtype)
+    target = torch.randn_like(module.net(x))
+    wide(x.double(), target.double())[1].backward()
+    before = module.net.convolution.weight.detach().double()
+    model = poptorch.trainingModel(
+        module, helpers.quiet_options(), torch.optim.SGD(module.parameters(), lr=1.0))
+    model(x, target)
+    model.copyWeightsToHost()
+    taken = before - module.net.convolution.weight.detach().double()
+    gradient = wide.net.convolution.weight.grad
+    assert (taken - gradient).norm() <= 0.2 * gradient.norm()
