@@ -38,17 +38,20 @@ class OutputSpec:
 
     Attributes:
         kind: ``"output"`` (what ``forward`` returned), ``"loss"`` (what was differentiated),
-            ``"grad"`` (of a parameter), ``"buffer_update"`` (new value of a buffer, parameter or
-            captured tensor that ``forward`` changes) or ``"input_update"``.
+            ``"grad"`` (of a parameter), ``"buffer_update"`` (new value of a buffer or parameter
+            that ``forward`` changes), ``"input_update"``, or ``"constant_update"`` (new value of
+            a captured tensor; the next call begins with the captured one again).
         name: path among the results, or the name of the input it belongs to.
         node: whose value it is.
         leaf: for ``"input_update"`` the index among the inputs of kind ``"input"``.
+        tensor: for ``"constant_update"`` the real tensor, if there is one.
     """
 
     kind: str
     name: str
     node: torch.fx.Node
     leaf: int | None = None
+    tensor: torch.Tensor | None = None
 
 
 @dataclass

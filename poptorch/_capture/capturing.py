@@ -184,13 +184,21 @@ class _Capture:
         leaves, out_spec = Structure.of(result)
         out_spec.check_constants(_refuse_hidden_tensors)
         outputs = self._outputs(leaves, out_spec)
+        real = [spec for spec, leaf in zip(outputs, leaves)
+                if not isinstance(leaf, private.FakeTensor)]
+        real_nodes = [spec.node for spec in real]
         self.recorder.finish_inputs()
         finals, changed = functionalize(self.recorder.graph, [spec.node for spec in outputs],
                                         self.fake_mode)
+        for spec, node in zip(real, real_nodes):
+            if node not in changed:
+                warnings.warn(f"[capture] Output expected to be on the IPU but is on cpu: result "
+                              f"{spec.name} was not computed from the inputs and is compiled in "
+                              f"as a constant.", stacklevel=2)
         for spec, node in zip(outputs, finals):
             spec.node = node
         self._add_updates(outputs, changed)
-        inputs = self._inputs(outputs)
+        inputs = self._inputs()
         graph = self.recorder.graph
         graph.output(tuple(spec.node for spec in outputs))
         _prune(graph)
@@ -201,10 +209,6 @@ class _Capture:
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []
         for name, leaf in zip(out_spec.paths, leaves):
-            if not isinstance(leaf, private.FakeTensor):
-                warnings.warn(f"[capture] Output expected to be on the IPU but is on cpu: result "
-                              f"{name or 'of forward'} was not computed from the inputs and is "
-                              f"compiled in as a constant.", stacklevel=2)
             outputs.append(OutputSpec("output", name or "0", self.recorder.node_of(leaf)))
         if self._loss is not None:
             outputs.append(OutputSpec("loss", "loss", self.recorder.node_of(self._loss)))
@@ -219,20 +223,17 @@ class _Capture:
         for state, node in zip(self._state.states, self._state_nodes):
             if node in changed:
                 outputs.append(OutputSpec("buffer_update", state.name, changed[node]))
-        for index, node in enumerate(self.recorder.constants):
+        for index, (node, tensor) in enumerate(self.recorder.constants.items()):
             if node in changed and "fresh" not in node.meta:
-                outputs.append(
-                    OutputSpec("buffer_update", f"constant.{index}", changed[node]))
+                outputs.append(OutputSpec("constant_update", f"constant.{index}", changed[node],
+                                          tensor=tensor))
 
-    def _inputs(self, outputs: list[OutputSpec]) -> list[InputSpec]:
-        updated = {spec.name for spec in outputs if spec.kind == "buffer_update"}
+    def _inputs(self) -> list[InputSpec]:
         inputs = [InputSpec("input", name) for name in self._input_names]
         inputs += [InputSpec(state.kind, state.name, state.tensor, state.fake.requires_grad,
                              state.persistent, state.aliases) for state in self._state.states]
         for index, tensor in enumerate(self.recorder.constants.values()):
-            name = f"constant.{index}"
-            kind = "buffer" if name in updated else "constant"
-            inputs.append(InputSpec(kind, name, tensor, persistent=False))
+            inputs.append(InputSpec("constant", f"constant.{index}", tensor, persistent=False))
         return inputs
 
     def _drop_unused_constants(self, inputs: list[InputSpec]) -> list[InputSpec]:

@@ -14,6 +14,7 @@ from poptorch._capture import (
     functions_attention,
     functions_ctc,
     functions_layers,
+    functions_mixed,
     functions_others,
     functions_recurrent,
 )
@@ -93,6 +94,7 @@ _HANDLERS = {
     torch.autograd.grad: _composite,  # checkpoints recompute in it
     **functions_ctc.HANDLERS,
     **functions_layers.HANDLERS,
+    **functions_mixed.HANDLERS,
     **functions_others.HANDLERS,
     **functions_attention.HANDLERS,
     **functions_recurrent.HANDLERS,

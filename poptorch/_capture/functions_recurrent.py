@@ -6,6 +6,7 @@ import torch
 
 from poptorch._capture import library_recurrent  # noqa: F401  (declares the operations)
 from poptorch._capture.autocast import autocast
+from poptorch._capture.functions_mixed import follow
 from poptorch._capture.library import ops
 from poptorch._capture.torch_private import recurrent_functions
 
@@ -72,7 +73,8 @@ def _lstm(capture, func, args, kwargs):
         return ops.lstm(x, *states, *weights, reverse, torch.is_grad_enabled())[:3]
 
     x, *states = autocast(x, *states)
-    y, (h, c) = _Layers(*settings).run(capture, cell, x, states, autocast(*weights))
+    weights = follow(x, autocast(*weights))
+    y, (h, c) = _Layers(*settings).run(capture, cell, x, states, weights)
     return y, h, c
 
 
@@ -92,6 +94,7 @@ def _one_state(run, lower_precision: bool = False):
         def cell(x, states, weights, reverse):
             return run(x, *states, *weights, reverse=reverse)[:2]
 
+        weights = follow(x, weights)
         y, (h,) = _Layers(*settings).run(capture, cell, x, (state,), weights)
         return y, h
 

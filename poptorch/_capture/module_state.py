@@ -1,6 +1,7 @@
 """Puts fake tensors in place of a module's parameters and buffers, and the real ones back."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
@@ -105,18 +106,26 @@ class ModuleState:
         for state in self.states:
             for table, key, _ in state.places:
                 table[key] = state.fake
+        for part in self._recurrent():
+            part.__dict__["check_input"] = partial(_check_recurrent, part)
         return self
 
     def __exit__(self, *exception):
         for state in self.states:
             for table, key, _ in state.places:
                 table[key] = state.tensor
+        for part in self._recurrent():
+            del part.__dict__["check_input"]
         for part, before in self._attributes:
             _restore_attributes(part.__dict__, before)
         for part, _ in self._attributes:
             for table in (part._parameters, part._buffers):
                 for key in [k for k, t in table.items() if isinstance(t, private.FakeTensor)]:
                     del table[key]
+
+    def _recurrent(self) -> list[torch.nn.RNNBase]:
+        return [part for part, before in self._attributes
+                if isinstance(part, torch.nn.RNNBase) and "check_input" not in before]
 
     def check_kept(self) -> None:
         """Raises an Error when ``forward`` deleted or re-bound a parameter or buffer."""
@@ -129,6 +138,11 @@ class ModuleState:
                 if table[key] is not state.fake:
                     raise Error(f"[capture] {kind} {path} is reassigned within the model by its "
                                 f"forward. Change it in place: `self.{path}.copy_(value)`.")
+
+
+def _check_recurrent(layer: torch.nn.RNNBase, x: torch.Tensor, batch_sizes) -> None:
+    """The layer's own check of its input, which may have another type than the weights here."""
+    type(layer).check_input(layer, x.to(layer.weight_ih_l0.dtype), batch_sizes)
 
 
 def _all_paths(module: torch.nn.Module, path: str = "", outer: tuple = ()):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from poptorch import _schema as schema
 from poptorch.custom_args import parser_of
 
 _CONSTANT, _TENSOR, _SEQUENCE, _MAPPING, _OBJECT, _CUSTOM = range(6)
@@ -43,8 +44,13 @@ class Structure:
     @classmethod
     def from_data(cls, data: list) -> "Structure":
         """The structure that :meth:`to_data` described."""
+        schema.check(tuple(data), (list, [str]), "outputs")
         root, paths = data
-        return cls(_filled(root), paths)
+        filled = cls(_filled(root), paths)
+        if _count_tensors(filled._root) != len(paths):
+            raise ValueError(f"outputs has {len(paths)} names for {_count_tensors(filled._root)} "
+                             f"tensors")
+        return filled
 
     def check_constants(self, check: Callable) -> None:
         """Calls ``check`` with each value that is neither a container nor a tensor."""
@@ -105,9 +111,13 @@ def _plain(part) -> list:
 
 
 def _filled(part) -> list:
+    schema.check(tuple(part), (int, object, dict | None, dict | None), "outputs")
     kind, original, attributes, children = part
+    if (children is None) != (kind in (_CONSTANT, _TENSOR)):
+        raise ValueError(f"outputs has a part of kind {kind} with the parts {children!r:.60}")
     if children is None:
         return [kind, original, None]
+    schema.check(original, type, "outputs")
     bases = {_SEQUENCE: (list, tuple), _MAPPING: (dict,)}.get(kind, (object,))
     # A named tuple cannot be made empty by its own `__new__`, and only its class is looked at.
     maker = next(base for base in (tuple, original) if issubclass(original, base))
@@ -116,7 +126,15 @@ def _filled(part) -> list:
         raise ValueError(f"{original} as a container of kind {kind}")
     if attributes:
         empty.__dict__.update(attributes)
-    return [kind, empty, {key: _filled(child) for key, child in children.items()}]
+    filled = {key: _filled(child) for key, child in children.items()}
+    if kind != _CUSTOM:
+        rebuilt(empty, filled)  # a named tuple wants just so many parts
+    return [kind, empty, filled]
+
+
+def _count_tensors(part) -> int:
+    kind, _, children = part
+    return (kind == _TENSOR) + sum(map(_count_tensors, (children or {}).values()))
 
 
 def join_path(path: str, key) -> str:

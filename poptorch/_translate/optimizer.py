@@ -1,55 +1,28 @@
 """The weight update: which op updates which parameter, with which state and hyper-parameters."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 import torch
 
 from poptorch import _C
+from poptorch import _schema as schema
+from poptorch._translate.optimizer_kinds import (
+    KINDS,
+    LOSS_SCALING,
+    STEP,
+    Kind,
+    Setting,
+    flag_values,
+    has_momentum,
+    hyper_values,
+    kind_of,
+    state_name,
+)
+from poptorch._translate.tensor_names import UPDATED
 from poptorch._translate.types import ir_dtype
-from poptorch.errors import Error
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of update: an op, and how it reads torch's parameter groups.
-
-    Attributes:
-        op: name of the op row.
-        hyper: group keys in the order of the op's hyper-parameter vector; ``betas.0`` is the
-            first item of ``betas``.
-        flags: group keys that are attributes of the op, compiled in.
-        states: operand name -> key of torch's optimizer state, for tensors like the parameter.
-    """
-
-    op: str
-    hyper: tuple[str, ...]
-    flags: tuple[str, ...]
-    states: dict[str, str]
-
-
-_SGD = Kind("sgd_update", ("lr", "momentum", "dampening", "weight_decay"),
-            ("nesterov", "maximize"), {"momentum_buffer": "momentum_buffer"})
-_ADAM = Kind("adam_update", ("lr", "betas.0", "betas.1", "eps", "weight_decay"),
-             ("amsgrad", "maximize", "decoupled_weight_decay"),
-             {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq",
-              "max_exp_avg_sq": "max_exp_avg_sq"})
-
-# Most derived class first: torch's AdamW is an Adam.
-_KINDS = ((torch.optim.AdamW, _ADAM), (torch.optim.Adam, _ADAM), (torch.optim.SGD, _SGD))
-
-
-def kind_of(optimizer: torch.optim.Optimizer) -> tuple[type, Kind]:
-    """The class of the table that the optimizer belongs to, and its kind.
-
-    Raises:
-        poptorch.Error: It belongs to none; the message lists those that can be used.
-    """
-    for cls, kind in _KINDS:
-        if isinstance(optimizer, cls):
-            return cls, kind
-    raise Error(f"[optimizer] {type(optimizer).__name__} has no update op on the device. Use one "
-                f"of: {', '.join(cls.__name__ for cls, _ in reversed(_KINDS))} (of poptorch.optim "
-                f"or torch.optim).")
 
 
 @dataclass
@@ -71,6 +44,24 @@ class GroupLayout:
     flags: tuple = ()
 
 
+class StateEntry(NamedTuple):
+    """A state of one parameter.
+
+    Attributes:
+        name: outside.
+        path: on the device; parameters of one group share their ``Step``.
+        parameter: its name.
+        tensor: the parameter itself.
+        key: what torch's optimizer calls it.
+    """
+
+    name: str
+    path: str
+    parameter: str
+    tensor: torch.Tensor
+    key: str
+
+
 @dataclass
 class UpdateLayout:
     """What is compiled for a whole optimizer: its kind and its groups."""
@@ -78,6 +69,31 @@ class UpdateLayout:
     cls: type
     kind: Kind
     groups: list[GroupLayout] = field(default_factory=list)
+
+    def entries(self) -> Iterator[StateEntry]:
+        """The states of all parameters."""
+        for group in self.groups:
+            names = {id(parameter): name for name, parameter in group.params}
+            for path, parameter, key in group.states:
+                name = names[id(parameter)]
+                yield StateEntry(state_name(self.kind.states[key], name), path, name, parameter,
+                                 key)
+            for name, parameter in group.params if group.states else ():
+                yield StateEntry(state_name(STEP, name), group.step, name, parameter, "step")
+
+    def settings(self, groups: list[dict]) -> dict[str, float]:
+        """The numbers that updates use, by the names that they have outside.
+
+        Args:
+            groups: the optimizer's parameter groups.
+        """
+        found = {}
+        for group, compiled in zip(groups, self.groups):
+            hyper = hyper_values(self.kind, group)
+            for setting in self.kind.settings:
+                value = setting.value(self.kind, hyper)
+                found |= {setting.of(name): value for name, _ in compiled.params}
+        return {**found, LOSS_SCALING: 1.0}
 
     def to_data(self) -> dict:
         """This as plain data, parameters by name."""
@@ -92,7 +108,12 @@ class UpdateLayout:
     @classmethod
     def from_data(cls, data: dict, parameters: dict[str, torch.Tensor]) -> "UpdateLayout":
         """The layout that :meth:`to_data` described, of the parameters of these names."""
-        known, kind = next(row for row in _KINDS if row[0].__name__ == data["class"])
+        by_name = {known.__name__: (known, kind) for known, kind in KINDS}
+        schema.check(data, {"class": {*by_name}, "groups": list}, "optimizer")
+        known, kind = by_name[data["class"]]
+        form = {"stream": str, "step": str, "params": [str],
+                "states": [(str, str, {*kind.states})], "flags": tuple}
+        schema.check(data["groups"], [form], "optimizer.groups")
         groups = [GroupLayout(group["stream"], group["step"],
                               [(name, parameters[name]) for name in group["params"]],
                               [(path, parameters[name], key)
@@ -101,34 +122,16 @@ class UpdateLayout:
         return cls(known, kind, groups)
 
 
-def hyper_values(kind: Kind, group: dict) -> list[float]:
-    """The hyper-parameter vector of one group, as the op wants it."""
-    values = []
-    for key in kind.hyper:
-        name, _, index = key.partition(".")
-        value = group[name][int(index)] if index else group[name]
-        values.append(float(value))
-    return values
-
-
-def flag_values(kind: Kind, group: dict) -> tuple:
-    """The compiled-in settings of one group."""
-    return tuple(bool(group.get(key)) for key in kind.flags) + (_has_momentum(kind, group),)
-
-
-def _has_momentum(kind: Kind, group: dict) -> bool:
-    return kind is _SGD and group["momentum"] != 0
-
-
 def emit_update(e, program, gradients: dict, link) -> UpdateLayout:
     """Appends the update of every parameter that has a gradient and stands in the optimizer.
 
     Args:
         e: emitter of the iteration graph.
-        program: gets the states that are updated.
+        program: gets the states that are updated, and the values that updates use and make.
         gradients: combined gradient of each parameter, by name.
         link: the executor's ``OptimizerLink``, which knows the optimizer.
     """
+    link.check_settings()
     optimizer = link.optimizer
     cls, kind = kind_of(optimizer)
     layout = UpdateLayout(cls, kind)
@@ -141,6 +144,8 @@ def emit_update(e, program, gradients: dict, link) -> UpdateLayout:
         layout.groups.append(compiled)
         if found:
             _GroupUpdate(e, program, kind, group, compiled).emit(gradients)
+    if program.bound:
+        program.bound[LOSS_SCALING] = partial(e.constant, 1.0, torch.float32)
     return layout
 
 
@@ -169,6 +174,8 @@ class _GroupUpdate:
     def emit(self, gradients: dict) -> None:
         for name, parameter in self.compiled.params:
             self._update(name, parameter, gradients[name])
+            for setting in self.kind.settings:
+                self.program.bound[setting.of(name)] = partial(self._setting, setting)
 
     def _update(self, name: str, parameter, gradient) -> None:
         type_ = (ir_dtype(parameter.dtype), list(gradient.sizes))
@@ -176,26 +183,39 @@ class _GroupUpdate:
         if before is None:
             before = self.e.state(name, "parameter", *type_)
         values = {"param": before, "grad": gradient, "hyper": self.hyper, "step": self.step}
-        for operand, key in self.kind.states.items():
-            if self._wants(operand):
+        for key in self.kind.states:
+            if self._wants(key):
                 path = f"{self.compiled.stream}.{key}.{name}"
-                values[operand] = self.e.state(path, "optimizer", *type_)
+                values[key] = self.e.state(path, "optimizer", *type_)
                 self.compiled.states.append((path, parameter, key))
         attrs = {name: bool(self.group.get(name)) for name, _, _ in self.row["attrs"]}
         results = self.e.plain(self.kind.op, [values.get(o) for o in self.operands], attrs)
-        self._bind(name, "param", results[0])
-        self.program.bound[name] = results[0]
-        for result, operand in zip(results[1:], self.row["results"][1:]):
-            operand = operand.rstrip("?*")
-            if operand in values:
-                self._bind(f"{self.compiled.stream}.{self.kind.states[operand]}.{name}", operand,
-                           result)
+        self._bind(name, UPDATED + name, results[0])
+        for result, key in zip(results[1:], self.row["results"][1:]):
+            key = key.rstrip("?*")
+            if key in values:
+                self._bind(f"{self.compiled.stream}.{key}.{name}",
+                           state_name(self.kind.states[key], name), result)
+                self.program.bound[state_name(STEP, name)] = lambda: self.step
 
     def _wants(self, operand: str) -> bool:
         if operand == "momentum_buffer":
-            return _has_momentum(self.kind, self.group)
+            return has_momentum(self.kind, self.group)
         return operand != "max_exp_avg_sq" or bool(self.group.get("amsgrad"))
 
-    def _bind(self, path: str, operand: str, value) -> None:
+    def _bind(self, path: str, name: str, value) -> None:
         self.e.plain("assign", [value], {"path": path}, [])
         self.program.updated.add(path)
+        self.program.bound[name] = lambda: value
+
+    def _setting(self, setting: Setting):
+        """The value of a setting, float32 without dimensions."""
+        e, product = self.e, None
+        for key in setting.keys:
+            index = self.kind.hyper.index(key)
+            factor = e.reshape(e.slice(self.hyper, 0, index, index + 1), [])
+            product = factor if product is None else e.op("mul", product, factor)
+        if setting.is_complement:
+            one = e.op("cast", e.constant(1.0, torch.float32), dtype=_C.DType(product.dtype))
+            product = e.op("sub", one, product)
+        return e.cast(product, torch.float32)

@@ -8,6 +8,7 @@
 D is the number of device iterations, G the gradient accumulation.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -20,7 +21,7 @@ from poptorch._translate.emitter import Emitter
 from poptorch._translate.nodes import Nodes
 from poptorch._translate.partition import emit_strategy, partition_of
 from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
-from poptorch._translate.tensor_names import GRADIENT, UPDATED, TensorNames
+from poptorch._translate.tensor_names import GRADIENT, TensorNames
 from poptorch._translate.types import ir_dtype
 from poptorch.enums import MeanReductionStrategy
 from poptorch.errors import Error
@@ -39,11 +40,13 @@ class StepSpec:
         input_group_size: g, replicas that read the same inputs.
         weight_groups: path and groups of the weights with a value for each group of replicas.
         mean: combine gradients of micro-batches and replicas by their mean, else by their sum.
-        mean_strategy: when they are divided; None: as their type makes it best.
+        mean_strategy: when they are divided; None for inference.
         synthetic_data: make inputs on the device.
         keep_gradients: stream the gradients that the optimizer sees to the host.
         anchors: ``(short name, name)`` of the tensors inside of the model that the host gets too.
         strategy: makes stages of the model's blocks.
+        locations: role and attributes of the kinds of tensors that are not kept where the
+            strategy has them, as the op ``tensor_location`` takes them.
     """
 
     training: bool
@@ -58,6 +61,7 @@ class StepSpec:
     keep_gradients: bool = False
     anchors: tuple[tuple[str, str], ...] = ()
     strategy: _IExecutionStrategy = field(default_factory=PipelinedExecution)
+    locations: tuple[tuple[str, tuple[tuple[str, str | int], ...]], ...] = ()
 
     def reducing(self, path: str) -> ReplicaGroups:
         """The groups of replicas whose gradients of a parameter become one."""
@@ -96,7 +100,8 @@ class Program:
         updated: paths of the states that a run changes.
         changed: value of each trained parameter that ``forward`` itself changes, by path.
         optimizer: the optimizer's states and hyper-parameters, None without one.
-        bound: value of each parameter after the update, by path.
+        bound: what makes the value of each tensor that the update has, by name; until all is
+            translated.
         tensor_names: names of all tensors, see ``tensor_names.py``.
     """
 
@@ -109,7 +114,7 @@ class Program:
     updated: set[str] = field(default_factory=set)
     changed: dict[str, object] = field(default_factory=dict)
     optimizer: object = None
-    bound: dict[str, object] = field(default_factory=dict)
+    bound: dict[str, Callable] = field(default_factory=dict)
     tensor_names: list[str] = field(default_factory=list)
 
 
@@ -141,6 +146,8 @@ class _Translation:
         main = Emitter(module, module.add_graph("main"))
         if self.program.partition is not None:
             emit_strategy(main, self.program.partition)
+        for role, attrs in spec.locations:
+            main.plain("tensor_location", [], {"role": role, **dict(attrs)}, [])
         main.plain("loop", [], {"body": _C.GraphRef("iteration"),
                                 "count": spec.device_iterations}, [])
         main.graph.outputs = []
@@ -278,12 +285,12 @@ class _Translation:
         self.program.outputs.append((stream, OutputSpec("anchor", short, None)))
 
     def _anchor_updates(self, e: Emitter) -> None:
-        """Those after the update; and a check that every anchor has found its tensor."""
-        updated = list(self.program.bound)
-        self.program.tensor_names = self.names.all(updated)
+        """Those of the update; and a check that every anchor has found its tensor."""
+        bound = self.program.bound
+        self.program.tensor_names = self.names.all(list(bound))
         for short, name in self.spec.anchors:
             if name not in self.program.tensor_names:
-                raise self.names.unknown(name, updated)
-            path = name.removeprefix(UPDATED)
-            if name.startswith(UPDATED) and path in self.program.bound:
-                self._anchor(e, short, self.program.bound[path])
+                raise self.names.unknown(name, list(bound))
+            if name in bound:
+                self._anchor(e, short, bound[name]())
+        bound.clear()  # the values need the whole module

@@ -41,14 +41,11 @@ def of(spec, value, path: str) -> Reduction:
         path: of the parameter.
     """
     strategy, count = spec.mean_strategy, spec.accumulation
-    is_half = value.dtype in _HALVES
-    if strategy is None:
-        strategy = MeanReductionStrategy.Running if is_half else MeanReductionStrategy.Post
     if not spec.mean:
         return Reduction()
     if strategy is MeanReductionStrategy.PostAndLoss:
         return Reduction(spec.reducing(path).size, "sum", count)
-    is_exact = count & (count - 1) == 0 and not is_half
+    is_exact = count & (count - 1) == 0 and value.dtype not in _HALVES
     if strategy is MeanReductionStrategy.Running or is_exact:
         return Reduction(count, "mean", 1)
     return Reduction(1, "mean", count)

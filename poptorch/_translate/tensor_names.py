@@ -6,6 +6,7 @@
     backward/fc/mm          likewise, in the backward pass
     Gradient___fc.weight    the gradient that the optimizer sees
     UpdatedVar___fc.weight  the parameter after the update
+    Accl1___fc.weight       the optimizer's state and settings, see optimizer_kinds.py
 
 They are made of what the user wrote, before anything is rewritten: the same model has the same
 names.
@@ -61,14 +62,13 @@ class TensorNames:
         self._counts[name] = count + 1
         self.nodes[f"{name}.{count}" if count else name] = node
 
-    def all(self, updated: list[str]) -> list[str]:
-        """Every name; ``updated``: names of the parameters that the optimizer updates."""
-        return [*self.nodes, *(GRADIENT + name for name in self.gradients),
-                *(UPDATED + name for name in updated)]
+    def all(self, bound: list[str]) -> list[str]:
+        """Every name; ``bound``: those of the tensors that the update uses and makes."""
+        return [*self.nodes, *(GRADIENT + name for name in self.gradients), *bound]
 
-    def unknown(self, name: str, updated: list[str]) -> Error:
+    def unknown(self, name: str, bound: list[str]) -> Error:
         """The error for a name that is not there."""
-        near = difflib.get_close_matches(name, self.all(updated), 5, 0.5)
+        near = difflib.get_close_matches(name, self.all(bound), 5, 0.5)
         return Error(f"[anchorTensor] the model has no tensor {name!r}."
                      f"{' Near names: ' + ', '.join(near) + '.' if near else ''} "
                      f"executor.getTensorNames() lists all.")

@@ -72,14 +72,20 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
     """Checks that a tensor has values, one after the other, in the host's memory.
 
     Raises:
-        poptorch.Error: It is sparse, quantized, on another device, or without data.
+        poptorch.Error: It is sparse, nested, quantized, on another device, or without data.
     """
+    if tensor.is_meta:
+        raise Error(f"[{what}] expected a tensor on the CPU but got one on meta, which has no "
+                    f"values. Pass one that has them, for instance torch.zeros of its sizes.")
     if tensor.device.type != "cpu":
         raise Error(f"[{what}] expected a tensor on the CPU but got one on {tensor.device}. The "
                     f"executor moves data to the device itself: pass {what}.cpu().")
     if tensor.layout is not torch.strided:
         raise Error(f"[{what}] expected a dense tensor but got one of layout {tensor.layout}. "
                     f"Pass {what}.to_dense().")
+    if tensor.is_nested:
+        raise Error(f"[{what}] expected a tensor of one shape but got a nested one. Pass "
+                    f"{what}.to_padded_tensor(0.0).")
     if tensor.is_quantized:
         raise Error(f"[{what}] expected a plain tensor but got a quantized one of "
                     f"{tensor.dtype}. Pass {what}.dequantize().")
@@ -89,7 +95,7 @@ def _fitting(tensor: torch.Tensor, target: torch.dtype, what: str) -> torch.Tens
     """``tensor``, or its copy with the limits of its dtype replaced by those of ``target``."""
     if tensor.dtype is torch.float64:
         return _fitting_float(tensor, what)
-    signed = tensor.to(torch.int64)
+    signed = tensor if tensor.dtype is torch.int64 else tensor.to(torch.int64)
     if tensor.dtype is torch.uint64 and (signed < 0).any():
         value = int(signed[signed < 0].flatten()[0]) + 2**64
         raise _does_not_fit(value, tensor.dtype, target, what)

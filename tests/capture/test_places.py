@@ -176,6 +176,17 @@ def test_blocks_without_scope_and_functions():
     assert blocks_of(forward) == [("0", 2), ("f", 1), ("0", 2), ("1", None)]
 
 
+def test_automatic_ids_begin_anew_when_told():
+    def forward(m, x):
+        poptorch.Block.start(ipu_id=0)
+        x = F.relu(x)
+        poptorch.Block.useAutoId()
+        poptorch.Block.start(ipu_id=0)
+        return F.relu(x)
+
+    assert blocks_of(forward) == [("0", 0), ("0", 0)]
+
+
 def test_blocks_of_modules_last_until_the_next():
     def forward(m, x):
         return F.relu(m.b(F.relu(m.a(F.relu(x)))))

@@ -330,14 +330,14 @@ def test_dataclasses_are_rebuilt_and_other_classes_refused():
         capture(Function(lambda m, x: Opaque(x + 1)), (torch.ones(1),), training=False)
 
 
-def test_a_captured_tensor_that_is_changed_becomes_a_buffer():
+def test_a_captured_tensor_that_is_changed_stays_a_constant():
     module = Function(lambda m, x: x + m.plain.add_(1))
     module.plain = torch.zeros(3)
     captured = capture(module, (torch.ones(3),), training=False)
     assert [(s.kind, s.name) for s in captured.inputs] == [
-        ("input", "args.0"), ("buffer", "constant.0")]
+        ("input", "args.0"), ("constant", "constant.0")]
     assert [(s.kind, s.name) for s in captured.outputs] == [
-        ("output", "0"), ("buffer_update", "constant.0")]
+        ("output", "0"), ("constant_update", "constant.0")]
     assert torch.equal(module.plain, torch.zeros(3))
 
 
