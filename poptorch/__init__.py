@@ -62,6 +62,7 @@ from poptorch.enums import Liveness as Liveness
 from poptorch.enums import MatMulSerializationMode as MatMulSerializationMode
 from poptorch.enums import MeanReductionStrategy as MeanReductionStrategy
 from poptorch.enums import MultiConvPlanType as MultiConvPlanType
+from poptorch.enums import OutputMode as AnchorMode  # as releases of 2020 call it
 from poptorch.enums import OutputMode as OutputMode
 from poptorch.enums import OverlapMode as OverlapMode
 from poptorch.enums import ReductionType as ReductionType

@@ -30,18 +30,21 @@ class Partition:
         kind: the strategy's row in the compiler.
         blocks: in the order in which the model begins them.
         outside: where operations before the first block run; its name is empty.
+        starts_outside: whether there are any.
         attrs: what else the compiler must know, by attribute of the op ``strategy``.
     """
 
     kind: str
     blocks: tuple[BlockPlace, ...]
     outside: BlockPlace = BlockPlace("", 0, 0)
+    starts_outside: bool = False
     attrs: dict = field(default_factory=dict)
 
     @property
     def stages(self) -> int:
-        """The number of different stages."""
-        return len({(block.phase, block.stage) for block in self.blocks})
+        """The number of different stages that have something to run."""
+        places = (*self.blocks, self.outside) if self.starts_outside else self.blocks
+        return len({(place.phase, place.stage) for place in places})
 
 
 def block_name(where: str, value) -> str:
@@ -81,7 +84,13 @@ class Stage:
 
     @property
     def blocks(self) -> list[str]:
-        """The ids of the blocks, in order."""
+        """The ids of the blocks, in order.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Stage("A", "B").blocks
+            ['A', 'B']
+        """
         return list(self._blocks)
 
     def ipu(self, ipu: int) -> "Stage":
@@ -105,6 +114,14 @@ class Stage:
         """
         self._ipu = check_ipu("Stage.ipu", "ipu", ipu)
         return self
+
+    def _plain(self) -> dict:
+        return {"blocks": self.blocks, "ipu": self._ipu}
+
+    @classmethod
+    def _from_plain(cls, values: dict) -> "Stage":
+        stage = cls(*values["blocks"])
+        return stage if values["ipu"] is None else stage.ipu(values["ipu"])
 
     def __eq__(self, other) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -148,7 +165,13 @@ class Phase:
 
     @property
     def stages(self) -> list[Stage]:
-        """The stages, in order."""
+        """The stages, in order.
+
+        Example:
+            >>> import poptorch
+            >>> len(poptorch.Phase(poptorch.Stage("A"), poptorch.Stage("B")).stages)
+            2
+        """
         return list(self._stages)
 
     def ipus(self, *ipus: int) -> "Phase":

@@ -390,6 +390,11 @@ def removeBlocks(module: torch.nn.Module) -> None:
 
     Raises:
         poptorch.Error: ``module`` is not a module.
+
+    Example:
+        >>> import poptorch, torch
+        >>> net = poptorch.BeginBlock(torch.nn.ReLU(), "first")
+        >>> poptorch.removeBlocks(net)
     """
     if not isinstance(module, torch.nn.Module):
         raise Error(f"[removeBlocks] expected a torch.nn.Module but got {type(module).__name__}. "

@@ -55,7 +55,16 @@ class RecoverableError(Error):
 
 
 class UnrecoverableError(Error):
-    """A failure of the device that no reset cures."""
+    """A failure of the device that no reset cures.
+
+    Args:
+        message, type, location: as in :class:`Error`.
+
+    Example:
+        >>> import poptorch
+        >>> str(poptorch.UnrecoverableError("out of order"))
+        'out of order'
+    """
 
 
 class TestErrorType(enum.Enum):

@@ -12,7 +12,6 @@ from poptorch._executor import (
     grouping,
     hooks,
     instrument,
-    partition,
     random_state,
     settings,
     weights,
@@ -28,18 +27,21 @@ from poptorch._executor.interface import Interface
 from poptorch._executor.modes import TrainingModes
 from poptorch._executor.profile_report import ProfileReport
 from poptorch._executor.progress import StepProgress
+from poptorch._executor.reports import Reports
 from poptorch._executor.saving import Saving
+from poptorch._executor.weight_copies import WeightCopies
 from poptorch._logging import logger
 from poptorch._translate import translate
 from poptorch.errors import Error
 from poptorch.options import Options
 
 
-class PoplarExecutor(Saving, Inspection, Attachment, grouping.Grouped):
+class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grouping.Grouped):
     """A wrapped module: what :func:`poptorch.trainingModel` and ``inferenceModel`` return.
 
     Call it like the module. The first call compiles; attributes that it does not have are the
-    module's.
+    module's, whether they are read or set. Those set under a name that begins with an underscore
+    are always its own.
 
     Args:
         model: the module to compile.
@@ -48,17 +50,31 @@ class PoplarExecutor(Saving, Inspection, Attachment, grouping.Grouped):
         poptorch_version: of the package that wraps.
         optimizer: for training.
         user_model: where attributes are looked up, if not in ``model``.
+
+    Raises:
+        TypeError: ``model`` is no module, or ``options`` are no :class:`poptorch.Options`.
+
+    Example:
+        >>> import poptorch, torch
+        >>> opts = poptorch.Options().showCompilationProgressBar(False)
+        >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+        >>> isinstance(model, poptorch.PoplarExecutor), model(torch.ones(3, 4)).shape
+        (True, torch.Size([3, 2]))
     """
 
     def __init__(self, model: torch.nn.Module, options: Options, training: bool,
                  poptorch_version: str, optimizer=None, user_model=None):
+        where = "trainingModel" if training else "inferenceModel"
         if not isinstance(options, Options):
-            raise TypeError(f"[{'training' if training else 'inference'}Model] options must be a "
-                            f"poptorch.Options, got {type(options).__name__}.")
+            raise TypeError(f"[{where}] options must be a poptorch.Options, got "
+                            f"{type(options).__name__}.")
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"[{where}] model must be a torch.nn.Module, got "
+                            f"{type(model).__name__}. Wrap an object of the module's class.")
         self._model = model
         self._user_model = model if user_model is None else user_model
         self._training = training
-        self._options = settings.resolved(options, training)
+        self._options = settings.resolved(options, self._user_model, training)
         self._device = Device(self._options)
         self._report = ProfileReport.of(self._options)
         self._poptorch_version = poptorch_version
@@ -109,8 +125,22 @@ class PoplarExecutor(Saving, Inspection, Attachment, grouping.Grouped):
     def compile(self, *args, **kwargs) -> None:
         """Compiles the model for arguments like these, without running it.
 
+        Nothing is done when it is compiled already.
+
+        Args:
+            args: as a call takes them; of tensors only shape and dtype matter.
+            kwargs: likewise.
+
         Raises:
             poptorch.Error: The model cannot be compiled. The executor can still be used.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> model.compile(torch.ones(3, 4))
+            >>> model.isCompiled()
+            True
         """
         if self._executable is not None:
             return
@@ -153,7 +183,7 @@ class PoplarExecutor(Saving, Inspection, Attachment, grouping.Grouped):
         self.rng_state = [random_state.seed_of(self._options.random_seed),
                           *[0] * executable.replicas]
         if self._optimizer is not None:
-            self._optimizer.compiled(program, executable)
+            self._optimizer.compiled(program, executable, self._device.can_run)
         self._guard = ModuleGuard(self._model, program.states.values(), self._training)
         self._call = Call(executable, program, interface.outputs, self._options, interface.spec,
                           arguments)
@@ -176,85 +206,6 @@ class PoplarExecutor(Saving, Inspection, Attachment, grouping.Grouped):
     def _recorded(self):
         return contextlib.nullcontext() if self._report is None else self._report.recorded()
 
-    # -- weights -------------------------------------------------------------------------------
-
-    def _weights(self) -> weights.ModuleWeights:
-        return weights.ModuleWeights.of(self._user_model)
-
-    def _sync_before_run(self) -> None:
-        shared = self._weights()
-        if shared.is_newer_elsewhere(self):
-            shared.bring_to_host()
-        if self._seen_version != shared.version:
-            self.copyWeightsToDevice()
-
-    def copyWeightsToDevice(self) -> None:
-        """Copies the module's parameters and buffers to the device. Done by the first call.
-
-        What the host writes to them later is seen by the device after the next call of this. What
-        another thread writes to them *meanwhile* may be lost.
-
-        Raises:
-            poptorch.Error: The model is not compiled.
-        """
-        self._check_compiled()
-        self._guard.check()
-        weights.upload(self._executable, self._program)
-        self._seen_version = self._weights().version
-
-    def copyWeightsToHost(self) -> None:
-        """Copies the trained parameters and buffers from the device into the module.
-
-        Raises:
-            poptorch.Error: The model is not compiled.
-        """
-        self._check_compiled()
-        shared = self._weights()
-        shared.renewed()
-        self._seen_version = shared.version
-        weights.download(self._executable, self._program)
-
-    def copyNamedBuffersToDevice(self) -> None:
-        """Copies the buffers that ``Options.updatableNamedBuffers`` names to the device.
-
-        Raises:
-            poptorch.Error: The options name none, or the model is not compiled.
-        """
-        self._check_compiled()
-        names = self._options.updatable_named_buffers
-        if not names:
-            raise Error("[copyNamedBuffersToDevice] the options name no buffers. Call "
-                        "options.updatableNamedBuffers([...]) before the model is wrapped.")
-        weights.upload(self._executable, self._program, names)
-
-    def copyWeightsToHostIfNeeded(self) -> bool:
-        """Copies weights to the module if the device has newer ones.
-
-        Returns:
-            True when they were copied, False when the module was up to date.
-        """
-        return self._weights().bring_to_host()
-
-    def state_dict(self, *args, **kwargs):
-        """The module's ``state_dict``, with the trained values."""
-        self.copyWeightsToHostIfNeeded()
-        return self._user_model.state_dict(*args, **kwargs)
-
-    def load_state_dict(self, state_dict, strict: bool = True):
-        """Loads values into the module, and to the device if the model is compiled.
-
-        Args:
-            state_dict: values by name, as from :meth:`state_dict`.
-            strict: whether the names must be exactly the module's.
-
-        Returns:
-            A named tuple with ``missing_keys`` and ``unexpected_keys``.
-        """
-        self.copyWeightsToHostIfNeeded()
-        result = self._user_model.load_state_dict(state_dict, strict)
-        self._weights().renewed()
-        return result
-
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Uses another optimizer, or the same one with other settings, from the next call on.
 
@@ -265,6 +216,25 @@ class PoplarExecutor(Saving, Inspection, Attachment, grouping.Grouped):
         Raises:
             ValueError: It would change what is compiled in.
             poptorch.Error: The model was not wrapped for training.
+
+        Example:
+            >>> import poptorch, torch
+            >>> class Scale(torch.nn.Module):
+            ...     def __init__(self):
+            ...         super().__init__()
+            ...         self.w = torch.nn.Parameter(torch.ones(()))
+            ...     def forward(self, x):
+            ...         return poptorch.identity_loss(self.w * x, "sum")
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> net = Scale()
+            >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+            >>> model = poptorch.trainingModel(net, opts, optimizer)
+            >>> loss = model(torch.ones(3))  # w is 1 - 0.5 * 3
+            >>> optimizer.param_groups[0]["lr"] = 1.0
+            >>> model.setOptimizer(optimizer)
+            >>> loss = model(torch.ones(3))
+            >>> net.w.item()
+            -3.5
         """
         if self._optimizer is None:
             raise Error("[setOptimizer] this model was wrapped for inference, which has no "
@@ -286,23 +256,59 @@ class PoplarExecutor(Saving, Inspection, Attachment, grouping.Grouped):
 
         Returns:
             This executor.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Dropout(0.5), opts)
+            >>> model.train().training, model.model.training
+            (False, True)
         """
         self._model.train(mode)
         self._modes.note()
         return self
 
     def eval(self) -> "PoplarExecutor":
-        """Puts the module into evaluation mode, see :meth:`train`."""
+        """Puts the module into evaluation mode, see :meth:`train`.
+
+        Returns:
+            This executor.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Dropout(0.5), opts)
+            >>> model.eval()(torch.ones(2))
+            tensor([1., 1.])
+        """
         return self.train(False)
 
     # -- life time -----------------------------------------------------------------------------
 
     def isCompiled(self) -> bool:
-        """Whether the model has been compiled (and not destroyed)."""
+        """Whether the model has been compiled (and not destroyed).
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> model.isCompiled()
+            False
+        """
         return self._executable is not None
 
     def destroy(self) -> None:
-        """Reads the weights back and frees the device. A later call compiles again."""
+        """Reads the weights back and frees the device. A later call compiles again.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> _ = model(torch.ones(3, 4))
+            >>> model.destroy()
+            >>> model.isCompiled()
+            False
+        """
         if self._executable is not None and self._weights().is_newer_on(self):
             self.copyWeightsToHost()
         if self._report is not None:
@@ -326,17 +332,43 @@ class PoplarExecutor(Saving, Inspection, Attachment, grouping.Grouped):
 
     @property
     def model(self) -> torch.nn.Module:
-        """The wrapped module."""
+        """The wrapped module.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> model.model
+            Linear(in_features=4, out_features=2, bias=True)
+        """
         return self._user_model
 
     @property
     def options(self) -> Options:
-        """The options in use, with defaults resolved."""
+        """The options in use, frozen. What the user left open is decided here: the output mode,
+        the model's name, and for training the mean reduction strategy (``Running`` if a trained
+        parameter is of half precision when the module is wrapped, else ``Post``).
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> opts.output_mode.name, model.options.output_mode.name
+            ('Default', 'All')
+        """
         return self._options
 
     @property
     def training(self) -> bool:
-        """Whether a call trains."""
+        """Whether a call trains.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> model.training
+            False
+        """
         return self._training
 
     @property
@@ -347,74 +379,20 @@ class PoplarExecutor(Saving, Inspection, Attachment, grouping.Grouped):
         return SimpleNamespace(args=tuple(torch.zeros((), dtype=leaf.dtype).expand(leaf.shape)
                                           for leaf in self._arguments.tensor_leaves()))
 
-    def ir(self, step: str = "plan") -> str:
-        """The program's text after a step.
-
-        Args:
-            step: ``"translate"``, ``"rewrite"``, ``"place"``, ``"schedule"`` or ``"plan"``.
-
-        Raises:
-            poptorch.Error: The model is not compiled, or there is no such step.
-        """
-        self._check_compiled()
-        return self._executable.ir(step)
-
-    def memory_report(self) -> dict:
-        """Peak bytes on the device by category.
-
-        Returns:
-            For ``parameters``, ``buffers``, ``optimizer_state`` and ``constants`` (with what is
-            prepared once), the bytes that they hold all the time; for ``activations`` of the
-            forward pass, ``gradients`` of the backward pass, ``scratch`` (within one op, or the
-            update) and ``streams`` (arguments), those alive when most are; ``arena``, the block
-            of memory that holds all of it, with the gaps.
-
-        Raises:
-            poptorch.Error: The model is not compiled.
-        """
-        self._check_compiled()
-        return self._executable.memory_report()
-
-    def partition_summary(self) -> None:
-        """Prints a table of what runs where: a line for each stage.
-
-        It has the stage's number and IPU, its blocks and modules, the number and bytes of its
-        parameters, and their share of all parameters; in phased execution also the phase.
-
-        Raises:
-            poptorch.Error: The model is not compiled.
-
-        Example:
-            >>> import poptorch, torch
-            >>> net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Linear(6, 2))
-            >>> _ = poptorch.BeginBlock(net[0], "wide", ipu_id=0)
-            >>> _ = poptorch.BeginBlock(net[1], "narrow", ipu_id=1)
-            >>> opts = poptorch.Options().setExecutionStrategy(poptorch.ShardedExecution())
-            >>> _ = opts.showCompilationProgressBar(False)
-            >>> model = poptorch.inferenceModel(net, opts)
-            >>> model.compile(torch.ones(1, 4))
-            >>> model.partition_summary()
-            stage  IPU  blocks  modules  parameters  bytes  share
-                0    0  wide    0                30    120  68.2%
-                1    1  narrow  1                14     56  31.8%
-        """
-        self._check_compiled()
-        print(partition.summary(self._executable.shares()))
-
-    def op_report(self) -> dict:
-        """How many ops of each name the program has, by phase: forward, backward, update.
-
-        Raises:
-            poptorch.Error: The model is not compiled.
-        """
-        self._check_compiled()
-        return self._executable.op_report()
-
     def __getattr__(self, name: str):
         user_model = self.__dict__.get("_user_model")
         if user_model is None or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
         return getattr(user_model, name)
+
+    def __setattr__(self, name: str, value):
+        user_model = self.__dict__.get("_user_model")
+        is_own = (name.startswith("_") or user_model is None or name in self.__dict__
+                  or hasattr(type(self), name))
+        if is_own or not hasattr(user_model, name):
+            super().__setattr__(name, value)
+        else:
+            setattr(user_model, name, value)
 
     def __reduce__(self):
         optimizer = None if self._optimizer is None else self._optimizer.optimizer

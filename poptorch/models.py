@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from poptorch._executor import files, grouping, instrument
-from poptorch._executor.run_time_options import edited
+from poptorch._executor.run_time_options import check_read, edited
 from poptorch.errors import Error
 from poptorch.executor import PoplarExecutor
 from poptorch.options import Options
@@ -29,6 +29,7 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
         An executor, to be called like the module.
 
     Raises:
+        TypeError: ``model`` is no module, or ``options`` are none.
         RuntimeError: The module is already wrapped for training.
         poptorch.Error: The optimizer is of a kind that the device does not have.
 
@@ -80,6 +81,7 @@ def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> Po
         An executor, to be called like the module.
 
     Raises:
+        TypeError: ``model`` is no module, or ``options`` are none.
         ValueError: The options ask for gradient accumulation.
 
     Example:
@@ -139,16 +141,21 @@ def load(filename: str,
     if "model" not in file:
         raise Error(f"[load] {filename} was written with export_model=False and has no module. "
                     f"Wrap the module again and call loadExecutable() on the wrapper.")
-    with file.guard():
-        parts = file.document("model")
+    options = file.document("options")
+    with file.guard("options.json"):
+        check_read(options)
+    options = edited(options, edit_opts_fn)
+    parts = file.document("model")
+    with file.guard("model.json"):
         model, user_model = parts["model"], parts["user_model"]
         if not isinstance(model, torch.nn.Module) or not isinstance(user_model, torch.nn.Module):
-            raise TypeError("its module is none")
-        options = edited(file.document("options"), edit_opts_fn)
+            raise ValueError("its module is none")
         executor = PoplarExecutor(model=model, options=options,
                                   training=parts["optimizer"] is not None,
                                   poptorch_version=__version__, optimizer=parts["optimizer"],
                                   user_model=user_model)
+        if executor.training:
+            executor._optimizer.numbers()  # calls ask for them: here the file is at fault
         grouping.declare(executor, parts.get("groupings", {}))
     executor._load(file, with_optimizer=True)
     return executor

@@ -183,6 +183,12 @@ class Channel:
 
         Raises:
             TypeError: The name is not a str.
+
+        Example:
+            >>> import poptorch
+            >>> with poptorch.profiling.Channel("app").tracepoint("sum"):
+            ...     sum(range(10))
+            45
         """
         if not isinstance(name, str):
             raise TypeError(f"[profiling.Channel] tracepoint: name must be a str, got "

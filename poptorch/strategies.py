@@ -112,15 +112,25 @@ class _StagedExecution(_Strategy):
     def _all_stages(self) -> list[Stage]:
         return self._stages
 
+    def _plain(self) -> dict:
+        return {"kind": self._kind, "auto_stage": self._auto_stage.value,
+                "stages": [stage._plain() for stage in self._stages]}
+
+    @classmethod
+    def _from_plain(cls, values: dict) -> "_StagedExecution":
+        stages = map(Stage._from_plain, values["stages"])
+        return cls(*stages) if values["stages"] else cls(AutoStage(values["auto_stage"]))
+
     def _partition(self, uses: tuple[BlockUse, ...], starts_outside: bool) -> Partition:
         blocks = first_uses(uses)
         if not self._stages:
-            return Partition(self._kind, tuple(self._automatic(blocks, starts_outside)))
+            places = tuple(self._automatic(blocks, starts_outside))
+            return Partition(self._kind, places, starts_outside=starts_outside)
         ipus = [self._ipu_of(stage, uses, number) for number, stage in enumerate(self._stages)]
         numbers = [self._stages.index(self._stage_of(use)) for use in blocks]
         places = [BlockPlace(use.user_id, ipus[number], number)
                   for use, number in zip(blocks, numbers)]
-        return Partition(self._kind, tuple(places), BlockPlace("", ipus[0], 0))
+        return Partition(self._kind, tuple(places), BlockPlace("", ipus[0], 0), starts_outside)
 
     def _automatic(self, blocks: list[BlockUse], starts_outside: bool):
         # What runs before the first block is on IPU 0, in stage 0.
@@ -258,6 +268,15 @@ class _PhasedExecution(_Strategy):
         self._separate_backward = use
         return self
 
+    def _plain(self) -> dict:
+        phases = [[stage._plain() for stage in phase.stages] for phase in self._phases]
+        return {"kind": self._kind, "phases": phases, "separate_backward": self._separate_backward}
+
+    @classmethod
+    def _from_plain(cls, values: dict) -> "_PhasedExecution":
+        phases = (Phase(*map(Stage._from_plain, stages)) for stages in values["phases"])
+        return cls(*phases).useSeparateBackwardPhase(values["separate_backward"])
+
     def _default_ipu(self, phase: int, stage: int) -> int:
         return stage
 
@@ -282,7 +301,7 @@ class _PhasedExecution(_Strategy):
             number, index, ipu = ipus[id(self._stage_of(use))]
             places.append(BlockPlace(use.user_id, ipu, index, number))
         outside = BlockPlace("", ipus[id(self._phases[0].stages[0])][2], 0)
-        return Partition(self._kind, tuple(places), outside, self._attrs())
+        return Partition(self._kind, tuple(places), outside, starts_outside, self._attrs())
 
     def _attrs(self) -> dict:
         return {"phases": len(self._phases), "separate_backward": self._separate_backward}
@@ -306,7 +325,8 @@ def _as_phase(where: str, value) -> Phase:
 class SerialPhasedExecution(_PhasedExecution):
     """The phases run one after the other on one group of IPUs.
 
-    Weights and optimizer state are kept in streaming memory and come to the chip phase by phase;
+    Weights, optimizer state and accumulated gradients are kept in streaming memory and come to the
+    chip phase by phase, unless ``Options.TensorLocations`` says otherwise;
     :meth:`setTensorsLiveness` says what happens to activations between phases.
 
     Args:
@@ -360,6 +380,13 @@ class SerialPhasedExecution(_PhasedExecution):
         self._liveness = liveness
         return self
 
+    def _plain(self) -> dict:
+        return {**super()._plain(), "liveness": self._liveness.value}
+
+    @classmethod
+    def _from_plain(cls, values: dict) -> "SerialPhasedExecution":
+        return super()._from_plain(values).setTensorsLiveness(Liveness(values["liveness"]))
+
     def _attrs(self) -> dict:
         return {**super()._attrs(), "liveness": _LIVENESS[self._liveness]}
 
@@ -406,3 +433,17 @@ class ParallelPhasedExecution(_PhasedExecution):
                 raise Error(f"[ParallelPhasedExecution] phase {phase} has {stage!r} on IPU {ipu}: "
                             f"{kinds[phase % 2]} phases run on {kinds[phase % 2]} IPUs. Choose "
                             f"them with phase({phase}).ipus.")
+
+
+def from_plain(values: dict) -> _Strategy:
+    """The strategy that ``Options.toDict`` gave as a dict.
+
+    Raises:
+        TypeError: It is no dict, or a value in it has another type.
+        ValueError: A value is missing, or is none that a strategy has.
+    """
+    kinds = (PipelinedExecution, ShardedExecution, SerialPhasedExecution, ParallelPhasedExecution)
+    try:
+        return {kind._kind: kind for kind in kinds}[values["kind"]]._from_plain(values)
+    except KeyError as missing:
+        raise ValueError(f"no execution strategy: {missing}") from None

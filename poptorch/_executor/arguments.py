@@ -5,6 +5,7 @@ import inspect
 import numpy
 import torch
 
+from poptorch import _schema as schema
 from poptorch._capture.structure import children_of, join_path, rebuilt
 from poptorch._logging import logger
 from poptorch._translate import StepSpec
@@ -62,9 +63,10 @@ class Leaf:
             self.shape, self.dtype = value.shape, narrowed(value.dtype)
 
     def fits(self, value) -> bool:
-        """Whether ``value`` is a tensor like the compiled one that needs no narrowing."""
-        return (isinstance(value, torch.Tensor) and value.dtype is self.dtype and value.is_cpu
-                and value.layout is torch.strided and value.shape == self.shape)
+        """Whether ``value`` is a dense tensor like the compiled one, once it is narrowed."""
+        return (isinstance(value, torch.Tensor) and narrowed(value.dtype) is self.dtype
+                and value.is_cpu and value.layout is torch.strided and not value.is_nested
+                and value.shape == self.shape)
 
 
 class Arguments:
@@ -92,7 +94,8 @@ class Arguments:
         self._formula = spec.micro_batch_formula
         bound = self._bind(args, kwargs)
         self.leaves: list[Leaf] = []
-        self._structure = self._describe(bound, "", self.leaves)
+        self._structure = dict, {name: self._described(name, value)
+                                 for name, value in bound.items()}
         for leaf, tensor in zip(self.tensor_leaves(), self._flat(bound)):
             self._check_batch(leaf, tensor)
         for leaf in self.leaves:
@@ -102,14 +105,30 @@ class Arguments:
         micro = self._cut(bound)
         self.micro_args, self.micro_kwargs = self._unbind(micro)
 
-    def __getstate__(self) -> dict:
-        """What the program depends on: not the module, nor the first call's tensors."""
-        dropped = ("_signature", "micro_args", "micro_kwargs")
-        return {name: value for name, value in self.__dict__.items() if name not in dropped}
+    def to_data(self) -> dict:
+        """What the program depends on, as plain data and classes: not the module, nor the first
+        call's tensors."""
+        return {"structure": _plain(self._structure),
+                "positional": None if self._plain is None else len(self._plain)}
 
-    def bind(self, model: torch.nn.Module) -> None:
-        """Takes the signature of a module; for arguments that came from a file."""
-        self._signature = _signature(model)
+    @classmethod
+    def from_data(cls, data: dict, model: torch.nn.Module) -> "Arguments":
+        """The arguments that :meth:`to_data` described, for the signature of ``model``.
+
+        Raises:
+            ValueError: The data are of another form.
+        """
+        schema.check(data, {"structure": tuple, "positional": int | None}, "arguments")
+        new = cls.__new__(cls)
+        new._signature = _signature(model)
+        new.leaves = []
+        new._structure = _filled(data["structure"], new.leaves, "arguments.structure")
+        count = data["positional"]
+        new._plain = None if count is None else new.leaves[:count]
+        if count is not None and not (0 <= count <= len(new.leaves) and all(
+                leaf.is_tensor == (i < count) for i, leaf in enumerate(new.leaves))):
+            raise ValueError(f"arguments.positional is {count}, there are {len(new.leaves)} leaves")
+        return new
 
     def tensor_leaves(self) -> list[Leaf]:
         """The tensors among the leaves, in order: the order of :meth:`match`'s result."""
@@ -130,8 +149,8 @@ class Arguments:
         return tensors
 
     def _plain_leaves(self, args: tuple, kwargs: dict) -> list[Leaf] | None:
-        """The leaves of positional arguments that are all tensors of the device's types, with
-        defaults for the rest; else None. Calls like that need not be bound to the signature."""
+        """The leaves of positional arguments that are all tensors, with defaults for the rest;
+        else None. Calls like that need not be bound to the signature."""
         leaves, defaults = self.leaves[:len(args)], self.leaves[len(args):]
         is_plain = not kwargs and len(leaves) == len(args) and all(map(Leaf.fits, leaves, args))
         return leaves if is_plain and not any(leaf.is_tensor for leaf in defaults) else None
@@ -168,10 +187,21 @@ class Arguments:
 
     # -- structure -----------------------------------------------------------------------------
 
+    def _described(self, name: str, value):
+        """The structure of the argument of a parameter; its leaves become ours."""
+        try:
+            return self._describe(value, name, self.leaves)
+        except RecursionError:
+            raise Error(f"[arguments] {name} is a {type(value).__name__} that holds itself, or is "
+                        f"nested too deeply to be taken apart. Pass tensors in lists, tuples and "
+                        f"dictionaries that hold one another.") from None
+
     def _describe(self, value, path: str, leaves: list):
         """The structure of ``value`` as (class, {key: child}) around leaves."""
         children = children_of(value)
         if children is None:
+            if isinstance(value, torch.Tensor):
+                _check_tensor(value, path)
             leaf = Leaf(path, value)
             leaves.append(leaf)
             return leaf
@@ -195,8 +225,6 @@ class Arguments:
         return rebuilt(value, {key: self._cut(child) for key, child in children.items()})
 
     def _check_batch(self, leaf: Leaf, tensor: torch.Tensor) -> None:
-        check_dense(tensor, leaf.path)
-        ir_dtype(tensor.dtype)
         if tensor.requires_grad:
             logger.warning("[arguments] %s requires grad: it is detached, the gradient of an "
                            "argument is not computed.", leaf.path)
@@ -223,12 +251,23 @@ class Arguments:
         if isinstance(value, dict):
             self._match_keys(expected_children, value, path)
         elif len(children) != len(expected_children):
-            what = "positional arguments" if path == "args" else f"items in {path}"
+            named = self._named_before(path)
+            what = f"items in {path}" if named is None else "positional arguments"
             raise Error(f"[arguments] Number of {what} mismatch: expected "
-                        f"{len(expected_children)} arguments but got {len(children)}. Call "
-                        f"destroy() first to compile for other arguments.")
+                        f"{len(expected_children) + (named or 0)} arguments but got "
+                        f"{len(children) + (named or 0)}. Call destroy() first to compile for "
+                        f"other arguments.")
         for key, child in expected_children.items():
             self._match(child, children[key], join_path(path, key), tensors)
+
+    def _named_before(self, path: str) -> int | None:
+        """How many parameters precede ``*args``; None for another path than that of ``*args``."""
+        if self._signature is None:
+            return 0 if path == "args" else None
+        kinds = {name: p.kind for name, p in self._signature.parameters.items()}
+        if kinds.get(path) is not inspect.Parameter.VAR_POSITIONAL:
+            return None
+        return list(kinds).index(path)
 
     def _match_keys(self, keys, value: dict, path: str) -> None:
         missing = [str(k) for k in keys if k not in value]
@@ -268,6 +307,35 @@ class Arguments:
                      f"to compile for others.")
 
 
+_TENSOR_LEAF = ({"tensor"}, str, torch.Size, torch.dtype)
+
+
+def _plain(part) -> tuple:
+    """A part of the structure as nested tuples."""
+    if not isinstance(part, Leaf):
+        kind, children = part
+        return "container", kind, {key: _plain(child) for key, child in children.items()}
+    if part.is_tensor:
+        return "tensor", part.path, part.shape, part.dtype
+    return "constant", part.path, part.value
+
+
+def _filled(data, leaves: list[Leaf], where: str):
+    """The part that :func:`_plain` described; its leaves are appended to ``leaves``."""
+    if isinstance(data, tuple) and data[:1] == ("container",):
+        schema.check(data, ({"container"}, type, dict), where)
+        return data[1], {key: _filled(child, leaves, f"{where}.{key}")
+                         for key, child in data[2].items()}
+    leaf = Leaf.__new__(Leaf)
+    leaf.is_tensor = isinstance(data, tuple) and data[:1] == ("tensor",)
+    schema.check(data, _TENSOR_LEAF if leaf.is_tensor else ({"constant"}, str, object), where)
+    leaf.path, leaf.value = data[1], None if leaf.is_tensor else data[2]
+    if leaf.is_tensor:
+        leaf.shape, leaf.dtype = data[2:]
+    leaves.append(leaf)
+    return leaf
+
+
 def _signature(model) -> inspect.Signature | None:
     try:
         return inspect.signature(model.forward)
@@ -276,8 +344,19 @@ def _signature(model) -> inspect.Signature | None:
 
 
 def _same(a, b) -> bool:
-    same = a == b
-    return bool(same) or (a != a and b != b)
+    try:
+        return bool(a == b) or bool(a != a and b != b)
+    except Exception:  # values that cannot tell are not the same
+        return a is b
+
+
+def _check_tensor(tensor: torch.Tensor, path: str) -> None:
+    """Refuses tensors that no program takes."""
+    check_dense(tensor, path)
+    try:
+        ir_dtype(tensor.dtype)
+    except Error as error:
+        raise Error(f"[arguments] {path}: {error.message.partition('] ')[2]}") from error
 
 
 def _check_constant(leaf: Leaf) -> None:

@@ -10,6 +10,9 @@ class Attachment:
     def isAttachedToDevice(self) -> bool:
         """Whether the executor holds its device: from when ``Options.connectionType`` says on.
 
+        Returns:
+            True from then until ``destroy()``.
+
         Example:
             >>> import poptorch, torch
             >>> poptorch.inferenceModel(torch.nn.ReLU()).isAttachedToDevice()
@@ -26,6 +29,12 @@ class Attachment:
 
         Raises:
             poptorch.Error: Always, so far.
+
+        Example:
+            >>> import poptorch, torch
+            >>> poptorch.inferenceModel(torch.nn.ReLU()).attachToDevice()
+            Traceback (most recent call last):
+            poptorch.errors.Error: [attachToDevice] is not there yet: it belongs to ...
         """
         raise _not_yet("attachToDevice", "devices")
 
@@ -34,6 +43,12 @@ class Attachment:
 
         Raises:
             poptorch.Error: Always, so far.
+
+        Example:
+            >>> import poptorch, torch
+            >>> poptorch.inferenceModel(torch.nn.ReLU()).detachFromDevice()
+            Traceback (most recent call last):
+            poptorch.errors.Error: [detachFromDevice] Device is not attached: ...
         """
         if not self._device.is_held:
             raise Error("[detachFromDevice] Device is not attached: the model holds none. Call "
@@ -43,8 +58,17 @@ class Attachment:
     def cycleCount(self) -> int:
         """The cycles that the last run took on the device; not there yet.
 
+        Returns:
+            Their number; of several replicas, that of the first.
+
         Raises:
             poptorch.Error: Always, so far.
+
+        Example:
+            >>> import poptorch, torch
+            >>> poptorch.inferenceModel(torch.nn.ReLU()).cycleCount()
+            Traceback (most recent call last):
+            poptorch.errors.Error: [cycleCount] is not there yet: it belongs to ...
         """
         raise _not_yet("cycleCount", "cycles")
 

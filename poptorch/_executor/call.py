@@ -50,6 +50,8 @@ class Call:
         # (stream position, what makes its tensor), and what the tensor is for
         self._results: list = []
         self._write_backs: list = []
+        # Of captured tensors; without a host tensor in a program that came from a file.
+        self._constant_updates: list = []
         self._gradient_outputs: list = []
         self._anchors: list = []
         steps = (spec.device_iterations, spec.accumulation, spec.replicas)
@@ -81,6 +83,10 @@ class Call:
             self._set_mode(stream, OutputMode.All, 1)
             make = self._maker(info, everything.shape(sizes))
             self._write_backs.append((position, make, output.leaf))
+        elif output.kind == "constant_update":
+            self._set_mode(stream, OutputMode.Final, 1)
+            make = self._maker(info, [self._executable.replicas, *sizes])
+            self._constant_updates.append((position, make, output.tensor))
         else:
             self._set_mode(stream, plan.mode, plan.period)
             self._results.append((position, self._maker(info, plan.shape(sizes))))
@@ -110,7 +116,8 @@ class Call:
     def result_types(self) -> dict[str, tuple]:
         """Shape and dtype of the host tensor of each output, by stream."""
         found = {}
-        for position, make, *_ in (*self._results, *self._write_backs, *self._kept):
+        for position, make, *_ in (*self._results, *self._write_backs, *self._constant_updates,
+                                   *self._kept):
             tensor = make()
             found[self._streams[position].name] = (list(tensor.shape), tensor.dtype)
         return found
@@ -157,7 +164,8 @@ class Call:
         results = [self._allocate(*output) for output in self._results]
         for result in results:
             result.__class__ = Returned
-        updates = [self._allocate(position, make) for position, make, _ in self._write_backs]
+        updates = [self._allocate(position, make)
+                   for position, make, _ in (*self._write_backs, *self._constant_updates)]
         for position, make, _ in self._kept:
             held[position] = self._allocate(position, make)
         self._executable.run(pointers, torch.get_num_threads())
@@ -165,6 +173,10 @@ class Call:
             with torch.no_grad():
                 for (_, _, leaf), update in zip(self._write_backs, updates):
                     tensors[leaf].copy_(update)
+                constants = updates[len(self._write_backs):]
+                for (_, _, tensor), update in zip(self._constant_updates, constants):
+                    if tensor is not None:
+                        tensor.copy_(update[0])
         return self._rebuild(results)
 
     def _run_synthetic(self):

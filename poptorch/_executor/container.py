@@ -5,6 +5,7 @@ contents give the same bytes.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -19,9 +20,10 @@ from poptorch.version import __version__
 
 MANIFEST = "manifest.json"
 FORMAT = "poptorch executable"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SUFFIX = ".poptorch"
 
+_SHOWN = 300  # characters of another error in a message
 _TIME = (1980, 1, 1, 0, 0, 0)  # of every member: the clock is no part of the contents
 
 
@@ -95,14 +97,17 @@ def read(filename) -> tuple[dict, dict[str, bytes]]:
     try:
         with open(path, "rb") as file:
             start = file.read(4)
+    except (OSError, ValueError) as error:
+        raise _unread(path, error) from error
+    try:
         with zipfile.ZipFile(path) as archive:
             return _members(path, archive)
-    except OSError as error:
-        raise Error(f"[load] cannot read {path}: {error}. Give the file that save() or "
-                    f"compileAndExport() wrote.") from error
     except Error:
         raise
     except Exception as error:  # zipfile has many words for what may be wrong
+        # EINVAL: it went to a place that is before the begin of the file.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise _unread(path, error) from error
         size = path.stat().st_size
         if start == b"PK\x03\x04":
             raise damaged(path, f"of its {size} bytes some are missing or wrong ({error})") \
@@ -138,19 +143,24 @@ def _manifest(path: Path, data: bytes) -> dict:
     try:
         manifest = json.loads(data)
         if manifest["format"] != FORMAT:
-            raise _foreign(path, f"its manifest says {manifest['format']!r}, not {FORMAT!r}")
+            raise _foreign(path, f"its {MANIFEST} says {manifest['format']!r}, not {FORMAT!r}")
         versions = {"format_version": FORMAT_VERSION, "poptorch_version": __version__}
         for name, own in versions.items():
             if manifest[name] != own:
-                raise Error(f"[load] {path} has {name} {manifest[name]}, this is {own}. Load it "
-                            f"with the poptorch that wrote it, or export the model again.")
+                raise Error(f"[load] {path} has {name} {manifest[name]!r}, this is {own!r}. Load "
+                            f"it with the poptorch that wrote it, or export the model again.")
         members = manifest["members"].values()
         if not isinstance(manifest["training"], bool) or not all(
                 isinstance(m["bytes"], int) and isinstance(m["sha256"], str) for m in members):
             raise ValueError("an entry is of another kind")
         return manifest
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise damaged(path, f"its {MANIFEST} cannot be read ({error!r})") from error
+        raise unreadable(path, MANIFEST, error) from error
+
+
+def _unread(path, error: Exception) -> Error:
+    return Error(f"[load] cannot read {path}: {error}. Give the file that save() or "
+                 f"compileAndExport() wrote.")
 
 
 def _foreign(path, why: str) -> Error:
@@ -160,4 +170,20 @@ def _foreign(path, why: str) -> Error:
 
 def damaged(path, why: str) -> Error:
     """The error for a file that is not as it was written."""
-    return Error(f"[load] {path} is damaged: {why}. Copy or export it again.")
+    return Error(f"[load] {path} is damaged: {why.removesuffix('.')}. Copy or export it again.")
+
+
+def unreadable(path, member: str, error: Exception) -> Error:
+    """The error for a member that is not what :func:`write` was given.
+
+    Args:
+        path: of the file.
+        member: its name.
+        error: what reading it led to.
+    """
+    why = str(error).partition("\n")[0][:_SHOWN]
+    if isinstance(error, KeyError):
+        why = f"no entry {why}"
+    elif type(error) not in (Error, ValueError):
+        why = f"{type(error).__name__}: {why}"
+    return damaged(path, f"its {member} is not what poptorch writes ({why})")

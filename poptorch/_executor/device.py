@@ -1,7 +1,6 @@
 """Which device a program is compiled for and runs on."""
 
-import os
-
+from poptorch._executor import environment
 from poptorch._logging import logger
 from poptorch.enums import ConnectionType
 from poptorch.errors import Error
@@ -10,7 +9,6 @@ from poptorch.options import Options
 # The most IPUs that one process may have.
 MOST_IPUS = 64
 
-_MODEL_VARIABLES = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
 _said: set[str] = set()
 
 
@@ -21,6 +19,7 @@ class Device:
         options: resolved options of the executor.
 
     Raises:
+        ValueError: An environment variable about devices holds what it does not take.
         poptorch.Error: An offline target was asked for together with the IPU Model.
     """
 
@@ -28,10 +27,11 @@ class Device:
         self._options = options
         self._is_held = False
         self._refusal = _refusal(options)
+        environment.check()
         if options.offline_ipu_version is not None and _model_is_wanted(options):
             raise Error("[useOfflineIpuTarget] an offline target cannot be used together with the "
                         "IPU Model, which useIpuModel(True) or one of the environment variables "
-                        f"{' and '.join(_MODEL_VARIABLES)} asks for. Use one of both.")
+                        f"{' and '.join(environment.MODELS)} asks for. Use one of both.")
 
     @property
     def is_held(self) -> bool:
@@ -50,6 +50,11 @@ class Device:
     def release(self) -> None:
         """Gives the device back."""
         self._is_held = False
+
+    @property
+    def can_run(self) -> bool:
+        """Whether the options let the program run here."""
+        return not self._refusal
 
     def check_can_run(self) -> None:
         """Raises when the program is not to run.
@@ -87,10 +92,8 @@ def _model_is_wanted(options: Options) -> bool:
     """Whether options or environment ask for the IPU Model: the first one that says anything."""
     if options.use_ipu_model is not None:
         return options.use_ipu_model
-    for variable in _MODEL_VARIABLES:
-        if variable in os.environ:
-            return os.environ[variable] != "0"
-    return False
+    said = (environment.switch(variable) for variable in environment.MODELS)
+    return next((is_on for is_on in said if is_on is not None), False)
 
 
 def _once(log, message: str) -> None:

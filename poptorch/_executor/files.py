@@ -10,11 +10,19 @@ import safetensors.torch
 import torch
 
 from poptorch import _C
+from poptorch import _schema as schema
 from poptorch._executor import container, grouping, random_state
 from poptorch._executor.interface import Interface
 from poptorch._executor.portable import Decoder, Encoder
+from poptorch._translate import StepSpec
 from poptorch._translate.types import torch_dtype
 from poptorch.errors import Error
+
+_STEPS = ("translate", "rewrite", "place", "schedule")  # before the plan: their texts, for readers
+
+# A row of the partition.
+_SHARE = {"blocks": [str], "modules": [str], "parameters": [str], **dict.fromkeys(
+    ("ipu", "stage", "phase", "parameter_elements", "parameter_bytes", "ops", "copied_bytes"), int)}
 
 
 def write(executor, filename, *, export_model: bool, save_rng_state: bool) -> str:
@@ -44,8 +52,8 @@ def write(executor, filename, *, export_model: bool, save_rng_state: bool) -> st
         members[f"{name}.json"] = text.encode()
     if save_rng_state and executor._device.is_held:
         members["rng.json"] = json.dumps(executor.rng_state).encode()
-    for step in ("translate", "plan"):
-        members[f"{step}.ir"] = executable.ir(step).encode() if step in _steps(executable) else b""
+    members |= {f"{step}.ir": executable.ir(step).encode() for step in executable.steps()}
+    members["partition.json"] = json.dumps(executable.shares(), separators=(",", ":")).encode()
     members["constants.safetensors"] = executable.constants()
     members["weights.safetensors"] = _packed(weights)
     members["state.safetensors"] = _packed(_device_state(executor))
@@ -53,11 +61,6 @@ def write(executor, filename, *, export_model: bool, save_rng_state: bool) -> st
     facts = {"training": executor._training, "model_class": type(executor._user_model).__name__}
     members = {name: data for name, data in members.items() if data}
     return container.write(filename, facts["model_class"], members, facts)
-
-
-def _steps(executable) -> set[str]:
-    """Steps with a text: what came from a file has its plan only."""
-    return {"plan", *executable.step_times(), *(("translate",) if executable.step_times() else ())}
 
 
 def _device_state(executor) -> dict[str, torch.Tensor]:
@@ -117,6 +120,7 @@ class File:
         filename: its path.
 
     Attributes:
+        path: as given.
         manifest: what its manifest says.
 
     Raises:
@@ -124,39 +128,58 @@ class File:
     """
 
     def __init__(self, filename):
-        self._path = filename
+        self.path = filename
         self.manifest, self._members = container.read(filename)
-        with self.guard():
-            tensors = {**_unpacked(self._member("weights.safetensors")),
-                       **_unpacked(self._member("tensors.safetensors"))}
-            self._decoder = Decoder(tensors)
-            self._state = _unpacked(self._member("state.safetensors"))
+        self._decoder = Decoder({**self._tensors("weights.safetensors"),
+                                 **self._tensors("tensors.safetensors")})
+        self._state = self._tensors("state.safetensors")
 
     @contextlib.contextmanager
-    def guard(self):
-        """Turns whatever strange contents lead to into an error that names the file."""
+    def guard(self, member: str, *, is_its_fault: bool = False):
+        """Turns whatever strange contents lead to into an error that names file and member.
+
+        Args:
+            member: what is being read, or relied on.
+            is_its_fault: whether an Error, too, can only come from the member's contents. Others
+                are the user's, or this machine is too small; they only get the name of the file.
+        """
         try:
             yield
-        except Error:
-            raise
         except Exception as error:
-            raise container.damaged(self._path, f"{type(error).__name__}: {error}") from error
+            text = str(error)
+            if not isinstance(error, Error) or (is_its_fault and str(self.path) not in text):
+                raise container.unreadable(self.path, member, error) from error
+            where, _, what = text.partition("] ")
+            if str(self.path) in text or not what:
+                raise
+            raise Error(f"{where}] {self.path}: {what}") from error
 
-    def _member(self, name: str) -> bytes:
-        return self._members.get(name, b"")
+    def _tensors(self, name: str) -> dict[str, torch.Tensor]:
+        with self.guard(name):
+            return _unpacked(self._members.get(name, b""))
+
+    def _text(self, name: str) -> str:
+        with self.guard(name):
+            return self._needed(name).decode()
+
+    def _needed(self, name: str) -> bytes:
+        if name not in self._members:
+            raise container.damaged(self.path, f"it has no {name}")
+        return self._members[name]
 
     def __contains__(self, document: str) -> bool:
         return f"{document}.json" in self._members
 
     def document(self, name: str):
         """The object in ``<name>.json``."""
-        with self.guard():
-            return self._decoder.document(json.loads(self._members[f"{name}.json"]))
+        member = f"{name}.json"
+        with self.guard(member):
+            return self._decoder.document(json.loads(self._needed(member)))
 
-    def interface(self, model: torch.nn.Module) -> Interface:
-        """The host's side of the program, bound to ``model``."""
-        with self.guard():
-            return Interface.from_data(self.document("interface"), model)
+    def interface(self, model: torch.nn.Module, spec: StepSpec) -> Interface:
+        """The host's side of the program, bound to ``model``, for a wrapper that wants ``spec``."""
+        with self.guard("interface.json"):
+            return Interface.from_data(self.document("interface"), model, spec)
 
     def executable(self, options: dict):
         """The program itself, with kernels of this machine; its states hold zeros.
@@ -164,22 +187,29 @@ class File:
         Args:
             options: for ``_C.assemble_text``.
         """
-        constants = self._member("constants.safetensors")
-        try:
-            with self.guard():
-                name = "constants.safetensors"
-                stored = _C.unpack_constants(constants, name) if constants else None
-                return _C.assemble_text(self._members["plan.ir"].decode(), options, stored)
-        except Error as error:
-            # Not the file's fault: this machine is too small for it.
-            if error.message.startswith(("[run]", "[load]")):
-                raise
-            raise container.damaged(self._path, f"its program is refused: {error}") from error
+        name = "constants.safetensors"
+        with self.guard(name, is_its_fault=True):
+            constants = self._members.get(name)
+            stored = _C.unpack_constants(constants, name) if constants else None
+        with self.guard("partition.json"):
+            shares = json.loads(self._needed("partition.json"))
+            schema.check(shares, [_SHARE], "partition")
+        texts = [(step, self._text(f"{step}.ir")) for step in _STEPS
+                 if f"{step}.ir" in self._members]
+        text = self._text("plan.ir")
+        with self.guard("plan.ir"):
+            try:
+                return _C.assemble_text(text, options, stored, texts, shares)
+            except Error as error:
+                if error.message.startswith("[run]"):  # this machine is too small
+                    raise
+                raise container.unreadable(self.path, "plan.ir", error) from error
 
-    def rng_state(self) -> list[int] | None:
-        """The state of the random generator; None where it was not saved."""
-        with self.guard():
-            return json.loads(self._members["rng.json"]) if "rng" in self else None
+    def restore_rng_state(self, executor) -> None:
+        """Sets the state of the random generator, where it was saved."""
+        if "rng" in self:
+            with self.guard("rng.json", is_its_fault=True):
+                executor.rng_state = json.loads(self._members["rng.json"])
 
     def write_state(self, executable, *, with_optimizer: bool) -> None:
         """Puts into the program what only the device knew.
@@ -189,7 +219,7 @@ class File:
             with_optimizer: whether that includes the state of the optimizer.
         """
         roles = {state.path: state.role for state in executable.states()}
-        with self.guard():
+        with self.guard("state.safetensors", is_its_fault=True):
             # What is for all replicas comes first, in whatever order the file has it.
             for name, value in sorted(self._state.items(), key=lambda item: item[0] not in roles):
                 first, _, rest = name.partition(":")

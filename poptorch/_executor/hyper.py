@@ -1,11 +1,13 @@
-"""The user's optimizer and the compiled update: hyper-parameters of a call, state at the start."""
+"""The user's optimizer and the compiled update: what may change, and what each call is given."""
+
+import weakref
 
 import torch
 
-from poptorch._executor import weights
 from poptorch._executor.optimizer_attributes import AttributeWatch
-from poptorch._translate import optimizer as layouts
-from poptorch._translate.types import host_tensor
+from poptorch._executor.optimizer_state import OptimizerState
+from poptorch._translate import optimizer_kinds as kinds
+from poptorch.optim import Optimizer
 
 
 class OptimizerLink:
@@ -18,6 +20,7 @@ class OptimizerLink:
 
     Attributes:
         optimizer: the one in use.
+        state: its state, on the device or waiting for it.
 
     Raises:
         poptorch.Error: The device has no update of its kind.
@@ -28,12 +31,26 @@ class OptimizerLink:
         if optimizer is None:
             trained = [p for p in module.parameters() if p.requires_grad]
             optimizer = torch.optim.SGD(trained or module.parameters(), lr=0.01)
-        layouts.kind_of(optimizer)
-        self.optimizer = optimizer
+        kinds.kind_of(optimizer)
+        self.state = OptimizerState()
+        # An executor that was forgotten without destroy() leaves the state to its optimizer.
+        weakref.finalize(self, self.state.release).atexit = False
         self._watch = AttributeWatch(relax)
-        self._watch.look(optimizer)
         self._layout = None
         self._sent: list = []
+        self._use(optimizer)
+
+    def _use(self, optimizer: torch.optim.Optimizer) -> None:
+        if isinstance(optimizer, Optimizer):
+            optimizer._check_settings()
+            optimizer._attach(self.state)
+        self._watch.look(optimizer)
+        self.optimizer = optimizer
+
+    def check_settings(self) -> None:
+        """Raises an Error when a setting of the device was changed to what comes later."""
+        if isinstance(self.optimizer, Optimizer):
+            self.optimizer._check_settings()
 
     def set(self, optimizer: torch.optim.Optimizer) -> None:
         """Takes another optimizer.
@@ -44,21 +61,28 @@ class OptimizerLink:
         if self._layout is not None:
             self._check_compatible(optimizer, self._layout)
         else:
-            layouts.kind_of(optimizer)
-        self._watch.look(optimizer)
-        self.optimizer = optimizer
+            kinds.kind_of(optimizer)
+        self._use(optimizer)
         self._sent = [None] * len(optimizer.param_groups)
 
+    def numbers(self) -> list[list[float]]:
+        """The hyper-parameters of each group, as the device wants them."""
+        _, kind = kinds.kind_of(self.optimizer)
+        return [kinds.hyper_values(kind, group) for group in self.optimizer.param_groups]
+
     def forget(self) -> None:
-        """Takes note that nothing is compiled any more: any optimizer may come next."""
+        """Takes note that nothing is compiled any more: any optimizer may come next, and one of
+        ours brings its state along."""
         self._layout, self._sent = None, []
+        self.state.release()
 
     def check_compatible(self, layout) -> None:
         """Raises a ValueError when the present optimizer is not one that ``layout`` is for."""
+        self.check_settings()
         self._check_compatible(self.optimizer, layout)
 
     def _check_compatible(self, optimizer, layout) -> None:
-        cls, kind = layouts.kind_of(optimizer)
+        cls, kind = kinds.kind_of(optimizer)
         if cls is not layout.cls:
             raise ValueError(f"[setOptimizer] {layout.cls.__name__} is already compiled, "
                              f"got {cls.__name__}. Call destroy() on the executor first.")
@@ -82,48 +106,34 @@ class OptimizerLink:
 
     def _check_flags(self, kind, number: int, group: dict, compiled) -> None:
         names = (*kind.flags, "momentum != 0")
-        for name, old, new in zip(names, compiled.flags, layouts.flag_values(kind, group)):
+        for name, old, new in zip(names, compiled.flags, kinds.flag_values(kind, group)):
             if old != new:
                 raise ValueError(f"[setOptimizer] {name}={old} of parameter group {number} is "
                                  f"already compiled, got {new}. Call destroy() on the executor "
                                  f"first.")
 
-    def compiled(self, program, executable) -> None:
-        """Takes note of what was compiled and writes the optimizer's present state."""
-        layout = program.optimizer
-        self._layout, self._sent = layout, [None] * len(layout.groups)
-        known = {state.path for state in executable.states()}
-        for group, compiled in zip(self.optimizer.param_groups, layout.groups):
-            names = {id(parameter): name for name, parameter in compiled.params}
-            for path, parameter, key in compiled.states:
-                value = self.optimizer.state.get(parameter, {}).get(key)
-                if path not in known:
-                    continue
-                if value is None:
-                    executable.clear_state(path)
-                else:
-                    weights.write(executable, path, host_tensor(value, path),
-                                  program.weight_groups.get(names[id(parameter)]))
-            if compiled.step in known:
-                step = self._steps_done(group)
-                weights.write(executable, compiled.step, host_tensor(step, compiled.step), None)
+    def compiled(self, program, executable, can_run: bool) -> None:
+        """Takes note of what was compiled and writes the optimizer's present state.
 
-    def _steps_done(self, group: dict) -> torch.Tensor:
-        for parameter in group["params"]:
-            state = self.optimizer.state.get(parameter, {})
-            step = state.get("step")
-            if step is None and state.get("momentum_buffer") is not None:
-                step = 1  # torch's SGD does not count; the device asks only for the first step
-            if step is not None:
-                return torch.as_tensor(step, dtype=torch.float64)
-        return torch.zeros((), dtype=torch.float64)
+        Args:
+            program: what translate made.
+            executable: the compiled program.
+            can_run: whether the program is to run here.
+        """
+        self._layout = program.optimizer
+        self._sent = [None] * len(self._layout.groups)
+        self.state.bind(self.optimizer, program, executable, can_run)
 
     def refresh(self, call) -> None:
-        """Sends the hyper-parameters of groups where they changed since the last call."""
+        """Before a call: sends the hyper-parameters of groups where they changed since the last
+        one, and the state that was loaded."""
+        kind = self._layout.kind
         groups = zip(self.optimizer.param_groups, self._layout.groups)
         for number, (group, compiled) in enumerate(groups):
-            values = layouts.hyper_values(self._layout.kind, group)
+            values = kinds.hyper_values(kind, group)
+            if kinds.flag_values(kind, group) != compiled.flags:
+                self._check_flags(kind, number, group, compiled)
             if self._sent[number:number + 1] != [values]:
-                self._check_flags(self._layout.kind, number, group, compiled)
                 call.bind(compiled.stream, torch.tensor(values, dtype=torch.float64))
                 self._sent[number:number + 1] = [values]
+        self.state.before_run()

@@ -22,7 +22,9 @@ class Inspection:
         loss are ``input.<name>``, ``output.<number>`` and ``loss``; what an operation computes is
         ``<module>/<operation>``, with a number from the second one on, and with ``backward/``
         before it in the backward pass. A trained parameter has ``Gradient___<path>``, the
-        gradient that the optimizer sees, and ``UpdatedVar___<path>``, its value afterwards.
+        gradient that the optimizer sees, ``UpdatedVar___<path>``, its value afterwards, and what
+        the optimizer's ``state_dict`` calls the states and numbers of its update, such as
+        ``Accl1___<path>`` and ``scaledLearningRate0___specific___<path>``.
 
         Raises:
             AssertionError: The model is not compiled.

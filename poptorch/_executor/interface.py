@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from poptorch import _schema as schema
 from poptorch._capture.captured import OutputSpec
 from poptorch._capture.structure import Structure
 from poptorch._executor.arguments import Arguments
@@ -12,6 +13,14 @@ from poptorch._translate import Program, StepSpec
 from poptorch._translate.optimizer import UpdateLayout
 from poptorch._translate.types import torch_dtype
 from poptorch.errors import Error
+
+# Outputs of these kinds are no results of the call.
+_BESIDE = ("anchor", "input_update", "constant_update")
+_OUTPUT = tuple | None  # (kind, name, leaf)
+_FORM = {
+    "arguments": dict, "outputs": list, "inputs": {int: str}, "results": [(str, _OUTPUT)],
+    "weights": [str], "tensor_names": [str], "updated": [str], "optimizer": dict | None,
+    "spec": {str: object}}
 
 
 @dataclass
@@ -35,15 +44,13 @@ class Interface:
         program = self.program
         layout = program.optimizer
         return {
-            "arguments": self.arguments,
+            "arguments": self.arguments.to_data(),
             "outputs": self.outputs.to_data(),
-            "inputs": program.inputs,
+            "inputs": dict(program.inputs),
             "results": [(stream, None if output is None else
                          (output.kind, output.name, output.leaf))
                         for stream, output in program.outputs],
-            "states": {path: tensor for path, tensor in program.states.items()
-                       if path.startswith("constant.")},
-            "weights": [path for path in program.states if not path.startswith("constant.")],
+            "weights": list(program.states),
             "tensor_names": program.tensor_names,
             "updated": sorted(program.updated),
             "optimizer": None if layout is None else layout.to_data(),
@@ -51,12 +58,21 @@ class Interface:
         }
 
     @classmethod
-    def from_data(cls, data: dict, model: torch.nn.Module) -> "Interface":
+    def from_data(cls, data: dict, model: torch.nn.Module, spec: StepSpec) -> "Interface":
         """The interface that :meth:`to_data` described, to the tensors of ``model``.
 
+        Args:
+            data: from a file.
+            model: whose parameters and buffers the program has.
+            spec: of the wrapper, which must be that of the program.
+
         Raises:
-            poptorch.Error: The module lacks a parameter or buffer of the program.
+            ValueError: The data are of another form.
+            poptorch.Error: The module lacks a parameter or buffer of the program, or the wrapper
+                asks for another program.
         """
+        schema.check(data, _FORM, "interface")
+        _check_same_spec(spec, StepSpec(**data["spec"]))
         named = {**dict(model.named_parameters(remove_duplicate=False)),
                  **dict(model.named_buffers(remove_duplicate=False))}
         missing = [path for path in data["weights"] if path not in named]
@@ -64,21 +80,54 @@ class Interface:
             raise Error(f"[loadExecutable] the file was made from a module with {missing[0]}, "
                         f"which {type(model).__name__} does not have. Wrap a module of the same "
                         f"class and settings.")
-        arguments = data["arguments"]
-        arguments.bind(model)
+        arguments = Arguments.from_data(data["arguments"], model)
         program = Program(None, inputs=dict(data["inputs"]))
         program.outputs = [(stream, None if output is None else _output(*output))
                            for stream, output in data["results"]]
-        program.states = {path: named[path] for path in data["weights"]} | data["states"]
+        program.states = {path: named[path] for path in data["weights"]}
         program.updated = set(data["updated"])
-        program.weight_groups = dict(data["spec"].get("weight_groups", ()))
+        program.weight_groups = dict(spec.weight_groups)
         program.tensor_names = data["tensor_names"]
         if data["optimizer"] is not None:
             program.optimizer = UpdateLayout.from_data(data["optimizer"], named)
-        return cls(arguments, Structure.from_data(data["outputs"]), program,
-                   StepSpec(**data["spec"]))
+        interface = cls(arguments, Structure.from_data(data["outputs"]), program, spec)
+        interface._check_numbers()
+        return interface
 
-    def check(self, executable, call) -> None:
+    def _check_numbers(self) -> None:
+        """Checks that what refers to a leaf, a result or a stream refers to one that is there."""
+        outputs = [output for _, output in self.program.outputs if output is not None]
+        results = sum(output.kind not in _BESIDE for output in outputs)
+        if results != len(self.outputs.paths):
+            raise ValueError(f"{results} results for {len(self.outputs.paths)} tensors that "
+                             f"forward returns")
+        leaves = [output.leaf for output in outputs if output.kind == "input_update"]
+        count = len(self.arguments.tensor_leaves())
+        for leaf in (*self.program.inputs, *leaves):
+            if not isinstance(leaf, int) or not 0 <= leaf < count:
+                raise ValueError(f"tensor {leaf!r} of {count} among the arguments")
+        groups = self.program.optimizer.groups if self.program.optimizer else ()
+        names = [*self.program.inputs.values(), *(stream for stream, _ in self.program.outputs),
+                 *(group.stream for group in groups)]
+        if len(set(names)) != len(names):
+            raise ValueError(f"a stream is used twice, of {', '.join(names)}")
+
+    def check_states(self, executable) -> None:
+        """Checks that each weight of the module is as large as the program's.
+
+        Raises:
+            poptorch.Error: One is not.
+        """
+        for state in executable.states():
+            host = self.program.states.get(state.path)
+            if host is None:
+                continue
+            shape = tuple(host.shape[state.path in self.program.weight_groups:])
+            if shape != state.sizes:
+                raise Error(f"[loadExecutable] {state.path} is {shape} in the module "
+                            f"and {state.sizes} in the file. Wrap a module of the same settings.")
+
+    def check_streams(self, executable, call) -> None:
         """Checks that the program reads and writes host memory of just the sizes it is given.
 
         Raises:
@@ -105,21 +154,15 @@ class Interface:
             if wanted != math.prod(shape) or torch_dtype(stream.dtype) is not dtype:
                 raise ValueError(f"the stream {name!r} is {wanted} elements of {stream.dtype}, "
                                  f"not {math.prod(shape)} of {dtype}")
-        for state in executable.states():
-            host = self.program.states.get(state.path)
-            if host is None:
-                continue
-            shape = tuple(host.shape[state.path in self.program.weight_groups:])
-            if shape != state.sizes:
-                raise Error(f"[loadExecutable] {state.path} is {shape} in the module "
-                            f"and {state.sizes} in the file. Wrap a module of the same settings.")
 
 
-def _output(kind: str, name: str, leaf) -> OutputSpec:
+def _output(*data) -> OutputSpec:
+    schema.check(data, (str, str, int | None), "a result")
+    kind, name, leaf = data
     return OutputSpec(kind, name, None, leaf)
 
 
-def check_same_spec(own: StepSpec, compiled: StepSpec) -> None:
+def _check_same_spec(own: StepSpec, compiled: StepSpec) -> None:
     """Raises an Error when a wrapper's options ask for another program than a file has."""
     for name, value in vars(own).items():
         other = getattr(compiled, name)

@@ -1,13 +1,20 @@
-"""Tells of attributes of an optimizer that the device does not know."""
+"""Tells of what the device does not know of an optimizer: attributes, and code of its own."""
 
+from poptorch import optim
 from poptorch._logging import logger
+from poptorch._translate.optimizer_kinds import KINDS, kind_of
+from poptorch.optim._optimizer import SETTINGS
 
-# What torch's learning-rate schedulers write into groups and optimizers.
-_SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "step"})
+_EXACT = frozenset({*(kind for kind, _ in KINDS), optim.SGD, optim.Adam, optim.AdamW})
+
+# Our own, and what torch's learning-rate schedulers write into groups and optimizers.
+_EXPECTED = frozenset({"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "step",
+                       *SETTINGS})
 
 
 class AttributeWatch:
-    """Remembers the attributes of the first optimizer, and tells of others once.
+    """Remembers the attributes of the first optimizer, and tells of others once; of each class of
+    the user's own, too.
 
     Args:
         relax: tell at level DEBUG instead of as a warning.
@@ -16,9 +23,16 @@ class AttributeWatch:
     def __init__(self, relax: bool):
         self._tell = logger.debug if relax else logger.warning
         self._known: dict[str, set[str]] = {}
+        self._classes: set[type] = set()
 
     def look(self, optimizer) -> None:
         """Looks at an optimizer and its groups."""
+        kind = type(optimizer)
+        if kind not in _EXACT and kind not in self._classes:
+            self._classes.add(kind)
+            logger.warning("%s is a subclass: Poptorch does not run Python optimizer code "
+                           "directly. The device updates as %s does, what %s changes is not "
+                           "seen.", kind.__name__, kind_of(optimizer)[0].__name__, kind.__name__)
         self._compare("optimizer attribute", optimizer.__dict__)
         for number, group in enumerate(optimizer.param_groups):
             self._compare(f"group {number} attribute", group)
@@ -31,7 +45,7 @@ class AttributeWatch:
         names = [name for name in present if name not in known]
         if names:
             known.update(names)
-            told = [n for n in names if not n.startswith("_") and n not in _SCHEDULERS]
+            told = [n for n in names if not n.startswith("_") and n not in _EXPECTED]
             if told:
                 self._tell("Ignoring unexpected %s: %s. The update on the device does not know "
                            "it.", what, ", ".join(told))

@@ -22,6 +22,7 @@ import sys
 import types
 
 import torch
+from torch.nn.utils import parametrize
 
 from poptorch import blocks
 from poptorch._executor import instrument, watched
@@ -119,6 +120,8 @@ class Encoder:
         return self._object(value, path)
 
     def _object(self, value, path: str):
+        if isinstance(value, torch.nn.Module) and parametrize.is_parametrized(value):
+            return self._parametrized(value, path)
         try:
             function, args, *rest = value.__reduce_ex__(4)
         except (TypeError, AttributeError, RuntimeError, ValueError) as error:
@@ -138,6 +141,19 @@ class Encoder:
         if pairs is not None:
             out["pairs"] = self._pairs(pairs, path)
         return out
+
+    def _parametrized(self, value: torch.nn.Module, path: str) -> dict:
+        """A module with computed parameters (a weight norm, say): torch gave it a class of its own,
+        which a pickle refuses and which the reader makes anew. Its hook for state dictionaries
+        older than that class stays behind: a function inside of torch's weight_norm."""
+        kind = type(value).__bases__[0] if instrument.is_instrumented(value) else type(value)
+        state = {**vars(value)}
+        state["_load_state_dict_pre_hooks"] = collections.OrderedDict(
+            (number, hook) for number, hook in state["_load_state_dict_pre_hooks"].items()
+            if getattr(hook.hook, "__module__", "") != "torch.nn.utils.parametrizations")
+        self._kept.append(state)
+        return {"object": self._reference(kind.__bases__[0], path), "args": [],
+                "state": self._value(state, path), "parametrized": list(value.parametrizations)}
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> dict:
         kind = watched.plain_class(tensor)
@@ -218,6 +234,8 @@ class Decoder:
         self._shared[number] = made
         if "state" in value:
             _set_state(made, self._value(value["state"]))
+        if "parametrized" in value:
+            _parametrize(made, value["parametrized"])
         for item in self._items(value.get("items", [])):
             made.append(item)
         for key, item in self._pairs(value.get("pairs", [])):
@@ -285,6 +303,15 @@ def _set_state(made, state) -> None:
     made.__dict__.update(plain or {})
     for name, value in (slots or {}).items():
         object.__setattr__(made, name, value)
+
+
+def _parametrize(made: torch.nn.Module, names: list[str]) -> None:
+    """Does what register_parametrization does to the class of a module that has all else."""
+    if not isinstance(made, torch.nn.Module):
+        raise ValueError(f"a {type(made).__name__} with computed parameters")
+    parametrize._inject_new_class(made)
+    for name in names:
+        parametrize._inject_property(made, name)
 
 
 def _found(module: str, name: str):

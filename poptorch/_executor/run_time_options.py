@@ -10,19 +10,29 @@ RUN_TIME = frozenset((
     "use_ipu_model"))
 
 
+def check_read(options) -> None:
+    """Checks options that were read from a file.
+
+    Raises:
+        ValueError: They are none, or one of them is missing or of a value that it cannot have.
+    """
+    if not isinstance(options, Options):
+        raise ValueError(f"{options!r:.60} instead of options")
+    if _values(options).keys() != _values(Options()).keys():
+        raise ValueError(f"the options {', '.join(_values(options))}")
+    try:
+        Options.fromDict(options.toDict())
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"{error}") from error
+
+
 def edited(options: Options, edit) -> Options:
     """A copy of ``options`` that ``edit``, a function or None, has changed.
 
     Raises:
-        TypeError: They are no options.
-        ValueError: They are not the options of this version.
         poptorch.Error: An option was changed that is compiled in.
     """
-    if not isinstance(options, Options):
-        raise TypeError(f"options, not {type(options).__name__}")
     new = options.clone()
-    if _values(new).keys() != _values(Options()).keys():
-        raise ValueError(f"options {', '.join(_values(new))}")
     new._values["offline_ipu_version"] = None  # the program is compiled: now it may run
     before = _values(new)
     if edit is not None:

@@ -3,7 +3,6 @@
 import time
 
 from poptorch._executor import files, settings
-from poptorch._executor.interface import check_same_spec
 from poptorch.errors import Error
 
 
@@ -82,6 +81,8 @@ class Saving:
         """
         self._check_compiled()
         self.copyWeightsToHostIfNeeded()
+        if self._optimizer is not None:
+            self._optimizer.state.write_loaded()
         return files.write(self, filename, export_model=export_model,
                            save_rng_state=save_rng_state)
 
@@ -120,28 +121,30 @@ class Saving:
             raise Error("[loadExecutable] the model is compiled already. Call destroy() first.")
         if file.manifest["training"] != self._training:
             kinds = {True: "trainingModel", False: "inferenceModel"}
-            raise Error(f"[loadExecutable] the file was saved from a "
-                        f"{kinds[file.manifest['training']]}, this is a "
+            raise Error(f"[loadExecutable] {file.path}: the file was saved from "
+                        f"{kinds[file.manifest['training']]}, this is "
                         f"{kinds[self._training]}. Wrap the module with the former.")
         begin = time.monotonic()
         self._weights().bring_to_host()
         self._device.before_compile()
-        with file.guard():
-            interface = file.interface(self._model)
-            check_same_spec(settings.step_spec(self), interface.spec)
+        interface = file.interface(self._model, settings.step_spec(self))
+        with file.guard("interface.json"):
             if self._optimizer is not None:
                 self._optimizer.check_compatible(interface.program.optimizer)
         executable = file.executable(settings.compile_options(self._options))
         try:
-            with file.guard():
+            with file.guard("interface.json"):
+                interface.check_states(executable)
                 self._install(interface, executable)
-                interface.check(executable, self._call)
-                file.write_state(executable, with_optimizer=with_optimizer)
-                state = file.rng_state()
-                if state is not None:
-                    self.rng_state = state
+                interface.check_streams(executable, self._call)
+            file.write_state(executable, with_optimizer=with_optimizer)
+            file.restore_rng_state(self)
             self._device.after_compile()
             self._compile_seconds = time.monotonic() - begin
+            if self._report is not None:
+                self._report.compiled(executable)
+            if self._optimizer is not None:
+                self._optimizer.state.changed()
         except BaseException:
             self._forget()
             raise

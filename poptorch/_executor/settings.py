@@ -7,16 +7,20 @@ from poptorch._executor.device import MOST_IPUS
 from poptorch._executor.grouping import check_divides, weight_groups
 from poptorch._logging import use_log_options
 from poptorch._translate import StepSpec
-from poptorch.enums import CommGroupType, OutputMode, ReductionType
+from poptorch.enums import CommGroupType, MeanReductionStrategy, OutputMode, ReductionType
 from poptorch.errors import Error
 from poptorch.options import Options
 
 
-def resolved(options: Options, training: bool) -> Options:
-    """A frozen copy in which defaults that depend on the kind of model are decided.
+_STRATEGY = "mean_accumulation_and_replication_reduction_strategy"
+
+
+def resolved(options: Options, module: torch.nn.Module, training: bool) -> Options:
+    """A frozen copy in which defaults that depend on the model are decided.
 
     Args:
         options: the user's, which are frozen by this.
+        module: the user's.
         training: whether the model trains.
 
     Raises:
@@ -26,6 +30,8 @@ def resolved(options: Options, training: bool) -> Options:
     own = options.clone()
     if own.output_mode is OutputMode.Default:
         own._set("output_mode", OutputMode.Final if training else OutputMode.All)
+    if training and getattr(own.Training, _STRATEGY) is None:
+        own.Training._set(_STRATEGY, _mean_strategy(module))
     if own.model_name is None:
         own._set("model_name", "training" if training else "inference")
     check_divides("inputReplicaGrouping", "groups", own.input_group_size, own.replication_factor)
@@ -34,11 +40,18 @@ def resolved(options: Options, training: bool) -> Options:
     return own
 
 
+def _mean_strategy(module: torch.nn.Module) -> MeanReductionStrategy:
+    """When to divide if the user leaves it open: sums in half precision must not overflow."""
+    halves = (torch.float16, torch.bfloat16)
+    has_halves = any(p.requires_grad and p.dtype in halves for p in module.parameters())
+    return MeanReductionStrategy.Running if has_halves else MeanReductionStrategy.Post
+
+
 def step_spec(executor) -> StepSpec:
     """What translate puts around the captured graph of an executor."""
     options, training = executor.options, executor.training
     reduction = options.Training.accumulation_and_replication_reduction_type
-    strategy = options.Training.mean_accumulation_and_replication_reduction_strategy
+    strategy = getattr(options.Training, _STRATEGY)
     return StepSpec(training=training, device_iterations=options.device_iterations,
                     accumulation=options.Training.gradient_accumulation if training else 1,
                     replicas=options.replication_factor,
@@ -49,7 +62,8 @@ def step_spec(executor) -> StepSpec:
                     keep_gradients=testing.keeps_gradients(),
                     anchors=tuple((short, name) for short, (name, _, _)
                                   in options.anchored_tensors.items()),
-                    strategy=options._execution_strategy)
+                    strategy=options._execution_strategy,
+                    locations=options.TensorLocations._for_compiler())
 
 
 def compile_options(options: Options) -> dict:

@@ -140,13 +140,23 @@ def download(executable, program) -> None:
         for path in program.updated:
             if path not in program.states:
                 continue
-            state, target = states[path], program.states[path]
-            groups = program.weight_groups.get(path)
-            sizes = state.sizes if groups is None else (groups.entries, *state.sizes)
-            host = torch.empty(sizes, dtype=torch_dtype(state.dtype))
-            for replica, value in _by_writer(host, groups):
-                executable.read_state(path, value.data_ptr(), value.nbytes, replica)
-            target.detach().copy_(host)
+            host = read(executable, states[path], program.weight_groups.get(path))
+            program.states[path].detach().copy_(host)
+
+
+def read(executable, state, groups: WeightGroups | None) -> torch.Tensor:
+    """The value of a state: that of replica 0, or those of its groups.
+
+    Args:
+        executable: the compiled program.
+        state: one of its ``states()``.
+        groups: as for :func:`write`.
+    """
+    sizes = state.sizes if groups is None else (groups.entries, *state.sizes)
+    host = torch.empty(sizes, dtype=torch_dtype(state.dtype))
+    for replica, value in _by_writer(host, groups):
+        executable.read_state(state.path, value.data_ptr(), value.nbytes, replica)
+    return host
 
 
 def _by_writer(host: torch.Tensor, groups: WeightGroups | None) -> list[tuple[int, torch.Tensor]]:

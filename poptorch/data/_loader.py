@@ -96,6 +96,7 @@ class DataLoader(_TorchDataLoader):
                             f"poptorch.Options, got {type(options).__name__}.")
         one_of(DataLoaderMode, mode, "DataLoader mode")
         Bool()(auto_distributed_partitioning, "DataLoader auto_distributed_partitioning")
+        at_least(0, num_workers, "DataLoader num_workers")
         _check_async_options(async_options)
         options._freeze()
         self._options, self._mode = options, mode
@@ -124,12 +125,26 @@ class DataLoader(_TorchDataLoader):
     @property
     def combinedBatchSize(self) -> int | None:
         """Samples that one call of the model consumes; None when ``batch_size`` is None, or a
-        ``batch_sampler`` decides."""
+        ``batch_sampler`` decides.
+
+        Example:
+            >>> import poptorch
+            >>> options = poptorch.Options().deviceIterations(3)
+            >>> poptorch.DataLoader(options, range(60), batch_size=4).combinedBatchSize
+            12
+        """
         return self._combined_batch_size
 
     @property
     def options(self) -> Options:
-        """The options that this loader was built with."""
+        """The options that this loader was built with; they are frozen.
+
+        Example:
+            >>> import poptorch
+            >>> options = poptorch.Options()
+            >>> poptorch.DataLoader(options, range(60)).options is options
+            True
+        """
         return self._options
 
     def terminate(self) -> None:

@@ -5,36 +5,7 @@ from typing import Iterable
 
 import torch
 
-from poptorch.errors import Error
-
-# Settings of the device whose work comes later, and the values that ask for none of it.
-_LATER = {
-    "loss_scaling": (1,), "velocity_scaling": (1,), "use_combined_accum": (False,),
-    "accum_type": (torch.float32,), "velocity_accum_type": (torch.float32,),
-    "first_order_momentum_accum_type": (torch.float32,),
-    "second_order_momentum_accum_type": (torch.float32,),
-    "max_grad_norm": (float("inf"),), "bias_correction": (True,),
-}
-
-
-def _check_later(optimizer: str, **settings) -> None:
-    for name, value in settings.items():
-        if value is not None and value not in _LATER[name]:
-            raise Error(f"[optim.{optimizer}] {name}={value!r} is not there yet: this version of "
-                        f"poptorch has only {_LATER[name][0]!r}. Leave it out.")
-
-
-class Optimizer:
-    """Marks the optimizers of this package: ``isinstance(opt, poptorch.optim.Optimizer)``.
-
-    Example:
-        >>> import torch, poptorch
-        >>> net = torch.nn.Linear(2, 2)
-        >>> isinstance(poptorch.optim.SGD(net.parameters(), lr=0.1), poptorch.optim.Optimizer)
-        True
-        >>> isinstance(torch.optim.SGD(net.parameters(), lr=0.1), poptorch.optim.Optimizer)
-        False
-    """
+from poptorch.optim._optimizer import Optimizer
 
 
 def _given(**settings) -> dict:
@@ -76,7 +47,7 @@ class SGD(Optimizer, torch.optim.SGD):
                  use_combined_accum: bool | None = None, accum_type: torch.dtype | None = None,
                  velocity_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
-        _check_later("SGD", loss_scaling=loss_scaling, velocity_scaling=velocity_scaling,
+        self._configure(loss_scaling=loss_scaling, velocity_scaling=velocity_scaling,
                      use_combined_accum=use_combined_accum, accum_type=accum_type,
                      velocity_accum_type=velocity_accum_type, max_grad_norm=max_grad_norm)
         torch.optim.SGD.__init__(
@@ -123,7 +94,7 @@ class Adam(Optimizer, torch.optim.Adam):
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
-        _check_later("Adam", loss_scaling=loss_scaling, accum_type=accum_type,
+        self._configure(loss_scaling=loss_scaling, accum_type=accum_type,
                      first_order_momentum_accum_type=first_order_momentum_accum_type,
                      second_order_momentum_accum_type=second_order_momentum_accum_type,
                      max_grad_norm=max_grad_norm)
@@ -170,7 +141,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
-        _check_later("AdamW", loss_scaling=loss_scaling, bias_correction=bias_correction,
+        self._configure(loss_scaling=loss_scaling, bias_correction=bias_correction,
                      accum_type=accum_type,
                      first_order_momentum_accum_type=first_order_momentum_accum_type,
                      second_order_momentum_accum_type=second_order_momentum_accum_type,

@@ -38,12 +38,24 @@ class _DistributedOptions(OptionGroup):
 
     @property
     def processId(self) -> int:
-        """Which of the processes this is, from 0."""
+        """Which of the processes this is, from 0.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().Distributed.configureProcessId(1, 4).processId
+            1
+        """
         return self.distributed_process_id
 
     @property
     def numProcesses(self) -> int:
-        """How many processes share the work, at least 1."""
+        """How many processes share the work, at least 1.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().Distributed.configureProcessId(1, 4).numProcesses
+            4
+        """
         return self.num_distributed_processes
 
     def configureProcessId(self, process_id: int, num_processes: int) -> "_DistributedOptions":

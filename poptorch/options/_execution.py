@@ -1,5 +1,7 @@
 """General options, first part: what a call computes and returns."""
 
+import warnings
+
 import torch
 
 from poptorch.enums import CommGroupType, OutputMode
@@ -188,6 +190,31 @@ class Execution(OptionGroup):
             period = _PERIOD(output_return_period, "outputMode")
         self._set("output_mode", output_mode)
         return self._set("output_return_period", period)
+
+    def anchorMode(self, anchor_mode: OutputMode,
+                   anchor_return_period: int | None = None) -> "Options":
+        """The name of :meth:`outputMode` in releases of 2020; deprecated.
+
+        Args:
+            anchor_mode: as ``output_mode``.
+            anchor_return_period: as ``output_return_period``.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: As :meth:`outputMode`.
+            ValueError: As :meth:`outputMode`.
+
+        Example:
+            >>> import poptorch, warnings
+            >>> with warnings.catch_warnings(action="ignore"):
+            ...     poptorch.Options().anchorMode(poptorch.AnchorMode.All)
+            Options(output_mode=All)
+        """
+        warnings.warn("[anchorMode] is the old name of outputMode and will be removed: call "
+                      "options.outputMode.", DeprecationWarning, stacklevel=2)
+        return self.outputMode(anchor_mode, anchor_return_period)
 
     def defaultOutputMode(self) -> bool:
         """Returns True while the output mode is ``OutputMode.Default``.

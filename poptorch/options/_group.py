@@ -11,6 +11,7 @@ import torch
 
 from poptorch._logging import logger
 from poptorch.options._checks import Check, near_names
+from poptorch.options._strategy import _IExecutionStrategy
 
 # Work that is not done yet, by the word that rows use for it.
 LATER = {
@@ -165,6 +166,10 @@ class OptionGroup:
 
         Raises:
             AttributeError: A model or a loader was built with these options.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().checkIsFrozen("deviceIterations")
         """
         if self._is_frozen:
             what = "" if option is None else f" ({option})"
@@ -237,6 +242,8 @@ def plain(value):
         return value.value
     if isinstance(value, torch.dtype):
         return str(value)
+    if isinstance(value, _IExecutionStrategy):
+        return value._plain()
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (set, frozenset)):

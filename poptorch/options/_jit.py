@@ -9,6 +9,11 @@ class _JitOptions(OptionGroup):
 
     Args:
         default_values: first values of options, by name.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.Options().Jit.trace_model
+        True
     """
 
     PREFIX = "Jit."

@@ -110,8 +110,8 @@ class Options(Execution, Device, Reports):
     def toDict(self) -> dict:
         """All options in one flat dict, by snake_case name, and the back-end keys that are set.
 
-        Values are such as JSON knows: enum members by value, dtypes by name. An execution
-        strategy is left as it is.
+        Values are such as JSON knows: enum members by value, dtypes by name, a location or an
+        execution strategy as a dict of what it was made of.
 
         Example:
             >>> import poptorch

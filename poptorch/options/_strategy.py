@@ -15,6 +15,10 @@ class _IExecutionStrategy:
 
     __hash__ = None
 
+    def _plain(self):
+        """The strategy as values that JSON knows; itself, where nothing is known of it."""
+        return self
+
     def _partition(self, uses: tuple, starts_outside: bool):
         """Where a model's blocks run; see ``poptorch.strategies``."""
         raise Error(f"[{type(self).__name__}] this strategy does not say where blocks run. Use one "
@@ -31,3 +35,10 @@ class IsStrategy(Check):
         if not isinstance(value, _IExecutionStrategy):
             raise self.wrong_type(value, option)
         return value
+
+    def load(self, value) -> _IExecutionStrategy:
+        """The strategy again."""
+        # Strategies are built on options, so they are imported when they are needed.
+        from poptorch.strategies import from_plain
+
+        return value if isinstance(value, _IExecutionStrategy) else from_plain(value)

@@ -22,19 +22,18 @@ class TensorLocationSettings(OptionGroup):
 
     PREFIX = "TensorLocationSettings."
     ROWS = (
-        Row("onChip", None, "In the IPU's own memory.", _YES_OR_NO, "useOnChipStorage",
-            later="estimates"),
-        Row("minElementsForOffChip", None, "Smaller tensors stay on the chip.", _COUNT,
-            "minElementsForOffChip", later="estimates"),
+        Row("onChip", None, "In the IPU's own memory.", _YES_OR_NO, "useOnChipStorage"),
+        Row("minElementsForOffChip", None, "Smaller tensors stay on the chip; None: 2.", _COUNT,
+            "minElementsForOffChip"),
         Row("useReplicatedTensorSharding", None, "Each replica holds a part.", _YES_OR_NO,
             "useReplicatedTensorSharding", later="sharding"),
         Row("minElementsForReplicatedTensorSharding", None,
             "Tensors of no more elements are whole on each replica.", _COUNT,
             "minElementsForReplicatedTensorSharding", later="sharding"),
         Row("useIOTilesToLoad", None, "Load through I/O tiles.", _YES_OR_NO, "useIOTilesToLoad",
-            later="estimates"),
+            later="schedules"),
         Row("useIOTilesToStore", None, "Store through I/O tiles.", _YES_OR_NO,
-            "useIOTilesToStore", later="estimates"),
+            "useIOTilesToStore", later="schedules"),
     )
 
     def __init__(self, **default_values):
@@ -46,8 +45,12 @@ class TensorLocationSettings(OptionGroup):
     def useOnChipStorage(self, use: bool | None = True) -> "TensorLocationSettings":
         """Stores the tensors in the IPU's own memory, or in streaming memory.
 
+        The placed program moves what is in streaming memory by the ops ``remote_load`` and
+        ``remote_store``, which say how many bytes; results do not change.
+
         Args:
-            use: True: on the chip. False: off the chip. None: as the strategy has it.
+            use: True: on the chip. False: off the chip. None: as the strategy has it, which is
+                on the chip but in phased execution.
 
         Returns:
             This object, so that calls can be chained.
@@ -66,7 +69,7 @@ class TensorLocationSettings(OptionGroup):
         """Keeps small tensors on the chip.
 
         Args:
-            min_elements: tensors of fewer elements stay; at least 0.
+            min_elements: tensors of fewer elements stay; at least 0, without a call 2.
 
         Returns:
             This object, so that calls can be chained.
@@ -185,6 +188,10 @@ class _Location(Check):
 
 
 _UNDEFINED = TensorLocationSettings().toDict()
+# The compiler's names for kinds of tensors and for what TensorLocationSettings.onChip says.
+_ROLES = {"location_activation": "activation", "location_weight": "parameter",
+          "location_optimizer": "optimizer", "location_accumulator": "accumulator"}
+_STORAGE = {True: "on_chip", False: "off_chip"}
 
 
 class _TensorLocationOptions(OptionGroup):
@@ -207,17 +214,30 @@ class _TensorLocationOptions(OptionGroup):
         Row("num_io_tiles", 0, "Tiles of each IPU that only transfer.", _IoTiles(),
             "numIOTiles", later="schedules", backend="numIOTiles"),
         Row("location_activation", _UNDEFINED, "Where activations are.", _Location(),
-            "setActivationLocation", later="estimates"),
+            "setActivationLocation"),
         Row("location_weight", _UNDEFINED, "Where weights are.", _Location(),
-            "setWeightLocation", later="estimates"),
+            "setWeightLocation"),
         Row("location_optimizer", _UNDEFINED, "Where states of the optimizer are.", _Location(),
-            "setOptimizerLocation", later="estimates"),
+            "setOptimizerLocation"),
         Row("location_accumulator", _UNDEFINED, "Where accumulated gradients are.", _Location(),
-            "setAccumulatorLocation", later="estimates"),
+            "setAccumulatorLocation"),
     )
 
     def __init__(self, **default_values):
         super().__init__(**default_values)
+
+    def _for_compiler(self) -> tuple[tuple[str, tuple[tuple[str, str | int], ...]], ...]:
+        """Role and attributes of each op ``tensor_location`` that the options ask for."""
+        found = []
+        for name, role in _ROLES.items():
+            location, attrs = self._values[name], {}
+            if location["onChip"] is not None:
+                attrs["storage"] = _STORAGE[location["onChip"]]
+            if location["minElementsForOffChip"] is not None:
+                attrs["least_elements"] = location["minElementsForOffChip"]
+            if attrs:
+                found.append((role, tuple(attrs.items())))
+        return tuple(found)
 
     def numIOTiles(self, num_tiles: int) -> "_TensorLocationOptions":
         """Sets how many tiles of each IPU only transfer data, while the others compute.
@@ -241,6 +261,9 @@ class _TensorLocationOptions(OptionGroup):
     def setActivationLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
         """Sets where activations are stored.
 
+        Off the chip: what the backward pass reads is stored after the forward pass, and loaded
+        when it is read. Inference has nothing to store.
+
         Args:
             location: the settings; later changes to them have no effect here.
 
@@ -261,6 +284,8 @@ class _TensorLocationOptions(OptionGroup):
 
     def setWeightLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
         """Sets where weights are stored.
+
+        Off the chip: each pass loads a parameter when it reads it, the update stores it.
 
         Args:
             location: the settings; later changes to them have no effect here.
@@ -283,6 +308,8 @@ class _TensorLocationOptions(OptionGroup):
     def setOptimizerLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
         """Sets where the states of the optimizer are stored.
 
+        Off the chip: the update loads and stores them.
+
         Args:
             location: the settings; later changes to them have no effect here.
 
@@ -303,6 +330,9 @@ class _TensorLocationOptions(OptionGroup):
 
     def setAccumulatorLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
         """Sets where accumulated gradients are stored.
+
+        Off the chip: each micro-batch loads and stores the sum so far. Without
+        ``Training.gradientAccumulation`` there is none.
 
         Args:
             location: the settings; later changes to them have no effect here.

@@ -31,11 +31,11 @@ class _TrainingOptions(OptionGroup):
             "accumulationAndReplicationReductionType",
             backend="accumulationAndReplicationReductionType"),
         Row("mean_accumulation_and_replication_reduction_strategy", None,
-            "When gradients are divided; None: Post, Running for sums in half precision.",
+            "When gradients are divided; None: decided when a module is wrapped for training.",
             OrNone(Member(MeanReductionStrategy)),
             "setMeanAccumulationAndReplicationReductionStrategy",
             backend="meanAccumulationAndReplicationReductionStrategy",
-            default_text="`Post`, or `Running` for sums in half precision"),
+            default_text="`Post`, or `Running` where a trained parameter is of half precision"),
         Row("automatic_loss_scaling", False, "Find the loss scale while training.", Bool(),
             "setAutomaticLossScaling", later="loss scaling",
             backend="automaticLossScalingSettings.enabled"),
@@ -96,10 +96,11 @@ class _TrainingOptions(OptionGroup):
         """Sets when gradients are divided, under ``ReductionType.Mean``.
 
         Args:
-            mean_reduction_strategy: ``Post``, the default: after all are added up. ``Running``:
-                as they are added, so that sums in half precision do not overflow; the default
-                for these. ``PostAndLoss`` (deprecated): by the replicas before, by the
-                accumulation after.
+            mean_reduction_strategy: ``Post``: after all are added up. ``Running``: as they are
+                added, so that sums in half precision do not overflow. ``PostAndLoss``
+                (deprecated): by the replicas before, by the accumulation after. Without a call,
+                ``trainingModel`` decides: ``Running`` if a trained parameter is of half precision
+                then, else ``Post``; the options of the executor say which.
 
         Returns:
             This object, so that calls can be chained.

@@ -1,0 +1,46 @@
+"""The environment variables about devices and compiled programs."""
+
+import os
+
+from poptorch.options._group import say_later
+
+# The first of them that is set says whether programs run on the IPU Model.
+MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
+_WAIT = "POPTORCH_WAIT_FOR_IPU"
+_CACHE = "POPTORCH_CACHE_DIR"
+
+# Variables without effect so far, and the work that gives them theirs, as in options._group.LATER.
+WITHOUT_EFFECT = {_CACHE: "cache", _WAIT: "devices"}
+
+
+def check() -> None:
+    """Checks the variables; says once of each that has no effect yet that it is so.
+
+    Raises:
+        ValueError: One holds what it does not take; the message names it.
+    """
+    for variable in MODELS:
+        switch(variable)
+    if switch(_WAIT):
+        say_later(_WAIT, WITHOUT_EFFECT[_WAIT])
+    folder = os.environ.get(_CACHE)
+    if folder:
+        if os.path.exists(folder) and not os.path.isdir(folder):
+            raise ValueError(f"[{_CACHE}] expected a folder, got {folder!r}, which is none. Set "
+                             f"it to a folder, or unset it.")
+        say_later(_CACHE, WITHOUT_EFFECT[_CACHE])
+
+
+def switch(variable: str) -> bool | None:
+    """What a variable that is 0 or 1 says; None if it is not set, or empty.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    if text not in ("0", "1"):
+        raise ValueError(f"[{variable}] expected 0 or 1, got {text!r}. Set it to one of them, or "
+                         f"unset it.")
+    return text == "1"
