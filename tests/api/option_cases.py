@@ -117,7 +117,7 @@ ENVIRONMENT = {"OPTION_CASE_SIZE": "3", "OPTION_CASE_RANK": "2"}
 BY_NAME = {case.name: case for case in CASES}
 
 # Public methods of the groups that set no option.
-OTHER_METHODS = {"checkIsFrozen", "toDict", "fromDict", "clone", "defaultOutputMode",
+OTHER_METHODS = {"anchorMode", "checkIsFrozen", "toDict", "fromDict", "clone", "defaultOutputMode",
                  "loadFromFile", "set", "setPatterns", "check_known"}
 
 

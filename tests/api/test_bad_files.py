@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import poptorch
+from tests.fuzz import file_models
 from tests.helpers import quiet_options as options
 
 
@@ -58,23 +59,45 @@ def lost_member(members, _):
 
 
 CHANGES = {
-    "version": (renamed_version, False, "has poptorch_version 0.0.1, this is"),
-    "format": (newer_format, False, "has format_version 99, this is 1"),
+    "version": (renamed_version, False, "has poptorch_version '0.0.1', this is"),
+    "format": (newer_format, False, "has format_version 99, this is 2"),
     "hash": (changed_member("plan.ir", b"relu", b"silu"), False, "plan.ir was changed"),
     "lost": (lost_member, False, "differ in plan.ir"),
-    "no plan": (lost_member, True, "damaged: KeyError"),
-    "an op": (changed_member("plan.ir", b"relu", b"rule"), True, "program is refused.*no such op"),
-    "a size": (changed_member("plan.ir", b"f32[3,4]", b"f32[9,4]"), True, "is refused"),
+    "no plan": (lost_member, True, "damaged: it has no plan.ir"),
+    "an op": (changed_member("plan.ir", b"relu", b"rule"), True, "plan.ir is not what.*no such op"),
+    "a size": (changed_member("plan.ir", b"f32[3,4]", b"f32[9,4]"), True, "plan.ir is not"),
     "too large": (changed_member("plan.ir", b"f32[30]", b"f32[4611686018427387904]"), True,
                   r"less than 2\^47 bytes"),
-    "an address": (changed_member("plan.ir", b"addr=64", b"addr=4611686018427387904"), True,
-                   "is refused"),
-    "json": (changed_member("interface.json", b"{", b"["), True, "damaged: JSONDecodeError"),
+    "an address": (changed_member("plan.ir", b"addr=640,", b"addr=4611686018427387904,"), True,
+                   "plan.ir is not.*outside the arena"),
+    "json": (changed_member("interface.json", b"{", b"["), True,
+             "interface.json is not what poptorch writes .JSONDecodeError"),
     "class": (changed_member("model.json", b"torch.nn.modules.linear:Linear", b"os:_Environ"),
               True, "not a class for data"),
     "not imported": (changed_member("model.json", b"torch.nn.modules.linear:Linear",
                                     b"no_such_module:Linear"), True, "import no_such_module"),
-    "weights": (changed_member("weights.safetensors", b'"F32"', b'"F33"'), True, "damaged"),
+    "weights": (changed_member("weights.safetensors", b'"F32"', b'"F33"'), True,
+                "its weights.safetensors is not"),
+    "a weight of another shape": (changed_member("weights.safetensors", b"[30,4]", b"[4,30]"), True,
+                                  "bad.poptorch: 0.weight is .4, 30. in the module"),
+    "overlap": (changed_member("plan.ir", b"addr=640,", b"addr=0,"), True, "plan.ir is not.*share"),
+    "an entry is gone": (changed_member("interface.json", b'"positional"', b'"sitional"'), True,
+                         "arguments is .*expected the entries structure, positional"),
+    "a count is a bool": (changed_member("interface.json", b'["positional",1]',
+                                         b'["positional",true]'), True,
+                          r"arguments.positional is True, expected int \| None"),
+    "a path is a number": (changed_member("interface.json", b'"input"', b"3"), True,
+                           r"\[1\] is 3, expected str"),
+    "an option's value": (changed_member("options.json", b'"device_iterations",1',
+                                         b'"device_iterations",-1'), True,
+                          "options.json is not.*deviceIterations"),
+    "an option is gone": (changed_member("options.json", b'["model_name","inference"]',
+                                         b'["model","inference"]'), True, "no entry 'model_name'"),
+    "partition": (changed_member("partition.json", b'"stage":', b'"stag":'), True,
+                  "partition.json is not.*expected the entries"),
+    "generator": (changed_member("rng.json", b"[", b'["x",'), True, "rng.json is not.*rng_state"),
+    "module": (changed_member("model.json", b'"user_model"', b'"user"'), True,
+               "model.json is not.*no entry 'user_model'"),
 }
 
 
@@ -84,7 +107,8 @@ def test_changed_files_are_refused(name, saved, tmp_path):
     path = rewritten(saved, tmp_path / "bad.poptorch", change, rehash=rehash)
     with pytest.raises(poptorch.Error, match=words) as caught:
         poptorch.load(path)
-    assert caught.value.message.startswith("[load] ")
+    message = caught.value.message
+    assert message.startswith("[load") and str(path) in message and "internal" not in message
 
 
 @pytest.mark.parametrize("content, words", [
@@ -123,6 +147,66 @@ def test_truncated_and_flipped_files(saved, tmp_path):
             assert str(path) in error.message
 
 
+def test_a_file_without_its_middle(saved, tmp_path):
+    path = tmp_path / "bad.poptorch"  # the end of the zip points before the begin of the file
+    path.write_bytes(Path(saved).read_bytes()[-1000:])
+    with pytest.raises(poptorch.Error, match=r"bad.poptorch is (damaged|not a file of poptorch)"):
+        poptorch.load(path)
+    with pytest.raises(poptorch.Error, match="cannot read"):
+        poptorch.load("null\0byte")
+
+
+def test_one_stream_for_two_tensors(tmp_path):
+    class Both(torch.nn.Module):
+        def forward(self, x, y):
+            return x + y
+
+    inference = poptorch.inferenceModel(Both(), options())
+    path = inference.compileAndExport(tmp_path / "both", torch.ones(2), torch.ones(2),
+                                      export_model=False)
+    change = changed_member("interface.json", b"input.y", b"input.x")
+    bad = rewritten(path, tmp_path / "bad", change)
+    inference.destroy()
+    with pytest.raises(poptorch.Error, match="interface.json is not.*stream is used twice"):
+        inference.loadExecutable(bad)
+    inference.loadExecutable(path)
+    assert torch.equal(inference(torch.ones(2), torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_an_optimizer_without_its_numbers(tmp_path):
+    net = file_models.Learner()
+    trained = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.5))
+    path = trained.compileAndExport(tmp_path / "net", torch.ones(2, 2, 6, 6),
+                                    torch.zeros(2, dtype=torch.int64))
+    for old, new, words in ((b'["lr",0.5]', b'["lr",{"dict":[]}]', "model.json is not.*float"),
+                            (b'["lr",', b'["rate",', "model.json is not.*no entry 'lr'")):
+        change = changed_member("model.json", old, new)
+        with pytest.raises(poptorch.Error, match=words):
+            poptorch.load(rewritten(path, tmp_path / "bad", change))
+    change = changed_member("interface.json", b'["class","SGD"]', b'["class","SDG"]')
+    with pytest.raises(poptorch.Error, match="optimizer.class is 'SDG', expected one of Adam"):
+        poptorch.load(rewritten(path, tmp_path / "bad", change))
+
+
+def test_errors_of_the_users_function_stay_as_they_are(saved):
+    with pytest.raises(ZeroDivisionError):
+        poptorch.load(saved, lambda _: 1 // 0)
+
+
+def test_programs_do_not_read_files(saved, tmp_path):
+    (tmp_path / "secret").write_bytes(bytes(1000))
+    attrs = (f'addr=0, args=["{tmp_path}/secret", false, 2], ipu=0, order=0, '
+             f'overload="aten::from_file", stage=0')
+    text = f"graph main {{\n  %0 = aten {{{attrs}}} : f32[2]\n  output\n}}\n"
+
+    def change(members, _):
+        members["plan.ir"] = text.encode()
+
+    bad = rewritten(saved, tmp_path / "bad", change)
+    with pytest.raises(poptorch.Error, match="aten::from_file.*reads and writes files"):
+        poptorch.load(bad)
+
+
 def test_a_crash_leaves_the_old_file(saved, tmp_path, monkeypatch):
     path = tmp_path / "net.poptorch"
     path.write_bytes(Path(saved).read_bytes())
@@ -152,7 +236,8 @@ def test_wrong_wrappers_for_a_file(saved, tmp_path):
     net = torch.nn.Sequential(linear(4, 30), torch.nn.ReLU(), linear(30, 2))
     refused("device_iterations=1, this wrapper asks for device_iterations=2",
             poptorch.inferenceModel(net, options(deviceIterations=2)))
-    refused("saved from a inferenceModel", poptorch.trainingModel(net, options()))
+    refused("saved from inferenceModel, this is trainingModel",
+            poptorch.trainingModel(net, options()))
     refused("a module with 2.weight, which Sequential does not",
             poptorch.inferenceModel(torch.nn.Sequential(linear(4, 30)), options()))
     other = torch.nn.Sequential(linear(4, 31), torch.nn.ReLU(), linear(31, 2))

@@ -346,3 +346,24 @@ def test_buffers_stay_and_plain_attributes_are_constants():
     module = Counters()
     model = poptorch.inferenceModel(module, quiet_options())
     assert [[int(n) for n in model()] for _ in range(4)] == [[2, 1], [3, 1], [4, 1], [5, 1]]
+
+
+def test_a_plain_attribute_that_is_changed_begins_anew_in_each_call():
+    """The host has what the last call made of it."""
+    class Last(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.count, self.seen = torch.zeros(1, dtype=torch.int64), torch.zeros(2, 3)
+
+        def forward(self, x):
+            self.count += 1
+            self.seen[1:] += x
+            return self.count, self.seen[1, 0]
+
+    module = Last()
+    model = poptorch.inferenceModel(module, quiet_options(deviceIterations=2))
+    for k in (1.0, 2.0):
+        count, seen = model(torch.tensor([[k] * 3, [k + 1] * 3]))
+        assert count.tolist() == [1, 1] and seen.tolist() == [k, k + 1]
+        assert module.count.tolist() == [1]
+        assert module.seen.tolist() == [[0.0] * 3, [k + 1] * 3]

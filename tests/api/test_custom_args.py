@@ -69,3 +69,12 @@ def test_bad_arguments():
         poptorch.registerCustomArgParser(Boxes, BoxesParser)
     with pytest.raises(TypeError, match="abstract"):
         poptorch.ICustomArgParser()
+
+
+@pytest.mark.parametrize("lacking", ["yieldTensors", "reconstruct"])
+def test_a_parser_has_both_methods(lacking):
+    methods = {"yieldTensors": lambda self, struct: [], "reconstruct": lambda self, *_: None}
+    del methods[lacking]
+    kind = type("Half", (poptorch.ICustomArgParser,), methods)
+    with pytest.raises(TypeError, match=f"abstract.*{lacking}"):
+        kind()

@@ -189,6 +189,36 @@ def test_running_mean_does_not_overflow_in_half():
     assert torch.equal(found(MEAN.Running), x[0]) and torch.equal(found(None), x[0])
 
 
+@pytest.mark.parametrize("dtypes, is_frozen, expected", [
+    (["float32"], False, MEAN.Post), (["float16"], False, MEAN.Running),
+    (["float32", "bfloat16"], False, MEAN.Running), (["float32", "float16"], True, MEAN.Post)])
+def test_the_executor_names_its_mean_strategy(dtypes, is_frozen, expected):
+    name = "mean_accumulation_and_replication_reduction_strategy"
+    net = torch.nn.Sequential(*(torch.nn.Linear(1, 1, dtype=getattr(torch, t)) for t in dtypes))
+    if is_frozen:
+        net[-1].requires_grad_(False)
+    options = quiet(Training__gradientAccumulation=3)
+    model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1))
+    assert getattr(model.options.Training, name) is expected
+    assert getattr(options.Training, name) is None
+    model.destroy()
+    options = quiet()
+    options.Training.setMeanAccumulationAndReplicationReductionStrategy(MEAN.Running)
+    model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1))
+    assert getattr(model.options.Training, name) is MEAN.Running
+
+
+def test_the_strategy_of_the_executor_is_used():
+    """One parameter in half precision: all gradients are divided as they are added."""
+    net = Scale()
+    net.unused = torch.nn.Parameter(torch.ones(2, dtype=torch.float16))
+    model = poptorch.trainingModel(net, quiet(Training__gradientAccumulation=3))
+    model(torch.ones(3, 2))
+    assert model.options.Training.mean_accumulation_and_replication_reduction_strategy \
+        is MEAN.Running
+    assert model.ir("translate").count("= div %") == 0
+
+
 def test_where_gradients_are_divided():
     def text(strategy, count):
         options = quiet(Training__gradientAccumulation=count)

@@ -50,6 +50,33 @@ def test_environment_chooses_the_model(log, monkeypatch):
     assert any("No IPU system" in line for line in log())
 
 
+@pytest.mark.parametrize("variable, value, words", [
+    ("POPTORCH_IPU_MODEL", "yes", "expected 0 or 1, got 'yes'"),
+    ("POPTORCH_SMALL_IPU_MODEL", "2", "expected 0 or 1, got '2'"),
+    ("POPTORCH_WAIT_FOR_IPU", "True", "expected 0 or 1, got 'True'"),
+    ("POPTORCH_CACHE_DIR", __file__, "expected a folder, got .*test_effects_device.py"),
+])
+def test_bad_values_of_the_environment(variable, value, words, monkeypatch):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=rf"^\[{variable}\] {words}"):
+        poptorch.inferenceModel(torch.nn.ReLU())
+    monkeypatch.setenv(variable, "")
+    poptorch.inferenceModel(torch.nn.ReLU())
+
+
+@pytest.mark.parametrize("variable, value, neutral", [
+    ("POPTORCH_WAIT_FOR_IPU", "1", "0"), ("POPTORCH_CACHE_DIR", "no/such/folder", "")])
+def test_variables_without_effect_warn_once(variable, value, neutral, monkeypatch, capsys):
+    monkeypatch.setattr("poptorch.options._group._said", set())
+    monkeypatch.setenv(variable, neutral)
+    poptorch.inferenceModel(torch.nn.ReLU())
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv(variable, value)
+    for _ in range(2):
+        poptorch.inferenceModel(torch.nn.ReLU())
+    assert capsys.readouterr().err.count(f"[{variable}] is kept but has no effect yet") == 1
+
+
 def test_connection_type_says_when_the_device_is_taken(log):
     def order(kind):
         before = len(log())

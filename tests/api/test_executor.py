@@ -84,6 +84,7 @@ def test_host_changes_need_copy_to_device():
     model = poptorch.inferenceModel(net, options())
     x, _ = batch()
     before = model(x)
+    assert before.any()
     with torch.no_grad():
         net.fc.weight.zero_()
         net.fc.bias.zero_()
@@ -109,7 +110,8 @@ def test_attributes_are_the_modules():
     assert model.fc.weight.shape == (3, 4)
     with pytest.raises(AttributeError, match="no_such_thing"):
         model.no_such_thing
-    assert isinstance(model.model, Classifier)
+    assert isinstance(model.model, Classifier) and model.training is False
+    assert model.options.output_mode is poptorch.OutputMode.All
 
 
 def test_destroy_and_wrap_again():

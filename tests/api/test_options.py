@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import json
 import warnings
 
 import pytest
@@ -61,6 +62,15 @@ def test_frozen_options_refuse(case):
     with pytest.raises(AttributeError, match="Can't modify frozen Options"):
         resolve(options, case.name)[1](*case.arguments)
     assert options == poptorch.Options()
+
+
+@pytest.mark.parametrize("kind", [poptorch.Options, poptorch.TensorLocationSettings])
+def test_a_frozen_group_says_so(kind):
+    group = kind()
+    group.checkIsFrozen("logDir")
+    group._freeze()
+    with pytest.raises(AttributeError, match=r"Can't modify frozen Options \(logDir\)"):
+        group.checkIsFrozen("logDir")
 
 
 @each_case
@@ -236,6 +246,22 @@ def test_options_without_effect_warn_once(capsys, monkeypatch):
     assert capsys.readouterr().err.count("[enableStableNorm] is kept but has no effect yet") == 1
 
 
+@pytest.mark.parametrize("strategy", [
+    poptorch.PipelinedExecution(poptorch.Stage("a", "b"), poptorch.Stage("c").ipu(2)),
+    poptorch.ShardedExecution(poptorch.AutoStage.AutoIncrement),
+    poptorch.SerialPhasedExecution("a", poptorch.Phase("b", "c")).setTensorsLiveness(
+        poptorch.Liveness.OffChipAfterFwd),
+    poptorch.ParallelPhasedExecution([poptorch.Stage("a"), poptorch.Stage("b")], ["c"])
+    .useSeparateBackwardPhase(),
+], ids=lambda strategy: type(strategy).__name__)
+def test_strategies_and_locations_as_json(strategy):
+    options = poptorch.Options().setExecutionStrategy(strategy)
+    options.TensorLocations.setWeightLocation(
+        poptorch.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(64))
+    values = json.loads(json.dumps(options.toDict()))
+    assert poptorch.Options.fromDict(values) == options
+
+
 @pytest.mark.parametrize("entries, words", [
     ({"anchored_tensors": None}, "anchorTensor. expected a dict from names"),
     ({"anchored_tensors": {"w": "fc"}}, "anchorTensor. expected a dict from names"),
@@ -244,6 +270,11 @@ def test_options_without_effect_warn_once(capsys, monkeypatch):
     ({"output_mode": 99}, "outputMode. expected one of OutputMode.Final"),
     ({"partials_type": "torch.no_such"}, "setPartialsType. expected one of"),
     ({"location_weight": {3: True}}, "setWeightLocation. expected a poptorch.TensorLocation"),
+    ({"execution_strategy": 5}, "setExecutionStrategy. expected an execution strategy"),
+    ({"execution_strategy": {"kind": "pipelined"}}, "expected an execution strategy"),
+    ({"execution_strategy": {"kind": ["sharded"]}}, "expected an execution strategy"),
+    ({"execution_strategy": {"kind": "sharded", "stages": [{"blocks": 3, "ipu": 1}]}},
+     "expected an execution strategy"),
 ])
 def test_from_dict_refuses_strange_values(entries, words):
     with pytest.raises((TypeError, ValueError), match=words):

@@ -61,3 +61,27 @@ def test_results_are_inputs_of_other_models(result):
     again = poptorch.inferenceModel(torch.nn.ReLU(), quiet_options())
     for _ in range(2):
         assert torch.equal(again(result), result.relu())
+
+
+@pytest.mark.parametrize("name", ["max", "min", "sort", "topk", "median", "cummax"])
+def test_operations_with_several_results_give_tuples(name):
+    def forward(x):
+        return getattr(x, name)(2, dim=1) if name == "topk" else getattr(x, name)(dim=1)
+
+    module = torch.nn.Module()
+    module.forward = lambda x: {"found": forward(x), "first": forward(x)[0]}
+    x = torch.randperm(12).reshape(3, 4).float()  # without ties
+    result = poptorch.inferenceModel(module, quiet_options())(x)
+    values, indices = result["found"]
+    assert isinstance(result["found"], tuple) and indices.dtype is torch.int32
+    assert torch.equal(values, forward(x)[0]) and torch.equal(indices.long(), forward(x)[1])
+    assert torch.equal(result["first"], values)
+
+
+@pytest.mark.parametrize("right, equal", [(torch.float32, True), (torch.float16, False)])
+def test_numbers_are_compared_after_narrowing(right, equal):
+    module = torch.nn.Module()
+    module.forward = lambda a, b: a == b
+    left = torch.tensor(550.4, dtype=torch.float64)
+    model = poptorch.inferenceModel(module, quiet_options())
+    assert model(left, torch.tensor(550.4, dtype=right)).item() is equal

@@ -8,7 +8,7 @@ from torch import nn
 
 import poptorch
 from poptorch import AutoStage, Phase, Stage
-from tests.helpers import ROOT
+from tests.helpers import ROOT, quiet_options
 
 ALL = [poptorch.PipelinedExecution, poptorch.ShardedExecution, poptorch.SerialPhasedExecution,
        poptorch.ParallelPhasedExecution]
@@ -66,6 +66,7 @@ def test_stages_can_be_asked_for():
     assert [stage.blocks for stage in phased.phase(0).stages] == [["A"], ["B"]]
     as_varargs = poptorch.SerialPhasedExecution([Stage("A"), Stage("B")], ["C", "D"])
     assert as_varargs == phased and as_varargs != poptorch.SerialPhasedExecution("A")
+    assert [stage._ipu for stage in phased.phase(0).ipus(3, 1).stages] == [3, 1]
 
 
 @pytest.mark.parametrize("strategy", ALL)
@@ -192,6 +193,19 @@ def test_what_precedes_the_first_block():
         shares = model._executable.shares()
         assert [(s["ipu"], s["stage"], s["modules"], s["blocks"]) for s in shares] == [
             (0, 0, ["a"], []), (1, 1, ["b", "c"], ["0"])]
+
+
+def test_what_precedes_the_first_block_is_a_stage_of_the_pipeline():
+    def model(iterations):
+        layers = nn.Sequential(*(nn.Linear(2, 2) for _ in range(3)))
+        for ipu in (1, 2):
+            poptorch.BeginBlock(layers[ipu], ipu_id=ipu)
+        options = quiet_options(deviceIterations=iterations, autoRoundNumIPUs=True)
+        return poptorch.inferenceModel(layers, options)
+
+    with pytest.raises(poptorch.Error, match="it is 2, but the 3 stages need 3"):
+        model(2).compile(torch.ones(2, 2))
+    model(3).compile(torch.ones(3, 2))
 
 
 def test_blocks_side_by_side_on_one_ipu_are_one_stage():

@@ -126,3 +126,11 @@ def test_the_module_is_watched_again_after_destroy():
     copied = copy.deepcopy(model)
     assert copied.state_dict()["calls"] == 2
     assert torch.equal(copied.state_dict()["weight"], model.state_dict()["weight"])
+
+
+@pytest.mark.parametrize("wrap", [poptorch.trainingModel, poptorch.inferenceModel])
+@pytest.mark.parametrize("model", [None, torch.nn.Linear, abs], ids=repr)
+def test_only_modules_are_wrapped(wrap, model):
+    with pytest.raises(TypeError, match=rf"{wrap.__name__}. model must be a torch.nn.Module, got "
+                                        rf"{type(model).__name__}"):
+        wrap(model)

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks import backends, parts, table, workloads
 from benchmarks.measure import Result
-from benchmarks.parts import losses, profile, speed, switches
+from benchmarks.part import Plan, ratio
+from benchmarks.parts import first_call, losses, profile, speed, switches
 from benchmarks.setting import Setting
 from benchmarks.table import Column, Store
 from poptorch import _C
@@ -159,3 +160,11 @@ def test_a_short_run_gives_a_table_and_a_file(tmp_path):
         assert row["samples"] and row["first_call_s"] > 0 and row["peak_mb"] > 0
         assert row["backend"] in done.stdout
     assert {"addmm", "sgd_update"} & {row["op"] for row in found["profile"]}
+
+
+def test_first_call_is_compared_without_the_arithmetic_of_a_step():
+    row = first_call._row(Plan([], ["train"], 1, 0.1, quick=True), workloads.find("mlp"), "train")
+    assert not row.get("error"), row["error"]
+    assert row["cost"] == row["compile"] + max(0.0, row["run"] - row["steady"])
+    assert row["over_tracer"] == ratio(row["cost"], row["tracer"])
+    assert row["system"] >= 0 and row["eager_system"] >= 0

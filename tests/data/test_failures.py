@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 
 import poptorch
+from poptorch.data import _worker
 from poptorch.data._worker import _undisturbed
 from tests.data.datasets import (
     ASYNC,
@@ -138,12 +139,20 @@ def test_a_process_that_exits():
             values(loader)
 
 
+@pytest.fixture
+def _short_grace(monkeypatch):
+    """What hangs is killed soon; programs of test_no_process_outlives_its_program wait in full."""
+    monkeypatch.setattr(_worker, "GRACE_S", 0.2)
+
+
+@pytest.mark.usefixtures("_short_grace")
 def test_timeout_of_a_slow_worker():
     with make(Faulty(5, hang), num_workers=1, timeout=0.3) as loader:
         with pytest.raises(RuntimeError, match="DataLoader timed out after 0.3 seconds"):
             values(loader)
 
 
+@pytest.mark.usefixtures("_short_grace")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_terminate_while_loading_hangs(workers):
     before = segments()

@@ -227,6 +227,8 @@ def test_bad_arguments():
         poptorch.DataLoader(numbers(), 4)
     with pytest.raises(ValueError, match="batch_size.*at least 1, got 0"):
         poptorch.DataLoader(options(), numbers(), batch_size=0)
+    with pytest.raises(TypeError, match="num_workers. expected an int of at least 0, got NoneType"):
+        poptorch.DataLoader(options(), numbers(), num_workers=None)
     with pytest.raises(TypeError, match="DataLoaderMode.Sync, DataLoaderMode.Async"):
         poptorch.DataLoader(options(), numbers(), mode="Sync")
     with pytest.raises(TypeError, match="unknown: bufer_size.*Did you mean buffer_size"):

@@ -8,6 +8,8 @@ import textwrap
 import torch
 
 import poptorch
+from poptorch._executor import attachment, environment
+from poptorch.optim._optimizer import SETTINGS
 from poptorch.options._group import LATER
 
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example")
@@ -72,10 +74,15 @@ def _signature(thing) -> str:
     return str(inspect.Signature(names))
 
 
-def class_(name: str, kind: type, level: int = 2) -> str:
-    """A class: its docstring, then its public methods and properties, and what a call does."""
+def class_(name: str, kind: type, level: int = 2, shown_above: type = object) -> str:
+    """A class: its docstring, then its public methods and properties, and what a call does.
+
+    Those of the base class ``shown_above`` are left out.
+    """
     parts = [f"{'#' * level} `{name}`\n\n{from_docstring(kind)}"]
     for member in _members(kind):
+        if hasattr(shown_above, member):
+            continue
         thing = inspect.getattr_static(kind, member)
         thing = getattr(thing, "__func__", thing)
         parts.append(function(member, thing, level + 1))
@@ -145,6 +152,8 @@ def options_without_effect() -> str:
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {LATER[row.later]} |"
                   for row in kind.ROWS if row.later]
+    lines += [f"| `{variable}` (environment) | {LATER[work]} |"
+              for variable, work in environment.WITHOUT_EFFECT.items()]
     lines += ["", "Deprecated ones never have an effect, and say so by a DeprecationWarning:", "",
               "| option | instead |", "|---|---|"]
     for name, kind in GROUPS.items():
@@ -168,6 +177,9 @@ def enums() -> str:
             lines.append(f"| `{name}.{member.name}` | {words.replace('``', '`')} |")
         table = "\n".join(lines)
         parts.append(f"## `poptorch.{name}`\n\n{from_docstring(kind)}\n{table}\n")
+    parts += [f"## `poptorch.{name}`\n\nThe old name of `poptorch.{thing.__name__}`.\n"
+              for name, thing in vars(poptorch).items()
+              if thing in kinds.values() and thing.__name__ != name]
     return "\n".join(parts)
 
 
@@ -224,11 +236,12 @@ def blocks() -> str:
 
 def optimizers() -> str:
     """docs/reference/optimizers.md."""
-    kinds = (poptorch.optim.Optimizer, poptorch.optim.SGD, poptorch.optim.Adam,
-             poptorch.optim.AdamW)
+    base = poptorch.optim.Optimizer
+    kinds = (poptorch.optim.SGD, poptorch.optim.Adam, poptorch.optim.AdamW)
     return "\n".join([
         "# Optimizers\n\nThose of the same name in `torch.optim` may be used as well.\n",
-        *(class_(f"poptorch.optim.{kind.__name__}", kind) for kind in kinds)])
+        class_("poptorch.optim.Optimizer", base),
+        *(class_(f"poptorch.optim.{kind.__name__}", kind, shown_above=base) for kind in kinds)])
 
 
 def testing() -> str:
@@ -249,6 +262,12 @@ def not_there_yet() -> str:
             if getattr(thing, "__module__", "") == "poptorch._later":
                 what = inspect.getdoc(thing).split(". Not there yet")[0]
                 lines.append(f"| `{package.__name__}.{name}` | {what[0].lower()}{what[1:]} |")
+    methods = re.findall(r'_not_yet\("(\w+)", "(\w+)"\)', inspect.getsource(attachment))
+    lines += [f"| `poptorch.PoplarExecutor.{name}` | {LATER[work]} |" for name, work in methods]
+    lines += ["", "Optimizers of `poptorch.optim` take these settings, but only with the value "
+              "that asks for nothing:\n", "| setting | value |", "|---|---|"]
+    lines += [f"| `{name}` | `{neutral!r}` or `None` |"
+              for name, neutral in sorted(SETTINGS.items())]
     return "\n".join(lines) + "\n"
 
 

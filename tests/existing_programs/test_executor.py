@@ -1,9 +1,14 @@
 """What programs do with executors beyond calling them."""
 
+import copy
+import inspect
+import math
+
 import pytest
 import torch
 
 import poptorch
+import poptorch._poplar_executor
 from tests.helpers import quiet_options
 
 X, T = torch.arange(6.0).reshape(2, 3), torch.ones(2, 2)
@@ -26,7 +31,7 @@ def wrapped(net, optimizer=None):
     return poptorch.trainingModel(net, quiet_options(), optimizer)
 
 
-class Lightning(poptorch.PoplarExecutor):
+class Lightning(poptorch._poplar_executor.PoplarExecutor):
     """An executor as a framework subclasses it."""
 
     @property
@@ -57,6 +62,7 @@ def test_attributes_that_are_read():
     assert model._options.output_mode is poptorch.OutputMode.Final
     model(X, T)
     assert model._executable and model._is_attached is True
+    assert isinstance(model._debugGetPopartIR(), str)
     assert [t.shape for t in model._executable_inputs.args] == [(2, 3), (2, 2)]
     model.destroy()
     assert not model._executable and model._is_attached is False
@@ -89,6 +95,57 @@ def test_as_a_plain_module():
     assert model.model.eval() is net
     model.model.train()
     assert model(X, T)[0].abs().sum() == 0
+
+
+def test_the_mode_between_wrapping_and_the_first_call():
+    class Branches(torch.nn.Module):
+        def forward(self, x):
+            return x if self.training else x + 100
+
+    model = poptorch.inferenceModel(Branches(), quiet_options())
+    assert torch.equal(model.eval()(X), X + 100)
+    model.destroy()
+    assert torch.equal(model.train()(X), X)
+
+
+def test_attributes_of_the_users_module():
+    """They are read and set through the executor; what the module lacks is the executor's."""
+    class Named(Net):
+        def __init__(self):
+            super().__init__()
+            self.label = "first"
+
+        def get_label(self):
+            return self.label
+
+    net = Named()
+    model = wrapped(net)
+    assert model.get_label() == model.label == "first" and model.fc is net.fc
+    model.label = "second"
+    assert model.get_label() == net.label == model.label == "second"
+    model.note = 3
+    assert model.note == 3 and not hasattr(net, "note")
+    net._hidden, model._hidden = 1, 2
+    assert model._hidden == 2 and net._hidden == 1
+
+
+def test_weights_of_each_replica():
+    """``per_replica_params``, the old spelling, and ``replicaGrouping`` through the executor."""
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.tensor([[1.0], [10.0]]))
+
+        def forward(self, x):
+            return x * self.scale
+
+    grouping = (poptorch.CommGroupType.NoGrouping, 0, poptorch.VariableRetrievalMode.OnePerGroup)
+    old, new = (poptorch.inferenceModel(Scaled(), quiet_options(replicationFactor=2))
+                for _ in range(2))
+    old.per_replica_params["scale"] = grouping
+    new.scale.replicaGrouping(*grouping)
+    for model in (old, new):
+        assert torch.equal(model(torch.ones(2, 1)), torch.tensor([[1.0], [10.0]]))
 
 
 def test_compile_with_zeros_then_run():
@@ -136,11 +193,41 @@ def test_one_tuple_as_the_argument():
         assert torch.equal(model((X, X)), X + X)
 
 
-def test_half_weights_with_float_inputs():
-    net = torch.nn.Linear(3, 2).half()
-    y = poptorch.inferenceModel(net, quiet_options())(X)
-    expected = net.float()(X)
-    torch.testing.assert_close(y.float(), expected, rtol=1e-2, atol=1e-2)
+@pytest.mark.parametrize("layer, sizes", [
+    (torch.nn.Linear(3, 2), (2, 3)),
+    (torch.nn.PReLU(3), (2, 3)),
+    (torch.nn.Conv2d(3, 4, 3), (2, 3, 5, 5)),
+    (torch.nn.ConvTranspose1d(3, 4, 3), (2, 3, 5)),
+    (torch.nn.Sequential(torch.nn.Conv1d(3, 4, 1, bias=False), torch.nn.BatchNorm1d(4)),
+     (2, 3, 5)),
+    (torch.nn.LayerNorm(3), (2, 3)),
+    (torch.nn.GroupNorm(1, 3), (2, 3)),
+    (torch.nn.LSTM(3, 2, num_layers=2), (4, 2, 3)),
+    (torch.nn.GRU(3, 2, bidirectional=True), (4, 2, 3)),
+    (torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), (2, 3, 8)),
+], ids=lambda part: type(part).__name__ if isinstance(part, torch.nn.Module) else "")
+def test_half_weights_with_float_inputs(layer, sizes):
+    """Eager refuses most of them; here the weights are cast, and the activation stays float."""
+    net, x = copy.deepcopy(layer).half().eval(), torch.linspace(-1, 1, math.prod(sizes))
+    y = poptorch.inferenceModel(net, quiet_options())(x.reshape(sizes))
+    expected = net.float()(x.reshape(sizes))
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
+    assert "check_input" not in vars(net)
+
+
+def test_a_layer_with_half_weights_trains():
+    class Mixed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch.nn.Conv1d(3, 2, 1).half()
+
+        def forward(self, x):
+            return poptorch.identity_loss(self.conv(x), "sum")
+
+    net = Mixed()
+    before = net.conv.weight.detach().clone()
+    wrapped(net)(torch.ones(2, 3, 4))
+    torch.testing.assert_close(net.conv.weight, before - 0.1 * 8, rtol=1e-2, atol=1e-2)
 
 
 def test_several_marked_losses_and_numbers():
@@ -177,3 +264,36 @@ def test_detaching():
     assert model.isAttachedToDevice()
     with pytest.raises(poptorch.Error, match="is not there yet"):
         model.detachFromDevice()
+
+
+def test_blocks_as_statements_and_by_keywords():
+    """Results of BeginBlock are ignored; items of a Sequential and embeddings are annotated."""
+    net = torch.nn.Sequential(torch.nn.Embedding(5, 3), torch.nn.Linear(3, 2))
+    poptorch.BeginBlock(net[0], "embedding", ipu_id=0)
+    poptorch.BeginBlock(layer_to_call=net[1], ipu_id=1)
+    model = poptorch.inferenceModel(net, quiet_options(deviceIterations=2))
+    tokens = torch.tensor([1, 4])
+    torch.testing.assert_close(model(tokens), net(tokens), rtol=1e-5, atol=1e-6)
+
+
+def test_anchors_of_a_model_that_is_compiled_first():
+    """Short name = long name; the weight is that before the update."""
+    net, options = Net(), quiet_options()
+    names = ["fc.weight", "Gradient___fc.weight", "UpdatedVar___fc.weight"]
+    for name in names:
+        options.anchorTensor(name, name)
+    model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1))
+    weight = net.fc.weight.detach().clone()
+    model.compile(X, T)
+    model(X, T)
+    before, gradient, after = map(model.getAnchoredTensor, names)
+    assert torch.equal(before, weight) and torch.equal(after, net.fc.weight)
+    torch.testing.assert_close(after, before - 0.1 * gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_a_checkpoint_is_a_plain_function():
+    """FX takes it as the target of a call; what it does comes later."""
+    assert inspect.isfunction(poptorch.recomputationCheckpoint)
+    graph = torch.fx.Graph()
+    node = graph.call_function(poptorch.recomputationCheckpoint, (graph.placeholder("x"),))
+    assert node.target is poptorch.recomputationCheckpoint

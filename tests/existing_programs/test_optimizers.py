@@ -49,6 +49,61 @@ def test_settings_that_come_later(kind, name):
         kind(Net().parameters(), lr=0.1, **{name: LATER[name]})
 
 
+@pytest.mark.parametrize("when", ["compile", "setOptimizer"])
+def test_a_setting_that_is_changed_afterwards(when):
+    net = Net()
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1, loss_scaling=None)
+    model = poptorch.trainingModel(net, quiet_options(), optimizer)
+    if when == "setOptimizer":
+        model(X)
+    optimizer.loss_scaling = 128.0
+    with pytest.raises(poptorch.Error, match=r"loss_scaling=128.0 is not there yet"):
+        model.compile(X) if when == "compile" else model.setOptimizer(optimizer)
+    optimizer.loss_scaling = 1.0
+    model.setOptimizer(optimizer)
+    model(X)
+
+
+@pytest.mark.parametrize("package", [torch.optim, poptorch.optim], ids=["torch", "poptorch"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+def test_a_subclass_is_told_of_once(package, name, capsys):
+    kind, net = getattr(package, name), Net()
+    words = "Poptorch does not run Python optimizer code directly"
+    model = poptorch.trainingModel(net, quiet_options(), kind(net.parameters(), lr=0.1))
+    model(X)
+    assert words not in capsys.readouterr().err
+    own = type("Own", (type("Between", (kind,), {}), type("Mixin", (), {})), {})
+    for _ in range(2):
+        model.setOptimizer(own(net.parameters(), lr=0.1))
+    told = capsys.readouterr().err
+    assert told.count(f"Own is a subclass: {words}") == 1
+    assert f"updates as {name} does" in told
+
+
+@pytest.mark.parametrize("kind", NEUTRAL)
+def test_a_learning_rate_of_zero_changes_nothing(kind):
+    net = Net()
+    settings = {"momentum": 0.9} if kind is poptorch.optim.SGD else {}
+    optimizer = kind(net.parameters(), lr=0.0, weight_decay=0.1, **settings)
+    model = poptorch.trainingModel(net, quiet_options(), optimizer)
+    x = torch.randn(4, 3)
+    losses = torch.stack([model(x) for _ in range(50)])
+    assert torch.equal(losses, losses[:1].expand(50))
+
+
+@pytest.mark.parametrize("name", ["nesterov", "maximize"])
+def test_a_constant_that_is_changed_in_place(name):
+    net = Net()
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    model = poptorch.trainingModel(net, quiet_options(), optimizer)
+    model(X)
+    optimizer.param_groups[0][name] = True
+    with pytest.raises(ValueError, match=f"{name}=False of parameter group 0 is already compiled"):
+        model(X)
+    optimizer.param_groups[0][name] = False
+    model(X)
+
+
 def test_groups_with_keys_of_other_programs():
     net = Net()
     groups = [{"params": [net.fc.weight], "max_weight_norm": 10.0, "lr": 0.5},

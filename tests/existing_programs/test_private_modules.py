@@ -1,6 +1,7 @@
 """Modules and names that programs import though no page names them."""
 
 import importlib.util
+import warnings
 
 import pytest
 import torch
@@ -84,6 +85,8 @@ def test_the_executors_module_may_be_executed_again():
     again = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(again)
     assert again.PoplarExecutor is poptorch.PoplarExecutor
+    with warnings.catch_warnings(action="ignore"):  # deprecated by importlib
+        assert spec.loader.load_module().PoplarExecutor is poptorch.PoplarExecutor
     assert poptorch._poplar_executor.PoplarExecutor is poptorch.PoplarExecutor
 
 
@@ -135,7 +138,7 @@ def test_errors_of_the_back_end(kind):
 
 
 def test_names_for_the_log_and_the_version():
-    assert poptorch.logger.name == "poptorch::python"
+    assert poptorch.logger.name == "poptorch::python" and callable(poptorch.logger.warn)
     assert isinstance(poptorch.__version__, str)
     module, seen = torch.nn.Module(), []
     module.forward = lambda x: seen.append(poptorch.isCompilingWithDispatcher()) or x

@@ -96,8 +96,8 @@ def options_for(network, **settings):
     options = poptorch.Options()
     options.showCompilationProgressBar(False)
     for name, value in settings.items():
-        group = options.Training if name == "gradientAccumulation" else options
-        getattr(group, name)(value)
+        owners = (options, options.Training, options.TensorLocations)
+        getattr(next(owner for owner in owners if hasattr(owner, name)), name)(value)
     return options
 
 

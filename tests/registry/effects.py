@@ -10,6 +10,7 @@ from tests.docs.reference_pages import GROUPS
 _DATA = "tests/api/test_effects_data.py::"
 _DEVICE = "tests/api/test_effects_device.py::"
 _REPORTS = "tests/api/test_effects_reports.py::"
+_LOCATIONS = "tests/api/test_tensor_locations.py::"
 _POPART = "tests/api/test_options_popart.py::"
 
 EFFECTS = {
@@ -36,6 +37,10 @@ EFFECTS = {
     "sourceLocationExcludes": _REPORTS + "test_location_excludes",
     "appendToLocationExcludes": _REPORTS + "test_location_excludes",
     "disableModuleNamescope": _REPORTS + "test_module_namescope",
+    **{f"TensorLocations.set{kind}Location": f"{_LOCATIONS}test_each_kind_moves[{kind}]"
+       for kind in ("Weight", "Optimizer", "Accumulator", "Activation")},
+    "TensorLocationSettings.useOnChipStorage": _LOCATIONS + "test_each_kind_moves[Weight]",
+    "TensorLocationSettings.minElementsForOffChip": _LOCATIONS + "test_small_tensors_stay",
     "Training.gradientAccumulation": _DATA + "test_accumulation",
     "Training.accumulationAndReplicationReductionType": _DATA + "test_reduction_type",
     "Training.setMeanAccumulationAndReplicationReductionStrategy":

@@ -34,14 +34,15 @@ OPTIONS = {
     "Options.Distributed": _API + "test_options_environment.py::test_launcher_variables",
     "Options.Jit": _API + "test_options.py::test_setter_sets_and_can_be_chained",
     "Options.clone": _API + "test_options.py::test_copies_share_nothing",
+    "Options.anchorMode": "tests/existing_programs/test_options.py::test_names_of_old_releases",
     "Options.defaultOutputMode": _API + "test_options.py::test_output_mode",
     "Options.loadFromFile": _API + "test_options_file.py::test_a_whole_file",
     "Options.toDict": _API + "test_options.py::test_dict_and_back",
     "Options.fromDict": _API + "test_options.py::test_dict_and_back",
-    "Options.checkIsFrozen": _API + "test_options.py::test_frozen_options_refuse",
+    "Options.checkIsFrozen": _API + "test_options.py::test_a_frozen_group_says_so",
     "TensorLocationSettings": _API + "test_options.py::test_location_settings_are_copied",
     "TensorLocationSettings.toDict": _API + "test_options.py::test_location_setters",
-    "TensorLocationSettings.checkIsFrozen": _API + "test_options.py::test_frozen_options_refuse",
+    "TensorLocationSettings.checkIsFrozen": _API + "test_options.py::test_a_frozen_group_says_so",
 }
 
 EXECUTOR = {
@@ -80,7 +81,7 @@ EXECUTOR = {
 }
 
 FILES = {
-    "load": _API + "test_files.py::test_the_same_bits_in_a_fresh_process",
+    "load": _API + "test_files.py::test_training_goes_on_bit_for_bit",
     "PoplarExecutor.compileAndExport": _API + "test_files.py::test_export_before_the_first_call",
     "PoplarExecutor.save": _API + "test_files.py::test_training_goes_on_bit_for_bit",
     "PoplarExecutor.loadExecutable":
@@ -101,9 +102,9 @@ _EXAMPLES = "tests/place/test_examples.py::test_places_of_the_examples"
 PARALLEL = {
     "Block": _PLACES + "test_blocks_as_contexts",
     "Block.start": _PLACES + "test_blocks_without_scope_and_functions",
-    "Block.useAutoId": _PLACES + "test_blocks_without_scope_and_functions",
+    "Block.useAutoId": _PLACES + "test_automatic_ids_begin_anew_when_told",
     "BlockFunction": _PLACES + "test_blocks_without_scope_and_functions",
-    "BeginBlock": _API + "test_blocks.py::test_an_annotated_module_is_still_itself",
+    "BeginBlock": _PLACES + "test_blocks_of_modules_last_until_the_next",
     "removeBlocks": _API + "test_blocks.py::test_remove_blocks_works_on_all_parts",
     "module_repr": _STRATEGIES + "test_module_repr",
     "NameScope": _STRATEGIES + "test_name_scopes_are_prefixes",
@@ -112,7 +113,7 @@ PARALLEL = {
     "Stage.blocks": _STAGES,
     "Stage.ipu": _STAGES,
     "Phase": _STAGES,
-    "Phase.ipus": _EXAMPLES,
+    "Phase.ipus": _STAGES,
     "Phase.stages": _STAGES,
     "ShardedExecution": _EXAMPLES,
     "ShardedExecution.stage": _STRATEGIES + "test_options_hold_strategies",
@@ -142,9 +143,8 @@ DATA = {
 }
 
 ARGUMENTS = {
-    "ICustomArgParser": _API + "test_custom_args.py::test_register",
-    "ICustomArgParser.yieldTensors": _API + "test_call_forms.py::test_classes_with_a_parser",
-    "ICustomArgParser.reconstruct": _API + "test_call_forms.py::test_classes_with_a_parser",
+    **{name: _API + "test_custom_args.py::test_a_parser_has_both_methods" for name in (
+        "ICustomArgParser", "ICustomArgParser.yieldTensors", "ICustomArgParser.reconstruct")},
     "registerCustomArgParser": _API + "test_custom_args.py::test_register",
 }
 

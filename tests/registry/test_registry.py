@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import poptorch
-from tests.helpers import ROOT
+from tests.helpers import ROOT, run_python
 from tests.registry.effects import EFFECTS, setters, test_of
 from tests.registry.names import ELSEWHERE, NAMES
 
@@ -68,10 +68,19 @@ def test_every_named_test_is_there():
         assert name.split("[")[0] in functions[path], test
 
 
-@pytest.mark.parametrize("names", [["deviceIterations", "_Popart.set", "Jit.traceModel"]])
-def test_setters_that_do_nothing_are_noticed(names):
-    """Some of `make registry`, which tries all setters."""
+@pytest.mark.parametrize("names", [
+    ["deviceIterations", "Jit.traceModel", "PoplarExecutor.isCompiled", "Stage.ipu"]])
+def test_names_that_do_nothing_are_noticed(names):
+    """Some of `make registry`, which tries all."""
     done = subprocess.run([sys.executable, "-m", "tests.registry", *names], cwd=ROOT,
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(": noticed by") == len(names)
+
+
+def test_a_test_that_does_not_look_is_found():
+    """An enumeration's page notices nothing when a model's name does nothing."""
+    blind = "tests/api/test_signatures.py::test_members"
+    code = ("from tests.registry.__main__ import passes_without as passes; "
+            f"print(passes('modelName', {blind!r}), passes('Options.clone', {blind!r}))")
+    assert run_python(code).split() == ["True", "True"]

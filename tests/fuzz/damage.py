@@ -1,0 +1,221 @@
+"""Ways to damage a file, drawn by hypothesis: its bytes, its members, and what stands in them."""
+
+import hashlib
+import json
+import re
+import struct
+import warnings
+import zipfile
+from io import BytesIO
+
+from hypothesis import strategies as st
+
+TOKEN = re.compile(r"%[\w.]+|@\w+|\"[^\"\n]*\"|-?\d+(?:\.\d+)?(?:e[-+]?\d+)?|\w+|[^\w\s]")
+NUMBERS = [-1, 0, 1, 2, 3, 7, 64, 4096, 10**6, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1, 2**63,
+           -2**31, -2**63, 10**30, 0.5, -0.0, 1e300]
+OTHERS = [None, True, False, "", "x", "w\x00", "torch", "é" * 3, [], [[]], {}, {"list": []},
+          {"dict": []}, {"dict": [["a", 1]]}, {"ref": 0}, {"ref": 10**9}, {"tuple": [1]},
+          {"torch": "float32"}, {"float": "nan"}, {"tensor": "fc.weight"}, float("nan")]
+WORDS = ["true", "none", "nan", "inf", "-inf", "_", "dtype:i64", "[]", "[1, 2]", "@main", "%x",
+         "f64", "i8", "bool", "\"x\"", "\"sum\"", "view", "relu", "aten", "loop", "\n", "}",
+         "output"]
+
+numbers = st.one_of(st.sampled_from(NUMBERS), st.integers(-100, 10**5))
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+def damaged_bytes(draw, data: bytes) -> bytes:
+    """The bytes with some of them changed, lost, put in or moved."""
+    data = bytearray(data)
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, max(len(data) - 1, 0)))
+        length = draw(st.sampled_from([1, 1, 2, 8, 64, 1000]))
+        kind = draw(st.sampled_from(["flip", "cut", "lose", "insert", "fill", "move"]))
+        if kind == "flip" and data:
+            data[at] ^= 1 << draw(st.integers(0, 7))
+        elif kind == "cut":
+            del data[at:]
+        elif kind == "lose":
+            del data[at:at + length]
+        elif kind == "insert":
+            data[at:at] = draw(st.binary(min_size=1, max_size=8))
+        elif kind == "fill":
+            data[at:at + length] = draw(st.sampled_from([b"\0", b"\xff"])) * length
+        else:
+            part = data[at:at + length]
+            del data[at:at + length]
+            data += part
+    return bytes(data)
+
+
+# -- JSON ------------------------------------------------------------------------------------------
+
+def damaged_json(draw, value):
+    """The value with one to three of its parts changed."""
+    for _ in range(draw(st.sampled_from([1, 1, 2, 3]))):
+        value = _one_json_change(draw, value)
+    return value
+
+
+def _one_json_change(draw, value):
+    places = list(_places(value))
+    if not places:
+        return draw(st.sampled_from(OTHERS))
+    holder, key = draw(st.sampled_from(places))
+    kind = draw(st.sampled_from(["number", "number", "other", "other", "lose", "swap", "key",
+                                 "repeat"]))
+    if kind == "number":
+        holder[key] = draw(numbers)
+    elif kind == "other":
+        holder[key] = draw(st.sampled_from(OTHERS))
+    elif kind == "lose":
+        del holder[key]
+    elif kind == "swap":
+        other, other_key = draw(st.sampled_from(places))
+        holder[key], other[other_key] = json.loads(json.dumps([other[other_key], holder[key]]))
+    elif kind == "key" and isinstance(holder, dict):
+        holder[draw(st.sampled_from(["x", "list", "object", "make", "ref", "tensor"]))] = \
+            holder.pop(key)
+    elif isinstance(holder, list):
+        holder.append(json.loads(json.dumps(holder[key])))
+    return value
+
+
+def _places(value):
+    """Every (holder, key) of a JSON value."""
+    parts = value.items() if isinstance(value, dict) else \
+        enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield value, key
+        yield from _places(part)
+
+
+# -- text, and tensors -----------------------------------------------------------------------------
+
+def damaged_text(draw, text: str) -> str:
+    """IR text with one to three of its tokens or lines changed."""
+    for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
+        text = _one_text_change(draw, text)
+    return text
+
+
+def _one_text_change(draw, text: str) -> str:
+    kind = draw(st.sampled_from(["token"] * 6 + ["line"]))
+    if kind == "line":
+        lines = text.split("\n")
+        at, other = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
+        change = draw(st.sampled_from(["lose", "repeat", "swap"]))
+        if change == "lose":
+            del lines[at]
+        elif change == "repeat":
+            lines.insert(other, lines[at])
+        else:
+            lines[at], lines[other] = lines[other], lines[at]
+        return "\n".join(lines)
+    tokens = list(TOKEN.finditer(text))
+    if not tokens:
+        return draw(st.sampled_from(WORDS))
+    token = draw(st.sampled_from(tokens))
+    return text[:token.start()] + _other_token(draw, token[0], tokens) + text[token.end():]
+
+
+def _other_token(draw, token: str, tokens) -> str:
+    if token.lstrip("-")[0].isdigit() and draw(st.integers(0, 3)):
+        if "." not in token and "e" not in token and draw(st.booleans()):
+            whole = int(token)
+            return str(draw(st.sampled_from([whole + 1, whole - 1, whole * 2, whole + 64,
+                                             whole - 64, -whole, whole // 2])))
+        return str(draw(numbers))
+    if draw(st.integers(0, 4)) == 0:
+        return draw(st.sampled_from(["", *WORDS]))
+    like = [other[0] for other in tokens if other[0][:1].isalpha() == token[:1].isalpha()]
+    return draw(st.sampled_from(like))
+
+
+def damaged_tensors(draw, data: bytes) -> bytes:
+    """A safetensors file with another header, or another length of it."""
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    kind = draw(st.sampled_from(["header", "header", "length", "names"]))
+    if kind == "length":
+        wrong = draw(st.sampled_from([0, 1, size - 1, size + 8, 2**31, 2**63, 2**64 - 1]))
+        return struct.pack("<Q", wrong) + data[8:]
+    if kind == "header":
+        header = damaged_json(draw, header)
+    else:
+        names = list(header)
+        a, b = (draw(st.sampled_from(names)) for _ in range(2))
+        header[a], header[b] = header[b], header[a]
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data[8 + size:]
+
+
+# -- members ---------------------------------------------------------------------------------------
+
+def damaged_member(draw, name: str, data: bytes) -> bytes:
+    """A member that is nearly what it was."""
+    if draw(st.integers(0, 9)) == 0:
+        return damaged_bytes(draw, data)
+    if name.endswith(".json"):
+        return json.dumps(damaged_json(draw, json.loads(data))).encode()
+    if name.endswith(".ir"):
+        return damaged_text(draw, data.decode()).encode()
+    return damaged_tensors(draw, data)
+
+
+@st.composite
+def damages(draw, data: bytes, others: dict[str, bytes]):
+    """A file made of the file ``data``, and what was done to it.
+
+    Returns:
+        ``(bytes, what, is_signed)``: with ``is_signed`` its manifest fits again.
+    """
+    if draw(st.integers(0, 5)) == 0:
+        return damaged_bytes(draw, data), "bytes of the file", False
+    members = unpacked(data)
+    manifest = members["manifest.json"]
+    kind = draw(st.sampled_from(["content"] * 8 + ["lose", "rename", "repeat", "swap", "foreign"]))
+    is_signed = draw(st.integers(0, 9)) > 0
+    names = sorted(members)
+    name = draw(st.sampled_from(names + ["plan.ir", "interface.json", "model.json"]))
+    twice = []
+    if kind == "content":
+        members[name] = damaged_member(draw, name, members[name])
+    elif kind == "lose":
+        del members[name]
+    elif kind == "rename":
+        other = draw(st.sampled_from([*names, "x", "../x.json", "/x", "état.json", "a/b.json"]))
+        members[other] = members.pop(name)
+    elif kind == "repeat":
+        twice = [(name, draw(st.sampled_from([members[name], b"", b"{}"])))]
+    elif kind == "swap":
+        other = draw(st.sampled_from(names))
+        members[name], members[other] = members[other], members[name]
+    else:
+        members[name] = others.get(name, b"")
+    is_signed = is_signed and members.get("manifest.json") == manifest
+    return packed(members, twice, is_signed), f"{kind} of {name}", is_signed
+
+
+def unpacked(data: bytes) -> dict[str, bytes]:
+    """The members of a zip."""
+    with zipfile.ZipFile(BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def packed(members: dict[str, bytes], twice, is_signed: bool) -> bytes:
+    """A zip of members, of which those in ``twice`` come a second time."""
+    members = dict(members)
+    if is_signed:
+        manifest = json.loads(members["manifest.json"])
+        manifest["members"] = {
+            name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            for name, data in members.items() if name != "manifest.json"}
+        members["manifest.json"] = json.dumps(manifest).encode()
+    file = BytesIO()
+    with zipfile.ZipFile(file, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of names that come twice
+        for name, data in [*members.items(), *twice]:
+            archive.writestr(name, data)
+    return file.getvalue()
