@@ -9,12 +9,14 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from benchmarks import backends
 from benchmarks.setting import Setting
 
+LONG_BLOCK_S = 10.0  # of those that take longer, one block is enough
 MOST_WAITING = 0.05  # share of a sample that its threads may have waited for a core
 
 
@@ -121,13 +123,19 @@ def processes(settings, environment=None, loaded=False):
 
 
 def take_turns(started, rounds, block_s):
-    """Adds samples to the processes' results."""
+    """Adds samples to the processes' results, of very slow ones in the first round alone."""
     for process in started:
         process.ask("warm")
+    slow = set()
     for turn in range(rounds):
         for process in started if turn % 2 == 0 else reversed(started):
+            if process in slow:
+                continue
+            begin = time.perf_counter()
             answer = process.ask("block", seconds=block_s, at_least=2)
             process.result.samples += answer.get("samples", [])
+            if time.perf_counter() - begin > LONG_BLOCK_S:
+                slow.add(process)
 
 
 def measure(settings, rounds, block_s):

@@ -10,11 +10,12 @@ import time
 import torch
 
 from benchmarks import backends
-from benchmarks.clocks import cpu_s, memory_mb, reset_peak, waiting_ns
+from benchmarks.clocks import cpu, memory_mb, reset_peak, waiting_ns
 from benchmarks.setting import Setting
 
 SAMPLE_S = 0.02  # a sample lasts at least this long, so that reading the clocks costs nothing
 TINY = "mlp"
+STEADY_CALLS = 5
 SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
 
 
@@ -43,19 +44,30 @@ class Worker:
         self.steps = 1 if self.run.floor else self.job.workload.device_iterations
 
     def setup(self):
-        """The first call: wall time, processor time of compiling and running; peak memory."""
+        """The first call: wall time, processor time of compiling and of running; peak memory."""
         self._make()
         start = time.perf_counter()
-        begin = cpu_s()
+        begin = cpu()
         self.run.prepare()
-        compiled = cpu_s()
+        compiled = cpu()
         self.run.call()
+        done = cpu()
         return {
             "first_call_s": time.perf_counter() - start,
-            "compile_cpu_s": compiled - begin,
-            "first_run_cpu_s": cpu_s() - compiled,
+            "compile_user_s": (compiled - begin).user_s,
+            "first_run_user_s": (done - compiled).user_s,
+            "first_call_system_s": (done - begin).system_s,
             "first_peak_mb": memory_mb("VmHWM") - self.base_mb,
         }
+
+    def steady_cpu(self):
+        """User time of a call after the first one, the median of a few."""
+        spent_s = []
+        for _ in range(STEADY_CALLS):
+            begin = cpu()
+            self.run.call()
+            spent_s.append((cpu() - begin).user_s)
+        return {"steady_user_s": statistics.median(spent_s)}
 
     def warm(self):
         """Two more calls; memory from here on is that of steady state."""

@@ -13,7 +13,7 @@ COLUMNS = [
     Column("eager_ms", "eager ms", ".2f"),
     Column("over_eager", "over eager", ".2f"),
 ]
-# Eager takes seconds for a step of the large networks in half precision.
+# Eager takes seconds, and more, for a step of the large networks in half precision.
 IN_FULL = ("convnet", "lstm", "resnet18", "bert-2-layers", "bert", "resnet50")
 IN_QUICK = ("convnet", "bert-2-layers")
 

@@ -5,7 +5,18 @@ from benchmarks.part import Part, ratio, setting, start_row
 from benchmarks.table import MODE, WORKLOAD, Column
 
 STEPS = 20
-NAMES = ("convnet", "resnet18", "resnet50", "bert-2-layers", "gpt2-2-layers", "lstm", "gru")
+NAMES = (
+    "convnet",
+    "resnet18",
+    "resnet50",
+    "bert",
+    "bert-2-layers",
+    "gpt2",
+    "gpt2-2-layers",
+    "lstm",
+    "gru",
+    "elementwise",
+)
 
 COLUMNS = [
     WORKLOAD,
