@@ -13,7 +13,7 @@ help:
 	@echo 'make test           set up, then run the default tests'
 	@echo 'make test-slow      run the slow tests too'
 	@echo 'make fuzz           bad input of all kinds, new in each run (FUZZ_FACTOR times the default)'
-	@echo 'make registry       replace each option setter by one that does nothing; its test must fail'
+	@echo 'make registry       replace each public name by one that does nothing; its test must fail'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc but kernels and python, with no torch to be seen'
 	@echo 'make build          build poptorch._C in place, for work from the checkout'
