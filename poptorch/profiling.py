@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from multiprocessing import util
 from pathlib import Path
 
+from poptorch._environment import json_object
+
 _VARIABLE = "PVTI_OPTIONS"
 
 
@@ -237,11 +239,7 @@ def _record_process() -> None:
     text = os.environ.get(_VARIABLE)
     if not text:
         return
-    try:
-        settings = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"[{_VARIABLE}] is no JSON: {error}. Write for instance "
-                         f'{{"enable": "true", "directory": "traces"}}.') from None
+    settings = json_object(_VARIABLE, text, '{"enable": "true", "directory": "traces"}')
     if str(settings.get("enable", "false")).lower() != "true":
         return
     folder = Path(settings.get("directory", os.curdir))

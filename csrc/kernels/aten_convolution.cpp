@@ -8,6 +8,7 @@
 #include <array>
 
 #include "kernels/aten_call.h"
+#include "kernels/aten_convolution.h"
 #include "kernels/convolution_depthwise.h"
 #include "kernels/convolution_pointwise.h"
 #include "kernels/convolution_split.h"
@@ -24,18 +25,14 @@ using ops::Args;
 using ops::Call;
 using ops::Prepared;
 
-struct Geometry {
-  ir::Dims stride, padding, dilation, output_padding;
+struct Geometry : ConvolutionGeometry {
+  ir::Dims output_padding;
   bool transposed;
-  int64_t groups;
 
   explicit Geometry(const ir::Attrs& attrs)
-      : stride(attrs.get_ints("stride")),
-        padding(attrs.get_ints("padding")),
-        dilation(attrs.get_ints("dilation")),
+      : ConvolutionGeometry(attrs),
         output_padding(attrs.get_ints("output_padding")),
-        transposed(attrs.get_bool("transposed")),
-        groups(attrs.get_int("groups")) {}
+        transposed(attrs.get_bool("transposed")) {}
 };
 
 Prepared forward_by_aten(const Call& call, aten::Memory memory = aten::Memory::planned) {

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "kernels/aten_call.h"
+#include "kernels/aten_convolution.h"
 #include "kernels/convolution_pointwise.h"
 #include "kernels/convolution_split.h"
 #include "kernels/simd/elementwise.h"
@@ -33,17 +34,7 @@ using ops::Args;
 using ops::Call;
 using ops::Prepared;
 using torch::jit::Stack;
-
-struct Geometry {
-  ir::Dims stride, padding, dilation;
-  int64_t groups;
-
-  explicit Geometry(const ir::Attrs& attrs)
-      : stride(attrs.get_ints("stride")),
-        padding(attrs.get_ints("padding")),
-        dilation(attrs.get_ints("dilation")),
-        groups(attrs.get_int("groups")) {}
-};
+using Geometry = ConvolutionGeometry;
 
 at::Tensor call_operator(const char* name, const char* overload, Stack stack) {
   c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).callBoxed(stack);

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from poptorch import profiling
+from poptorch._environment import json_object
 from poptorch.options import Options
 
 _VARIABLE = "POPLAR_ENGINE_OPTIONS"
@@ -72,13 +73,4 @@ class ProfileReport:
 
 def _engine_options() -> dict:
     text = os.environ.get(_VARIABLE)
-    if not text:
-        return {}
-    try:
-        options = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"[{_VARIABLE}] is no JSON: {error}. Write for instance "
-                         f'{{"autoReport.all": "true"}}.') from None
-    if not isinstance(options, dict):
-        raise ValueError(f"[{_VARIABLE}] must be a JSON object, got {text}.")
-    return options
+    return json_object(_VARIABLE, text, '{"autoReport.all": "true"}') if text else {}

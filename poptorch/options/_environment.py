@@ -1,9 +1,9 @@
 """Options from the environment variable POPTORCH_DEFAULT_OPTIONS."""
 
-import json
 import os
 
 from poptorch import enums
+from poptorch._environment import json_object
 from poptorch.options._checks import near_names
 
 VARIABLE = "POPTORCH_DEFAULT_OPTIONS"
@@ -21,14 +21,7 @@ def apply_defaults(options) -> None:
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
         return
-    try:
-        settings = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"[{VARIABLE}] is no JSON: {error}. Write a JSON object such as "
-                         f'{{"deviceIterations": 4}}.') from None
-    if not isinstance(settings, dict):
-        raise ValueError(f"[{VARIABLE}] must be a JSON object, got {text}. Write for instance "
-                         f'{{"deviceIterations": 4}}.')
+    settings = json_object(VARIABLE, text, '{"deviceIterations": 4}')
     for name, value in settings.items():
         arguments = value if isinstance(value, list) else [value]
         setter = _setter(options, name)

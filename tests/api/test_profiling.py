@@ -109,3 +109,5 @@ def test_the_environment_records_the_process(tmp_path):
     assert [e["name"] for e in events(path)] == ["child"]
     with pytest.raises(AssertionError, match="PVTI_OPTIONS. is no JSON"):
         run_python("import poptorch", PVTI_OPTIONS="{")
+    with pytest.raises(AssertionError, match="PVTI_OPTIONS. must be a JSON object, got .1"):
+        run_python("import poptorch", PVTI_OPTIONS="[1]")

@@ -1,0 +1,25 @@
+"""Environment variables that hold a JSON object."""
+
+import json
+
+
+def json_object(variable: str, text: str, example: str) -> dict:
+    """The settings that an environment variable holds.
+
+    Args:
+        variable: its name, for error messages.
+        text: its value.
+        example: a right value, for error messages.
+
+    Raises:
+        ValueError: The text is no JSON, or another value than an object.
+    """
+    try:
+        settings = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"[{variable}] is no JSON: {error}. Write for instance "
+                         f"{example}.") from None
+    if not isinstance(settings, dict):
+        raise ValueError(f"[{variable}] must be a JSON object, got {text}. Write for instance "
+                         f"{example}.")
+    return settings
