@@ -57,14 +57,23 @@ Prepared convolution(const Call& call) {
   return forward_by_aten(call);
 }
 
-// oneDNN sums bfloat16 in f32 and rounds once, where the CPU has a unit for it.
-Prepared bf16_convolution(const Call& call) {
-  if (call.out().dtype != ir::DType::bf16 || !computes_bf16()) return {};
-  if (!ops::is_channels_last(call.op)) return forward_by_aten(call);
-  const ops::ChannelsFirst first(call.op);
-  return forward_by_aten({first.op(), call.threads});
+bool is_bf16_on_unit(const ir::Type& type) {
+  return type.dtype == ir::DType::bf16 && computes_bf16();
 }
-KERNEL("convolution", convolution, false, bf16_convolution)
+
+// oneDNN sums bfloat16 in f32 and rounds once, where the CPU has a unit for it.
+Prepared half_convolution(const Call& call) {
+  if (ops::is_channels_last(call.op)) {
+    const ops::ChannelsFirst first(call.op);
+    return half_convolution({first.op(), call.threads});
+  }
+  if (is_bf16_on_unit(call.out())) return forward_by_aten(call);
+  if (has_half_pointwise(call, call.in(0), call.in(1), call.out())) {
+    return half_pointwise_convolution(call);
+  }
+  return {};
+}
+KERNEL("convolution", convolution, false, half_convolution)
 
 // torch 2.13 writes past the end of the weight gradient of such a convolution when it lies
 // channels-last.
@@ -181,26 +190,49 @@ Prepared bf16_weight_gradient(const Call& call) {
   return {run, prepared.scratch_bytes};
 }
 
-Prepared bf16_bias_gradient(const Call& call) {
+Prepared half_bias_gradient(const Call& call) {
   OneGradient one(call, 2);
   one.op.operands[1] = one.op.operands[2] = nullptr;  // not read, so not to be widened
   return prepare_widened({one.op, call.threads}, bias_gradient);
 }
 
-Prepared bf16_convolution_backward(const Call& call) {
-  if (call.in(0).dtype != ir::DType::bf16 || !computes_bf16()) return {};
+// Whether bits would depend on the number of threads if oneDNN computed the gradient of the weight,
+// and need not.
+bool has_even_patches(const Call& call) {
+  return call.attrs().get_bools("output_mask")[1] && can_cut_patches_last(call) &&
+         !is_pointwise(call, call.in(1), call.in(2), call.in(0)) &&
+         !is_depthwise(call, call.in(1), call.in(2), call.in(0));
+}
+
+Prepared patch_convolution_backward(const Call& call) {
+  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
+  std::vector<Prepared> parts = {patch_weight_gradient_last(call)};
+  if (wanted[0]) parts.push_back(input_gradient(call));
+  if (wanted[2]) parts.push_back(bias_gradient(call));
+  return one_after_the_other(std::move(parts));
+}
+
+Prepared half_convolution_backward(const Call& call) {
   if (ops::is_channels_last(call.op)) {
     const ops::ChannelsFirst first(call.op);
-    return bf16_convolution_backward({first.op(), call.threads});
+    return half_convolution_backward({first.op(), call.threads});
   }
   const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
   std::vector<Prepared> parts;
-  if (wanted[0]) parts.push_back(input_gradient(call));
-  if (wanted[1]) parts.push_back(bf16_weight_gradient(call));
-  if (wanted[2]) parts.push_back(bf16_bias_gradient(call));
+  if (is_bf16_on_unit(call.in(0))) {
+    if (wanted[0]) parts.push_back(input_gradient(call));
+    if (wanted[1]) parts.push_back(bf16_weight_gradient(call));
+  } else if (has_half_pointwise(call, call.in(1), call.in(2), call.in(0))) {
+    parts.push_back(half_pointwise_gradients(call));
+  } else if (has_even_patches(call)) {
+    return prepare_widened(call, patch_convolution_backward);
+  } else {
+    return {};
+  }
+  if (wanted[2]) parts.push_back(half_bias_gradient(call));
   return one_after_the_other(std::move(parts));
 }
-KERNEL("convolution_backward", convolution_backward, false, bf16_convolution_backward)
+KERNEL("convolution_backward", convolution_backward, false, half_convolution_backward)
 
 }  // namespace
 }  // namespace poptorch::kernels

@@ -39,15 +39,15 @@ struct Forward {
       logsumexp[i] = scores.loops.attention_softmax(row, columns);
       std::fill(row.scores + columns, row.scores + b.columns, T{0});
     }
-    gemm({.m = b.rows,
-          .n = s.value_features,
-          .k = b.columns,
-          .trans_b = v.layout.transposed,
-          .lda = s.row_stride(),
-          .ldb = v.layout.leading,
-          .ldc = std::max<int64_t>(s.value_features, 1)},
-         buffers.scores, head_of<T>(args, 2, v, b.head),
-         args.out<T>(0) + (b.head * s.queries + b.first) * s.value_features, 1);
+    gemm_block({.m = b.rows,
+                .n = s.value_features,
+                .k = b.columns,
+                .trans_b = v.layout.transposed,
+                .lda = s.row_stride(),
+                .ldb = v.layout.leading,
+                .ldc = std::max<int64_t>(s.value_features, 1)},
+               buffers.scores, head_of<T>(args, 2, v, b.head),
+               args.out<T>(0) + (b.head * s.queries + b.first) * s.value_features);
   }
 
   void run(const Args& args) const {
@@ -124,28 +124,28 @@ struct Backward {
     const T* g = head_of<T>(args, 0, grad, b.head) + grad.layout.row_offset(b.first);
     const T* of_q = head_of<T>(args, 1, q, b.head) + q.layout.row_offset(b.first);
     const int64_t stride = s.row_stride();
-    gemm({.m = b.rows, .n = b.columns, .k = s.value_features,
-          .trans_a = grad.layout.transposed, .trans_b = !v.layout.transposed,
-          .lda = grad.layout.leading, .ldb = v.layout.leading, .ldc = stride},
-         g, head_of<T>(args, 3, v, b.head), buffers.grads, 1);
+    gemm_block({.m = b.rows, .n = b.columns, .k = s.value_features,
+                .trans_a = grad.layout.transposed, .trans_b = !v.layout.transposed,
+                .lda = grad.layout.leading, .ldb = v.layout.leading, .ldc = stride},
+               g, head_of<T>(args, 3, v, b.head), buffers.grads);
     scores.compute(args, b, buffers.scores);
     run_rows(args, b, buffers);
     const int64_t value_stride = std::max<int64_t>(s.value_features, 1);
     const int64_t feature_stride = std::max<int64_t>(s.features, 1);
-    gemm({.m = b.columns, .n = s.value_features, .k = b.rows,
-          .trans_a = true, .trans_b = grad.layout.transposed,
-          .lda = stride, .ldb = grad.layout.leading, .ldc = value_stride, .beta = 1},
-         buffers.scores, g, args.out<T>(2) + b.head * s.keys * s.value_features, 1);
-    gemm({.m = b.rows, .n = s.features, .k = b.columns,
-          .trans_b = k.layout.transposed,
-          .lda = stride, .ldb = k.layout.leading, .ldc = feature_stride, .alpha = s.scale},
-         buffers.grads, head_of<T>(args, 2, k, b.head),
-         args.out<T>(0) + (b.head * s.queries + b.first) * s.features, 1);
-    gemm({.m = b.columns, .n = s.features, .k = b.rows,
-          .trans_a = true, .trans_b = q.layout.transposed,
-          .lda = stride, .ldb = q.layout.leading, .ldc = feature_stride, .alpha = s.scale,
-          .beta = 1},
-         buffers.grads, of_q, args.out<T>(1) + b.head * s.keys * s.features, 1);
+    gemm_block({.m = b.columns, .n = s.value_features, .k = b.rows,
+                .trans_a = true, .trans_b = grad.layout.transposed,
+                .lda = stride, .ldb = grad.layout.leading, .ldc = value_stride, .beta = 1},
+               buffers.scores, g, args.out<T>(2) + b.head * s.keys * s.value_features);
+    gemm_block({.m = b.rows, .n = s.features, .k = b.columns,
+                .trans_b = k.layout.transposed,
+                .lda = stride, .ldb = k.layout.leading, .ldc = feature_stride, .alpha = s.scale},
+               buffers.grads, head_of<T>(args, 2, k, b.head),
+               args.out<T>(0) + (b.head * s.queries + b.first) * s.features);
+    gemm_block({.m = b.columns, .n = s.features, .k = b.rows,
+                .trans_a = true, .trans_b = q.layout.transposed,
+                .lda = stride, .ldb = q.layout.leading, .ldc = feature_stride, .alpha = s.scale,
+                .beta = 1},
+               buffers.grads, of_q, args.out<T>(1) + b.head * s.keys * s.features);
   }
 
   void run(const Args& args) const {

@@ -69,17 +69,17 @@ Scores<T>::Scores(const ops::Call& call, size_t q, size_t rng)
 
 template <typename T>
 void Scores<T>::compute(const ops::Args& args, const Block& b, T* out) const {
-  gemm({.m = b.rows,
-        .n = b.columns,
-        .k = sizes.features,
-        .trans_a = q_.layout.transposed,
-        .trans_b = !k_.layout.transposed,
-        .lda = q_.layout.leading,
-        .ldb = k_.layout.leading,
-        .ldc = sizes.row_stride(),
-        .alpha = sizes.scale},
-       args.in<T>(q_index_) + q_.offsets[b.head] + q_.layout.row_offset(b.first),
-       args.in<T>(q_index_ + 1) + k_.offsets[b.head], out, 1);
+  gemm_block({.m = b.rows,
+              .n = b.columns,
+              .k = sizes.features,
+              .trans_a = q_.layout.transposed,
+              .trans_b = !k_.layout.transposed,
+              .lda = q_.layout.leading,
+              .ldb = k_.layout.leading,
+              .ldc = sizes.row_stride(),
+              .alpha = sizes.scale},
+             args.in<T>(q_index_) + q_.offsets[b.head] + q_.layout.row_offset(b.first),
+             args.in<T>(q_index_ + 1) + k_.offsets[b.head], out);
 }
 
 template <typename T>

@@ -6,8 +6,10 @@
 
 #include "kernels/convolution_weights.h"
 #include "kernels/gemm.h"
+#include "kernels/gemm_half.h"
 #include "kernels/gemm_split.h"
 #include "ops/layout.h"
+#include "support/align.h"
 #include "support/parallel.h"
 #include "support/switches.h"
 
@@ -135,6 +137,14 @@ Gemm product_of(const Sizes& s) {
   return {s.rows(), s.outputs, s.inputs, false, true, s.inputs, s.inputs, s.outputs};
 }
 
+Gemm input_gradient_of(const Sizes& s) {
+  return {s.rows(), s.inputs, s.outputs, false, false, s.outputs, s.inputs, s.inputs};
+}
+
+Gemm weight_gradient_of(const Sizes& s) {
+  return {s.outputs, s.inputs, s.rows(), true, false, s.outputs, s.inputs, s.inputs};
+}
+
 template <typename T>
 void forward(const Sizes& s, const T* x, const Args& args) {
   const T *w = args.in<T>(1), *bias = args.in<T>(2);
@@ -162,9 +172,7 @@ void forward(const Sizes& s, const T* x, const Args& args) {
 template <typename T>
 void input_gradient(const Sizes& s, const T* dy, const T* w, T* dx, int threads) {
   if (s.is_matrix) {
-    gemm<T>({s.rows(), s.inputs, s.outputs, false, false, s.outputs, s.inputs, s.inputs}, dy, w, dx,
-            threads);
-    return;
+    return gemm<T>(input_gradient_of(s), dy, w, dx, threads);
   }
   const Gemm g{s.inputs, s.pixels, s.outputs, true, false, s.inputs, s.pixels, s.pixels};
   for_each_image(s, threads, [&](int64_t i, int inner) {
@@ -175,9 +183,7 @@ void input_gradient(const Sizes& s, const T* dy, const T* w, T* dx, int threads)
 template <typename T>
 void weight_gradient(const Sizes& s, const T* dy, const T* x, T* dw, int threads) {
   if (s.is_matrix) {
-    gemm<T>({s.outputs, s.inputs, s.rows(), true, false, s.outputs, s.inputs, s.inputs}, dy, x, dw,
-            threads);
-    return;
+    return gemm<T>(weight_gradient_of(s), dy, x, dw, threads);
   }
   Gemm g{s.outputs, s.inputs, s.pixels, false, true, s.pixels, s.pixels, s.inputs};
   for (int64_t i = 0; i < s.images; ++i) {
@@ -186,7 +192,7 @@ void weight_gradient(const Sizes& s, const T* dy, const T* x, T* dw, int threads
   }
 }
 
-// The pixels that the product reads: x itself, or what is gathered of it.
+// The pixels that the product reads: x itself, or what is gathered of it at the start of scratch.
 template <typename T>
 const T* pixels_read(const Grid& grid, const T* x, const Args& args) {
   if (!grid.is_strided()) return x;
@@ -232,6 +238,12 @@ Prepared prepare_backward(const Call& call) {
     if (bias) sum_channels(bias_sums, dy, args.out<T>(2), args.threads);
   };
   return {run, scratch_bytes<T>(s, grid)};
+}
+
+// -- halves --
+
+size_t gathered_bytes(const Sizes& s, const Grid& grid) {
+  return align_up(scratch_bytes<uint16_t>(s, grid));
 }
 
 template <typename Test>
@@ -295,6 +307,57 @@ bool is_pointwise(const Call& call, const ir::Type& x, const ir::Type& w, const 
   const int64_t pixels = Sizes(x, w, y).pixels;
   if (pixels > 1 && pixels < 32) return false;
   return all_lie(call, [](const ir::Type& type) { return type.is_contiguous(); });
+}
+
+bool has_half_pointwise(const Call& call, const ir::Type& x, const ir::Type& w, const ir::Type& y) {
+  if (!is_pointwise(call, x, w, y)) return false;
+  const Sizes s(x, w, y);
+  const auto is_half_product = [&](const Gemm& g) { return has_half_gemm(g, x.dtype); };
+  return s.is_matrix && is_half_product(product_of(s)) && is_half_product(input_gradient_of(s)) &&
+         is_half_product(weight_gradient_of(s));
+}
+
+Prepared half_pointwise_convolution(const Call& call) {
+  const Sizes s(call.in(0), call.in(1), call.out());
+  const Grid grid(s, call.in(0), call.out(), call.attrs().get_ints("stride"));
+  const bool has_bias = call.in_count() > 2 && call.has_in(2);
+  Gemm g = product_of(s);
+  g.beta = has_bias ? 1 : 0;
+  const HalfGemm product(g, call.out().dtype);
+  const size_t gathered = gathered_bytes(s, grid);
+  const auto run = [=](const Args& args) {
+    const auto* x = pixels_read(grid, args.in<uint16_t>(0), args);
+    if (has_bias) fill_bias(s, args.in<uint16_t>(2), args.out<uint16_t>());
+    product.run(x, args.in<uint16_t>(1), args.out<uint16_t>(), args.scratch + gathered,
+                args.threads);
+  };
+  return {run, gathered + product.scratch_bytes(call.threads)};
+}
+
+Prepared half_pointwise_gradients(const Call& call) {
+  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
+  const bool input = wanted[0], weight = wanted[1];
+  const Sizes s(call.in(1), call.in(2), call.in(0));
+  const Grid grid(s, call.in(1), call.in(0), call.attrs().get_ints("stride"));
+  const ir::DType dtype = call.in(0).dtype;
+  const HalfGemm of_input(input_gradient_of(s), dtype), of_weight(weight_gradient_of(s), dtype);
+  const size_t gathered = gathered_bytes(s, grid);
+  const auto run = [=](const Args& args) {
+    const auto *dy = args.in<uint16_t>(0), *w = args.in<uint16_t>(2);
+    std::byte* scratch = args.scratch + gathered;
+    if (weight) {
+      const auto* x = pixels_read(grid, args.in<uint16_t>(1), args);
+      of_weight.run(dy, x, args.out<uint16_t>(1), scratch, args.threads);
+    }
+    if (!input) return;
+    auto* read = reinterpret_cast<uint16_t*>(args.scratch);
+    auto* dx = grid.is_strided() ? read : args.out<uint16_t>(0);
+    of_input.run(dy, w, dx, scratch, args.threads);
+    if (grid.is_strided()) scatter(grid, dx, args.out<uint16_t>(0), args.threads);
+  };
+  const size_t own = std::max(of_input.scratch_bytes(call.threads),
+                              of_weight.scratch_bytes(call.threads));
+  return {run, gathered + own};
 }
 
 Prepared pointwise_convolution(const Call& call) {

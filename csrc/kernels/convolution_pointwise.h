@@ -14,6 +14,13 @@ bool is_pointwise(const ops::Call& call, const ir::Type& x, const ir::Type& w, c
 ops::Prepared pointwise_convolution(const ops::Call& call);
 ops::Prepared pointwise_convolution_backward(const ops::Call& call);
 
+// The same of halves that lie as one matrix of pixels times channels, widened in cache; but for the
+// gradient of the bias.
+bool has_half_pointwise(const ops::Call& call, const ir::Type& x, const ir::Type& w,
+                        const ir::Type& y);
+ops::Prepared half_pointwise_convolution(const ops::Call& call);
+ops::Prepared half_pointwise_gradients(const ops::Call& call);
+
 // Whether the row packed_convolution, with these attributes, is such a product and one for the unit
 // of split_gemm; the weights lie alike then, packed or not. `input_size` has the channels second.
 // Of the activations only relu is applied.

@@ -18,7 +18,7 @@ using ops::Call;
 using ops::Prepared;
 
 // Pixels of a strip: enough that a product is worth more than adding it to the sum.
-constexpr int64_t strip_pixels = 384;
+constexpr int64_t strip_pixels = 384, most_pixels = 448;
 // Numbers that are worth a thread when they are copied.
 constexpr int64_t copy_grain = 16384;
 // Inputs from which on patches of channels-last images are long runs.
@@ -266,7 +266,8 @@ void cut_patches_last(const Shape& s, const T* images, int64_t begin, int64_t en
 template <typename T>
 Prepared prepare_last(const Call& call) {
   const Shape s = shape_of(call);
-  const int64_t all = s.images * s.pixels(), strip = std::min(all, strip_pixels);
+  const int64_t all = s.images * s.pixels(), strips = (all + most_pixels - 1) / most_pixels;
+  const int64_t strip = (all + strips - 1) / strips;  // all alike: short ones only add to the sum
   const auto run = [=](const Args& args) {
     const T *values = args.in<T>(0), *images = args.in<T>(1);
     T* patches = reinterpret_cast<T*>(args.scratch);
@@ -339,14 +340,19 @@ bool has_patches(const Call& call) {
   return call.out(1).is_contiguous() && shape_of(call).rows >= least_rows;
 }
 
-bool has_patches_last(const Call& call) {
+bool can_cut_patches_last(const Call& call) {
   if (call.in(0).rank() > 4 || call.attrs().get_int("groups") != 1) return false;
   for (size_t i = 0; i < 3; ++i) {
     if (!ops::lies_channels_last(call.in(i)) || call.in(i).numel() == 0) return false;
   }
   if (!ops::lies_channels_last(call.out(1)) || call.attrs().get_bool("transposed")) return false;
+  return shape_of(call).w.dilation == 1;
+}
+
+bool has_patches_last(const Call& call) {
+  if (!can_cut_patches_last(call)) return false;
   const Shape s = shape_of(call);
-  if (s.w.dilation != 1 || s.channels < least_channels) return false;
+  if (s.channels < least_channels) return false;
   const bool is_strided = s.h.stride * s.w.stride > 1;
   return simd::isa() != simd::Isa::avx512 || is_strided || s.images * s.pixels() < s.rows;
 }

@@ -21,7 +21,8 @@ bool has_patches(const ops::Call& call);
 ops::Prepared patch_weight_gradient(const ops::Call& call);
 
 // The same for images that lie channels-last, where oneDNN is slow: with strides, and for few
-// pixels to sum over in relation to the channels.
+// pixels to sum over in relation to the channels. `can_cut`: whether it is possible at all.
+bool can_cut_patches_last(const ops::Call& call);
 bool has_patches_last(const ops::Call& call);
 ops::Prepared patch_weight_gradient_last(const ops::Call& call);
 

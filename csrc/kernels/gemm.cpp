@@ -3,11 +3,15 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <memory>
 #include <type_traits>
 
 #include "kernels/blas.h"
 #include "kernels/gemm_small.h"
 #include "kernels/gemm_split.h"
+#include "support/align.h"
 #include "support/error.h"
 #include "support/parallel.h"
 #include "support/switches.h"
@@ -135,9 +139,12 @@ void run_block(const Method<T>& method, const Gemm& g, const T* a, const T* b, T
 
 int64_t tiles_of(int64_t n, int64_t tile) { return (n + tile - 1) / tile; }
 
-// How c is cut into blocks, one for each thread.
+// How a product is cut: c into blocks, and the sum of each element into parts, which are joined in
+// their order.
 struct Cut {
-  int64_t rows = 1, columns = 1;
+  int64_t rows = 1, columns = 1, depth = 1;
+
+  int64_t count() const { return rows * columns * depth; }
 };
 
 // BLAS libraries choose kernels, and the pieces in which they sum, by the size of a product. They
@@ -146,18 +153,43 @@ constexpr int64_t steady_side = 256;
 
 bool is_steady(const Gemm& g) { return std::min(g.m, g.n) >= 2 * steady_side; }
 
+// Whether sums may be cut. The bits follow from the cut, so it may not depend on `threads`.
+template <typename T>
+bool may_cut_sums(const Gemm& g, const Method<T>& method) {
+  static const bool on = is_on("split_sums");
+  return on && g.scale == nullptr && std::is_floating_point_v<T> &&
+         (is_deep(g) || (!method.is_even && !is_steady(g)));
+}
+
 // How many blocks at most. A BLAS is given blocks that do not depend on the number of threads,
 // where it might sum them in different orders.
 template <typename T>
 int64_t most_blocks(const Gemm& g, const Method<T>& method, int threads) {
   const int64_t work = g.m * g.n * std::max<int64_t>(g.k, 1);
-  if (method.is_even || is_steady(g)) return std::min<int64_t>(threads, work / gemm_grain);
   constexpr int64_t large = int64_t{1} << 24, most = 8;  // costs little to cut from here on
-  return work < 2 * gemm_grain ? 1 : std::clamp<int64_t>(work / large, 2, most);
+  if (may_cut_sums(g, method) && is_deep(g)) return most;
+  if (method.is_even || is_steady(g)) return std::min<int64_t>(threads, work / gemm_grain);
+  if (work < 2 * gemm_grain) return 1;
+  // A power of two: three blocks would take two threads as long as four.
+  const uint64_t blocks = std::bit_floor(static_cast<uint64_t>(work / large));
+  return std::clamp<int64_t>(static_cast<int64_t>(blocks), 2, most);
 }
 
-// The cut into at most `parts` blocks that reads least: each block reads its rows of a and its
-// columns of b.
+// Numbers of c that parts of sums may take beside c itself.
+constexpr int64_t most_sums = 1 << 19;
+
+// Time of a multiplication in a block, in units of one that is alone: each number of a is read and
+// packed for a block's columns, each of b for its rows, and each part of a sum is written and read.
+double cost_of(const Gemm& g, const Cut& cut) {
+  constexpr double each = 64;
+  const auto share = [](int64_t parts, int64_t n) {
+    return static_cast<double>(parts) / static_cast<double>(std::max<int64_t>(n, 1));
+  };
+  const double sums = cut.depth == 1 ? 0 : share(cut.depth, g.k);
+  return 1 + each * (share(cut.rows, g.m) + share(cut.columns, g.n) + sums);
+}
+
+// The cheapest cut into at most `parts`. Missing ones leave threads idle.
 template <typename T>
 Cut choose_cut(const Gemm& g, const Method<T>& method, int64_t parts) {
   Cut best;
@@ -166,15 +198,18 @@ Cut choose_cut(const Gemm& g, const Method<T>& method, int64_t parts) {
   const auto most = [&](int64_t n, int64_t tile) {
     return stays_steady ? n / steady_side : tiles_of(n, tile);
   };
-  for (int64_t rows = 1; rows <= std::min(parts, most(g.m, method.row_tile)); ++rows) {
-    const int64_t columns = std::min(parts / rows, most(g.n, method.column_tile));
-    const double reads = static_cast<double>(columns) * static_cast<double>(g.m) +
-                         static_cast<double>(rows) * static_cast<double>(g.n);
-    // Uneven cuts leave threads idle: count the blocks that are missing as so much more to read.
-    const double cost = reads * static_cast<double>(parts) / static_cast<double>(rows * columns);
+  const auto try_cut = [&](const Cut& cut) {
+    const double cost =
+        cost_of(g, cut) * static_cast<double>(parts) / static_cast<double>(cut.count());
     if (least < 0 || cost < least) {
       least = cost;
-      best = {rows, columns};
+      best = cut;
+    }
+  };
+  const int64_t most_depth = may_cut_sums(g, method) ? 1 + most_sums / (g.m * g.n) : 1;
+  for (int64_t depth = 1; depth <= std::min(parts, most_depth); ++depth) {
+    for (int64_t rows = 1; rows <= std::min(parts / depth, most(g.m, method.row_tile)); ++rows) {
+      try_cut({rows, std::min(parts / depth / rows, most(g.n, method.column_tile)), depth});
     }
   }
   return best;
@@ -185,74 +220,96 @@ int64_t cut_at(int64_t n, int64_t tile, int64_t i, int64_t parts) {
   return std::min(n, tiles_of(n, tile) * i / parts * tile);
 }
 
-// A small c with a long sum, as weight gradients are: the sum is cut, c could not be.
-constexpr int64_t deep_parts = 8, deep_numbers = 4096;
-
-bool is_deep(const Gemm& g) {
-  static const bool on = is_on("split_sums");
-  return on && g.m * g.n <= deep_numbers && g.k >= 4096;
+// Memory for parts of sums, `most_sums` numbers at most: of the calling thread, kept for its next
+// product. It begins on a cache line, since a BLAS may sum in another order elsewhere.
+template <typename T>
+T* sums_of_thread(int64_t count) {
+  struct alignas(alignment_bytes) Line {
+    std::byte bytes[alignment_bytes];
+  };
+  thread_local std::unique_ptr<Line[]> own;
+  thread_local size_t size = 0;
+  const size_t lines = align_up(static_cast<size_t>(count) * sizeof(T)) / sizeof(Line);
+  if (lines > size) {
+    own = std::make_unique_for_overwrite<Line[]>(lines);
+    size = lines;
+  }
+  return reinterpret_cast<T*>(own.get());
 }
 
-// The sum is always cut into the same parts, which are joined in their order.
+// Block `part` of the cut; parts of sums after the first one go to `sums`, which are as large as c.
 template <typename T>
-void deep_gemm(const Gemm& g, const T* a, const T* b, T* c, int threads) {
-  alignas(64) T sums[deep_parts][deep_numbers];
-  const int64_t grain = std::max<int64_t>(1, gemm_grain * deep_parts / (g.m * g.n * g.k));
-  parallel_for(threads, deep_parts, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      const int64_t from = g.k * part / deep_parts;
-      Gemm block = g;
-      block.k = g.k * (part + 1) / deep_parts - from;
-      block.ldc = g.n;
-      block.beta = 0;
-      one_block(block, a + from * (g.trans_a ? g.lda : 1), b + from * (g.trans_b ? 1 : g.ldb),
-                sums[part]);
-    }
-  });
-  for (int64_t i = 0; i < g.m; ++i) {
-    for (int64_t j = 0; j < g.n; ++j) {
-      T sum = sums[0][i * g.n + j];
-      for (int64_t part = 1; part < deep_parts; ++part) sum += sums[part][i * g.n + j];
-      T& out = c[i * g.ldc + j];
-      out = g.beta == 0 ? sum : static_cast<T>(g.beta) * out + sum;
-    }
+void run_part(const Method<T>& method, const Gemm& g, const Cut& cut, int64_t part, const T* a,
+              const T* b, T* c, T* sums) {
+  const int64_t layer = part / (cut.rows * cut.columns);
+  const int64_t i = part / cut.columns % cut.rows, j = part % cut.columns;
+  const int64_t row = cut_at(g.m, method.row_tile, i, cut.rows);
+  const int64_t column = cut_at(g.n, method.column_tile, j, cut.columns);
+  const int64_t from = g.k * layer / cut.depth;
+  Gemm block = g;
+  block.m = cut_at(g.m, method.row_tile, i + 1, cut.rows) - row;
+  block.n = cut_at(g.n, method.column_tile, j + 1, cut.columns) - column;
+  block.k = g.k * (layer + 1) / cut.depth - from;
+  if (block.m == 0 || block.n == 0) return;
+  a += g.trans_a ? from * g.lda + row : row * g.lda + from;
+  b += g.trans_b ? column * g.ldb + from : from * g.ldb + column;
+  if (cut.depth == 1) {
+    if (g.bias != nullptr) block.bias = g.bias + column;
+    if (g.scale != nullptr) block.scale = g.scale + column;
+    return run_block(method, block, a, b, c + row * g.ldc + column);
   }
+  if (layer == 0) return one_block(block, a, b, c + row * g.ldc + column);
+  block.beta = 0;
+  block.ldc = g.n;
+  one_block(block, a, b, sums + ((layer - 1) * g.m + row) * g.n + column);
+}
+
+// Adds the parts of the sums to c.
+template <typename T>
+void join_sums(const Gemm& g, int64_t layers, const T* sums, T* c, int threads) {
+  const int64_t grain = std::max<int64_t>(1, 16384 / (g.n * layers));
+  parallel_for(threads, g.m, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t layer = 0; layer < layers; ++layer) {
+        const T* from = sums + (layer * g.m + i) * g.n;
+        for (int64_t j = 0; j < g.n; ++j) c[i * g.ldc + j] += from[j];
+      }
+    }
+    Gemm done = g;
+    done.m = end - begin;
+    finish(done, c + begin * g.ldc);
+  });
 }
 
 }  // namespace
 
+bool is_deep(const Gemm& g) { return g.m * g.n <= 4096 && g.k >= 4096; }
+
 template <typename T>
 void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads) {
   if (g.m == 0 || g.n == 0) return;
-  if constexpr (std::is_floating_point_v<T>) {
-    if (g.scale == nullptr && is_deep(g)) {
-      deep_gemm(g, a, b, c, threads);
-      return finish(g, c);
-    }
-  }
   const Method<T> method(g);
   INTERNAL_CHECK(g.scale == nullptr || method.finishes, "a product of ", g.m, " x ", g.n, " x ",
                  g.k, " has a scale");
   const int64_t parts = most_blocks(g, method, omp_in_parallel() ? 1 : threads);
   if (parts <= 1) return run_block(method, g, a, b, c);
   const Cut cut = choose_cut(g, method, parts);
-  parallel_for(threads, cut.rows * cut.columns, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      const int64_t i = part / cut.columns, j = part % cut.columns;
-      const int64_t row = cut_at(g.m, method.row_tile, i, cut.rows);
-      const int64_t column = cut_at(g.n, method.column_tile, j, cut.columns);
-      Gemm block = g;
-      block.m = cut_at(g.m, method.row_tile, i + 1, cut.rows) - row;
-      block.n = cut_at(g.n, method.column_tile, j + 1, cut.columns) - column;
-      if (block.m == 0 || block.n == 0) continue;
-      if (g.bias != nullptr) block.bias = g.bias + column;
-      if (g.scale != nullptr) block.scale = g.scale + column;
-      run_block(method, block, a + (g.trans_a ? row : row * g.lda),
-                b + (g.trans_b ? column * g.ldb : column), c + row * g.ldc + column);
-    }
+  T* sums = cut.depth == 1 ? nullptr : sums_of_thread<T>((cut.depth - 1) * g.m * g.n);
+  const int64_t work = std::max<int64_t>(1, g.m * g.n * g.k);
+  const int64_t grain = std::max<int64_t>(1, gemm_grain * cut.count() / work);
+  parallel_for(threads, cut.count(), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) run_part(method, g, cut, part, a, b, c, sums);
   });
+  if (cut.depth > 1) join_sums(g, cut.depth - 1, sums, c, threads);
 }
 
+template <typename T>
+void gemm_block(const Gemm& g, const T* a, const T* b, T* c) {
+  if (g.m > 0 && g.n > 0) run_block(Method<T>(g), g, a, b, c);
+}
+
+template void gemm_block(const Gemm&, const float*, const float*, float*);
+template void gemm_block(const Gemm&, const double*, const double*, double*);
 template void gemm(const Gemm&, const float*, const float*, float*, int);
 template void gemm(const Gemm&, const double*, const double*, double*, int);
 template void gemm(const Gemm&, const uint8_t*, const uint8_t*, uint8_t*, int);

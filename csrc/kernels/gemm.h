@@ -26,6 +26,14 @@ struct Gemm {
 template <typename T>
 void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads);
 
+// The same for a product that is itself a block of a larger computation, cut by its kernel into
+// blocks that do not depend on the number of threads: in one piece, on the calling thread.
+template <typename T>
+void gemm_block(const Gemm& g, const T* a, const T* b, T* c);
+
+// A small c with a long sum, as weight gradients are: threads have only the sum to share.
+bool is_deep(const Gemm& g);
+
 // Multiplications worth giving to another thread.
 constexpr int64_t gemm_grain = 1 << 19;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/blas.h"
+#include "kernels/gemm_split.h"
 #include "kernels/half_blocks.h"
 #include "kernels/simd/isa.h"
 #include "support/parallel.h"
@@ -23,39 +24,51 @@ Product product() {
   return function;
 }
 
-// Sums of a block lie in the second-level cache until they are rounded. Few blocks would leave
-// threads idle: those of small results are smaller.
-constexpr int64_t large_block = 512, small_block = 256, few_blocks = 8;
+bool has_unit(ir::DType dtype) {
+  return dtype == ir::DType::bf16 && product() != nullptr && computes_bf16();
+}
 
-struct Blocks {
-  int64_t rows, columns;  // of one
-  int64_t down, across;   // how many
-
-  explicit Blocks(const Gemm& g) {
-    const auto count = [](int64_t n, int64_t side) { return (n + side - 1) / side; };
-    const int64_t large = count(g.m, large_block) * count(g.n, large_block);
-    const int64_t side = large < few_blocks ? small_block : large_block;
-    rows = std::min(g.m, side);
-    columns = std::min(g.n, side);
-    down = count(g.m, side);
-    across = count(g.n, side);
-  }
-
-  int64_t sums() const { return (rows * columns + 15) / 16 * 16; }
-};
-
-void one_block(const Gemm& g, const uint16_t* a, const uint16_t* b, uint16_t* c, float* sums) {
-  const Widen widen = widen_from(ir::DType::bf16);
-  const Narrow narrow = narrow_to(ir::DType::bf16);
-  for (int64_t i = 0; g.beta != 0 && i < g.m; ++i) widen(c + i * g.ldc, sums + i * g.n, g.n);
+void multiply_on_unit(const Gemm& g, const uint16_t* a, const uint16_t* b, float* c) {
   // A row-major matrix is the transpose of a column-major one: c^T = op(b)^T op(a)^T.
   const int m = static_cast<int>(g.m), n = static_cast<int>(g.n), k = static_cast<int>(g.k);
   const int lda = static_cast<int>(g.lda), ldb = static_cast<int>(g.ldb);
+  const int ldc = static_cast<int>(g.ldc);
   const auto alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
   const SingleThreadedBlas single;
   product()(g.trans_b ? "T" : "N", g.trans_a ? "T" : "N", &n, &m, &k, &alpha, b, &ldb, a, &lda,
-            &beta, sums, &n);
-  for (int64_t i = 0; i < g.m; ++i) narrow(sums + i * g.n, c + i * g.ldc, g.n);
+            &beta, c, &ldc);
+}
+
+// Sums of a block lie in the second-level cache until they are rounded. Few blocks would leave
+// threads idle: those of small results are smaller. But each row and column of a block is widened
+// for it alone, so blocks are not cut that have little to multiply.
+constexpr int64_t largest_side = 512, few_blocks = 8, least_work = int64_t{1} << 22;
+constexpr int64_t smallest_on_unit = 256, smallest_widened = 64;
+constexpr int64_t depth = 256;  // of widened pieces
+constexpr int64_t gap = 16;     // rows that lie a power of 2 apart share a set of the cache
+
+int64_t count_of(int64_t n, int64_t side) { return (n + side - 1) / side; }
+
+// The cut does not depend on the number of threads: the bits follow from it.
+int64_t sum_parts(const Gemm& g) {
+  static const bool on = is_on("split_sums");
+  return on && is_deep(g) ? 8 : 1;
+}
+
+int64_t side_of(const Gemm& g, int64_t smallest) {
+  int64_t side = largest_side;
+  const auto are_few = [&] { return count_of(g.m, side) * count_of(g.n, side) < few_blocks; };
+  while (side > smallest && are_few() && side / 2 * (side / 2) * g.k >= least_work) side /= 2;
+  return side;
+}
+
+int64_t aligned(int64_t numbers) { return (numbers + 15) / 16 * 16; }
+
+// Rows as they lie in memory, side by side in f32; gives the distance of two of them.
+int64_t widen_rows(Widen widen, const uint16_t* from, int64_t leading, int64_t rows, int64_t n,
+                   float* to) {
+  for (int64_t i = 0; i < rows; ++i) widen(from + i * leading, to + i * (n + gap), n);
+  return n + gap;
 }
 
 }  // namespace
@@ -65,33 +78,111 @@ bool computes_bf16() {
          is_on("half_products");
 }
 
-bool has_bf16_gemm() { return product() != nullptr && computes_bf16(); }
-
-size_t bf16_gemm_scratch(const Gemm& g, int threads) {
-  return static_cast<size_t>(Blocks(g).sums() * threads) * sizeof(float);
+bool has_half_gemm(const Gemm& g, ir::DType dtype) {
+  if (!ir::is_half(dtype)) return false;
+  return has_unit(dtype) || (is_on("half_blocks") && !split_gemm_pays(g));
 }
 
-void gemm_bf16(const Gemm& g, const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch,
-               int threads) {
-  if (g.m == 0 || g.n == 0) return;
-  const Blocks blocks(g);
-  const int64_t count = blocks.down * blocks.across;
-  const int64_t worth = g.m * g.n * std::max<int64_t>(g.k, 1) / gemm_grain;
-  const int64_t parts = std::clamp<int64_t>(std::min(count, worth), 1, threads);
+// A part of c, and of its sums.
+struct HalfGemm::Block {
+  int64_t row, column, from;
+  Gemm gemm;  // writes sums
+};
+
+HalfGemm::HalfGemm(const Gemm& g, ir::DType dtype)
+    : gemm_(g), dtype_(dtype), by_unit_(has_unit(dtype)), deep_(by_unit_ ? 1 : sum_parts(g)) {
+  const int64_t side = side_of(g, by_unit_ ? smallest_on_unit : smallest_widened);
+  rows_ = std::min(g.m, side);
+  columns_ = std::min(g.n, side);
+  down_ = count_of(g.m, side);
+  across_ = count_of(g.n, side);
+  sums_ = aligned(rows_ * columns_);
+  if (by_unit_) return;
+  const int64_t deepest = std::min(count_of(g.k, deep_), depth) + gap;
+  piece_a_ = aligned((rows_ + gap) * deepest);
+  piece_b_ = aligned((columns_ + gap) * deepest);
+}
+
+size_t HalfGemm::scratch_bytes(int threads) const {
+  const int64_t blocks = deep_ > 1 ? count() : threads;
+  const int64_t numbers = blocks * sums_ + threads * (piece_a_ + piece_b_);
+  return static_cast<size_t>(numbers) * sizeof(float);
+}
+
+HalfGemm::Block HalfGemm::block_at(int64_t index) const {
+  const int64_t part = index % deep_, at = index / deep_;
+  Block block{at / across_ * rows_, at % across_ * columns_, gemm_.k * part / deep_, gemm_};
+  block.gemm.m = std::min(rows_, gemm_.m - block.row);
+  block.gemm.n = std::min(columns_, gemm_.n - block.column);
+  block.gemm.k = gemm_.k * (part + 1) / deep_ - block.from;
+  block.gemm.ldc = block.gemm.n;
+  if (part > 0) block.gemm.beta = 0;
+  return block;
+}
+
+void HalfGemm::sum(const Block& block, const uint16_t* a, const uint16_t* b, const uint16_t* c,
+                   float* sums, float* pieces) const {
+  const Gemm& g = block.gemm;
+  const Widen widen = widen_from(dtype_);
+  a += g.trans_a ? block.from * g.lda + block.row : block.row * g.lda + block.from;
+  b += g.trans_b ? block.column * g.ldb + block.from : block.from * g.ldb + block.column;
+  c += block.row * gemm_.ldc + block.column;
+  for (int64_t i = 0; g.beta != 0 && i < g.m; ++i) widen(c + i * gemm_.ldc, sums + i * g.n, g.n);
+  if (by_unit_) return multiply_on_unit(g, a, b, sums);
+  Gemm piece = g;
+  for (int64_t at = 0; at == 0 || at < g.k; at += depth) {
+    piece.k = std::min(depth, g.k - at);
+    float *wide_a = pieces, *wide_b = pieces + piece_a_;
+    piece.lda = g.trans_a ? widen_rows(widen, a + at * g.lda, g.lda, piece.k, g.m, wide_a)
+                          : widen_rows(widen, a + at, g.lda, g.m, piece.k, wide_a);
+    piece.ldb = g.trans_b ? widen_rows(widen, b + at, g.ldb, g.n, piece.k, wide_b)
+                          : widen_rows(widen, b + at * g.ldb, g.ldb, piece.k, g.n, wide_b);
+    gemm_block(piece, wide_a, wide_b, sums);
+    piece.beta = 1;
+  }
+}
+
+void HalfGemm::round(const Block& block, const float* sums, uint16_t* c) const {
+  const Narrow narrow = narrow_to(dtype_);
+  c += block.row * gemm_.ldc + block.column;
+  for (int64_t i = 0; i < block.gemm.m; ++i) {
+    narrow(sums + i * block.gemm.n, c + i * gemm_.ldc, block.gemm.n);
+  }
+}
+
+// Adds the parts of each sum up, in their order.
+void HalfGemm::join(float* sums, uint16_t* c) const {
+  for (int64_t first = 0; first < count(); first += deep_) {
+    const Block block = block_at(first);
+    float* to = sums + first * sums_;
+    for (int64_t part = 1; part < deep_; ++part) {
+      const float* from = to + part * sums_;
+      for (int64_t i = 0; i < block.gemm.m * block.gemm.n; ++i) to[i] += from[i];
+    }
+    round(block, to, c);
+  }
+}
+
+void HalfGemm::run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch,
+                   int threads) const {
+  if (gemm_.m == 0 || gemm_.n == 0) return;
+  const int64_t blocks = count();
+  const int64_t worth = gemm_.m * gemm_.n * std::max<int64_t>(gemm_.k, 1) / gemm_grain;
+  const int64_t parts = std::clamp<int64_t>(std::min(blocks, worth), 1, threads);
+  float* pieces = reinterpret_cast<float*>(scratch);
+  float* sums = pieces + threads * (piece_a_ + piece_b_);
   parallel_for(threads, parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
-      float* sums = reinterpret_cast<float*>(scratch) + part * blocks.sums();
-      for (int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) {
-        const int64_t row = i / blocks.across * blocks.rows;
-        const int64_t column = i % blocks.across * blocks.columns;
-        Gemm block = g;
-        block.m = std::min(blocks.rows, g.m - row);
-        block.n = std::min(blocks.columns, g.n - column);
-        one_block(block, a + (g.trans_a ? row : row * g.lda),
-                  b + (g.trans_b ? column * g.ldb : column), c + row * g.ldc + column, sums);
+      float* own = pieces + part * (piece_a_ + piece_b_);
+      for (int64_t i = blocks * part / parts; i < blocks * (part + 1) / parts; ++i) {
+        const Block block = block_at(i);
+        float* to = sums + (deep_ > 1 ? i : part) * sums_;
+        sum(block, a, b, c, to, own);
+        if (deep_ == 1) round(block, to, c);
       }
     }
   });
+  if (deep_ > 1) join(sums, c);
 }
 
 }  // namespace poptorch::kernels

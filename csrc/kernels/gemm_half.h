@@ -1,21 +1,47 @@
-// Products of bfloat16 matrices on a unit for them, many times faster than f32: summed in f32, each
-// result rounded once, as by widened operands.
+// Products of matrices of halves: summed in f32, each result rounded once. Blocks of the result are
+// summed in cache, from pieces of the operands that are widened there, or by a unit for bfloat16.
 #pragma once
 
 #include <cstddef>
 
+#include "ir/dtype.h"
 #include "kernels/gemm.h"
 
 namespace poptorch::kernels {
 
 // Whether this CPU computes with bfloat16 itself, and the switch `half_products` is on.
 bool computes_bf16();
-// The same, and the BLAS that torch has loaded multiplies them.
-bool has_bf16_gemm();
 
-// As gemm. Where c is cut depends on its sizes alone.
-void gemm_bf16(const Gemm& g, const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch,
-               int threads);
-size_t bf16_gemm_scratch(const Gemm& g, int threads);
+// Whether HalfGemm is for such products: else they go through f32 copies. So do those for
+// split_gemm, which would cut the operands of each block into parts for that block alone.
+bool has_half_gemm(const Gemm& g, ir::DType dtype);
+
+// As gemm. Where c and its sums are cut depends on the sizes of the product alone.
+class HalfGemm {
+ public:
+  HalfGemm(const Gemm& g, ir::DType dtype);
+
+  size_t scratch_bytes(int threads) const;
+  void run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch,
+           int threads) const;
+
+ private:
+  struct Block;
+
+  Block block_at(int64_t index) const;
+  void sum(const Block& block, const uint16_t* a, const uint16_t* b, const uint16_t* c,
+           float* sums, float* pieces) const;
+  void round(const Block& block, const float* sums, uint16_t* c) const;
+  void join(float* sums, uint16_t* c) const;
+  int64_t count() const { return down_ * across_ * deep_; }
+
+  Gemm gemm_;
+  ir::DType dtype_;
+  bool by_unit_;
+  int64_t deep_;                 // parts of each sum
+  int64_t rows_, columns_;       // of a block
+  int64_t down_, across_;        // blocks
+  int64_t sums_, piece_a_ = 0, piece_b_ = 0;  // f32 numbers: of a block, of widened operands
+};
 
 }  // namespace poptorch::kernels

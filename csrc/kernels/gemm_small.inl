@@ -1,5 +1,7 @@
 // The loops of gemm_small.h. Included by each_isa.h.
 
+#include "kernels/simd/transpose.inl"
+
 using kernels::Gemm;
 
 // What is multiplied: numbers[r * row + p * step] of row r at depth p, and the vectors that begin
@@ -87,57 +89,6 @@ inline void product_by_rows(const Gemm& g, const float* a, const float* b, float
   if (rest > 0) row_blocks<rows, 1, true>(g, s, 0, rest, c + column);
 }
 
-// The lanes of a and b alternating: of their first halves, and of their second ones.
-inline vf zip_first(vf a, vf b) {
-#if SIMD_WIDTH == 16
-  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-#elif SIMD_WIDTH == 8
-  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-#else
-  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
-#endif
-}
-inline vf zip_second(vf a, vf b) {
-#if SIMD_WIDTH == 16
-  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
-                                 31);
-#elif SIMD_WIDTH == 8
-  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-#else
-  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
-#endif
-}
-
-// Turns `width` vectors, seen as the rows of a square.
-inline void transpose(vf (&rows)[width]) {
-#pragma GCC unroll 16
-  for (int stage = 1; stage < width; stage *= 2) {
-    vf next[width];
-#pragma GCC unroll 16
-    for (int i = 0; i < width / 2; ++i) {
-      next[2 * i] = zip_first(rows[i], rows[i + width / 2]);
-      next[2 * i + 1] = zip_second(rows[i], rows[i + width / 2]);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < width; ++i) rows[i] = next[i];
-  }
-}
-
-inline vf load_lanes(const float* p, int64_t n) {
-  return n >= width ? load(p) : load_part(p, n);
-}
-
-// The transpose of `rows` <= width rows of a, as vectors; lanes past them are 0.
-inline void pack(const Gemm& g, const float* a, int64_t rows, float* out) {
-  for (int64_t p = 0; p < g.k; p += width) {
-    vf square[width] = {};
-    for (int64_t i = 0; i < rows; ++i) square[i] = load_lanes(a + i * g.lda + p, g.k - p);
-    transpose(square);
-    const int64_t count = std::min<int64_t>(width, g.k - p);
-    for (int64_t i = 0; i < count; ++i) store(out + (p + i) * width, square[i]);
-  }
-}
-
 // Sums of `count` <= width columns of c, as vectors along its rows.
 template <int R, bool is_part>
 inline void column_block(const Sides& s, int64_t column, int64_t count, int64_t last, vf* sums) {
@@ -162,7 +113,7 @@ inline void product_by_columns(const Gemm& g, const float* a, const float* b, fl
       s.vectors = a + row;
       s.vector_step = g.lda;
     } else {
-      pack(g, a + row * g.lda, rows, packed);
+      transpose_rows(a + row * g.lda, g.lda, rows, g.k, packed, width);
     }
     for (int64_t column = 0; column < g.n; column += width) {
       const int64_t count = std::min<int64_t>(width, g.n - column);

@@ -72,16 +72,6 @@ struct Batch {
       }
     });
   }
-
-  // The same for bfloat16 on a unit for it.
-  void run_bf16(const Args& args, size_t lhs, size_t rhs) const {
-    const auto own = static_cast<int64_t>(bf16_gemm_scratch(gemm, 1));
-    each(args.threads, [&](int64_t i, int64_t part, int inner_threads) {
-      gemm_bf16(gemm, args.in<uint16_t>(lhs) + a[i], args.in<uint16_t>(rhs) + b[i],
-                args.out<uint16_t>() + i * gemm.m * gemm.n, args.scratch + part * own,
-                inner_threads);
-    });
-  }
 };
 
 // Calls fn(T{}) with a type that gemm is written for.
@@ -104,15 +94,36 @@ Prepared matmul(const Call& call) {
   });
 }
 
-bool is_bf16_product(const Call& call) {
-  return call.out().dtype == ir::DType::bf16 && has_bf16_gemm();
-}
+// The same of halves: operands lhs and rhs, summed in f32.
+struct HalfBatch {
+  Batch batch;
+  HalfGemm product;
+  size_t own;  // scratch of one thread
 
-Prepared bf16_matmul(const Call& call) {
-  if (!is_bf16_product(call)) return {};
+  HalfBatch(Batch wide, ir::DType dtype)
+      : batch(std::move(wide)), product(batch.gemm, dtype), own(product.scratch_bytes(1)) {}
+
+  size_t scratch_bytes(int threads) const {
+    return std::max(product.scratch_bytes(threads), own * static_cast<size_t>(threads));
+  }
+  void run(const Args& args, size_t lhs, size_t rhs) const {
+    const int64_t result = batch.gemm.m * batch.gemm.n;
+    batch.each(args.threads, [&](int64_t i, int64_t part, int inner_threads) {
+      product.run(args.in<uint16_t>(lhs) + batch.a[i], args.in<uint16_t>(rhs) + batch.b[i],
+                  args.out<uint16_t>() + i * result, args.scratch + static_cast<size_t>(part) * own,
+                  inner_threads);
+    });
+  }
+};
+
+Prepared half_matmul(const Call& call) {
+  const ir::DType dtype = call.out().dtype;
   Batch batch(call.in(0), call.in(1), call.out());
-  const size_t scratch = bf16_gemm_scratch(batch.gemm, call.threads);
-  return {[batch = std::move(batch)](const Args& args) { batch.run_bf16(args, 0, 1); }, scratch};
+  if (!has_half_gemm(batch.gemm, dtype)) return {};
+  HalfBatch products(std::move(batch), dtype);
+  const size_t scratch = products.scratch_bytes(call.threads);
+  return {[products = std::move(products)](const Args& args) { products.run(args, 0, 1); },
+          scratch};
 }
 
 // Copies what is added to the product to where the product goes.
@@ -159,22 +170,24 @@ Prepared addmm(const Call& call) {
   });
 }
 
-Prepared bf16_addmm(const Call& call) {
-  if (!is_bf16_product(call)) return {};
+Prepared half_addmm(const Call& call) {
+  const ir::DType dtype = call.out().dtype;
   Batch batch = scaled_batch(call);
-  const size_t scratch = bf16_gemm_scratch(batch.gemm, call.threads);
-  const auto run = [batch = std::move(batch),
+  if (!has_half_gemm(batch.gemm, dtype)) return {};
+  HalfBatch products(std::move(batch), dtype);
+  const size_t scratch = products.scratch_bytes(call.threads);
+  const auto run = [products = std::move(products),
                     added = Added(call.in(0), call.out())](const Args& args) {
-    if (batch.gemm.beta != 0) added.run<uint16_t>(args);
-    batch.run_bf16(args, 1, 2);
+    if (products.batch.gemm.beta != 0) added.run<uint16_t>(args);
+    products.run(args, 1, 2);
   };
   return {run, scratch};
 }
 
 }  // namespace
 
-KERNEL("matmul", matmul, false, bf16_matmul)
-KERNEL("addmm", addmm, false, bf16_addmm)
-KERNEL("baddbmm", addmm, false, bf16_addmm)
+KERNEL("matmul", matmul, false, half_matmul)
+KERNEL("addmm", addmm, false, half_addmm)
+KERNEL("baddbmm", addmm, false, half_addmm)
 
 }  // namespace poptorch::kernels

@@ -1,11 +1,13 @@
-// The products that the steps of a recurrence repeat: some rows times the same weights. The weights
-// are packed once for a run. The product is cut into blocks of hidden units with all their gates,
-// so that whoever has multiplied a block can go on with the cells of its units. The cut does not
-// depend on the number of threads.
+// The products that the steps of a recurrence repeat: some rows times the same weights, which are
+// packed once for a run (gemm_packed.h). The product is cut into blocks of hidden units with all
+// their gates, so that whoever has multiplied a block can go on with the cells of its units. The
+// cut does not depend on the number of threads.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "kernels/gemm_packed.h"
 
 namespace poptorch::kernels {
 
@@ -24,7 +26,7 @@ class RecurrentProduct {
     int64_t unit, units;  // hidden units [unit, unit + units)
     int64_t width;        // numbers of a row of its product
     T* product;           // [rows, width]: the gates of the units side by side
-    const T* weights;
+    const T* weights;     // those of its first gate
     std::byte* packed;
   };
   int64_t block_count() const { return (hidden_ + units_ - 1) / units_; }
@@ -39,14 +41,15 @@ class RecurrentProduct {
   void multiply(const Block& block, const T* a, int64_t stride) const;
 
  private:
-  bool is_packed() const;
-  size_t packed_bytes() const;  // of one block
+  PackedGemm packed(int64_t units) const;  // the product of a block of so many
+  size_t packed_bytes() const;             // of one block
   int64_t stride() const { return forward_ ? depth_ : hidden_; }  // of the rows of its weights
 
   bool forward_;
+  bool packs_;
   int64_t rows_;
   int64_t depth_;  // what is multiplied and added for a result
-  int64_t hidden_, gates_;
+  int64_t hidden_;
   int64_t columns_;  // results of a unit: its gates, or one
   int64_t units_;    // of a block
 };

@@ -95,10 +95,15 @@ void expect_rows(const InferInput& in, size_t self) {
              in.operand(self).text(), ". Give scores [samples, classes].");
 }
 
+// Rounded to halves, the gradient's exp(score - largest - log) would be off by percents.
+ir::DType dtype_of_sums(ir::DType scores) {
+  return ir::is_half(scores) ? ir::DType::f32 : scores;
+}
+
 Types infer_cross_entropy(const InferInput& in) {
   Types types = infer_nll(in);
   expect_rows(in, 0);
-  types.push_back({types[0].dtype, {in.operand(0).sizes[0], 2}});
+  types.push_back({dtype_of_sums(types[0].dtype), {in.operand(0).sizes[0], 2}});
   return types;
 }
 
@@ -106,7 +111,7 @@ Types infer_cross_entropy_backward(const InferInput& in) {
   Types types = infer_nll_backward(in);
   expect_rows(in, 1);
   expect_sizes(in, 5, {in.operand(1).sizes[0], 2});
-  expect_dtype(in, 5, types[0].dtype);
+  expect_dtype(in, 5, dtype_of_sums(types[0].dtype));
   return types;
 }
 
@@ -158,7 +163,7 @@ std::vector<OpDef> likelihood_ops() {
       {.name = "cross_entropy",
        .doc = "nll_loss of the logarithm of the softmax of scores [samples, classes]. For the "
               "backward pass: of each row the largest score, and the logarithm of the sum of "
-              "exp(score - largest). Made by the pass `fuse_cross_entropy`.",
+              "exp(score - largest), f32 for halves. Made by the pass `fuse_cross_entropy`.",
        .operands = {"self", "target", "weight?"},
        .results = {"out", "total_weight", "sums"},
        .attrs = attrs,

@@ -236,8 +236,8 @@ class Verifier {
     const Type& part = op_->result()->type;
     RULE(whole.dtype == part.dtype, "a view keeps the dtype of its operand, ", whole.text());
     const int64_t offset = op_->attrs.get_int("offset", 0);
-    RULE(offset >= 0 && offset + part.span() <= whole.span(), "the view reaches element ",
-         offset + part.span(), " of ", whole.span(), " of its operand");
+    RULE(offset >= 0 && offset <= whole.span() - part.span(), "the view takes ", part.span(),
+         " elements from element ", offset, " on, its operand has ", whole.span());
   }
 
   void check_constant() const {

@@ -58,7 +58,9 @@ def test_cancellation():
 
 
 # Those at which BLAS libraries sum blocks of different sizes in different orders, and large ones.
-SIZES = [(300, 800, 1500), (512, 144, 16), (285, 388, 29), (72, 400, 81), (766, 1700, 212)]
+# The sums of the last two are cut, those of the last one in blocks of rows and columns, too.
+SIZES = [(300, 800, 1500), (512, 144, 16), (285, 388, 29), (72, 400, 81), (766, 1700, 212),
+         (130, 5003, 67), (196, 2048, 512)]
 
 
 @pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 1)], ids=str)
@@ -107,6 +109,24 @@ def test_addmm(alpha, beta):
         exact += beta * added
     theirs = torch.addmm(*map(torch.from_numpy, (added, a, b)), alpha=alpha, beta=beta).numpy()
     assert_as_good_as_eager(ours, theirs, exact)
+
+
+def test_sums_that_are_cut():
+    """As good as eager's, scaled and added to what was there; beta = 0 does not read it."""
+    a, b = matrix(250, 3001, True), matrix(3001, 70, False)
+    exact = a.astype("f8") @ b.astype("f8")
+    assert_as_good_as_eager(product(a, b, 2), eager(a, b), exact)
+    for beta, added in ((2.0, matrix(250, 70, False)), (0.0, np.full((250, 70), np.nan, "f4"))):
+        ours = _C.evaluate("addmm", [added, a, b], {"alpha": -0.5, "beta": beta}, threads=2)[0]
+        expected = -0.5 * exact + (beta * added if beta else 0)
+        theirs = torch.addmm(*map(torch.from_numpy, (added, a, b)), alpha=-0.5, beta=beta)
+        assert_as_good_as_eager(ours, theirs.numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "i4"])
+def test_large_product_of_no_terms(dtype):
+    a, b = np.zeros((1100, 0), dtype), np.zeros((0, 1000), dtype)
+    np.testing.assert_array_equal(product(a, b, 2), np.zeros((1100, 1000), dtype))
 
 
 # Below, at and above the vectors and the groups of rows of each instruction set.

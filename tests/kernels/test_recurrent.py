@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+import poptorch
 from poptorch import _C
 from tests import helpers
 
@@ -109,6 +110,54 @@ def test_sizes(kind, nonlinearity, sizes):
     check(layer, [True] * (1 + len(layer.states)))
 
 
+# Around whole vectors and panels of hidden units, groups of rows, and 256 terms of a sum.
+PACKED_SIZES = [(2, 13, 300, 70), (3, 7, 5, 33), (2, 25, 16, 130), (2, 1, 257, 15), (2, 66, 3, 300)]
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("sizes", PACKED_SIZES, ids=str)
+@pytest.mark.parametrize("kind", GATES)
+def test_packed_weights(kind, sizes):
+    layer = Layer(kind, sizes, reverse=True)
+    check(layer, [True] * (1 + len(layer.states)))
+
+
+@pytest.mark.usefixtures("isa")
+def test_numbers_without_an_end_stay_in_their_row():
+    """Infinities and NaN reach their entry of the batch and no others."""
+    layer = Layer("rnn", (3, 14, 20, 37), nonlinearity="relu")
+    layer.x[1, 3, 5], layer.x[1, 13, 0] = torch.inf, torch.nan
+    outputs, _ = layer.ours(torch.float32, layer.seeds([True] * 2))
+    rows = outputs[0].isfinite().all(2)
+    assert rows[0].all() and rows[1:, [e for e in range(14) if e not in (3, 13)]].all()
+    assert not rows[1:, 3].any() and not rows[1:, 13].any()
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_scratch_holds_the_weights_once(kind):
+    """Beside the packed weights (whole vectors of them) there are products and little else."""
+    module = MODULES[kind](96, 240).eval()
+    model = poptorch.inferenceModel(module, helpers.quiet_options())
+    x = torch.randn(16, 8, 96)
+    model.compile(x)
+    weights = 4 * sum(p.numel() for p in module.parameters())
+    products = 4 * (16 * 8 + 8 + 5 * 8) * GATES[kind] * 240
+    assert model.memory_report()["scratch"] <= 1.1 * weights + products + 2**14
+
+
+def test_without_packed_weights():
+    """The switch: the same layer by the BLAS, in a process of its own."""
+    code = """
+import torch
+from tests.kernels.test_recurrent import GATES, Layer, check
+torch.manual_seed(3)
+for kind in GATES:
+    check(layer := Layer(kind, (3, 9, 40, 70)), [True] * (1 + len(layer.states)))
+    print("same")
+"""
+    assert helpers.run_python(code, POPTORCH_OFF="packed_gemm").split() == ["same"] * len(GATES)
+
+
 @pytest.mark.parametrize("kind", GATES)
 def test_absent_gradients(kind):
     layer = Layer(kind, (4, 3, 5, 6))
@@ -118,12 +167,15 @@ def test_absent_gradients(kind):
             check(layer, which)
 
 
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("sizes", [(6, 24, 16, 128), (3, 37, 270, 200)], ids=str)
 @pytest.mark.parametrize(("kind", "nonlinearity"), KINDS)
-def test_results_do_not_depend_on_threads(kind, nonlinearity):
-    layer = Layer(kind, (6, 24, 16, 128), nonlinearity=nonlinearity)
+def test_results_do_not_depend_on_threads(kind, nonlinearity, sizes):
+    layer = Layer(kind, sizes, nonlinearity=nonlinearity)
     seeds = layer.seeds([True] * (1 + len(layer.states)))
     one = layer.ours(torch.float32, seeds, threads=1)
-    helpers.check_equal_bits(layer.ours(torch.float32, seeds, threads=2), one)
+    for threads in (2, 3):
+        helpers.check_equal_bits(layer.ours(torch.float32, seeds, threads=threads), one)
 
 
 def test_large_sums_saturate():

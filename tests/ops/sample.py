@@ -40,6 +40,7 @@ class Sample:
         dtypes: floating-point dtypes to run in; ``dtype:f32`` attributes follow.
         equal_bits: whether the number of threads leaves all bits as they are. Not so for what
             oneDNN computes: it cuts sums by threads.
+        wide: positions of operands that are f32 where the others are halves.
         note: tells apart samples of one row in the names of tests.
     """
 
@@ -50,6 +51,7 @@ class Sample:
     check: Callable | None = None
     dtypes: tuple = FLOATS
     equal_bits: bool = True
+    wide: tuple = ()
     note: str = ""
 
     @property
@@ -60,7 +62,9 @@ class Sample:
 
     def operands(self, dtype="f32"):
         """Fresh operands, floating-point ones rounded to ``dtype``."""
-        return [as_dtype(x, dtype) for x in self.inputs()]
+        is_half = dtype in ("f16", "bf16")
+        return [as_dtype(x, "f32" if is_half and i in self.wide else dtype)
+                for i, x in enumerate(self.inputs())]
 
 
 @dataclass

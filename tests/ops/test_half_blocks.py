@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.helpers import check_equal_bits
-from tests.ops.sample import Sample, evaluate
+from tests.ops.sample import Sample, evaluate, integers
 from tests.ops.test_ops import SAMPLES
 
 HALVES = pytest.mark.parametrize("dtype", ["f16", "bf16"])
@@ -13,6 +13,11 @@ SWITCHES = "half_blocks,half_products"
 
 def randn(*sizes):
     return torch.randn(*sizes)
+
+
+def rows_of(entries, width, *sizes):
+    """A gradient of looked-up rows, and which rows they are; most of them occur often."""
+    return [randn(*sizes, width), integers(0, entries, *sizes)]
 
 
 POOL = {"kernel_size": [3, 3], "stride": [2, 2], "padding": [1, 1]}
@@ -33,6 +38,13 @@ LARGE = [
     Sample("pow", lambda: [randn(1000), torch.tensor(3.0)]),
     Sample("dropout", lambda: [randn(70, 301), torch.tensor([1, 2, 0, 3], dtype=torch.int32)],
            {"p": 0.25, "salt": 2}),
+    Sample("embedding_backward", lambda: rows_of(30, 400, 4, 50), {"num_weights": 30}),
+    Sample("embedding_backward", lambda: rows_of(700, 9, 3000),
+           {"num_weights": 700, "padding_idx": 5}, note="narrow"),
+    Sample("embedding_backward", lambda: [*rows_of(700, 9, 3000), randn(700, 9)],
+           {"num_weights": 700}, note="sum"),
+    Sample("embedding_backward", lambda: rows_of(50, 300, 3000),
+           {"num_weights": 50, "scale_grad_by_freq": True}, note="by count"),
 ]
 BY_ID = {"ids": lambda case: case.id}
 
@@ -73,6 +85,12 @@ PRODUCTS = [
     Sample("matmul", lambda: [randn(2, 300, 33), randn(2, 33, 400)], note="two"),
     Sample("addmm", lambda: added(300, 515, 64), {"alpha": 0.5, "beta": 2.0}),
     Sample("addmm", lambda: added(300, 515, 64), {"beta": 0.0}, note="nothing added"),
+    # More than one piece of a sum, and sums that are cut.
+    Sample("addmm", lambda: added(70, 150, 1300), {"alpha": 0.5, "beta": 2.0}, note="pieces"),
+    Sample("matmul", lambda: [randn(1300, 70).t(), randn(150, 1300).t()], note="pieces"),
+    Sample("addmm", lambda: added(61, 50, 5003), {"alpha": 0.5, "beta": 2.0}, note="deep"),
+    Sample("matmul", lambda: [randn(700, 5003), randn(5003, 1)], note="deep"),
+    Sample("addmm", lambda: added(5, 7, 0), {"beta": 2.0}, note="no sums"),
 ]
 
 
@@ -96,22 +114,27 @@ CONVOLUTION = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transpo
 
 @HALVES
 @pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
-def test_convolutions(layout, dtype):
+@pytest.mark.parametrize("kernel, stride, channels",
+                         [(3, 1, 16), (3, 2, 3), (1, 1, 16), (1, 2, 16)])
+def test_convolutions(kernel, stride, channels, layout, dtype):
     """Gradients summed over many pixels keep their bits at any number of threads."""
+    geometry = CONVOLUTION | {"stride": [stride] * 2, "padding": [kernel // 2] * 2}
+    side = 14 // stride
+
     def inputs():
-        images = [randn(16, 32, 14, 14), randn(16, 16, 14, 14), randn(32, 16, 3, 3)]
+        images = [randn(16, 32, side, side), randn(16, channels, 14, 14),
+                  randn(32, channels, kernel, kernel)]
         last = layout == "channels_last"
         return [x.movedim(1, -1).contiguous() if last else x for x in images]
 
     backward = Sample("convolution_backward", inputs,
-                      CONVOLUTION | {"output_mask": [True, True, True], "layout": layout})
+                      geometry | {"output_mask": [True, True, True], "layout": layout})
     operands = backward.operands(dtype)
     one, two = (evaluate(backward, operands, dtype, threads=n) for n in (1, 2))
-    if dtype == "bf16":
-        check_equal_bits(two, one)
+    check_equal_bits(two, one)
     first = [x.movedim(-1, 1) if layout == "channels_last" else x for x in operands]
     exact = torch.ops.aten.convolution_backward(
-        *[x.double() for x in first], [32], *CONVOLUTION.values(), [True, True, True])
+        *[x.double() for x in first], [32], *geometry.values(), [True, True, True])
     step = 2.0**-11 if dtype == "f16" else 2.0**-8
     for ours, wide in zip(one, exact, strict=True):
         ours = ours.movedim(-1, 1) if layout == "channels_last" and ours.dim() > 2 else ours
