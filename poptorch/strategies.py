@@ -246,7 +246,7 @@ class _PhasedExecution(_Strategy):
 
         Of P forward phases, the backward pass of phase p is phase ``2 (P - 1) - p``: the last
         forward phase is the first of the backward pass. With a separate backward phase it is
-        ``2 P - 1 - p``.
+        ``2 P - p``. Phase ``P`` is left out: a phase and its way back are both even or both odd.
 
         Args:
             use: True for a phase of its own.

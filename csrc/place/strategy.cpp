@@ -110,9 +110,11 @@ int64_t Strategy::stride() const {
   return 1;
 }
 
+// One phase is left out before a separate backward pass: the phases of a pass and of its way back
+// are then on the same of two groups of IPUs, even ones or odd ones.
 int64_t Strategy::phase_number(int64_t phase, Part part) const {
   if (part == Part::forward) return phase * stride();
-  return (2 * (phases_ - 1) + (separate_backward_ ? 1 : 0) - phase) * stride();
+  return (2 * (phases_ - 1) + (separate_backward_ ? 2 : 0) - phase) * stride();
 }
 
 void Strategy::locate(const ir::Op& op) {

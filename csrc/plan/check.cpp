@@ -31,8 +31,8 @@ class Sweep {
     size_t ended = 0;
     for (const size_t i : starts) {
       const Content& content = all_[i];
-      if (content.bytes == 0) continue;
       check_place(content);
+      if (content.bytes == 0) continue;
       while (all_[ends[ended]].span.end < content.span.begin) remove(ends[ended++]);
       give_place(i);
       insert(i);
@@ -50,8 +50,10 @@ class Sweep {
   }
 
   static void check_place(const Content& content) {
-    INTERNAL_CHECK(content.addr >= 0 && content.addr <= ir::most_bytes, "[plan] ",
-                   describe(content), " is outside the arena");
+    INTERNAL_CHECK(content.addr >= 0 && content.addr <= ir::most_bytes && content.bytes >= 0 &&
+                       content.bytes <= ir::most_bytes - content.addr,
+                   "[plan] ", content.name, ", ", content.bytes, " bytes at ", content.addr,
+                   ", is outside the arena");
     INTERNAL_CHECK(content.addr % alignment_bytes == 0, "[plan] ", describe(content),
                    " is not at a multiple of ", alignment_bytes);
   }

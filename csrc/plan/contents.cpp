@@ -115,6 +115,7 @@ class Finder {
   }
 
   void visit_op(const ir::Op& op, const ir::Graph& graph, const ir::Op* loop) {
+    if (op.attrs.get_int("scratch_bytes", 0) != 0) add_scratch(op);
     if (op.name == "constant") return add_constant(op);
     if (op.name == "input") return add_input(op, graph, *loop);
     if (op.name == "loop") return add_loop(op);
@@ -128,14 +129,15 @@ class Finder {
     }
     for (const auto& result : op.results) add_value(*result);
     if (op.attrs.has("inplace")) inplace_.push_back(&op);
-    const int64_t scratch_bytes = op.attrs.get_int("scratch_bytes", 0);
-    if (scratch_bytes <= 0) return;
+  }
+
+  void add_scratch(const ir::Op& op) {
     Content scratch;
     scratch.kind = Content::Kind::scratch;
     scratch.op = &op;
     scratch.name = concat("the scratch memory of `", op.text(), "`");
     scratch.addr = op.attrs.get_int("scratch_addr");
-    scratch.bytes = scratch_bytes;
+    scratch.bytes = op.attrs.get_int("scratch_bytes");
     scratch.span = out_.line.ops.at(&op);
     add(std::move(scratch));
   }
@@ -211,12 +213,18 @@ class Finder {
     return end;
   }
 
+  // `prepare` runs again between two runs of `main`, when states hold what the last one left.
+  int end_of_prepare(const StateUse& use) const {
+    const int begin = out_.line.graphs.at(module_.find_graph("main")).begin;
+    return use.writes.empty() || use.writes.front().position > begin ? begin : 0;
+  }
+
   // A state's memory holds one content from each assign to the last read before the next one.
   void add_state(const std::string& path, StateUse use) {
     std::sort(use.writes.begin(), use.writes.end(),
               [](const Write& a, const Write& b) { return a.position < b.position; });
     const int64_t addr = state_addr(path, use);
-    std::vector<int> contents = {add_state_content(path, *any_op(use), {0, 0})};
+    std::vector<int> contents = {add_state_content(path, *any_op(use), {0, end_of_prepare(use)})};
     const auto next_write = [&](size_t segment) {
       return segment < use.writes.size() ? use.writes[segment].position : out_.line.end + 1;
     };
@@ -280,7 +288,19 @@ class Finder {
       const ir::Value* operand = op.operand(static_cast<size_t>(index));
       INTERNAL_CHECK(operand != nullptr && addr_of(*operand) == addr_of(*result), "[plan] `",
                      op.text(), "` is in place of operand ", index, ", which is elsewhere");
+      check_only_reader(op, static_cast<size_t>(index));
       at(content_of(*operand)).taken_by = content_of(*result);
+    }
+  }
+
+  // A kernel that works in place may write what it still reads by another operand.
+  void check_only_reader(const ir::Op& op, size_t index) const {
+    const int taken = content_of(*op.operand(index));
+    for (size_t i = 0; i < op.operands.size(); ++i) {
+      if (i == index || op.operands[i] == nullptr) continue;
+      INTERNAL_CHECK(content_of(*op.operands[i]) != taken, "[plan] `", op.text(),
+                     "` is in place of operand ", index, ", and reads the same memory as operand ",
+                     i);
     }
   }
 

@@ -33,7 +33,7 @@ struct Contents {
 };
 
 // Internal errors: an address that is absent; views, loops, states and values in place whose
-// addresses do not fit together.
+// addresses do not fit together; a value in place of what its op reads twice.
 Contents find_contents(const ir::Module& module);
 
 }  // namespace poptorch::plan

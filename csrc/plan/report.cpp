@@ -39,12 +39,18 @@ std::string category(const std::vector<Content>& all, const Content& content) {
   return "scratch";
 }
 
+// Without the op that takes its memory in place: there the bytes are those of the result.
+Span own_span(const Content& content) {
+  return {content.span.begin, content.span.end - (content.taken_by >= 0 ? 1 : 0)};
+}
+
 // The position at which most temporary bytes live.
 int peak_position(const std::vector<const Content*>& contents, int end) {
   std::vector<int64_t> change(static_cast<size_t>(end) + 2, 0);
   for (const Content* content : contents) {
-    change[static_cast<size_t>(content->span.begin)] += content->bytes;
-    change[static_cast<size_t>(content->span.end) + 1] -= content->bytes;
+    const Span span = own_span(*content);
+    change[static_cast<size_t>(span.begin)] += content->bytes;
+    change[static_cast<size_t>(span.end) + 1] -= content->bytes;
   }
   int64_t live = 0, most = -1;
   int peak = 0;
@@ -80,6 +86,7 @@ std::map<std::string, int64_t> memory_report(const ir::Module& module) {
   for (const char* name : categories) report[name] = 0;
   std::set<int64_t> persistent;  // addresses
   for (const Content& content : contents.all) {
+    if (content.bytes == 0) continue;  // what lies behind it has the same address
     const bool is_persistent =
         content.kind == Content::Kind::state || content.kind == Content::Kind::constant;
     if (is_persistent && persistent.insert(content.addr).second) {
@@ -92,8 +99,7 @@ std::map<std::string, int64_t> memory_report(const ir::Module& module) {
   }
   const int peak = peak_position(temporary, contents.line.end);
   for (const Content* content : temporary) {
-    const bool is_given_away = content->taken_by >= 0 && content->span.end == peak;
-    if (content->span.overlaps({peak, peak}) && !is_given_away) {
+    if (own_span(*content).overlaps({peak, peak})) {
       report[category(contents.all, *content)] += content->bytes;
     }
   }

@@ -71,6 +71,11 @@ bool replace_each(ir::Graph& graph, const Rule& rule) {
   return !dead.empty();
 }
 
+const ir::Value* memory_of(const ir::Value* value) {
+  while (value->op->name == "view") value = value->op->operands[0];
+  return value;
+}
+
 bool belong_together(const ir::Op& a, const ir::Op& b) {
   for (const char* name : {"recompute", "block"}) {
     const ir::Attr *of_a = a.attrs.find(name), *of_b = b.attrs.find(name);

@@ -19,6 +19,9 @@ void erase_ops(ir::Graph& graph, const std::unordered_set<const ir::Op*>& dead);
 using Rule = std::function<std::vector<ir::Value*>(ir::Op&)>;
 bool replace_each(ir::Graph& graph, const Rule& rule);
 
+// The value whose memory this one lies in.
+const ir::Value* memory_of(const ir::Value* value);
+
 // Whether one op may stand for both: of one block, both or none recomputed for a checkpoint.
 bool belong_together(const ir::Op& a, const ir::Op& b);
 

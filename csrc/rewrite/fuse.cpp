@@ -32,11 +32,6 @@ constexpr int64_t large_bytes = 4096;
 // Annotations that all ops of a region have alike, and the fused op too.
 constexpr std::array shared_attrs = {"backward", "block", "recompute"};
 
-const ir::Value* memory_of(const ir::Value* value) {
-  while (value->op->name == "view") value = value->op->operands[0];
-  return value;
-}
-
 bool is_kept_anyway(const ir::Value* memory) {
   const std::string& maker = memory->op->name;
   return maker == "state" || maker == "constant" || maker == "stream_in" || maker == "input";

@@ -9,8 +9,8 @@
 //   %2, %3, %6 = cross_entropy %x, %t, _
 //   %5 = cross_entropy_backward %g, %x, %t, _, %3, %6
 //
-// Of scores [samples, classes] in one dtype. Where something else reads the logarithms (label
-// smoothing) or their gradient, all stays as it is.
+// Of scores [samples, classes] in one dtype; what rows of halves are summed up to is f32. Where
+// something else reads the logarithms (label smoothing) or their gradient, all stays as it is.
 #include "ops/op_def.h"
 #include "rewrite/op_list.h"
 #include "rewrite/pass.h"
@@ -31,7 +31,7 @@ struct Match {
 bool is_over_classes(const ir::Op& softmax) {
   const ir::Type &x = softmax.operand(0)->type, &y = softmax.result()->type;
   const int64_t dim = softmax.attrs.get_int("dim");
-  return x.rank() == 2 && (dim == 1 || dim == -1) && x.dtype == y.dtype && !ir::is_half(x.dtype);
+  return x.rank() == 2 && (dim == 1 || dim == -1) && x.dtype == y.dtype;
 }
 
 class Fuser {

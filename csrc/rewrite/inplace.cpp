@@ -16,6 +16,7 @@
 #include <set>
 
 #include "ops/op_def.h"
+#include "rewrite/edit.h"
 #include "rewrite/pass.h"
 
 namespace poptorch::rewrite {
@@ -23,12 +24,6 @@ namespace poptorch::rewrite {
 namespace {
 
 using PathSet = std::set<std::string>;
-
-// The value whose memory this one lies in.
-const ir::Value* memory_of(const ir::Value* value) {
-  while (value->op->name == "view") value = value->op->operands[0];
-  return value;
-}
 
 // States that a graph reads or assigns, in the loops that it runs too.
 class StatePaths {

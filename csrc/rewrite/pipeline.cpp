@@ -52,6 +52,8 @@ std::vector<std::string> pipeline() {
       "dce",
       "hoist",  // after views, which shows what costs nothing
       "dce",
+      "recompute_elementwise",  // after the last cse, which would undo it
+      "dce",                    // views of what is computed again
       "fuse",  // after what looks at single ops
       "inplace",  // last: a pass after it could lengthen the life of a value
   };

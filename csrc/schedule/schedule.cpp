@@ -9,6 +9,7 @@
 #include "place/part.h"
 #include "schedule/states.h"
 #include "support/error.h"
+#include "support/switches.h"
 
 namespace poptorch::schedule {
 
@@ -30,6 +31,7 @@ class Scheduler {
     nodes_.resize(count);
     for (size_t i = 0; i < count; ++i) nodes_[i].kind = kind_of(*graph_.ops[i]);
     hurry_to_eager();
+    if (is_on("late_gradients")) delay_large();
     add_data_edges();
     add_state_edges();
     add_inplace_edges();
@@ -132,6 +134,56 @@ class Scheduler {
         (is_eager ? has_user : has_other_user)[index_.at(operand->op)] = true;
       }
     }
+  }
+
+  // What is much larger than that of which it is made waits for its first user: the gradient of an
+  // output layer, whose table is an embedding too, until the backward pass gets there.
+  void delay_large() {
+    const int end = static_cast<int>(graph_.ops.size());
+    std::vector<int> first_use(nodes_.size(), end);      // of results
+    std::unordered_map<const ir::Value*, int> last_use;  // of memory
+    for (ir::Value* output : graph_.outputs) last_use[base_of(output)] = end;
+    for (int i = end; i-- > 0;) {
+      const ir::Op& op = *graph_.ops[static_cast<size_t>(i)];
+      if (is_delayed(op, i, first_use[i], last_use)) nodes_[i].kind = Kind::lazy;
+      const Kind kind = nodes_[i].kind;
+      const int runs = kind == Kind::lazy ? first_use[i] : i;
+      const bool hurries = kind == Kind::eager || kind == Kind::last;
+      for (ir::Value* operand : op.operands) {
+        if (operand == nullptr) continue;
+        int& first = first_use[index_.at(operand->op)];
+        first = std::min(first, hurries ? 0 : runs);
+        if (ops::is_alias(op)) continue;
+        int& last = last_use.try_emplace(base_of(operand), runs).first->second;
+        last = std::max(last, runs);
+      }
+    }
+  }
+
+  bool is_delayed(const ir::Op& op, int position, int first_use,
+                  const std::unordered_map<const ir::Value*, int>& last_use) const {
+    const ops::OpDef* row = ops::find_op(op.name);
+    const bool fits = nodes_[position].kind == Kind::plain && op.results.size() == 1 &&
+                      place::part_of(op) == place::Part::backward && row != nullptr &&
+                      !row->effects && !row->random && op.name != "contiguous";
+    if (!fits || first_use <= position + 1 || first_use == static_cast<int>(nodes_.size())) {
+      return false;
+    }
+    int64_t longer = small_bytes;  // what would wait instead
+    std::vector<const ir::Value*> known;
+    for (ir::Value* operand : op.operands) {
+      if (operand == nullptr) continue;
+      const ir::Value* base = base_of(operand);
+      const auto last = last_use.find(base);
+      const bool dies = last == last_use.end() || last->second < first_use;
+      if (!dies || base->op->name == "state" || base->op->name == "constant") continue;
+      if (std::find(known.begin(), known.end(), base) != known.end()) continue;
+      known.push_back(base);
+      longer += base->type.bytes();
+    }
+    // What another IPU, stage or phase uses is made in the op's own turn.
+    return op.result()->type.bytes() > 2 * longer &&
+           annotations_of(op) == annotations_of(*graph_.ops[static_cast<size_t>(first_use)]);
   }
 
   void add_edge(int before, int after) {

@@ -130,7 +130,7 @@ def test_places_of_the_examples(name, expected):
     assert spots(compiled(*CASES[name], training=False)) == expected
 
 
-@pytest.mark.parametrize(("separate", "expected"), [(False, [2, 3, 4]), (True, [3, 4, 5])])
+@pytest.mark.parametrize(("separate", "expected"), [(False, [2, 3, 4]), (True, [4, 5, 6])])
 @pytest.mark.parametrize(("blocks", "make"), [(SIX, serial), (on_ipus(*[None] * 6), parallel)],
                          ids=["serial", "parallel"])
 def test_backward_phases(separate, expected, blocks, make):

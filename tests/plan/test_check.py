@@ -146,3 +146,68 @@ def test_unaligned(planned):
 
 def test_outside(planned):
     refuse(with_addr(planned, "%a = flip", -64), "%a")
+
+
+@pytest.mark.parametrize("scratch_bytes", [-64, 2**63 - 1])
+def test_scratch_without_an_end(planned, scratch_bytes):
+    line = line_of(planned, "%b = flip")
+    marked = line.replace("{", f"{{scratch_addr=1048576, scratch_bytes={scratch_bytes}, ")
+    refuse(planned.replace(line, marked), "scratch memory of",
+           f"{scratch_bytes} bytes at 1048576, is outside the arena")
+
+
+def test_empty_value_outside(planned):
+    line = line_of(planned, "%a = flip")
+    empty = f"{line}\n  %e = constant {{addr=-64, data=[], ipu=0, order=0, stage=0}} : f32[0]"
+    refuse(planned.replace(line, empty), "%e, 0 bytes at -64")
+
+
+def plan_of(text):
+    module = _C.parse(text)
+    for step in (_C.place, _C.schedule, _C.plan):
+        step(module)
+    _C.check_plan(module)
+    return module.text()
+
+
+def test_in_place_of_what_another_operand_reads():
+    text = plan_of("""
+graph main {
+  %x = stream_in {stream="x"} : f32[64,64]
+  %a = flip %x {dims=[0]} : f32[64,64]
+  %t = view %a : f32[64,64](1,64)
+  %s = add %a, %t : f32[64,64]
+  stream_out %s {stream="s"}
+  output
+}
+""")
+    line = line_of(text, "%s = add")
+    assert "inplace" not in line
+    taken = re.sub(r"addr=\d+", f"addr={addr(text, '%a = flip')}, inplace=[0]", line)
+    wrong = text.replace(line, taken)
+    refuse(wrong, "%s = add", "in place of operand 0", "the same memory as operand 1")
+    x = torch.randn(64, 64)
+    expected = x.flip(0) + x.flip(0).T
+    assert torch.equal(Driver(text, planned=True)(x=x)["s"][0], expected)
+
+
+def test_state_under_what_prepare_computes():
+    text = plan_of("""
+graph prepare {
+  %w = state {path="w"} : f32[64]
+  %p = flip %w {dims=[0]} : f32[64]
+  %q = flip %p {dims=[0]} : f32[64]
+  assign %q {path="q"}
+  output
+}
+
+graph main {
+  %x = stream_in {stream="x"} : f32[64]
+  assign %x {path="n"}
+  %q = state {path="q"} : f32[64]
+  stream_out %q {stream="s"}
+  output
+}
+""")
+    state = addr(text, 'assign %x')
+    refuse(with_addr(text, "%p = flip", state), "%p at", 'state "n"')

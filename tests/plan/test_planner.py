@@ -177,3 +177,46 @@ graph iteration {
     assert report == {"parameters": 4096, "optimizer_state": 2048, "buffers": 1024, "constants": 8,
                       "streams": 4096, "activations": 3842 * 4, "gradients": 4096}
     assert sum(report.values()) + scratch <= arena < sum(report.values()) + scratch + 64 * 9
+
+
+def planned_report(text):
+    module = _C.parse(text)
+    for step in (_C.place, _C.schedule, _C.plan):
+        step(module)
+    return _C.memory_report(module)
+
+
+def test_memory_report_counts_memory_once_where_it_is_taken_in_place():
+    report = planned_report("""
+graph main {
+  %x = stream_in {stream="x"} : f32[16,1]
+  %y = stream_in {stream="y"} : f32[1,64]
+  %z = stream_in {stream="z"} : f32[32,1]
+  %beside = matmul %x, %y : f32[16,64]
+  %large = matmul %z, %y {backward=true} : f32[32,64]
+  %sum = sum %beside : f32[]
+  %taken = relu %large {backward=true} : f32[32,64]
+  %total = sum %taken {backward=true} : f32[]
+  stream_out %sum {stream="sum"}
+  stream_out %total {stream="total"}
+  output
+}
+""")
+    # %taken lies where %large was: most is alive while %beside is.
+    assert (report["activations"], report["gradients"]) == (4 * 16 * 64, 4 * 32 * 64)
+
+
+def test_memory_report_sees_what_lies_where_empty_tensors_do():
+    report = planned_report("""
+graph main {
+  %nothing = state {path="a", role="buffer"} : f32[0]
+  %w = state {path="b", role="parameter"} : f32[64]
+  %empty = constant {data=[]} : f32[0]
+  %y = flip %w {dims=[0]} : f32[64]
+  stream_out %nothing {stream="0"}
+  stream_out %empty {stream="1"}
+  stream_out %y {stream="2"}
+  output
+}
+""")
+    assert (report["parameters"], report["activations"], report["arena"]) == (256, 256, 512)
