@@ -76,8 +76,8 @@ class _Capture:
             raise Error("[capture] a model is compiled inside the forward of another one that is "
                         "being compiled. Call the inner module itself instead of its executor.")
         with process_state.preserved(self._training), substitutions.entered():
-            self._state = ModuleState(self._module, self.fake_mode, self._training,
-                                      self._grouped)
+            self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
+                                      self._training, self._grouped)
             self._declare_inputs()
             context.set_current(self)
             blocks.reset()

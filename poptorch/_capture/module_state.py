@@ -6,11 +6,10 @@ from functools import partial
 import torch
 
 from poptorch._capture import torch_private as private
+from poptorch._capture.attributes import Attributes
+from poptorch._capture.places import Places
 from poptorch._logging import logger
-from poptorch.errors import Error
-
-# Recurrent modules keep their weights a second time, and notice that they were exchanged.
-_RECURRENT_CACHES = ("_flat_weights", "_flat_weight_refs")
+from poptorch.errors import Error, error_at
 
 
 @dataclass
@@ -23,8 +22,8 @@ class State:
     persistent: bool
     fake: torch.Tensor
     aliases: list[str] = field(default_factory=list)
-    # (the table of the module that holds it, its key there, the dotted path)
-    places: list[tuple[dict, str, str]] = field(default_factory=list)
+    # (module that holds it, its table there, the key in the table, the dotted path)
+    places: list[tuple[torch.nn.Module, dict, str, str]] = field(default_factory=list)
 
 
 class ModuleState:
@@ -33,6 +32,7 @@ class ModuleState:
     Args:
         module: the outermost module.
         fake_mode: of the fake tensors.
+        places: finds the user's line.
         training: whether parameters that require grad do so here too.
         grouped: paths of parameters whose fake ones lack the first dimension.
 
@@ -41,19 +41,21 @@ class ModuleState:
         names: dotted path of each module, by its identity.
     """
 
-    def __init__(self, module: torch.nn.Module, fake_mode, training: bool,
+    def __init__(self, module: torch.nn.Module, fake_mode, places: Places, training: bool,
                  grouped: frozenset[str] = frozenset()):
         self._fake_mode = fake_mode
         self._training = training
         self._grouped = grouped
-        self._attributes: list[tuple[torch.nn.Module, dict]] = []
+        self._attributes = Attributes(places)
+        self._parts: list[torch.nn.Module] = []
         self.names: dict[int, str] = {}
         self._by_tensor: dict[int, State] = {}
         for path, part in _all_paths(module):
             first_visit = id(part) not in self.names
             self.names.setdefault(id(part), path)
             if first_visit:
-                self._attributes.append((part, dict(part.__dict__)))
+                self._attributes.keep(part, path)
+                self._parts.append(part)
             self._collect(part, path)
         self.states = list(self._by_tensor.values())
 
@@ -63,9 +65,11 @@ class ModuleState:
             for key, tensor in table.items():
                 if tensor is not None:  # as a layer without bias has it
                     persistent = key not in part._non_persistent_buffers_set
-                    self._add(kind, prefix + key, tensor, persistent, table, key)
+                    state = self._add(kind, prefix + key, tensor, persistent)
+                    if not any(held is table and k == key for _, held, k, _ in state.places):
+                        state.places.append((part, table, key, prefix + key))
 
-    def _add(self, kind, name, tensor, persistent, table, key) -> None:
+    def _add(self, kind, name, tensor, persistent) -> State:
         state = self._by_tensor.get(id(tensor))
         if state is None:
             fake = self._fake(tensor, kind, name)
@@ -73,8 +77,7 @@ class ModuleState:
             self._by_tensor[id(tensor)] = state
         elif name != state.name:
             state.aliases.append(name)
-        if not any(held is table and k == key for held, k, _ in state.places):
-            state.places.append((table, key, name))
+        return state
 
     def _fake(self, tensor: torch.Tensor, kind: str, name: str) -> torch.Tensor:
         if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
@@ -104,40 +107,41 @@ class ModuleState:
 
     def __enter__(self):
         for state in self.states:
-            for table, key, _ in state.places:
+            for _, table, key, _ in state.places:
                 table[key] = state.fake
-        for part in self._recurrent():
+        self._recurrent = [part for part in self._parts if isinstance(part, torch.nn.RNNBase)
+                           and "check_input" not in part.__dict__]
+        for part in self._recurrent:
             part.__dict__["check_input"] = partial(_check_recurrent, part)
+        self._attributes.__enter__()
         return self
 
     def __exit__(self, *exception):
         for state in self.states:
-            for table, key, _ in state.places:
+            for _, table, key, _ in state.places:
                 table[key] = state.tensor
-        for part in self._recurrent():
+        for part in self._recurrent:
             del part.__dict__["check_input"]
-        for part, before in self._attributes:
-            _restore_attributes(part.__dict__, before)
-        for part, _ in self._attributes:
+        for part in self._parts:
             for table in (part._parameters, part._buffers):
                 for key in [k for k, t in table.items() if isinstance(t, private.FakeTensor)]:
                     del table[key]
-
-    def _recurrent(self) -> list[torch.nn.RNNBase]:
-        return [part for part, before in self._attributes
-                if isinstance(part, torch.nn.RNNBase) and "check_input" not in before]
+        self._attributes.__exit__(*exception)
 
     def check_kept(self) -> None:
         """Raises an Error when ``forward`` deleted or re-bound a parameter or buffer."""
         for state in self.states:
-            for table, key, path in state.places:
+            for part, table, key, path in state.places:
                 kind = "Buffer" if state.kind == "buffer" else "Parameter"
+                line, owner = self._attributes.line(part, key), path.rpartition(".")[0]
                 if key not in table or table[key] is None:
-                    raise Error(f"[capture] {kind} {path} is removed from the model by its "
-                                f"forward. Keep it, or remove it before the model is compiled.")
+                    raise error_at(f"[capture] {kind} {path} is removed from the model by its "
+                                   f"forward. Keep it, or remove it before the model is compiled.",
+                                   line, owner)
                 if table[key] is not state.fake:
-                    raise Error(f"[capture] {kind} {path} is reassigned within the model by its "
-                                f"forward. Change it in place: `self.{path}.copy_(value)`.")
+                    raise error_at(f"[capture] {kind} {path} is reassigned within the model by "
+                                   f"its forward. Change it in place: "
+                                   f"`self.{path}.copy_(value)`.", line, owner)
 
 
 def _check_recurrent(layer: torch.nn.RNNBase, x: torch.Tensor, batch_sizes) -> None:
@@ -152,26 +156,3 @@ def _all_paths(module: torch.nn.Module, path: str = "", outer: tuple = ()):
     for name, part in module._modules.items():
         if part is not None and not any(part is one for one in outer):
             yield from _all_paths(part, f"{path}.{name}" if path else name, outer)
-
-
-def _restore_attributes(attributes: dict, before: dict) -> None:
-    """Undoes what would leave tensors without data in the user's module."""
-    for name, value in list(attributes.items()):
-        if name in before and value is before[name]:
-            continue
-        if not _holds_fake(value) and name not in _RECURRENT_CACHES:
-            continue
-        if name in before:
-            attributes[name] = before[name]
-        else:
-            del attributes[name]
-
-
-def _holds_fake(value) -> bool:
-    if isinstance(value, private.FakeTensor):
-        return True
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, (list, tuple)):
-        return False
-    return any(_holds_fake(item) for item in value)

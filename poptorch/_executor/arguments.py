@@ -1,6 +1,7 @@
 """The arguments of a call: their structure at the first call, and checks of later ones."""
 
 import inspect
+import math
 
 import numpy
 import torch
@@ -244,7 +245,7 @@ class Arguments:
             self._match_leaf(expected, value, tensors)
             return
         kind, expected_children = expected
-        if not isinstance(value, kind):
+        if type(value) is not kind:  # not a subclass either: what comes back is of the class
             raise Error(f"[arguments] Type mismatch for {path}: expected {kind} but got "
                         f"{type(value)}. Call destroy() first to compile for other arguments.")
         children = children_of(value)
@@ -344,6 +345,8 @@ def _signature(model) -> inspect.Signature | None:
 
 
 def _same(a, b) -> bool:
+    if isinstance(a, float) and a == b == 0.0:
+        return math.copysign(1.0, a) == math.copysign(1.0, b)
     try:
         return bool(a == b) or bool(a != a and b != b)
     except Exception:  # values that cannot tell are not the same

@@ -35,7 +35,10 @@ class Reports:
             forward pass, ``gradients`` of the backward pass, ``scratch`` (within one op, or the
             update) and ``streams`` (arguments), those alive when most are; ``arena``, the block
             of memory that holds all of it, with the gaps. Beside that ``transfers``, the bytes
-            that one call moves between the chip and streaming memory, in each replica.
+            that one call moves between the chip and streaming memory, in each replica. Memory that
+            one value takes over from another counts once. A result counts from where it is made to
+            its last use in the program, as in eager mode one that nobody keeps; also where it is
+            written to the caller's memory and not to the arena.
 
         Raises:
             poptorch.Error: The model is not compiled.

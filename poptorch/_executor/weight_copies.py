@@ -174,4 +174,6 @@ class WeightCopies:
         self.copyWeightsToHostIfNeeded()
         result = self._user_model.load_state_dict(state_dict, strict)
         self._weights().renewed()
+        if self.isCompiled():  # now: copyWeightsToHost would bring back what the device had
+            self.copyWeightsToDevice()
         return result

@@ -42,12 +42,17 @@ class Optimizer:
         self._check_settings()
 
     def _check_settings(self) -> None:
-        """Raises an Error when a setting asks for what comes later."""
-        for name, neutral in SETTINGS.items():
-            value = getattr(self, name, None)
-            if value is not None and value != neutral:
-                raise Error(f"[optim.{type(self).__name__}] {name}={value!r} is not there yet: "
-                            f"this version of poptorch has only {neutral!r}. Leave it out.")
+        """Raises an Error when a setting, of the optimizer or of a group, asks for what comes
+        later."""
+        for where, settings in [("", vars(self)), *(
+                (f" of parameter group {number}", group)
+                for number, group in enumerate(getattr(self, "param_groups", ())))]:
+            for name, neutral in SETTINGS.items():
+                value = settings.get(name)
+                if value is not None and value != neutral:
+                    raise Error(f"[optim.{type(self).__name__}] {name}={value!r}{where} is not "
+                                f"there yet: it comes later, this version of poptorch has only "
+                                f"{neutral!r}. Leave it out.")
 
     def _attach(self, state: OptimizerState) -> None:
         """Makes the state of an executor the one that this optimizer shows."""

@@ -117,6 +117,16 @@ def test_nested_structures_keep_their_classes():
         assert text == "text"
 
 
+@pytest.mark.parametrize(("first", "later"), [
+    ((X, X), Point(X, X)), ({"a": X}, Ordered(a=X)),
+    ({"a": X}, collections.OrderedDict(a=X)), (0.0, -0.0), (-0.0, 0.0)])
+def test_what_comes_back_as_it_was_at_the_first_call_is_refused(first, later):
+    model = wrap(lambda argument: (argument, X + X))
+    assert type(model(first)[0]) is type(first)
+    with pytest.raises(Error, match=r"\[arguments\] .*mismatch for argument: expected .* but got"):
+        model(later)
+
+
 def test_lists_and_tuples_are_different_arguments():
     model = wrap(lambda pair: pair[0] + pair[1])
     model([X, X])

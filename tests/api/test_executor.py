@@ -104,6 +104,16 @@ def test_load_state_dict_reaches_the_device():
     assert torch.equal(model(x), torch.zeros(6, 3))
 
 
+def test_what_load_state_dict_gave_the_device_comes_back():
+    net = Classifier()
+    model = poptorch.trainingModel(net, options())
+    model(*batch())
+    zeros = {k: torch.zeros_like(v) for k, v in net.state_dict().items()}
+    model.load_state_dict(zeros)
+    model.copyWeightsToHost()  # no call in between
+    assert not any(value.any() for value in net.state_dict().values())
+
+
 def test_attributes_are_the_modules():
     model = poptorch.inferenceModel(Classifier(), options())
     assert model.answer() == 42 and model.steps == 17

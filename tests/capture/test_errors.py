@@ -105,8 +105,10 @@ def replaced_parameter(m, x):
 ])
 def test_state_that_forward_replaces(forward, words):
     module = Function(forward, {"p": torch.ones(3)}, {"y": torch.ones(3)})
-    with pytest.raises(poptorch.Error, match=words):
+    with pytest.raises(poptorch.Error, match=words) as raised:
         capture(module, (torch.ones(3),), training=False)
+    line = forward.__code__.co_firstlineno + 1
+    assert raised.value.location == f"{__file__}:{line}"
     assert torch.equal(module.y, torch.ones(3)) and isinstance(module.p, nn.Parameter)
 
 

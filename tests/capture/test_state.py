@@ -2,7 +2,7 @@
 
 import copy
 import threading
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, deque, namedtuple
 from dataclasses import dataclass
 
 import pytest
@@ -102,6 +102,65 @@ def test_an_attribute_made_in_forward_without_data_goes_away():
     capture(module, (torch.ones(2),), training=False)
     assert not hasattr(module, "fresh") and not hasattr(module, "late")
     assert module.number == 5
+
+
+class Keeps(nn.Module):
+    """Keeps tensors where the user looks for them afterwards, in a module within a module."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.seen = None, [1, torch.zeros(2)]
+
+    def forward(self, x):
+        self.last = x
+        self.seen.append(x + 1)
+        return x * 2
+
+
+def test_tensors_that_forward_keeps_are_put_back_with_a_warning(capsys):
+    module = nn.Sequential(Keeps())
+    seen = list(module[0].seen)
+    capture(module, (torch.ones(2),), training=False)
+    assert module[0].last is None
+    assert len(module[0].seen) == 2 and all(a is b for a, b in zip(module[0].seen, seen))
+    told = " ".join(capsys.readouterr().err.split())
+    line = Keeps.forward.__code__.co_firstlineno + 1
+    assert ("forward keeps a tensor in the attribute last, but its values are on the device: "
+            "afterwards the attribute is as it was before. Return the tensor; for a state that "
+            "lasts, use register_buffer and `self.last.copy_(value)`. "
+            f'at {__file__}:{line}, module "0"') in told
+    assert "in the attribute seen" in told
+    assert nn.Module.__setattr__.__qualname__ == "Module.__setattr__"
+    assert nn.Module.__delattr__.__qualname__ == "Module.__delattr__"
+
+
+class Hoards(nn.Module):
+    """Keeps tensors deep in containers, one of which holds itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.tree = {"inner": [[1]], "few": deque([2], maxlen=2)}
+        self.tree["self"] = self.tree
+
+    def forward(self, x):
+        self.tree["inner"][0].append(x)
+        self.tree["few"].extend([x, x])
+        return x * 2
+
+
+def test_containers_in_containers_are_put_back(capsys):
+    layers = [Hoards(), Hoards()]
+    capture(nn.Sequential(*layers), (torch.ones(2),), training=False)
+    for layer in layers:
+        assert layer.tree["inner"] == [[1]] and list(layer.tree["few"]) == [2]
+        assert layer.tree["self"] is layer.tree and len(layer.tree) == 3
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("forward keeps a tensor in the attribute tree") == 1
+
+
+def test_a_line_of_several_layers_is_told_of_once(capsys):
+    capture(nn.Sequential(Keeps(), Keeps()), (torch.ones(2),), training=False)
+    assert capsys.readouterr().err.count("in the attribute last") == 1
 
 
 @pytest.mark.parametrize("context", [

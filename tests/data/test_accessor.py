@@ -250,6 +250,14 @@ def test_what_cannot_be_pickled(strategy):
         Accessor([lambda: 1], sharing_strategy=strategy)
 
 
+def test_a_fork_pickles_nothing():
+    class Local(TensorDataset):
+        """Cannot be found by its name."""
+
+    with loading(Accessor(Local(torch.arange(3)), **FORK)) as accessor:
+        assert [int(x) for x, in accessor] == [0, 1, 2]
+
+
 def test_bad_arguments():
     with pytest.raises(TypeError, match="expected a data set, a DataLoader or another iterable"):
         Accessor(3)

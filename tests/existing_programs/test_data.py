@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from tests.data.datasets import (
     options,
     values,
 )
+from tests.helpers import run_python
 
 MODES = pytest.mark.parametrize("mode", list(poptorch.DataLoaderMode))
 
@@ -212,3 +214,38 @@ def test_workers_get_what_torch_takes():
     loader = poptorch.DataLoader(options(), numbers(), batch_size=10, num_workers=1,
                                  worker_init_fn=init, prefetch_factor=4, timeout=60)
     assert values(loader) == [7] * 20 and loader.prefetch_factor == 4
+
+
+class Traced(torch.utils.data.Dataset):
+    """Writes down in each worker what loading takes."""
+
+    def __init__(self):
+        self.channel = poptorch.profiling.Channel("data")
+
+    def load(self, index):
+        """A method that the program instruments."""
+        return torch.tensor(float(index))
+
+    def __getitem__(self, index):
+        with self.channel.tracepoint(f"item {index}"):
+            return self.load(index)
+
+    def __len__(self):
+        return 4
+
+
+@MODES
+def test_tracepoints_in_workers(mode, tmp_path):
+    program = f"""
+import poptorch
+from tests.existing_programs.test_data import FORK, Traced
+data = Traced()
+data.channel.instrument(data, "load")
+loader = poptorch.DataLoader(poptorch.Options(), data, batch_size=2, num_workers=2,
+                             mode=poptorch.{mode}, async_options=FORK)
+assert [x.tolist() for x in loader] == [[0, 1], [2, 3]]
+loader.terminate()
+"""
+    run_python(program, PVTI_OPTIONS=json.dumps({"enable": "true", "directory": str(tmp_path)}))
+    text = "".join(path.read_text() for path in tmp_path.iterdir())
+    assert all(f'"item {index}"' in text for index in range(4)) and '"Traced.load"' in text

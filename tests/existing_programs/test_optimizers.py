@@ -17,7 +17,16 @@ NEUTRAL = {
     poptorch.optim.AdamW: {"lr": None, "loss_scaling": None, "bias_correction": True,
                            "accum_type": torch.float32, "max_grad_norm": None},
 }
+# Settings that all of them have, and those of one kind.
 LATER = {"loss_scaling": 128.0, "accum_type": torch.float16, "max_grad_norm": 1.0}
+LATER_OF = {
+    poptorch.optim.SGD: {"velocity_scaling": 2.0, "use_combined_accum": True,
+                         "velocity_accum_type": torch.float16},
+    **{kind: {"first_order_momentum_accum_type": torch.float16,
+              "second_order_momentum_accum_type": torch.float16}
+       for kind in (poptorch.optim.Adam, poptorch.optim.AdamW)},
+}
+LATER_OF[poptorch.optim.AdamW] |= {"bias_correction": False}
 
 
 class Net(torch.nn.Module):
@@ -41,12 +50,24 @@ def test_settings_that_are_none_or_neutral(kind):
     assert not torch.equal(net.fc.weight, before)
 
 
-@pytest.mark.parametrize("kind", NEUTRAL)
-@pytest.mark.parametrize("name", LATER)
-def test_settings_that_come_later(kind, name):
-    words = rf"\[optim.{kind.__name__}\] {name}=.* is not there yet"
+@pytest.mark.parametrize("kind, name, value", [
+    (kind, *setting) for kind, own in LATER_OF.items() for setting in {**LATER, **own}.items()])
+def test_settings_that_come_later(kind, name, value):
+    words = rf"^\[optim.{kind.__name__}\] {name}={value} is not there yet: it comes later"
     with pytest.raises(poptorch.Error, match=words):
-        kind(Net().parameters(), lr=0.1, **{name: LATER[name]})
+        kind(Net().parameters(), lr=0.1, **{name: value})
+
+
+def test_a_setting_of_a_group():
+    net = Net()
+    optimizer = poptorch.optim.SGD(
+        [{"params": net.parameters(), "loss_scaling": 1.0, "max_weight_norm": 2.0}], lr=0.1)
+    model = poptorch.trainingModel(net, quiet_options(), optimizer)
+    model(X)
+    optimizer.param_groups[0]["loss_scaling"] = 128.0
+    words = "loss_scaling=128.0 of parameter group 0 is not there yet"
+    with pytest.raises(poptorch.Error, match=words):
+        model.setOptimizer(optimizer)
 
 
 @pytest.mark.parametrize("when", ["compile", "setOptimizer"])

@@ -141,6 +141,7 @@ def test_choices_from_the_dictionary_of_an_enumeration(kind):
 def test_names_of_old_releases():
     casting = poptorch.HalfFloatCastingBehavior
     assert casting.HalfUpcastToFloat is not casting.FloatDowncastToHalf
+    assert poptorch.AnchorMode.EveryN is not poptorch.AnchorMode.Final
     options = poptorch.Options()
     with pytest.warns(DeprecationWarning, match="anchorMode.*outputMode"):
         assert options.anchorMode(poptorch.AnchorMode.EveryN, 2) is options

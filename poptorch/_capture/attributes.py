@@ -1,0 +1,127 @@
+"""What ``forward`` does to plain attributes of modules: where it sets them, and undoing it."""
+
+from collections import deque
+from collections.abc import Iterator
+
+import torch
+
+from poptorch._capture import torch_private as private
+from poptorch._capture.places import Places
+from poptorch._logging import logger
+from poptorch.errors import place_text
+
+# Recurrent modules keep their weights a second time, and notice that they were exchanged.
+_RECURRENT_CACHES = ("_flat_weights", "_flat_weight_refs")
+# What each module has: tables of tensors, which are put back elsewhere, of hooks and modules.
+_OF_EACH_MODULE = frozenset(vars(torch.nn.Module()))
+_MUTABLE = (list, dict, deque)
+_CONTAINERS = (*_MUTABLE, tuple)
+_LOOKED_AT = (*_CONTAINERS, private.FakeTensor)
+
+
+class Attributes:
+    """Notes where attributes of modules are set or deleted while it is entered.
+
+    On leaving it undoes what would leave tensors without data in the user's modules, and warns: who
+    reads such an attribute later reads what was there before.
+
+    Args:
+        places: finds the user's line.
+    """
+
+    def __init__(self, places: Places):
+        self._places = places
+        self._before: list[tuple[torch.nn.Module, str, dict]] = []
+        # Mutable containers in attributes by identity, with what they held.
+        self._contents: dict[int, tuple[object, list | dict]] = {}
+        self._lines: dict[tuple[int, str], tuple[str, int] | None] = {}
+
+    def keep(self, module: torch.nn.Module, path: str) -> None:
+        """Remembers the attributes that a module has now, and what their containers hold."""
+        before = _own(module)
+        self._before.append((module, path, before))
+        for value in _within(before):
+            if isinstance(value, dict):
+                self._contents[id(value)] = value, dict(value)
+            elif isinstance(value, _MUTABLE):
+                self._contents[id(value)] = value, list(value)
+
+    def line(self, module: torch.nn.Module, name: str) -> tuple[str, int] | None:
+        """``(file, line)`` where the attribute was last set or deleted; None if it is not known."""
+        return self._lines.get((id(module), name))
+
+    def __enter__(self):
+        self._set, self._delete = torch.nn.Module.__setattr__, torch.nn.Module.__delattr__
+
+        def set_attribute(module, name, value):
+            self._lines[id(module), name] = self._places.here()
+            self._set(module, name, value)
+
+        def delete_attribute(module, name):
+            self._lines[id(module), name] = self._places.here()
+            self._delete(module, name)
+
+        torch.nn.Module.__setattr__ = set_attribute
+        torch.nn.Module.__delattr__ = delete_attribute
+        return self
+
+    def __exit__(self, kind, *_):
+        torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = self._set, self._delete
+        told = set()
+        for module, path, before in self._before:
+            attributes = _own(module)
+            if not _holds_fake(attributes) and _RECURRENT_CACHES[0] not in attributes:
+                continue  # as nearly always
+            for name, value in attributes.items():
+                is_cache, is_fake = name in _RECURRENT_CACHES, _holds_fake(value)
+                if is_fake or is_cache:
+                    self._put_back(module.__dict__, name, before)
+                # The same line of several layers is one mistake.
+                key = self.line(module, name) or type(module), name
+                if is_fake and kind is None and not is_cache and key not in told:
+                    told.add(key)
+                    self._warn(module, path, name, name in before)
+
+    def _put_back(self, attributes: dict, name: str, before: dict) -> None:
+        if name not in before:
+            del attributes[name]
+            return
+        attributes[name] = before[name]
+        for value in _within(before[name]):  # each is put back before its parts are looked at
+            if id(value) not in self._contents:
+                continue
+            value.clear()
+            if isinstance(value, dict):
+                value.update(self._contents[id(value)][1])
+            else:
+                value.extend(self._contents[id(value)][1])
+
+    def _warn(self, module: torch.nn.Module, path: str, name: str, was_there: bool) -> None:
+        place = place_text(self.line(module, name), path)
+        logger.warning(
+            "[capture] forward keeps a tensor in the attribute %s, but its values are on the "
+            "device: afterwards the attribute is %s. Return the tensor; for a state that lasts, "
+            "use register_buffer and `self.%s.copy_(value)`.%s", name,
+            "as it was before" if was_there else "gone", name, f"\n  at {place}" if place else "")
+
+
+def _own(module: torch.nn.Module) -> dict:
+    return {name: value for name, value in vars(module).items() if name not in _OF_EACH_MODULE}
+
+
+def _holds_fake(value) -> bool:
+    return any(isinstance(part, private.FakeTensor) for part in _within(value))
+
+
+def _within(value) -> Iterator:
+    """A value and what is in its containers, each container once, as it may hold itself."""
+    seen, left = set(), [value]
+    while left:
+        value = left.pop()
+        if id(value) in seen:
+            continue
+        yield value
+        if isinstance(value, _CONTAINERS):
+            seen.add(id(value))
+            parts = value.values() if isinstance(value, dict) else value
+            left += [part for part in parts if isinstance(part, _LOOKED_AT)]
