@@ -1,15 +1,16 @@
 """The measuring program: its statistics and tables, and one very short run."""
 
 import json
+import math
 import subprocess
 import sys
 
 import pytest
 
 from benchmarks import backends, parts, table, workloads
-from benchmarks.measure import Result
+from benchmarks.measure import Process, Result, take_turns
 from benchmarks.part import Plan, ratio
-from benchmarks.parts import first_call, losses, profile, speed, switches
+from benchmarks.parts import first_call, half, losses, profile, speed, switches
 from benchmarks.setting import Setting
 from benchmarks.table import Column, Store
 from poptorch import _C
@@ -30,6 +31,32 @@ def test_disturbed_samples_are_dropped():
 def test_least_disturbed_third_when_all_are():
     samples = [(5.0, 0.5), (1.0, 0.1), (2.0, 0.2), (6.0, 0.6), (7.0, 0.7), (8.0, 0.8)]
     assert _result(samples).clean() == [1.0, 2.0]
+
+
+def test_a_slow_first_call_is_not_waited_for():
+    with Process(Setting("mlp", "train", "eager")) as process:
+        assert process.ask("setup", limit_s=0.0) == {}
+        assert process.result.error == "no answer within 0 s"
+        assert process.ask("warm") == {}
+
+
+def test_a_long_first_call_is_the_only_sample():
+    with Process(Setting("mlp-x100", "train", "eager")) as process:
+        process.result.figures["first_call_s"] = 30.0
+        process.keep_long_first_call()
+        process.ask = None  # nothing else is asked for
+        take_turns([process], 3, 0.1)
+    assert process.result.median_ms() == 300.0
+
+
+def test_half_precision_in_words():
+    rows = [
+        {"workload": name, "mode": "train", "dtype": dtype, "over_f32": over}
+        for name, dtype, over in (("a", "f32", 1.0), ("a", "f16", 1.0), ("b", "f16", 4.0))
+    ]
+    assert half.conclude(rows) == [
+        "train: f16 takes 2.00 times as long as f32 (geometric mean of 2; worst b 4.00)"
+    ]
 
 
 @pytest.mark.parametrize("workload", workloads.WORKLOADS, ids=lambda w: w.name)
@@ -70,16 +97,19 @@ def test_ratios_take_the_best_of_each_kind():
             "error": error,
         }
 
-    rows = [
+    a = [
         row("a", "eager", 4.0),
         row("a", "eager tuned", 3.0),
         row("a", "eager nhwc", 2.0),
         row("a", "poptorch", 1.0),
-        row("b", "eager", 1.0),
-        row("b", "compile", 0.1, error="a graph break"),
-        row("b", "poptorch", 1.0),
     ]
-    overhead = [row("mlp", "eager", 50.0), row("mlp", "poptorch", 1.0)]
+    b = [
+        row("b", "eager", 2.0),
+        row("b", "compile", 0.1, error="a graph break"),
+        row("b", "poptorch", 2.0),
+    ]
+    rows = speed._compare(a) + speed._compare(b)
+    overhead = speed._compare([row("mlp", "eager", 50.0), row("mlp", "poptorch", 1.0)])
     assert speed.conclude(rows + overhead) == speed.conclude(rows)
     assert speed.conclude(overhead) == []
     assert speed.ratios(rows, "train") == {
@@ -111,13 +141,38 @@ def test_loss_curves_are_compared_with_the_middle_of_eagers():
 
 
 def test_rows_measured_again_replace_the_old_ones(tmp_path):
-    store = Store(tmp_path / "figures.json")
-    store.add("speed", [{"workload": "a", "mode": "train", "ms": 1}], {})
-    store.add("speed", [{"workload": "b", "mode": "train", "ms": 2}], {})
-    store.add("speed", [{"workload": "a", "mode": "train", "ms": 3}], {"cores": 2})
+    store, old = Store(tmp_path / "figures.json"), {"machine": "x", "version": "1"}
+    store.add("speed", [{"workload": "a", "mode": "train", "ms": 1, "samples": [1, 2]}], old)
+    other = Store(tmp_path / "figures.json")
+    other.add("speed", [{"workload": "b", "mode": "train", "ms": 2}], old)
+    store.add("speed", [{"workload": "a", "mode": "train", "ms": 3}], old | {"version": "2"})
     again = Store(tmp_path / "figures.json")
-    assert [(row["workload"], row["ms"]) for row in again.rows("speed")] == [("b", 2), ("a", 3)]
-    assert again.content["machine"] == {"cores": 2} and again.rows("memory") == []
+    found = [(row["workload"], row["ms"], row["version"]) for row in again.rows("speed")]
+    assert found == [("b", 2, "1"), ("a", 3, "2")]
+    assert "samples" not in again.rows("speed")[0] and again.rows("memory") == []
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_rows_of_another_machine_stay(tmp_path):
+    store, row = Store(tmp_path / "figures.json"), {"workload": "a", "mode": "train"}
+    for machine in ("x", "y", "x"):
+        store.add("speed", [row | {"backend": "eager"}], {"machine": machine})
+    assert store.machines() == ["x", "y"] and len(store.rows("speed")) == 2
+    assert len(store.rows("speed", "y")) == 1
+
+
+def test_some_backends_measured_again_keep_the_rows_of_others(tmp_path):
+    store, case = Store(tmp_path / "figures.json"), {"workload": "a", "mode": "train"}
+    keys = parts.find("speed").keys
+
+    def add(**times):
+        rows = [case | {"backend": name, "ms": ms} for name, ms in times.items()]
+        store.add("speed", speed._compare(rows), {"machine": "x"}, keys)
+
+    add(eager=4.0, compile=3.0, poptorch=1.0)
+    add(eager=40.0, poptorch=20.0)  # in a slow hour
+    found = speed.ratios(store.rows("speed"), "train")
+    assert found["eager"] == {"a": 2.0} and found["torch.compile"] == {"a": 3.0}
 
 
 def test_tables():
@@ -137,7 +192,21 @@ def test_switches_are_listed():
     assert "flush_denormals" in names and len(names) == len(set(names))
     assert not set(names) & {name for name, _ in _C.passes()}
     measured = switches.names()
+    listed = " ".join(switches.WHERE.values()).split()
+    assert not set(listed) - set(measured)
+    assert {name for every in switches.places(measured).values() for name in every} == set(measured)
+    for workload, _, dtype in switches.WHERE:
+        assert workloads.find(workload) and dtype in backends.DTYPES
     assert set(measured) == {*names, *_C.pipeline()} and len(measured) == len(set(measured))
+
+
+def test_what_a_switch_is_worth():
+    plan = Plan([], ["infer"], 1, 0.1, quick=True)
+    mlp = workloads.find("mlp")
+    row, unknown = switches._rows(plan, mlp, "infer", "f32", ["small_gemm", "no_such_thing"])
+    assert not row.get("error"), row["error"]
+    assert row["worth"] == row["ms"] / row["all_ms"] - 1 and row["worth_mb"] is not None
+    assert "no_such_thing" in unknown["error"] and unknown["switch"] == "no_such_thing"
 
 
 def test_unknown_names_list_the_known_ones():
@@ -149,7 +218,7 @@ def test_unknown_names_list_the_known_ones():
 def test_a_short_run_gives_a_table_and_a_file(tmp_path):
     output = tmp_path / "result.json"
     words = ["--quick", "-w", "mlp", "--rounds", "1", "--mode", "train", "--output", str(output)]
-    command = [sys.executable, "-m", "benchmarks", *words, "speed", "profile"]
+    command = [sys.executable, "-m", "benchmarks", *words, "speed", "machine"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(output.read_text())["parts"]
@@ -157,9 +226,9 @@ def test_a_short_run_gives_a_table_and_a_file(tmp_path):
     assert names == ["eager", "eager tuned", "poptorch", "floor"]
     for row in found["speed"]:
         assert not row.get("error"), row["error"]
-        assert row["samples"] and row["first_call_s"] > 0 and row["peak_mb"] > 0
-        assert row["backend"] in done.stdout
-    assert {"addmm", "sgd_update"} & {row["op"] for row in found["profile"]}
+        assert row["of_ours"] > 0 and row["first_call_s"] > 0 and row["peak_mb"] > 0
+        assert row["machine"] and row["version"] and row["backend"] in done.stdout
+    assert found["machine"][-1]["gflops"] > 0
 
 
 def test_first_call_is_compared_without_the_arithmetic_of_a_step():
@@ -167,4 +236,5 @@ def test_first_call_is_compared_without_the_arithmetic_of_a_step():
     assert not row.get("error"), row["error"]
     assert row["cost"] == row["compile"] + max(0.0, row["run"] - row["steady"])
     assert row["over_tracer"] == ratio(row["cost"], row["tracer"])
+    assert math.isfinite(row["cost"])  # no error went in as an endless one
     assert row["system"] >= 0 and row["eager_system"] >= 0

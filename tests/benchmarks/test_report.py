@@ -6,6 +6,10 @@ from benchmarks import parts, report
 from benchmarks.table import Store
 
 
+MACHINE = "a machine, 2 cores"
+ORIGIN = {"machine": MACHINE, "version": "0.1"}
+
+
 @pytest.fixture
 def store(tmp_path):
     store = Store(tmp_path / "figures.json")
@@ -14,49 +18,55 @@ def store(tmp_path):
     store.add(
         "speed",
         [
-            case | {"backend": "eager", "ms": 40.0},
-            case | {"backend": "poptorch", "ms": 20.0},
-            case | {"backend": "floor", "ms": 16.0, "floor": floor},
+            case | {"backend": "eager", "ms": 40.0, "of_ours": 2.0},
+            case | {"backend": "poptorch", "ms": 20.0, "of_ours": 1.0, "clean": "5/6"},
+            case | {"backend": "floor", "ms": 16.0, "floor": floor, "of_ours": 0.8},
         ],
-        {"cores": 2},
+        ORIGIN,
+        parts.find("speed").keys,
     )
-    store.add("machine", [{"workload": "2", "gflops": 300.0, "copy": 25.0}], {"cores": 2})
+    store.add("machine", [{"workload": "2", "gflops": 300.0, "copy": 25.0}], ORIGIN)
     store.add(
         "profile",
         [
             case | {"op": "addmm", "phase": "forward", "ms": 19.0, "share": 0.95, "mb": 100.0},
             case | {"op": "relu", "phase": "forward", "ms": 0.1, "share": 0.005, "mb": 25.0},
         ],
-        {"cores": 2},
+        ORIGIN,
     )
     store.add(
         "switches",
         [
             case | {"switch": "cse", "worth": 0.001},
             case | {"switch": "fold", "worth": 0.25},
+            case | {"switch": "inplace", "worth": 0.001, "worth_mb": 9.2},
         ],
-        {"cores": 2},
+        ORIGIN,
+        parts.find("switches").keys,
     )
     return store
 
 
 def test_roofline(store):
-    row = report.roofline(store).splitlines()[-1]
+    row = report.roofline(store, MACHINE).splitlines()[-1]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells == ["net", "train", "2.00", "125", "16.00", "5.00", "20.00", "1.25", "100"]
 
 
 def test_peers(store):
-    text = report.compared(store)
-    assert "| net | 20.000 | 2.00 |" in text and "Training" in text and "Inference" not in text
+    text = report.compared(store, MACHINE)
+    assert "| net | 20.000 | 5/6 | 2.00 |" in text
+    assert "Training" in text and "Inference" not in text
     assert "train: 2.00 times as fast as eager" in text
 
 
 def test_small_ops_and_worthless_switches(store):
-    assert "addmm" in report.profiles(store) and "relu" not in report.profiles(store)
-    assert report.worth(store).splitlines()[2:] == [
+    assert "addmm" in report.profiles(store, MACHINE)
+    assert "relu" not in report.profiles(store, MACHINE)
+    assert report.worth(store, MACHINE).splitlines()[2:] == [
         "| `fold` | net train +25.0% |",
-        "| `cse` | within the noise |",
+        "| `inplace` | net train +9 MiB |",
+        "| `cse` | within the noise on net train |",
     ]
 
 
@@ -69,6 +79,35 @@ def test_what_was_not_measured_stays(store):
     assert report.filled(filled, store) == filled
 
 
+def test_each_machine_has_its_table(store):
+    row = {"workload": "2", "gflops": 90.0, "copy": 9.0}
+    store.add("machine", [row], {"machine": "another", "version": "0.2"})
+    filled = report.filled("<!-- table: machine -->\n<!-- end -->\n", store)
+    assert filled.index("On another; poptorch 0.2:") < filled.index("| 2 | 90 | 9.0 |")
+    assert filled.index("| 2 | 90 | 9.0 |") < filled.index(f"On {MACHINE}; poptorch 0.1:")
+    assert filled.index(f"On {MACHINE}") < filled.index("| 2 | 300 | 25.0 |")
+
+
+def test_bars(store):
+    text = report.summary(store, MACHINE)
+    lines = {line.split(" | ")[0].strip("| "): line for line in text.splitlines()}
+    assert ">= 1.7 | 2.00 (mean of 1, worst net 2.00) | yes" in lines[
+        "training: times as fast as eager"]
+    assert "| not measured | - |" in lines["halves over float32"]
+    best = lines["training: none slower than the best peer"]
+    assert "2.00 (worst of 1: net beside eager) | yes" in best
+    case = {"workload": "net", "mode": "train"}
+    store.add("threads", [case | {"gain": 1.8}, {"workload": "b", "mode": "infer", "gain": 1.5}],
+              ORIGIN)
+    store.add("memory", [case | {"growth": 0.0, "calls": 1000, "peak": 1.2},
+                         {"workload": "b", "mode": "infer", "growth": 9.0, "calls": 20}], ORIGIN)
+    text = report.summary(store, MACHINE)
+    assert "| >= 1.7 | 1.50 (worst of 2: b infer) | no |" in text
+    assert "| <= 1.05 | 1.20 (worst of 1: net train) | no |" in text
+    assert "| <= 1 | 0.00 (worst of 1: net train) | yes |" in text
+
+
 def test_the_page_has_a_place_for_every_part():
     names = set(report.BLOCK.findall(report.PAGE.read_text()))
-    assert names == {part.name for part in parts.PARTS} - {"speed"} | {"roofline", "compared"}
+    others = {"roofline", "compared", "bars"}
+    assert names == {part.name for part in parts.PARTS} - {"speed"} | others

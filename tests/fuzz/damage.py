@@ -91,7 +91,7 @@ def _places(value):
         yield from _places(part)
 
 
-# -- text, and tensors -----------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------
 
 def damaged_text(draw, text: str) -> str:
     """IR text with one to three of its tokens or lines changed."""
@@ -132,6 +132,75 @@ def _other_token(draw, token: str, tokens) -> str:
     like = [other[0] for other in tokens if other[0][:1].isalpha() == token[:1].isalpha()]
     return draw(st.sampled_from(like))
 
+
+# -- addresses of a plan ---------------------------------------------------------------------------
+
+def moved(draw, text: str) -> str:
+    """A planned program with other memory: it computes the same, where the plan is a right one."""
+    for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
+        kind = draw(st.sampled_from([_one_address, _one_address, _all_at_an_address, _scratch,
+                                     _in_place, _in_place]))
+        text = kind(draw, text)
+    return text
+
+
+def _addresses(text: str) -> list[re.Match]:
+    number = re.compile(r"\d+")
+    return [match for found in re.finditer(r"(?<=addr=)(?:\d+|\[[\d, ]*\])", text)
+            for match in number.finditer(text, *found.span())]
+
+
+def _address(draw, old: int, known: list[re.Match]) -> str:
+    end = max(int(match[0]) for match in known)
+    near = [old - 64, old + 64, old + 4, old // 2, -old]
+    return str(draw(st.one_of(st.sampled_from(known).map(lambda match: match[0]),
+                              st.sampled_from(near),
+                              st.integers(1, 4).map(lambda n: end + (n << 20)))))
+
+
+def _put(text: str, tokens: list[re.Match], other: str) -> str:
+    for token in reversed(tokens):
+        text = text[:token.start()] + other + text[token.end():]
+    return text
+
+
+def _one_address(draw, text: str) -> str:
+    known = _addresses(text)
+    token = draw(st.sampled_from(known))
+    return _put(text, [token], _address(draw, int(token[0]), known))
+
+
+def _all_at_an_address(draw, text: str) -> str:
+    known = _addresses(text)
+    old = draw(st.sampled_from(known))[0]
+    return _put(text, [match for match in known if match[0] == old],
+                _address(draw, int(old), known))
+
+
+def _scratch(draw, text: str) -> str:
+    sizes = list(re.finditer(r"(?<=scratch_bytes=)-?\d+", text))
+    if not sizes:
+        return text
+    other = draw(st.sampled_from([0, 64, 4096, 1 << 20, 2**63 - 1, -64]))
+    return _put(text, [draw(st.sampled_from(sizes))], str(other))
+
+
+def _in_place(draw, text: str) -> str:
+    """A result takes the memory of one of its operands."""
+    lines = re.findall(r"^  %[\w.]+ = \w+ %.*?\baddr=\d+", text, re.M)
+    line = draw(st.sampled_from(lines))
+    operands = re.findall(r"%[\w.]+", line.partition("{")[0].partition(" = ")[2])
+    index = draw(st.integers(0, len(operands) - 1))
+    there = re.search(rf"^  {re.escape(operands[index])} = .*?\baddr=(\d+)", text, re.M)
+    if there is None:
+        return text
+    taken = re.sub(r"addr=\d+$", f"addr={there[1]}, inplace=[{index}]", line)
+    start = text.index(line)
+    rest = re.sub(r"^([^\n]*?), inplace=\[[-\d, ]*\]", r"\1", text[start + len(line):])
+    return text[:start] + taken + rest
+
+
+# -- tensors ---------------------------------------------------------------------------------------
 
 def damaged_tensors(draw, data: bytes) -> bytes:
     """A safetensors file with another header, or another length of it."""

@@ -8,7 +8,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from tests.fuzz import file_models
-from tests.fuzz.damage import damages, unpacked
+from tests.fuzz.damage import damages, moved, packed, unpacked
 from tests.fuzz.file_runner import Runner, Task
 from tests.fuzz.judge import ACCIDENT, budget
 
@@ -69,3 +69,20 @@ def test_damaged_files(saved, runner, tmp_path_factory, data):
         check_refused(answer, path)
     else:  # a program that was changed and signed anew is another program
         assert is_signed or answer.result == result
+
+
+@budget(30)
+@given(st.data())
+def test_other_addresses(saved, runner, tmp_path_factory, data):
+    name = data.draw(st.sampled_from(sorted(saved)))
+    good, result = saved[name]
+    members = unpacked(good)
+    members["plan.ir"] = moved(data.draw, members["plan.ir"].decode()).encode()
+    path = tmp_path_factory.getbasetemp() / "moved.poptorch"
+    path.write_bytes(packed(members, [], True))
+    answer = runner.ask(Task(str(path), name, False), TIMEOUT_S)
+    if answer.error is not None:
+        check_refused(answer, path)
+        assert not answer.is_loaded, answer.error
+    else:
+        assert answer.result == result

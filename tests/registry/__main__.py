@@ -1,63 +1,116 @@
 """Shows that each public name is tested: replaced by one that does nothing, its test fails.
 
-``python -m tests.registry`` tries all option setters and all names of tests/registry/names.py,
-``python -m tests.registry logDir Block.start`` some. The exit status is the number of those whose
-test passes although they do nothing.
+``python -m tests.registry`` tries all option setters and all names of tests/registry/names.py, and
+notes what it found in build/registry.jsonl; ``--resume`` leaves out what is noted there as noticed
+already. ``python -m tests.registry logDir Block.start`` tries some and notes nothing. The exit
+status is 1 when a name could do nothing unnoticed, or a test fails with nothing replaced.
 """
 
-import contextlib
+import argparse
+import json
+import multiprocessing
 import os
-import signal
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-import pytest
+from tqdm import tqdm
 
-from tests.registry.replacements import put_in_place_of, tests
+from tests.registry.replacements import tests
+from tests.registry.trial import Result, Verdict, trials
 
 # Not from tests.helpers: pytest rewrites that module, so nobody may import it before.
 ROOT = Path(__file__).resolve().parents[2]
 
-_LIMIT_S = 120
-# It failed; its file could not be imported (both of the next); it waited for what never came.
-_NOTICED = (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED,
-            pytest.ExitCode.USAGE_ERROR, -signal.SIGALRM)
+_STATE = ROOT / "build" / "registry.jsonl"
 
 
-def passes_without(name: str, test: str) -> bool:
-    """Runs the test of a name, in a child process in which the name does nothing."""
-    child = os.fork()
-    if child == 0:
-        signal.alarm(_LIMIT_S)
-        os._exit(_run_without(name, test))
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status != pytest.ExitCode.OK and status not in _NOTICED:
-        raise RuntimeError(f"{name}: pytest ended with status {status} on {test}")
-    return status == pytest.ExitCode.OK
-
-
-def _run_without(name: str, test: str) -> int:
-    put_in_place_of(name)
-    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), \
-            contextlib.redirect_stderr(nothing):
-        return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-m", "", test]))
-
-
-def main(names: list[str]) -> int:
-    """Tries some names, or all; prints a line for each."""
+def main() -> int:
+    """Tries names, and prints a line for each, and a summary."""
+    args = _arguments()
     os.chdir(ROOT)
     known = tests()
-    survivors = 0
-    for name in names or known:
-        begin = time.monotonic()
-        passes = passes_without(name, known[name])
-        survivors += passes
-        verdict = "NOT NOTICED by" if passes else "noticed by"
-        print(f"{name}: {verdict} {known[name]} ({time.monotonic() - begin:.1f} s)", flush=True)
-    print(f"{survivors} of {len(names or known)} names could do nothing unnoticed")
-    return survivors
+    unknown = [name for name in args.names if name not in known]
+    if unknown:
+        sys.exit(f"[registry] no such names: {', '.join(unknown)}. All of them are in "
+                 f"tests/registry/names.py and tests/registry/effects.py.")
+    chosen = {name: known[name] for name in args.names or known}
+    noted = {} if args.names else _noted(args.state, args.resume, chosen)
+    results, begin = list(noted.values()), time.monotonic()
+    left = {name: test for name, test in chosen.items() if name not in noted}
+    for result in _with_bar(left, args.jobs, len(noted)):
+        results.append(result)
+        tqdm.write(f"{result.name}: {result.verdict} by {result.test} ({result.seconds:.1f} s)")
+        sys.stdout.flush()
+        if not args.names:
+            with args.state.open("a") as state:
+                state.write(json.dumps(result._asdict()) + "\n")
+    return _summarize(results, len(noted), time.monotonic() - begin)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.registry", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="names to try; default: all")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)),
+                        help="processes at once; default: one for each processor")
+    parser.add_argument("--resume", action="store_true",
+                        help="leave out the names that an earlier run noted as noticed")
+    parser.add_argument("--state", type=Path, default=_STATE,
+                        help="where a run over all names notes what it found; default: %(default)s")
+    return parser.parse_args()
+
+
+def _noted(state: Path, resume: bool, chosen: dict[str, str]) -> dict[str, Result]:
+    """What an earlier run found noticed by the test that is asked now; begins anew otherwise."""
+    state.parent.mkdir(parents=True, exist_ok=True)
+    if not resume:
+        state.write_text("")
+    lines = state.read_text().splitlines() if state.exists() else []
+    found = [Result(**json.loads(line)) for line in lines]
+    return {result.name: result for result in found if result.verdict == Verdict.NOTICED
+            and chosen.get(result.name) == result.test}
+
+
+def _with_bar(left: dict[str, str], jobs: int, done: int) -> Iterator[Result]:
+    """The results of trials, while a bar shows how far they are.
+
+    They run below a process that has no bar: tests may look at bars of their own.
+    """
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    runner = context.Process(target=_send_trials, args=(left, jobs, receiver, sender))
+    runner.start()
+    sender.close()
+    with tqdm(total=done + len(left), initial=done, unit="name", disable=None) as bar:
+        for _ in left:
+            result = receiver.recv()
+            bar.update()
+            yield result
+    runner.join()
+
+
+def _send_trials(left: dict[str, str], jobs: int, receiver: Connection, sender: Connection) -> None:
+    receiver.close()
+    for result in trials(left, jobs):
+        sender.send(result)
+
+
+def _summarize(results: list[Result], noted: int, seconds: float) -> int:
+    counts = Counter(result.verdict for result in results)
+    print(f"{len(results)} names in {seconds:.0f} s ({noted} noted earlier): "
+          + ", ".join(f"{counts[verdict]} {verdict.lower()}" for verdict in Verdict))
+    bad = [result for result in results if result.verdict != Verdict.NOTICED]
+    for result in bad:
+        print(f"  {result.verdict}: {result.name}, {result.test}")
+    return int(bool(bad))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("[registry] stopped. --resume leaves out what was noticed so far.")

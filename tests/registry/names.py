@@ -1,6 +1,7 @@
-"""For each public name of the API, options apart, the test that fails when it does nothing.
+"""For each public name of the API, option setters apart, the test that fails when it does nothing.
 
-Names of enumerations stand for their members: what uses a member is tested at its user.
+`poptorch.testing`, tools of tests, is left out.
+A name of an enumeration stands for its members: nothing tells one from another any more.
 """
 
 _API = "tests/api/"
@@ -31,7 +32,8 @@ OPTIONS = {
     "Options.Training": _API + "test_options.py::test_setter_sets_and_can_be_chained",
     "Options.Precision": _API + "test_options.py::test_setter_sets_and_can_be_chained",
     "Options.TensorLocations": _API + "test_options.py::test_location_settings_are_copied",
-    "Options.Distributed": _API + "test_options_environment.py::test_launcher_variables",
+    **{f"Options.Distributed{name}": _API + "test_options_environment.py::test_launcher_variables"
+       for name in ("", ".numProcesses", ".processId")},
     "Options.Jit": _API + "test_options.py::test_setter_sets_and_can_be_chained",
     "Options.clone": _API + "test_options.py::test_copies_share_nothing",
     "Options.anchorMode": "tests/existing_programs/test_options.py::test_names_of_old_releases",
@@ -49,6 +51,7 @@ EXECUTOR = {
     "trainingModel": _API + "test_executor.py::test_training_changes_the_module",
     "inferenceModel": _API + "test_executor.py::test_inference_equals_eager",
     "PoplarExecutor": _API + "test_executor.py::test_inference_equals_eager",
+    "PoplarExecutor.__call__": _API + "test_executor.py::test_inference_equals_eager",
     "PoplarExecutor.compile": _API + "test_executor.py::test_compile_without_running",
     "PoplarExecutor.copyWeightsToDevice":
         _API + "test_executor.py::test_host_changes_need_copy_to_device",
@@ -148,15 +151,44 @@ ARGUMENTS = {
     "registerCustomArgParser": _API + "test_custom_args.py::test_register",
 }
 
-# Operations whose work comes later: each says so.
+_EFFECTS = _API + "test_effects_data.py::"
+_GROUPING = _API + "test_replica_grouping.py::"
+ENUMERATIONS = {
+    "AnchorMode": _PROGRAMS + "test_options.py::test_names_of_old_releases",
+    "AutoStage": _STRATEGIES + "test_broken_rules",
+    "CommGroupType": _GROUPING + "test_input_groups_and_weight_groups",
+    "ConnectionType":
+        _API + "test_effects_device.py::test_connection_type_says_when_the_device_is_taken",
+    "DataLoaderMode": _DATA + "test_loader.py::test_rebatched_workers_leave_out_nothing",
+    "HalfFloatCastingBehavior": _PROGRAMS + "test_options.py::test_names_of_old_releases",
+    "Liveness": _EXAMPLES,
+    "MeanReductionStrategy":
+        _EFFECTS + "test_running_mean_does_not_overflow_in_half",
+    "OutputMode": _EFFECTS + "test_output_modes",
+    "ReductionType": _EFFECTS + "test_reduction_type",
+    "SharingStrategy": _DATA + "test_accessor.py::test_a_fork_pickles_nothing",
+    "VariableRetrievalMode": _GROUPING + "test_all_replicas_are_read",
+    # What tells these members apart comes later.
+    **{name: _API + "test_signatures.py::test_members" for name in (
+        "MatMulSerializationMode", "MultiConvPlanType", "OverlapMode", "SyncPattern")},
+}
+
+_OPTIMIZERS = ("Optimizer", "SGD", "Adam", "AdamW")
+TRAINING = {
+    "identity_loss": _PROGRAMS + "test_executor.py::test_several_marked_losses_and_numbers",
+    **{f"optim.{name}": _PROGRAMS + "test_optimizers.py::test_settings_that_are_none_or_neutral"
+       for name in _OPTIMIZERS},
+    **{f"optim.{name}.{method}": "tests/optim/test_resuming.py::test_training_goes_on_bit_for_bit"
+       for name in _OPTIMIZERS for method in ("state_dict", "load_state_dict")},
+}
+
+# What comes later: each says so.
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
     "CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
     "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest", "nop",
     "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
-    "set_overlap_for_input", "set_overlap_for_output")}
+    "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",
+    "optim.VariableAttributes")}
 
-NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA,
-         **ARGUMENTS, **LATER}
-
-# Operations, optimizers and test tools: other sections of the API, with tests of their own.
-ELSEWHERE = {"identity_loss", "optim", "testing"}
+NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA, **ARGUMENTS,
+         **ENUMERATIONS, **TRAINING, **LATER}

@@ -3,22 +3,30 @@
 import ast
 import enum
 import inspect
+import json
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 import poptorch
+from tests.api.documented import FUNCTIONS, MEMBERS, PROPERTIES, find
 from tests.helpers import ROOT, run_python
+from tests.registry import replacements
 from tests.registry.effects import EFFECTS, setters, test_of
-from tests.registry.names import ELSEWHERE, NAMES
+from tests.registry.names import NAMES
+from tests.registry.trial import Result, Verdict
 
 
 def _exported():
-    """Public names of the package and of profiling, with what they name."""
-    imported = {name for name in vars(poptorch) if not name.startswith("_")}
-    shown = {name: thing for name, thing in vars(poptorch).items() if name in imported
-             and not inspect.ismodule(thing) and name not in ELSEWHERE}
+    """Public names of the package, of optim and of profiling, with what they name."""
+    shown = {prefix + name: thing
+             for prefix, module in (("", poptorch), ("optim.", poptorch.optim))
+             for name, thing in vars(module).items()
+             if not name.startswith("_") and not inspect.ismodule(thing)}
     return {**shown, "profiling.Channel": poptorch.profiling.Channel}
 
 
@@ -27,7 +35,8 @@ def _methods(name, kind):
     parts = [part for part in kind.__mro__ if part.__module__.startswith("poptorch")]
     for part in parts:
         for member, thing in vars(part).items():
-            if not member.startswith("_") and not inspect.isclass(thing) and (
+            is_public = member == "__call__" or not member.startswith("_")
+            if is_public and not inspect.isclass(thing) and (
                     callable(thing) or isinstance(thing, property | classmethod)):
                 yield f"{name}.{member}"
 
@@ -35,10 +44,8 @@ def _methods(name, kind):
 def _public():
     found = set()
     for name, thing in _exported().items():
-        if inspect.isclass(thing) and issubclass(thing, enum.Enum):
-            continue
         found.add(name)
-        if inspect.isclass(thing):
+        if inspect.isclass(thing) and not issubclass(thing, enum.Enum):
             found |= set(_methods(name, thing))
     return found
 
@@ -54,8 +61,19 @@ def test_every_public_name_has_a_test():
     assert not missing, f"names without a line in tests/registry/names.py: {missing}"
 
 
+def test_every_documented_name_has_a_test():
+    known = {replacements.owner_of(name) for name in NAMES} | set(setters().values())
+    missing = [name for name in (*FUNCTIONS, *PROPERTIES, *MEMBERS) if find(name) not in known]
+    assert not missing, f"documented names without a line in tests/registry: {missing}"
+
+
+def _is_there(name):
+    owner, last = replacements.owner_of(name)
+    return hasattr(owner, last)
+
+
 def test_no_line_without_a_name():
-    gone = sorted(set(NAMES) - _public())
+    gone = [name for name in NAMES if not _is_there(name)]
     assert not gone, f"lines of tests/registry/names.py for names that are not there: {gone}"
     assert set(EFFECTS) <= set(setters())
 
@@ -78,9 +96,69 @@ def test_names_that_do_nothing_are_noticed(names):
     assert done.stdout.count(": noticed by") == len(names)
 
 
+def _verdicts(tests):
+    code = ("from tests.registry.trial import trials\n"
+            f"for result in trials({tests!r}, jobs=1): print(result.verdict)")
+    return run_python(code).splitlines()
+
+
 def test_a_test_that_does_not_look_is_found():
     """An enumeration's page notices nothing when a model's name does nothing."""
     blind = "tests/api/test_signatures.py::test_members"
-    code = ("from tests.registry.__main__ import passes_without as passes; "
-            f"print(passes('modelName', {blind!r}), passes('Options.clone', {blind!r}))")
-    assert run_python(code).split() == ["True", "True"]
+    assert _verdicts({"modelName": blind, "Options.clone": blind}) == ["NOT NOTICED"] * 2
+
+
+def test_a_test_that_fails_with_nothing_replaced_is_found(tmp_path):
+    (tmp_path / "test_wrong.py").write_text("def test_wrong():\n    assert False\n")
+    wrong = f"{tmp_path}/test_wrong.py::test_wrong"
+    assert _verdicts({"modelName": wrong, "logDir": f"{wrong}_name"}) == ["FAILS ANYWAY"] * 2
+
+
+_LIMITED = """
+import time
+from tests.registry import trial
+trial._LIMIT_S = {limit_s}
+print("begins", flush=True)
+print(trial._in_child(lambda: time.sleep({seconds}) or 0) in trial._FAILED)
+"""
+
+
+def test_what_waits_for_what_never_comes_has_failed():
+    assert run_python(_LIMITED.format(limit_s=1, seconds=600)).split() == ["begins", "True"]
+
+
+def test_a_run_that_is_stopped_for_a_while_is_not_late():
+    code = _LIMITED.format(limit_s=4, seconds=2)
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE,
+                          text=True, start_new_session=True) as run:
+        try:
+            assert run.stdout.readline() == "begins\n"
+            time.sleep(0.5)
+            os.killpg(run.pid, signal.SIGSTOP)
+            time.sleep(5)
+            os.killpg(run.pid, signal.SIGCONT)
+            assert run.communicate(timeout=60)[0] == "False\n"
+        finally:
+            run.kill()
+
+
+def test_a_run_is_resumed(tmp_path):
+    """What is noted as noticed, by the test that is meant now, is left out."""
+    state, known = tmp_path / "state.jsonl", replacements.tests()
+    lines = [Result(name, test, Verdict.NOTICED, 1.0) for name, test in known.items()]
+    left = lines.pop(list(known).index("Stage.ipu"))
+    lines += [left._replace(verdict=Verdict.NOT_NOTICED), left._replace(test="tests/a.py::test")]
+    state.write_text("".join(json.dumps(line._asdict()) + "\n" for line in lines))
+    done = subprocess.run([sys.executable, "-m", "tests.registry", "--resume", "--state", state],
+                          cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"\n{len(known)} names in " in done.stdout
+    assert f"({len(known) - 1} noted earlier): {len(known)} noticed, 0 not noticed" in done.stdout
+    assert done.stdout.splitlines()[0].startswith("Stage.ipu: noticed by")
+    assert json.loads(state.read_text().splitlines()[-1])["name"] == "Stage.ipu"
+
+
+def test_names_that_are_not_there():
+    done = subprocess.run([sys.executable, "-m", "tests.registry", "logDyr"], cwd=ROOT,
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "[registry] no such names: logDyr." in done.stderr
