@@ -6,21 +6,26 @@ Examples:
     python -m benchmarks --peers                 torch.compile, ONNX Runtime and OpenVINO too
     python -m benchmarks -w bert -w lstm --mode train
     python -m benchmarks memory first-call       other parts; all of them: all
-    python -m benchmarks --switches -w resnet50  what each optimization is worth
+    python -m benchmarks --switches              what each optimization is worth
+    python -m benchmarks all --peers             everything, in about an hour
     python -m benchmarks --report                write docs/internals/performance.md
 
 Figures are kept in a file, from which --report takes them: parts may be measured one at a time.
 """
 
 import argparse
-import os
-import platform
+import signal
 import time
+from dataclasses import replace
 
-import torch
+from tqdm import tqdm
 
-from benchmarks import backends, parts, report, table, workloads
-from benchmarks.part import Plan
+from benchmarks import backends, measure, origins, parts, report, table, workloads
+from benchmarks.pace import Pace
+from benchmarks.part import Plan, weight
+from benchmarks.setting import Setting
+
+QUICK_OUTPUT = "benchmarks/out/quick.json"
 
 
 def parse_arguments():
@@ -42,7 +47,8 @@ def parse_arguments():
     add("--rounds", type=int, help="blocks for each backend (default: 6, with --quick 3)")
     add("--switches", action="store_true", help="the same as the part of this name")
     add("--report", action="store_true", help="write the document from what has been measured")
-    add("--output", default="benchmarks/out/latest.json", help="default: %(default)s")
+    add("--prepare", action="store_true", help="let torch.compile fill its cache, and no more")
+    add("--output", help=f"default: {report.FIGURES}, with --quick {QUICK_OUTPUT}")
     add("--list", action="store_true", help="print the parts, workloads and backends")
     return parser.parse_args()
 
@@ -52,17 +58,24 @@ def chosen_parts(args):
     names = args.part + (["switches"] if args.switches else [])
     if "all" in names:
         return parts.PARTS
-    return [parts.find(name) for name in names or ([] if args.report else ["speed"])]
+    if not names and not args.report and not args.prepare:
+        names = ["speed"]
+    return [parts.find(name) for name in names]
 
 
 def chosen_workloads(args):
     """The workloads to measure, in the order of the table."""
     if args.workload:
         return [workloads.find(name) for name in args.workload]
+    return every_workload(args.quick)
+
+
+def every_workload(is_quick):
+    """Those that are measured if none is named."""
     return [
         w
         for w in workloads.WORKLOADS
-        if (w.in_quick if args.quick else w.name not in workloads.ONLY_QUICK)
+        if (w.in_quick if is_quick else w.name not in workloads.NOT_IN_FULL)
     ]
 
 
@@ -76,24 +89,8 @@ def make_plan(args):
         peers=args.peers,
         quick=args.quick,
         backends=tuple(args.backend or ()),
+        is_chosen=bool(args.workload),
     )
-
-
-def describe_machine():
-    """What the figures depend on."""
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
-        "torch": torch.__version__,
-    }
-
-
-def _processor():
-    with open("/proc/cpuinfo") as file:
-        names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def show_list():
@@ -105,17 +102,49 @@ def show_list():
     print("backends:", ", ".join(backend.name for backend in backends.BACKENDS))
 
 
-def measure_part(part, plan, store, machine):
+def measure_part(part, plan, store, origin):
     """Measures a part, prints its rows as they come, and keeps them."""
-    print(f"\n{part.summary}\n{table.head(part.columns)}", flush=True)
+    minutes = part.minutes[1 if plan.quick else 0]
+    minutes *= share_of_all(plan)
+    print(f"\n{part.summary}, in about {minutes:.1f} min\n{table.head(part.columns)}", flush=True)
     rows = []
-    for group in part.measure(plan):
-        store.add(part.name, group, machine)
-        rows += group
-        for row in group:
-            print(table.row_line(part.columns, row), flush=True)
+    with tqdm(desc=part.name, unit="case", leave=False, dynamic_ncols=True) as bar:
+        pace = Pace(minutes * 60, bar)
+        for group in part.measure(replace(plan, pace=pace)):
+            store.add(part.name, group, origin, part.keys)
+            rows += group
+            with tqdm.external_write_mode():
+                for row in group:
+                    print(table.row_line(part.columns, row), flush=True)
     for text in part.conclude(rows):
         print(text)
+
+
+def share_of_all(plan):
+    """Share of the time of a whole run that belongs to the chosen workloads and modes."""
+    every = sum(weight(workload) for workload in every_workload(plan.quick))
+    chosen = sum(weight(workload) for workload in plan.workloads)
+    return min(1.0, chosen / every) * len(plan.modes) / 2
+
+
+def prepare(plan):
+    """Lets torch.compile fill its cache with all that 'speed' will ask for."""
+    cases = [
+        Setting(workload.name, mode, name)
+        for workload, mode in plan.cases()
+        for name in plan.backends or backends.suitable(workload, mode, True)
+        if name.startswith("compile")
+    ]
+    for setting in tqdm(cases, desc="prepare", unit="case"):
+        with measure.Process(setting) as process:
+            process.note("setup")
+        if process.result.error:
+            print(f"{setting.label()}: {process.result.error}")
+
+
+def stop(*_):
+    """Ends the processes of a run that is told to end, as Ctrl-C does."""
+    raise KeyboardInterrupt
 
 
 def main():
@@ -124,14 +153,23 @@ def main():
     if args.list:
         show_list()
         return
-    machine, store = describe_machine(), table.Store(args.output)
-    start, chosen = time.perf_counter(), chosen_parts(args)
+    signal.signal(signal.SIGTERM, stop)
+    store = table.Store(args.output or (QUICK_OUTPUT if args.quick else report.FIGURES))
+    chosen = chosen_parts(args)
+    start, plan = time.perf_counter(), make_plan(args)
+    if args.prepare:
+        prepare(plan)
     if chosen:
-        print(", ".join(f"{key} {value}" for key, value in machine.items()))
-    for part in chosen:
-        measure_part(part, make_plan(args), store, machine)
+        origin = origins.origin()
+        print(f"{origin['machine']}; poptorch {origin['version']}, torch {origin['torch']}")
+    try:
+        for part in chosen:
+            measure_part(part, plan, store, origin)
+    except KeyboardInterrupt:
+        print(f"interrupted; {store.path} has what was measured until then")
+        raise SystemExit(130) from None
     if chosen:
-        print(f"measured in {time.perf_counter() - start:.0f} s; wrote {args.output}")
+        print(f"measured in {time.perf_counter() - start:.0f} s; wrote {store.path}")
     if args.report:
         print(f"wrote {report.write(store)}")
 

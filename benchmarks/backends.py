@@ -9,7 +9,6 @@ from torch import nn
 
 from benchmarks import exported, torch_calls, workloads
 from benchmarks.floor import Floor
-from benchmarks.tracer import trace
 
 OURS = "poptorch"
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -73,6 +72,8 @@ def _floor(job):
 
 
 def _tracer(job):
+    from benchmarks.tracer import trace  # only here: it takes a second
+
     return Run(lambda: None, partial(trace, job))
 
 
@@ -163,6 +164,8 @@ def make_job(setting):
     """The workload of a setting, in its number format."""
     torch.manual_seed(0)
     workload, dtype = workloads.find(setting.workload), DTYPES[setting.dtype]
+    if setting.learns:
+        workload = workloads.smaller(workload)
     module = workload.network().train(setting.mode == "train").to(dtype)
     inputs = workload.inputs(workload.batch * workload.device_iterations)
     inputs = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)

@@ -16,6 +16,7 @@ import torch
 from benchmarks.calls import record
 
 LEAST_S = 0.3  # each layout is tried for so long, and at least twice
+LONG_S = 3.0  # then once is enough, after a first time that does not count
 DISPATCHES = 1000
 
 
@@ -109,7 +110,7 @@ def _fastest(calls, ways):
     for name in sorted({name for options in ways.values() for name in options}):
         order = [(call, name if name in ways[call] else next(iter(ways[call]))) for call in calls]
         begin, rounds = time.perf_counter(), 0
-        while rounds < 3 or time.perf_counter() - begin < LEAST_S:
+        while rounds < 2 or time.perf_counter() - begin < (LEAST_S if rounds > 2 else LONG_S):
             for call, way in order:
                 start = time.perf_counter()
                 ways[call][way]()

@@ -77,6 +77,15 @@ def resnet(depth):
     return Classifier(nn.Sequential(*layers))
 
 
+def depthwise():
+    """Blocks of a convolution of each channel by itself and one of all channels at each place."""
+    layers = []
+    for _ in range(4):
+        layers += [nn.Conv2d(32, 32, 5, padding=2, groups=32), nn.ReLU(), nn.Conv2d(32, 32, 1)]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)]
+    return Classifier(nn.Sequential(*layers))
+
+
 class TransformerLayer(nn.Module):
     """Attention and a feed-forward part; layer norm after (BERT) or before (GPT)."""
 

@@ -1,9 +1,17 @@
 """What a part of the benchmark is: a question, its columns, and how its rows are measured."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from benchmarks.pace import Pace
 from benchmarks.setting import Setting
+
+LARGE = 4.0  # times the time of other cases
+
+
+def weight(workload):
+    """The time that a workload should have, beside others."""
+    return LARGE if workload.is_large else 1.0
 
 
 @dataclass(frozen=True)
@@ -17,10 +25,28 @@ class Plan:
     peers: bool = False
     quick: bool = False
     backends: tuple = ()  # only these; empty: all that suit
+    is_chosen: bool = False  # the workloads were named
+    pace: Pace = field(default_factory=Pace)
 
     def cases(self):
         """Each workload in each mode."""
         return [(workload, mode) for workload in self.workloads for mode in self.modes]
+
+    def timed(self, names=None, without=(), modes=None):
+        """Each workload in each mode, at a pace that fills the part's time.
+
+        Args:
+            names: only workloads of these names.
+            without: not those of these names.
+            modes: in place of the chosen ones.
+        """
+        cases = [
+            (workload, mode)
+            for workload in self.workloads
+            for mode in (self.modes if modes is None else modes)
+            if workload.name not in without and (names is None or workload.name in names)
+        ]
+        return self.pace.each(cases, lambda case: weight(case[0]))
 
     def named(self, *names):
         """Those of the chosen workloads that have one of these names."""
@@ -29,13 +55,19 @@ class Plan:
 
 @dataclass(frozen=True)
 class Part:
-    """A part; ``measure`` gives groups of rows as they are done."""
+    """A part; ``measure`` gives groups of rows as they are done.
+
+    ``minutes`` is what it may take for all workloads, and with ``--quick``. Rows are replaced by
+    those that have the same values of ``keys``.
+    """
 
     name: str
     summary: str
     columns: list
     measure: Callable[[Plan], Iterator[list]]
     conclude: Callable[[list], list] = lambda rows: []  # lines of text on all rows
+    minutes: tuple = (5.0, 0.5)
+    keys: tuple = ("workload", "mode")
 
 
 def setting(workload, mode, backend, **others):

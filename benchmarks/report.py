@@ -4,18 +4,21 @@ The text around them is written by hand. A table of which nothing has been measu
 """
 
 import re
+from functools import partial
 from pathlib import Path
 
-from benchmarks import backends, parts, table
+from benchmarks import backends, bars, parts, table
 from benchmarks.part import ratio
 from benchmarks.parts import speed
 from benchmarks.table import MODE, WORKLOAD, Column
 
+FIGURES = "benchmarks/figures.json"
 PAGE = Path(__file__).parent.parent / "docs" / "internals" / "performance.md"
 BLOCK = re.compile(r"<!-- table: ([\w-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
 OPS_SHOWN = 8
 LEAST_SHARE = 0.01  # of a step, for an op to be shown
 LEAST_WORTH = 0.015  # of a step, for a switch to be told apart from noise
+LEAST_MIB = 2.0  # of a process
 PLACES_SHOWN = 4
 
 ROOFLINE = [
@@ -43,55 +46,55 @@ def _by_case(rows, backend):
     }
 
 
-def _copy_rate(store):
+def _copy_rate(store, machine):
     """GB/s of a copy by all threads; None if it was not measured."""
-    return max((row["copy"] for row in store.rows("machine")), default=None)
+    return max((row["copy"] for row in store.rows("machine", machine)), default=None)
 
 
-def roofline(store):
+def roofline(store, machine):
     """FLOPs, bytes, what they take at least, and what they took."""
-    rows = store.rows("speed")
+    rows = store.rows("speed", machine)
     floors, touched, out = _by_case(rows, "floor"), {}, []
-    for row in store.rows("profile"):
+    for row in store.rows("profile", machine):
         case = row["workload"], row["mode"]
         touched[case] = touched.get(case, 0.0) + row.get("mb", 0.0)
     for case, ours in _by_case(rows, backends.OURS).items():
         floor, megabytes = floors.get(case), touched.get(case)
         row = {"workload": case[0], "mode": case[1], "ms": ours["ms"], "mb": megabytes}
-        row["traffic"] = ratio(megabytes, _copy_rate(store))
+        row["traffic"] = ratio(megabytes, _copy_rate(store, machine))
         if floor:
             flops = floor["floor"]["totals"]["flops"]
             row |= {"gflop": flops / 1e9, "floor": floor["ms"], "rate": flops / ours["ms"] / 1e6}
-            row["over_floor"] = ours["ms"] / floor["ms"]
+            row["over_floor"] = ratio(1.0, floor.get("of_ours"))
         out.append(row)
     return table.markdown(ROOFLINE, out) if out else ""
 
 
-def compared(store):
+def compared(store, machine):
     """How many times as fast as each kind of peer, and the means."""
-    rows, texts = store.rows("speed"), []
+    rows, texts = store.rows("speed", machine), []
     for mode in ("train", "infer"):
         kinds = speed.ratios(rows, mode)
         if not kinds:
             continue
-        columns = [WORKLOAD, Column("ms", "ours ms", ".3f")]
+        columns = [WORKLOAD, Column("ms", "ours ms", ".3f"), Column("clean", "clean samples", "")]
         columns += [Column(kind, kind) for kind in kinds]
         ours = {w: row for (w, m), row in _by_case(rows, backends.OURS).items() if m == mode}
         lines = [
-            {"workload": workload, "ms": row["ms"]}
+            {"workload": workload, "ms": row["ms"], "clean": row.get("clean")}
             | {kind: values.get(workload) for kind, values in kinds.items()}
             for workload, row in ours.items()
         ]
         texts.append(f"{'Training' if mode == 'train' else 'Inference'}:\n")
         texts.append(table.markdown(columns, lines) + "\n")
     texts += [f"- {line}" for line in speed.conclude(rows)]
-    return "\n".join(texts)
+    return "\n".join([*texts, *_failures(rows)])
 
 
-def profiles(store):
+def profiles(store, machine):
     """The dearest ops of each workload."""
     part, counts, shown = parts.find("profile"), {}, []
-    for row in store.rows("profile"):
+    for row in store.rows("profile", machine):
         case = row["workload"], row["mode"]
         counts[case] = counts.get(case, 0) + 1
         if counts[case] <= OPS_SHOWN and row.get("share", 0.0) >= LEAST_SHARE:
@@ -99,52 +102,83 @@ def profiles(store):
     return table.markdown(part.columns, shown) if shown else ""
 
 
-def worth(store):
+def _worth(row):
+    """What a switch is worth at a place: words, and a figure to sort by; None if nothing."""
+    time, memory = row.get("worth") or 0.0, row.get("worth_mb") or 0.0
+    words = []
+    if abs(time) >= LEAST_WORTH:
+        words.append(f"{time:+.1%}")
+    if memory >= LEAST_MIB:
+        words.append(f"{memory:+.0f} MiB")
+    place = f"{row['workload']} {row['mode']}"
+    return (time, memory, f"{place} {' '.join(words)}") if words else None
+
+
+def worth(store, machine):
     """What is lost without each optimization, where it is most."""
-    places = {}
-    for row in store.rows("switches"):
+    places, tried = {}, {}
+    for row in store.rows("switches", machine):
         found = places.setdefault(row["switch"], [])
-        if row.get("worth", 0.0) >= LEAST_WORTH:
-            found.append((row["worth"], f"{row['workload']} {row['mode']} {row['worth']:+.1%}"))
+        if row.get("error"):
+            continue
+        tried.setdefault(row["switch"], []).append(f"{row['workload']} {row['mode']}")
+        worth = _worth(row)
+        found += [worth] if worth else []
     rows = []
     for switch, found in sorted(places.items(), key=lambda item: -max(item[1], default=(0,))[0]):
-        best = [text for _, text in sorted(found, reverse=True)[:PLACES_SHOWN]]
-        rows.append({"switch": f"`{switch}`", "places": ", ".join(best) or "within the noise"})
+        best = [text for *_, text in sorted(found, reverse=True)[:PLACES_SHOWN]]
+        nothing = f"within the noise on {', '.join(tried.get(switch, ['nothing']))}"
+        rows.append({"switch": f"`{switch}`", "places": ", ".join(best) or nothing})
     return table.markdown(WORTH, rows) if rows else ""
 
 
-def machine(store):
-    """What the figures were measured on."""
-    facts = store.content["machine"]
-    lines = [f"Measured on: {', '.join(f'{key} {value}' for key, value in facts.items())}.\n"]
-    lines.append(_plain("machine", store))
-    return "\n".join(lines) if facts else ""
+def summary(store, machine):
+    """Bar by bar."""
+    return table.markdown(bars.COLUMNS, bars.rows(store, machine))
 
 
-def _plain(name, store):
+def _plain(name, store, machine):
     """A part's rows as they are."""
-    part, rows = parts.find(name), store.rows(name)
+    part, rows = parts.find(name), store.rows(name, machine)
     text = table.markdown(part.columns, rows) if rows else ""
-    failures = [row for row in rows if row.get("error")]
-    notes = [f"- {row['workload']} {row['mode']}: {row['error'][:200]}" for row in failures]
-    return "\n".join([text, "", *notes]).rstrip()
+    return "\n".join([text, "", *_failures(rows)]).rstrip()
 
 
+def _failures(rows):
+    failures = dict.fromkeys(
+        f"- {row['workload']} {row['mode']} {row.get('backend', '')}: {row['error'][:200]}"
+        for row in rows
+        if row.get("error")
+    )
+    return list(failures)
+
+
+# Tables that are more than the rows of a part: how they are made, and of which parts.
 TABLES = {
-    "machine": machine,
-    "roofline": roofline,
-    "compared": compared,
-    "profile": profiles,
-    "switches": worth,
+    "bars": (summary, tuple(dict.fromkeys(bar.part for bar in bars.BARS))),
+    "roofline": (roofline, ("speed", "profile", "machine")),
+    "compared": (compared, ("speed",)),
+    "profile": (profiles, ("profile",)),
+    "switches": (worth, ("switches",)),
 }
 
 
+def _of_machine(name, store, machine):
+    """A table of what was measured on a machine, below a line that says with what; or nothing."""
+    make, sources = TABLES.get(name, (partial(_plain, name), (name,)))
+    rows = [row for source in sources for row in store.rows(source, machine)]
+    body = make(store, machine) if rows else ""
+    versions = sorted({row["version"] for row in rows})
+    return f"On {machine}; poptorch {', '.join(versions)}:\n\n{body}" if body else ""
+
+
 def filled(text, store):
-    """The document with the tables of the store in it."""
+    """The document with the tables of the store in it, one for each machine."""
 
     def put(match):
         name = match.group(1)
-        body = TABLES[name](store) if name in TABLES else _plain(name, store)
+        bodies = [_of_machine(name, store, machine) for machine in store.machines()]
+        body = "\n\n".join(body for body in bodies if body)
         return f"<!-- table: {name} -->\n\n{body}\n\n<!-- end -->\n" if body else match.group(0)
 
     return BLOCK.sub(put, text)

@@ -21,6 +21,14 @@ class Setting:
     off: str = ""
     learns: bool = False
 
+    def label(self):
+        """For people."""
+        parts = [self.workload, self.mode, self.backend]
+        parts += [self.dtype] if self.dtype != "f32" else []
+        parts += [f"{self.threads} threads"] if self.threads else []
+        parts += [f"without {self.off}"] if self.off else []
+        return " ".join(parts)
+
     def text(self):
         """For the command line of the worker."""
         return json.dumps(asdict(self))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,27 +59,61 @@ def markdown(columns, rows):
 
 
 class Store:
-    """Rows of each part, in a file. Measuring a part of it again replaces those rows only."""
+    """Rows of each part, in a file. Measuring a part of it again replaces those rows only.
+
+    Each row tells the machine and the version that it was measured with; rows of several machines
+    stand beside each other. ``machines`` names them, the last one that measured first.
+    """
 
     def __init__(self, path):
         self.path = Path(path)
-        self.content = {"machine": {}, "parts": {}}
+        self.content = self._read()
+
+    def _read(self):
         if self.path.exists():
-            self.content = json.loads(self.path.read_text())
+            return json.loads(self.path.read_text())
+        return {"machines": [], "parts": {}}
 
-    def rows(self, part):
+    def machines(self):
+        """Those with rows, the last one that measured first."""
+        return self.content["machines"]
+
+    def rows(self, part, machine=None):
         """Rows of a part; none if it has not been measured."""
-        return self.content["parts"].get(part, [])
+        rows = self.content["parts"].get(part, [])
+        return [row for row in rows if machine is None or row["machine"] == machine]
 
-    def add(self, part, rows, machine):
-        """Puts rows in the place of those of the same workload and mode, and writes the file."""
+    def add(self, part, rows, origin, keys=("workload", "mode")):
+        """Puts rows in the place of those with equal ``keys`` of this machine; writes the file.
+
+        Args:
+            part: its name.
+            rows: of a group that belongs together.
+            origin: what each row gets: at least ``machine``.
+            keys: columns.
+        """
+        rows = [{key: value for key, value in row.items() if key != "samples"} | origin
+                for row in rows]
 
         def group(row):
-            return row.get("workload"), row.get("mode")
+            return row["machine"], *(row.get(key) for key in keys)
 
+        self.content = self._read()  # another run may have written to it
         renewed = {group(row) for row in rows}
         kept = [row for row in self.rows(part) if group(row) not in renewed]
         self.content["parts"][part] = kept + rows
-        self.content["machine"] = machine
+        others = [name for name in self.machines() if name != origin["machine"]]
+        self.content["machines"] = [origin["machine"], *others]
+        self._write()
+
+    def _write(self):
+        """All or nothing: whoever interrupts it loses no row."""
+        lines = [f' "machines": {json.dumps(self.machines())}']
+        for part, rows in sorted(self.content["parts"].items()):
+            texts = ",\n   ".join(json.dumps(row) for row in rows)
+            lines.append(f'  "{part}": [\n   {texts}\n  ]')
+        text = "{\n" + lines[0] + ",\n \"parts\": {\n" + ",\n".join(lines[1:]) + "\n }\n}\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(self.content, indent=1) + "\n")
+        new = self.path.with_suffix(f".{os.getpid()}.new")
+        new.write_text(text)
+        new.replace(self.path)

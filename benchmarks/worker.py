@@ -16,6 +16,7 @@ from benchmarks.setting import Setting
 SAMPLE_S = 0.02  # a sample lasts at least this long, so that reading the clocks costs nothing
 TINY = "mlp"
 STEADY_CALLS = 5
+LONG_S = 1.0  # a call that takes as long needs no other to warm up, and is a sample by itself
 SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
 
 
@@ -24,10 +25,11 @@ class Worker:
 
     def __init__(self, setting):
         self.setting, self.base_mb = setting, memory_mb("VmRSS")
+        self.last_s = 0.0  # how long the last call has taken
 
     def ready(self):
-        """Answers when the imports are done."""
-        return {}
+        """Processor time of the imports."""
+        return {"imports_user_s": cpu().user_s}
 
     def load(self):
         """Runs a tiny network, so that what is imported late does not count as its own."""
@@ -61,30 +63,31 @@ class Worker:
         }
 
     def steady_cpu(self):
-        """User time of a call after the first one, the median of a few."""
+        """User time of a call after the first one, the median of a few; of two if it is long."""
         spent_s = []
-        for _ in range(STEADY_CALLS):
+        while len(spent_s) < (STEADY_CALLS if sum(spent_s) < LONG_S else 2):
             begin = cpu()
             self.run.call()
             spent_s.append((cpu() - begin).user_s)
         return {"steady_user_s": statistics.median(spent_s)}
 
     def warm(self):
-        """Two more calls; memory from here on is that of steady state."""
+        """Two more calls, or a long one; memory from here on is that of steady state."""
         for _ in range(2):
-            self.run.call()
+            if self.last_s < LONG_S:
+                self._timed_call()
         reset_peak()
         return {}
 
     def block(self, seconds, at_least):
         """Runs for some time; gives (step time in ms, share of it spent waiting for a core)."""
-        call, spent_s = self.run.call, 0.0
-        for _ in range(2):  # the first one warms up; a long one tells enough
-            if spent_s < SAMPLE_S:
-                start = time.perf_counter()
-                call()
-                spent_s = time.perf_counter() - start
-        repeat = max(1, math.ceil(SAMPLE_S / spent_s))
+        call = self.run.call
+        if self.last_s < LONG_S:
+            self._timed_call()  # warms up
+        if self.last_s < SAMPLE_S:
+            self._timed_call()
+        repeat = max(1, math.ceil(SAMPLE_S / self.last_s))
+        at_least = at_least if self.last_s < LONG_S else 1
         samples, begin = [], time.perf_counter()
         while len(samples) < at_least or time.perf_counter() - begin < seconds:
             waited, start = waiting_ns(), time.perf_counter_ns()
@@ -95,18 +98,25 @@ class Worker:
             samples.append((spent_ns / 1e6 / repeat / self.steps, share))
         return {"samples": samples}
 
+    def _timed_call(self):
+        start = time.perf_counter()
+        self.run.call()
+        self.last_s = time.perf_counter() - start
+
     def memory(self):
         """Peak of steady state over what the imports took, in MiB."""
         return {"peak_mb": memory_mb("VmHWM") - self.base_mb}
 
-    def growth(self, calls):
-        """What the process has grown by in so many calls, in MiB."""
+    def growth(self, calls, seconds):
+        """What the process has grown by in so many calls, or as many as the time allows, in MiB."""
+        self._timed_call()
+        calls = max(1, min(calls, int(seconds / 1.1 / self.last_s)))
         for _ in range(calls // 10):
             self.run.call()
         before = memory_mb("VmRSS")
         for _ in range(calls):
             self.run.call()
-        return {"growth_mb": memory_mb("VmRSS") - before}
+        return {"growth_mb": memory_mb("VmRSS") - before, "growth_calls": calls}
 
     def tensors(self):
         """MiB of a step's activations, gradients and scratch when they are most."""

@@ -6,13 +6,19 @@ can use it, has to be there in eager mode, too; the tracer's tensors have none. 
 compared with the tracer's, and time in the kernel stands beside that of eager's first step.
 """
 
+import math
 import tempfile
+import time
 
 from benchmarks import backends, measure, workloads
+from benchmarks.clocks import cpu
 from benchmarks.part import Part, ratio, setting, start_row
 from benchmarks.table import MODE, WORKLOAD, Column
 
-REPEATS = {True: 1, False: 3}  # by whether --quick was given; the least counts
+REPEATS = 2  # the least counts; one is enough where it takes long
+COLD_S = 15.0  # torch.compile is ended after so long, or so many times ours if that is longer
+COLD_TIMES = 15.0
+MOST_COLD_LAYERS = 24
 
 COLUMNS = [
     WORKLOAD,
@@ -24,42 +30,81 @@ COLUMNS = [
     Column("over_tracer", "ratio", ".2f", 6),
     Column("system", "system s", ".3f"),
     Column("eager_system", "eager's", ".3f"),
-    Column("cold", "torch.compile", ".1f"),
-    Column("of_cold", "share", ".3f", 6),
+    Column("cold_text", "torch.compile", ""),
+    Column("share_text", "share", "", 7),
     Column("per_layer", "ms a layer", ".1f"),
 ]
 
 
-def _least(workload, mode, backend, repeats, environment=None):
-    """Figures of the repetition that took the least time, each in a fresh process.
+def _rounds(plan, workload, mode):
+    """Figures of (ours, tracer, eager): of the repetition that took the least time.
 
-    Both ours and the tracer import a second's worth of modules when they first trace anything:
-    that is done before. On one thread: processor time would count those that spin while they wait.
+    Each is a fresh process. Both ours and the tracer import a second's worth of modules when they
+    first trace anything: that is done before. On one thread: processor time would count those that
+    spin while they wait.
     """
-    results = []
-    for _ in range(repeats):
-        one = [setting(workload, mode, backend, threads=1)]
-        with measure.processes(one, environment, loaded=not environment) as started:
-            started[0].note("steady_cpu")
-        results.append(started[0].result)
-        if results[-1].error:
-            return results[-1]
-    return min(results, key=_cost)
+    names, found = (backends.OURS, "tracer", "eager"), []
+    for repeat in range(1 if plan.quick or _is_long(workload) else REPEATS):
+        if repeat > 0 and not plan.pace.left_s():
+            break
+        settings = [setting(workload, mode, name, threads=1) for name in names]
+        with measure.processes(settings, loaded=True, pace=plan.pace) as started:
+            for process in started:
+                process.note("steady_cpu")
+        found.append([process.result for process in started])
+    return [min(results, key=_cost) for results in zip(*found, strict=True)]
 
 
-def _compiled_cold(workload, mode):
-    """What torch.compile takes with an empty cache, its C++ compiler included."""
+def _is_long(workload):
+    return workload.is_large or workload.name.startswith("narrow")
+
+
+def _compiled_cold(plan, workload, modes, limit_s):
+    """By mode: what torch.compile takes with an empty cache, its C++ compiler included.
+
+    All at once, as there is a core for each. One that takes longer than ``limit_s`` is ended; what
+    it has taken until then is less than what it takes.
+
+    Returns:
+        (user time in seconds, whether it has been ended)
+    """
+    plan.pace.tell(f"{workload.name}: torch.compile with an empty cache")
+    started, found = [], {}
     with tempfile.TemporaryDirectory() as folder:
-        # compiling in this process, so that the time of its children is known when it ends
-        variables = {"TORCHINDUCTOR_CACHE_DIR": folder, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        return _least(workload, mode, "compile", 1, variables)
+        try:
+            for mode in modes:
+                # compiling in its process, so that the time of its children is known at the end
+                variables = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/{mode}",
+                             "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+                one = setting(workload, mode, "compile", threads=1)
+                started.append(measure.Process(one, variables))
+            for process in started:
+                process.send("ready")
+            for process in started:
+                process.result.figures |= process.receive()
+                process.send("setup")
+            end = time.monotonic() + limit_s
+            for mode, process in zip(modes, started, strict=True):
+                found[mode] = _cold_cost(process, end)
+        finally:
+            for process in started:
+                process.close()
+    return found
+
+
+def _cold_cost(process, end):
+    imports_s = process.result.figures.get("imports_user_s", 0.0)
+    process.result.figures |= process.receive(max(0.0, end - time.monotonic()))
+    if not process.result.error:
+        process.note("steady_cpu")
+        return _cost(process.result), False
+    before = cpu()
+    process.close()
+    return ((cpu() - before).user_s - imports_s, True) if process.is_late else (None, False)
 
 
 def _row(plan, workload, mode):
-    ours = _least(workload, mode, backends.OURS, REPEATS[plan.quick])
-    tracer = _least(workload, mode, "tracer", REPEATS[plan.quick])
-    eager = _least(workload, mode, "eager", REPEATS[plan.quick])
-    cold = _compiled_cold(workload, mode) if plan.peers else None
+    ours, tracer, eager = _rounds(plan, workload, mode)
     row = start_row(workload, mode, [ours, tracer, eager])
     if "error" in row:
         return row
@@ -68,28 +113,49 @@ def _row(plan, workload, mode):
     row |= {"steady": figures["steady_user_s"], "cost": cost}
     row |= {"system": figures["first_call_system_s"]}
     row |= {"eager_system": eager.figures["first_call_system_s"]}
-    row |= {"tracer": _cost(tracer), "over_tracer": ratio(cost, _cost(tracer))}
-    if cold is not None and not cold.error:
-        row |= {"cold": _cost(cold), "of_cold": ratio(cost, _cost(cold))}
-    return row
+    return row | {"tracer": _cost(tracer), "over_tracer": ratio(cost, _cost(tracer))}
+
+
+def _add_cold(plan, workload, rows):
+    """Puts what torch.compile takes into the rows of the modes."""
+    good = {row["mode"]: row for row in rows if "error" not in row}
+    if not plan.peers or not good:
+        return
+    limit_s = max(COLD_S, COLD_TIMES * max(row["cost"] for row in good.values()))
+    for mode, (cold, is_ended) in _compiled_cold(plan, workload, list(good), limit_s).items():
+        if cold:
+            row, share = good[mode], good[mode]["cost"] / cold
+            row |= {"cold": cold, "of_cold": share}
+            row["cold_text"] = f"> {cold:.0f}" if is_ended else f"{cold:.1f}"
+            row["share_text"] = f"< {share:.3f}" if is_ended else f"{share:.3f}"
 
 
 def _cost(result):
     """User time of the first call beyond a later one."""
     figures = result.figures
+    if result.error:
+        return math.inf
     first_run = figures["first_run_user_s"] - figures["steady_user_s"]
     return figures["compile_user_s"] + max(0.0, first_run)
 
 
 def _measure(plan):
-    for workload, mode in plan.cases():
-        yield [_row(plan, workload, mode)]
     depths = workloads.DEPTHS[: 2 if plan.quick else None]
-    for layers, workload in zip(depths, workloads.WORKLOADS_BY_DEPTH, strict=False):
-        row = _row(plan, workload, "train")
-        if "error" not in row:
-            row["per_layer"] = row["cost"] / layers * 1e3
-        yield [row]
+    layers = {f"narrow-{count}": count for count in depths}
+    by_depth = [] if plan.is_chosen else workloads.WORKLOADS_BY_DEPTH[: len(depths)]
+    chosen = [workload for workload in plan.workloads if workload.name not in workloads.IN_LOOPS]
+    for workload in plan.pace.each([*chosen, *by_depth]):
+        modes = plan.modes if workload in chosen else ["train"]
+        rows = [_row(plan, workload, mode) for mode in modes]
+        count = layers.get(workload.name)
+        for row in rows:
+            if count and "error" not in row:
+                row["per_layer"] = row["cost"] / count * 1e3
+        if (count or 0) <= MOST_COLD_LAYERS:
+            _add_cold(plan, workload, rows)
+        yield rows
 
 
-PART = Part("first-call", "processor time of the first call", COLUMNS, _measure)
+PART = Part(
+    "first-call", "processor time of the first call", COLUMNS, _measure, minutes=(9.0, 1.0)
+)

@@ -109,15 +109,18 @@ def _measure(plan):
     options = poptorch.Options().showCompilationProgressBar(False)
     model = make_model(options)
     model(torch.zeros(BATCH, 3, SIDE, SIDE))
-    for decode_ms in DECODE_MS:
-        for workers in WORKERS[:2] if plan.quick else WORKERS:
-            loaders = make_loaders(options, decode_ms, workers)
-            found = {name: [] for name in loaders}
-            for turn in range(plan.rounds + 1):
-                for name in list(loaders)[:: 1 if turn % 2 else -1]:
-                    found[name].append(timed(model, loaders[name], max(plan.block_s, LEAST_S)))
-            loaders["async"].terminate()
-            yield _rows(decode_ms, workers, found)
+    workers = WORKERS[:2] if plan.quick else WORKERS
+    for decode_ms, count in plan.pace.each((d, n) for d in DECODE_MS for n in workers):
+        loaders = make_loaders(options, decode_ms, count)
+        found = {name: [] for name in loaders}
+        for turn in range(plan.rounds + 1):
+            if turn > 1 and not plan.pace.left_s():
+                break
+            for name in list(loaders)[:: 1 if turn % 2 else -1]:
+                plan.pace.tell(f"decode {decode_ms:g} ms, {count} workers: {name}")
+                found[name].append(timed(model, loaders[name], max(plan.block_s, LEAST_S)))
+        loaders["async"].terminate()
+        yield _rows(decode_ms, count, found)
     model.destroy()
     torch.set_num_threads(threads)
 
@@ -132,4 +135,4 @@ def _rows(decode_ms, workers, found):
 
 
 PART = Part("loader", "data loading: samples a second, and the share of time a model waits",
-            COLUMNS, _measure)
+            COLUMNS, _measure, minutes=(1.5, 0.7), keys=("workload", "mode", "loader"))

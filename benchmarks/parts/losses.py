@@ -1,5 +1,7 @@
 """Loss curves: how far ours lies from eager's, beside how far eager's own lie from each other."""
 
+import os
+
 from benchmarks import backends, measure
 from benchmarks.part import Part, ratio, setting, start_row
 from benchmarks.table import MODE, WORKLOAD, Column
@@ -26,6 +28,7 @@ COLUMNS = [
     Column("deviation", "ours from eager", ".1e"),
     Column("spread", "eager's spread", ".1e"),
     Column("times", "ratio", ".2f", 6),
+    Column("bits", "bits by threads", "", -15),
 ]
 
 
@@ -40,25 +43,45 @@ def compare(ours, eager):
 
 def _measure(plan):
     names = ["eager", "eager tuned", "eager nhwc"]
-    for workload in plan.named(*NAMES):
+    for workload, _ in plan.timed(NAMES, modes=["train"]):
         kinds = [name for name in names if backends.find(name).suits(workload, "train")]
         settings = [
             setting(workload, "train", name, threads=threads, learns=True)
-            for name in [backends.OURS, *kinds]
             for threads in (1, 2)
+            for name in [backends.OURS, *kinds]
         ]
-        results, curves = [], []
-        for one in settings:  # one process at a time: the networks need not fit in memory at once
-            with measure.Process(one) as process:
-                curves.append(process.ask("losses", steps=STEPS).get("losses", []))
-            results.append(process.result)
+        results, curves = _curves(settings, plan.pace)
         row = start_row(workload, "train", results)
         if "error" not in row:
-            deviation, spread = compare(curves[1], curves[2:])
-            row |= {"first": curves[1][0], "last": curves[1][-1]}
+            single, ours = (curves.pop(at) for at in (0, len(kinds)))
+            deviation, spread = compare(ours, curves)
+            row |= {"first": ours[0], "last": ours[-1]}
             row |= {"deviation": deviation, "spread": spread, "times": ratio(deviation, spread)}
-            row["curves"] = curves
+            row["bits"] = "equal" if single == ours else "differ"
         yield [row]
 
 
-PART = Part("losses", f"loss curves over {STEPS} steps", COLUMNS, _measure)
+def _curves(settings, pace):
+    """Results and losses of each; as many at once as have a core for each of their threads."""
+    results, curves, cores = [], [], os.cpu_count()
+    while settings:
+        count = max(1, cores // settings[0].threads)
+        group = [s for s in settings[:count] if s.threads == settings[0].threads]
+        settings = settings[len(group):]
+        pace.tell(", ".join(one.label() for one in group))
+        started = [measure.Process(one) for one in group]
+        try:
+            for process in started:
+                process.send("losses", steps=STEPS)
+            for process in started:
+                curves.append(process.receive().get("losses", []))
+                results.append(process.result)
+        finally:
+            for process in started:
+                process.close()
+    return results, curves
+
+
+PART = Part(
+    "losses", f"loss curves over {STEPS} steps", COLUMNS, _measure, minutes=(7.0, 1.0)
+)

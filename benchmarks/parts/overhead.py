@@ -20,14 +20,14 @@ def _measure(plan):
     if not any(workload.name.startswith("mlp") for workload in plan.workloads):
         return
     many, one = workloads.find("mlp-x1000"), workloads.find("mlp")
-    for mode in plan.modes:
+    for _, mode in plan.pace.each([(one, mode) for mode in plan.modes]):
         settings = [
             setting(many, mode, backends.OURS, threads=1),
             setting(one, mode, "floor", threads=1),
             setting(one, mode, backends.OURS),
         ]
-        with measure.processes(settings) as started:
-            measure.take_turns(started[:2], plan.rounds, plan.block_s)
+        with measure.processes(settings, pace=plan.pace) as started:
+            measure.take_turns(started[:2], plan.rounds, plan.block_s, plan.pace)
             started[1].note("dispatch_us")
             started[2].ask("warm")
             started[2].note("python_us", calls=CALLS)
@@ -43,4 +43,10 @@ def _measure(plan):
         yield [row | {"python": single.figures["python_us"]}]
 
 
-PART = Part("overhead", "what the tiny network costs beyond its products", COLUMNS, _measure)
+PART = Part(
+    "overhead",
+    "what the tiny network costs beyond its products",
+    COLUMNS,
+    _measure,
+    minutes=(0.7, 0.5),
+)

@@ -1,5 +1,6 @@
 """Step times of all backends side by side, and how far they are from the floor."""
 
+import math
 import statistics
 
 from benchmarks import backends, measure
@@ -54,19 +55,23 @@ def _compare(rows):
     for row in rows:
         row["over_eager"] = ratio(times.get("eager"), row.get("ms"))
         row["over_floor"] = ratio(row.get("ms"), times.get("floor"))
+        # kept, since a later run may measure some of the backends again
+        row["of_ours"] = ratio(row.get("ms"), times.get(backends.OURS))
     return rows
 
 
 def _measure(plan):
-    for workload, mode in plan.cases():
+    for workload, mode in plan.timed():
         names = plan.backends or backends.suitable(workload, mode, plan.peers)
+        names = dict.fromkeys([*names, backends.OURS])  # nothing means much without ours
         settings = [setting(workload, mode, name) for name in names]
-        with measure.processes(settings) as started:
-            measure.take_turns(started, plan.rounds, plan.block_s)
+        with measure.processes(settings, pace=plan.pace) as started:
+            measure.take_turns(started, plan.rounds, plan.block_s, plan.pace)
             for process in started:
                 process.note("memory")
                 if process.result.setting.backend == "floor":
                     process.result.figures["floor"] = process.ask("floor")
+                    process.result.figures["floor"].pop("rows", None)
                 elif process.result.setting.backend == "eager" and mode == "train":
                     process.note("denormals")
             rows = [_row(workload, mode, process.result) for process in started]
@@ -77,32 +82,34 @@ def _is_empty_floor(row):
     return "floor" in row and not row["floor"]["totals"]["calls"]
 
 
-def _times(rows, mode):
-    """Step times by workload and backend."""
-    times = {}
-    for row in rows:
-        if row["mode"] == mode and "ms" in row and not row.get("error"):
-            times.setdefault(row["workload"], {})[row["backend"]] = row["ms"]
-    return times
-
-
 def ratios(rows, mode):
     """How many times as fast as each kind of peer we are, by workload."""
     found = {}
-    for workload, times in _times(rows, mode).items():
+    for row in rows:
+        if row["mode"] != mode or row.get("error") or not row.get("of_ours"):
+            continue
         for kind, names in KINDS.items():
-            best = min((times[name] for name in names if name in times), default=None)
-            if best and backends.OURS in times:
-                found.setdefault(kind, {})[workload] = best / times[backends.OURS]
-    return found
+            if row["backend"] in names:
+                values = found.setdefault(kind, {})
+                values[row["workload"]] = min(
+                    row["of_ours"], values.get(row["workload"], math.inf)
+                )
+    return {kind: found[kind] for kind in KINDS if kind in found}
+
+
+def counted(rows, mode):
+    """The same of those workloads that count in the means."""
+    return {
+        kind: {w: value for w, value in every.items() if w not in OUTSIDE_MEANS[mode]}
+        for kind, every in ratios(rows, mode).items()
+    }
 
 
 def conclude(rows):
     """Geometric means and the worst of each kind of peer."""
     lines = []
     for mode in ("train", "infer"):
-        for kind, every in ratios(rows, mode).items():
-            values = {w: value for w, value in every.items() if w not in OUTSIDE_MEANS[mode]}
+        for kind, values in counted(rows, mode).items():
             if not values:
                 continue
             worst = min(values, key=values.get)
@@ -114,4 +121,12 @@ def conclude(rows):
     return lines
 
 
-PART = Part("speed", "step times beside PyTorch and the floor", COLUMNS, _measure, conclude)
+PART = Part(
+    "speed",
+    "step times beside PyTorch and the floor",
+    COLUMNS,
+    _measure,
+    conclude,
+    minutes=(18.0, 3.0),
+    keys=("workload", "mode", "backend"),
+)

@@ -99,8 +99,10 @@ def test_bars(store):
     case = {"workload": "net", "mode": "train"}
     store.add("threads", [case | {"gain": 1.8}, {"workload": "b", "mode": "infer", "gain": 1.5}],
               ORIGIN)
-    store.add("memory", [case | {"growth": 0.0, "calls": 1000, "peak": 1.2},
-                         {"workload": "b", "mode": "infer", "growth": 9.0, "calls": 20}], ORIGIN)
+    tiny = {"workload": "b", "mode": "infer", "peak": 9.0, "eager_process": 0.1}
+    store.add("memory", [
+        case | {"growth": 0.0, "calls": 1000, "peak": 1.2, "eager_process": 20.0},
+        tiny | {"growth": 9.0, "calls": 20}], ORIGIN)
     text = report.summary(store, MACHINE)
     assert "| >= 1.7 | 1.50 (worst of 2: b infer) | no |" in text
     assert "| <= 1.05 | 1.20 (worst of 1: net train) | no |" in text
