@@ -4,6 +4,7 @@ PYTHON ?= $(VENV)/bin/python
 HOST_PYTHON ?= python3
 PYTEST_ARGS ?=
 FUZZ_FACTOR ?= 50
+REGISTRY_ARGS ?=
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
 TORCH := torch==2.13.0+cpu
 
@@ -35,7 +36,7 @@ fuzz: $(VENV)/installed
 	POPTORCH_FUZZ=$(FUZZ_FACTOR) $(PYTHON) -m pytest tests/fuzz $(PYTEST_ARGS)
 
 registry: $(VENV)/installed
-	$(PYTHON) -m tests.registry
+	$(PYTHON) -m tests.registry $(REGISTRY_ARGS)
 
 update-golden: $(VENV)/installed
 	$(PYTHON) -m pytest --update $(PYTEST_ARGS)
