@@ -240,7 +240,7 @@ class Executable:
         An opaque op counts under its overload name, ``aten::foo.bar``.
         """
     def memory_report(self) -> dict[str, int]:
-        """Bytes by category when memory is fullest, ``arena`` (all of it), for one replica."""
+        """Bytes by category when a step needs most, and ``arena`` (all of it), for one replica."""
     def timestamps(self) -> list[tuple[int, int]]:
         """Begin and end of each device iteration of the last run, ns of ``CLOCK_MONOTONIC``."""
     def stream_times(self, stream: str) -> list[tuple[int, int]]:
@@ -319,6 +319,12 @@ def machine_isas() -> list[str]:
 
 def set_isa(name: str) -> None:
     """For tests: kernels prepared from now on use this instruction set."""
+
+def gemm_by() -> str:
+    """What computes f32 products of matrices: "loops" of our own or a "library"."""
+
+def set_gemm(name: str) -> None:
+    """For tests: products from now on are computed by this."""
 
 def has_split_gemm() -> bool:
     """Whether f32 products run on the CPU's unit for bfloat16 (AMX), by parts."""

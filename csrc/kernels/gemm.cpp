@@ -4,17 +4,16 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstddef>
-#include <memory>
 #include <type_traits>
 
 #include "kernels/blas.h"
+#include "kernels/gemm_blocked.h"
 #include "kernels/gemm_small.h"
 #include "kernels/gemm_split.h"
-#include "support/align.h"
 #include "support/error.h"
 #include "support/parallel.h"
 #include "support/switches.h"
+#include "support/thread_memory.h"
 
 namespace poptorch::kernels {
 
@@ -95,11 +94,12 @@ void one_block(const Gemm& g, const T* a, const T* b, T* c) {
   plain_block(g, a, b, c);
 }
 
-// How blocks of c are computed, and the multiples at which c may be cut so that no element changes
-// its place in a tile.
+// How blocks of c and parts of their sums are computed, and the multiples at which c may be cut so
+// that no element changes its place in a tile.
 template <typename T>
 struct Method {
   void (*block)(const Gemm&, const T* a, const T* b, T* c) = one_block<T>;
+  void (*part_of_sums)(const Gemm&, const T* a, const T* b, T* c) = one_block<T>;
   int64_t row_tile = 24, column_tile = 48;  // multiples of those of BLAS kernels
   bool finishes = false;  // applies scale, bias and relu itself
   // Whether a sum is taken in the same order whatever the block around it is.
@@ -113,6 +113,11 @@ struct Method {
         finishes = is_even = true;
       } else if (small_gemm_pays(g)) {
         block = small_gemm;
+      } else if (blocked_gemm_pays(g)) {
+        block = part_of_sums = blocked_gemm;
+        row_tile = blocked_rows;
+        column_tile = blocked_columns;
+        is_even = true;
       }
     }
   }
@@ -220,21 +225,12 @@ int64_t cut_at(int64_t n, int64_t tile, int64_t i, int64_t parts) {
   return std::min(n, tiles_of(n, tile) * i / parts * tile);
 }
 
-// Memory for parts of sums, `most_sums` numbers at most: of the calling thread, kept for its next
-// product. It begins on a cache line, since a BLAS may sum in another order elsewhere.
+// Memory for parts of sums, `most_sums` numbers at most, of the calling thread. It begins on a
+// cache line, since a BLAS may sum in another order elsewhere.
 template <typename T>
 T* sums_of_thread(int64_t count) {
-  struct alignas(alignment_bytes) Line {
-    std::byte bytes[alignment_bytes];
-  };
-  thread_local std::unique_ptr<Line[]> own;
-  thread_local size_t size = 0;
-  const size_t lines = align_up(static_cast<size_t>(count) * sizeof(T)) / sizeof(Line);
-  if (lines > size) {
-    own = std::make_unique_for_overwrite<Line[]>(lines);
-    size = lines;
-  }
-  return reinterpret_cast<T*>(own.get());
+  thread_local ThreadMemory memory;
+  return memory.numbers<T>(count);
 }
 
 // Block `part` of the cut; parts of sums after the first one go to `sums`, which are as large as c.
@@ -258,10 +254,10 @@ void run_part(const Method<T>& method, const Gemm& g, const Cut& cut, int64_t pa
     if (g.scale != nullptr) block.scale = g.scale + column;
     return run_block(method, block, a, b, c + row * g.ldc + column);
   }
-  if (layer == 0) return one_block(block, a, b, c + row * g.ldc + column);
+  if (layer == 0) return method.part_of_sums(block, a, b, c + row * g.ldc + column);
   block.beta = 0;
   block.ldc = g.n;
-  one_block(block, a, b, sums + ((layer - 1) * g.m + row) * g.n + column);
+  method.part_of_sums(block, a, b, sums + ((layer - 1) * g.m + row) * g.n + column);
 }
 
 // Adds the parts of the sums to c.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/blas.h"
+#include "kernels/gemm_blocked.h"
 #include "kernels/gemm_split.h"
 #include "kernels/half_blocks.h"
 #include "kernels/simd/isa.h"
@@ -24,8 +25,10 @@ Product product() {
   return function;
 }
 
+// On processors that the BLAS was not written for its bfloat16 products take longer than f32 ones.
 bool has_unit(ir::DType dtype) {
-  return dtype == ir::DType::bf16 && product() != nullptr && computes_bf16();
+  return dtype == ir::DType::bf16 && product() != nullptr && computes_bf16() &&
+         gemm_by() == "library";
 }
 
 void multiply_on_unit(const Gemm& g, const uint16_t* a, const uint16_t* b, float* c) {

@@ -32,7 +32,7 @@ struct PackedSource {
 void pack_weights(const PackedGemm& g, const PackedSource& from, float* packed);
 
 // c = a * weights on the calling thread; both by rows, `lda` and parts * columns numbers apart.
-// Each sum is taken in the order of k.
+// A sum is taken in parts of 256 terms, which are added in their order.
 void packed_gemm(const PackedGemm& g, const float* a, int64_t lda, const float* packed, float* c);
 
 }  // namespace poptorch::kernels

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "kernels/gemm_blocked.h"
 #include "kernels/gemm_split.h"
 #include "kernels/simd/isa.h"
 #include "ops/evaluate.h"
@@ -177,6 +178,10 @@ void bind_ops(py::module_& module) {
   }, "The instruction sets that vector kernels can use on this machine, lowest first.");
   module.def("set_isa", &simd::set_isa, py::arg("name"),
              "For tests: kernels prepared from now on use this instruction set.");
+  module.def("gemm_by", &kernels::gemm_by,
+             "What computes f32 products of matrices: \"loops\" of our own or a \"library\".");
+  module.def("set_gemm", &kernels::set_gemm, py::arg("name"),
+             "For tests: products from now on are computed by this.");
   module.def("has_split_gemm", &kernels::has_split_gemm,
              "Whether f32 products run on the CPU's unit for bfloat16 (AMX), by parts.");
   module.def("infer", &infer, py::arg("op"), py::arg("operands"), py::arg("attrs") = py::dict(),

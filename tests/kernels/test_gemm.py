@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from poptorch import _C
+from poptorch import _C, Error
 from tests.helpers import run_python
 
 
@@ -78,7 +78,7 @@ def test_bits_do_not_depend_on_threads_on_other_processors(level):
     """The same where the BLAS takes its kernels for older processors, in a process of its own."""
     code = f"""
 import numpy as np
-from poptorch import _C
+from poptorch import _C, Error
 from tests.helpers import run_python
 for m, k, n in {SIZES}:
     a, b = np.random.randn(m, k).astype("f4"), np.random.randn(n, k).astype("f4").T
@@ -166,3 +166,84 @@ def test_small_products_are_as_good_as_eager():
         a, b = (random.standard_normal(shape).astype("f4") for shape in ((16, 256), (96, 256)))
         exact = a.astype("f8") @ b.T.astype("f8")
         assert_as_good_as_eager(product(a, b.T), eager(a, b.T), exact)
+
+
+@pytest.fixture(params=[level for level in _C.machine_isas() if level != "base"])
+def loops(request):
+    """Products by loops of our own, whatever the processor, with each instruction set."""
+    before = _C.isa(), _C.gemm_by()
+    _C.set_isa(request.param)
+    _C.set_gemm("loops")
+    yield
+    _C.set_isa(before[0])
+    _C.set_gemm(before[1])
+
+
+# Below, at and above the groups of rows, the vectors, the terms and the columns that these pack.
+LOOP_SIZES = [(48, 257, 64), (61, 300, 529), (50, 2, 45), (49, 700, 1040), (260, 512, 33),
+              (64, 5000, 48)]
+
+
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+@pytest.mark.parametrize("size", LOOP_SIZES, ids=str)
+def test_products_by_loops(size, turned):
+    """Whole numbers, whose sums are exact in any order; what was there counts with beta only."""
+    m, k, n = size
+    a, b, added = (np.trunc(matrix(*sides, turn, 4.0)) for *sides, turn in
+                   ((m, k, turned[0]), (k, n, turned[1]), (m, n, False)))
+    exact = a.astype("f8") @ b.astype("f8")
+    np.testing.assert_array_equal(product(a, b), exact)
+    ours = _C.evaluate("addmm", [added, a, b], {"alpha": -0.5, "beta": 2.0})[0]
+    np.testing.assert_array_equal(ours, 2 * added - 0.5 * exact)
+    nothing = np.full_like(added, np.nan)
+    ours = _C.evaluate("addmm", [nothing, a, b], {"alpha": 1.0, "beta": 0.0})[0]
+    np.testing.assert_array_equal(ours, exact)
+
+
+@pytest.mark.usefixtures("loops")
+def test_bits_of_loops_depend_on_nothing_around():
+    """Neither on the number of threads nor on the rows and columns beside an element."""
+    a, b = matrix(131, 700, False), matrix(700, 1100, True)
+    whole = product(a, b)
+    for threads in (2, 3, 7):
+        np.testing.assert_array_equal(product(a, b, threads), whole)
+    np.testing.assert_array_equal(product(a[7:60], b), whole[7:60])
+    np.testing.assert_array_equal(product(a, b[:, 40:90]), whole[:, 40:90])
+
+
+@pytest.mark.usefixtures("loops")
+def test_loops_are_as_good_as_eager():
+    for m, k, n in ((256, 768, 300), (48, 40_000, 40)):
+        a, b = matrix(m, k, True), matrix(k, n, True)
+        exact = a.astype("f8") @ b.astype("f8")
+        assert_as_good_as_eager(product(a, b, 2), eager(a, b), exact)
+
+
+@pytest.mark.usefixtures("loops")
+def test_numbers_without_an_end_in_loops():
+    """Infinities and NaN reach their row and no others."""
+    a, b = matrix(70, 300, False), np.abs(matrix(300, 90, True)) + 1
+    a[3, 5], a[69, 299] = np.inf, np.nan
+    ours = product(a, b)
+    assert (ours[3] == np.inf).all()
+    assert np.isnan(ours[69]).all()
+    assert np.isfinite(np.delete(ours, [3, 69], axis=0)).all()
+
+
+def test_what_computes_products_is_chosen():
+    code = """
+import poptorch
+from poptorch import _C, Error
+try:
+    print(_C.gemm_by())
+except poptorch.Error as error:
+    print(error)
+"""
+    for name in ("loops", "library"):
+        assert run_python(code, POPTORCH_GEMM=name).strip() == name
+    assert run_python(code, POPTORCH_GEMM="").strip() in ("loops", "library")
+    words = run_python(code, POPTORCH_GEMM="gpu")
+    assert '[POPTORCH_GEMM] matrix products by "gpu": there are "loops"' in words
+    with pytest.raises(Error, match="set_gemm"):
+        _C.set_gemm("gpu")

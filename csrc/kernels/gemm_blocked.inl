@@ -1,0 +1,149 @@
+// The loops of gemm_blocked.h. Included by each_isa.h.
+
+#include "kernels/gemm_tiles.inl"
+
+using kernels::Gemm;
+
+// Columns of b that are packed at once: with `most_terms` terms they take half of a second cache.
+constexpr int64_t most_columns = 512;
+constexpr int64_t packed_numbers = most_columns * most_terms;
+
+// Columns [column, column + columns) of b, with the terms from depth `first` on.
+struct PackedPart {
+  int64_t column, columns, first, terms;
+};
+
+inline const float* first_of(const Gemm& g, const float* b, const PackedPart& part) {
+  return g.trans_b ? b + part.column * g.ldb + part.first : b + part.first * g.ldb + part.column;
+}
+
+// Packs it as panels of two vectors, of which the last may be one.
+inline void pack_panels(const Gemm& g, const float* b, const PackedPart& part, float* packed) {
+  const PackedSource from{first_of(g, b, part), 0, g.ldb, g.trans_b};
+  for (int64_t at = 0; at < part.columns; at += width) {
+    const int64_t panel = at / panel_columns * panel_columns;
+    const int64_t step = part.columns - panel > width ? panel_columns : width;
+    pack_vector(from, from.weights, at, std::min<int64_t>(width, part.columns - at), part.terms,
+                step, packed + panel * part.terms + (at - panel));
+  }
+}
+
+// Rows of numbers side by side that are read soon. They are fetched, a few cache lines with each
+// tile, so that nothing has to wait for them when they are packed.
+class Ahead {
+ public:
+  // In `tiles` steps, or in more where too many lines would be on their way at once.
+  Ahead(const float* at, int64_t stride, int64_t rows, int64_t run, int64_t tiles)
+      : at_(at), stride_(stride), rows_(run > 0 ? rows : 0), run_(run) {
+    constexpr int64_t most = 32;
+    const int64_t all = rows * ((run + line - 1) / line);
+    lines_ = std::min(most, (all + tiles - 1) / tiles);
+  }
+
+  void step() {
+    for (int64_t i = 0; i < lines_ && rows_ > 0; ++i) {
+      __builtin_prefetch(at_ + done_);
+      done_ += line;
+      if (done_ < run_) continue;
+      done_ = 0;
+      at_ += stride_;
+      --rows_;
+    }
+  }
+
+ private:
+  static constexpr int64_t line = alignment_bytes / sizeof(float);
+  const float* at_;
+  int64_t stride_, rows_, run_, lines_, done_ = 0;
+};
+
+inline int64_t tiles_of(const PackedPart& part) {
+  return (part.columns + panel_columns - 1) / panel_columns;
+}
+
+// Rows of a in groups that differ by one at most: few rows by themselves would be slow.
+struct Groups {
+  int64_t rows, count;
+
+  explicit Groups(int64_t m) : rows(m), count((m + most_rows - 1) / most_rows) {}
+  int64_t begin(int64_t group) const { return rows * std::min(group, count) / count; }
+  int64_t size(int64_t group) const { return begin(group + 1) - begin(group); }
+};
+
+// `rows` rows of a from depth `first` on, side by side, `row_stride` apart.
+inline void copy_rows(const Gemm& g, const float* a, int64_t row, int64_t rows, int64_t first,
+                      int64_t terms, float* copy) {
+  if (!g.trans_a) {
+    for (int64_t i = 0; i < rows; ++i) {
+      std::memcpy(copy + i * row_stride, a + (row + i) * g.lda + first,
+                  static_cast<size_t>(terms) * sizeof(float));
+    }
+    return;
+  }
+  for (int64_t p = 0; p < terms; p += width) {
+    vf square[width] = {};
+    const int64_t count = std::min<int64_t>(width, terms - p);
+    for (int64_t i = 0; i < count; ++i) {
+      square[i] = load_lanes(a + (first + p + i) * g.lda + row, rows);
+    }
+    transpose(square);
+    for (int64_t i = 0; i < rows; ++i) store(copy + i * row_stride + p, square[i]);
+  }
+}
+
+inline Ahead ahead_of_rows(const Gemm& g, const float* a, int64_t row, int64_t rows,
+                           const PackedPart& part) {
+  const int64_t tiles = tiles_of(part);
+  if (g.trans_a) return {a + part.first * g.lda + row, g.lda, part.terms, rows, tiles};
+  return {a + row * g.lda + part.first, g.lda, rows, part.terms, tiles};
+}
+
+inline Ahead ahead_of_part(const Gemm& g, const float* b, const PackedPart& part, int64_t tiles) {
+  const int64_t rows = g.trans_b ? part.columns : part.terms;
+  const int64_t run = g.trans_b ? part.terms : part.columns;
+  return {first_of(g, b, part), g.ldb, rows, run, tiles};
+}
+
+// All rows of c that a packed part of b adds to; `next` is the part after it.
+inline void multiply_part(const Gemm& g, const PackedPart& part, const PackedPart& next,
+                          const float* a, const float* b, const float* packed, float* c) {
+  constexpr auto counts = std::make_integer_sequence<int, most_rows>{};
+  alignas(alignment_bytes) float copy[most_rows * row_stride];
+  const Groups groups(g.m);
+  Tile tile{.stride = g.ldc,
+            .alpha = static_cast<float>(g.alpha),
+            .beta = part.first > 0 ? 1.0f : static_cast<float>(g.beta)};
+  Ahead next_part = ahead_of_part(g, b, next, groups.count * tiles_of(part));
+  for (int64_t group = 0; group < groups.count; ++group) {
+    const int64_t row = groups.begin(group), rows = groups.size(group);
+    const MultiplyTile two = tile_of<2>(rows, counts), one = tile_of<1>(rows, counts);
+    copy_rows(g, a, row, rows, part.first, part.terms, copy);
+    Ahead next_rows = ahead_of_rows(g, a, row + rows, groups.size(group + 1), part);
+    for (int64_t at = 0; at < part.columns; at += panel_columns) {
+      tile.c = c + row * g.ldc + part.column + at;
+      tile.columns = std::min<int64_t>(panel_columns, part.columns - at);
+      (tile.columns > width ? two : one)(copy, packed + at * part.terms, part.terms, tile);
+      next_rows.step();
+      next_part.step();
+    }
+  }
+}
+
+// The part of b that begins there or, where there are no more terms, with the next columns. It has
+// no columns if there are none.
+inline PackedPart part_at(const Gemm& g, int64_t column, int64_t first) {
+  if (first > 0 && first >= g.k) return part_at(g, std::min(g.n, column + most_columns), 0);
+  return {column, std::min(most_columns, g.n - column), first, std::min(most_terms, g.k - first)};
+}
+
+inline void blocked_gemm(const Gemm& g, const float* a, const float* b, float* c, float* packed) {
+  for (PackedPart part = part_at(g, 0, 0); part.columns > 0;) {
+    // Without any terms there is a part, too, which writes c.
+    const PackedPart next = part_at(g, part.column, part.first + std::max<int64_t>(1, part.terms));
+    pack_panels(g, b, part, packed);
+    multiply_part(g, part, next, a, b, packed, c);
+    part = next;
+  }
+}
+
+inline constexpr BlockedFunctions blocked_functions = {blocked_gemm, packed_numbers};
