@@ -121,7 +121,7 @@ class Worker:
     def tensors(self):
         """MiB of a step's activations, gradients and scratch when they are most."""
         if self.run.executor is None:
-            return {"tensors_mb": _most_allocated(self.run.call) / 2**20}
+            return {"tensors_mb": _most_allocated(self.job.module, self.run.call) / 2**20}
         report = self.run.executor.memory_report()
         return {"tensors_mb": sum(report[k] for k in STEP_MEMORY) / 2**20, "report": report}
 
@@ -174,18 +174,45 @@ class Worker:
 STEP_MEMORY = ("activations", "gradients", "scratch")
 
 
-def _most_allocated(call):
-    """The most bytes that PyTorch's tensors took during a call, beyond those before it."""
+def _most_allocated(module, call):
+    """The most bytes that tensors took during a call of the module, beyond those before it.
+
+    Without those of the results, whether or not the caller keeps them.
+    """
     call()
+    kept = []  # so that no other tensor gets the memory of a result
+    hook = module.register_forward_hook(lambda *given: kept.extend(_storages(given[-1])))
     with torch.profiler.profile(profile_memory=True, acc_events=True) as profile:
         call()
-    events = profile.profiler.kineto_results.events()
-    changes = [(e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"]
-    now = most = 0
-    for _, change in sorted(changes, key=lambda item: item[0]):
-        now += change
+    hook.remove()
+    tree = profile.profiler.kineto_results.experimental_event_tree()
+    changes = sorted(_allocations(tree), key=lambda event: event[0])
+    last = {place: index for index, (_, place, _) in enumerate(changes)}
+    results = {last.get(storage.data_ptr()) for storage in kept}
+    held, now, most = {}, 0, 0
+    for index, (_, place, change) in enumerate(changes):
+        if change < 0:
+            now -= held.pop(place, 0)  # 0: a result, or one from before, as the last gradients
+        elif index not in results:
+            held[place] = change
+            now += change
         most = max(most, now)
     return most
+
+
+def _storages(result):
+    """Of the tensors of a result, which may be a tuple of results."""
+    if isinstance(result, torch.Tensor):
+        return [result.untyped_storage()]
+    return [storage for part in result for storage in _storages(part)]
+
+
+def _allocations(events):
+    """The time, address and bytes, negative when freed, of each allocation."""
+    for event in events:
+        if event.tag.name == "Allocation":
+            yield event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size
+        yield from _allocations(event.children)
 
 
 def main():

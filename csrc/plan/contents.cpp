@@ -120,6 +120,7 @@ class Finder {
     if (op.name == "input") return add_input(op, graph, *loop);
     if (op.name == "loop") return add_loop(op);
     if (ops::is_alias(op)) return add_alias(op);
+    if (op.name == "stream_out") return mark_result(op.operand(0));
     if (op.name == "state") {
       const int entry = out_.line.graphs.at(&graph).begin;
       states_[op.attrs.get_string("path")].reads.push_back({&op, entry});
@@ -148,6 +149,22 @@ class Finder {
     INTERNAL_CHECK(addr_of(*op.result()) == addr_of(base) + offset, "[plan] `", op.text(),
                    "` is not ", offset, " bytes behind %", base.name, " at ", addr_of(base));
     alias(*op.result(), base);
+  }
+
+  // Where a loop makes a result, its last round does.
+  void mark_result(ir::Value* value) {
+    const ir::Value* base = schedule::base_of(value);
+    Content& content = at(content_of(*value));
+    const bool is_whole = value->type.numel() == base->type.numel() &&
+                          base->type.bytes() == content.bytes;
+    if (!is_whole || content.is_result) return;
+    content.is_result = true;
+    if (content.op->name != "loop") return;
+    const ir::Graph& body = schedule::body_of(module_, *content.op);
+    for (size_t i = 0; i < body.outputs.size(); ++i) {
+      const int result = content_of(*content.op->results.at(i));
+      if (result == content_of(*value)) mark_result(body.outputs[i]);
+    }
   }
 
   // One content for all `constant` ops of the same data at the same address.

@@ -25,6 +25,7 @@ struct Content {
   Span span;
   int taken_by = -1;    // the content that takes its memory in place, at the end of its span
   int carried_from = -1;  // an `input` that a loop changes: the content of the loop's operand
+  bool is_result = false;  // the host is sent all of it
 };
 
 struct Contents {

@@ -37,10 +37,11 @@ PreparedOps plan(ir::Module& module, const PlanOptions& options);
 // behind the arena, one after the other the same.
 PreparedOps prepare(ir::Module& module, const PlanOptions& options);
 
-// Bytes by category when memory is fullest, from a planned module: parameters, buffers,
-// optimizer_state, constants, activations, gradients, scratch, streams; and `arena`, which is all
-// of it with the gaps; beside that `transfers`, the bytes that one run moves between the chip and
-// streaming memory.
+// Bytes by category, from a planned module: parameters, buffers, optimizer_state, constants; at the
+// moment when most of activations, gradients and scratch together are alive, these three and the
+// streams. A value that a `stream_out` sends whole is a stream as long as it lives, as one of a
+// `stream_in` is. `arena` is the block that has room for all of it at any moment, with the gaps;
+// `transfers`, the bytes that one run moves between the chip and streaming memory.
 std::map<std::string, int64_t> memory_report(const ir::Module& module);
 
 }  // namespace poptorch::plan

@@ -1,6 +1,7 @@
-// The memory report: what fills the arena when it is fullest.
-#include <algorithm>
+// The memory report: what is in memory when a step needs most of it.
+#include <compare>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "place/part.h"
@@ -12,8 +13,9 @@ namespace poptorch::plan {
 
 namespace {
 
+constexpr const char* streams = "streams";
 constexpr const char* categories[] = {"parameters",  "buffers",   "optimizer_state", "constants",
-                                      "activations", "gradients", "scratch",         "streams"};
+                                      "activations", "gradients", "scratch",         streams};
 
 std::string state_category(const ir::Op& op) {
   const ir::Attr* role = op.attrs.find("role");
@@ -23,14 +25,15 @@ std::string state_category(const ir::Op& op) {
   return "buffers";
 }
 
-std::string category(const std::vector<Content>& all, const Content& content) {
+// Whether or not it is sent to the host: a loop may carry on what was, and change it.
+std::string origin_category(const std::vector<Content>& all, const Content& content) {
   if (content.kind == Content::Kind::scratch) return "scratch";
   if (content.kind == Content::Kind::constant) return "constants";
   if (content.kind == Content::Kind::state) return state_category(*content.op);
   if (content.carried_from >= 0) {
-    return category(all, all[static_cast<size_t>(content.carried_from)]);
+    return origin_category(all, all[static_cast<size_t>(content.carried_from)]);
   }
-  if (content.op->name == "stream_in") return "streams";
+  if (content.op->name == "stream_in") return streams;
   switch (place::part_of(*content.op)) {
     case place::Part::forward: return "activations";
     case place::Part::backward: return "gradients";
@@ -39,23 +42,42 @@ std::string category(const std::vector<Content>& all, const Content& content) {
   return "scratch";
 }
 
+std::string category(const std::vector<Content>& all, const Content& content) {
+  const bool is_sent = content.kind == Content::Kind::value && content.is_result;
+  return is_sent ? streams : origin_category(all, content);
+}
+
 // Without the op that takes its memory in place: there the bytes are those of the result.
 Span own_span(const Content& content) {
   return {content.span.begin, content.span.end - (content.taken_by >= 0 ? 1 : 0)};
 }
 
-// The position at which most temporary bytes live.
-int peak_position(const std::vector<const Content*>& contents, int end) {
-  std::vector<int64_t> change(static_cast<size_t>(end) + 2, 0);
-  for (const Content* content : contents) {
-    const Span span = own_span(*content);
-    change[static_cast<size_t>(span.begin)] += content->bytes;
-    change[static_cast<size_t>(span.end) + 1] -= content->bytes;
+struct Temporary {
+  std::string category;
+  Span span;
+  int64_t bytes = 0;
+};
+
+struct Live {
+  int64_t step = 0;  // activations, gradients and scratch
+  int64_t streams = 0;
+
+  auto operator<=>(const Live&) const = default;
+};
+
+// The position at which most of the step is alive; of several, one with most streams.
+int peak_position(const std::vector<Temporary>& temporary, int end) {
+  std::vector<Live> change(static_cast<size_t>(end) + 2);
+  for (const Temporary& one : temporary) {
+    const auto bytes = one.category == streams ? &Live::streams : &Live::step;
+    change[static_cast<size_t>(one.span.begin)].*bytes += one.bytes;
+    change[static_cast<size_t>(one.span.end) + 1].*bytes -= one.bytes;
   }
-  int64_t live = 0, most = -1;
+  Live live, most;
   int peak = 0;
   for (int position = 0; position <= end; ++position) {
-    live += change[static_cast<size_t>(position)];
+    live.step += change[static_cast<size_t>(position)].step;
+    live.streams += change[static_cast<size_t>(position)].streams;
     if (live > most) {
       most = live;
       peak = position;
@@ -93,15 +115,14 @@ std::map<std::string, int64_t> memory_report(const ir::Module& module) {
       report[category(contents.all, content)] += content.bytes;
     }
   }
-  std::vector<const Content*> temporary;
+  std::vector<Temporary> temporary;
   for (const Content& content : contents.all) {
-    if (!persistent.contains(content.addr)) temporary.push_back(&content);
+    if (persistent.contains(content.addr)) continue;
+    temporary.push_back({category(contents.all, content), own_span(content), content.bytes});
   }
   const int peak = peak_position(temporary, contents.line.end);
-  for (const Content* content : temporary) {
-    if (own_span(*content).overlaps({peak, peak})) {
-      report[category(contents.all, *content)] += content->bytes;
-    }
+  for (const Temporary& one : temporary) {
+    if (one.span.overlaps({peak, peak})) report[one.category] += one.bytes;
   }
   report["arena"] = arena_bytes(module);
   const ir::Graph* main = module.find_graph("main");

@@ -32,13 +32,13 @@ class Reports:
         Returns:
             For ``parameters``, ``buffers``, ``optimizer_state`` and ``constants`` (with what is
             prepared once), the bytes that they hold all the time; for ``activations`` of the
-            forward pass, ``gradients`` of the backward pass, ``scratch`` (within one op, or the
-            update) and ``streams`` (arguments), those alive when most are; ``arena``, the block
-            of memory that holds all of it, with the gaps. Beside that ``transfers``, the bytes
-            that one call moves between the chip and streaming memory, in each replica. Memory that
-            one value takes over from another counts once. A result counts from where it is made to
-            its last use in the program, as in eager mode one that nobody keeps; also where it is
-            written to the caller's memory and not to the arena.
+            forward pass, ``gradients`` of the backward pass and ``scratch`` (within one op, or the
+            update), those alive when most of these three together are; for ``streams`` (arguments
+            and results), those alive at that moment; ``arena``, the block of memory that has room
+            for all of it at any moment, with the gaps. Beside that ``transfers``, the bytes that
+            one call moves between the chip and streaming memory, in each replica. Memory that one
+            value takes over from another counts once. A result is no activation even while the
+            program still reads it: it usually lies in the caller's memory, not in the arena.
 
         Raises:
             poptorch.Error: The model is not compiled.

@@ -215,8 +215,75 @@ graph main {
   %y = flip %w {dims=[0]} : f32[64]
   stream_out %nothing {stream="0"}
   stream_out %empty {stream="1"}
-  stream_out %y {stream="2"}
+  %sum = sum %y : f32[]
+  stream_out %sum {stream="2"}
   output
 }
 """)
-    assert (report["parameters"], report["activations"], report["arena"]) == (256, 256, 512)
+    assert (report["parameters"], report["activations"], report["arena"]) == (256, 256, 576)
+
+
+STEP = """
+graph main {{
+  %column = stream_in {{stream="column"}} : f32[16,1]
+  %row = stream_in {{stream="row"}} : f32[1,64]
+  %step = matmul %column, %row : f32[16,64]
+  %small = sum %step {{dim=[0], keepdim=true}} : f32[1,64]
+  %tall = stream_in {{stream="tall"}} : f32[32,1]
+  %large = matmul %tall, %small : f32[32,64]
+{}
+  output
+}}
+"""
+ROW_BYTES = 4 * 64
+SENT = '  stream_out %large {stream="y"}\n'
+RESULTS = {  # the last lines, and the rows of activations and gradients
+    "not sent": ('  %s = sum %large : f32[]\n  stream_out %s {stream="y"}', 33, 0),
+    "sent": (SENT, 17, 0),
+    "sent as another shape": (
+        '  %v = view %large : f32[2048]\n  stream_out %v {stream="y"}', 17, 0),
+    "a part is sent": (
+        '  %v = view %large : f32[1,64]\n  stream_out %v {stream="y"}', 33, 0),
+    "read by the backward pass": (
+        SENT + "  %a = sum %large {backward=true, dim=[0], keepdim=true} : f32[1,64]\n"
+        "  %b = flip %a {backward=true, dims=[0]} : f32[1,64]\n"
+        '  %s = sum %b {backward=true} : f32[]\n  stream_out %s {stream="s"}', 17, 0),
+    "in place of a value": (
+        '  %r = relu %large : f32[32,64]\n  stream_out %r {stream="y"}', 33, 0),
+    "a gradient takes its memory": (
+        SENT + "  %g = relu %large {backward=true} : f32[32,64]\n"
+        '  %s = sum %g {backward=true} : f32[]\n  stream_out %s {stream="s"}', 0, 32),
+}
+
+
+@pytest.mark.parametrize("case", RESULTS)
+def test_results_are_streams_and_hide_no_peak(case):
+    lines, activations, gradients = RESULTS[case]
+    report = planned_report(STEP.format(lines))
+    found = report["activations"] // ROW_BYTES, report["gradients"] // ROW_BYTES
+    assert found == (activations, gradients)
+
+
+def test_results_of_loops_are_streams():
+    """What each round sends, and what the last one leaves; not what a loop carries into a round."""
+    report = planned_report("""
+graph main {
+  %x = stream_in {stream="x"} : f32[1,64]
+  %first = flip %x {dims=[1]} : f32[1,64]
+  %last = loop %first {body=@body, count=3} : f32[1,64]
+  stream_out %last {stream="last"}
+  output
+}
+
+graph body {
+  %carried = input {index=0} : f32[1,64]
+  %column = stream_in {stream="column"} : f32[16,1]
+  %left = relu %carried : f32[1,64]
+  %step = matmul %column, %left : f32[16,64]
+  %each = flip %step {dims=[0]} : f32[16,64]
+  stream_out %each {stream="each"}
+  output %left
+}
+""")
+    # %step and the streams %left and %each, as %left takes the memory of %carried.
+    assert (report["activations"], report["streams"]) == (16 * ROW_BYTES, 17 * ROW_BYTES)
