@@ -152,6 +152,17 @@ Prepared one_after_the_other(std::vector<Prepared> parts) {
   return {run, scratch_bytes};
 }
 
+// The gradients that are wanted, each by itself.
+Prepared each_alone(const Call& call, Prepared (*of_input)(const Call&),
+                    Prepared (*of_weight)(const Call&), Prepared (*of_bias)(const Call&)) {
+  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
+  std::vector<Prepared> parts;
+  if (wanted[1]) parts.push_back(of_weight(call));
+  if (wanted[0]) parts.push_back(of_input(call));
+  if (wanted[2]) parts.push_back(of_bias(call));
+  return one_after_the_other(std::move(parts));
+}
+
 Prepared convolution_backward(const Call& call) {
   if (ops::is_channels_last(call.op)) {
     const ops::ChannelsFirst first(call.op);
@@ -163,20 +174,12 @@ Prepared convolution_backward(const Call& call) {
   const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
   if (is_depthwise(call, call.in(1), call.in(2), call.in(0)) &&
       (!wanted[0] || ops::lies_channels_last(call.out(0)))) {
-    std::vector<Prepared> parts;
-    if (wanted[0]) parts.push_back(depthwise_input_gradient(call));
-    if (wanted[1]) parts.push_back(depthwise_weight_gradient(call));
-    if (wanted[2]) parts.push_back(bias_gradient(call));
-    return one_after_the_other(std::move(parts));
+    return each_alone(call, depthwise_input_gradient, depthwise_weight_gradient, bias_gradient);
   }
   const bool split = wanted[0] && has_split_input_gradient(call);
   const bool patches = wanted[1] && (has_patches_last(call) || has_patches(call));
   if (!split && !patches) return through_aten(call);
-  std::vector<Prepared> parts;
-  if (wanted[1]) parts.push_back(weight_gradient(call));
-  if (wanted[0]) parts.push_back(input_gradient(call));
-  if (wanted[2]) parts.push_back(bias_gradient(call));
-  return one_after_the_other(std::move(parts));
+  return each_alone(call, input_gradient, weight_gradient, bias_gradient);
 }
 
 // oneDNN cuts the sums of a gradient of weights by the number of threads: it gets one, so that bits
@@ -205,11 +208,7 @@ bool has_even_patches(const Call& call) {
 }
 
 Prepared patch_convolution_backward(const Call& call) {
-  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
-  std::vector<Prepared> parts = {patch_weight_gradient_last(call)};
-  if (wanted[0]) parts.push_back(input_gradient(call));
-  if (wanted[2]) parts.push_back(bias_gradient(call));
-  return one_after_the_other(std::move(parts));
+  return each_alone(call, input_gradient, patch_weight_gradient_last, bias_gradient);
 }
 
 Prepared half_convolution_backward(const Call& call) {
@@ -217,20 +216,16 @@ Prepared half_convolution_backward(const Call& call) {
     const ops::ChannelsFirst first(call.op);
     return half_convolution_backward({first.op(), call.threads});
   }
-  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
-  std::vector<Prepared> parts;
   if (is_bf16_on_unit(call.in(0))) {
-    if (wanted[0]) parts.push_back(input_gradient(call));
-    if (wanted[1]) parts.push_back(bf16_weight_gradient(call));
-  } else if (has_half_pointwise(call, call.in(1), call.in(2), call.in(0))) {
-    parts.push_back(half_pointwise_gradients(call));
-  } else if (has_even_patches(call)) {
-    return prepare_widened(call, patch_convolution_backward);
-  } else {
-    return {};
+    return each_alone(call, input_gradient, bf16_weight_gradient, half_bias_gradient);
   }
-  if (wanted[2]) parts.push_back(half_bias_gradient(call));
-  return one_after_the_other(std::move(parts));
+  if (has_half_pointwise(call, call.in(1), call.in(2), call.in(0))) {
+    std::vector<Prepared> parts = {half_pointwise_gradients(call)};
+    if (call.attrs().get_bools("output_mask")[2]) parts.push_back(half_bias_gradient(call));
+    return one_after_the_other(std::move(parts));
+  }
+  if (!has_even_patches(call)) return {};
+  return prepare_widened(call, patch_convolution_backward);
 }
 KERNEL("convolution_backward", convolution_backward, false, half_convolution_backward)
 

@@ -71,6 +71,8 @@ bool replace_each(ir::Graph& graph, const Rule& rule) {
   return !dead.empty();
 }
 
+bool is_backward(const ir::Op& op) { return op.attrs.get_bool("backward", false); }
+
 const ir::Value* memory_of(const ir::Value* value) {
   while (value->op->name == "view") value = value->op->operands[0];
   return value;

@@ -19,6 +19,8 @@ void erase_ops(ir::Graph& graph, const std::unordered_set<const ir::Op*>& dead);
 using Rule = std::function<std::vector<ir::Value*>(ir::Op&)>;
 bool replace_each(ir::Graph& graph, const Rule& rule);
 
+bool is_backward(const ir::Op& op);
+
 // The value whose memory this one lies in.
 const ir::Value* memory_of(const ir::Value* value);
 

@@ -15,13 +15,12 @@
 #include <unordered_set>
 
 #include "ops/op_def.h"
+#include "rewrite/edit.h"
 #include "rewrite/pass.h"
 
 namespace poptorch::rewrite {
 
 namespace {
-
-bool is_backward(const ir::Op& op) { return op.attrs.get_bool("backward", false); }
 
 class Recomputer {
  public:

@@ -45,8 +45,6 @@ constexpr std::array<std::string_view, 27> cheap_names = {
     "masked_fill", "maximum",    "minimum",     "mul",         "ne",         "neg",
     "relu",        "sub",        "where"};
 
-bool is_backward(const ir::Op& op) { return op.attrs.get_bool("backward", false); }
-
 bool is_cheap(const ir::Op& op) {
   return std::find(cheap_names.begin(), cheap_names.end(), op.name) != cheap_names.end();
 }
