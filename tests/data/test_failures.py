@@ -187,9 +187,10 @@ def test_a_loader_that_is_dropped_ends_its_process():
 
 
 PROGRAM = """
-import sys, time, torch, poptorch
+import signal, sys, time, torch, poptorch
 from tests.data.datasets import ASYNC, FORK, Faulty, Stream, hang, numbers, options
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 loaders = [
     poptorch.DataLoader(options(), numbers(), mode=ASYNC, num_workers=2, async_options=FORK),
     *(poptorch.DataLoader(options(), Faulty(5, hang), mode=ASYNC, async_options=FORK)
@@ -206,7 +207,10 @@ print("ready", flush=True)
 
 
 def run_until_ready(ending):
-    """A program with eight loaders, six of which hang, at its ending; in a session of its own."""
+    """A program with eight loaders, six of which hang, at its ending; in a session of its own.
+
+    Ctrl-C ends it, whether or not the tests run where a shell has turned Ctrl-C off.
+    """
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(ending=ending)], cwd=ROOT, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
