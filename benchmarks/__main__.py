@@ -6,6 +6,7 @@ Examples:
     python -m benchmarks --peers                 torch.compile, ONNX Runtime and OpenVINO too
     python -m benchmarks -w bert -w lstm --mode train
     python -m benchmarks memory first-call       other parts; all of them: all
+    python -m benchmarks -w lstm --minutes 4     with more samples than its share of the time allows
     python -m benchmarks --switches              what each optimization is worth
     python -m benchmarks all --peers             everything, in about an hour
     python -m benchmarks --report                write docs/internals/performance.md
@@ -45,6 +46,7 @@ def parse_arguments():
     add("--peers", action="store_true", help="measure backends that compile for minutes, too")
     add("--quick", action="store_true", help="few and small workloads, short blocks")
     add("--rounds", type=int, help="blocks for each backend (default: 6, with --quick 3)")
+    add("--minutes", type=float, help="time of each part (default: its own, which it prints)")
     add("--switches", action="store_true", help="the same as the part of this name")
     add("--report", action="store_true", help="write the document from what has been measured")
     add("--prepare", action="store_true", help="let torch.compile fill its cache, and no more")
@@ -102,10 +104,14 @@ def show_list():
     print("backends:", ", ".join(backend.name for backend in backends.BACKENDS))
 
 
-def measure_part(part, plan, store, origin):
-    """Measures a part, prints its rows as they come, and keeps them."""
-    minutes = part.minutes[1 if plan.quick else 0]
-    minutes *= share_of_all(plan)
+def measure_part(part, plan, store, origin, minutes):
+    """Measures a part, prints its rows as they come, and keeps them.
+
+    Args:
+        minutes: that it may take; None for its own, less what the workloads left out would take.
+    """
+    if minutes is None:
+        minutes = part.minutes[1 if plan.quick else 0] * share_of_all(plan)
     print(f"\n{part.summary}, in about {minutes:.1f} min\n{table.head(part.columns)}", flush=True)
     rows = []
     with tqdm(desc=part.name, unit="case", leave=False, dynamic_ncols=True) as bar:
@@ -164,7 +170,7 @@ def main():
         print(f"{origin['machine']}; poptorch {origin['version']}, torch {origin['torch']}")
     try:
         for part in chosen:
-            measure_part(part, plan, store, origin)
+            measure_part(part, plan, store, origin, args.minutes)
     except KeyboardInterrupt:
         print(f"interrupted; {store.path} has what was measured until then")
         raise SystemExit(130) from None

@@ -1,9 +1,9 @@
 """What is to be reached, what was measured, and with which command: the first table of the page."""
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.part import mean_and_worst
 from benchmarks.parts import speed
 from benchmarks.table import Column
 
@@ -65,8 +65,7 @@ def _mean(mode, kind):
         values = speed.counted(rows, mode).get(kind)
         if not values:
             return None
-        worst = min(values, key=values.get)
-        mean = statistics.geometric_mean(values.values())
+        mean, worst = mean_and_worst(values, min)
         return mean, f"mean of {len(values)}, worst {worst} {values[worst]:.2f}"
 
     return measure
@@ -116,6 +115,11 @@ def _has_weight(row):
     return row.get("eager_process", 0) >= LEAST_PROCESS_MB
 
 
+def _step(mode):
+    """Rows of a mode, without the tiny network, whose step takes some KiB."""
+    return lambda row: row.get("mode") == mode and _has_weight(row)
+
+
 def _gru(rows):
     value = speed.ratios(rows, "train").get("eager", {}).get("gru")
     return None if value is None else (value, "gru train")
@@ -149,9 +153,9 @@ BARS = [
         True, "first-call --peers"),
     Bar("first call is linear in the layers", 1.2, "first-call", _growth_of_depth, True),
     Bar("memory of a training step over eager's", 0.65, "memory",
-        _extreme("tensors", max, _is(mode="train")), True),
+        _extreme("tensors", max, _step("train")), True),
     Bar("memory of an inference over eager's", 0.65, "memory",
-        _extreme("tensors", max, _is(mode="infer")), True),
+        _extreme("tensors", max, _step("infer")), True),
     Bar("memory of the process over eager's", 1.05, "memory",
         _extreme("peak", max, _has_weight), True),
     Bar("MiB that a process grows by in 1,000 calls", 1.0, "memory", _growth, True),

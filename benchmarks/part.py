@@ -1,5 +1,6 @@
 """What a part of the benchmark is: a question, its columns, and how its rows are measured."""
 
+import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -84,3 +85,13 @@ def start_row(workload, mode, results=()):
 def ratio(a, b):
     """a / b; None where either is missing or nothing."""
     return a / b if a and b else None
+
+
+def mean_and_worst(values, worst):
+    """Geometric mean of ratios, and whose is the worst.
+
+    Args:
+        values: a ratio for each name; not empty.
+        worst: ``min`` or ``max``, whichever finds the worst.
+    """
+    return statistics.geometric_mean(values.values()), worst(values, key=values.get)

@@ -1,9 +1,7 @@
 """Half-precision models against the same in float32, and against eager."""
 
-import statistics
-
 from benchmarks import backends, measure
-from benchmarks.part import Part, ratio, setting, start_row
+from benchmarks.part import Part, mean_and_worst, ratio, setting, start_row
 from benchmarks.table import MODE, WORKLOAD, Column
 
 COLUMNS = [
@@ -65,8 +63,7 @@ def conclude(rows):
             ratios = {row["workload"]: row["over_f32"] for row in chosen if row.get("over_f32")}
             if not ratios:
                 continue
-            worst = max(ratios, key=ratios.get)
-            mean = statistics.geometric_mean(ratios.values())
+            mean, worst = mean_and_worst(ratios, max)
             lines.append(
                 f"{mode}: {dtype} takes {mean:.2f} times as long as f32 (geometric mean of "
                 f"{len(ratios)}; worst {worst} {ratios[worst]:.2f})"

@@ -1,10 +1,9 @@
 """Step times of all backends side by side, and how far they are from the floor."""
 
 import math
-import statistics
 
 from benchmarks import backends, measure
-from benchmarks.part import Part, ratio, setting, start_row
+from benchmarks.part import Part, mean_and_worst, ratio, setting, start_row
 from benchmarks.table import MODE, WORKLOAD, Column
 
 MOST_DENORMALS = 1e-3  # share of the gradients from which on eager's time says nothing
@@ -112,8 +111,7 @@ def conclude(rows):
         for kind, values in counted(rows, mode).items():
             if not values:
                 continue
-            worst = min(values, key=values.get)
-            mean = statistics.geometric_mean(values.values())
+            mean, worst = mean_and_worst(values, min)
             lines.append(
                 f"{mode}: {mean:.2f} times as fast as {kind} (geometric mean of {len(values)}; "
                 f"worst {worst} {values[worst]:.2f})"

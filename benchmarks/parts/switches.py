@@ -29,13 +29,13 @@ WHERE = {
     ("resnet18", "infer", "f32"): "fold_batch_norm fuse_convolution hoist plain_weights "
     "split_convolution",
     ("depthwise", "train", "f32"): "depthwise",
-    ("lstm", "train", "f32"): "split_sums split_gemm cse",
-    ("elementwise", "train", "f32"): "fuse inplace cse fold "
-    "recompute_elementwise",
+    ("lstm", "train", "f32"): "packed_gemm blocked_gemm split_sums split_gemm cse",
+    ("elementwise", "train", "f32"): "fuse inplace cse fold recompute_elementwise",
     ("elementwise", "infer", "f32"): "fuse inplace",
     ("elementwise", "train", "f16"): "half_blocks fuse",
-    ("bert-2-layers", "train", "f32"): "fuse_cross_entropy split_gemm fuse views simplify",
-    ("bert-2-layers", "infer", "f32"): "direct_streams share_weights",
+    ("bert-2-layers", "train", "f32"): "fuse_cross_entropy split_gemm blocked_gemm fuse "
+    "views simplify",
+    ("bert-2-layers", "infer", "f32"): "blocked_gemm direct_streams share_weights",
     ("bert-2-layers", "train", "bf16"): "half_products half_blocks",
     ("gpt2-2-layers", "train", "f32"): "fuse_embedding fuse_cross_entropy flush_denormals "
     "late_gradients",

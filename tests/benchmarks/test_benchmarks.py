@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from benchmarks import backends, parts, table, workloads
+from benchmarks import backends, parts, table, worker, workloads
 from benchmarks.measure import Process, Result, take_turns
 from benchmarks.part import Plan, ratio
 from benchmarks.parts import first_call, half, losses, profile, speed, switches
@@ -120,6 +121,18 @@ def test_ratios_take_the_best_of_each_kind():
     assert "worst b 1.00" in speed.conclude(rows)[0]
 
 
+def test_memory_of_eager_leaves_out_results():
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            step = (x + 1).repeat(2)
+            return step.repeat(2).sum(), (x.repeat(10),)
+
+    net, x = Net(), torch.zeros(10_000)
+    for call in (lambda: net(x), lambda: net(x)[0], lambda: [net(x) for _ in range(2)]):
+        most = worker._most_allocated(net, call)
+        assert 0 <= most - 6 * 40_000 < 1000  # what `repeat` reads and makes; its scalars
+
+
 def test_bytes_of_the_types_of_an_op():
     assert profile.bytes_of("f32[4,8](1,4), i64[3], _ -> f32[], bool[5], bf16[2]") == 128 + 24 + 13
 
@@ -217,10 +230,12 @@ def test_unknown_names_list_the_known_ones():
 
 def test_a_short_run_gives_a_table_and_a_file(tmp_path):
     output = tmp_path / "result.json"
-    words = ["--quick", "-w", "mlp", "--rounds", "1", "--mode", "train", "--output", str(output)]
+    words = ["--quick", "-w", "mlp", "--rounds", "1", "--mode", "train", "--output", str(output),
+             "--minutes", "0.6"]
     command = [sys.executable, "-m", "benchmarks", *words, "speed", "machine"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.count("in about 0.6 min") == 2
     found = json.loads(output.read_text())["parts"]
     names = [row["backend"] for row in found["speed"]]
     assert names == ["eager", "eager tuned", "poptorch", "floor"]
