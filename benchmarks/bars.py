@@ -117,7 +117,8 @@ def _has_weight(row):
 
 def _step(mode):
     """Rows of a mode, without the tiny network, whose step takes some KiB."""
-    return lambda row: row.get("mode") == mode and _has_weight(row)
+    is_wanted = _is(mode=mode)
+    return lambda row: is_wanted(row) and _has_weight(row)
 
 
 def _gru(rows):

@@ -17,15 +17,9 @@ inline const float* first_of(const Gemm& g, const float* b, const PackedPart& pa
   return g.trans_b ? b + part.column * g.ldb + part.first : b + part.first * g.ldb + part.column;
 }
 
-// Packs it as panels of two vectors, of which the last may be one.
 inline void pack_panels(const Gemm& g, const float* b, const PackedPart& part, float* packed) {
   const PackedSource from{first_of(g, b, part), 0, g.ldb, g.trans_b};
-  for (int64_t at = 0; at < part.columns; at += width) {
-    const int64_t panel = at / panel_columns * panel_columns;
-    const int64_t step = part.columns - panel > width ? panel_columns : width;
-    pack_vector(from, from.weights, at, std::min<int64_t>(width, part.columns - at), part.terms,
-                step, packed + panel * part.terms + (at - panel));
-  }
+  pack_columns(from, from.weights, part.columns, part.terms, packed);
 }
 
 // Rows of numbers side by side that are read soon. They are fetched, a few cache lines with each
@@ -61,25 +55,10 @@ inline int64_t tiles_of(const PackedPart& part) {
   return (part.columns + panel_columns - 1) / panel_columns;
 }
 
-// Rows of a in groups that differ by one at most: few rows by themselves would be slow.
-struct Groups {
-  int64_t rows, count;
-
-  explicit Groups(int64_t m) : rows(m), count((m + most_rows - 1) / most_rows) {}
-  int64_t begin(int64_t group) const { return rows * std::min(group, count) / count; }
-  int64_t size(int64_t group) const { return begin(group + 1) - begin(group); }
-};
-
 // `rows` rows of a from depth `first` on, side by side, `row_stride` apart.
-inline void copy_rows(const Gemm& g, const float* a, int64_t row, int64_t rows, int64_t first,
-                      int64_t terms, float* copy) {
-  if (!g.trans_a) {
-    for (int64_t i = 0; i < rows; ++i) {
-      std::memcpy(copy + i * row_stride, a + (row + i) * g.lda + first,
-                  static_cast<size_t>(terms) * sizeof(float));
-    }
-    return;
-  }
+inline void copy_rows_of(const Gemm& g, const float* a, int64_t row, int64_t rows, int64_t first,
+                         int64_t terms, float* copy) {
+  if (!g.trans_a) return copy_rows(a + row * g.lda + first, g.lda, rows, terms, copy);
   for (int64_t p = 0; p < terms; p += width) {
     vf square[width] = {};
     const int64_t count = std::min<int64_t>(width, terms - p);
@@ -117,7 +96,7 @@ inline void multiply_part(const Gemm& g, const PackedPart& part, const PackedPar
   for (int64_t group = 0; group < groups.count; ++group) {
     const int64_t row = groups.begin(group), rows = groups.size(group);
     const MultiplyTile two = tile_of<2>(rows, counts), one = tile_of<1>(rows, counts);
-    copy_rows(g, a, row, rows, part.first, part.terms, copy);
+    copy_rows_of(g, a, row, rows, part.first, part.terms, copy);
     Ahead next_rows = ahead_of_rows(g, a, row + rows, groups.size(group + 1), part);
     for (int64_t at = 0; at < part.columns; at += panel_columns) {
       tile.c = c + row * g.ldc + part.column + at;

@@ -5,15 +5,9 @@
 using kernels::PackedGemm;
 
 inline void pack_weights(const PackedGemm& g, const PackedSource& from, float* packed) {
-  const int64_t part_columns = kernels::padded(g.columns);
   for (int64_t part = 0; part < g.parts; ++part) {
-    for (int64_t column = 0; column < part_columns; column += width) {
-      const int64_t panel = column / panel_columns * panel_columns;
-      const int64_t step = std::min<int64_t>(panel_columns, part_columns - panel);
-      pack_vector(from, from.weights + part * from.next, column,
-                  std::clamp<int64_t>(g.columns - column, 0, width), g.k, step,
-                  packed + (part * part_columns + panel) * g.k + (column - panel));
-    }
+    pack_columns(from, from.weights + part * from.next, g.columns, g.k,
+                 packed + part * kernels::padded(g.columns) * g.k);
   }
 }
 
@@ -26,7 +20,7 @@ inline void multiply_rows(const PackedGemm& g, int64_t rows, const float* a, int
   for (int64_t part = 0; part < g.parts; ++part) {
     const float* panels = packed + part * g.k * part_columns;
     for (int64_t column = 0; column < g.columns; column += panel_columns) {
-      const int64_t step = std::min<int64_t>(panel_columns, part_columns - column);
+      const int64_t step = panel_step(g.columns - column);
       const float* panel = panels + column * g.k + first * step;
       const Tile tile{.c = c + part * g.columns + column,
                       .stride = stride,
@@ -40,16 +34,12 @@ inline void multiply_rows(const PackedGemm& g, int64_t rows, const float* a, int
 inline void packed_gemm(const PackedGemm& g, const float* a, int64_t lda, const float* packed,
                         float* c) {
   alignas(64) float copy[most_rows * row_stride];
-  // Groups of rows that differ by one at most: few rows by themselves would be slow.
-  const int64_t groups = (g.m + most_rows - 1) / most_rows;
+  const Groups groups(g.m);
   for (int64_t first = 0; first < g.k; first += most_terms) {
     const int64_t terms = std::min(most_terms, g.k - first);
-    for (int64_t group = 0; group < groups; ++group) {
-      const int64_t row = g.m * group / groups, rows = g.m * (group + 1) / groups - row;
-      for (int64_t i = 0; i < rows; ++i) {
-        std::memcpy(copy + i * row_stride, a + (row + i) * lda + first,
-                    static_cast<size_t>(terms) * sizeof(float));
-      }
+    for (int64_t group = 0; group < groups.count; ++group) {
+      const int64_t row = groups.begin(group), rows = groups.size(group);
+      copy_rows(a + row * lda + first, lda, rows, terms, copy);
       multiply_rows(g, rows, copy, first, terms, packed, c + row * g.parts * g.columns);
     }
   }

@@ -24,6 +24,36 @@ inline void pack_vector(const PackedSource& from, const float* part, int64_t fir
   }
 }
 
+// Numbers of a depth in a panel that has so many columns left to hold.
+inline int64_t panel_step(int64_t columns) { return columns > width ? panel_columns : width; }
+
+// Columns of a part as panels of two vectors, of which the last may be one; lanes past them are 0.
+inline void pack_columns(const PackedSource& from, const float* part, int64_t columns,
+                         int64_t depth, float* packed) {
+  for (int64_t at = 0; at < columns; at += width) {
+    const int64_t panel = at / panel_columns * panel_columns;
+    pack_vector(from, part, at, std::min<int64_t>(width, columns - at), depth,
+                panel_step(columns - panel), packed + panel * depth + (at - panel));
+  }
+}
+
+// Rows of a in groups that differ by one at most: few rows by themselves would be slow.
+struct Groups {
+  int64_t rows, count;
+
+  explicit Groups(int64_t m) : rows(m), count((m + most_rows - 1) / most_rows) {}
+  int64_t begin(int64_t group) const { return rows * std::min(group, count) / count; }
+  int64_t size(int64_t group) const { return begin(group + 1) - begin(group); }
+};
+
+// Some numbers of each of `rows` rows, side by side, `row_stride` apart.
+inline void copy_rows(const float* from, int64_t stride, int64_t rows, int64_t terms, float* copy) {
+  for (int64_t i = 0; i < rows; ++i) {
+    std::memcpy(copy + i * row_stride, from + i * stride,
+                static_cast<size_t>(terms) * sizeof(float));
+  }
+}
+
 // Where a tile of c is, of it `columns` numbers in each row, and what becomes of its sums: as in
 // kernels::Gemm. The sums of another part of k are in c already when beta is 1.
 struct Tile {

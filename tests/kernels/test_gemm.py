@@ -133,17 +133,25 @@ def test_large_product_of_no_terms(dtype):
 SMALL_SIZES = [(16, 128, 128), (4, 1, 4), (5, 17, 7), (16, 512, 10), (33, 40, 57), (23, 8, 31)]
 
 
+def assert_exact(size, turned):
+    """Of whole numbers sums are exact in any order; beta = 2 adds what was there, 0 does not."""
+    m, k, n = size
+    a, b, added = (np.trunc(matrix(*sides, turn, 4.0)) for *sides, turn in
+                   ((m, k, turned[0]), (k, n, turned[1]), (m, n, False)))
+    exact = a.astype("f8") @ b.astype("f8")
+    np.testing.assert_array_equal(product(a, b), exact)
+    ours = _C.evaluate("addmm", [added, a, b], {"alpha": -0.5, "beta": 2.0})[0]
+    np.testing.assert_array_equal(ours, 2 * added - 0.5 * exact)
+    nothing = np.full_like(added, np.nan)
+    ours = _C.evaluate("addmm", [nothing, a, b], {"alpha": 1.0, "beta": 0.0})[0]
+    np.testing.assert_array_equal(ours, exact)
+
+
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
 @pytest.mark.parametrize("size", SMALL_SIZES, ids=str)
 def test_small_products(size, turned):
-    """Whole numbers, whose sums are exact in any order; beta = 2 adds what was there."""
-    m, k, n = size
-    a, b, added = (np.trunc(matrix(*sides, turn, 4.0)) for *sides, turn in
-                   ((m, k, turned[0]), (k, n, turned[1]), (m, n, False)))
-    np.testing.assert_array_equal(product(a, b), a @ b)
-    ours = _C.evaluate("addmm", [added, a, b], {"alpha": -0.5, "beta": 2.0})[0]
-    np.testing.assert_array_equal(ours, 2 * added - 0.5 * (a @ b))
+    assert_exact(size, turned)
 
 
 @pytest.mark.usefixtures("isa")
@@ -188,17 +196,7 @@ LOOP_SIZES = [(48, 257, 64), (61, 300, 529), (50, 2, 45), (49, 700, 1040), (260,
 @pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
 @pytest.mark.parametrize("size", LOOP_SIZES, ids=str)
 def test_products_by_loops(size, turned):
-    """Whole numbers, whose sums are exact in any order; what was there counts with beta only."""
-    m, k, n = size
-    a, b, added = (np.trunc(matrix(*sides, turn, 4.0)) for *sides, turn in
-                   ((m, k, turned[0]), (k, n, turned[1]), (m, n, False)))
-    exact = a.astype("f8") @ b.astype("f8")
-    np.testing.assert_array_equal(product(a, b), exact)
-    ours = _C.evaluate("addmm", [added, a, b], {"alpha": -0.5, "beta": 2.0})[0]
-    np.testing.assert_array_equal(ours, 2 * added - 0.5 * exact)
-    nothing = np.full_like(added, np.nan)
-    ours = _C.evaluate("addmm", [nothing, a, b], {"alpha": 1.0, "beta": 0.0})[0]
-    np.testing.assert_array_equal(ours, exact)
+    assert_exact(size, turned)
 
 
 @pytest.mark.usefixtures("loops")
