@@ -62,11 +62,12 @@ def test_a_file_holds_the_module(norm, tmp_path):
         assert all(torch.equal(a, b) for a, b in zip(model(*data), again(*data)))
     x, _ = batch()
     loaded = again.model.eval()
-    for ours, theirs in zip(loaded.parameters(), net.eval().parameters()):
+    for ours, theirs in zip(loaded.parameters(), net.parameters()):
         assert torch.equal(ours, theirs)
-    # On the CPU, where a BLAS may sum in another order at another address.
-    torch.testing.assert_close(loaded(x), net(x))
-    torch.testing.assert_close(copy.deepcopy(loaded)(x), loaded(x))
+    for buffer in net.buffers():  # a file holds them by rows, and the bits of a BLAS go by that
+        buffer.data = buffer.contiguous()
+    assert torch.equal(loaded(x), net.eval()(x))  # on the CPU
+    assert torch.equal(copy.deepcopy(loaded)(x), loaded(x))
     torch.nn.utils.parametrize.remove_parametrizations(loaded.fc1, "weight")
     assert isinstance(loaded.fc1.weight, torch.nn.Parameter)
 
