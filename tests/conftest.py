@@ -66,3 +66,14 @@ def isa(request):
     _C.set_isa(request.param)
     yield request.param
     _C.set_isa(before)
+
+
+@pytest.fixture(params=[level for level in _C.machine_isas() if level != "base"])
+def loops(request):
+    """Products by loops of our own, whatever the processor, with each instruction set."""
+    before = _C.isa(), _C.gemm_by()
+    _C.set_isa(request.param)
+    _C.set_gemm("loops")
+    yield
+    _C.set_isa(before[0])
+    _C.set_gemm(before[1])

@@ -257,22 +257,31 @@ bool all_lie(const Call& call, const Test& test) {
 
 }  // namespace
 
-bool is_split_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                          const ir::Dims& input_size) {
-  static const bool on = is_on("split_convolution");
-  const bool is_square = weight_size[2] == 1 && weight_size[3] == 1;
-  if (!on || !is_square || attrs.get_int("groups") != 1 || !is_all(attrs.get_ints("padding"), 0)) {
+void copy_residual(const Args& args, int64_t n) {
+  constexpr int64_t grain = 8192;
+  if (args.inputs[3] == args.outputs[0]) return;
+  const auto* residual = args.in<float>(3);
+  parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
+    std::copy(residual + begin, residual + end, args.out<float>(0) + begin);
+  });
+}
+
+bool is_scaled_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                       const ir::Dims& input_size) {
+  static const bool by_unit = is_on("split_convolution"), by_loops = is_on("blocked_pointwise");
+  const bool is_single = weight_size[2] == 1 && weight_size[3] == 1;
+  if (!is_single || attrs.get_int("groups") != 1 || !is_all(attrs.get_ints("padding"), 0)) {
     return false;
   }
   const ir::Dims strides = attrs.get_ints("stride");
-  Gemm g{.m = input_size[0], .n = weight_size[0], .k = weight_size[1]};
+  Gemm g{.m = input_size[0], .n = weight_size[0], .k = weight_size[1], .trans_b = true};
   for (size_t i = 0; i < 2; ++i) {
     g.m *= (input_size[2 + i] - 1) / strides[strides.size() == 1 ? 0 : i] + 1;
   }
-  return split_gemm_pays(g);
+  return takes_scale(g) && (split_gemm_pays(g) ? by_unit : by_loops);
 }
 
-Prepared split_product(const Call& call) {
+Prepared scaled_product(const Call& call) {
   const ir::Type x = ops::channels_first(call.in(0)), y = ops::channels_first(call.out());
   const Sizes s(x, {x.dtype, call.attrs().get_ints("weight_size"), {}}, y);
   const Grid grid(s, x, y, call.attrs().get_ints("stride"));
@@ -281,12 +290,7 @@ Prepared split_product(const Call& call) {
   g.relu = call.attrs().get_string("activation") == "relu";
   const auto run = [=](const Args& args) {
     float* out = args.out<float>(0);
-    if (g.beta != 0 && args.inputs[3] != args.outputs[0]) {
-      const auto* residual = args.in<float>(3);
-      parallel_for(args.threads, g.m, 16, [&](int64_t begin, int64_t end) {
-        std::copy(residual + begin * g.n, residual + end * g.n, out + begin * g.n);
-      });
-    }
+    if (g.beta != 0) copy_residual(args, g.m * g.n);
     Gemm product = g;
     product.bias = args.in<float>(2);
     product.scale = args.in<float>(4);

@@ -21,11 +21,14 @@ bool has_half_pointwise(const ops::Call& call, const ir::Type& x, const ir::Type
 ops::Prepared half_pointwise_convolution(const ops::Call& call);
 ops::Prepared half_pointwise_gradients(const ops::Call& call);
 
-// Whether the row packed_convolution, with these attributes, is such a product and one for the unit
-// of split_gemm; the weights lie alike then, packed or not. `input_size` has the channels second.
-// Of the activations only relu is applied.
-bool is_split_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                          const ir::Dims& input_size);
-ops::Prepared split_product(const ops::Call& call);
+// Whether the row packed_convolution, with these attributes, is such a product and one that gemm
+// computes with a scale; the weights lie alike then, packed or not. `input_size` has the channels
+// second. Of the activations only relu is applied.
+bool is_scaled_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                       const ir::Dims& input_size);
+ops::Prepared scaled_product(const ops::Call& call);
+
+// Copies n numbers of operand 3 of that row, the residual, to the result, unless they are there.
+void copy_residual(const ops::Args& args, int64_t n);
 
 }  // namespace poptorch::kernels

@@ -101,7 +101,9 @@ struct Method {
   void (*block)(const Gemm&, const T* a, const T* b, T* c) = one_block<T>;
   void (*part_of_sums)(const Gemm&, const T* a, const T* b, T* c) = one_block<T>;
   int64_t row_tile = 24, column_tile = 48;  // multiples of those of BLAS kernels
-  bool finishes = false;  // applies scale, bias and relu itself
+  // What a cut costs, in multiplications for each number of b and of a that is read anew.
+  double row_cost = 64, column_cost = 64;
+  bool finishes = false;  // the block applies scale, bias and relu itself
   // Whether a sum is taken in the same order whatever the block around it is.
   bool is_even = !std::is_floating_point_v<T>;
 
@@ -117,7 +119,9 @@ struct Method {
         block = part_of_sums = blocked_gemm;
         row_tile = blocked_rows;
         column_tile = blocked_columns;
-        is_even = true;
+        row_cost = blocked_row_cost;
+        column_cost = blocked_column_cost(g);
+        finishes = is_even = true;
       }
     }
   }
@@ -185,13 +189,15 @@ constexpr int64_t most_sums = 1 << 19;
 
 // Time of a multiplication in a block, in units of one that is alone: each number of a is read and
 // packed for a block's columns, each of b for its rows, and each part of a sum is written and read.
-double cost_of(const Gemm& g, const Cut& cut) {
-  constexpr double each = 64;
+template <typename T>
+double cost_of(const Gemm& g, const Method<T>& method, const Cut& cut) {
+  constexpr double sum_cost = 64;
   const auto share = [](int64_t parts, int64_t n) {
     return static_cast<double>(parts) / static_cast<double>(std::max<int64_t>(n, 1));
   };
-  const double sums = cut.depth == 1 ? 0 : share(cut.depth, g.k);
-  return 1 + each * (share(cut.rows, g.m) + share(cut.columns, g.n) + sums);
+  const double sums = cut.depth == 1 ? 0 : sum_cost * share(cut.depth, g.k);
+  return 1 + method.row_cost * share(cut.rows, g.m) + method.column_cost * share(cut.columns, g.n) +
+         sums;
 }
 
 // The cheapest cut into at most `parts`. Missing ones leave threads idle.
@@ -205,7 +211,7 @@ Cut choose_cut(const Gemm& g, const Method<T>& method, int64_t parts) {
   };
   const auto try_cut = [&](const Cut& cut) {
     const double cost =
-        cost_of(g, cut) * static_cast<double>(parts) / static_cast<double>(cut.count());
+        cost_of(g, method, cut) * static_cast<double>(parts) / static_cast<double>(cut.count());
     if (least < 0 || cost < least) {
       least = cost;
       best = cut;
@@ -254,6 +260,8 @@ void run_part(const Method<T>& method, const Gemm& g, const Cut& cut, int64_t pa
     if (g.scale != nullptr) block.scale = g.scale + column;
     return run_block(method, block, a, b, c + row * g.ldc + column);
   }
+  block.bias = nullptr;
+  block.relu = false;
   if (layer == 0) return method.part_of_sums(block, a, b, c + row * g.ldc + column);
   block.beta = 0;
   block.ldc = g.n;
@@ -280,6 +288,8 @@ void join_sums(const Gemm& g, int64_t layers, const T* sums, T* c, int threads) 
 }  // namespace
 
 bool is_deep(const Gemm& g) { return g.m * g.n <= 4096 && g.k >= 4096; }
+
+bool takes_scale(const Gemm& g) { return Method<float>(g).finishes; }
 
 template <typename T>
 void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads) {

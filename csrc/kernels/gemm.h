@@ -15,7 +15,7 @@ struct Gemm {
   double alpha = 1, beta = 0;
   // Of f32 products: bias[j] is added to column j of c; then numbers below 0 become 0.
   const float* bias = nullptr;
-  // Only where split_gemm_pays: scale[j] is a factor of column j beside alpha.
+  // Only where takes_scale says so: scale[j] is a factor of column j beside alpha.
   const float* scale = nullptr;
   bool relu = false;
 };
@@ -30,6 +30,9 @@ void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads);
 // blocks that do not depend on the number of threads: in one piece, on the calling thread.
 template <typename T>
 void gemm_block(const Gemm& g, const T* a, const T* b, T* c);
+
+// Whether gemm of f32 applies a scale to a product of these sizes.
+bool takes_scale(const Gemm& g);
 
 // A small c with a long sum, as weight gradients are: threads have only the sum to share.
 bool is_deep(const Gemm& g);

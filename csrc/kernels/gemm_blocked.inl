@@ -22,35 +22,6 @@ inline void pack_panels(const Gemm& g, const float* b, const PackedPart& part, f
   pack_columns(from, from.weights, part.columns, part.terms, packed);
 }
 
-// Rows of numbers side by side that are read soon. They are fetched, a few cache lines with each
-// tile, so that nothing has to wait for them when they are packed.
-class Ahead {
- public:
-  // In `tiles` steps, or in more where too many lines would be on their way at once.
-  Ahead(const float* at, int64_t stride, int64_t rows, int64_t run, int64_t tiles)
-      : at_(at), stride_(stride), rows_(run > 0 ? rows : 0), run_(run) {
-    constexpr int64_t most = 32;
-    const int64_t all = rows * ((run + line - 1) / line);
-    lines_ = std::min(most, (all + tiles - 1) / tiles);
-  }
-
-  void step() {
-    for (int64_t i = 0; i < lines_ && rows_ > 0; ++i) {
-      __builtin_prefetch(at_ + done_);
-      done_ += line;
-      if (done_ < run_) continue;
-      done_ = 0;
-      at_ += stride_;
-      --rows_;
-    }
-  }
-
- private:
-  static constexpr int64_t line = alignment_bytes / sizeof(float);
-  const float* at_;
-  int64_t stride_, rows_, run_, lines_, done_ = 0;
-};
-
 inline int64_t tiles_of(const PackedPart& part) {
   return (part.columns + panel_columns - 1) / panel_columns;
 }
@@ -72,15 +43,37 @@ inline void copy_rows_of(const Gemm& g, const float* a, int64_t row, int64_t row
 
 inline Ahead ahead_of_rows(const Gemm& g, const float* a, int64_t row, int64_t rows,
                            const PackedPart& part) {
-  const int64_t tiles = tiles_of(part);
-  if (g.trans_a) return {a + part.first * g.lda + row, g.lda, part.terms, rows, tiles};
-  return {a + row * g.lda + part.first, g.lda, rows, part.terms, tiles};
+  const int64_t steps = tiles_of(part) * steps_of(part.terms);
+  if (g.trans_a) return {a + part.first * g.lda + row, g.lda, part.terms, rows, steps};
+  return {a + row * g.lda + part.first, g.lda, rows, part.terms, steps};
 }
 
-inline Ahead ahead_of_part(const Gemm& g, const float* b, const PackedPart& part, int64_t tiles) {
+inline Ahead ahead_of_part(const Gemm& g, const float* b, const PackedPart& part, int64_t steps) {
   const int64_t rows = g.trans_b ? part.columns : part.terms;
   const int64_t run = g.trans_b ? part.terms : part.columns;
-  return {first_of(g, b, part), g.ldb, rows, run, tiles};
+  return {first_of(g, b, part), g.ldb, rows, run, steps};
+}
+
+// What becomes of the sums of a part.
+inline Tile tile_of_part(const Gemm& g, const PackedPart& part) {
+  Tile tile{.stride = g.ldc,
+            .alpha = static_cast<float>(g.alpha),
+            .beta = part.first > 0 ? 1.0f : static_cast<float>(g.beta)};
+  const bool is_last = part.first + part.terms == g.k;
+  tile.relu = is_last && g.relu;
+  if (g.scale != nullptr) tile.scale = g.scale + part.column;
+  if (g.bias != nullptr && is_last) tile.bias = g.bias + part.column;
+  return tile;
+}
+
+// The tile that begins at column `at` of a part; `c` is that of column 0.
+inline Tile tile_at(const Tile& of_part, int64_t columns, float* c, int64_t at) {
+  Tile tile = of_part;
+  tile.c = c + at;
+  tile.columns = std::min<int64_t>(panel_columns, columns - at);
+  if (tile.scale != nullptr) tile.scale += at;
+  if (tile.bias != nullptr) tile.bias += at;
+  return tile;
 }
 
 // All rows of c that a packed part of b adds to; `next` is the part after it.
@@ -89,21 +82,17 @@ inline void multiply_part(const Gemm& g, const PackedPart& part, const PackedPar
   constexpr auto counts = std::make_integer_sequence<int, most_rows>{};
   alignas(alignment_bytes) float copy[most_rows * row_stride];
   const Groups groups(g.m);
-  Tile tile{.stride = g.ldc,
-            .alpha = static_cast<float>(g.alpha),
-            .beta = part.first > 0 ? 1.0f : static_cast<float>(g.beta)};
-  Ahead next_part = ahead_of_part(g, b, next, groups.count * tiles_of(part));
+  const Tile of_part = tile_of_part(g, part);
+  const int64_t steps = groups.count * tiles_of(part) * steps_of(part.terms);
+  Fetch fetch{{}, ahead_of_part(g, b, next, steps)};
   for (int64_t group = 0; group < groups.count; ++group) {
     const int64_t row = groups.begin(group), rows = groups.size(group);
     const MultiplyTile two = tile_of<2>(rows, counts), one = tile_of<1>(rows, counts);
     copy_rows_of(g, a, row, rows, part.first, part.terms, copy);
-    Ahead next_rows = ahead_of_rows(g, a, row + rows, groups.size(group + 1), part);
+    fetch.rows = ahead_of_rows(g, a, row + rows, groups.size(group + 1), part);
     for (int64_t at = 0; at < part.columns; at += panel_columns) {
-      tile.c = c + row * g.ldc + part.column + at;
-      tile.columns = std::min<int64_t>(panel_columns, part.columns - at);
-      (tile.columns > width ? two : one)(copy, packed + at * part.terms, part.terms, tile);
-      next_rows.step();
-      next_part.step();
+      const Tile tile = tile_at(of_part, part.columns, c + row * g.ldc + part.column, at);
+      (tile.columns > width ? two : one)(copy, packed + at * part.terms, part.terms, tile, fetch);
     }
   }
 }

@@ -16,6 +16,7 @@ inline void multiply_rows(const PackedGemm& g, int64_t rows, const float* a, int
                           int64_t terms, const float* packed, float* c) {
   constexpr auto counts = std::make_integer_sequence<int, most_rows>{};
   const MultiplyTile two = tile_of<2>(rows, counts), one = tile_of<1>(rows, counts);
+  Fetch fetch;
   const int64_t part_columns = kernels::padded(g.columns), stride = g.parts * g.columns;
   for (int64_t part = 0; part < g.parts; ++part) {
     const float* panels = packed + part * g.k * part_columns;
@@ -26,7 +27,7 @@ inline void multiply_rows(const PackedGemm& g, int64_t rows, const float* a, int
                       .stride = stride,
                       .columns = std::min<int64_t>(step, g.columns - column),
                       .beta = first > 0 ? 1.0f : 0.0f};
-      (step > width ? two : one)(a, panel, terms, tile);
+      (step > width ? two : one)(a, panel, terms, tile, fetch);
     }
   }
 }

@@ -54,51 +54,138 @@ inline void copy_rows(const float* from, int64_t stride, int64_t rows, int64_t t
   }
 }
 
+// Rows of numbers side by side that are read soon. A few cache lines at a time are fetched while a
+// tile is multiplied, so that nothing has to wait for them when they are packed.
+class Ahead {
+ public:
+  Ahead() = default;
+  // In `steps` steps.
+  Ahead(const float* at, int64_t stride, int64_t rows, int64_t run, int64_t steps)
+      : at_(at), stride_(stride), rows_(run > 0 ? rows : 0), run_(run) {
+    lines_ = (rows * ((run + line - 1) / line) + steps - 1) / steps;
+  }
+
+  void step() {
+    for (int64_t i = 0; i < lines_ && rows_ > 0; ++i) {
+      __builtin_prefetch(at_ + done_);
+      done_ += line;
+      if (done_ < run_) continue;
+      done_ = 0;
+      at_ += stride_;
+      --rows_;
+    }
+  }
+
+ private:
+  static constexpr int64_t line = alignment_bytes / sizeof(float);
+  const float* at_ = nullptr;
+  int64_t stride_ = 0, rows_ = 0, run_ = 0, lines_ = 0, done_ = 0;
+};
+
+// The next rows of a, and the next part of b.
+struct Fetch {
+  Ahead rows = {}, part = {};
+
+  void step() {
+    rows.step();
+    part.step();
+  }
+};
+
+// Terms from one step to the next, and the steps of a tile, of which one without terms counts one.
+constexpr int64_t step_terms = 16;
+inline int64_t steps_of(int64_t terms) {
+  return std::max<int64_t>(1, (terms + step_terms - 1) / step_terms);
+}
+
 // Where a tile of c is, of it `columns` numbers in each row, and what becomes of its sums: as in
-// kernels::Gemm. The sums of another part of k are in c already when beta is 1.
+// kernels::Gemm, with scale and bias of these columns. When beta is 1 the sums of another part of k
+// are in c already.
 struct Tile {
   float* c = nullptr;
   int64_t stride = 0, columns = 0;
   float alpha = 1, beta = 0;
+  const float *scale = nullptr, *bias = nullptr;
+  bool relu = false;
 };
+
+// Numbers of the columns of a vector; of a `whole` one none is missing.
+template <bool whole>
+vf load_columns(const float* from, int64_t lanes) {
+  return whole ? load(from) : load_part(from, lanes);
+}
+
+// Writes the sums of vector j of a tile. Each step is one for all rows: whether it is to be done is
+// asked once, and the sums stay in registers.
+template <bool whole, int R, int V>
+[[gnu::always_inline]] inline void put_vectors(vf (&sums)[R][V], int j, const Tile& tile) {
+  const int64_t lanes = whole ? width : std::clamp<int64_t>(tile.columns - j * width, 0, width);
+  float* c = tile.c + j * width;
+  vf factor = splat(tile.alpha);
+  if (tile.scale != nullptr) factor *= load_columns<whole>(tile.scale + j * width, lanes);
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) sums[i][j] *= factor;
+  if (tile.beta != 0) {
+    const vf beta = splat(tile.beta);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) {
+      sums[i][j] = multiply_add(beta, load_columns<whole>(c + i * tile.stride, lanes), sums[i][j]);
+    }
+  }
+  if (tile.bias != nullptr) {
+    const vf bias = load_columns<whole>(tile.bias + j * width, lanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) sums[i][j] += bias;
+  }
+  if (tile.relu) {
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) sums[i][j] = select(sums[i][j] < 0, vf{}, sums[i][j]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) {
+    float* to = c + i * tile.stride;
+    whole ? store(to, sums[i][j]) : store_part(to, sums[i][j], lanes);
+  }
+}
 
 // Writes the sums of a tile; of a `whole` one no column is missing.
 template <bool whole, int R, int V>
-void put_tile(const vf (&sums)[R][V], const Tile& tile) {
+[[gnu::always_inline]] inline void put_tile(vf (&sums)[R][V], const Tile& tile) {
 #pragma GCC unroll 2
-  for (int j = 0; j < V; ++j) {
-    const int64_t lanes = whole ? width : std::clamp<int64_t>(tile.columns - j * width, 0, width);
-    float* c = tile.c + j * width;
-#pragma GCC unroll 16
-    for (int i = 0; i < R; ++i, c += tile.stride) {
-      vf out = sums[i][j] * tile.alpha;
-      if (tile.beta != 0) {
-        out = multiply_add(splat(tile.beta), whole ? load(c) : load_part(c, lanes), out);
-      }
-      whole ? store(c, out) : store_part(c, out, lanes);
-    }
-  }
+  for (int j = 0; j < V; ++j) put_vectors<whole>(sums, j, tile);
 }
 
 // A tile of R rows and V vectors from `terms` terms.
 template <int R, int V>
-void multiply_tile(const float* rows, const float* panel, int64_t terms, const Tile& tile) {
-  vf sums[R][V] = {};
-  for (int64_t p = 0; p < terms; ++p) {
-    vf x[V];
-#pragma GCC unroll 2
-    for (int j = 0; j < V; ++j) x[j] = load(panel + (p * V + j) * width);
+void multiply_tile(const float* rows, const float* panel, int64_t terms, const Tile& tile,
+                   Fetch& fetch) {
+  vf sums[R][V];
 #pragma GCC unroll 16
-    for (int i = 0; i < R; ++i) {
-      const vf number = splat(rows[i * row_stride + p]);
+  for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 2
-      for (int j = 0; j < V; ++j) sums[i][j] = multiply_add(number, x[j], sums[i][j]);
+    for (int j = 0; j < V; ++j) {
+      sums[i][j] = vf{};
+      __builtin_prefetch(tile.c + i * tile.stride + j * width, 1);
     }
+  }
+  for (int64_t p = 0; p < terms;) {
+    for (const int64_t end = std::min(terms, p + step_terms); p < end; ++p) {
+      vf x[V];
+#pragma GCC unroll 2
+      for (int j = 0; j < V; ++j) x[j] = load(panel + (p * V + j) * width);
+#pragma GCC unroll 16
+      for (int i = 0; i < R; ++i) {
+        const vf number = splat(rows[i * row_stride + p]);
+#pragma GCC unroll 2
+        for (int j = 0; j < V; ++j) sums[i][j] = multiply_add(number, x[j], sums[i][j]);
+      }
+    }
+    fetch.step();
   }
   tile.columns == V * width ? put_tile<true>(sums, tile) : put_tile<false>(sums, tile);
 }
 
-using MultiplyTile = void (*)(const float*, const float*, int64_t, const Tile&);
+using MultiplyTile = void (*)(const float*, const float*, int64_t, const Tile&, Fetch&);
 
 template <int V, int... i>
 inline MultiplyTile tile_of(int64_t rows, std::integer_sequence<int, i...>) {

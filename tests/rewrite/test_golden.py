@@ -1,6 +1,7 @@
 """Golden cases of the passes: ``<pass>/<behaviour>.ir`` says what to run and what comes out.
 
-Those that begin with ``amx_`` hold where products run on the CPU's unit for bfloat16.
+Those that begin with ``amx_`` hold where products run on the CPU's unit for bfloat16, those that
+begin with ``loops_`` where they are computed by loops of our own.
 """
 
 from pathlib import Path
@@ -14,10 +15,18 @@ FOLDER = Path(__file__).parent
 CASES = sorted(FOLDER.glob("*/*.ir"))
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_case(path, update):
-    if path.stem.startswith("amx_") and not _C.has_split_gemm():
+@pytest.fixture(params=CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def path(request):
+    """A case, with products computed as it wants them."""
+    if request.param.stem.startswith("amx_") and not _C.has_split_gemm():
         pytest.skip("this machine has no unit for bfloat16 products")
+    before = _C.gemm_by()
+    _C.set_gemm("loops" if request.param.stem.startswith("loops_") else "library")
+    yield request.param
+    _C.set_gemm(before)
+
+
+def test_case(path, update):
     passes, source, _ = read_case(path)
     module = _C.parse(source)
     before = module.text()
@@ -27,7 +36,6 @@ def test_case(path, update):
         assert changes[0][1] == (module.text() != before), "a pass must say whether it changed"
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_second_run_changes_nothing(path):
     passes, source, _ = read_case(path)
     module = _C.parse(source)

@@ -131,7 +131,7 @@ inline vf rsqrt(vf x) { return 1.0f / sqrt(x); }
 // 1 / x for x and results that are finite, normal and not 0: within 1 unit in the last place.
 inline vf reciprocal(vf x) {
 #if SIMD_WIDTH == 16
-  const vf estimate = _mm512_rcp14_ps(x);
+  const vf estimate = _mm512_maskz_rcp14_ps(0xffff, x);
   return estimate + estimate * (1.0f - x * estimate);
 #else
   return 1.0f / x;
