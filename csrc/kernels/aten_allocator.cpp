@@ -178,22 +178,30 @@ bool Recorder::set_result(const void* memory, int index) {
   return false;
 }
 
-// First fit: each allocation takes the lowest address that is free during its life.
-AllocationPlan Recorder::finish() {
+Recording Recorder::finish() {
   {
     std::lock_guard lock(registry().mutex);
     forget_released_elsewhere();
   }
+  Recording recording;
+  for (const Entry& entry : entries_) {
+    recording.push_back({entry.bytes, entry.begin, entry.end, entry.result});
+  }
+  return recording;
+}
+
+// First fit: each allocation takes the lowest address that is free during its life.
+AllocationPlan place(const Recording& recording) {
   AllocationPlan plan;
-  std::vector<size_t> placed;  // entries in scratch
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    const Entry& entry = entries_[i];
+  std::vector<size_t> placed;  // of the recording, in scratch
+  for (size_t i = 0; i < recording.size(); ++i) {
+    const Recorded& entry = recording[i];
     Allocation allocation{entry.bytes, 0, entry.result, entry.end < 0};
     if (allocation.result < 0 && !allocation.escapes) {
       std::vector<std::pair<size_t, size_t>> taken;  // by those alive now
       for (size_t j : placed) {
         const Allocation& other = plan.allocations[j];
-        if (entries_[j].end > entry.begin) taken.emplace_back(other.offset, other.bytes);
+        if (recording[j].end > entry.begin) taken.emplace_back(other.offset, other.bytes);
       }
       std::sort(taken.begin(), taken.end());
       for (const auto& [offset, bytes] : taken) {
@@ -207,6 +215,22 @@ AllocationPlan Recorder::finish() {
     plan.allocations.push_back(allocation);
   }
   return plan;
+}
+
+std::optional<Recording> extrapolate(const Recording& of_few, int64_t few,
+                                     const Recording& of_more, int64_t more, int64_t count) {
+  if (of_few.size() != of_more.size()) return std::nullopt;
+  Recording recording = of_few;
+  for (size_t i = 0; i < recording.size(); ++i) {
+    Recorded& entry = recording[i];
+    const Recorded& other = of_more[i];
+    const auto grown = static_cast<int64_t>(other.bytes) - static_cast<int64_t>(entry.bytes);
+    const bool is_alike = entry.begin == other.begin && entry.end == other.end &&
+                          entry.result == other.result && grown >= 0 && grown % (more - few) == 0;
+    if (!is_alike) return std::nullopt;
+    entry.bytes += static_cast<size_t>(grown / (more - few) * (count - few));
+  }
+  return recording;
 }
 
 Replay::Replay(const AllocationPlan& plan, void* scratch, void* const* outputs)

@@ -2,7 +2,7 @@
 // ours in front of the one that is there. It changes nothing but while one of our own calls runs,
 // on the thread that makes it:
 //
-//   dry run, when a kernel is prepared      Recorder r(memory);  call;  plan = r.finish();
+//   dry run, when a kernel is prepared      Recorder r(memory);  call;  plan = place(r.finish());
 //   each later run                          Replay r(plan, scratch, outputs);  call;  r.check();
 //
 // A Recorder notes what the call allocates, in order, and when it frees it. From that follows which
@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,21 @@ struct AllocationPlan {
   std::vector<Allocation> allocations;  // in the order of the calls
   size_t scratch_bytes = 0;
 };
+
+// What a call did: its allocations in their order. Times count allocations and frees.
+struct Recorded {
+  size_t bytes;
+  int64_t begin, end;  // end -1: it outlives the call
+  int result;          // -1: none
+};
+using Recording = std::vector<Recorded>;
+
+AllocationPlan place(const Recording& recording);
+
+// The call for a batch of `count`, from those of `few` and of `more` entries: what differs between
+// these two grows by as much with each entry. nullopt when they differ in more than bytes.
+std::optional<Recording> extrapolate(const Recording& of_few, int64_t few,
+                                     const Recording& of_more, int64_t more, int64_t count);
 
 // Puts our allocator in front of torch's, at the first call; cheap afterwards. False when torch's
 // has no plain deleter: then calls run without planned memory.
@@ -70,8 +86,8 @@ class Recorder final : public Scope {
   // The live allocation at this address becomes result `index`. False, and ignored, for other
   // addresses and for one that is a result already.
   bool set_result(const void* memory, int index);
-  // Call it when all tensors of the call are gone: places what was recorded.
-  AllocationPlan finish();
+  // Call it when all tensors of the call are gone.
+  Recording finish();
 
   // For frees on other threads, called under the registry's lock: whether the memory is this
   // scope's.

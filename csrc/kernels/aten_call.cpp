@@ -176,9 +176,7 @@ class Results {
   std::vector<void*> blocks_;
 };
 
-AllocationPlan dry_run(const Prepared& prepared, int threads) {
-  std::optional<WorkMemory> own;
-  if (WorkMemory::current() == nullptr) own.emplace();
+Recording dry_run(const Prepared& prepared, int threads) {
   WorkMemory& memory = *WorkMemory::current();
   const std::vector<void*> inputs = zeros(prepared, memory);
   const Results outputs(prepared, memory);
@@ -196,6 +194,38 @@ AllocationPlan dry_run(const Prepared& prepared, int threads) {
   return recorder.finish();
 }
 
+// The same for a batch of `count`.
+Recording dry_run(const Prepared& prepared, const Batch& batch, int64_t count, int threads) {
+  Prepared part = prepared;
+  const auto shorten = [count](ir::Type& type) {
+    const ir::Dims strides = type.actual_strides();
+    type.sizes[0] = count;
+    type.set_strides(strides);
+  };
+  for (const size_t i : batch.inputs) {
+    if (i < part.inputs.size() && part.present[i]) shorten(part.inputs[i]);
+  }
+  for (const size_t i : batch.outputs) {
+    if (part.outputs[i].numel() > 0) shorten(part.outputs[i]);
+  }
+  return dry_run(part, threads);
+}
+
+AllocationPlan learn(const Prepared& prepared, const Batch& batch, int threads) {
+  std::optional<WorkMemory> own;
+  if (WorkMemory::current() == nullptr) own.emplace();
+  if (!batch.inputs.empty()) {
+    // An entry for each thread at least, or some of them would take no memory.
+    const int64_t count = prepared.inputs[batch.inputs[0]].sizes[0], few = threads, more = 2 * few;
+    if (count >= 2 * (few + more)) {
+      const auto recording = extrapolate(dry_run(prepared, batch, few, threads), few,
+                                         dry_run(prepared, batch, more, threads), more, count);
+      if (recording) return place(*recording);
+    }
+  }
+  return place(dry_run(prepared, threads));
+}
+
 std::string call_text(const Call& call) {
   std::string text = concat(call.op.name, " ", call.threads);
   for (const auto& [name, value] : call.attrs()) text += concat(" ", name, "=", value.text());
@@ -207,7 +237,8 @@ std::string call_text(const Call& call) {
 }
 
 // Networks repeat layers, and a dry run takes as long as a run.
-std::shared_ptr<const AllocationPlan> plan_of(const Call& call, const Prepared& prepared) {
+std::shared_ptr<const AllocationPlan> plan_of(const Call& call, const Prepared& prepared,
+                                              const Batch& batch) {
   static std::mutex mutex;
   static auto* plans = new std::unordered_map<std::string, std::shared_ptr<const AllocationPlan>>;
   constexpr size_t most = 4096;
@@ -216,7 +247,7 @@ std::shared_ptr<const AllocationPlan> plan_of(const Call& call, const Prepared& 
     std::lock_guard lock(mutex);
     if (const auto found = plans->find(text); found != plans->end()) return found->second;
   }
-  auto plan = std::make_shared<const AllocationPlan>(dry_run(prepared, call.threads));
+  auto plan = std::make_shared<const AllocationPlan>(learn(prepared, batch, call.threads));
   std::lock_guard lock(mutex);
   if (plans->size() >= most) plans->clear();
   plans->emplace(text, plan);
@@ -268,7 +299,8 @@ at::Tensor wrap(const void* memory, const ir::Type& type) {
       .make_tensor();
 }
 
-ops::Prepared prepare_call(const Call& call, std::string name, Function function, Memory memory) {
+ops::Prepared prepare_call(const Call& call, std::string name, Function function,
+                           const Batch& batch, Memory memory) {
   install();
   auto prepared = std::make_shared<Prepared>();
   prepared->name = std::move(name);
@@ -281,7 +313,7 @@ ops::Prepared prepare_call(const Call& call, std::string name, Function function
   const auto is_large = [](const ir::Type& type) { return type.numel() >= parallel_numel; };
   prepared->is_large = std::any_of(prepared->inputs.begin(), prepared->inputs.end(), is_large) ||
                        std::any_of(prepared->outputs.begin(), prepared->outputs.end(), is_large);
-  prepared->plan = memory == Memory::planned ? plan_of(call, *prepared)
+  prepared->plan = memory == Memory::planned ? plan_of(call, *prepared, batch)
                                              : std::make_shared<const AllocationPlan>();
   const size_t scratch_bytes = prepared->plan->scratch_bytes;
   return {[prepared](const Args& args) { run(*prepared, args); }, scratch_bytes};

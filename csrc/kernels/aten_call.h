@@ -27,15 +27,23 @@ at::Tensor wrap(const void* memory, const ir::Type& type);
 
 // Where a call's results and temporaries lie while it runs.
 enum class Memory {
-  planned,  // in the arena. The call is made once now, on zeros, to learn what it allocates, which
-            // takes as long as a run; calls of equal text share what was learned.
+  planned,  // in the arena. The call is made now, on zeros, to learn what it allocates, which takes
+            // as long as a run (see Batch); calls of equal text share what was learned.
   torchs,   // wherever torch puts them. For calls that are seldom made.
+};
+
+// The operands and results whose first dimension is a batch of entries that are computed alike: of
+// a large batch it is enough to make the call for a few entries. The function must be one for any
+// batch then, so it takes sizes from its inputs. If torch allocates something else for the whole
+// batch after all, runs take that from torch's own memory.
+struct Batch {
+  std::vector<size_t> inputs, outputs;  // none: no batch
 };
 
 // A kernel that makes this call. `name` stands in error messages; torch's errors become user
 // errors.
 ops::Prepared prepare_call(const ops::Call& call, std::string name, Function function,
-                           Memory memory = Memory::planned);
+                           const Batch& batch = {}, Memory memory = Memory::planned);
 
 // While it lives, this thread calls ATen below autograd, autocast and Python modes, with this many
 // threads.

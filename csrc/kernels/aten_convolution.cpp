@@ -41,7 +41,7 @@ Prepared forward_by_aten(const Call& call, aten::Memory memory = aten::Memory::p
     out.push_back(at::convolution(in[0], in[1], bias, g.stride, g.padding, g.dilation, g.transposed,
                                   g.output_padding, g.groups));
   };
-  return aten::prepare_call(call, "convolution", run, memory);
+  return aten::prepare_call(call, "convolution", run, {{0}, {0}}, memory);
 }
 
 Prepared convolution(const Call& call) {
@@ -99,7 +99,9 @@ Prepared through_aten(const Call& call, aten::Memory memory = aten::Memory::plan
                                                  g.output_padding, g.groups, mask);
     out = {std::move(dx), std::move(dw), std::move(db)};
   };
-  return aten::prepare_call(call, "convolution_backward", run, memory);
+  // The gradient of a weight is a sum over the batch, with memory that depends on how it is cut.
+  const aten::Batch batch = wanted[1] ? aten::Batch{} : aten::Batch{{0, 1}, {0}};
+  return aten::prepare_call(call, "convolution_backward", run, batch, memory);
 }
 
 // The call for the gradient of one operand alone; the other results are empty.

@@ -1,6 +1,6 @@
 // Convolutions with packed weights, by oneDNN through ATen: the form of the weights is oneDNN's
-// choice, their bytes lie in planned memory like any other value's. Convolutions that the unit for
-// bfloat16 products is good for go to convolution_pointwise.h and convolution_split.h.
+// choice, their bytes lie in planned memory like any other value's. Convolutions that our own
+// products are good for go to convolution_pointwise.h and convolution_split.h.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/zeros.h>
@@ -110,7 +110,7 @@ Prepared pack_permuted(const Call& call, const ir::Dims& order) {
 Prepared pack_convolution(const Call& call) {
   const ir::Type type = call.in(0);
   const ir::Dims input_size = call.attrs().get_ints("input_size");
-  if (is_split_product(call.attrs(), type.sizes, input_size)) {
+  if (is_scaled_product(call.attrs(), type.sizes, input_size)) {
     return pack_permuted(call, {0, 1, 2, 3});
   }
   if (has_packed_split_convolution(call.attrs(), type.sizes, input_size)) {
@@ -219,7 +219,7 @@ Prepared by_onednn(const Call& call, const std::string& wanted) {
     const c10::List<std::optional<at::Scalar>> scalars;
     at::Tensor y;
     if (has_residual) {
-      y = aten::wrap(args.outputs[0], out_type);
+      y = aten::wrap(args.outputs[0], {out_type.dtype, in[3].sizes().vec(), {}});
       if (args.outputs[0] != args.inputs[3]) y.copy_(in[3]);
       const c10::IValue unary = activation == "none" ? c10::IValue() : c10::IValue(activation);
       y = call_operator("mkldnn::_convolution_pointwise_", "binary",
@@ -232,7 +232,7 @@ Prepared by_onednn(const Call& call, const std::string& wanted) {
     }
     out.push_back(y.permute({0, 2, 3, 1}));
   };
-  Prepared convolution = aten::prepare_call(call, "packed_convolution", run);
+  Prepared convolution = aten::prepare_call(call, "packed_convolution", run, {{0, 3}, {0}});
   return own_relu ? with_activation(call, std::move(convolution), "relu") : convolution;
 }
 
@@ -240,8 +240,8 @@ Prepared packed_convolution(const Call& call) {
   const ir::Dims input_size = ops::channels_first(call.in(0)).sizes;
   const ir::Dims weight_size = call.attrs().get_ints("weight_size");
   const std::string activation = activation_name(call);
-  if (is_split_product(call.attrs(), weight_size, input_size)) {
-    return with_other_than_relu(call, split_product(call));
+  if (is_scaled_product(call.attrs(), weight_size, input_size)) {
+    return with_other_than_relu(call, scaled_product(call));
   }
   const bool unpacked = is_unpacked(call);
   const auto has_split = unpacked ? has_unpacked_split_convolution : has_packed_split_convolution;
@@ -257,7 +257,7 @@ Prepared packed_convolution(const Call& call) {
 bool takes_unpacked(const Call& call) {
   const ir::Dims input_size = ops::channels_first(call.in(0)).sizes;
   const ir::Dims weight_size = call.attrs().get_ints("weight_size");
-  return is_split_product(call.attrs(), weight_size, input_size) ||
+  return is_scaled_product(call.attrs(), weight_size, input_size) ||
          has_unpacked_split_convolution(call.attrs(), weight_size, input_size);
 }
 KERNEL("packed_convolution", packed_convolution, false, nullptr, takes_unpacked)

@@ -226,3 +226,50 @@ print(faults(8))
 """
     pages_of_one_result = 16 * 800 * 800 * 4 // resource.getpagesize()
     assert int(helpers.run_python(code)) < 6 * pages_of_one_result  # 14 if each took its own
+
+
+# Channels, outputs, kernel, and what of the geometry is not as above.
+BATCHES = [
+    (3, 16, 7, {"stride": [2, 2], "padding": [3, 3]}),
+    (64, 64, 3, {}),
+    (32, 64, 3, {"stride": [2, 2]}),
+    (16, 32, 3, {"groups": 4}),
+    (17, 9, 5, {"dilation": [2, 2]}),
+    (24, 16, 2, {"transposed": True}),
+    (1, 32, 3, {}),
+    (16, 32, 3, {}),
+]
+
+
+def layouts(array, is_last):
+    if not is_last:
+        return array
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("count", [15, 64])
+@pytest.mark.parametrize("is_last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize(("channels", "outputs", "kernel", "others"), BATCHES)
+def test_a_few_images_show_what_a_batch_allocates(channels, outputs, kernel, others, is_last,
+                                                  count, threads):
+    """Nothing of a large batch is left to torch, although the call was tried with a few images."""
+    attrs = GEOMETRY | others
+    sides = [outputs // attrs["groups"], channels // attrs["groups"]]
+    weight = torch.randn(*(([channels, sides[0]] if attrs["transposed"] else [outputs, sides[1]])),
+                         kernel, kernel).numpy()
+    x = layouts(torch.randn(count, channels, 8, 8).numpy(), is_last)
+    results = []
+
+    def forward():
+        results.append(_C.evaluate("convolution", [x, weight, None], attrs, threads=threads)[0])
+
+    forward()  # its result may be numpy's
+    assert allocations_of(forward) == 0
+    grad = layouts(results[0], is_last)
+    for wanted in ([True, False, False], [False, True, True]):
+        backward = {"bias_sizes": [outputs], **attrs, "output_mask": wanted}
+        run = lambda attrs=backward: _C.evaluate(  # noqa: E731
+            "convolution_backward", [grad, x, weight], attrs, threads=threads)
+        run()
+        assert allocations_of(run) == 0
