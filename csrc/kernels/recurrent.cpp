@@ -30,7 +30,7 @@ void add_biases(int64_t n, const T* b_ih, const T* b_hh, T* out) {
 }
 
 template <typename T>
-void sum_rows(int64_t rows, int64_t n, const T* x, T* out, int threads) {
+void sum_rows(int64_t rows, int64_t n, int64_t stride, const T* x, T* out, int threads) {
   constexpr int64_t width = 64, height = 32;
   const int64_t grain = width * std::max<int64_t>(1, 16384 / (rows * width + 1));
   parallel_for(threads, n, grain, [&](int64_t begin, int64_t end) {
@@ -41,7 +41,7 @@ void sum_rows(int64_t rows, int64_t n, const T* x, T* out, int threads) {
         T part[width] = {};
         const int64_t last = std::min(rows, row + height);
         for (int64_t i = row; i < last; ++i) {
-          const T* line = x + i * n + column;
+          const T* line = x + i * stride + column;
           for (int64_t j = 0; j < columns; ++j) part[j] += line[j];
         }
         for (int64_t j = 0; j < columns; ++j) total[j] += part[j];
@@ -59,24 +59,27 @@ ForwardSteps<T>::ForwardSteps(const Recurrence& r, int64_t gates)
       input_(Side::forward, steps_ * r.batch, r.input, r.hidden, gates, r.batch) {}
 
 template <typename T>
-void BackwardSteps<T>::input_gradients(const T* grad, const T* x, const T* w_ih, T* dx, T* dw_ih,
-                                       int threads) const {
-  const int64_t rows = r_.rows(), n = width_, width = r_.input;
-  if (dx != nullptr) {
-    gemm<T>({rows, width, n, false, false, n, width, width}, grad, w_ih, dx, threads);
+void BackwardSteps<T>::input_gradients(const T* grad, int64_t columns, double beta,
+                                       const Inputs& inputs, int threads) const {
+  const int64_t rows = r_.rows(), n = columns, width = r_.input;
+  if (inputs.dx != nullptr) {
+    gemm<T>({rows, width, n, false, false, stride_, width, width, 1, beta}, grad, inputs.w_ih,
+            inputs.dx, threads);
   }
-  gemm<T>({n, width, rows, true, false, n, width, width}, grad, x, dw_ih, threads);
+  gemm<T>({n, width, rows, true, false, stride_, width, width}, grad, inputs.x, inputs.dw_ih,
+          threads);
 }
 
 template <typename T>
 void BackwardSteps<T>::weight_gradient(const T* grad, const T* h0, const T* y, T* dw_hh,
                                        int threads) const {
   const int64_t n = width_, h = r_.hidden;
-  gemm<T>({n, h, r_.batch, true, false, n, h, h}, at_step(grad, 0), h0, dw_hh, threads);
+  gemm<T>({n, h, r_.batch, true, false, stride_, h, h}, at_step(grad, 0), h0, dw_hh, threads);
   if (r_.time < 2) return;
-  const T* later = grad + (r_.reverse ? 0 : r_.batch * n);
+  const T* later = grad + (r_.reverse ? 0 : r_.batch * stride_);
   const T* before = y + (r_.reverse ? r_.state() : 0);
-  gemm<T>({n, h, r_.rows() - r_.batch, true, false, n, h, h, 1, 1}, later, before, dw_hh, threads);
+  gemm<T>({n, h, r_.rows() - r_.batch, true, false, stride_, h, h, 1, 1}, later, before, dw_hh,
+          threads);
 }
 
 template <typename T>
@@ -90,7 +93,7 @@ void copy_or_zero(int64_t n, const T* from, T* to) {
 
 #define INSTANTIATE(T)                                                      \
   template void add_biases<T>(int64_t, const T*, const T*, T*);             \
-  template void sum_rows<T>(int64_t, int64_t, const T*, T*, int);           \
+  template void sum_rows<T>(int64_t, int64_t, int64_t, const T*, T*, int);  \
   template void copy_or_zero<T>(int64_t, const T*, T*);                     \
   template class ForwardSteps<T>;                                           \
   template class BackwardSteps<T>;

@@ -44,9 +44,9 @@ struct Place {
 template <typename T>
 void add_biases(int64_t n, const T* b_ih, const T* b_hh, T* out);
 
-// out[n] = sums over the rows of x, which is contiguous.
+// out[n] = sums over the rows of x, which are `stride` numbers apart.
 template <typename T>
-void sum_rows(int64_t rows, int64_t n, const T* x, T* out, int threads);
+void sum_rows(int64_t rows, int64_t n, int64_t stride, const T* x, T* out, int threads);
 
 // The steps of a forward pass: products with the input and with the state, then the cells, block by
 // block. Inputs are multiplied for some steps at once and stay in the cache.
@@ -96,13 +96,15 @@ class ForwardSteps {
   RecurrentProduct<T> state_, input_;
 };
 
-// The steps of a backward pass, the last one first.
+// The steps of a backward pass, the last one first. Gradients of the sums, `grad`, have a row for
+// each time and entry of the batch, `stride` numbers apart.
 template <typename T>
 class BackwardSteps {
  public:
-  BackwardSteps(const Recurrence& r, int64_t gates)
+  BackwardSteps(const Recurrence& r, int64_t gates, int64_t stride)
       : r_(r),
         width_(gates * r.hidden),
+        stride_(stride),
         product_(Side::back, r.batch, width_, r.hidden, gates, r.batch) {}
 
   size_t scratch_bytes() const { return product_.scratch_bytes(); }
@@ -118,7 +120,7 @@ class BackwardSteps {
                    [&](int64_t begin, int64_t end) {
                      for (int64_t index = begin; index < end; ++index) {
                        const auto block = product_.block(index, w_hh, scratch);
-                       if (!is_last) product_.multiply(block, at_step(grad, k + 1), width_);
+                       if (!is_last) product_.multiply(block, at_step(grad, k + 1), stride_);
                        for (int64_t b = 0; b < r_.batch; ++b) {
                          cell(Place{k, b, r_.at(k) * r_.batch + b, block.unit, block.units},
                               is_last ? nullptr : block.product + b * block.width);
@@ -130,20 +132,27 @@ class BackwardSteps {
 
   // dh0 (+= where beta is 1), from the gradients of the first step.
   void state_gradient(const T* grad, const T* w_hh, double beta, T* dh0, int threads) const {
-    gemm<T>({r_.batch, r_.hidden, width_, false, false, width_, r_.hidden, r_.hidden, 1, beta},
+    gemm<T>({r_.batch, r_.hidden, width_, false, false, stride_, r_.hidden, r_.hidden, 1, beta},
             at_step(grad, 0), w_hh, dh0, threads);
   }
-  // dx (unless nullptr) and dw_ih.
-  void input_gradients(const T* grad, const T* x, const T* w_ih, T* dx, T* dw_ih,
+  // What `columns` columns of the gradients give for dx (unless nullptr; added where beta is 1) and
+  // for dw_ih. The weights are those of the first of these columns.
+  struct Inputs {
+    const T *x, *w_ih;
+    T *dx, *dw_ih;
+  };
+  void input_gradients(const T* grad, int64_t columns, double beta, const Inputs& inputs,
                        int threads) const;
   // dw_hh: each step multiplies the state that y holds one step before, the first one h0.
   void weight_gradient(const T* grad, const T* h0, const T* y, T* dw_hh, int threads) const;
 
  private:
-  const T* at_step(const T* grad, int64_t k) const { return grad + r_.at(k) * r_.batch * width_; }
+  const T* at_step(const T* grad, int64_t k) const {
+    return grad + r_.at(k) * r_.batch * stride_;
+  }
 
   Recurrence r_;
-  int64_t width_;  // of a row of `grad`
+  int64_t width_, stride_;  // of a row of `grad`
   RecurrentProduct<T> product_;
 };
 

@@ -39,8 +39,8 @@ struct GruBackwardArgs {
   int64_t units, hidden;
   const T *kept, *h_before;
   const T *dy, *product;       // ? ?: parts of the gradient of the state, the third one is dh
-  T* dh;                       // after: what goes straight to the state before
-  T *grad_input, *grad_state;  // of the sums; they differ in n
+  T* dh;    // after: what goes straight to the state before
+  T* grad;  // of the state's sums r, z, n, then of the input's sum n; may be `kept`
 };
 
 template <typename T>

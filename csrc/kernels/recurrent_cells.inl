@@ -85,12 +85,10 @@ struct GruBackwardCell : GruBackwardArgs<T> {
     const V d_next = state * (T{1} - z) * (T{1} - next * next);
     const V d_r = d_next * part * r * (T{1} - r);
     const V d_z = state * (get(h_before, j, count) - next) * z * (T{1} - z);
-    put(grad_input, j, count, d_r);
-    put(grad_state, j, count, d_r);
-    put(grad_input + hidden, j, count, d_z);
-    put(grad_state + hidden, j, count, d_z);
-    put(grad_input + 2 * hidden, j, count, d_next);
-    put(grad_state + 2 * hidden, j, count, d_next * r);
+    put(grad, j, count, d_r);
+    put(grad + hidden, j, count, d_z);
+    put(grad + 2 * hidden, j, count, d_next * r);
+    put(grad + 3 * hidden, j, count, d_next);
     put(dh, j, count, state * z);
   }
 };

@@ -1,4 +1,6 @@
 // Gated recurrent unit.
+#include <algorithm>
+
 #include "kernels/recurrent.h"
 #include "kernels/recurrent_cells.h"
 
@@ -48,33 +50,37 @@ Prepared prepare_backward(const Call& call) {
   const Recurrence r(call, In::x);
   const bool has_bias = call.attrs().get_bool("has_bias");
   const bool wants_dx = call.attrs().get_bool("wants_dx");
-  const int64_t h = r.hidden, width = gates * h;
-  const BackwardSteps<T> steps(r, gates);
-  const size_t input_at = steps.scratch_bytes();
-  const size_t state_at = input_at + array_bytes<T>(r.rows() * width);
+  const int64_t h = r.hidden, input = r.input;
+  const BackwardSteps<T> steps(r, gates, kept * h);
   const auto run = [=](const Args& args) {
-    // Gradients at all times: of the input's sums, and of the state's (they differ in n).
-    T* of_input = reinterpret_cast<T*>(args.scratch + input_at);
-    T* of_state = reinterpret_cast<T*>(args.scratch + state_at);
+    // At all times: gradients of the state's sums r, z, n, then of the input's sum n. Those of r
+    // and z are the same for both. Each row may lie where that of reserve does.
+    T* grad = args.out<T>(6);
     const T *dy = args.in<T>(In::dy), *reserve = args.in<T>(In::reserve);
     const T *h0 = args.in<T>(In::h0), *y = args.in<T>(In::y), *w_hh = args.in<T>(In::w_hh);
     T* dh = args.out<T>(1);  // what goes straight from state to state
     copy_or_zero(r.state(), args.in<T>(In::dhn), dh);
     const auto cell = [=, run = cells<T>().gru_backward](const Place& at, const T* after) {
-      const int64_t entry = at.entry * h + at.unit, sums = at.row * width + at.unit;
-      run({at.units, h, reserve + at.row * kept * h + at.unit, r.before(at.k, h0, y) + entry,
-           row_of(dy, at.row * h + at.unit), after, dh + entry, of_input + sums, of_state + sums});
+      const int64_t entry = at.entry * h + at.unit, row = at.row * kept * h + at.unit;
+      run({at.units, h, reserve + row, r.before(at.k, h0, y) + entry,
+           row_of(dy, at.row * h + at.unit), after, dh + entry, grad + row});
     };
-    steps.run(w_hh, of_state, args.scratch, args.threads, cell);
-    steps.state_gradient(of_state, w_hh, 1, dh, args.threads);
-    steps.input_gradients(of_input, args.in<T>(In::x), args.in<T>(In::w_ih),
-                          wants_dx ? args.out<T>(0) : nullptr, args.out<T>(2), args.threads);
-    steps.weight_gradient(of_state, h0, y, args.out<T>(3), args.threads);
+    steps.run(w_hh, grad, args.scratch, args.threads, cell);
+    steps.state_gradient(grad, w_hh, 1, dh, args.threads);
+    steps.weight_gradient(grad, h0, y, args.out<T>(3), args.threads);
+    const T *x = args.in<T>(In::x), *w_ih = args.in<T>(In::w_ih);
+    T *dx = wants_dx ? args.out<T>(0) : nullptr, *dw_ih = args.out<T>(2);
+    const int64_t of_n = 2 * h * input;  // in the weights
+    steps.input_gradients(grad, 2 * h, 0, {x, w_ih, dx, dw_ih}, args.threads);
+    steps.input_gradients(grad + gates * h, h, 1, {x, w_ih + of_n, dx, dw_ih + of_n},
+                          args.threads);
     if (!has_bias) return;
-    sum_rows(r.rows(), width, of_input, args.out<T>(4), args.threads);
-    sum_rows(r.rows(), width, of_state, args.out<T>(5), args.threads);
+    T *db_ih = args.out<T>(4), *db_hh = args.out<T>(5);
+    sum_rows(r.rows(), gates * h, kept * h, grad, db_hh, args.threads);
+    std::copy_n(db_hh, 2 * h, db_ih);
+    sum_rows(r.rows(), h, kept * h, grad + gates * h, db_ih + 2 * h, args.threads);
   };
-  return {run, state_at + array_bytes<T>(r.rows() * width)};
+  return {run, steps.scratch_bytes()};
 }
 
 Prepared gru(const Call& call) {

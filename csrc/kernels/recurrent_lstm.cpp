@@ -66,7 +66,7 @@ Prepared prepare_backward(const Call& call) {
   const bool has_bias = call.attrs().get_bool("has_bias");
   const bool wants_dx = call.attrs().get_bool("wants_dx");
   const int64_t h = r.hidden, width = gates * h;
-  const BackwardSteps<T> steps(r, gates);
+  const BackwardSteps<T> steps(r, gates, width);
   const size_t grad_at = steps.scratch_bytes();
   const auto run = [=](const Args& args) {
     T* grad = reinterpret_cast<T*>(args.scratch + grad_at);
@@ -84,10 +84,12 @@ Prepared prepare_backward(const Call& call) {
     };
     steps.run(w_hh, grad, args.scratch, args.threads, cell);
     steps.state_gradient(grad, w_hh, 0, args.out<T>(1), args.threads);
-    steps.input_gradients(grad, args.in<T>(In::x), args.in<T>(In::w_ih),
-                          wants_dx ? args.out<T>(0) : nullptr, args.out<T>(3), args.threads);
+    steps.input_gradients(grad, width, 0,
+                          {args.in<T>(In::x), args.in<T>(In::w_ih),
+                           wants_dx ? args.out<T>(0) : nullptr, args.out<T>(3)},
+                          args.threads);
     steps.weight_gradient(grad, h0, args.in<T>(In::y), args.out<T>(4), args.threads);
-    if (has_bias) sum_rows(r.rows(), width, grad, args.out<T>(5), args.threads);
+    if (has_bias) sum_rows(r.rows(), width, width, grad, args.out<T>(5), args.threads);
   };
   return {run, grad_at + array_bytes<T>(r.rows() * width)};
 }

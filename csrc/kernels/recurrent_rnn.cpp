@@ -46,7 +46,7 @@ Prepared prepare_backward(const Call& call) {
   const auto run_cell =
       is_relu(call) ? cells<T>().rnn_relu_backward : cells<T>().rnn_tanh_backward;
   const int64_t h = r.hidden;
-  const BackwardSteps<T> steps(r, 1);
+  const BackwardSteps<T> steps(r, 1, h);
   const size_t grad_at = steps.scratch_bytes();
   const auto run = [=](const Args& args) {
     T* grad = reinterpret_cast<T*>(args.scratch + grad_at);
@@ -59,10 +59,12 @@ Prepared prepare_backward(const Call& call) {
     };
     steps.run(w_hh, grad, args.scratch, args.threads, cell);
     steps.state_gradient(grad, w_hh, 0, args.out<T>(1), args.threads);
-    steps.input_gradients(grad, args.in<T>(In::x), args.in<T>(In::w_ih),
-                          wants_dx ? args.out<T>(0) : nullptr, args.out<T>(2), args.threads);
+    steps.input_gradients(grad, h, 0,
+                          {args.in<T>(In::x), args.in<T>(In::w_ih),
+                           wants_dx ? args.out<T>(0) : nullptr, args.out<T>(2)},
+                          args.threads);
     steps.weight_gradient(grad, args.in<T>(In::h0), y, args.out<T>(3), args.threads);
-    if (has_bias) sum_rows(r.rows(), h, grad, args.out<T>(4), args.threads);
+    if (has_bias) sum_rows(r.rows(), h, h, grad, args.out<T>(4), args.threads);
   };
   return {run, grad_at + array_bytes<T>(r.rows() * h)};
 }

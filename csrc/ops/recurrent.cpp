@@ -122,7 +122,8 @@ std::vector<ir::Type> infer_gru_backward(const InferInput& in) {
                 {3 * s.hidden, s.input},
                 {3 * s.hidden, s.hidden},
                 bias_sizes(in, 3 * s.hidden),
-                bias_sizes(in, 3 * s.hidden)});
+                bias_sizes(in, 3 * s.hidden),
+                {s.time, s.batch, 4 * s.hidden}});
 }
 
 void check_nonlinearity(const InferInput& in) {
@@ -168,7 +169,8 @@ OpDef lstm_backward_row() {
           .operands = {"dy?", "dhn?", "dcn?", "x", "h0", "c0", "w_ih", "w_hh", "y", "reserve"},
           .results = {"dx", "dh0", "dc0", "dw_ih", "dw_hh", "db"},
           .attrs = {{"has_bias", false, true}, {"wants_dx", true}, {"reverse", false, true}},
-          .infer = infer_lstm_backward};
+          .infer = infer_lstm_backward,
+          .inplace = {{0}}};
 }
 
 OpDef gru_row() {
@@ -185,11 +187,13 @@ OpDef gru_row() {
 OpDef gru_backward_row() {
   return {.name = "gru_backward",
           .aten = {"poptorch::gru_backward"},
-          .doc = "Gradients of gru.",
+          .doc = "Gradients of gru. `sums` are those of the state's products r, z, n, then of the "
+                 "input's product n: work memory, which may be that of `reserve`.",
           .operands = {"dy?", "dhn?", "x", "h0", "w_ih", "w_hh", "y", "reserve"},
-          .results = {"dx", "dh0", "dw_ih", "dw_hh", "db_ih", "db_hh"},
+          .results = {"dx", "dh0", "dw_ih", "dw_hh", "db_ih", "db_hh", "sums"},
           .attrs = {{"has_bias", false, true}, {"wants_dx", true}, {"reverse", false, true}},
-          .infer = infer_gru_backward};
+          .infer = infer_gru_backward,
+          .inplace = {{0}, {}, {}, {}, {}, {}, {7}}};
 }
 
 OpDef rnn_row() {
@@ -212,7 +216,8 @@ OpDef rnn_backward_row() {
                     {"wants_dx", true},
                     {"nonlinearity", "tanh", true},
                     {"reverse", false, true}},
-          .infer = infer_rnn_backward};
+          .infer = infer_rnn_backward,
+          .inplace = {{0}}};
 }
 
 }  // namespace

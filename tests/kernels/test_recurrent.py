@@ -58,8 +58,8 @@ class Layer:
         self.module.double()
         return [o.detach() for o in outputs], list(grads)
 
-    def ours(self, dtype, seeds, threads=1):
-        """The same from the two rows."""
+    def ours(self, dtype, seeds, threads=1, inplace=False):
+        """The same from the two rows, with results in operands' memory if they may be there."""
         operands = self.to(dtype)
         arrays = [None if t is None else t.numpy() for t in operands]
         results = _C.evaluate(self.kind, arrays, self.attrs(), threads=threads)
@@ -68,7 +68,10 @@ class Layer:
         grads = [None if g is None else g.to(dtype).numpy() for g in seeds]
         back = [*grads, *arrays[: 3 + len(self.states)], *kept]
         attrs = self.attrs(backward=True)
-        grads = _C.evaluate(f"{self.kind}_backward", back, attrs, threads=threads)
+        grads = _C.evaluate(f"{self.kind}_backward", back, attrs, threads=threads,
+                            inplace=IN_PLACE[self.kind] if inplace else [])
+        if self.kind == "gru":
+            grads = grads[:-1]  # the last one is work memory
         if not self.has_bias:
             assert all(g.size == 0 for g in grads[3 + len(self.states) :])
             grads = grads[: 3 + len(self.states)]
@@ -92,6 +95,9 @@ def check(layer, which):
         helpers.check_op_sample(ours, eager[name], expected[name], name)
 
 
+# dx in the place of dy, and gru's sums in that of what its forward row keeps.
+IN_PLACE = {"lstm": [0], "gru": [0, -1, -1, -1, -1, -1, 7], "rnn": [0]}
+
 KINDS = [("lstm", "tanh"), ("gru", "tanh"), ("rnn", "tanh"), ("rnn", "relu")]
 
 
@@ -101,6 +107,17 @@ KINDS = [("lstm", "tanh"), ("gru", "tanh"), ("rnn", "tanh"), ("rnn", "relu")]
 def test_layer(kind, nonlinearity, reverse, bias):
     layer = Layer(kind, (7, 5, 6, 9), bias, reverse, nonlinearity)
     check(layer, [True] * (1 + len(layer.states)))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", GATES)
+def test_results_in_the_place_of_operands(kind, reverse):
+    layer = Layer(kind, (5, 3, 24, 24), reverse=reverse)
+    seeds = layer.seeds([True] * (1 + len(layer.states)))
+    for dtype in (torch.float32, torch.float64):
+        there, apart = (layer.ours(dtype, seeds, threads=2, inplace=i) for i in (True, False))
+        for a, b in zip(there[1], apart[1], strict=True):
+            assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 5, 8), (1, 3, 4, 17), (12, 1, 8, 64), (3, 20, 33, 48)])

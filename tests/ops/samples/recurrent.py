@@ -106,7 +106,7 @@ def lstm_backward(dy, dhn, dcn, x, h0, c0, w_ih, w_hh, y, reserve, *, has_bias, 
 
 
 def gru_backward(dy, dhn, x, h0, w_ih, w_hh, y, reserve, *, has_bias, reverse):
-    """As the row: (dx, dh0, dw_ih, dw_hh, db_ih, db_hh)."""
+    """As the row: (dx, dh0, dw_ih, dw_hh, db_ih, db_hh, sums)."""
     dh, inner, outer = or_zero(dhn, h0), [], []
     for t, seen, before in going_back(dy, dhn, y, h0, reverse):
         r, z, n, part = reserve[t].chunk(4, 1)
@@ -119,7 +119,8 @@ def gru_backward(dy, dhn, x, h0, w_ih, w_hh, y, reserve, *, has_bias, reverse):
     inner, outer = in_time(inner, not reverse), in_time(outer, not reverse)
     weights = weight_gradients(x, h0, y, inner, outer, reverse)
     biases = bias_gradient(inner, has_bias), bias_gradient(outer, has_bias)
-    return inner @ w_ih, dh, *weights, *biases
+    sums = torch.cat([outer, inner[..., -h0.shape[1]:]], 2)
+    return inner @ w_ih, dh, *weights, *biases, sums
 
 
 def rnn_backward(dy, dhn, x, h0, w_ih, w_hh, y, *, has_bias, nonlinearity, reverse):
