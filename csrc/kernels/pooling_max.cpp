@@ -43,10 +43,20 @@ Found<Index> position(const Pooling& p, int64_t row, int64_t column, int64_t k, 
                                    l * p.w.dilation);
 }
 
+// Unless `to` is nullptr.
 template <typename From, typename To>
 void store_positions(const From* from, int64_t n, To* to) {
+  if (to == nullptr) return;
   std::transform(from, from + n, to, [](From at) { return static_cast<To>(at); });
 }
+
+// Where the positions from `offset` on are stored: nullptr when they are not kept.
+template <typename Index>
+Index* positions_at(const Args& args, bool keeps, int64_t offset) {
+  return keeps ? args.out<Index>(1) + offset : nullptr;
+}
+
+bool keeps_positions(const Call& call) { return call.attrs().get_bool("keep"); }
 
 constexpr int64_t grain_elements = 16384;
 
@@ -100,7 +110,7 @@ Prepared max_pool_typed(const Call& call) {
   const Pooling& pool = row.pool;
   const Slots slots(call.threads, pool.planes * pool.h.out,
                     pool.w.out * pool.h.kernel * pool.w.kernel, row.scratch_bytes());
-  const auto run = [row, slots](const Args& args) {
+  const auto run = [row, slots, keeps = keeps_positions(call)](const Args& args) {
     const Pooling& pool = row.pool;
     slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
       auto* buffer = reinterpret_cast<T*>(scratch);
@@ -108,7 +118,7 @@ Prepared max_pool_typed(const Call& call) {
       for (int64_t i = begin; i < end; ++i) {
         const T* plane = args.in<T>(0) + i / pool.h.out * pool.h.size * pool.w.size;
         row.run(plane, i % pool.h.out, buffer, args.out<T>(0) + i * pool.w.out,
-                args.out<Index>(1) + i * pool.w.out);
+                positions_at<Index>(args, keeps, i * pool.w.out));
       }
     });
   };
@@ -258,7 +268,7 @@ Prepared max_pool_last(const Call& call) {
   const Pooling& pool = last.pool;
   const int64_t row_work = pool.w.out * last.channels * pool.h.kernel * pool.w.kernel;
   const int64_t grain = std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, row_work));
-  return {[=](const Args& args) {
+  return {[=, keeps = keeps_positions(call)](const Args& args) {
     const Pooling& pool = last.pool;
     parallel_for(args.threads, last.images * pool.h.out, grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
@@ -267,7 +277,7 @@ Prepared max_pool_last(const Call& call) {
           const int64_t out = (row * pool.w.out + j) * last.channels;
           for (int64_t c = 0; c < last.channels; c += strip_channels) {
             last.pixel(image + c, row % pool.h.out, j, last.strip_size(c),
-                       args.out<T>(0) + out + c, args.out<Index>(1) + out + c);
+                       args.out<T>(0) + out + c, positions_at<Index>(args, keeps, out + c));
           }
         }
       }

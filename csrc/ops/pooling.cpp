@@ -43,6 +43,7 @@ Types infer_max_pool(const InferInput& in) {
   const Type& x = in.operand(0);
   const Pooling pool = pooling(in, x);
   const Dims sizes = image_sizes(x, pool.h.out, pool.w.out);
+  if (!in.attrs().get_bool("keep", true)) return {{x.dtype, sizes, {}}, {index_dtype(in), {0}, {}}};
   if (!in.attrs().get_bool("in_window", false)) {
     return {{x.dtype, sizes, {}}, {index_dtype(in), sizes, {}}};
   }
@@ -170,8 +171,8 @@ std::vector<OpDef> pool_ops() {
       {.name = "max_pool2d",
        .aten = {"aten::max_pool2d_with_indices"},
        .doc = "Largest entry of each window and its position in the plane (row * width + column) "
-              "or, as a byte, `in_window`; the first of equal ones. Without `stride` windows do "
-              "not overlap.",
+              "or, as a byte, `in_window`; the first of equal ones; none unless `keep`. Without "
+              "`stride` windows do not overlap.",
        .operands = {"self"},
        .results = {"out", "indices"},
        .attrs = {kernel_attr,
@@ -181,6 +182,7 @@ std::vector<OpDef> pool_ops() {
                  ceil_attr,
                  {"index_dtype", DType::i32},
                  in_window_attr,
+                 {"keep", true},
                  layout_attr},
        .infer = in_any_layout<infer_max_pool>},
       {.name = "max_pool2d_backward",

@@ -1,6 +1,7 @@
 // What max pooling keeps for its gradient: the place of the largest entry within the window, one
-// byte each, and neither image. A relu before it moves behind it, where there is less to do, and
-// the relu's gradient with it: the largest of relu(x) is relu of the largest.
+// byte each, and neither image; without a gradient, nothing. A relu before it moves behind it,
+// where there is less to do, and the relu's gradient with it: the largest of relu(x) is relu of
+// the largest.
 //
 //   %1 = relu %0 : f32[2,3,8,8]
 //   %2, %3 = max_pool2d %1 {kernel_size=[2, 2]} : f32[2,3,4,4], i32[2,3,4,4]
@@ -68,10 +69,11 @@ class PoolRewriter {
     const bool only_gradients = std::all_of(readers.begin(), readers.end(), [](const ir::Op* op) {
       return op != nullptr && op->name == "max_pool2d_backward";
     });
-    const bool is_lean = ops::attr_of(pool, "in_window") == ir::Attr(true);
+    const bool is_lean = ops::attr_of(pool, "in_window") == ir::Attr(true) ||
+                         ops::attr_of(pool, "keep") == ir::Attr(false);
     const ops::Pooling window = ops::pooling({pool}, pool.operand(0)->type);
     const bool fits = window.h.kernel * window.w.kernel <= ops::most_in_window;
-    if (!only_gradients || is_lean || !fits) return;
+    if (!only_gradients || is_lean || !(fits || readers.empty())) return;
     lean_.insert(&pool);
     lean_.insert(readers.begin(), readers.end());
     const bool is_dense = window.h.dilation == 1 && window.w.dilation == 1;
@@ -133,7 +135,8 @@ class PoolRewriter {
 
   void replace_pool(ir::Op& op) {
     ir::Attrs attrs = op.attrs;
-    attrs.set("in_window", true);
+    const bool is_read = !users_[op.result(1)].empty();
+    attrs.set(is_read ? "in_window" : "keep", is_read);
     const ir::Op& made = *list_.make("max_pool2d", op.operands, std::move(attrs), op);
     ir::Value* out = made.result(0);
     if (const auto relu = relus_.find(&op); relu != relus_.end()) {

@@ -167,6 +167,8 @@ def byte_pools():
 
             yield Sample("max_pool2d", lambda s=sizes: [coarse(*s)], attrs | {"in_window": True},
                          positions, note=f"{list(sizes)}")
+            yield Sample("max_pool2d", lambda s=sizes: [coarse(*s)], attrs | {"keep": False},
+                         lambda x, a=attrs: (largest(x, a)[0], None), note=f"{list(sizes)}")
             yield Sample("max_pool2d_backward", gradient_inputs,
                          attrs | {"in_window": True, "image_size": list(sizes[-2:])}, gradient,
                          dtypes=TWO_TYPES, note=f"{list(sizes)}")
