@@ -71,6 +71,10 @@ class Worker:
             spent_s.append((cpu() - begin).user_s)
         return {"steady_user_s": statistics.median(spent_s)}
 
+    def compiled_graphs(self):
+        """How many graphs torch.compile has compiled in this process: none of recurrent layers."""
+        return {"compiled_graphs": torch._dynamo.utils.counters["stats"]["unique_graphs"]}
+
     def warm(self):
         """Two more calls, or a long one; memory from here on is that of steady state."""
         for _ in range(2):

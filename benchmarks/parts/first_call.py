@@ -66,7 +66,7 @@ def _compiled_cold(plan, workload, modes, limit_s):
     it has taken until then is less than what it takes.
 
     Returns:
-        (user time in seconds, whether it has been ended)
+        (user time in seconds, or None if it compiled nothing or failed; what to show of it)
     """
     plan.pace.tell(f"{workload.name}: torch.compile with an empty cache")
     started, found = [], {}
@@ -96,11 +96,18 @@ def _cold_cost(process, end):
     imports_s = process.result.figures.get("imports_user_s", 0.0)
     process.result.figures |= process.receive(max(0.0, end - time.monotonic()))
     if not process.result.error:
+        process.note("compiled_graphs")
+        if process.result.figures.get("compiled_graphs") == 0:
+            return None, "compiles nothing"
         process.note("steady_cpu")
-        return _cost(process.result), False
+        cost = _cost(process.result)
+        return cost, f"{cost:.1f}"
     before = cpu()
     process.close()
-    return ((cpu() - before).user_s - imports_s, True) if process.is_late else (None, False)
+    if not process.is_late:
+        return None, "failed"
+    spent_s = (cpu() - before).user_s - imports_s
+    return spent_s, f"> {spent_s:.0f}"
 
 
 def _row(plan, workload, mode):
@@ -122,12 +129,11 @@ def _add_cold(plan, workload, rows):
     if not plan.peers or not good:
         return
     limit_s = max(COLD_S, COLD_TIMES * max(row["cost"] for row in good.values()))
-    for mode, (cold, is_ended) in _compiled_cold(plan, workload, list(good), limit_s).items():
+    for mode, (cold, text) in _compiled_cold(plan, workload, list(good), limit_s).items():
+        good[mode]["cold_text"] = text
         if cold:
-            row, share = good[mode], good[mode]["cost"] / cold
-            row |= {"cold": cold, "of_cold": share}
-            row["cold_text"] = f"> {cold:.0f}" if is_ended else f"{cold:.1f}"
-            row["share_text"] = f"< {share:.3f}" if is_ended else f"{share:.3f}"
+            share, less = good[mode]["cost"] / cold, "< " if text.startswith(">") else ""
+            good[mode] |= {"cold": cold, "of_cold": share, "share_text": f"{less}{share:.3f}"}
 
 
 def _cost(result):

@@ -23,11 +23,11 @@ WHERE = {
     ("mlp-x100", "infer", "f32"): "small_gemm direct_streams",
     ("convnet", "train", "f32"): "channels_last lean_max_pool weights_last split_convolution "
     "split_gemm inplace views direct_streams",
-    ("convnet", "infer", "f32"): "channels_last fuse_convolution",
+    ("convnet", "infer", "f32"): "channels_last fuse_convolution blocked_pointwise",
     ("resnet18", "train", "f32"): "fuse_batch_norm recompute_batch_norm channels_last "
     "weights_last split_convolution",
     ("resnet18", "infer", "f32"): "fold_batch_norm fuse_convolution hoist plain_weights "
-    "split_convolution",
+    "split_convolution blocked_pointwise",
     ("depthwise", "train", "f32"): "depthwise",
     ("lstm", "train", "f32"): "packed_gemm blocked_gemm split_sums split_gemm cse",
     ("elementwise", "train", "f32"): "fuse inplace cse fold recompute_elementwise",
