@@ -211,19 +211,22 @@ Recording dry_run(const Prepared& prepared, const Batch& batch, int64_t count, i
   return dry_run(part, threads);
 }
 
+// What the call does for its whole batch, by what it does for a few entries.
+std::optional<Recording> learn_from_few(const Prepared& prepared, const Batch& batch,
+                                        int threads) {
+  if (batch.inputs.empty()) return std::nullopt;
+  // An entry for each thread at least, or some of them would take no memory.
+  const int64_t count = prepared.inputs[batch.inputs[0]].sizes[0], few = threads, more = 2 * few;
+  if (count < 2 * (few + more)) return std::nullopt;
+  return extrapolate(dry_run(prepared, batch, few, threads), few,
+                     dry_run(prepared, batch, more, threads), more, count);
+}
+
 AllocationPlan learn(const Prepared& prepared, const Batch& batch, int threads) {
   std::optional<WorkMemory> own;
   if (WorkMemory::current() == nullptr) own.emplace();
-  if (!batch.inputs.empty()) {
-    // An entry for each thread at least, or some of them would take no memory.
-    const int64_t count = prepared.inputs[batch.inputs[0]].sizes[0], few = threads, more = 2 * few;
-    if (count >= 2 * (few + more)) {
-      const auto recording = extrapolate(dry_run(prepared, batch, few, threads), few,
-                                         dry_run(prepared, batch, more, threads), more, count);
-      if (recording) return place(*recording);
-    }
-  }
-  return place(dry_run(prepared, threads));
+  const std::optional<Recording> recording = learn_from_few(prepared, batch, threads);
+  return place(recording ? *recording : dry_run(prepared, threads));
 }
 
 std::string call_text(const Call& call) {

@@ -135,8 +135,11 @@ class PoolRewriter {
 
   void replace_pool(ir::Op& op) {
     ir::Attrs attrs = op.attrs;
-    const bool is_read = !users_[op.result(1)].empty();
-    attrs.set(is_read ? "in_window" : "keep", is_read);
+    if (users_[op.result(1)].empty()) {
+      attrs.set("keep", false);
+    } else {
+      attrs.set("in_window", true);
+    }
     const ir::Op& made = *list_.make("max_pool2d", op.operands, std::move(attrs), op);
     ir::Value* out = made.result(0);
     if (const auto relu = relus_.find(&op); relu != relus_.end()) {

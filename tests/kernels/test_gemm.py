@@ -7,6 +7,9 @@ import torch
 from poptorch import _C, Error
 from tests.helpers import run_python
 
+# Whether a and b lie in memory by columns.
+in_all_layouts = pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+
 
 def matrix(rows, columns, turned, scale=1.0):
     """A random matrix, lying in memory by rows or (`turned`) by columns."""
@@ -32,7 +35,7 @@ def assert_as_good_as_eager(ours, theirs, exact):
 SIZES = [(64, 128, 512), (128, 768, 256), (97, 801, 131), (300, 130, 1057), (255, 1600, 65)]
 
 
-@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+@in_all_layouts
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_accuracy(size, turned):
     m, k, n = size
@@ -78,8 +81,7 @@ def test_bits_do_not_depend_on_threads_on_other_processors(level):
     """The same where the BLAS takes its kernels for older processors, in a process of its own."""
     code = f"""
 import numpy as np
-from poptorch import _C, Error
-from tests.helpers import run_python
+from poptorch import _C
 for m, k, n in {SIZES}:
     a, b = np.random.randn(m, k).astype("f4"), np.random.randn(n, k).astype("f4").T
     one = _C.evaluate("matmul", [a, b], threads=1)[0]
@@ -148,7 +150,7 @@ def assert_exact(size, turned):
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+@in_all_layouts
 @pytest.mark.parametrize("size", SMALL_SIZES, ids=str)
 def test_small_products(size, turned):
     assert_exact(size, turned)
@@ -182,7 +184,7 @@ LOOP_SIZES = [(48, 0, 64), (48, 257, 64), (61, 300, 529), (50, 2, 45), (49, 700,
 
 
 @pytest.mark.usefixtures("loops")
-@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+@in_all_layouts
 @pytest.mark.parametrize("size", LOOP_SIZES, ids=str)
 def test_products_by_loops(size, turned):
     assert_exact(size, turned)
@@ -221,7 +223,7 @@ def test_numbers_without_an_end_in_loops():
 def test_what_computes_products_is_chosen():
     code = """
 import poptorch
-from poptorch import _C, Error
+from poptorch import _C
 try:
     print(_C.gemm_by())
 except poptorch.Error as error:
