@@ -25,7 +25,7 @@ WHERE = {
     "split_gemm inplace views direct_streams",
     ("convnet", "infer", "f32"): "channels_last fuse_convolution blocked_pointwise",
     ("resnet18", "train", "f32"): "fuse_batch_norm recompute_batch_norm channels_last "
-    "weights_last split_convolution",
+    "weights_last split_convolution weight_tiles",
     ("resnet18", "infer", "f32"): "fold_batch_norm fuse_convolution hoist plain_weights "
     "split_convolution blocked_pointwise",
     ("depthwise", "train", "f32"): "depthwise",

@@ -13,6 +13,7 @@
 
 #include "kernels/aten_allocator.h"
 #include "kernels/blas.h"
+#include "ops/op_def.h"
 #include "support/align.h"
 #include "support/error.h"
 #include "support/parallel.h"
@@ -229,9 +230,12 @@ AllocationPlan learn(const Prepared& prepared, const Batch& batch, int threads) 
   return place(recording ? *recording : dry_run(prepared, threads));
 }
 
+// Without what the steps before wrote on it, such as its number in the schedule.
 std::string call_text(const Call& call) {
   std::string text = concat(call.op.name, " ", call.threads);
-  for (const auto& [name, value] : call.attrs()) text += concat(" ", name, "=", value.text());
+  for (const auto& [name, value] : call.attrs()) {
+    if (!ops::is_annotation(name)) text += concat(" ", name, "=", value.text());
+  }
   for (size_t i = 0; i < call.in_count(); ++i) {
     text += call.has_in(i) ? " " + call.in(i).text() : " _";
   }

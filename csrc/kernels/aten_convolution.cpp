@@ -12,6 +12,7 @@
 #include "kernels/convolution_depthwise.h"
 #include "kernels/convolution_pointwise.h"
 #include "kernels/convolution_split.h"
+#include "kernels/convolution_weight_tiles.h"
 #include "kernels/convolution_weights.h"
 #include "kernels/gemm_half.h"
 #include "kernels/half.h"
@@ -127,7 +128,13 @@ Prepared input_gradient(const Call& call) {
   return split_input_gradient(alone, through_aten(alone, aten::Memory::torchs));
 }
 
+// Whether the gradient of the weight is computed by loops of our own.
+bool has_own_weight_gradient(const Call& call) {
+  return has_weight_tiles(call) || has_patches_last(call) || has_patches(call);
+}
+
 Prepared weight_gradient(const Call& call) {
+  if (has_weight_tiles(call)) return tiled_weight_gradient(call);
   if (has_patches_last(call)) return patch_weight_gradient_last(call);
   if (has_patches(call)) return patch_weight_gradient(call);
   const OneGradient one(call, 1);
@@ -179,8 +186,8 @@ Prepared convolution_backward(const Call& call) {
     return each_alone(call, depthwise_input_gradient, depthwise_weight_gradient, bias_gradient);
   }
   const bool split = wanted[0] && has_split_input_gradient(call);
-  const bool patches = wanted[1] && (has_patches_last(call) || has_patches(call));
-  if (!split && !patches) return through_aten(call);
+  const bool own = wanted[1] && has_own_weight_gradient(call);
+  if (!split && !own) return through_aten(call);
   return each_alone(call, input_gradient, weight_gradient, bias_gradient);
 }
 
@@ -209,8 +216,12 @@ bool has_even_patches(const Call& call) {
          !is_depthwise(call, call.in(1), call.in(2), call.in(0));
 }
 
-Prepared patch_convolution_backward(const Call& call) {
-  return each_alone(call, input_gradient, patch_weight_gradient_last, bias_gradient);
+Prepared even_weight_gradient(const Call& call) {
+  return has_weight_tiles(call) ? tiled_weight_gradient(call) : patch_weight_gradient_last(call);
+}
+
+Prepared even_convolution_backward(const Call& call) {
+  return each_alone(call, input_gradient, even_weight_gradient, bias_gradient);
 }
 
 Prepared half_convolution_backward(const Call& call) {
@@ -227,7 +238,7 @@ Prepared half_convolution_backward(const Call& call) {
     return one_after_the_other(std::move(parts));
   }
   if (!has_even_patches(call)) return {};
-  return prepare_widened(call, patch_convolution_backward);
+  return prepare_widened(call, even_convolution_backward);
 }
 KERNEL("convolution_backward", convolution_backward, false, half_convolution_backward)
 

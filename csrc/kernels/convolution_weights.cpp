@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/convolution_axis.h"
 #include "kernels/gemm.h"
 #include "kernels/reduction_loops.h"
 #include "kernels/simd/isa.h"
@@ -24,14 +25,7 @@ constexpr int64_t copy_grain = 16384;
 // Inputs from which on patches of channels-last images are long runs.
 constexpr int64_t least_channels = 16;
 
-// One spatial dimension.
-struct Axis {
-  int64_t from, to;  // of the image that patches are taken of, and of the pixels
-  int64_t kernel, stride, padding, dilation;
-
-  // Extent of the padded image that pixels [0, n) see.
-  int64_t seen(int64_t n) const { return (n - 1) * stride + (kernel - 1) * dilation + 1; }
-};
+using Axis = ConvolutionAxis;
 
 // `image` is what patches are taken of: the input, or for a transposed convolution the gradient of
 // the output. `rows` are the channels of the other one, as many as the weight has rows.
@@ -52,19 +46,6 @@ struct Shape {
   int64_t seen_width() const { return w.seen(w.to) * channels; }
   int64_t seen_height() const { return h.seen(strip_height()); }
 };
-
-Axis axis_of(const ir::Attrs& attrs, const ir::Type& image, const ir::Type& pixels,
-             const ir::Type& weight, size_t from_end) {
-  const size_t rank = image.sizes.size();
-  if (rank - 2 < from_end) return {1, 1, 1, 1, 0, 1};
-  const auto number = [&](const char* name) {
-    const ir::Dims values = attrs.get_ints(name);
-    return values.size() == 1 ? values[0] : values[values.size() - from_end];
-  };
-  return {image.sizes[rank - from_end],  pixels.sizes[rank - from_end],
-          weight.sizes[rank - from_end], number("stride"),
-          number("padding"),             number("dilation")};
-}
 
 Shape shape_of(const Call& call) {
   const bool transposed = call.attrs().get_bool("transposed");
@@ -340,13 +321,16 @@ bool has_patches(const Call& call) {
   return call.out(1).is_contiguous() && shape_of(call).rows >= least_rows;
 }
 
-bool can_cut_patches_last(const Call& call) {
+bool is_dense_last(const Call& call) {
   if (call.in(0).rank() > 4 || call.attrs().get_int("groups") != 1) return false;
   for (size_t i = 0; i < 3; ++i) {
     if (!ops::lies_channels_last(call.in(i)) || call.in(i).numel() == 0) return false;
   }
-  if (!ops::lies_channels_last(call.out(1)) || call.attrs().get_bool("transposed")) return false;
-  return shape_of(call).w.dilation == 1;
+  return ops::lies_channels_last(call.out(1)) && !call.attrs().get_bool("transposed");
+}
+
+bool can_cut_patches_last(const Call& call) {
+  return is_dense_last(call) && shape_of(call).w.dilation == 1;
 }
 
 bool has_patches_last(const Call& call) {

@@ -20,6 +20,10 @@ bool has_patches(const ops::Call& call);
 // Writes result 1 of the call, dw. Scratch as the result says.
 ops::Prepared patch_weight_gradient(const ops::Call& call);
 
+// Whether all operands of a call of `convolution_backward`, and dw, lie channels-last, and each
+// pixel of the output sees all channels of the input.
+bool is_dense_last(const ops::Call& call);
+
 // The same for images that lie channels-last, where oneDNN is slow: with strides, and for few
 // pixels to sum over in relation to the channels. `can_cut`: whether it is possible at all.
 bool can_cut_patches_last(const ops::Call& call);

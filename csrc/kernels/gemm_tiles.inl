@@ -41,7 +41,7 @@ inline void pack_columns(const PackedSource& from, const float* part, int64_t co
 struct Groups {
   int64_t rows, count;
 
-  explicit Groups(int64_t m) : rows(m), count((m + most_rows - 1) / most_rows) {}
+  explicit Groups(int64_t m, int64_t most = most_rows) : rows(m), count((m + most - 1) / most) {}
   int64_t begin(int64_t group) const { return rows * std::min(group, count) / count; }
   int64_t size(int64_t group) const { return begin(group + 1) - begin(group); }
 };
@@ -123,25 +123,25 @@ template <bool whole, int R, int V>
   float* c = tile.c + j * width;
   vf factor = splat(tile.alpha);
   if (tile.scale != nullptr) factor *= load_columns<whole>(tile.scale + j * width, lanes);
-#pragma GCC unroll 16
+#pragma GCC unroll 24
   for (int i = 0; i < R; ++i) sums[i][j] *= factor;
   if (tile.beta != 0) {
     const vf beta = splat(tile.beta);
-#pragma GCC unroll 16
+#pragma GCC unroll 24
     for (int i = 0; i < R; ++i) {
       sums[i][j] = multiply_add(beta, load_columns<whole>(c + i * tile.stride, lanes), sums[i][j]);
     }
   }
   if (tile.bias != nullptr) {
     const vf bias = load_columns<whole>(tile.bias + j * width, lanes);
-#pragma GCC unroll 16
+#pragma GCC unroll 24
     for (int i = 0; i < R; ++i) sums[i][j] += bias;
   }
   if (tile.relu) {
-#pragma GCC unroll 16
+#pragma GCC unroll 24
     for (int i = 0; i < R; ++i) sums[i][j] = select(sums[i][j] < 0, vf{}, sums[i][j]);
   }
-#pragma GCC unroll 16
+#pragma GCC unroll 24
   for (int i = 0; i < R; ++i) {
     float* to = c + i * tile.stride;
     whole ? store(to, sums[i][j]) : store_part(to, sums[i][j], lanes);

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import poptorch
 from poptorch import _C
 from tests import helpers
 
@@ -78,6 +79,7 @@ def test_tensors_made_before_and_after_are_untouched(call):
     code = """
 import torch
 before = [torch.full((n,), float(n)) for n in range(1, 300)]
+import poptorch
 from poptorch import _C
 geometry = dict(stride=[1, 1], padding=[1, 1], dilation=[1, 1], transposed=False,
                 output_padding=[0, 0], groups=1)
@@ -226,6 +228,27 @@ print(faults(8))
 """
     pages_of_one_result = 16 * 800 * 800 * 4 // resource.getpagesize()
     assert int(helpers.run_python(code)) < 6 * pages_of_one_result  # 14 if each took its own
+
+
+def test_layers_alike_are_tried_once():
+    library = torch.library.Library("poptorch_test_alike", "DEF")
+    calls = []
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: calls.append(x.shape) or x * 2, "CPU")
+    library.impl("twice", torch.empty_like, "Meta")
+
+    class Network(torch.nn.Module):
+        def forward(self, x, y):
+            for _ in range(3):
+                x = torch.ops.poptorch_test_alike.twice(x)
+            return x, torch.ops.poptorch_test_alike.twice(y)
+
+    options = poptorch.Options().showCompilationProgressBar(False)
+    model = poptorch.inferenceModel(Network(), options)
+    x, y = torch.randn(2, 3), torch.randn(4)
+    model.compile(x, y)
+    assert sorted(map(tuple, calls)) == [(2, 3), (4,)]
+    assert torch.equal(model(x, y)[0], x * 8)
 
 
 # Channels, outputs, kernel, and what of the geometry is not as above.

@@ -127,8 +127,10 @@ def test_sizes(kind, nonlinearity, sizes):
     check(layer, [True] * (1 + len(layer.states)))
 
 
-# Around whole vectors and panels of hidden units, groups of rows, and 256 terms of a sum.
-PACKED_SIZES = [(2, 13, 300, 70), (3, 7, 5, 33), (2, 25, 16, 130), (2, 1, 257, 15), (2, 66, 3, 300)]
+# Around whole vectors and panels of hidden units, groups of rows, and 256 terms of a sum. Not one
+# row of so many terms: eager's error, by which ours is judged, is next to nothing there at times.
+PACKED_SIZES = [(2, 13, 300, 70), (3, 7, 5, 33), (2, 25, 16, 130), (2, 2, 257, 15),
+                (2, 1, 33, 15), (2, 66, 3, 300)]
 
 
 @pytest.mark.usefixtures("isa")

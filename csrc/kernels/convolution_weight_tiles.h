@@ -1,0 +1,49 @@
+// The gradient of a convolution's weight over channels-last f32 images, without patches:
+//
+//   dw[o, kh, kw, c] = sum over images and pixels of dy[pixel, o] * x[what (kh, kw) sees there, c]
+//
+// Of some rows of pixels at a time, what they see of the input is packed once for a panel of
+// channels, as wide as two vectors. A place in the kernel sees the same panel from another pixel
+// on, so a tile of dw (some o by the channels of the panel at one place) is a product of values of
+// dy and of that panel, summed in registers and added to dw.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/convolution_axis.h"
+#include "ops/kernel.h"
+
+namespace poptorch::kernels {
+
+struct WeightTiles {
+  int64_t images, channels, rows;  // channels of x; rows of dw, which are channels of dy
+  ConvolutionAxis h, w;
+
+  int64_t places() const { return h.kernel * w.kernel; }
+  // Rows of pixels, those of one image after those of the other, and how they are cut into strips.
+  int64_t lines() const { return images * h.to; }
+  int64_t strips() const {
+    constexpr int64_t pixels = 256;  // of a strip: their values stay in the first cache
+    const int64_t most = std::max<int64_t>(1, pixels / w.to);
+    return (lines() + most - 1) / most;
+  }
+  int64_t first_line(int64_t strip) const { return lines() * strip / strips(); }
+  int64_t most_lines() const { return (lines() + strips() - 1) / strips(); }
+};
+
+// A part of dw that one thread computes.
+struct WeightPart {
+  int64_t channel, channels;  // at most those of a panel
+  int64_t row, rows;
+  int64_t place, places;  // in the kernel
+};
+
+// Whether the call of `convolution_backward` has such a gradient, the processor has vectors for it,
+// and the switch `weight_tiles` is on.
+bool has_weight_tiles(const ops::Call& call);
+
+// Writes result 1 of the call, dw. The order of a sum does not depend on the number of threads.
+ops::Prepared tiled_weight_gradient(const ops::Call& call);
+
+}  // namespace poptorch::kernels
