@@ -10,6 +10,7 @@
 #include "kernels/aten_call.h"
 #include "kernels/aten_convolution.h"
 #include "kernels/convolution_depthwise.h"
+#include "kernels/convolution_few.h"
 #include "kernels/convolution_pointwise.h"
 #include "kernels/convolution_split.h"
 #include "kernels/convolution_weight_tiles.h"
@@ -52,6 +53,7 @@ Prepared convolution(const Call& call) {
   }
   if (is_pointwise(call, call.in(0), call.in(1), call.out())) return pointwise_convolution(call);
   if (is_depthwise(call, call.in(0), call.in(1), call.out())) return depthwise_convolution(call);
+  if (has_few_convolution(call)) return few_convolution(call);
   if (has_split_convolution(call)) {
     return split_convolution(call, forward_by_aten(call, aten::Memory::torchs));
   }
@@ -130,11 +132,13 @@ Prepared input_gradient(const Call& call) {
 
 // Whether the gradient of the weight is computed by loops of our own.
 bool has_own_weight_gradient(const Call& call) {
-  return has_weight_tiles(call) || has_patches_last(call) || has_patches(call);
+  return has_weight_tiles(call) || has_few_weight_gradient(call) || has_patches_last(call) ||
+         has_patches(call);
 }
 
 Prepared weight_gradient(const Call& call) {
   if (has_weight_tiles(call)) return tiled_weight_gradient(call);
+  if (has_few_weight_gradient(call)) return few_weight_gradient(call);
   if (has_patches_last(call)) return patch_weight_gradient_last(call);
   if (has_patches(call)) return patch_weight_gradient(call);
   const OneGradient one(call, 1);
@@ -217,7 +221,9 @@ bool has_even_patches(const Call& call) {
 }
 
 Prepared even_weight_gradient(const Call& call) {
-  return has_weight_tiles(call) ? tiled_weight_gradient(call) : patch_weight_gradient_last(call);
+  if (has_weight_tiles(call)) return tiled_weight_gradient(call);
+  if (has_few_weight_gradient(call)) return few_weight_gradient(call);
+  return patch_weight_gradient_last(call);
 }
 
 Prepared even_convolution_backward(const Call& call) {

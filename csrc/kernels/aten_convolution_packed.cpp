@@ -11,6 +11,7 @@
 
 #include "kernels/aten_call.h"
 #include "kernels/aten_convolution.h"
+#include "kernels/convolution_few.h"
 #include "kernels/convolution_pointwise.h"
 #include "kernels/convolution_split.h"
 #include "kernels/simd/elementwise.h"
@@ -107,10 +108,16 @@ Prepared pack_permuted(const Call& call, const ir::Dims& order) {
   }};
 }
 
+bool reads_weights_as_they_lie(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                               const ir::Dims& input_size) {
+  return is_scaled_product(attrs, weight_size, input_size) ||
+         has_few_channels(attrs, weight_size, input_size);
+}
+
 Prepared pack_convolution(const Call& call) {
   const ir::Type type = call.in(0);
   const ir::Dims input_size = call.attrs().get_ints("input_size");
-  if (is_scaled_product(call.attrs(), type.sizes, input_size)) {
+  if (reads_weights_as_they_lie(call.attrs(), type.sizes, input_size)) {
     return pack_permuted(call, {0, 1, 2, 3});
   }
   if (has_packed_split_convolution(call.attrs(), type.sizes, input_size)) {
@@ -243,6 +250,9 @@ Prepared packed_convolution(const Call& call) {
   if (is_scaled_product(call.attrs(), weight_size, input_size)) {
     return with_other_than_relu(call, scaled_product(call));
   }
+  if (has_few_channels(call.attrs(), weight_size, input_size)) {
+    return with_other_than_relu(call, packed_few_convolution(call));
+  }
   const bool unpacked = is_unpacked(call);
   const auto has_split = unpacked ? has_unpacked_split_convolution : has_packed_split_convolution;
   if (has_split(call.attrs(), weight_size, input_size)) {
@@ -257,7 +267,7 @@ Prepared packed_convolution(const Call& call) {
 bool takes_unpacked(const Call& call) {
   const ir::Dims input_size = ops::channels_first(call.in(0)).sizes;
   const ir::Dims weight_size = call.attrs().get_ints("weight_size");
-  return is_scaled_product(call.attrs(), weight_size, input_size) ||
+  return reads_weights_as_they_lie(call.attrs(), weight_size, input_size) ||
          has_unpacked_split_convolution(call.attrs(), weight_size, input_size);
 }
 KERNEL("packed_convolution", packed_convolution, false, nullptr, takes_unpacked)

@@ -1,4 +1,4 @@
-// One spatial dimension of a convolution.
+// Sizes of a convolution of channels-last images.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 
 namespace poptorch::kernels {
 
+// One spatial dimension.
 struct ConvolutionAxis {
   int64_t from, to;  // of the image that patches are taken of, and of the pixels
   int64_t kernel, stride, padding, dilation;
@@ -27,6 +28,23 @@ inline ConvolutionAxis axis_of(const ir::Attrs& attrs, const ir::Type& image,
   return {image.sizes[rank - from_end],  pixels.sizes[rank - from_end],
           weight.sizes[rank - from_end], number("stride"),
           number("padding"),             number("dilation")};
+}
+
+// Of one group: images [h.from, w.from, channels] to [h.to, w.to, outputs].
+struct ConvolutionShape {
+  int64_t images, channels, outputs;
+  ConvolutionAxis h, w;
+
+  int64_t places() const { return h.kernel * w.kernel; }
+  // Rows of pixels of the result, those of one image after those of the other.
+  int64_t lines() const { return images * h.to; }
+};
+
+// x, w and y are the types of input, weight and output, with channels as dimension 1.
+inline ConvolutionShape shape_of(const ir::Attrs& attrs, const ir::Type& x, const ir::Type& w,
+                                 const ir::Type& y) {
+  return {x.sizes[0], x.sizes[1], y.sizes[1], axis_of(attrs, x, y, w, 2),
+          axis_of(attrs, x, y, w, 1)};
 }
 
 }  // namespace poptorch::kernels

@@ -255,8 +255,8 @@ bool all_lie(const Call& call, const Test& test) {
                      [&](const auto& result) { return test(result->type); });
 }
 
-// Copies n numbers of operand 3 of packed_convolution, the residual, to the result, unless they are
-// there.
+}  // namespace
+
 void copy_residual(const Args& args, int64_t n) {
   constexpr int64_t grain = 8192;
   if (args.inputs[3] == args.outputs[0]) return;
@@ -265,8 +265,6 @@ void copy_residual(const Args& args, int64_t n) {
     std::copy(residual + begin, residual + end, args.out<float>(0) + begin);
   });
 }
-
-}  // namespace
 
 bool is_scaled_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
                        const ir::Dims& input_size) {

@@ -28,4 +28,8 @@ bool is_scaled_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
                        const ir::Dims& input_size);
 ops::Prepared scaled_product(const ops::Call& call);
 
+// Copies n numbers of operand 3 of packed_convolution, the residual, to the result, unless they are
+// there.
+void copy_residual(const ops::Args& args, int64_t n);
+
 }  // namespace poptorch::kernels

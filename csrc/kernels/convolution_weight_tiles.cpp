@@ -12,21 +12,7 @@
 #include "support/parallel.h"
 #include "support/switches.h"
 
-namespace poptorch::kernels {
-namespace {
-
-// So many numbers and those up to the end of their cache line.
-int64_t align_numbers(int64_t count) {
-  constexpr int64_t number = sizeof(float);
-  return align_up(count * number) / number;
-}
-
-}  // namespace
-}  // namespace poptorch::kernels
-
 namespace poptorch::simd {
-
-using kernels::align_numbers;
 
 // The loops of one instruction set.
 struct WeightTileFunctions {
@@ -54,11 +40,7 @@ const simd::WeightTileFunctions& functions() {
 }
 
 WeightTiles tiles_of(const Call& call) {
-  return {call.in(1).sizes[0],
-          call.in(1).sizes[1],
-          call.in(0).sizes[1],
-          axis_of(call.attrs(), call.in(1), call.in(0), call.in(2), 2),
-          axis_of(call.attrs(), call.in(1), call.in(0), call.in(2), 1)};
+  return {shape_of(call.attrs(), call.in(1), call.in(2), call.in(0))};
 }
 
 // How dw is cut: by panels of channels and, where they are too few for the threads, by rows or,
@@ -71,7 +53,7 @@ struct Parts {
       : tiles(t), columns(functions().panel_columns), panels((t.channels + columns - 1) / columns) {
     constexpr int64_t least_rows = 24, enough = 4;  // of a part; parts of a thread that even out
     const auto is_even = [&] { return count() % threads == 0 || count() >= enough * threads; };
-    while (!is_even() && t.rows / (rows + 1) >= least_rows) ++rows;
+    while (!is_even() && t.outputs / (rows + 1) >= least_rows) ++rows;
     while (!is_even() && places < t.places()) ++places;
   }
 
@@ -80,10 +62,10 @@ struct Parts {
     const auto cut = [](int64_t n, int64_t at, int64_t parts) { return n * at / parts; };
     const int64_t panel = i / (rows * places), r = i / places % rows, p = i % places;
     WeightPart part{.channel = panel * columns,
-                    .row = cut(tiles.rows, r, rows),
+                    .row = cut(tiles.outputs, r, rows),
                     .place = cut(tiles.places(), p, places)};
     part.channels = std::min(columns, tiles.channels - part.channel);
-    part.rows = cut(tiles.rows, r + 1, rows) - part.row;
+    part.rows = cut(tiles.outputs, r + 1, rows) - part.row;
     part.places = cut(tiles.places(), p + 1, places) - part.place;
     return part;
   }
@@ -104,7 +86,7 @@ bool has_weight_tiles(const Call& call) {
 Prepared tiled_weight_gradient(const Call& call) {
   const Parts parts(tiles_of(call), call.threads);
   const simd::WeightTileFunctions& loops = functions();
-  const int64_t memory = align_numbers(loops.memory(parts.tiles));
+  const int64_t memory = align_numbers<float>(loops.memory(parts.tiles));
   const int64_t threads = std::min<int64_t>(call.threads, parts.count());
   const auto run = [=, &loops](const Args& args) {
     parallel_for(args.threads, threads, 1, [&](int64_t begin, int64_t end) {

@@ -16,13 +16,8 @@
 
 namespace poptorch::kernels {
 
-struct WeightTiles {
-  int64_t images, channels, rows;  // channels of x; rows of dw, which are channels of dy
-  ConvolutionAxis h, w;
-
-  int64_t places() const { return h.kernel * w.kernel; }
-  // Rows of pixels, those of one image after those of the other, and how they are cut into strips.
-  int64_t lines() const { return images * h.to; }
+struct WeightTiles : ConvolutionShape {
+  // How the lines of pixels are cut into strips.
   int64_t strips() const {
     constexpr int64_t pixels = 256;  // of a strip: their values stay in the first cache
     const int64_t most = std::max<int64_t>(1, pixels / w.to);

@@ -1,61 +1,10 @@
 // The loops of convolution_weight_tiles.h. Included by each_isa.h.
 
 #include "kernels/gemm_tiles.inl"
+#include "kernels/convolution_seen.inl"
 
 using kernels::WeightPart;
 using kernels::WeightTiles;
-
-// Lines of pixels that are summed together.
-struct PixelStrip {
-  int64_t first, lines;
-};
-
-// Where the pixels of a strip see a panel: those of line i from starts[i] on.
-struct SeenPanel {
-  float* numbers;
-  int64_t* starts;
-  int64_t step;   // numbers of a pixel of the input: those of two vectors, or of one
-  int64_t width;  // pixels of a line of the padded input
-};
-
-// One line of the padded input; `line` is nullptr in the padding.
-inline void pack_line(const WeightTiles& t, const WeightPart& part, const float* line,
-                      const SeenPanel& panel, float* to) {
-  const int64_t left = std::min(panel.width, t.w.padding);
-  const int64_t seen = line == nullptr ? 0 : std::min(t.w.from, panel.width - left);
-  const int64_t begin = line == nullptr ? 0 : left;
-  std::fill_n(to, begin * panel.step, 0.0f);
-  for (int64_t i = 0; i < seen; ++i) {
-    const float* from = line + i * t.channels + part.channel;
-    for (int64_t at = 0; at < panel.step; at += width) {
-      store(to + (begin + i) * panel.step + at, load_lanes(from + at, part.channels - at));
-    }
-  }
-  std::fill_n(to + (begin + seen) * panel.step, (panel.width - begin - seen) * panel.step, 0.0f);
-}
-
-// What a strip sees of the channels of a part, image by image.
-inline void pack_seen(const WeightTiles& t, const WeightPart& part, const PixelStrip& strip,
-                      const float* x, const SeenPanel& panel) {
-  const int64_t line_numbers = panel.width * panel.step;
-  int64_t packed = 0;
-  for (int64_t i = 0; i < strip.lines;) {
-    const int64_t image = (strip.first + i) / t.h.to, top = (strip.first + i) % t.h.to;
-    const int64_t lines = std::min(strip.lines - i, t.h.to - top);
-    for (int64_t j = 0; j < lines; ++j) {
-      panel.starts[i + j] = (packed + j * t.h.stride) * line_numbers;
-    }
-    for (int64_t j = 0; j < t.h.seen(lines); ++j) {
-      const int64_t y = top * t.h.stride - t.h.padding + j;
-      const bool is_inside = y >= 0 && y < t.h.from;
-      const float* line = x + (image * t.h.from + y) * t.w.from * t.channels;
-      pack_line(t, part, is_inside ? line : nullptr, panel,
-                panel.numbers + (packed + j) * line_numbers);
-    }
-    packed += t.h.seen(lines);
-    i += lines;
-  }
-}
 
 // `count` values of each of the pixels, side by side. Up to a vector past the end is written.
 inline void pack_values(const float* dy, int64_t stride, int64_t pixels, int64_t count,
@@ -67,10 +16,10 @@ inline void pack_values(const float* dy, int64_t stride, int64_t pixels, int64_t
   }
 }
 
-// A tile of R rows and V vectors from the pixels of a strip.
+// A tile of R rows and V vectors from the pixels of a strip; `first`: of what a line sees.
 template <int R, int V>
 void multiply_pixels(const WeightTiles& t, const PixelStrip& strip, const float* values,
-                     const SeenPanel& panel, int64_t first, const Tile& tile) {
+                     const Seen& panel, int64_t first, const Tile& tile) {
   vf sums[R][V];
 #pragma GCC unroll 24
   for (int i = 0; i < R; ++i) {
@@ -99,8 +48,8 @@ void multiply_pixels(const WeightTiles& t, const PixelStrip& strip, const float*
   tile.columns == V * width ? put_tile<true>(sums, tile) : put_tile<false>(sums, tile);
 }
 
-using MultiplyPixels = void (*)(const WeightTiles&, const PixelStrip&, const float*,
-                                const SeenPanel&, int64_t, const Tile&);
+using MultiplyPixels = void (*)(const WeightTiles&, const PixelStrip&, const float*, const Seen&,
+                                int64_t, const Tile&);
 
 template <int V, int... i>
 inline MultiplyPixels pixels_of(int64_t rows, std::integer_sequence<int, i...>) {
@@ -110,53 +59,54 @@ inline MultiplyPixels pixels_of(int64_t rows, std::integer_sequence<int, i...>) 
 
 // A panel of one vector has twice as many rows in the same registers.
 constexpr int most_narrow_rows = 2 * most_rows;
-inline MultiplyPixels multiply_of(const SeenPanel& panel, int64_t rows) {
+inline MultiplyPixels multiply_of(const Seen& panel, int64_t rows) {
   if (panel.step > width) return pixels_of<2>(rows, std::make_integer_sequence<int, most_rows>{});
   return pixels_of<1>(rows, std::make_integer_sequence<int, most_narrow_rows>{});
 }
 
 // Adds what a strip gives for some rows of the part, at its places in the kernel.
 inline void add_rows(const WeightTiles& t, const WeightPart& part, const PixelStrip& strip,
-                     const SeenPanel& panel, int64_t rows, const float* values, float* dw) {
+                     const Seen& panel, int64_t rows, const float* values, float* dw) {
   const MultiplyPixels multiply = multiply_of(panel, rows);
   Tile tile{.stride = t.places() * t.channels,
             .columns = part.channels,
             .beta = strip.first > 0 ? 1.0f : 0.0f};
   for (int64_t place = part.place; place < part.place + part.places; ++place) {
     const int64_t kh = place / t.w.kernel, kw = place % t.w.kernel;
-    const int64_t seen = (kh * t.h.dilation * panel.width + kw * t.w.dilation) * panel.step;
+    const int64_t first = (kh * t.h.dilation * panel.width + kw * t.w.dilation) * panel.step;
     tile.c = dw + place * t.channels;
-    multiply(t, strip, values, panel, seen, tile);
+    multiply(t, strip, values, panel, first, tile);
   }
 }
 
-// Memory of a thread: a packed panel, values of a group of rows, where lines begin.
+// Memory of a thread: a panel, values of a group of rows, where lines begin.
 inline int64_t panel_numbers(const WeightTiles& t) {
-  // No image has fewer lines in a strip than there are lines over its first one.
-  const int64_t images = std::min(t.images, (t.most_lines() + t.h.to - 2) / t.h.to + 1);
-  const int64_t lines = t.most_lines() * t.h.stride + images * t.h.seen(1);
-  return lines * t.w.seen(t.w.to) * panel_columns;
+  return align_numbers<float>(seen_numbers(t, t.most_lines(), panel_columns));
 }
 inline int64_t value_numbers(const WeightTiles& t) {
-  return t.most_lines() * t.w.to * most_narrow_rows + width;
+  return align_numbers<float>(t.most_lines() * t.w.to * most_narrow_rows + width);
 }
 inline int64_t weight_memory(const WeightTiles& t) {
-  return align_numbers(panel_numbers(t)) + align_numbers(value_numbers(t)) + 2 * t.most_lines();
+  return panel_numbers(t) + value_numbers(t) + 2 * t.most_lines();
 }
 
 inline void sum_weights(const WeightTiles& t, const WeightPart& part, const float* x,
                         const float* dy, float* dw, float* memory) {
-  float* values = memory + align_numbers(panel_numbers(t));
-  auto* starts = reinterpret_cast<int64_t*>(values + align_numbers(value_numbers(t)));
-  const SeenPanel panel{memory, starts, panel_step(part.channels), t.w.seen(t.w.to)};
+  float* values = memory + panel_numbers(t);
+  const Seen panel{.numbers = memory,
+                   .starts = reinterpret_cast<int64_t*>(values + value_numbers(t)),
+                   .first = part.channel,
+                   .count = part.channels,
+                   .step = panel_step(part.channels),
+                   .width = t.w.seen(t.w.to)};
   const Groups groups(part.rows, panel.step > width ? most_rows : most_narrow_rows);
   for (int64_t i = 0; i < t.strips(); ++i) {
     const PixelStrip strip{t.first_line(i), t.first_line(i + 1) - t.first_line(i)};
-    pack_seen(t, part, strip, x, panel);
+    see(t, strip, x, panel);
     for (int64_t group = 0; group < groups.count; ++group) {
       const int64_t row = part.row + groups.begin(group), rows = groups.size(group);
-      pack_values(dy + strip.first * t.w.to * t.rows + row, t.rows, strip.lines * t.w.to, rows,
-                  values);
+      pack_values(dy + strip.first * t.w.to * t.outputs + row, t.outputs, strip.lines * t.w.to,
+                  rows, values);
       add_rows(t, part, strip, panel, rows, values,
                dw + row * t.places() * t.channels + part.channel);
     }

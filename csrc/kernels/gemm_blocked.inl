@@ -66,16 +66,6 @@ inline Tile tile_of_part(const Gemm& g, const PackedPart& part) {
   return tile;
 }
 
-// The tile that begins at column `at` of a part; `c` is that of column 0.
-inline Tile tile_at(const Tile& of_part, int64_t columns, float* c, int64_t at) {
-  Tile tile = of_part;
-  tile.c = c + at;
-  tile.columns = std::min<int64_t>(panel_columns, columns - at);
-  if (tile.scale != nullptr) tile.scale += at;
-  if (tile.bias != nullptr) tile.bias += at;
-  return tile;
-}
-
 // All rows of c that a packed part of b adds to; `next` is the part after it.
 inline void multiply_part(const Gemm& g, const PackedPart& part, const PackedPart& next,
                           const float* a, const float* b, const float* packed, float* c) {

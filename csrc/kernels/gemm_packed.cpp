@@ -10,10 +10,7 @@ namespace poptorch::kernels {
 namespace {
 
 // Columns of a part when they are packed: whole vectors of each instruction set.
-int64_t padded(int64_t columns) {
-  constexpr int64_t number = sizeof(float);
-  return align_up(columns * number) / number;
-}
+int64_t padded(int64_t columns) { return align_numbers<float>(columns); }
 
 }  // namespace
 }  // namespace poptorch::kernels

@@ -109,6 +109,16 @@ struct Tile {
   bool relu = false;
 };
 
+// The tile that begins at column `at` of `columns`; `c` is that of column 0.
+inline Tile tile_at(const Tile& of_all, int64_t columns, float* c, int64_t at) {
+  Tile tile = of_all;
+  tile.c = c + at;
+  tile.columns = std::min<int64_t>(panel_columns, columns - at);
+  if (tile.scale != nullptr) tile.scale += at;
+  if (tile.bias != nullptr) tile.bias += at;
+  return tile;
+}
+
 // Numbers of the columns of a vector; of a `whole` one none is missing.
 template <bool whole>
 vf load_columns(const float* from, int64_t lanes) {

@@ -41,6 +41,8 @@ CASES = [
     (geometry(padding=2, dilation=2, groups=8), (2, 8, 9, 7), (8, 1, 3, 3)),
     (geometry(stride=2, transposed=True), (2, 8, 5, 4), (8, 3, 2, 2)),
     (geometry(stride=2, padding=1), (3, 16, 34, 38), (24, 16, 3, 3)),  # strips of 323 pixels
+    (geometry(padding=1), (5, 1, 9, 17), (32, 1, 3, 3)),
+    (geometry(stride=2, padding=2), (3, 2, 9, 7), (20, 2, 5, 5)),
     (geometry(), (2, 16, 6, 6), (8, 16, 1, 1)),
     (geometry(stride=2), (2, 3, 8, 8), (8, 3, 1, 1)),
 ]

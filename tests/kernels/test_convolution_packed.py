@@ -1,4 +1,4 @@
-"""1x1 convolutions for inference by loops of our own, with weights as they lie in the module."""
+"""Convolutions for inference by loops of our own, with weights as they lie in the module."""
 
 import numpy as np
 import pytest
@@ -10,14 +10,21 @@ from tests import helpers
 
 pytestmark = pytest.mark.usefixtures("loops")
 
-# Image, outputs, stride. Sums of several parts, panels that are not full, more outputs than are
-# packed at once, threads that share rows or columns of the result; too little for the loops.
+# Image, weight, stride and padding. With 1x1 kernels sums of several parts, panels that are not
+# full, more outputs than are packed at once, threads that share rows or columns of the result; too
+# little for the loops. With few channels strips of lines over several images, lines longer than a
+# strip, groups of pixels that are not full, kernels larger than the image.
 CASES = [
-    ((2, 600, 19, 7), 48, 1),
-    ((3, 64, 21, 20), 75, 2),
-    ((1, 256, 8, 8), 1060, 1),
-    ((5, 300, 16, 16), 33, 1),
-    ((3, 40, 9, 9), 72, 2),
+    ((2, 600, 19, 7), (48, 1, 1), 1, (0, 0)),
+    ((3, 64, 21, 20), (75, 1, 1), 2, (0, 0)),
+    ((1, 256, 8, 8), (1060, 1, 1), 1, (0, 0)),
+    ((5, 300, 16, 16), (33, 1, 1), 1, (0, 0)),
+    ((3, 40, 9, 9), (72, 1, 1), 2, (0, 0)),
+    ((9, 1, 7, 7), (32, 3, 3), 1, (1, 1)),
+    ((2, 2, 31, 17), (75, 3, 5), 2, (1, 2)),
+    ((1, 1, 5, 400), (16, 5, 5), 1, (2, 2)),
+    ((3, 2, 3, 4), (33, 7, 7), 3, (3, 3)),
+    ((4, 1, 28, 1), (9, 3, 1), 1, (0, 0)),
 ]
 
 
@@ -31,8 +38,8 @@ def channels_last(image):
 
 
 def convolve(x, w, stride, activation="none", bias=None, residual=None, scale=None, threads=2,
-             inplace=-1):
-    attrs = {"stride": [stride] * 2, "padding": [0, 0], "dilation": [1, 1], "groups": 1,
+             inplace=-1, padding=(0, 0)):
+    attrs = {"stride": [stride] * 2, "padding": list(padding), "dilation": [1, 1], "groups": 1,
              "weight_size": list(w.shape), "activation": activation}
     operands = [channels_last(x), w.numpy(), None if bias is None else bias.numpy(),
                 None if residual is None else channels_last(residual),
@@ -44,11 +51,12 @@ def convolve(x, w, stride, activation="none", bias=None, residual=None, scale=No
 @pytest.mark.parametrize("residual_at", [None, -1, 3], ids=["none", "apart", "in_place"])
 @pytest.mark.parametrize("with_scale", [False, True])
 @pytest.mark.parametrize("activation", ["none", "relu"])
-@pytest.mark.parametrize(("x_size", "outputs", "stride"), CASES)
-def test_exact(x_size, outputs, stride, activation, with_scale, residual_at):
+@pytest.mark.parametrize(("x_size", "w_size", "stride", "padding"), CASES)
+def test_exact(x_size, w_size, stride, padding, activation, with_scale, residual_at):
     """Scale, bias, residual and activation, in this order; the residual may be in its place."""
-    x, w, bias = whole_numbers(*x_size), whole_numbers(outputs, x_size[1], 1, 1), None
-    expected = torch.nn.functional.conv2d(x, w, None, stride)
+    outputs, *kernel = w_size
+    x, w, bias = whole_numbers(*x_size), whole_numbers(outputs, x_size[1], *kernel), None
+    expected = torch.nn.functional.conv2d(x, w, None, stride, padding)
     scale = residual = None
     if with_scale:
         scale, bias = 2.0 ** torch.randint(-2, 3, (outputs,)), whole_numbers(outputs)
@@ -60,7 +68,7 @@ def test_exact(x_size, outputs, stride, activation, with_scale, residual_at):
         expected = expected.relu()
     for threads in (1, 2, 3):
         ours = convolve(x, w, stride, activation, bias, residual, scale, threads,
-                        -1 if residual_at is None else residual_at)
+                        -1 if residual_at is None else residual_at, padding)
         assert torch.equal(ours, expected)
 
 
@@ -79,13 +87,14 @@ def test_numbers_without_an_end_reach_their_pixel_behind_a_relu():
     assert torch.equal(ours.isinf(), expected.isinf())
 
 
-def test_networks_read_weights_in_place():
+@pytest.mark.parametrize(("channels", "kernel"), [(64, 1), (1, 3)])
+def test_networks_read_weights_in_place(channels, kernel):
     """No copy of the weight is made, and what the host writes to it counts after an upload."""
     net = torch.nn.Sequential(
-        torch.nn.Conv2d(64, 128, 1, stride=2, bias=False), torch.nn.BatchNorm2d(128),
+        torch.nn.Conv2d(channels, 128, kernel, stride=2, bias=False), torch.nn.BatchNorm2d(128),
         torch.nn.ReLU(), torch.nn.Conv2d(128, 96, 1), torch.nn.Hardswish()).eval()
     net[1].running_var.uniform_(0.5, 2)
-    x = torch.randn(4, 64, 28, 28)
+    x = torch.randn(4, channels, 28, 28)
     model = poptorch.inferenceModel(net, helpers.quiet_options())
     torch.testing.assert_close(model(x), net(x), rtol=1e-4, atol=1e-5)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Gradients of the weights of channels-last convolutions by tiles."""
+"""Gradients of the weights of channels-last convolutions by loops of our own."""
 
 import pytest
 import torch
@@ -18,6 +18,11 @@ CASES = [
     (2, 64, 12, (4, 4), {"padding": [3, 5]}),  # more padding than image
     (2, 32, 7, (40, 1), {"kernel": [3, 1], "padding": [1, 0]}),
     (2, 36, 9, (6, 19), {"kernel": [1, 5], "padding": [0, 4]}),
+    # with few channels
+    (9, 1, 48, (7, 7), {}),
+    (5, 2, 16, (21, 30), {"kernel": [5, 7], "stride": [2, 1], "padding": [2, 4]}),
+    (1, 1, 80, (3, 301), {"kernel": [1, 1], "stride": [2, 2], "padding": [1, 0]}),
+    (3, 2, 32, (4, 4), {"padding": [5, 3]}),
 ]
 
 
