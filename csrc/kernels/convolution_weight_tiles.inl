@@ -6,16 +6,6 @@
 using kernels::WeightPart;
 using kernels::WeightTiles;
 
-// `count` values of each of the pixels, side by side. Up to a vector past the end is written.
-inline void pack_values(const float* dy, int64_t stride, int64_t pixels, int64_t count,
-                        float* values) {
-  for (int64_t p = 0; p < pixels; ++p) {
-    for (int64_t at = 0; at < count; at += width) {
-      store(values + p * count + at, load_lanes(dy + p * stride + at, count - at));
-    }
-  }
-}
-
 // A tile of R rows and V vectors from the pixels of a strip; `first`: of what a line sees.
 template <int R, int V>
 void multiply_pixels(const WeightTiles& t, const PixelStrip& strip, const float* values,
@@ -105,8 +95,8 @@ inline void sum_weights(const WeightTiles& t, const WeightPart& part, const floa
     see(t, strip, x, panel);
     for (int64_t group = 0; group < groups.count; ++group) {
       const int64_t row = part.row + groups.begin(group), rows = groups.size(group);
-      pack_values(dy + strip.first * t.w.to * t.outputs + row, t.outputs, strip.lines * t.w.to,
-                  rows, values);
+      copy_turned(dy + strip.first * t.w.to * t.outputs + row, t.outputs, rows,
+                  strip.lines * t.w.to, values);
       add_rows(t, part, strip, panel, rows, values,
                dw + row * t.places() * t.channels + part.channel);
     }

@@ -1,7 +1,8 @@
 // Kernel of `fused`: the entries of the body one after the other, over blocks that stay in the
 // first-level cache. What an entry makes for later ones lies in registers: pieces of memory that
 // are used again once their value is dead. Halves are f32 there, rounded after each entry, so that
-// a region has the bits of its ops one by one; operands are widened when they are first read.
+// a region has the bits of its ops one by one; operands are widened when they are first read, a row
+// that many blocks read (a bias, say) once.
 #include "ops/fused.h"
 
 #include <algorithm>
@@ -83,6 +84,7 @@ struct Drop {
 struct Strided {
   size_t value;  // and operand
   Loop loop;
+  bool stays;  // has its register for itself: what a block finds there may be used by the next one
 };
 
 // What the kernel runs.
@@ -122,10 +124,17 @@ class Builder {
       place.kind = Place::Kind::state;
     } else if (type != like) {
       place.kind = Place::Kind::strided;
-      region_.strided.push_back({value, Loop(like, {&type})});
+      region_.strided.push_back({value, Loop(like, {&type}), place.is_half() && may_stay()});
     }
     is_ready_.push_back(place.kind != Place::Kind::whole || !place.is_half());
     region_.places.push_back(place);
+  }
+
+  // Registers of others become smaller.
+  bool may_stay() const {
+    constexpr auto most = 4;
+    return std::count_if(region_.strided.begin(), region_.strided.end(),
+                         [](const Strided& operand) { return operand.stays; }) < most;
   }
 
   bool is_random_state(const ir::Op& input) const {
@@ -191,7 +200,10 @@ class Builder {
         last_use[step.in[static_cast<size_t>(j)]] = i;
       }
     }
-    for (const Strided& operand : region_.strided) assign(operand.value);
+    for (const Strided& operand : region_.strided) {
+      assign(operand.value);
+      if (operand.stays) last_use[operand.value] = region_.steps.size();
+    }
     for (size_t i = 0; i < region_.steps.size(); ++i) {
       const Step& step = region_.steps[i];
       const Place& out = region_.places[step.out];
@@ -298,6 +310,9 @@ class Runner {
     const Loop::Elements from = operand.loop.read(0, args_.inputs[place.index], at, n, copy);
     step_[operand.value] = from.step;
     if (place.is_half()) {
+      Widened& before = widened_[operand.value];
+      if (operand.stays && from.first == before.first && n <= before.count) return;
+      before = {from.first == copy ? nullptr : from.first, n};
       place.widen(static_cast<const uint16_t*>(from.first), reinterpret_cast<float*>(slot),
                   from.step == 0 ? 1 : n);
       return;
@@ -339,12 +354,19 @@ class Runner {
                    x, out);
   }
 
+  // What the register of a half operand holds; copies are new each time.
+  struct Widened {
+    const void* first = nullptr;
+    int64_t count = 0;
+  };
+
   const Region& region_;
   const Args& args_;
   const simd::RandomTable& table_ = simd::random_table();
   std::byte* first_[most_values];  // of the block's elements as steps see them, by value
   std::byte* half_[most_values];   // of halves in memory
   int64_t step_[most_values];
+  Widened widened_[most_values];
   simd::Draw draws_[most_values];
   alignas(64) std::byte registers_[register_bytes];
 };

@@ -26,21 +26,6 @@ inline int64_t tiles_of(const PackedPart& part) {
   return (part.columns + panel_columns - 1) / panel_columns;
 }
 
-// `rows` rows of a from depth `first` on, side by side, `row_stride` apart.
-inline void copy_rows_of(const Gemm& g, const float* a, int64_t row, int64_t rows, int64_t first,
-                         int64_t terms, float* copy) {
-  if (!g.trans_a) return copy_rows(a + row * g.lda + first, g.lda, rows, terms, copy);
-  for (int64_t p = 0; p < terms; p += width) {
-    vf square[width] = {};
-    const int64_t count = std::min<int64_t>(width, terms - p);
-    for (int64_t i = 0; i < count; ++i) {
-      square[i] = load_lanes(a + (first + p + i) * g.lda + row, rows);
-    }
-    transpose(square);
-    for (int64_t i = 0; i < rows; ++i) store(copy + i * row_stride + p, square[i]);
-  }
-}
-
 inline Ahead ahead_of_rows(const Gemm& g, const float* a, int64_t row, int64_t rows,
                            const PackedPart& part) {
   const int64_t steps = tiles_of(part) * steps_of(part.terms);
@@ -67,8 +52,9 @@ inline Tile tile_of_part(const Gemm& g, const PackedPart& part) {
 }
 
 // All rows of c that a packed part of b adds to; `next` is the part after it.
-inline void multiply_part(const Gemm& g, const PackedPart& part, const PackedPart& next,
-                          const float* a, const float* b, const float* packed, float* c) {
+template <bool turned>
+void multiply_part(const Gemm& g, const PackedPart& part, const PackedPart& next, const float* a,
+                   const float* b, const float* packed, float* c) {
   constexpr auto counts = std::make_integer_sequence<int, most_rows>{};
   alignas(alignment_bytes) float copy[most_rows * row_stride];
   const Groups groups(g.m);
@@ -77,8 +63,13 @@ inline void multiply_part(const Gemm& g, const PackedPart& part, const PackedPar
   Fetch fetch{{}, ahead_of_part(g, b, next, steps)};
   for (int64_t group = 0; group < groups.count; ++group) {
     const int64_t row = groups.begin(group), rows = groups.size(group);
-    const MultiplyTile two = tile_of<2>(rows, counts), one = tile_of<1>(rows, counts);
-    copy_rows_of(g, a, row, rows, part.first, part.terms, copy);
+    const MultiplyTile two = tile_of<turned, 2>(rows, counts),
+                       one = tile_of<turned, 1>(rows, counts);
+    if (turned) {
+      copy_turned(a + part.first * g.lda + row, g.lda, rows, part.terms, copy);
+    } else {
+      copy_rows(a + row * g.lda + part.first, g.lda, rows, part.terms, copy);
+    }
     fetch.rows = ahead_of_rows(g, a, row + rows, groups.size(group + 1), part);
     for (int64_t at = 0; at < part.columns; at += panel_columns) {
       const Tile tile = tile_at(of_part, part.columns, c + row * g.ldc + part.column, at);
@@ -99,7 +90,7 @@ inline void blocked_gemm(const Gemm& g, const float* a, const float* b, float* c
     // Without any terms there is a part, too, which writes c.
     const PackedPart next = part_at(g, part.column, part.first + std::max<int64_t>(1, part.terms));
     pack_panels(g, b, part, packed);
-    multiply_part(g, part, next, a, b, packed, c);
+    (g.trans_a ? multiply_part<true> : multiply_part<false>)(g, part, next, a, b, packed, c);
     part = next;
   }
 }

@@ -54,6 +54,17 @@ inline void copy_rows(const float* from, int64_t stride, int64_t rows, int64_t t
   }
 }
 
+// Some rows that lie turned in memory, `stride` numbers from one term to the next: term after term,
+// `rows` numbers each. Up to a vector past the end is written.
+inline void copy_turned(const float* from, int64_t stride, int64_t rows, int64_t terms,
+                        float* copy) {
+  for (int64_t p = 0; p < terms; ++p) {
+    for (int64_t at = 0; at < rows; at += width) {
+      store(copy + p * rows + at, load_lanes(from + p * stride + at, rows - at));
+    }
+  }
+}
+
 // Rows of numbers side by side that are read soon. A few cache lines at a time are fetched while a
 // tile is multiplied, so that nothing has to wait for them when they are packed.
 class Ahead {
@@ -165,8 +176,9 @@ template <bool whole, int R, int V>
   for (int j = 0; j < V; ++j) put_vectors<whole>(sums, j, tile);
 }
 
-// A tile of R rows and V vectors from `terms` terms.
-template <int R, int V>
+// A tile of R rows and V vectors from `terms` terms. The rows are those of copy_turned or, if not
+// `turned`, of copy_rows.
+template <bool turned, int R, int V>
 void multiply_tile(const float* rows, const float* panel, int64_t terms, const Tile& tile,
                    Fetch& fetch) {
   vf sums[R][V];
@@ -185,7 +197,7 @@ void multiply_tile(const float* rows, const float* panel, int64_t terms, const T
       for (int j = 0; j < V; ++j) x[j] = load(panel + (p * V + j) * width);
 #pragma GCC unroll 16
       for (int i = 0; i < R; ++i) {
-        const vf number = splat(rows[i * row_stride + p]);
+        const vf number = splat(rows[turned ? p * R + i : i * row_stride + p]);
 #pragma GCC unroll 2
         for (int j = 0; j < V; ++j) sums[i][j] = multiply_add(number, x[j], sums[i][j]);
       }
@@ -197,9 +209,9 @@ void multiply_tile(const float* rows, const float* panel, int64_t terms, const T
 
 using MultiplyTile = void (*)(const float*, const float*, int64_t, const Tile&, Fetch&);
 
-template <int V, int... i>
+template <bool turned, int V, int... i>
 inline MultiplyTile tile_of(int64_t rows, std::integer_sequence<int, i...>) {
-  static constexpr MultiplyTile tiles[] = {multiply_tile<i + 1, V>...};
+  static constexpr MultiplyTile tiles[] = {multiply_tile<turned, i + 1, V>...};
   return tiles[rows - 1];
 }
 

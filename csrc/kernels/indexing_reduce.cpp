@@ -42,11 +42,11 @@ T combine(T to, T from) {
 template <typename T>
 T divided(T sum, int32_t count) {
   const T by = static_cast<T>(count);
-  if constexpr (std::is_integral_v<T>) {
+  if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
     const T quotient = static_cast<T>(sum / by);
     return static_cast<T>(quotient - (sum % by != 0 && sum < 0 ? 1 : 0));
   } else {
-    return sum / by;
+    return static_cast<T>(sum / by);
   }
 }
 
