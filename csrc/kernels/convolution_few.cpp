@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "kernels/convolution_axis.h"
 #include "kernels/convolution_pointwise.h"
+#include "kernels/convolution_shape.h"
 #include "kernels/convolution_weights.h"
 #include "kernels/gemm_packed.h"
 #include "ops/layout.h"
@@ -23,7 +23,6 @@ struct FewWeights {
 
 struct FewConvolution {
   ConvolutionShape shape;
-  int64_t most_lines;  // of pixels that are computed together
   bool relu = false, has_residual = false;
 };
 
@@ -44,7 +43,7 @@ struct FewFunctions {
                    const kernels::FewData&, float* memory);
   void (*sum)(const kernels::FewConvolution&, int64_t first, int64_t lines, const float* x,
               const float* dy, float* sums, float* memory);
-  int64_t (*memory)(const kernels::ConvolutionShape&, int64_t lines);  // numbers of a thread
+  int64_t (*memory)(const kernels::ConvolutionShape&);  // numbers of a thread
   int64_t lanes;
 };
 
@@ -65,11 +64,6 @@ const simd::FewFunctions& functions() {
                       simd::avx512::few_functions);
 }
 
-int64_t most_lines(const ConvolutionShape& s) {
-  constexpr int64_t pixels = 256;  // whose outputs the caches hold
-  return std::clamp<int64_t>(pixels / s.w.to, 1, s.lines());
-}
-
 // The lines of pixels in parts, each with memory of its own for what it sees.
 struct Parts {
   int64_t lines, count, memory;  // numbers of one
@@ -77,7 +71,7 @@ struct Parts {
   Parts(const FewConvolution& f, int64_t most)
       : lines(f.shape.lines()),
         count(std::clamp<int64_t>(products(f.shape) / least_products, 1, most)),
-        memory(align_numbers<float>(functions().memory(f.shape, f.most_lines))) {}
+        memory(align_numbers<float>(functions().memory(f.shape))) {}
 
   // fn(part, its first line, its lines)
   template <typename Fn>
@@ -141,7 +135,6 @@ bool has_few_convolution(const Call& call) {
 
 Prepared few_convolution(const Call& call) {
   FewConvolution f{.shape = shape_of(call.attrs(), call.in(0), call.in(1), call.out())};
-  f.most_lines = most_lines(f.shape);
   return prepare(f, call.in(1).actual_strides(), false, call.threads);
 }
 
@@ -151,7 +144,6 @@ Prepared packed_few_convolution(const Call& call) {
   FewConvolution f{.shape = shape_of(call.attrs(), x, w, y),
                    .relu = call.attrs().get_string("activation") == "relu",
                    .has_residual = call.has_in(3)};
-  f.most_lines = most_lines(f.shape);
   return prepare(f, w.actual_strides(), true, call.threads);
 }
 
@@ -163,7 +155,6 @@ bool has_few_weight_gradient(const Call& call) {
 
 Prepared few_weight_gradient(const Call& call) {
   FewConvolution f{.shape = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0))};
-  f.most_lines = most_lines(f.shape);
   const ConvolutionShape& s = f.shape;
   constexpr int64_t most_parts = 8;  // of a sum, whatever the threads are
   const Parts parts(f, std::min(most_parts, s.lines()));

@@ -74,14 +74,16 @@ inline void convolve_line(const ConvolutionShape& s, const float* seen, const fl
   }
 }
 
-// Memory of a thread for some lines at once.
-inline int64_t line_memory(const ConvolutionShape& s, int64_t lines) {
-  return align_numbers<float>(seen_numbers(s, lines, s.channels)) + 2 * lines;
+// Memory of a thread for what it sees at once.
+inline int64_t line_memory(const ConvolutionShape& s) {
+  return align_numbers<float>(seen_numbers(s, s.lines_at_once(), s.channels)) +
+         2 * s.lines_at_once();
 }
 
 inline Seen see_all(const ConvolutionShape& s, const PixelStrip& strip, const float* x,
-                    float* memory, int64_t most_lines) {
-  float* starts = memory + align_numbers<float>(seen_numbers(s, most_lines, s.channels));
+                    float* memory) {
+  float* starts =
+      memory + align_numbers<float>(seen_numbers(s, s.lines_at_once(), s.channels));
   const Seen seen{.numbers = memory,
                   .starts = reinterpret_cast<int64_t*>(starts),
                   .first = 0,
@@ -92,13 +94,13 @@ inline Seen see_all(const ConvolutionShape& s, const PixelStrip& strip, const fl
   return seen;
 }
 
-// `lines` lines of pixels, from one on; `most_lines` of them are seen at once.
+// `lines` lines of pixels, from one on.
 inline void convolve_few(const kernels::FewConvolution& f, int64_t first, int64_t lines,
                          const kernels::FewData& data, float* memory) {
   const ConvolutionShape& s = f.shape;
-  for (int64_t at = first; at < first + lines; at += f.most_lines) {
-    const PixelStrip strip{at, std::min(f.most_lines, first + lines - at)};
-    const Seen seen = see_all(s, strip, data.x, memory, f.most_lines);
+  for (int64_t at = first; at < first + lines; at += s.lines_at_once()) {
+    const PixelStrip strip{at, std::min(s.lines_at_once(), first + lines - at)};
+    const Seen seen = see_all(s, strip, data.x, memory);
     for (int64_t i = 0; i < strip.lines; ++i) {
       Tile tile{.c = data.y + (at + i) * s.w.to * s.outputs,
                 .stride = s.outputs,
@@ -168,9 +170,9 @@ inline void sum_strip(const ConvolutionShape& s, const PixelStrip& strip, const 
 inline void sum_few(const kernels::FewConvolution& f, int64_t first, int64_t lines, const float* x,
                     const float* dy, float* sums, float* memory) {
   const ConvolutionShape& s = f.shape;
-  for (int64_t at = first; at < first + lines; at += f.most_lines) {
-    const PixelStrip strip{at, std::min(f.most_lines, first + lines - at)};
-    const Seen seen = see_all(s, strip, x, memory, f.most_lines);
+  for (int64_t at = first; at < first + lines; at += s.lines_at_once()) {
+    const PixelStrip strip{at, std::min(s.lines_at_once(), first + lines - at)};
+    const Seen seen = see_all(s, strip, x, memory);
     sum_strip(s, strip, seen, dy + at * s.w.to * s.outputs, at == first, sums);
   }
 }

@@ -8,21 +8,16 @@
 // dy and of that panel, summed in registers and added to dw.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
-#include "kernels/convolution_axis.h"
+#include "kernels/convolution_shape.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
 
 struct WeightTiles : ConvolutionShape {
   // How the lines of pixels are cut into strips.
-  int64_t strips() const {
-    constexpr int64_t pixels = 256;  // of a strip: their values stay in the first cache
-    const int64_t most = std::max<int64_t>(1, pixels / w.to);
-    return (lines() + most - 1) / most;
-  }
+  int64_t strips() const { return (lines() + lines_at_once() - 1) / lines_at_once(); }
   int64_t first_line(int64_t strip) const { return lines() * strip / strips(); }
   int64_t most_lines() const { return (lines() + strips() - 1) / strips(); }
 };

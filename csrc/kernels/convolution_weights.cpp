@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/convolution_axis.h"
+#include "kernels/convolution_shape.h"
 #include "kernels/gemm.h"
 #include "kernels/reduction_loops.h"
 #include "kernels/simd/isa.h"

@@ -1,6 +1,7 @@
 // Sizes of a convolution of channels-last images.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ops/kernel.h"
@@ -38,6 +39,11 @@ struct ConvolutionShape {
   int64_t places() const { return h.kernel * w.kernel; }
   // Rows of pixels of the result, those of one image after those of the other.
   int64_t lines() const { return images * h.to; }
+  // Lines that are computed together, so that their pixels' numbers stay in the first cache.
+  int64_t lines_at_once() const {
+    constexpr int64_t pixels = 256;
+    return std::clamp<int64_t>(pixels / w.to, 1, lines());
+  }
 };
 
 // x, w and y are the types of input, weight and output, with channels as dimension 1.
