@@ -119,7 +119,7 @@ bool is_one(const ir::Dims& values) {
 bool has_few_channels(const ir::Attrs& attrs, const ir::Dims& weight_size,
                       const ir::Dims& input_size) {
   static const bool on = is_on("few_channels");
-  constexpr int64_t most_channels = 2, least_outputs = 8;
+  constexpr int64_t most_channels = 4, least_outputs = 8;
   return on && simd::isa() != simd::Isa::base && weight_size.size() == 4 &&
          ir::product(input_size) > 0 && attrs.get_int("groups") == 1 &&
          is_one(attrs.get_ints("dilation")) && weight_size[1] <= most_channels &&

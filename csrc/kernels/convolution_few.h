@@ -1,6 +1,7 @@
-// Convolutions of channels-last f32 images with one or two channels, as those of digits are: what
-// oneDNN does there leaves most lanes of a vector empty. Vectors hold outputs here; a tile is some
-// neighbouring pixels by two vectors of outputs, and a number of the image is multiplied with both.
+// Convolutions of channels-last f32 images with few channels, those of digits and photos: of one or
+// two channels what oneDNN does leaves most lanes of a vector empty. Vectors hold outputs here; a
+// tile is some neighbouring pixels by two vectors of outputs, and a number of the image is
+// multiplied with both.
 #pragma once
 
 #include "ops/kernel.h"

@@ -209,7 +209,7 @@ class Network(torch.nn.Module):
     def __init__(self, count):
         super().__init__()
         self.layers = torch.nn.ModuleList(
-            torch.nn.Conv2d(3, 16, 3, stride=2, padding=1 + i, bias=False) for i in range(count))
+            torch.nn.Conv2d(5, 16, 3, stride=2, padding=1 + i, bias=False) for i in range(count))
 
     def forward(self, x):
         return [layer(x).sum() for layer in self.layers]
@@ -218,7 +218,7 @@ def faults(count):
     options = poptorch.Options().showCompilationProgressBar(False)
     model = poptorch.inferenceModel(Network(count), options)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    model.compile(torch.zeros(1, 3, SIZE, SIZE))
+    model.compile(torch.zeros(1, 5, SIZE, SIZE))
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 SIZE = 64
@@ -253,13 +253,13 @@ def test_layers_alike_are_tried_once():
 
 # Channels, outputs, kernel, and what of the geometry is not as above.
 BATCHES = [
-    (3, 16, 7, {"stride": [2, 2], "padding": [3, 3]}),
+    (5, 16, 7, {"stride": [2, 2], "padding": [3, 3]}),
     (64, 64, 3, {}),
     (32, 64, 3, {"stride": [2, 2]}),
     (16, 32, 3, {"groups": 4}),
     (17, 9, 5, {"dilation": [2, 2]}),
     (24, 16, 2, {"transposed": True}),
-    (1, 32, 3, {}),
+    (6, 32, 3, {}),
     (16, 32, 3, {}),
 ]
 
