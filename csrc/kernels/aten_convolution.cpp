@@ -136,9 +136,16 @@ bool has_own_weight_gradient(const Call& call) {
          has_patches(call);
 }
 
-Prepared weight_gradient(const Call& call) {
+// By loops that need no patches; no run where these are not for the call.
+Prepared direct_weight_gradient(const Call& call) {
   if (has_weight_tiles(call)) return tiled_weight_gradient(call);
   if (has_few_weight_gradient(call)) return few_weight_gradient(call);
+  return {};
+}
+
+Prepared weight_gradient(const Call& call) {
+  Prepared direct = direct_weight_gradient(call);
+  if (direct.run != nullptr) return direct;
   if (has_patches_last(call)) return patch_weight_gradient_last(call);
   if (has_patches(call)) return patch_weight_gradient(call);
   const OneGradient one(call, 1);
@@ -221,9 +228,8 @@ bool has_even_patches(const Call& call) {
 }
 
 Prepared even_weight_gradient(const Call& call) {
-  if (has_weight_tiles(call)) return tiled_weight_gradient(call);
-  if (has_few_weight_gradient(call)) return few_weight_gradient(call);
-  return patch_weight_gradient_last(call);
+  Prepared direct = direct_weight_gradient(call);
+  return direct.run != nullptr ? direct : patch_weight_gradient_last(call);
 }
 
 Prepared even_convolution_backward(const Call& call) {
