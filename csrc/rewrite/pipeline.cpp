@@ -39,7 +39,6 @@ std::vector<std::string> pipeline() {
       "lean_max_pool",  // takes a relu that batch norm would
       "fuse_batch_norm",
       "channels_last",
-      "flatten_last",
       "dce",               // permutes back that nobody needs: they count as uses
       "fuse_convolution",  // of channels-last ones
       "simplify",          // permutes of weights there and back
