@@ -120,10 +120,10 @@ bool has_few_channels(const ir::Attrs& attrs, const ir::Dims& weight_size,
                       const ir::Dims& input_size) {
   static const bool on = is_on("few_channels");
   constexpr int64_t most_channels = 4, least_outputs = 8;
-  return on && simd::isa() != simd::Isa::base && weight_size.size() == 4 &&
-         ir::product(input_size) > 0 && attrs.get_int("groups") == 1 &&
-         is_one(attrs.get_ints("dilation")) && weight_size[1] <= most_channels &&
-         weight_size[0] >= least_outputs;
+  // Whatever the instruction set: a program has the same passes wherever it is compiled.
+  return on && weight_size.size() == 4 && ir::product(input_size) > 0 &&
+         attrs.get_int("groups") == 1 && is_one(attrs.get_ints("dilation")) &&
+         weight_size[1] <= most_channels && weight_size[0] >= least_outputs;
 }
 
 bool has_few_convolution(const Call& call) {
