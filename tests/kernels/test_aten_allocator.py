@@ -79,7 +79,6 @@ def test_tensors_made_before_and_after_are_untouched(call):
     code = """
 import torch
 before = [torch.full((n,), float(n)) for n in range(1, 300)]
-import poptorch
 from poptorch import _C
 geometry = dict(stride=[1, 1], padding=[1, 1], dilation=[1, 1], transposed=False,
                 output_padding=[0, 0], groups=1)
