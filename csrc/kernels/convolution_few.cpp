@@ -110,10 +110,6 @@ Prepared prepare(const FewConvolution& f, const ir::Dims& strides, bool is_packe
   return {run, static_cast<size_t>(packed_numbers + parts.count * parts.memory) * sizeof(float)};
 }
 
-bool is_one(const ir::Dims& values) {
-  return std::all_of(values.begin(), values.end(), [](int64_t value) { return value == 1; });
-}
-
 }  // namespace
 
 bool has_few_channels(const ir::Attrs& attrs, const ir::Dims& weight_size,
@@ -122,7 +118,7 @@ bool has_few_channels(const ir::Attrs& attrs, const ir::Dims& weight_size,
   constexpr int64_t most_channels = 4, least_outputs = 8;
   // Whatever the instruction set: a program has the same passes wherever it is compiled.
   return on && weight_size.size() == 4 && ir::product(input_size) > 0 &&
-         attrs.get_int("groups") == 1 && is_one(attrs.get_ints("dilation")) &&
+         attrs.get_int("groups") == 1 && is_all(attrs.get_ints("dilation"), 1) &&
          weight_size[1] <= most_channels && weight_size[0] >= least_outputs;
 }
 

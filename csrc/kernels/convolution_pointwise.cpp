@@ -4,6 +4,7 @@
 #include <array>
 #include <type_traits>
 
+#include "kernels/convolution_shape.h"
 #include "kernels/convolution_weights.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_half.h"
@@ -101,10 +102,6 @@ void scatter(const Grid& g, const T* x, T* out, int threads) {
       });
     }
   });
-}
-
-bool is_all(const ir::Dims& values, int64_t value) {
-  return std::all_of(values.begin(), values.end(), [=](int64_t v) { return v == value; });
 }
 
 template <typename T>

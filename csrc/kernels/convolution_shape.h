@@ -8,6 +8,11 @@
 
 namespace poptorch::kernels {
 
+// Of strides, paddings or dilations, which may be one number for all dimensions.
+inline bool is_all(const ir::Dims& values, int64_t value) {
+  return std::all_of(values.begin(), values.end(), [value](int64_t v) { return v == value; });
+}
+
 // One spatial dimension.
 struct ConvolutionAxis {
   int64_t from, to;  // of the image that patches are taken of, and of the pixels

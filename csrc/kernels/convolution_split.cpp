@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/convolution_shape.h"
 #include "kernels/gemm_split.h"
 #include "ops/layout.h"
 #include "support/align.h"
@@ -13,10 +14,6 @@ namespace {
 using ops::Args;
 using ops::Call;
 using ops::Prepared;
-
-bool is_all(const ir::Dims& values, int64_t wanted) {
-  return std::all_of(values.begin(), values.end(), [=](int64_t value) { return value == wanted; });
-}
 
 int64_t number(const ir::Attrs& attrs, const char* name, size_t dim) {
   const ir::Dims values = attrs.get_ints(name);
