@@ -29,7 +29,8 @@ WHERE = {
     ("resnet18", "infer", "f32"): "fold_batch_norm fuse_convolution hoist plain_weights "
     "split_convolution blocked_pointwise",
     ("depthwise", "train", "f32"): "depthwise",
-    ("lstm", "train", "f32"): "packed_gemm blocked_gemm split_sums split_gemm cse",
+    ("lstm", "train", "f32"): "packed_gemm blocked_gemm split_sums split_gemm cse "
+    "recurrent_entries",
     ("elementwise", "train", "f32"): "fuse inplace cse fold recompute_elementwise",
     ("elementwise", "infer", "f32"): "fuse inplace",
     ("elementwise", "train", "f16"): "half_blocks fuse",

@@ -10,7 +10,6 @@
 #include "kernels/recurrent_product.h"
 #include "ops/kernel.h"
 #include "support/align.h"
-#include "support/parallel.h"
 
 namespace poptorch::kernels {
 
@@ -66,22 +65,20 @@ class ForwardSteps {
     std::byte* for_input = scratch + state_.scratch_bytes();
     state_.pack(in.w_hh, scratch, threads);
     input_.pack(in.w_ih, for_input, threads);
-    for (int64_t k = 0; k < r_.time; ++k) {
-      parallel_for(threads, state_.block_count(), state_.grain(), [&](int64_t begin, int64_t end) {
-        for (int64_t index = begin; index < end; ++index) {
-          const auto inputs = input_.block(index, in.w_ih, for_input);
-          if (k % steps_ == 0) input_.multiply(inputs, in.x + first_row(k) * r_.input, r_.input);
-          const auto sums = state_.block(index, in.w_hh, scratch);
-          state_.multiply(sums, r_.before(k, in.h0, in.y), r_.hidden);
-          for (int64_t b = 0; b < r_.batch; ++b) {
-            const int64_t row = r_.at(k) * r_.batch + b;
-            cell(Place{k, b, row, sums.unit, sums.units},
-                 inputs.product + (row - first_row(k)) * inputs.width,
-                 sums.product + b * sums.width);
-          }
+    state_.for_steps(threads, r_.time, [&](int64_t k, Range blocks, Range entries) {
+      for (int64_t index = blocks.begin; index < blocks.end; ++index) {
+        const auto inputs = input_.block(index, in.w_ih, for_input);
+        multiply_inputs(k, inputs, entries, in.x);
+        const auto sums = state_.block(index, in.w_hh, scratch);
+        state_.multiply(sums, r_.before(k, in.h0, in.y), r_.hidden, entries);
+        for (int64_t b = entries.begin; b < entries.end; ++b) {
+          const int64_t row = r_.at(k) * r_.batch + b;
+          cell(Place{k, b, row, sums.unit, sums.units},
+               inputs.product + (row - first_row(k)) * inputs.width,
+               sums.product + b * sums.width);
         }
-      });
-    }
+      }
+    });
   }
 
  private:
@@ -89,6 +86,16 @@ class ForwardSteps {
   int64_t first_row(int64_t k) const {
     const int64_t first = k / steps_ * steps_;
     return std::min(r_.at(first), r_.at(first + steps_ - 1)) * r_.batch;
+  }
+  // Those of some entries at step k; of the whole batch those of the steps that follow, too.
+  void multiply_inputs(int64_t k, const typename RecurrentProduct<T>::Block& block, Range entries,
+                       const T* x) const {
+    const int64_t first = first_row(k), at = r_.at(k) * r_.batch - first;
+    const bool is_whole = entries.count() == r_.batch;
+    if (is_whole && k % steps_ != 0) return;
+    input_.multiply(block, x + first * r_.input, r_.input,
+                    is_whole ? Range{0, steps_ * r_.batch}
+                             : Range{at + entries.begin, at + entries.end});
   }
 
   Recurrence r_;
@@ -114,20 +121,17 @@ class BackwardSteps {
   template <typename Cell>
   void run(const T* w_hh, const T* grad, std::byte* scratch, int threads, const Cell& cell) const {
     product_.pack(w_hh, scratch, threads);
-    for (int64_t k = r_.time; k-- > 0;) {
-      const bool is_last = k + 1 == r_.time;
-      parallel_for(threads, product_.block_count(), product_.grain(),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t index = begin; index < end; ++index) {
-                       const auto block = product_.block(index, w_hh, scratch);
-                       if (!is_last) product_.multiply(block, at_step(grad, k + 1), stride_);
-                       for (int64_t b = 0; b < r_.batch; ++b) {
-                         cell(Place{k, b, r_.at(k) * r_.batch + b, block.unit, block.units},
-                              is_last ? nullptr : block.product + b * block.width);
-                       }
-                     }
-                   });
-    }
+    product_.for_steps(threads, r_.time, [&](int64_t step, Range blocks, Range entries) {
+      const int64_t k = r_.time - 1 - step;
+      for (int64_t index = blocks.begin; index < blocks.end; ++index) {
+        const auto block = product_.block(index, w_hh, scratch);
+        if (step > 0) product_.multiply(block, at_step(grad, k + 1), stride_, entries);
+        for (int64_t b = entries.begin; b < entries.end; ++b) {
+          cell(Place{k, b, r_.at(k) * r_.batch + b, block.unit, block.units},
+               step > 0 ? block.product + b * block.width : nullptr);
+        }
+      }
+    });
   }
 
   // dh0 (+= where beta is 1), from the gradients of the first step.

@@ -5,7 +5,7 @@
 
 #include "kernels/gemm.h"
 #include "support/align.h"
-#include "support/parallel.h"
+#include "support/switches.h"
 
 namespace poptorch::kernels {
 namespace {
@@ -16,6 +16,12 @@ int64_t units_of_block(int64_t batch, int64_t hidden, int64_t columns) {
   return columns == 1 && hidden >= 256 ? 2 * few : few;
 }
 
+// Fewer entries of a thread would be slow by themselves.
+constexpr int64_t least_entries = 8;
+// Bytes of weights that each thread reads by itself in each step: they are to stay in the second
+// cache of its core. With three times as many, sharing entries took 1.06 times as long.
+constexpr size_t most_weights = 1 << 20;
+
 }  // namespace
 
 template <typename T>
@@ -24,26 +30,40 @@ RecurrentProduct<T>::RecurrentProduct(Side side, int64_t rows, int64_t depth, in
     : forward_(side == Side::forward),
       packs_(std::is_same_v<T, float> && has_packed_gemm()),
       rows_(rows),
+      batch_(batch),
       depth_(depth),
       hidden_(hidden),
       columns_(forward_ ? gates : 1),
       units_(std::min(hidden, units_of_block(batch, hidden, columns_))) {}
 
 template <typename T>
-int64_t RecurrentProduct<T>::grain() const {
+bool RecurrentProduct<T>::shares_entries(int threads) const {
+  static const bool on = is_on("recurrent_entries");
+  return on && packs_ && batch_ >= least_entries * threads &&
+         packed_bytes() * static_cast<size_t>(block_count()) <= most_weights;
+}
+
+template <typename T>
+int64_t RecurrentProduct<T>::block_grain() const {
   const int64_t work = rows_ * units_ * columns_ * depth_;
   return std::max<int64_t>(1, gemm_grain / std::max<int64_t>(1, work));
 }
 
 template <typename T>
-PackedGemm RecurrentProduct<T>::packed(int64_t units) const {
-  return {rows_, depth_, columns_, units};
+int64_t RecurrentProduct<T>::entry_grain(int64_t time) const {
+  const int64_t work = time * hidden_ * columns_ * depth_;
+  return std::max<int64_t>(1, gemm_grain / std::max<int64_t>(1, work));
+}
+
+template <typename T>
+PackedGemm RecurrentProduct<T>::packed(int64_t units, int64_t rows) const {
+  return {rows, depth_, columns_, units};
 }
 
 // Scratch: packed blocks, then products.
 template <typename T>
 size_t RecurrentProduct<T>::packed_bytes() const {
-  return packs_ ? kernels::packed_bytes(packed(units_)) : 0;
+  return packs_ ? kernels::packed_bytes(packed(units_, rows_)) : 0;
 }
 
 template <typename T>
@@ -74,7 +94,7 @@ void RecurrentProduct<T>::pack(const T* w, std::byte* scratch, int threads) cons
     parallel_for(threads, block_count(), 1, [&](int64_t begin, int64_t end) {
       for (int64_t index = begin; index < end; ++index) {
         const Block b = block(index, w, scratch);
-        pack_weights(packed(b.units), {b.weights, hidden_ * depth_, stride(), forward_},
+        pack_weights(packed(b.units, rows_), {b.weights, hidden_ * depth_, stride(), forward_},
                      reinterpret_cast<float*>(b.packed));
       }
     });
@@ -82,17 +102,19 @@ void RecurrentProduct<T>::pack(const T* w, std::byte* scratch, int threads) cons
 }
 
 template <typename T>
-void RecurrentProduct<T>::multiply(const Block& b, const T* a, int64_t stride_a) const {
-  if (depth_ == 0) return static_cast<void>(std::fill_n(b.product, rows_ * b.width, T{0}));
+void RecurrentProduct<T>::multiply(const Block& b, const T* a, int64_t stride_a, Range rows) const {
+  a += rows.begin * stride_a;
+  T* product = b.product + rows.begin * b.width;
+  if (depth_ == 0) return static_cast<void>(std::fill_n(product, rows.count() * b.width, T{0}));
   if constexpr (std::is_same_v<T, float>) {
     if (packs_) {
-      return packed_gemm(packed(b.units), a, stride_a, reinterpret_cast<const float*>(b.packed),
-                         b.product);
+      return packed_gemm(packed(b.units, rows.count()), a, stride_a,
+                         reinterpret_cast<const float*>(b.packed), product);
     }
   }
   for (int64_t gate = 0; gate < columns_; ++gate) {
-    gemm<T>({rows_, b.units, depth_, false, forward_, stride_a, stride(), b.width}, a,
-            b.weights + gate * hidden_ * depth_, b.product + gate * b.units, 1);
+    gemm<T>({rows.count(), b.units, depth_, false, forward_, stride_a, stride(), b.width}, a,
+            b.weights + gate * hidden_ * depth_, product + gate * b.units, 1);
   }
 }
 

@@ -85,13 +85,13 @@ class Layer:
         return [torch.randn(s) if there else None for s, there in zip(shapes, which, strict=True)]
 
 
-def check(layer, which):
+def check(layer, which, threads=1):
     seeds = layer.seeds(which)
     reference = layer.torch(torch.float64, seeds)
     helpers.check_wide(layer.ours(torch.float64, seeds), reference)
     eager = helpers.flatten(layer.torch(torch.float32, seeds))
     expected = helpers.flatten(reference)
-    for name, ours in helpers.flatten(layer.ours(torch.float32, seeds)).items():
+    for name, ours in helpers.flatten(layer.ours(torch.float32, seeds, threads)).items():
         helpers.check_op_sample(ours, eager[name], expected[name], name)
 
 
@@ -164,17 +164,18 @@ def test_scratch_holds_the_weights_once(kind):
     assert model.memory_report()["scratch"] <= 1.1 * weights + products + 2**14
 
 
-def test_without_packed_weights():
-    """The switch: the same layer by the BLAS, in a process of its own."""
+@pytest.mark.parametrize("switch", ["packed_gemm", "recurrent_entries"])
+def test_switches(switch):
+    """Weights that are not packed, and threads that share units: in a process of its own."""
     code = """
 import torch
 from tests.kernels.test_recurrent import GATES, Layer, check
 torch.manual_seed(3)
 for kind in GATES:
-    check(layer := Layer(kind, (3, 9, 40, 70)), [True] * (1 + len(layer.states)))
+    check(layer := Layer(kind, (3, 24, 40, 128)), [True] * (1 + len(layer.states)), threads=2)
     print("same")
 """
-    assert helpers.run_python(code, POPTORCH_OFF="packed_gemm").split() == ["same"] * len(GATES)
+    assert helpers.run_python(code, POPTORCH_OFF=switch).split() == ["same"] * len(GATES)
 
 
 @pytest.mark.parametrize("kind", GATES)
@@ -186,11 +187,16 @@ def test_absent_gradients(kind):
             check(layer, which)
 
 
+# Threads share the entries of the batch, but not with too few of them or too many weights.
+SHARED_SIZES = [(6, 24, 16, 128), (3, 37, 270, 200), (3, 17, 8, 330)]
+
+
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("sizes", [(6, 24, 16, 128), (3, 37, 270, 200)], ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("sizes", SHARED_SIZES, ids=str)
 @pytest.mark.parametrize(("kind", "nonlinearity"), KINDS)
-def test_results_do_not_depend_on_threads(kind, nonlinearity, sizes):
-    layer = Layer(kind, sizes, nonlinearity=nonlinearity)
+def test_results_do_not_depend_on_threads(kind, nonlinearity, sizes, reverse):
+    layer = Layer(kind, sizes, reverse=reverse, nonlinearity=nonlinearity)
     seeds = layer.seeds([True] * (1 + len(layer.states)))
     one = layer.ours(torch.float32, seeds, threads=1)
     for threads in (2, 3):
