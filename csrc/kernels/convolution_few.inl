@@ -36,39 +36,27 @@ void convolve_pixels(const ConvolutionShape& s, const float* seen, const float* 
   vf sums[R][V] = {};
   for (int64_t kh = 0; kh < s.h.kernel; ++kh, seen += line) {
     for (int64_t t = 0; t < run; ++t, weights += V * width) {
-      vf w[V];
-#pragma GCC unroll 2
-      for (int j = 0; j < V; ++j) w[j] = load(weights + j * width);
-#pragma GCC unroll 16
-      for (int i = 0; i < R; ++i) {
-        const vf number = splat(seen[i * step + t]);
-#pragma GCC unroll 2
-        for (int j = 0; j < V; ++j) sums[i][j] = multiply_add(number, w[j], sums[i][j]);
-      }
+      add_term(sums, seen + t, step, weights);
     }
   }
-  tile.columns == V * width ? put_tile<true>(sums, tile) : put_tile<false>(sums, tile);
+  put_tile(sums, tile);
 }
 
-using ConvolvePixels = void (*)(const ConvolutionShape&, const float*, const float*, const Tile&);
-
-template <int V, int... i>
-inline ConvolvePixels convolve_of(int64_t pixels, std::integer_sequence<int, i...>) {
-  static constexpr ConvolvePixels tiles[] = {convolve_pixels<i + 1, V>...};
-  return tiles[pixels - 1];
+template <int V>
+inline auto convolve_of(int64_t pixels) {
+  return for_rows<most_pixels>(pixels, []<int R>() { return &convolve_pixels<R, V>; });
 }
 
 // A line of pixels. `tile` is that of its first pixel and output, for all outputs.
 inline void convolve_line(const ConvolutionShape& s, const float* seen, const float* packed,
                           const Tile& tile) {
-  constexpr auto counts = std::make_integer_sequence<int, most_pixels>{};
   const Groups groups(s.w.to, most_pixels);
   for (int64_t at = 0; at < s.outputs; at += panel_columns) {
     const bool is_wide = panel_step(s.outputs - at) > width;
     for (int64_t group = 0; group < groups.count; ++group) {
       const int64_t pixel = groups.begin(group), pixels = groups.size(group);
       const Tile part = tile_at(tile, s.outputs, tile.c + pixel * s.outputs, at);
-      (is_wide ? convolve_of<2>(pixels, counts) : convolve_of<1>(pixels, counts))(
+      (is_wide ? convolve_of<2>(pixels) : convolve_of<1>(pixels))(
           s, seen + pixel * s.w.stride * s.channels, packed + at * taps_of(s), part);
     }
   }
@@ -121,35 +109,22 @@ void multiply_lines(const ConvolutionShape& s, const PixelStrip& strip, const Se
   for (int64_t line = 0; line < strip.lines; ++line) {
     const float* from = seen.numbers + seen.starts[line] + first;
     for (int64_t p = 0; p < s.w.to; ++p) {
-      vf y[V];
-#pragma GCC unroll 2
-      for (int j = 0; j < V; ++j) y[j] = load(dy + j * width);
-#pragma GCC unroll 16
-      for (int i = 0; i < R; ++i) {
-        const vf number = splat(from[i]);
-#pragma GCC unroll 2
-        for (int j = 0; j < V; ++j) sums[i][j] = multiply_add(number, y[j], sums[i][j]);
-      }
+      add_term(sums, from, 1, dy);
       from += s.w.stride * s.channels;
       dy += s.outputs;
     }
   }
-  put_tile<true>(sums, tile);
+  put_tile(sums, tile);
 }
 
-using MultiplyLines = void (*)(const ConvolutionShape&, const PixelStrip&, const Seen&, int64_t,
-                               const float*, const Tile&);
-
-template <int V, int... i>
-inline MultiplyLines lines_of(int64_t taps, std::integer_sequence<int, i...>) {
-  static constexpr MultiplyLines tiles[] = {multiply_lines<i + 1, V>...};
-  return tiles[taps - 1];
+template <int V>
+inline auto lines_of(int64_t taps) {
+  return for_rows<most_rows>(taps, []<int R>() { return &multiply_lines<R, V>; });
 }
 
 // Adds a strip to sums[tap][output], or sets them.
 inline void sum_strip(const ConvolutionShape& s, const PixelStrip& strip, const Seen& seen,
                       const float* dy, bool is_first, float* sums) {
-  constexpr auto counts = std::make_integer_sequence<int, most_rows>{};
   const int64_t run = s.w.kernel * s.channels;
   const Groups groups(run);
   Tile tile{.stride = s.outputs, .beta = is_first ? 0.0f : 1.0f};
@@ -159,7 +134,7 @@ inline void sum_strip(const ConvolutionShape& s, const PixelStrip& strip, const 
       for (int64_t group = 0; group < groups.count; ++group) {
         const int64_t tap = groups.begin(group), taps = groups.size(group);
         tile.c = sums + (kh * run + tap) * s.outputs + at;
-        (tile.columns > width ? lines_of<2>(taps, counts) : lines_of<1>(taps, counts))(
+        (tile.columns > width ? lines_of<2>(taps) : lines_of<1>(taps))(
             s, strip, seen, kh * s.h.dilation * seen.width * s.channels + tap, dy + at, tile);
       }
     }

@@ -11,53 +11,31 @@ template <int R, int V>
 void multiply_pixels(const WeightTiles& t, const PixelStrip& strip, const float* values,
                      const Seen& panel, int64_t first, const Tile& tile) {
   vf sums[R][V];
-#pragma GCC unroll 24
-  for (int i = 0; i < R; ++i) {
-#pragma GCC unroll 2
-    for (int j = 0; j < V; ++j) {
-      sums[i][j] = vf{};
-      __builtin_prefetch(tile.c + i * tile.stride + j * width, 1);
-    }
-  }
+  begin_tile(sums, tile);
   for (int64_t line = 0; line < strip.lines; ++line) {
     const float* seen = panel.numbers + panel.starts[line] + first;
     for (int64_t p = 0; p < t.w.to; ++p) {
-      vf x[V];
-#pragma GCC unroll 2
-      for (int j = 0; j < V; ++j) x[j] = load(seen + j * width);
-#pragma GCC unroll 24
-      for (int i = 0; i < R; ++i) {
-        const vf number = splat(values[i]);
-#pragma GCC unroll 2
-        for (int j = 0; j < V; ++j) sums[i][j] = multiply_add(number, x[j], sums[i][j]);
-      }
+      add_term(sums, values, 1, seen);
       values += R;
       seen += t.w.stride * V * width;
     }
   }
-  tile.columns == V * width ? put_tile<true>(sums, tile) : put_tile<false>(sums, tile);
-}
-
-using MultiplyPixels = void (*)(const WeightTiles&, const PixelStrip&, const float*, const Seen&,
-                                int64_t, const Tile&);
-
-template <int V, int... i>
-inline MultiplyPixels pixels_of(int64_t rows, std::integer_sequence<int, i...>) {
-  static constexpr MultiplyPixels tiles[] = {multiply_pixels<i + 1, V>...};
-  return tiles[rows - 1];
+  put_tile(sums, tile);
 }
 
 // A panel of one vector has twice as many rows in the same registers.
 constexpr int most_narrow_rows = 2 * most_rows;
-inline MultiplyPixels multiply_of(const Seen& panel, int64_t rows) {
-  if (panel.step > width) return pixels_of<2>(rows, std::make_integer_sequence<int, most_rows>{});
-  return pixels_of<1>(rows, std::make_integer_sequence<int, most_narrow_rows>{});
+inline auto multiply_of(const Seen& panel, int64_t rows) {
+  if (panel.step > width) {
+    return for_rows<most_rows>(rows, []<int R>() { return &multiply_pixels<R, 2>; });
+  }
+  return for_rows<most_narrow_rows>(rows, []<int R>() { return &multiply_pixels<R, 1>; });
 }
 
 // Adds what a strip gives for some rows of the part, at its places in the kernel.
 inline void add_rows(const WeightTiles& t, const WeightPart& part, const PixelStrip& strip,
                      const Seen& panel, int64_t rows, const float* values, float* dw) {
-  const MultiplyPixels multiply = multiply_of(panel, rows);
+  const auto multiply = multiply_of(panel, rows);
   Tile tile{.stride = t.places() * t.channels,
             .columns = part.channels,
             .beta = strip.first > 0 ? 1.0f : 0.0f};

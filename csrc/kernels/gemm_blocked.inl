@@ -55,7 +55,6 @@ inline Tile tile_of_part(const Gemm& g, const PackedPart& part) {
 template <bool turned>
 void multiply_part(const Gemm& g, const PackedPart& part, const PackedPart& next, const float* a,
                    const float* b, const float* packed, float* c) {
-  constexpr auto counts = std::make_integer_sequence<int, most_rows>{};
   alignas(alignment_bytes) float copy[most_rows * row_stride];
   const Groups groups(g.m);
   const Tile of_part = tile_of_part(g, part);
@@ -63,8 +62,7 @@ void multiply_part(const Gemm& g, const PackedPart& part, const PackedPart& next
   Fetch fetch{{}, ahead_of_part(g, b, next, steps)};
   for (int64_t group = 0; group < groups.count; ++group) {
     const int64_t row = groups.begin(group), rows = groups.size(group);
-    const MultiplyTile two = tile_of<turned, 2>(rows, counts),
-                       one = tile_of<turned, 1>(rows, counts);
+    const auto two = tile_of<turned, 2>(rows), one = tile_of<turned, 1>(rows);
     if (turned) {
       copy_turned(a + part.first * g.lda + row, g.lda, rows, part.terms, copy);
     } else {

@@ -14,9 +14,7 @@ inline void pack_weights(const PackedGemm& g, const PackedSource& from, float* p
 // `rows` rows of c, with a part of the sums: from depth `first` on. `a` holds their numbers there.
 inline void multiply_rows(const PackedGemm& g, int64_t rows, const float* a, int64_t first,
                           int64_t terms, const float* packed, float* c) {
-  constexpr auto counts = std::make_integer_sequence<int, most_rows>{};
-  const MultiplyTile two = tile_of<false, 2>(rows, counts),
-                     one = tile_of<false, 1>(rows, counts);
+  const auto two = tile_of<false, 2>(rows), one = tile_of<false, 1>(rows);
   Fetch fetch;
   const int64_t part_columns = kernels::padded(g.columns), stride = g.parts * g.columns;
   for (int64_t part = 0; part < g.parts; ++part) {

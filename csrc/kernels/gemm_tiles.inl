@@ -169,11 +169,54 @@ template <bool whole, int R, int V>
   }
 }
 
-// Writes the sums of a tile; of a `whole` one no column is missing.
-template <bool whole, int R, int V>
+// Writes the sums of a tile.
+template <int R, int V>
 [[gnu::always_inline]] inline void put_tile(vf (&sums)[R][V], const Tile& tile) {
+  if (tile.columns == V * width) {
 #pragma GCC unroll 2
-  for (int j = 0; j < V; ++j) put_vectors<whole>(sums, j, tile);
+    for (int j = 0; j < V; ++j) put_vectors<true>(sums, j, tile);
+  } else {
+#pragma GCC unroll 2
+    for (int j = 0; j < V; ++j) put_vectors<false>(sums, j, tile);
+  }
+}
+
+// Sums before the first term. The lines of the tile, which are used after the last one, are fetched.
+template <int R, int V>
+[[gnu::always_inline]] inline void begin_tile(vf (&sums)[R][V], const Tile& tile) {
+#pragma GCC unroll 24
+  for (int i = 0; i < R; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < V; ++j) {
+      sums[i][j] = vf{};
+      __builtin_prefetch(tile.c + i * tile.stride + j * width, 1);
+    }
+  }
+}
+
+// One term: V vectors side by side times a number of each row, which are `apart` from each other.
+template <int R, int V>
+[[gnu::always_inline]] inline void add_term(vf (&sums)[R][V], const float* numbers, int64_t apart,
+                                            const float* vectors) {
+  vf x[V];
+#pragma GCC unroll 2
+  for (int j = 0; j < V; ++j) x[j] = load(vectors + j * width);
+#pragma GCC unroll 24
+  for (int i = 0; i < R; ++i) {
+    const vf number = splat(numbers[i * apart]);
+#pragma GCC unroll 2
+    for (int j = 0; j < V; ++j) sums[i][j] = multiply_add(number, x[j], sums[i][j]);
+  }
+}
+
+// get<R>() for a number of rows that is known only now, from 1 to `most`: loops for R rows, say.
+template <int most, typename Get>
+inline auto for_rows(int64_t rows, Get) {
+  return [&]<int... i>(std::integer_sequence<int, i...>) {
+    static constexpr decltype(Get{}.template operator()<1>()) all[] = {
+        Get{}.template operator()<i + 1>()...};
+    return all[rows - 1];
+  }(std::make_integer_sequence<int, most>{});
 }
 
 // A tile of R rows and V vectors from `terms` terms. The rows are those of copy_turned or, if not
@@ -182,36 +225,18 @@ template <bool turned, int R, int V>
 void multiply_tile(const float* rows, const float* panel, int64_t terms, const Tile& tile,
                    Fetch& fetch) {
   vf sums[R][V];
-#pragma GCC unroll 16
-  for (int i = 0; i < R; ++i) {
-#pragma GCC unroll 2
-    for (int j = 0; j < V; ++j) {
-      sums[i][j] = vf{};
-      __builtin_prefetch(tile.c + i * tile.stride + j * width, 1);
-    }
-  }
+  begin_tile(sums, tile);
   for (int64_t p = 0; p < terms;) {
     for (const int64_t end = std::min(terms, p + step_terms); p < end; ++p) {
-      vf x[V];
-#pragma GCC unroll 2
-      for (int j = 0; j < V; ++j) x[j] = load(panel + (p * V + j) * width);
-#pragma GCC unroll 16
-      for (int i = 0; i < R; ++i) {
-        const vf number = splat(rows[turned ? p * R + i : i * row_stride + p]);
-#pragma GCC unroll 2
-        for (int j = 0; j < V; ++j) sums[i][j] = multiply_add(number, x[j], sums[i][j]);
-      }
+      add_term(sums, rows + p * (turned ? R : 1), turned ? 1 : row_stride, panel + p * V * width);
     }
     fetch.step();
   }
-  tile.columns == V * width ? put_tile<true>(sums, tile) : put_tile<false>(sums, tile);
+  put_tile(sums, tile);
 }
 
-using MultiplyTile = void (*)(const float*, const float*, int64_t, const Tile&, Fetch&);
-
-template <bool turned, int V, int... i>
-inline MultiplyTile tile_of(int64_t rows, std::integer_sequence<int, i...>) {
-  static constexpr MultiplyTile tiles[] = {multiply_tile<turned, i + 1, V>...};
-  return tiles[rows - 1];
+template <bool turned, int V>
+inline auto tile_of(int64_t rows) {
+  return for_rows<most_rows>(rows, []<int R>() { return &multiply_tile<turned, R, V>; });
 }
 
