@@ -130,24 +130,25 @@ Prepared input_gradient(const Call& call) {
   return split_input_gradient(alone, through_aten(alone, aten::Memory::torchs));
 }
 
-// Whether the gradient of the weight is computed by loops of our own.
-bool has_own_weight_gradient(const Call& call) {
-  return has_weight_tiles(call) || has_few_weight_gradient(call) || has_patches_last(call) ||
-         has_patches(call);
+using Prepare = Prepared (*)(const Call&);
+
+// Loops of our own for the gradient of the weight, without patches; nullptr where there are none.
+Prepare direct_weight_loops(const Call& call) {
+  if (has_weight_tiles(call)) return tiled_weight_gradient;
+  if (has_few_weight_gradient(call)) return few_weight_gradient;
+  return nullptr;
 }
 
-// By loops that need no patches; no run where these are not for the call.
-Prepared direct_weight_gradient(const Call& call) {
-  if (has_weight_tiles(call)) return tiled_weight_gradient(call);
-  if (has_few_weight_gradient(call)) return few_weight_gradient(call);
-  return {};
+// With patches, too.
+Prepare weight_loops(const Call& call) {
+  if (const Prepare direct = direct_weight_loops(call)) return direct;
+  if (has_patches_last(call)) return patch_weight_gradient_last;
+  if (has_patches(call)) return patch_weight_gradient;
+  return nullptr;
 }
 
 Prepared weight_gradient(const Call& call) {
-  Prepared direct = direct_weight_gradient(call);
-  if (direct.run != nullptr) return direct;
-  if (has_patches_last(call)) return patch_weight_gradient_last(call);
-  if (has_patches(call)) return patch_weight_gradient(call);
+  if (const Prepare own = weight_loops(call)) return own(call);
   const OneGradient one(call, 1);
   return through_aten({one.op, call.threads});
 }
@@ -173,8 +174,7 @@ Prepared one_after_the_other(std::vector<Prepared> parts) {
 }
 
 // The gradients that are wanted, each by itself.
-Prepared each_alone(const Call& call, Prepared (*of_input)(const Call&),
-                    Prepared (*of_weight)(const Call&), Prepared (*of_bias)(const Call&)) {
+Prepared each_alone(const Call& call, Prepare of_input, Prepare of_weight, Prepare of_bias) {
   const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
   std::vector<Prepared> parts;
   if (wanted[1]) parts.push_back(of_weight(call));
@@ -197,7 +197,7 @@ Prepared convolution_backward(const Call& call) {
     return each_alone(call, depthwise_input_gradient, depthwise_weight_gradient, bias_gradient);
   }
   const bool split = wanted[0] && has_split_input_gradient(call);
-  const bool own = wanted[1] && has_own_weight_gradient(call);
+  const bool own = wanted[1] && weight_loops(call) != nullptr;
   if (!split && !own) return through_aten(call);
   return each_alone(call, input_gradient, weight_gradient, bias_gradient);
 }
@@ -228,8 +228,8 @@ bool has_even_patches(const Call& call) {
 }
 
 Prepared even_weight_gradient(const Call& call) {
-  Prepared direct = direct_weight_gradient(call);
-  return direct.run != nullptr ? direct : patch_weight_gradient_last(call);
+  const Prepare direct = direct_weight_loops(call);
+  return direct != nullptr ? direct(call) : patch_weight_gradient_last(call);
 }
 
 Prepared even_convolution_backward(const Call& call) {

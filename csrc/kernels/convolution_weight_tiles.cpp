@@ -7,7 +7,6 @@
 #include "kernels/convolution_weights.h"
 #include "kernels/gemm_blocked.h"
 #include "kernels/gemm_packed.h"
-#include "ops/layout.h"
 #include "support/align.h"
 #include "support/parallel.h"
 #include "support/switches.h"

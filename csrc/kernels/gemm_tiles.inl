@@ -181,7 +181,7 @@ template <int R, int V>
   }
 }
 
-// Sums before the first term. The lines of the tile, which are used after the last one, are fetched.
+// Sums before the first term. The lines of the tile, used after the last one, are fetched.
 template <int R, int V>
 [[gnu::always_inline]] inline void begin_tile(vf (&sums)[R][V], const Tile& tile) {
 #pragma GCC unroll 24

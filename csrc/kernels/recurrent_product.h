@@ -1,8 +1,8 @@
 // The products that the steps of a recurrence repeat: some rows times the same weights, which are
 // packed once for a run (gemm_packed.h). The product is cut into blocks of hidden units with all
 // their gates, so that whoever has multiplied a block can go on with the cells of its units. The
-// cut does not depend on the number of threads, nor do the bits of a row on the rows it is multiplied
-// with.
+// cut does not depend on the number of threads, nor do the bits of a row on which others it is
+// multiplied with.
 #pragma once
 
 #include <cstddef>
