@@ -23,7 +23,7 @@ WHERE = {
     ("mlp-x100", "infer", "f32"): "small_gemm direct_streams",
     ("convnet", "train", "f32"): "channels_last lean_max_pool weights_last split_convolution "
     "split_gemm inplace views direct_streams few_channels weight_tiles",
-    ("convnet", "infer", "f32"): "channels_last fuse_convolution few_channels",
+    ("convnet", "infer", "f32"): "channels_last fuse_convolution few_channels batch_parts",
     ("resnet18", "train", "f32"): "fuse_batch_norm recompute_batch_norm channels_last "
     "weights_last split_convolution weight_tiles",
     ("resnet18", "infer", "f32"): "fold_batch_norm fuse_convolution hoist plain_weights "

@@ -44,6 +44,7 @@ std::vector<std::string> pipeline() {
       "simplify",          // permutes of weights there and back
       "plain_weights",     // of those that need no permute
       "dce",
+      "batch_parts",           // of what is packed
       "recompute_batch_norm",  // of what is fused
       "fuse_cross_entropy",
       "fuse_embedding",
