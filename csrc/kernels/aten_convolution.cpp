@@ -12,6 +12,7 @@
 #include "kernels/convolution_depthwise.h"
 #include "kernels/convolution_few.h"
 #include "kernels/convolution_pointwise.h"
+#include "kernels/convolution_shape.h"
 #include "kernels/convolution_split.h"
 #include "kernels/convolution_weight_tiles.h"
 #include "kernels/convolution_weights.h"
@@ -81,8 +82,7 @@ KERNEL("convolution", convolution, false, half_convolution)
 // torch 2.13 writes past the end of the weight gradient of such a convolution when it lies
 // channels-last.
 bool is_unsafe_channels_last(const ir::Type& weight, const Geometry& geometry) {
-  const bool pointwise = std::all_of(weight.sizes.begin() + 2, weight.sizes.end(),
-                                     [](int64_t size) { return size == 1; });
+  const bool pointwise = is_all({weight.sizes.begin() + 2, weight.sizes.end()}, 1);
   const bool strided = std::any_of(geometry.stride.begin(), geometry.stride.end(),
                                    [](int64_t step) { return step > 1; });
   return pointwise && strided && std::min(weight.sizes[0], weight.sizes[1]) < 8;

@@ -39,8 +39,7 @@ RecurrentProduct<T>::RecurrentProduct(Side side, int64_t rows, int64_t depth, in
 template <typename T>
 bool RecurrentProduct<T>::shares_entries(int threads) const {
   static const bool on = is_on("recurrent_entries");
-  return on && packs_ && batch_ >= least_entries * threads &&
-         packed_bytes() * static_cast<size_t>(block_count()) <= most_weights;
+  return on && packs_ && batch_ >= least_entries * threads && weight_bytes() <= most_weights;
 }
 
 template <typename T>
@@ -68,7 +67,7 @@ size_t RecurrentProduct<T>::packed_bytes() const {
 
 template <typename T>
 size_t RecurrentProduct<T>::scratch_bytes() const {
-  return packed_bytes() * static_cast<size_t>(block_count()) +
+  return weight_bytes() +
          align_up(static_cast<size_t>(rows_ * hidden_ * columns_) * sizeof(T));
 }
 
@@ -78,7 +77,7 @@ typename RecurrentProduct<T>::Block RecurrentProduct<T>::block(int64_t index, co
   const int64_t unit = index * units_;
   const int64_t units = std::min(units_, hidden_ - unit);
   const size_t bytes = packed_bytes();
-  T* products = reinterpret_cast<T*>(scratch + bytes * static_cast<size_t>(block_count()));
+  T* products = reinterpret_cast<T*>(scratch + weight_bytes());
   return {unit,
           units,
           units * columns_,

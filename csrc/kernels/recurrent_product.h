@@ -70,6 +70,7 @@ class RecurrentProduct {
   int64_t entry_grain(int64_t time) const;
   PackedGemm packed(int64_t units, int64_t rows) const;  // the product of a block of so many
   size_t packed_bytes() const;                           // of one block
+  size_t weight_bytes() const { return packed_bytes() * static_cast<size_t>(block_count()); }
   int64_t stride() const { return forward_ ? depth_ : hidden_; }  // of the rows of its weights
 
   bool forward_;

@@ -65,9 +65,9 @@ class PartMaker {
     std::unordered_map<ir::Value*, ir::Value*> instead;
     for (auto& op : graph_.ops) {
       const auto found = chains_.find(op.get());
-      if (found != chains_.end()) instead.emplace(op->result(), emit(found->second, instead));
+      if (found != chains_.end()) instead.emplace(op->result(), emit(found->second));
       if (inner_.contains(op.get())) {
-        dropped_.push_back(std::move(op));
+        list_.drop(std::move(op));
       } else {
         list_.take(std::move(op));
       }
@@ -117,15 +117,14 @@ class PartMaker {
     }
   }
 
-  ir::Value* emit(const Chain& chain, const std::unordered_map<ir::Value*, ir::Value*>& instead) {
+  ir::Value* emit(const Chain& chain) {
     const int64_t batch = chain[0]->operand(0)->type.sizes[0], entries = entries_of_part(chain);
     std::vector<ir::Value*> parts;
     for (int64_t first = 0; first < batch; first += entries) {
       const auto part_of = [&](ir::Value* value, const ir::Op& op) {
         if (value == nullptr) return value;
-        const auto found = instead.find(value);
-        return list_.add("slice", {found == instead.end() ? value : found->second},
-                         attrs_of({{"start", first}, {"end", first + entries}}), op);
+        return list_.add("slice", {value}, attrs_of({{"start", first}, {"end", first + entries}}),
+                         op);
       };
       ir::Value* image = part_of(chain[0]->operands[0], *chain[0]);
       for (ir::Op* op : chain) {
@@ -157,7 +156,6 @@ class PartMaker {
   std::unordered_map<const ir::Value*, ir::Op*> readers_;  // the last one
   std::unordered_map<const ir::Op*, Chain> chains_;        // by their last op
   std::unordered_set<const ir::Op*> inner_;                // ops of chains
-  std::vector<std::unique_ptr<ir::Op>> dropped_;           // others still point at them
 };
 
 }  // namespace

@@ -150,12 +150,12 @@ class Pusher {
       if (!push(*op)) {
         list_.take(std::move(op));
       } else {
-        dropped_.push_back(std::move(op));
+        list_.drop(std::move(op));
       }
     }
     for (ir::Value*& output : graph_.outputs) follow(output);
     list_.finish();
-    return !dropped_.empty();
+    return list_.has_dropped();
   }
 
  private:
@@ -313,7 +313,6 @@ class Pusher {
   std::unordered_map<const ir::Value*, ir::Value*> lasts_;  // image -> the same, channels last
   std::unordered_map<ir::Value*, ir::Value*> instead_;
   std::unordered_set<const ir::Value*> moved_;  // trained weights and what updates make of them
-  std::vector<std::unique_ptr<ir::Op>> dropped_;  // others still point at them
 };
 
 }  // namespace

@@ -41,7 +41,7 @@ class Folder {
     for (auto& op : graph_.ops) {
       if (may_fold(*op)) {
         instead.emplace(op->result(), fold(*op));
-        dropped_.push_back(std::move(op));
+        list_.drop(std::move(op));
       } else {
         list_.take(std::move(op));
       }
@@ -123,7 +123,6 @@ class Folder {
   const FixedValues& fixed_;
   OpList list_;
   std::unordered_map<const ir::Value*, int> uses_;
-  std::vector<std::unique_ptr<ir::Op>> dropped_;  // others still point at them
 };
 
 }  // namespace

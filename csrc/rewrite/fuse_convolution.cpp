@@ -52,10 +52,10 @@ class Fuser {
     for (auto& op : graph_.ops) {
       const auto pattern = patterns_.find(op.get());
       if (pattern != patterns_.end()) {
-        instead.emplace(op->result(), emit(pattern->second, *op, instead));
+        instead.emplace(op->result(), emit(pattern->second, *op));
       }
       if (pattern != patterns_.end() || inner_.contains(op.get())) {
-        dropped_.push_back(std::move(op));
+        list_.drop(std::move(op));
       } else {
         list_.take(std::move(op));
       }
@@ -124,12 +124,7 @@ class Fuser {
     patterns_.emplace(to, pattern);
   }
 
-  ir::Value* emit(const Pattern& pattern, const ir::Op& last,
-                  const std::unordered_map<ir::Value*, ir::Value*>& instead) {
-    const auto now = [&](ir::Value* value) {
-      const auto found = instead.find(value);
-      return found == instead.end() ? value : found->second;
-    };
+  ir::Value* emit(const Pattern& pattern, const ir::Op& last) {
     const ir::Op& op = *pattern.convolution;
     ir::Attrs geometry;
     for (const char* name : {"stride", "padding", "dilation", "groups"}) {
@@ -146,10 +141,9 @@ class Fuser {
       weight = list_.add("cast", {weight}, attrs_of({{"dtype", ir::DType::f32}}), op);
     }
     weight = list_.add("pack_convolution", {weight}, packing, op);
-    ir::Value* bias = op.operand(2) == nullptr ? nullptr : now(op.operands[2]);
-    ir::Value* residual = pattern.residual == nullptr ? nullptr : now(pattern.residual);
+    ir::Value* bias = op.operand(2) == nullptr ? nullptr : op.operands[2];
     ir::Op& made = *list_.make("packed_convolution",
-                               {now(op.operands[0]), weight, bias, residual}, attrs, op);
+                               {op.operands[0], weight, bias, pattern.residual}, attrs, op);
     made.place = last.place;
     return made.result();
   }
@@ -160,7 +154,6 @@ class Fuser {
   std::unordered_map<const ir::Value*, int> uses_;
   std::unordered_map<const ir::Op*, Pattern> patterns_;
   std::unordered_set<const ir::Op*> inner_;
-  std::vector<std::unique_ptr<ir::Op>> dropped_;  // others still point at them
 };
 
 }  // namespace

@@ -55,7 +55,7 @@ class Fuser {
         continue;
       }
       replace(*op, *found->second);
-      dropped_.push_back(std::move(op));
+      list_.drop(std::move(op));
     }
     list_.finish();
     graph_.replace_all(instead_);
@@ -127,7 +127,6 @@ class Fuser {
   std::unordered_map<const ir::Value*, Match> matches_;  // by the softmax's result
   std::unordered_map<const ir::Op*, Match*> match_of_;   // of each op that goes
   std::unordered_map<ir::Value*, ir::Value*> instead_;
-  std::vector<std::unique_ptr<ir::Op>> dropped_;  // others still point at them
 };
 
 }  // namespace

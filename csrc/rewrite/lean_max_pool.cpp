@@ -47,7 +47,7 @@ class PoolRewriter {
     for (auto& op : graph_.ops) {
       for (ir::Value*& operand : op->operands) follow(operand);
       if (replace(*op)) {
-        dropped_.push_back(std::move(op));
+        list_.drop(std::move(op));
       } else {
         list_.take(std::move(op));
       }
@@ -167,7 +167,6 @@ class PoolRewriter {
   std::unordered_map<const ir::Op*, ir::Op*> masks_;  // of such a relu: the pooling's gradient
   std::unordered_map<const ir::Value*, ir::Value*> relu_of_;  // by a pooling's positions
   std::unordered_map<ir::Value*, ir::Value*> instead_;
-  std::vector<std::unique_ptr<ir::Op>> dropped_;  // others still point at them
 };
 
 }  // namespace

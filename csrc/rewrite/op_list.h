@@ -22,12 +22,15 @@ class OpList {
     return make(std::move(name), std::move(operands), std::move(attrs), like)->result();
   }
   void take(std::unique_ptr<ir::Op> op) { ops_.push_back(std::move(op)); }
+  // The op is not in the list. It lives as long as the list: others may still point at it.
+  void drop(std::unique_ptr<ir::Op> op) { dropped_.push_back(std::move(op)); }
+  bool has_dropped() const { return !dropped_.empty(); }
   // The ops become those of the graph.
   void finish() { graph_.ops = std::move(ops_); }
 
  private:
   ir::Graph& graph_;
-  std::vector<std::unique_ptr<ir::Op>> ops_;
+  std::vector<std::unique_ptr<ir::Op>> ops_, dropped_;
 };
 
 // Attributes {name: value, ...}.

@@ -38,15 +38,19 @@ def compiled(module, x, monkeypatch, off=""):
     return model
 
 
+def check(models, module, x):
+    with torch.no_grad():
+        eager, reference = module(x), copy.deepcopy(module).double()(x.double())
+    for model in models:
+        check_op_sample(model(x), eager, reference)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_numbers_and_memory(name, monkeypatch):
     build, sizes = NETWORKS[name]
     module, x = build().eval(), torch.randn(sizes)
-    with torch.no_grad():
-        eager, reference = module(x), copy.deepcopy(module).double()(x.double())
     whole, parts = (compiled(module, x, monkeypatch, off) for off in ("batch_parts", ""))
-    check_op_sample(whole(x), eager, reference)
-    check_op_sample(parts(x), eager, reference)
+    check([whole, parts], module, x)
     before, now = (model.memory_report()["activations"] for model in (whole, parts))
     assert now < 0.8 * before
 
@@ -66,6 +70,4 @@ def test_weights_that_change(monkeypatch):
     with torch.no_grad():
         module[2].weight.neg_()
     model.copyWeightsToDevice()
-    with torch.no_grad():
-        eager, reference = module(x), copy.deepcopy(module).double()(x.double())
-    check_op_sample(model(x), eager, reference)
+    check([model], module, x)
