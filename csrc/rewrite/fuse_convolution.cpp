@@ -141,9 +141,9 @@ class Fuser {
       weight = list_.add("cast", {weight}, attrs_of({{"dtype", ir::DType::f32}}), op);
     }
     weight = list_.add("pack_convolution", {weight}, packing, op);
-    ir::Value* bias = op.operand(2) == nullptr ? nullptr : op.operands[2];
-    ir::Op& made = *list_.make("packed_convolution",
-                               {op.operands[0], weight, bias, pattern.residual}, attrs, op);
+    ir::Op& made =
+        *list_.make("packed_convolution",
+                    {op.operand(0), weight, op.operand(2), pattern.residual}, attrs, op);
     made.place = last.place;
     return made.result();
   }
