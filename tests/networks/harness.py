@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 import poptorch
 from tests.helpers import check_narrow, check_wide, flatten
+from tests.networks.kinks import batches_away_from_kinks
 
 STEPS = 5
 
@@ -54,6 +55,11 @@ def train_eager(network, batches, last=False):
         run["outputs"].append(clone(out))
         run["loss"].append(clone(loss))
     return {**run, "state": state_of(module)}
+
+
+def away_from_kinks(network, count, seed):
+    """Inputs for training, in float32 and in float64, that the float32 rule can judge."""
+    return batches_away_from_kinks(train_eager, network, count, seed)
 
 
 def gradients_eager(network, inputs, last=False):
@@ -160,21 +166,15 @@ def check_training_wide(network, seed, steps=STEPS, **settings):
 
 def check_training_narrow(network, seed):
     """The float32 rule for the state after five steps."""
-    _check_narrow(
-        train,
-        train_eager,
-        network,
-        (network.batches(STEPS, seed), network.batches(STEPS, seed, torch.float64)),
-        ["state"],
-    )
+    data = away_from_kinks(network, STEPS, seed)
+    _check_narrow(train, train_eager, network, data, ["state"])
 
 
 def check_gradients_narrow(network, seed):
     """The float32 rule for outputs, loss and gradients of one step."""
-
-    narrow, wide = (network.batches(1, seed, d)[0] for d in (torch.float32, torch.float64))
+    data = [steps[0] for steps in away_from_kinks(network, 1, seed)]
     parts = ["outputs", "loss", "gradients"]
-    _check_narrow(gradients_after_one_step, gradients_eager, network, (narrow, wide), parts)
+    _check_narrow(gradients_after_one_step, gradients_eager, network, data, parts)
 
 
 def check_inference_narrow(network, seed):

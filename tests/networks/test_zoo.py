@@ -16,17 +16,10 @@ def test_eager_float32_is_near_float64(name, seed):
     network = build(name, seed)
     wide = network.to(torch.float64)
     limit = LARGEST_COARSE_ERROR if network.coarse else LARGEST_ERROR
+    five, one = (harness.away_from_kinks(network, count, seed) for count in (harness.STEPS, 1))
     for function, narrow_data, wide_data in [
-        (
-            harness.train_eager,
-            network.batches(harness.STEPS, seed),
-            network.batches(harness.STEPS, seed, torch.float64),
-        ),
-        (
-            harness.gradients_eager,
-            network.batches(1, seed)[0],
-            network.batches(1, seed, torch.float64)[0],
-        ),
+        (harness.train_eager, *five),
+        (harness.gradients_eager, *(steps[0] for steps in one)),
     ]:
         narrow = harness.eager_variants(function, network, narrow_data)
         errors = eager_errors(narrow, function(wide, wide_data))
