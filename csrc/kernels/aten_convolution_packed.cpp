@@ -1,6 +1,7 @@
 // Convolutions with packed weights, by oneDNN through ATen: the form of the weights is oneDNN's
-// choice, their bytes lie in planned memory like any other value's. Convolutions that our own
-// products are good for go to convolution_pointwise.h and convolution_split.h.
+// choice, their bytes lie in planned memory like any other value's. Convolutions that loops of
+// our own are good for go to convolution_few.h, convolution_pointwise.h, convolution_split.h and
+// convolution_winograd.h.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/zeros.h>
@@ -14,6 +15,7 @@
 #include "kernels/convolution_few.h"
 #include "kernels/convolution_pointwise.h"
 #include "kernels/convolution_split.h"
+#include "kernels/convolution_winograd.h"
 #include "kernels/simd/elementwise.h"
 #include "ops/layout.h"
 #include "support/error.h"
@@ -123,6 +125,7 @@ Prepared pack_convolution(const Call& call) {
   if (has_packed_split_convolution(call.attrs(), type.sizes, input_size)) {
     return pack_permuted(call, {2, 3, 1, 0});
   }
+  if (has_winograd(call.attrs(), type.sizes, input_size)) return pack_winograd(call);
   const Form form =
       form_of(call.attrs(), type.sizes, input_size, call.out().numel(), call.threads);
   const auto room = static_cast<size_t>(call.out().bytes());
@@ -257,6 +260,9 @@ Prepared packed_convolution(const Call& call) {
   const auto has_split = unpacked ? has_unpacked_split_convolution : has_packed_split_convolution;
   if (has_split(call.attrs(), weight_size, input_size)) {
     return with_other_than_relu(call, packed_split_convolution(call, rest_of_outputs(call)));
+  }
+  if (!unpacked && has_winograd(call.attrs(), weight_size, input_size)) {
+    return with_other_than_relu(call, packed_winograd(call));
   }
   if (!unpacked) return by_onednn(call, activation);
   // Of a program that was compiled elsewhere.

@@ -15,12 +15,6 @@
 
 namespace poptorch::kernels {
 
-// Where the weight of an output, a channel and a place in the kernel lies.
-struct FewWeights {
-  const float* weights;
-  int64_t output, channel, line, column;  // numbers from one to the next
-};
-
 struct FewConvolution {
   ConvolutionShape shape;
   bool relu = false, has_residual = false;
@@ -38,7 +32,7 @@ namespace poptorch::simd {
 
 // The loops of one instruction set.
 struct FewFunctions {
-  void (*pack)(const kernels::ConvolutionShape&, const kernels::FewWeights&, float* packed);
+  void (*pack)(const kernels::ConvolutionShape&, const kernels::ConvolutionWeights&, float* packed);
   void (*convolve)(const kernels::FewConvolution&, int64_t first, int64_t lines,
                    const kernels::FewData&, float* memory);
   void (*sum)(const kernels::FewConvolution&, int64_t first, int64_t lines, const float* x,

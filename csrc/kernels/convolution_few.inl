@@ -3,7 +3,7 @@
 #include "kernels/gemm_tiles.inl"
 #include "kernels/convolution_seen.inl"
 
-using kernels::FewWeights;
+using kernels::ConvolutionWeights;
 
 // Pixels of a tile: two vectors of sums for each fill the registers.
 constexpr int most_pixels = SIMD_WIDTH == 16 ? 14 : 6;
@@ -11,7 +11,7 @@ constexpr int most_pixels = SIMD_WIDTH == 16 ? 14 : 6;
 inline int64_t taps_of(const ConvolutionShape& s) { return s.places() * s.channels; }
 
 // All taps of a panel of outputs, then those of the next one. Outputs past the last one are 0.
-inline void pack_few(const ConvolutionShape& s, const FewWeights& from, float* packed) {
+inline void pack_few(const ConvolutionShape& s, const ConvolutionWeights& from, float* packed) {
   for (int64_t panel = 0; panel < s.outputs; panel += panel_columns) {
     const int64_t step = panel_step(s.outputs - panel);
     for (int64_t place = 0; place < s.places(); ++place) {

@@ -51,6 +51,12 @@ struct ConvolutionShape {
   }
 };
 
+// Where the weight of an output, a channel and a place in the kernel lies.
+struct ConvolutionWeights {
+  const float* weights;
+  int64_t output, channel, line, column;  // numbers from one to the next
+};
+
 // x, w and y are the types of input, weight and output, with channels as dimension 1.
 inline ConvolutionShape shape_of(const ir::Attrs& attrs, const ir::Type& x, const ir::Type& w,
                                  const ir::Type& y) {
