@@ -122,16 +122,20 @@ inline void transform_pixels(const Winograd& s, const Patch& patch, float* to, i
   }
 }
 
-// Sums over the channels, for R patches and V vectors of outputs.
+// Sums over some channels, which are added to those of the channels before: long sums round less
+// in parts, whose weights stay in the first cache. For R patches and V vectors of outputs.
 template <int R, int V>
 void sum_channels(const float* patches, int64_t apart, const float* weights, int64_t channels,
-                  float* sums) {
+                  bool is_first, float* sums) {
   vf sum[R][V] = {};
   for (int64_t c = 0; c < channels; ++c) add_term(sum, patches + c, apart, weights + c * V * width);
 #pragma GCC unroll 24
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 2
-    for (int j = 0; j < V; ++j) store(sums + i * panel_columns + j * width, sum[i][j]);
+    for (int j = 0; j < V; ++j) {
+      float* to = sums + i * panel_columns + j * width;
+      store(to, is_first ? sum[i][j] : load(to) + sum[i][j]);
+    }
   }
 }
 
@@ -143,15 +147,20 @@ inline auto sums_of(int64_t patches) {
 // The sums of a panel of outputs, for all places and patches.
 inline void sum_panel(const Winograd& s, const StripMemory& memory, int64_t patches,
                       const float* weights, int64_t step) {
+  constexpr int64_t most_channels = 64;
   const Groups groups(patches, most_patches);
   for (int64_t place = 0; place < places; ++place) {
-    const float* of_place = weights + place * s.shape.channels * step;
-    for (int64_t group = 0; group < groups.count; ++group) {
-      const int64_t first = groups.begin(group), count = groups.size(group);
-      (step > width ? sums_of<2>(count) : sums_of<1>(count))(
-          memory.patches + place * memory.of_place + first * s.patch_step(), s.patch_step(),
-          of_place, s.shape.channels,
-          memory.sums + place * memory.sums_of_place + first * panel_columns);
+    const float* numbers = memory.patches + place * memory.of_place;
+    float* sums = memory.sums + place * memory.sums_of_place;
+    for (int64_t c = 0; c < s.shape.channels; c += most_channels) {
+      const int64_t channels = std::min(most_channels, s.shape.channels - c);
+      for (int64_t group = 0; group < groups.count; ++group) {
+        const int64_t first = groups.begin(group), count = groups.size(group);
+        (step > width ? sums_of<2>(count) : sums_of<1>(count))(
+            numbers + first * s.patch_step() + c, s.patch_step(), weights, channels, c == 0,
+            sums + first * panel_columns);
+      }
+      weights += channels * step;
     }
   }
 }

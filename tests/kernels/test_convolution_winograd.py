@@ -1,0 +1,117 @@
+"""3x3 convolutions for inference by Winograd's F(2x2, 3x3)."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import poptorch
+from poptorch import _C
+from tests import helpers
+from tests.kernels.test_convolution_packed import channels_last, whole_numbers
+
+# Image, outputs and padding: sides of the result that are odd, one, or more than a strip holds;
+# images that share a strip; panels of outputs that are not full; sums of several parts, of which
+# the last is shorter; paddings that patches lie in with no pixel.
+CASES = [
+    ((2, 16, 8, 8), 16, (1, 1)),
+    ((9, 16, 5, 7), 48, (0, 0)),
+    ((3, 80, 9, 6), 32, (1, 0)),
+    ((1, 32, 3, 3), 64, (0, 0)),
+    ((2, 144, 1, 2), 80, (1, 2)),
+    ((1, 48, 33, 31), 16, (2, 3)),
+]
+
+
+def geometry(padding):
+    return {"stride": [1, 1], "padding": list(padding), "dilation": [1, 1], "groups": 1}
+
+
+def pack(x, w, padding, threads=2):
+    attrs = {**geometry(padding), "input_size": list(x.shape)}
+    return _C.evaluate("pack_convolution", [w.numpy()], attrs, threads=threads)[0]
+
+
+def convolve(x, w, padding, activation="none", bias=None, residual=None, threads=2, inplace=-1):
+    attrs = {**geometry(padding), "weight_size": list(w.shape), "activation": activation}
+    operands = [channels_last(x), pack(x, w, padding, threads),
+                None if bias is None else bias.numpy(),
+                None if residual is None else channels_last(residual), None]
+    y = _C.evaluate("packed_convolution", operands, attrs, threads=threads, inplace=[inplace])[0]
+    return torch.from_numpy(y).movedim(-1, 1)
+
+
+@pytest.mark.parametrize("residual_at", [None, -1, 3], ids=["none", "apart", "in_place"])
+@pytest.mark.parametrize("activation", ["none", "relu"])
+@pytest.mark.parametrize(("x_size", "outputs", "padding"), CASES)
+def test_exact(isa, x_size, outputs, padding, activation, residual_at):
+    """Bias, residual and activation, in this order; the residual may be in its place."""
+    x, bias = whole_numbers(*x_size), whole_numbers(outputs)
+    w = 4 * whole_numbers(outputs, x_size[1], 3, 3)  # that a half of a half stays whole
+    expected = F.conv2d(x, w, bias, 1, padding)
+    residual = None
+    if residual_at is not None:
+        residual = whole_numbers(*expected.shape)
+        expected = expected + residual
+    if activation == "relu":
+        expected = expected.relu()
+    for threads in (1, 2, 3):
+        ours = convolve(x, w, padding, activation, bias, residual, threads,
+                        -1 if residual_at is None else residual_at)
+        assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("activation", ["silu", "hardswish"])
+def test_other_activations(activation):
+    x, w = torch.randn(2, 16, 9, 9), torch.randn(32, 16, 3, 3)
+    expected = getattr(F, activation)(F.conv2d(x, w, padding=1))
+    torch.testing.assert_close(convolve(x, w, (1, 1), activation), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [16, 64, 512])
+def test_rounds_no_more_than_eager(isa, channels):
+    x, w = torch.randn(4, channels, 12, 12), torch.randn(32, channels, 3, 3)
+    ours, eager = convolve(x, w, (1, 1)), F.conv2d(x, w, padding=1)
+    helpers.check_narrow(ours, [eager], F.conv2d(x.double(), w.double(), padding=1))
+
+
+def test_bits_do_not_depend_on_threads():
+    x, w, bias = torch.randn(3, 80, 14, 13), torch.randn(80, 80, 3, 3), torch.randn(80)
+    whole = convolve(x, w, (1, 1), "relu", bias, threads=1)
+    for threads in (2, 3, 7):
+        assert torch.equal(convolve(x, w, (1, 1), "relu", bias, threads=threads), whole)
+
+
+@pytest.mark.parametrize("activation", ["none", "relu"])
+def test_numbers_without_an_end_reach_the_pixels_that_see_them(isa, activation):
+    x, w = torch.randn(2, 32, 12, 11), torch.rand(48, 32, 3, 3) + 0.5
+    x[1, 3, 4, 4], x[0, 0, 0, 0], x[0, 5, 7, 2], x[1, 6, 11, 10] = (
+        torch.inf, torch.nan, -torch.inf, torch.inf)
+    ours, expected = convolve(x, w, (1, 1), activation), F.conv2d(x, w, padding=1)
+    if activation == "relu":
+        expected = expected.relu()
+    torch.testing.assert_close(ours, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+def test_large_numbers_that_only_the_transformation_would_overflow(isa):
+    x = torch.full((1, 16, 6, 6), 3e38) * torch.randint(0, 2, (1, 16, 6, 6)).mul(2).sub(1)
+    w = torch.randn(16, 16, 3, 3) * 1e-10
+    torch.testing.assert_close(convolve(x, w, (1, 1)), F.conv2d(x, w, padding=1), rtol=1e-4,
+                               atol=1e24)
+
+
+def test_networks():
+    """What the host writes to a weight counts after an upload; half images are widened."""
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(32, 64, 3, padding=1, bias=False), torch.nn.BatchNorm2d(64),
+        torch.nn.ReLU(), torch.nn.Conv2d(64, 48, 3)).eval()
+    net[1].running_var.uniform_(0.5, 2)
+    x = torch.randn(4, 32, 15, 14)
+    model = poptorch.inferenceModel(net, helpers.quiet_options())
+    torch.testing.assert_close(model(x), net(x), rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        net[0].weight.mul_(1.5)
+    model.copyWeightsToDevice()
+    torch.testing.assert_close(model(x), net(x), rtol=1e-4, atol=1e-5)
+    half = poptorch.inferenceModel(net.half(), helpers.quiet_options())
+    wide = net.float()(x.half().float())
+    torch.testing.assert_close(half(x.half()).float(), wide, rtol=5e-3, atol=5e-3)
