@@ -16,6 +16,7 @@
 #include "kernels/convolution_split.h"
 #include "kernels/convolution_weight_tiles.h"
 #include "kernels/convolution_weights.h"
+#include "kernels/convolution_winograd.h"
 #include "kernels/gemm_half.h"
 #include "kernels/half.h"
 #include "ops/layout.h"
@@ -58,6 +59,7 @@ Prepared convolution(const Call& call) {
   if (has_split_convolution(call)) {
     return split_convolution(call, forward_by_aten(call, aten::Memory::torchs));
   }
+  if (has_winograd_convolution(call)) return winograd_convolution(call);
   return forward_by_aten(call);
 }
 
@@ -126,8 +128,10 @@ struct OneGradient {
 Prepared input_gradient(const Call& call) {
   const OneGradient one(call, 0);
   const Call alone{one.op, call.threads};
-  if (!has_split_input_gradient(alone)) return through_aten(alone);
-  return split_input_gradient(alone, through_aten(alone, aten::Memory::torchs));
+  if (has_split_input_gradient(alone)) {
+    return split_input_gradient(alone, through_aten(alone, aten::Memory::torchs));
+  }
+  return has_winograd_input_gradient(alone) ? winograd_input_gradient(alone) : through_aten(alone);
 }
 
 using Prepare = Prepared (*)(const Call&);
@@ -196,9 +200,10 @@ Prepared convolution_backward(const Call& call) {
       (!wanted[0] || ops::lies_channels_last(call.out(0)))) {
     return each_alone(call, depthwise_input_gradient, depthwise_weight_gradient, bias_gradient);
   }
-  const bool split = wanted[0] && has_split_input_gradient(call);
-  const bool own = wanted[1] && weight_loops(call) != nullptr;
-  if (!split && !own) return through_aten(call);
+  const bool own_input =
+      wanted[0] && (has_split_input_gradient(call) || has_winograd_input_gradient(call));
+  const bool own_weight = wanted[1] && weight_loops(call) != nullptr;
+  if (!own_input && !own_weight) return through_aten(call);
   return each_alone(call, input_gradient, weight_gradient, bias_gradient);
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/aten_convolution.h"
 #include "kernels/convolution_few.h"
 #include "kernels/convolution_pointwise.h"
+#include "kernels/convolution_shape.h"
 #include "kernels/convolution_split.h"
 #include "kernels/convolution_winograd.h"
 #include "kernels/simd/elementwise.h"
@@ -261,7 +262,8 @@ Prepared packed_convolution(const Call& call) {
   if (has_split(call.attrs(), weight_size, input_size)) {
     return with_other_than_relu(call, packed_split_convolution(call, rest_of_outputs(call)));
   }
-  if (!unpacked && has_winograd(call.attrs(), weight_size, input_size)) {
+  if (unpacked ? has_unpacked_winograd(call)
+               : has_winograd(call.attrs(), weight_size, input_size)) {
     return with_other_than_relu(call, packed_winograd(call));
   }
   if (!unpacked) return by_onednn(call, activation);
@@ -274,7 +276,8 @@ bool takes_unpacked(const Call& call) {
   const ir::Dims input_size = ops::channels_first(call.in(0)).sizes;
   const ir::Dims weight_size = call.attrs().get_ints("weight_size");
   return reads_weights_as_they_lie(call.attrs(), weight_size, input_size) ||
-         has_unpacked_split_convolution(call.attrs(), weight_size, input_size);
+         has_unpacked_split_convolution(call.attrs(), weight_size, input_size) ||
+         has_unpacked_winograd(call);
 }
 KERNEL("packed_convolution", packed_convolution, false, nullptr, takes_unpacked)
 

@@ -57,6 +57,9 @@ struct ConvolutionWeights {
   int64_t output, channel, line, column;  // numbers from one to the next
 };
 
+// Whether the weights of a packed_convolution are as they lie in the module.
+inline bool is_unpacked(const ops::Call& call) { return call.in(1).rank() == 4; }
+
 // x, w and y are the types of input, weight and output, with channels as dimension 1.
 inline ConvolutionShape shape_of(const ir::Attrs& attrs, const ir::Type& x, const ir::Type& w,
                                  const ir::Type& y) {

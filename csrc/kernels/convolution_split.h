@@ -68,7 +68,6 @@ ops::Prepared split_input_gradient(const ops::Call& call, ops::Prepared otherwis
 // computes the outputs from the given one on.
 bool has_packed_split_convolution(const ir::Attrs& attrs, const ir::Dims& weight_size,
                                   const ir::Dims& input_size);
-inline bool is_unpacked(const ops::Call& call) { return call.in(1).rank() == 4; }
 bool has_unpacked_split_convolution(const ir::Attrs& attrs, const ir::Dims& weight_size,
                                     const ir::Dims& input_size);
 using RestOfOutputs = std::function<void(const ops::Args& args, int64_t first)>;

@@ -25,39 +25,53 @@ using Square = vf[side][side];
   for (int i = 0; i < side; ++i) turn(d[i][0], d[i][1], d[i][2], d[i][3]);
 }
 
-// What three weights in a row become, one dimension of G kernel G^T.
-struct FourWeights {
-  float of[side];
+// What three weights in a row become: one dimension of G kernel G^T.
+inline void transform_weights(vf a, vf b, vf c, vf (&out)[side]) {
+  out[0] = a;
+  out[1] = 0.5f * (a + b + c);
+  out[2] = 0.5f * (a - b + c);
+  out[3] = c;
+}
 
-  FourWeights(float a, float b, float c)
-      : of{a, 0.5f * (a + b + c), 0.5f * (a - b + c), c} {}
-};
+// A weight of each output of a vector.
+inline vf load_outputs(const float* from, int64_t apart) {
+  if (apart == 1) return load(from);
+  alignas(alignment_bytes) float lanes[width];
+  for (int64_t i = 0; i < width; ++i) lanes[i] = from[i * apart];
+  return load(lanes);
+}
 
-// Weights of `panel_step` outputs from one on, of a channel: their 16 numbers lie `next` apart.
-inline void pack_kernels(const kernels::ConvolutionWeights& from, int64_t output, int64_t outputs,
-                         int64_t channel, float* packed, int64_t next) {
-  for (int64_t i = 0; i < outputs; ++i) {
-    const float* w = from.weights + (output + i) * from.output + channel * from.channel;
-    const auto line = [&](int64_t at) {
-      const float* l = w + at * from.line;
-      return FourWeights(l[0], l[from.column], l[2 * from.column]);
-    };
-    const FourWeights top = line(0), middle = line(1), bottom = line(2);
-    for (int j = 0; j < side; ++j) {
-      const FourWeights column(top.of[j], middle.of[j], bottom.of[j]);
-      for (int k = 0; k < side; ++k) packed[(k * side + j) * next + i] = column.of[k];
+// The kernels of a channel, of a vector of outputs: their 16 numbers are put `next` apart.
+inline void pack_kernels(const kernels::ConvolutionWeights& from, const float* first,
+                         const float* scale, float* packed, int64_t next) {
+  vf lines[3][side];
+  for (int64_t i = 0; i < 3; ++i) {
+    vf w[3];
+    for (int64_t j = 0; j < 3; ++j) {
+      w[j] = load_outputs(first + i * from.line + j * from.column, from.output);
+      if (scale != nullptr) w[j] *= load(scale);
     }
+    transform_weights(w[0], w[1], w[2], lines[i]);
+  }
+  for (int64_t j = 0; j < side; ++j) {
+    vf column[side];
+    transform_weights(lines[0][j], lines[1][j], lines[2][j], column);
+    for (int64_t i = 0; i < side; ++i) store(packed + (i * side + j) * next, column[i]);
   }
 }
 
-// Panel after panel of outputs, of each place after place, of each channel after channel.
+// Of vectors [first, last) of outputs: panel after panel, of each place after place, of each
+// channel after channel.
 inline void pack_winograd(const Winograd& s, const kernels::ConvolutionWeights& from,
-                          int64_t first_channel, int64_t channels, float* packed) {
-  for (int64_t panel = 0; panel < s.shape.outputs; panel += panel_columns) {
+                          const float* scale, int64_t first, int64_t last, float* packed) {
+  const int64_t channels = s.shape.channels;
+  for (int64_t output = first * width; output < last * width; output += width) {
+    const int64_t panel = output / panel_columns * panel_columns;
     const int64_t step = panel_step(s.shape.outputs - panel);
-    float* to = packed + panel * places * s.shape.channels;
-    for (int64_t c = first_channel; c < first_channel + channels; ++c) {
-      pack_kernels(from, panel, step, c, to + c * step, s.shape.channels * step);
+    float* to = packed + panel * places * channels + (output - panel);
+    for (int64_t c = 0; c < channels; ++c) {
+      pack_kernels(from, from.weights + output * from.output + c * from.channel,
+                   scale == nullptr ? nullptr : scale + output, to + c * step, channels * step);
     }
   }
 }
@@ -269,4 +283,4 @@ inline void convolve_winograd(const Winograd& s, int64_t first, int64_t count,
 }
 
 inline constexpr WinogradFunctions winograd_functions = {pack_winograd, convolve_winograd,
-                                                         winograd_memory};
+                                                         winograd_memory, width};
