@@ -59,7 +59,7 @@ Prepared convolution(const Call& call) {
   if (has_split_convolution(call)) {
     return split_convolution(call, forward_by_aten(call, aten::Memory::torchs));
   }
-  if (has_winograd_convolution(call)) return winograd_convolution(call);
+  if (has_winograd(call)) return winograd(call);
   return forward_by_aten(call);
 }
 

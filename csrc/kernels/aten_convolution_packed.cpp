@@ -126,7 +126,9 @@ Prepared pack_convolution(const Call& call) {
   if (has_packed_split_convolution(call.attrs(), type.sizes, input_size)) {
     return pack_permuted(call, {2, 3, 1, 0});
   }
-  if (has_winograd(call.attrs(), type.sizes, input_size)) return pack_winograd(call);
+  if (has_packed_winograd(call.attrs(), type.sizes, input_size)) {
+    return pack_permuted(call, {0, 1, 2, 3});
+  }
   const Form form =
       form_of(call.attrs(), type.sizes, input_size, call.out().numel(), call.threads);
   const auto room = static_cast<size_t>(call.out().bytes());
@@ -262,8 +264,7 @@ Prepared packed_convolution(const Call& call) {
   if (has_split(call.attrs(), weight_size, input_size)) {
     return with_other_than_relu(call, packed_split_convolution(call, rest_of_outputs(call)));
   }
-  if (unpacked ? has_unpacked_winograd(call)
-               : has_winograd(call.attrs(), weight_size, input_size)) {
+  if (has_packed_winograd(call.attrs(), weight_size, input_size)) {
     return with_other_than_relu(call, packed_winograd(call));
   }
   if (!unpacked) return by_onednn(call, activation);
@@ -277,7 +278,7 @@ bool takes_unpacked(const Call& call) {
   const ir::Dims weight_size = call.attrs().get_ints("weight_size");
   return reads_weights_as_they_lie(call.attrs(), weight_size, input_size) ||
          has_unpacked_split_convolution(call.attrs(), weight_size, input_size) ||
-         has_unpacked_winograd(call);
+         has_packed_winograd(call.attrs(), weight_size, input_size);
 }
 KERNEL("packed_convolution", packed_convolution, false, nullptr, takes_unpacked)
 

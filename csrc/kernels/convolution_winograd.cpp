@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <utility>
 
 #include "kernels/convolution_shape.h"
 #include "kernels/gemm_packed.h"
-#include "ops/convolution.h"
 #include "ops/layout.h"
 #include "support/align.h"
 #include "support/parallel.h"
@@ -15,23 +13,48 @@
 
 namespace poptorch::kernels {
 
+// A patch has so many pixels in each dimension, and a kernel so many numbers in its form.
+constexpr int winograd_side = 4, winograd_places = winograd_side * winograd_side;
+
 struct Winograd {
   ConvolutionShape shape;
   bool relu = false;
-  int64_t strip = 1;  // patches that are computed together
+  int64_t strip = 1;  // patches that are in memory together
 
   // Lines of patches in an image, and patches in one.
   int64_t lines() const { return (shape.h.to + 1) / 2; }
   int64_t in_line() const { return (shape.w.to + 1) / 2; }
   int64_t patches() const { return shape.images * lines() * in_line(); }
-  // Channels of one patch to those of the next: no power of two.
-  int64_t patch_step() const { return shape.channels + 16; }
+
+  // Numbers from one to the next, of transformed patches, of places of all patches of a strip, of
+  // places of their sums for a panel of outputs, and of places of the weights of one. No powers of
+  // two, or they would contend for few cache lines.
+  int64_t patch_step() const { return shape.channels + line; }
+  int64_t place_step() const { return strip * patch_step() + line; }
+  int64_t sum_step() const { return strip * most_panel + line; }
+  int64_t weight_step(int64_t panel) const { return shape.channels * panel + line; }
+
+  static constexpr int64_t line = alignment_bytes / sizeof(float);
+  static constexpr int64_t most_panel = 32;  // outputs of the widest instruction set's
 };
 
-// Without bias or residual: nullptr. The residual may lie in y.
+// Without bias or residual: nullptr. The residual may lie in y. `zeros` are those of a pixel in the
+// padding.
 struct WinogradData {
-  const float *x, *packed, *bias, *residual;
+  const float *x, *bias, *residual, *zeros;
   float* y;
+};
+
+// Some patches of all, transformed.
+struct WinogradStrip {
+  int64_t first, count;
+  float* numbers;
+};
+
+// Weights in the module, with a factor of each output or without: nullptr.
+struct WinogradWeights {
+  ConvolutionWeights plain;
+  const float* scale;
 };
 
 }  // namespace poptorch::kernels
@@ -40,13 +63,16 @@ namespace poptorch::simd {
 
 // The loops of one instruction set.
 struct WinogradFunctions {
-  // Vectors [first, last) of outputs; `scale` is nullptr or has a factor of each output.
-  void (*pack)(const kernels::Winograd&, const kernels::ConvolutionWeights&, const float* scale,
-               int64_t first, int64_t last, float* packed);
-  void (*convolve)(const kernels::Winograd&, int64_t first, int64_t count,
-                   const kernels::WinogradData&, float* memory);
-  int64_t (*memory)(const kernels::Winograd&);  // numbers of a thread
-  int64_t lanes;
+  // Patches [begin, end) of a strip.
+  void (*transform)(const kernels::Winograd&, const kernels::WinogradData&,
+                    const kernels::WinogradStrip&, int64_t begin, int64_t end);
+  // The panel of outputs that begins with this one.
+  void (*pack)(const kernels::Winograd&, const kernels::WinogradWeights&, int64_t output,
+               float* packed);
+  void (*convolve)(const kernels::Winograd&, const kernels::WinogradData&,
+                   const kernels::WinogradStrip&, int64_t output, const float* packed,
+                   float* sums);
+  int64_t panel;  // outputs
 };
 
 }  // namespace poptorch::simd
@@ -66,104 +92,156 @@ const simd::WinogradFunctions& functions() {
                       simd::avx512::winograd_functions);
 }
 
-// As many patches as stay in a second cache, with the sums of a panel of outputs.
-int64_t strip_of(const Winograd& s, int threads) {
-  constexpr int64_t most_bytes = 1 << 19, least = 24, most = 112, panel = 32;
-  const int64_t bytes =
-      ops::winograd_places * (s.patch_step() + panel) * static_cast<int64_t>(sizeof(float));
-  const int64_t share = (s.patches() + threads - 1) / threads;
-  return std::min(share, std::clamp(most_bytes / bytes, least, most));
-}
+constexpr int64_t number_bytes = sizeof(float);
 
-// Of the row packed_convolution.
-Winograd packed_shape(const Call& call) {
-  const ir::Type weight{ir::DType::f32, call.attrs().get_ints("weight_size"), {}};
-  return {shape_of(call.attrs(), ops::channels_first(call.in(0)), weight,
-                   ops::channels_first(call.out()))};
-}
+// How the work is cut. Of weights that stay in a second cache all panels are packed first, and each
+// thread takes strips of patches, which stay there, too. With more weights a strip is as many
+// patches as stay in a third cache, and each thread packs a panel and multiplies all of them.
+struct Cut {
+  bool by_panels = false;
+  int64_t panels, parts;                     // in how many parts threads share the work
+  int64_t packed, patches, sums;             // numbers: of all weights, and of a strip
+  int64_t of_panel;                          // numbers of a panel of weights
 
-// Numbers of packed weights.
-int64_t packed_numbers(const Winograd& s) {
-  return ops::winograd_places * s.shape.outputs * s.shape.channels;
-}
+  Cut(Winograd& s, int threads) {
+    const int64_t panel = functions().panel;
+    panels = (s.shape.outputs + panel - 1) / panel;
+    of_panel = winograd_places * s.weight_step(panel);
+    packed = panels * of_panel;
+    constexpr int64_t most_weights = 5 << 18, least_products = 1 << 18;
+    parts = std::clamp<int64_t>(packed * s.patches() / least_products, 1, threads);
+    by_panels = packed * number_bytes > most_weights && panels >= parts;
+    s.strip = strip_of(s);
+    patches = align_numbers<float>(winograd_places * s.place_step());
+    sums = align_numbers<float>(winograd_places * s.sum_step());
+  }
 
-void pack(const Winograd& s, const ConvolutionWeights& from, const float* scale, float* packed,
-          int threads) {
-  const simd::WinogradFunctions& loops = functions();
-  const int64_t grain = std::max<int64_t>(1, 4096 / (loops.lanes * s.shape.channels));
-  parallel_for(threads, s.shape.outputs / loops.lanes, grain, [&](int64_t begin, int64_t end) {
-    loops.pack(s, from, scale, begin, end, packed);
-  });
-}
+  // Begins with the zeros.
+  int64_t scratch_numbers(const Winograd& s) const {
+    const int64_t shared = align_numbers<float>(s.shape.channels) + (by_panels ? patches : packed);
+    return shared + parts * own_numbers();
+  }
+  // Of each part.
+  int64_t own_numbers() const { return (by_panels ? of_panel : patches) + sums; }
 
-// Weights of an operand that are not packed; the first one lies `first` numbers from its beginning.
-struct PlainWeights {
-  ConvolutionWeights at;
-  int64_t first = 0;
-
-  PlainWeights(const ir::Dims& strides)
-      : at{nullptr, strides[0], strides[1], strides[2], strides[3]} {}
-
-  ConvolutionWeights of(const float* operand) const {
-    ConvolutionWeights weights = at;
-    weights.weights = operand + first;
-    return weights;
+ private:
+  int64_t strip_of(const Winograd& s) const {
+    constexpr int64_t in_second_cache = 1 << 19, in_third_cache = 4 << 20, least = 24, most = 112;
+    const int64_t bytes = winograd_places * (s.patch_step() + Winograd::most_panel) * number_bytes;
+    if (!by_panels) {
+      const int64_t share = (s.patches() + parts - 1) / parts;
+      return std::min(share, std::clamp(in_second_cache / bytes, least, most));
+    }
+    const int64_t strips = (s.patches() * bytes + in_third_cache - 1) / in_third_cache;
+    return (s.patches() + strips - 1) / strips;
   }
 };
 
-// Which operands of a call are what; -1: none is.
+void convolve_strips(const Winograd& s, const Cut& cut, const WinogradWeights& weights,
+                     const WinogradData& data, float* memory, int threads) {
+  const simd::WinogradFunctions& loops = functions();
+  parallel_for(threads, cut.panels, (cut.panels + cut.parts - 1) / cut.parts,
+               [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      loops.pack(s, weights, i * loops.panel, memory + i * cut.of_panel);
+    }
+  });
+  float* of_parts = memory + cut.packed;
+  parallel_for(threads, cut.parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      float* own = of_parts + part * cut.own_numbers();
+      const int64_t last = s.patches() * (part + 1) / cut.parts;
+      for (int64_t at = s.patches() * part / cut.parts; at < last; at += s.strip) {
+        const WinogradStrip strip{at, std::min(s.strip, last - at), own};
+        loops.transform(s, data, strip, 0, strip.count);
+        for (int64_t i = 0; i < cut.panels; ++i) {
+          loops.convolve(s, data, strip, i * loops.panel, memory + i * cut.of_panel,
+                         own + cut.patches);
+        }
+      }
+    }
+  });
+}
+
+void convolve_panels(const Winograd& s, const Cut& cut, const WinogradWeights& weights,
+                     const WinogradData& data, float* memory, int threads) {
+  const simd::WinogradFunctions& loops = functions();
+  float* of_parts = memory + cut.patches;
+  for (int64_t first = 0; first < s.patches(); first += s.strip) {
+    const WinogradStrip strip{first, std::min(s.strip, s.patches() - first), memory};
+    parallel_for(threads, strip.count, (strip.count + cut.parts - 1) / cut.parts,
+                 [&](int64_t begin, int64_t end) { loops.transform(s, data, strip, begin, end); });
+    parallel_for(threads, cut.parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        float* own = of_parts + part * cut.own_numbers();
+        const int64_t last = cut.panels * (part + 1) / cut.parts;
+        for (int64_t i = cut.panels * part / cut.parts; i < last; ++i) {
+          loops.pack(s, weights, i * loops.panel, own);
+          loops.convolve(s, data, strip, i * loops.panel, own, own + cut.of_panel);
+        }
+      }
+    });
+  }
+}
+
+// Which operands of a call are what, -1: none is; and how the weights lie from the first one on.
 struct Operands {
-  int image, weight, bias = -1, residual = -1, scale = -1;
-  std::optional<PlainWeights> plain = {};  // none: the weights are packed
+  int image, weight, bias, residual, scale;
+  ConvolutionWeights weights;
+  int64_t first_weight = 0;
 
   static const float* get(const Args& args, int which) {
     return which < 0 ? nullptr : args.in<float>(static_cast<size_t>(which));
   }
 };
 
-// Scratch: packed weights, unless the operand is, then the memory of the parts of the patches.
+ConvolutionWeights weights_of(const ir::Dims& strides) {
+  return {nullptr, strides[0], strides[1], strides[2], strides[3]};
+}
+
 Prepared prepare(Winograd s, const Operands& in, int threads) {
-  s.strip = strip_of(s, threads);
-  const simd::WinogradFunctions& loops = functions();
-  const int64_t patches = s.patches(), parts = std::min<int64_t>(threads, patches);
-  const int64_t own = in.plain ? align_numbers<float>(packed_numbers(s)) : 0;
-  const int64_t memory = align_numbers<float>(loops.memory(s));
-  const auto run = [=, &loops](const Args& args) {
-    auto* scratch = reinterpret_cast<float*>(args.scratch);
-    const float* weights = Operands::get(args, in.weight);
-    if (in.plain) {
-      pack(s, in.plain->of(weights), Operands::get(args, in.scale), scratch, args.threads);
-      weights = scratch;
-    }
-    const WinogradData data{Operands::get(args, in.image), weights, Operands::get(args, in.bias),
-                            Operands::get(args, in.residual), args.out<float>()};
-    parallel_for(args.threads, parts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        const int64_t first = patches * part / parts, last = patches * (part + 1) / parts;
-        loops.convolve(s, first, last - first, data, scratch + own + part * memory);
-      }
-    });
+  const Cut cut(s, threads);
+  const auto run = [=](const Args& args) {
+    auto* zeros = reinterpret_cast<float*>(args.scratch);
+    std::fill_n(zeros, s.shape.channels, 0.0f);
+    WinogradWeights weights{in.weights, Operands::get(args, in.scale)};
+    weights.plain.weights = Operands::get(args, in.weight) + in.first_weight;
+    const WinogradData data{Operands::get(args, in.image), Operands::get(args, in.bias),
+                            Operands::get(args, in.residual), zeros, args.out<float>()};
+    (cut.by_panels ? convolve_panels : convolve_strips)(
+        s, cut, weights, data, zeros + align_numbers<float>(s.shape.channels), args.threads);
   };
-  return {run, static_cast<size_t>(own + parts * memory) * sizeof(float)};
+  return {run, static_cast<size_t>(cut.scratch_numbers(s) * number_bytes)};
 }
 
-// With weights that are not packed: so few, and patches enough, that their transformation costs
-// little of the time and memory that it saves.
-bool pays_unpacked(const Winograd& s) {
-  constexpr int64_t most_kernels = 1 << 16, least_patches = 64;
-  return s.shape.outputs * s.shape.channels <= most_kernels && s.patches() >= least_patches;
+// Whole vectors of channels and outputs, and patches enough for the weights to be transformed.
+bool pays(const Winograd& s) {
+  constexpr int64_t block = 16, least_patches = 64;
+  return s.shape.channels % block == 0 && s.shape.outputs % block == 0 &&
+         s.shape.channels > 0 && s.patches() >= least_patches;
 }
 
-bool is_usable() {
+bool is_usable(const ir::Attrs& attrs, const ir::Dims& weight_size) {
   static const bool on = is_on("winograd");
-  return on;
+  return on && weight_size.size() == 4 && weight_size[2] == 3 && weight_size[3] == 3 &&
+         attrs.get_int("groups") == 1 && is_all(attrs.get_ints("stride"), 1) &&
+         is_all(attrs.get_ints("dilation"), 1);
 }
 
 // Of a call with channels as dimension 1.
-bool is_plain(const Call& call, const ir::Type& image, const ir::Type& weight) {
-  return is_usable() && image.dtype == ir::DType::f32 && !call.attrs().get_bool("transposed") &&
-         ops::takes_winograd(call.attrs(), weight.sizes) && image.numel() > 0 &&
-         ops::lies_channels_last(image) && ops::lies_channels_last(call.out());
+bool is_usable(const Call& call, const ir::Type& image, const ir::Type& weight) {
+  return is_usable(call.attrs(), weight.sizes) && !call.attrs().get_bool("transposed") &&
+         image.dtype == ir::DType::f32 && ops::lies_channels_last(image) &&
+         ops::lies_channels_last(call.out());
+}
+
+Winograd packed(const ir::Attrs& attrs, const ir::Dims& weight_size, const ir::Dims& x) {
+  const ir::Type image{ir::DType::f32, x, {}}, weight{ir::DType::f32, weight_size, {}};
+  Winograd s{shape_of(attrs, image, weight, {ir::DType::f32, {x[0], weight_size[0], 1, 1}, {}})};
+  for (ConvolutionAxis* axis : {&s.shape.h, &s.shape.w}) {
+    axis->to = axis->from + 2 * axis->padding - axis->kernel + 1;
+  }
+  return s;
 }
 
 Winograd forward(const Call& call) {
@@ -172,74 +250,52 @@ Winograd forward(const Call& call) {
 
 // The gradient of the input is a convolution of the gradient with the kernel turned round.
 Winograd backward(const Call& call) {
-  ConvolutionShape s = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0));
-  std::swap(s.channels, s.outputs);
-  for (ConvolutionAxis* axis : {&s.h, &s.w}) {
+  Winograd s{shape_of(call.attrs(), call.in(1), call.in(2), call.in(0))};
+  std::swap(s.shape.channels, s.shape.outputs);
+  for (ConvolutionAxis* axis : {&s.shape.h, &s.shape.w}) {
     std::swap(axis->from, axis->to);
     axis->padding = axis->kernel - 1 - axis->padding;
   }
-  return {s};
+  return s;
 }
 
 }  // namespace
 
-bool has_winograd(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                  const ir::Dims& input_size) {
-  return is_usable() && ir::product(input_size) > 0 && ops::takes_winograd(attrs, weight_size);
-}
-
-bool has_unpacked_winograd(const Call& call) {
-  const ir::Dims weight_size = call.attrs().get_ints("weight_size");
-  return has_winograd(call.attrs(), weight_size, call.in(0).sizes) &&
-         pays_unpacked(packed_shape(call));
-}
-
-Prepared pack_winograd(const Call& call) {
-  const ir::Type& w = call.in(0);
-  Winograd s;
-  s.shape.outputs = w.sizes[0];
-  s.shape.channels = w.sizes[1];
-  const PlainWeights plain(w.actual_strides());
-  return {[=, room = call.out().numel()](const Args& args) {
-    auto* packed = args.out<float>();
-    pack(s, plain.of(args.in<float>(0)), nullptr, packed, args.threads);
-    std::fill_n(packed + packed_numbers(s), room - packed_numbers(s), 0.0f);
-  }};
+bool has_packed_winograd(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                         const ir::Dims& input_size) {
+  return is_usable(attrs, weight_size) && pays(packed(attrs, weight_size, input_size));
 }
 
 Prepared packed_winograd(const Call& call) {
-  Winograd s = packed_shape(call);
+  const ir::Dims weight_size = call.attrs().get_ints("weight_size");
+  Winograd s = packed(call.attrs(), weight_size, ops::channels_first(call.in(0)).sizes);
   s.relu = call.attrs().get_string("activation") == "relu";
-  Operands in{.image = 0, .weight = 1, .bias = 2, .residual = 3};
-  if (is_unpacked(call)) {
-    in.plain = PlainWeights(call.in(1).actual_strides());
-    in.scale = 4;
-  }
-  return prepare(s, in, call.threads);
+  const ir::Type weight{ir::DType::f32, weight_size, {}};
+  return prepare(s, {0, 1, 2, 3, 4, weights_of(weight.actual_strides())}, call.threads);
 }
 
-bool has_winograd_convolution(const Call& call) {
+bool has_winograd(const Call& call) {
   if (call.has_in(2) && !call.in(2).is_contiguous()) return false;
-  return is_plain(call, call.in(0), call.in(1)) && pays_unpacked(forward(call));
+  return is_usable(call, call.in(0), call.in(1)) && pays(forward(call));
 }
 
-Prepared winograd_convolution(const Call& call) {
-  Operands in{.image = 0, .weight = 1, .plain = PlainWeights(call.in(1).actual_strides())};
-  if (call.has_in(2)) in.bias = 2;
-  return prepare(forward(call), in, call.threads);
+Prepared winograd(const Call& call) {
+  const int bias = call.has_in(2) ? 2 : -1;
+  return prepare(forward(call), {0, 1, bias, -1, -1, weights_of(call.in(1).actual_strides())},
+                 call.threads);
 }
 
 bool has_winograd_input_gradient(const Call& call) {
-  if (!is_plain(call, call.in(0), call.in(2))) return false;
+  if (!is_usable(call, call.in(0), call.in(2))) return false;
   const Winograd s = backward(call);
-  return std::min(s.shape.h.padding, s.shape.w.padding) >= 0 && pays_unpacked(s);
+  return std::min(s.shape.h.padding, s.shape.w.padding) >= 0 && pays(s);
 }
 
 Prepared winograd_input_gradient(const Call& call) {
   const ir::Dims strides = call.in(2).actual_strides();
-  PlainWeights plain({strides[1], strides[0], -strides[2], -strides[3]});
-  plain.first = 2 * (strides[2] + strides[3]);
-  return prepare(backward(call), {.image = 0, .weight = 2, .plain = plain}, call.threads);
+  const ConvolutionWeights turned{nullptr, strides[1], strides[0], -strides[2], -strides[3]};
+  return prepare(backward(call), {0, 2, -1, -1, -1, turned, 2 * (strides[2] + strides[3])},
+                 call.threads);
 }
 
 }  // namespace poptorch::kernels

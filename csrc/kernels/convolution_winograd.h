@@ -7,27 +7,25 @@
 //
 // Where the result is no finite number, pixels of the patch that the kernel does not see may have
 // had a part in it: that vector of outputs is computed again, from what the kernel sees.
+//
+// Weights are transformed in each call, for the cost of some patches.
 #pragma once
 
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
 
-// Whether weights of these sizes are packed in this form; `input_size` has the channels second.
-bool has_winograd(const ir::Attrs& attrs, const ir::Dims& weight_size, const ir::Dims& input_size);
-
-// Whether a call of the row packed_convolution takes weights as they lie in the module: so few that
-// it can transform them itself.
-bool has_unpacked_winograd(const ops::Call& call);
-
-// The rows pack_convolution and packed_convolution. Of the activations only relu is applied.
-ops::Prepared pack_winograd(const ops::Call& call);
+// Whether a call of the row packed_convolution is computed in this way, with weights as they lie in
+// the module, packed or not; `input_size` has the channels second. Of the activations only relu is
+// applied.
+bool has_packed_winograd(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                         const ir::Dims& input_size);
 ops::Prepared packed_winograd(const ops::Call& call);
 
-// Calls of the row `convolution`, with channels as dimension 1, and the gradient of the input,
-// result 0 of the row `convolution_backward`.
-bool has_winograd_convolution(const ops::Call& call);
-ops::Prepared winograd_convolution(const ops::Call& call);
+// The same of the row `convolution`, with channels as dimension 1, and of the gradient of the
+// input, result 0 of the row `convolution_backward`.
+bool has_winograd(const ops::Call& call);
+ops::Prepared winograd(const ops::Call& call);
 bool has_winograd_input_gradient(const ops::Call& call);
 ops::Prepared winograd_input_gradient(const ops::Call& call);
 

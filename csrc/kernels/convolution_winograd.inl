@@ -3,10 +3,13 @@
 #include "kernels/gemm_tiles.inl"
 
 using kernels::ConvolutionShape;
+using kernels::ConvolutionWeights;
 using kernels::Winograd;
 using kernels::WinogradData;
+using kernels::WinogradStrip;
 
-constexpr int side = ops::winograd_side, places = ops::winograd_places;
+constexpr int side = kernels::winograd_side, places = kernels::winograd_places;
+constexpr int kernel_places = 9;
 
 // Patches that are multiplied at once: two vectors of sums for each fill the registers.
 constexpr int most_patches = SIMD_WIDTH == 16 ? 14 : 6;
@@ -33,25 +36,40 @@ inline void transform_weights(vf a, vf b, vf c, vf (&out)[side]) {
   out[3] = c;
 }
 
-// A weight of each output of a vector.
-inline vf load_outputs(const float* from, int64_t apart) {
-  if (apart == 1) return load(from);
-  alignas(alignment_bytes) float lanes[width];
-  for (int64_t i = 0; i < width; ++i) lanes[i] = from[i * apart];
-  return load(lanes);
+// Weights of a vector of outputs, of channels [c, c + count): channel after channel, their nine
+// places in the kernel. A row of memory is read side by side, whichever it is.
+inline void gather_weights(const ConvolutionWeights& from, const float* first, int64_t c,
+                           int64_t count, float* to) {
+  first += c * from.channel;
+  const bool is_by_channel = from.column == 1 && from.line == 3 && from.channel == kernel_places;
+  if (is_by_channel) {
+    return transpose_rows(first, from.output, width, count * kernel_places, to, width);
+  }
+  for (int64_t place = 0; place < kernel_places; ++place, to += width) {
+    const float* of_place = first + place / 3 * from.line + place % 3 * from.column;
+    constexpr int64_t step = kernel_places * width;
+    if (from.channel == 1) {
+      transpose_rows(of_place, from.output, width, count, to, step);
+      continue;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const float* of_channel = of_place + i * from.channel;
+      if (from.output == 1) {
+        store(to + i * step, load(of_channel));
+      } else {
+        for (int64_t j = 0; j < width; ++j) to[i * step + j] = of_channel[j * from.output];
+      }
+    }
+  }
 }
 
-// The kernels of a channel, of a vector of outputs: their 16 numbers are put `next` apart.
-inline void pack_kernels(const kernels::ConvolutionWeights& from, const float* first,
-                         const float* scale, float* packed, int64_t next) {
+// Transforms the nine vectors of a channel: the 16 that they become are put `next` apart.
+inline void pack_kernels(const float* weights, vf scale, float* packed, int64_t next) {
   vf lines[3][side];
   for (int64_t i = 0; i < 3; ++i) {
-    vf w[3];
-    for (int64_t j = 0; j < 3; ++j) {
-      w[j] = load_outputs(first + i * from.line + j * from.column, from.output);
-      if (scale != nullptr) w[j] *= load(scale);
-    }
-    transform_weights(w[0], w[1], w[2], lines[i]);
+    const float* of_line = weights + 3 * i * width;
+    transform_weights(scale * load(of_line), scale * load(of_line + width),
+                      scale * load(of_line + 2 * width), lines[i]);
   }
   for (int64_t j = 0; j < side; ++j) {
     vf column[side];
@@ -60,29 +78,31 @@ inline void pack_kernels(const kernels::ConvolutionWeights& from, const float* f
   }
 }
 
-// Of vectors [first, last) of outputs: panel after panel, of each place after place, of each
-// channel after channel.
-inline void pack_winograd(const Winograd& s, const kernels::ConvolutionWeights& from,
-                          const float* scale, int64_t first, int64_t last, float* packed) {
-  const int64_t channels = s.shape.channels;
-  for (int64_t output = first * width; output < last * width; output += width) {
-    const int64_t panel = output / panel_columns * panel_columns;
-    const int64_t step = panel_step(s.shape.outputs - panel);
-    float* to = packed + panel * places * channels + (output - panel);
-    for (int64_t c = 0; c < channels; ++c) {
-      pack_kernels(from, from.weights + output * from.output + c * from.channel,
-                   scale == nullptr ? nullptr : scale + output, to + c * step, channels * step);
+// Place after place, of each channel after channel.
+inline void pack_panel(const Winograd& s, const kernels::WinogradWeights& weights, int64_t output,
+                       float* packed) {
+  constexpr int64_t at_once = 16;
+  alignas(alignment_bytes) float gathered[at_once * kernel_places * width];
+  const int64_t channels = s.shape.channels, step = panel_step(s.shape.outputs - output);
+  for (int64_t at = 0; at < step; at += width) {
+    const float* first = weights.plain.weights + (output + at) * weights.plain.output;
+    const vf scale = weights.scale == nullptr ? splat(1.0f) : load(weights.scale + output + at);
+    for (int64_t c = 0; c < channels; c += at_once) {
+      gather_weights(weights.plain, first, c, at_once, gathered);
+      for (int64_t i = 0; i < at_once; ++i) {
+        pack_kernels(gathered + i * kernel_places * width, scale, packed + (c + i) * step + at,
+                     s.weight_step(step));
+      }
     }
   }
 }
 
-// A patch of the image: where it begins, which may be in the padding, and its pixels. Those in the
-// padding are `zeros`.
+// A patch of the image: where its pixels are. Those in the padding are zeros.
 struct Patch {
   int64_t image, line, column;  // of the result, of its first pixel
   const float* pixels[side][side];
 
-  Patch(const Winograd& s, int64_t index, const float* x, const float* zeros) {
+  Patch(const Winograd& s, int64_t index, const WinogradData& data) {
     const int64_t in_line = s.in_line(), in_image = in_line * s.lines();
     image = index / in_image;
     line = 2 * (index % in_image / in_line);
@@ -90,36 +110,17 @@ struct Patch {
     const ConvolutionShape& shape = s.shape;
     for (int64_t i = 0; i < side; ++i) {
       const int64_t h = line - shape.h.padding + i;
-      const float* from = x + (image * shape.h.from + h) * shape.w.from * shape.channels;
+      const float* from = data.x + (image * shape.h.from + h) * shape.w.from * shape.channels;
       for (int64_t j = 0; j < side; ++j) {
         const int64_t w = column - shape.w.padding + j;
         const bool inside = h >= 0 && h < shape.h.from && w >= 0 && w < shape.w.from;
-        pixels[i][j] = inside ? from + w * shape.channels : zeros;
+        pixels[i][j] = inside ? from + w * shape.channels : data.zeros;
       }
     }
   }
 };
 
-// The memory of a strip of patches. Numbers of a patch lie `s.patch_step()` apart, and those of a
-// place `of_place` apart; sums of a patch `panel_columns`, and those of a place `sums_of_place`.
-struct StripMemory {
-  float *zeros, *patches, *sums;
-  int64_t of_place, sums_of_place;
-
-  StripMemory(const Winograd& s, float* memory)
-      : zeros(memory),
-        patches(memory + align_numbers<float>(s.shape.channels)),
-        // Places do not lie a power of two apart, or they would contend for few cache lines.
-        of_place(s.strip * s.patch_step() + width),
-        sums_of_place(s.strip * panel_columns + width) {
-    sums = patches + align_numbers<float>(places * of_place);
-  }
-  int64_t numbers() const { return sums - zeros + align_numbers<float>(places * sums_of_place); }
-};
-
-inline int64_t winograd_memory(const Winograd& s) { return StripMemory(s, nullptr).numbers(); }
-
-inline void transform_pixels(const Winograd& s, const Patch& patch, float* to, int64_t next) {
+inline void transform_pixels(const Winograd& s, const Patch& patch, float* to) {
   for (int64_t c = 0; c < s.shape.channels; c += width) {
     Square d;
 #pragma GCC unroll 4
@@ -131,8 +132,15 @@ inline void transform_pixels(const Winograd& s, const Patch& patch, float* to, i
 #pragma GCC unroll 4
     for (int i = 0; i < side; ++i) {
 #pragma GCC unroll 4
-      for (int j = 0; j < side; ++j) store(to + (i * side + j) * next + c, d[i][j]);
+      for (int j = 0; j < side; ++j) store(to + (i * side + j) * s.place_step() + c, d[i][j]);
     }
+  }
+}
+
+inline void transform_patches(const Winograd& s, const WinogradData& data,
+                              const WinogradStrip& strip, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    transform_pixels(s, Patch(s, strip.first + i, data), strip.numbers + i * s.patch_step());
   }
 }
 
@@ -159,22 +167,22 @@ inline auto sums_of(int64_t patches) {
 }
 
 // The sums of a panel of outputs, for all places and patches.
-inline void sum_panel(const Winograd& s, const StripMemory& memory, int64_t patches,
-                      const float* weights, int64_t step) {
+inline void sum_panel(const Winograd& s, const WinogradStrip& strip, const float* weights,
+                      int64_t step, float* sums) {
   constexpr int64_t most_channels = 64;
-  const Groups groups(patches, most_patches);
+  const Groups groups(strip.count, most_patches);
   for (int64_t place = 0; place < places; ++place) {
-    const float* numbers = memory.patches + place * memory.of_place;
-    float* sums = memory.sums + place * memory.sums_of_place;
+    const float* patches = strip.numbers + place * s.place_step();
+    const float* of_weights = weights + place * s.weight_step(step);
+    float* of_place = sums + place * s.sum_step();
     for (int64_t c = 0; c < s.shape.channels; c += most_channels) {
       const int64_t channels = std::min(most_channels, s.shape.channels - c);
       for (int64_t group = 0; group < groups.count; ++group) {
         const int64_t first = groups.begin(group), count = groups.size(group);
         (step > width ? sums_of<2>(count) : sums_of<1>(count))(
-            numbers + first * s.patch_step() + c, s.patch_step(), weights, channels, c == 0,
-            sums + first * panel_columns);
+            patches + first * s.patch_step() + c, s.patch_step(), of_weights + c * step, channels,
+            c == 0, of_place + first * panel_columns);
       }
-      weights += channels * step;
     }
   }
 }
@@ -211,10 +219,10 @@ inline vf unpacked(const float* packed, int64_t next, int64_t line, int64_t colu
 [[gnu::noinline]] inline void convolve_directly(const Winograd& s, const Patch& patch,
                                                 const float* weights, int64_t step,
                                                 vf (&y)[2][2]) {
-  const int64_t next = s.shape.channels * step;
+  const int64_t next = s.weight_step(step);
   for (int64_t pixel = 0; pixel < 4; ++pixel) {
     vf sum = {};
-    for (int64_t place = 0; place < 9; ++place) {
+    for (int64_t place = 0; place < kernel_places; ++place) {
       const float* from = patch.pixels[pixel / 2 + place / 3][pixel % 2 + place % 3];
       for (int64_t c = 0; c < s.shape.channels; ++c) {
         const vf w = unpacked(weights + c * step, next, place / 3, place % 3);
@@ -247,40 +255,21 @@ inline bool is_finite(const vf (&y)[2][2]) {
   return !any(!(sum < std::numeric_limits<float>::infinity()));
 }
 
-// A panel of outputs from `output` on, of all patches from `first` on.
-inline void put_panel(const Winograd& s, const StripMemory& memory, int64_t first, int64_t patches,
-                      const WinogradData& data, int64_t output, const float* weights,
-                      int64_t step) {
-  for (int64_t i = 0; i < patches; ++i) {
-    const Patch patch(s, first + i, data.x, memory.zeros);
+// A panel of outputs from `output` on, of all patches of a strip.
+inline void convolve_panel(const Winograd& s, const WinogradData& data, const WinogradStrip& strip,
+                           int64_t output, const float* weights, float* sums) {
+  const int64_t step = panel_step(s.shape.outputs - output);
+  sum_panel(s, strip, weights, step, sums);
+  for (int64_t i = 0; i < strip.count; ++i) {
+    const Patch patch(s, strip.first + i, data);
     for (int64_t at = 0; at < step; at += width) {
       vf y[2][2];
-      transform_sums(memory.sums + i * panel_columns + at, memory.sums_of_place, y);
+      transform_sums(sums + i * panel_columns + at, s.sum_step(), y);
       if (!is_finite(y)) convolve_directly(s, patch, weights + at, step, y);
       put_pixels(s, patch, data, output + at, y);
     }
   }
 }
 
-// Patches [first, first + count), of strips that the memory holds.
-inline void convolve_winograd(const Winograd& s, int64_t first, int64_t count,
-                              const WinogradData& data, float* numbers) {
-  const StripMemory memory(s, numbers);
-  std::fill_n(memory.zeros, s.shape.channels, 0.0f);
-  for (const int64_t end = first + count; first < end; first += s.strip) {
-    const int64_t patches = std::min(s.strip, end - first);
-    for (int64_t i = 0; i < patches; ++i) {
-      transform_pixels(s, Patch(s, first + i, data.x, memory.zeros),
-                       memory.patches + i * s.patch_step(), memory.of_place);
-    }
-    for (int64_t output = 0; output < s.shape.outputs; output += panel_columns) {
-      const float* weights = data.packed + output * places * s.shape.channels;
-      const int64_t step = panel_step(s.shape.outputs - output);
-      sum_panel(s, memory, patches, weights, step);
-      put_panel(s, memory, first, patches, data, output, weights, step);
-    }
-  }
-}
-
-inline constexpr WinogradFunctions winograd_functions = {pack_winograd, convolve_winograd,
-                                                         winograd_memory, width};
+inline constexpr WinogradFunctions winograd_functions = {transform_patches, pack_panel,
+                                                         convolve_panel, panel_columns};

@@ -1,8 +1,4 @@
 // Convolutions of one to three spatial dimensions, transposed or not, and their gradients.
-#include "ops/convolution.h"
-
-#include <algorithm>
-
 #include "ops/layout.h"
 #include "support/error.h"
 
@@ -106,10 +102,7 @@ std::vector<ir::Type> infer_pack(const InferInput& in) {
   const ir::Type& weight = in.operand(0);
   USER_CHECK(weight.rank() == 4 && weight.dtype == ir::DType::f32, "[pack_convolution] weight ",
              weight.text(), ", expected f32[outputs, inputs, height, width]. Cast or reshape it.");
-  const int64_t groups = in.attrs().get_int("groups");
-  const int64_t pixels = takes_winograd(in.attrs(), weight.sizes)
-                             ? winograd_places
-                             : weight.sizes[2] * weight.sizes[3];
+  const int64_t groups = in.attrs().get_int("groups"), pixels = weight.sizes[2] * weight.sizes[3];
   const int64_t outputs = weight.sizes[0] / groups, inputs = weight.sizes[1];
   const bool is_depthwise = outputs == 1 && inputs == 1;
   const int64_t room = is_depthwise ? rounded(groups) * pixels
@@ -180,16 +173,6 @@ std::vector<AttrDef> packed_attrs() {
 }
 
 }  // namespace
-
-bool takes_winograd(const ir::Attrs& attrs, const ir::Dims& weight_size) {
-  const auto is_one = [&](const char* name) {
-    const ir::Dims values = attrs.get_ints(name);
-    return std::all_of(values.begin(), values.end(), [](int64_t v) { return v == 1; });
-  };
-  return weight_size.size() == 4 && weight_size[0] % block == 0 && weight_size[1] % block == 0 &&
-         weight_size[2] == 3 && weight_size[3] == 3 && attrs.get_int("groups") == 1 &&
-         is_one("stride") && is_one("dilation");
-}
 
 std::vector<OpDef> convolution_ops() {
   std::vector<AttrDef> backward_attrs = shape_attrs();
