@@ -22,12 +22,13 @@ WHERE = {
     ("mlp-x100", "train", "f32"): "small_gemm fuse inplace dead_inputs dce simplify",
     ("mlp-x100", "infer", "f32"): "small_gemm direct_streams",
     ("convnet", "train", "f32"): "channels_last lean_max_pool weights_last split_convolution "
-    "split_gemm inplace views direct_streams few_channels weight_tiles",
-    ("convnet", "infer", "f32"): "channels_last fuse_convolution few_channels batch_parts",
+    "split_gemm inplace views direct_streams few_channels weight_tiles winograd",
+    ("convnet", "infer", "f32"): "channels_last fuse_convolution few_channels batch_parts "
+    "winograd",
     ("resnet18", "train", "f32"): "fuse_batch_norm recompute_batch_norm channels_last "
-    "weights_last split_convolution weight_tiles",
+    "weights_last split_convolution weight_tiles winograd",
     ("resnet18", "infer", "f32"): "fold_batch_norm fuse_convolution hoist plain_weights "
-    "split_convolution blocked_pointwise",
+    "split_convolution blocked_pointwise winograd",
     ("depthwise", "train", "f32"): "depthwise",
     ("lstm", "train", "f32"): "packed_gemm blocked_gemm split_sums split_gemm cse "
     "recurrent_entries",

@@ -200,10 +200,11 @@ Prepared convolution_backward(const Call& call) {
       (!wanted[0] || ops::lies_channels_last(call.out(0)))) {
     return each_alone(call, depthwise_input_gradient, depthwise_weight_gradient, bias_gradient);
   }
-  const bool own_input =
-      wanted[0] && (has_split_input_gradient(call) || has_winograd_input_gradient(call));
-  const bool own_weight = wanted[1] && weight_loops(call) != nullptr;
-  if (!own_input && !own_weight) return through_aten(call);
+  const bool split = wanted[0] && has_split_input_gradient(call);
+  const bool own = wanted[1] && weight_loops(call) != nullptr;
+  // One call for both gradients takes less time than Winograd's form and a call for the weight's.
+  const bool alone = wanted[0] && !wanted[1] && has_winograd_input_gradient(call);
+  if (!split && !own && !alone) return through_aten(call);
   return each_alone(call, input_gradient, weight_gradient, bias_gradient);
 }
 

@@ -98,11 +98,12 @@ constexpr int64_t number_bytes = sizeof(float);
 // thread takes strips of patches, which stay there, too. With more weights a strip is as many
 // patches as stay in a third cache, and each thread packs a panel and multiplies all of them.
 struct Cut {
-  bool by_panels = false;
-  int64_t panels, parts;                     // in how many parts threads share the work
-  int64_t packed, patches, sums;             // numbers: of all weights, and of a strip
-  int64_t of_panel;                          // numbers of a panel of weights
+  bool by_panels;
+  int64_t panels, parts;     // threads share the work in so many parts
+  int64_t packed, of_panel;  // numbers of all weights and of a panel of them
+  int64_t patches, sums;     // numbers of a strip
 
+  // Decides on s.strip, too.
   Cut(Winograd& s, int threads) {
     const int64_t panel = functions().panel;
     panels = (s.shape.outputs + panel - 1) / panel;
