@@ -99,11 +99,16 @@ def test_bars(store):
     case = {"workload": "net", "mode": "train"}
     store.add("threads", [case | {"gain": 1.8}, {"workload": "b", "mode": "infer", "gain": 1.5}],
               ORIGIN)
+    tiny = {"workload": "mlp", "mode": "infer"}
+    store.add("speed", [tiny | {"backend": backend, "ms": ms, "of_ours": ms / 0.03}
+                        for backend, ms in (("poptorch", 0.03), ("onnxruntime", 0.015))], ORIGIN)
     tiny = {"workload": "b", "mode": "infer", "peak": 9.0, "eager_process": 0.1}
     store.add("memory", [
         case | {"growth": 0.0, "calls": 1000, "peak": 1.2, "eager_process": 20.0},
         tiny | {"growth": 9.0, "calls": 20}], ORIGIN)
     text = report.summary(store, MACHINE)
+    assert "| <= 21 | 30.00 (mlp infer; ONNX Runtime's 15.0 in this run) | no |" in text
+    assert "inference: none slower than the best peer | >= 0.95 | not measured" in text
     assert "| >= 1.7 | 1.50 (worst of 2: b infer) | no |" in text
     assert "| <= 1.05 | 1.20 (worst of 1: net train) | no |" in text
     assert "| <= 1 | 0.00 (worst of 1: net train) | yes |" in text

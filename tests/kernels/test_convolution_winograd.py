@@ -9,16 +9,19 @@ from poptorch import _C
 from tests import helpers
 from tests.kernels.test_convolution_packed import channels_last, whole_numbers
 
-# Image, outputs and padding: sides of the result that are odd, one, or more than a strip holds;
-# images that share a strip; panels of outputs that are not full; sums of several parts, of which
-# the last is shorter; paddings that patches lie in with no pixel.
+# Image, outputs and padding: sides of the result that are odd or one; images that share a strip,
+# and more patches than it holds; panels of outputs that are not full; sums of several parts, of which
+# the last is shorter; paddings that patches lie in with no pixel; weights that are packed panel by
+# panel, in one strip and in several.
 CASES = [
-    ((2, 16, 8, 8), 16, (1, 1)),
-    ((9, 16, 5, 7), 48, (0, 0)),
-    ((3, 80, 9, 6), 32, (1, 0)),
-    ((1, 32, 3, 3), 64, (0, 0)),
-    ((2, 144, 1, 2), 80, (1, 2)),
+    ((5, 16, 8, 8), 16, (1, 1)),
+    ((13, 16, 5, 7), 48, (0, 0)),
+    ((8, 80, 9, 6), 32, (1, 0)),
+    ((70, 48, 3, 3), 64, (0, 0)),
+    ((50, 48, 1, 2), 80, (1, 2)),
     ((1, 48, 33, 31), 16, (2, 3)),
+    ((11, 144, 7, 5), 160, (1, 1)),
+    ((2, 144, 30, 29), 176, (1, 1)),
 ]
 
 
@@ -60,14 +63,36 @@ def test_exact(isa, x_size, outputs, padding, activation, residual_at):
         assert torch.equal(ours, expected)
 
 
+def results_for_random_numbers():
+    """Of all cases, the same numbers in every process."""
+    generator = torch.Generator().manual_seed(5)
+    results = []
+    for x_size, outputs, padding in CASES:
+        x = torch.randn(x_size, generator=generator)
+        w = torch.randn(outputs, x_size[1], 3, 3, generator=generator)
+        results.append(convolve(x, w, padding))
+    return results
+
+
+def test_cases_are_computed_in_this_way(tmp_path):
+    file = tmp_path / "without.pt"
+    code = f"""import torch
+from tests.kernels.test_convolution_winograd import results_for_random_numbers
+torch.save(results_for_random_numbers(), {str(file)!r})"""
+    helpers.run_python(code, POPTORCH_OFF="winograd")
+    for ours, without in zip(results_for_random_numbers(), torch.load(file), strict=True):
+        assert not torch.equal(ours, without)
+        torch.testing.assert_close(ours, without, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("activation", ["silu", "hardswish"])
 def test_other_activations(activation):
-    x, w = torch.randn(2, 16, 9, 9), torch.randn(32, 16, 3, 3)
+    x, w = torch.randn(4, 16, 9, 9), torch.randn(32, 16, 3, 3)
     expected = getattr(F, activation)(F.conv2d(x, w, padding=1))
     torch.testing.assert_close(convolve(x, w, (1, 1), activation), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("channels", [16, 64, 512])
+@pytest.mark.parametrize("channels", [16, 80, 528])
 def test_rounds_no_more_than_eager(isa, channels):
     x, w = torch.randn(4, channels, 12, 12), torch.randn(32, channels, 3, 3)
     ours, eager = convolve(x, w, (1, 1)), F.conv2d(x, w, padding=1)
@@ -93,7 +118,7 @@ def test_numbers_without_an_end_reach_the_pixels_that_see_them(isa, activation):
 
 
 def test_large_numbers_that_only_the_transformation_would_overflow(isa):
-    x = torch.full((1, 16, 6, 6), 3e38) * torch.randint(0, 2, (1, 16, 6, 6)).mul(2).sub(1)
+    x = torch.full((8, 16, 6, 6), 3e38) * torch.randint(0, 2, (8, 16, 6, 6)).mul(2).sub(1)
     w = torch.randn(16, 16, 3, 3) * 1e-10
     torch.testing.assert_close(convolve(x, w, (1, 1)), F.conv2d(x, w, padding=1), rtol=1e-4,
                                atol=1e24)

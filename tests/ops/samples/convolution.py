@@ -166,6 +166,8 @@ WIDE_CASES = {
                                  (2, 16, 21, 12)),
     "winograd, large padding": (geometry(padding=3), (3, 16, 9, 7), (16, 16, 3, 3),
                                 (3, 16, 13, 11)),
+    "winograd, many weights": (geometry(padding=1), (3, 144, 9, 10), (160, 144, 3, 3),
+                               (3, 160, 9, 10)),
 }
 CASES |= WIDE_CASES
 SAMPLES += [channels_last(forward(name, bias)) for name in WIDE_CASES for bias in (True, False)]
@@ -223,7 +225,8 @@ WIDE_PACKED = [("split", "relu", True, True), ("split", "silu", True, False),
                ("split, blocks of weights", "relu", False, True),
                ("split, blocks of weights", "none", True, False),
                ("winograd", "relu", True, True), ("winograd", "hardswish", True, False),
-               ("winograd, other paddings", "none", False, True)]
+               ("winograd, other paddings", "none", False, True),
+               ("winograd, many weights", "relu", True, False)]
 SAMPLES += [pack(name) for name in WIDE_CASES]
 SAMPLES += [packed(*case) for case in WIDE_PACKED]
 SAMPLES += [unpacked(*case, scale) for case in WIDE_PACKED for scale in (True, False)]
