@@ -10,9 +10,9 @@ from tests import helpers
 from tests.kernels.test_convolution_packed import channels_last, whole_numbers
 
 # Image, outputs and padding: sides of the result that are odd or one; images that share a strip,
-# and more patches than it holds; panels of outputs that are not full; sums of several parts, of which
-# the last is shorter; paddings that patches lie in with no pixel; weights that are packed panel by
-# panel, in one strip and in several.
+# and more patches than it holds; panels of outputs that are not full; sums of several parts, of
+# which the last is shorter; paddings that patches lie in with no pixel; weights that are packed
+# panel by panel, in one strip and in several.
 CASES = [
     ((5, 16, 8, 8), 16, (1, 1)),
     ((13, 16, 5, 7), 48, (0, 0)),
