@@ -40,14 +40,32 @@ def channels_last(image):
 
 
 def convolve(x, w, stride, activation="none", bias=None, residual=None, scale=None, threads=2,
-             inplace=-1, padding=(0, 0)):
-    attrs = {"stride": [stride] * 2, "padding": list(padding), "dilation": [1, 1], "groups": 1,
-             "weight_size": list(w.shape), "activation": activation}
-    operands = [channels_last(x), w.numpy(), None if bias is None else bias.numpy(),
+             inplace=-1, padding=(0, 0), is_packed=False):
+    geometry = {"stride": [stride] * 2, "padding": list(padding), "dilation": [1, 1], "groups": 1}
+    weight = w.numpy()
+    if is_packed:
+        attrs = geometry | {"input_size": list(x.shape)}
+        weight = _C.evaluate("pack_convolution", [weight], attrs, threads=threads)[0]
+    operands = [channels_last(x), weight, None if bias is None else bias.numpy(),
                 None if residual is None else channels_last(residual),
                 None if scale is None else scale.numpy()]
+    attrs = geometry | {"weight_size": list(w.shape), "activation": activation}
     y = _C.evaluate("packed_convolution", operands, attrs, threads=threads, inplace=[inplace])[0]
     return torch.from_numpy(y).movedim(-1, 1)
+
+
+def check_exact(expected, residual_at, activation, *operands, **settings):
+    """``convolve(*operands, **settings)`` gives this, plus a residual, then the activation."""
+    residual = None
+    if residual_at is not None:
+        residual = whole_numbers(*expected.shape)
+        expected = expected + residual
+    if activation == "relu":
+        expected = expected.relu()
+    for threads in (1, 2, 3):
+        ours = convolve(*operands, activation=activation, residual=residual, threads=threads,
+                        inplace=-1 if residual_at is None else residual_at, **settings)
+        assert torch.equal(ours, expected)
 
 
 @pytest.mark.parametrize("residual_at", [None, -1, 3], ids=["none", "apart", "in_place"])
@@ -59,19 +77,12 @@ def test_exact(x_size, w_size, stride, padding, activation, with_scale, residual
     outputs, *kernel = w_size
     x, w, bias = whole_numbers(*x_size), whole_numbers(outputs, x_size[1], *kernel), None
     expected = torch.nn.functional.conv2d(x, w, None, stride, padding)
-    scale = residual = None
+    scale = None
     if with_scale:
         scale, bias = 2.0 ** torch.randint(-2, 3, (outputs,)), whole_numbers(outputs)
         expected = expected * scale[:, None, None] + bias[:, None, None]
-    if residual_at is not None:
-        residual = whole_numbers(*expected.shape)
-        expected = expected + residual
-    if activation == "relu":
-        expected = expected.relu()
-    for threads in (1, 2, 3):
-        ours = convolve(x, w, stride, activation, bias, residual, scale, threads,
-                        -1 if residual_at is None else residual_at, padding)
-        assert torch.equal(ours, expected)
+    check_exact(expected, residual_at, activation, x, w, stride, bias=bias, scale=scale,
+                padding=padding)
 
 
 def test_bits_do_not_depend_on_threads():

@@ -5,9 +5,9 @@ import torch
 from torch.nn import functional as F
 
 import poptorch
-from poptorch import _C
 from tests import helpers
-from tests.kernels.test_convolution_packed import channels_last, whole_numbers
+from tests.kernels import test_convolution_packed
+from tests.kernels.test_convolution_packed import whole_numbers
 
 # Image, outputs and padding: sides of the result that are odd or one; images that share a strip,
 # and more patches than it holds; panels of outputs that are not full; sums of several parts, of
@@ -25,22 +25,10 @@ CASES = [
 ]
 
 
-def geometry(padding):
-    return {"stride": [1, 1], "padding": list(padding), "dilation": [1, 1], "groups": 1}
-
-
-def pack(x, w, padding, threads=2):
-    attrs = {**geometry(padding), "input_size": list(x.shape)}
-    return _C.evaluate("pack_convolution", [w.numpy()], attrs, threads=threads)[0]
-
-
-def convolve(x, w, padding, activation="none", bias=None, residual=None, threads=2, inplace=-1):
-    attrs = {**geometry(padding), "weight_size": list(w.shape), "activation": activation}
-    operands = [channels_last(x), pack(x, w, padding, threads),
-                None if bias is None else bias.numpy(),
-                None if residual is None else channels_last(residual), None]
-    y = _C.evaluate("packed_convolution", operands, attrs, threads=threads, inplace=[inplace])[0]
-    return torch.from_numpy(y).movedim(-1, 1)
+def convolve(x, w, padding, activation="none", bias=None, threads=2):
+    """By weights that are packed."""
+    return test_convolution_packed.convolve(x, w, 1, activation, bias, threads=threads,
+                                            padding=padding, is_packed=True)
 
 
 @pytest.mark.parametrize("residual_at", [None, -1, 3], ids=["none", "apart", "in_place"])
@@ -51,16 +39,8 @@ def test_exact(isa, x_size, outputs, padding, activation, residual_at):
     x, bias = whole_numbers(*x_size), whole_numbers(outputs)
     w = 4 * whole_numbers(outputs, x_size[1], 3, 3)  # that a half of a half stays whole
     expected = F.conv2d(x, w, bias, 1, padding)
-    residual = None
-    if residual_at is not None:
-        residual = whole_numbers(*expected.shape)
-        expected = expected + residual
-    if activation == "relu":
-        expected = expected.relu()
-    for threads in (1, 2, 3):
-        ours = convolve(x, w, padding, activation, bias, residual, threads,
-                        -1 if residual_at is None else residual_at)
-        assert torch.equal(ours, expected)
+    test_convolution_packed.check_exact(expected, residual_at, activation, x, w, 1, bias=bias,
+                                        padding=padding, is_packed=True)
 
 
 def results_for_random_numbers():

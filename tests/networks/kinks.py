@@ -72,10 +72,9 @@ def _may_change_sides(narrow, wide):
     return bool(((wide.abs() <= moves) & (narrow != wide)).any())
 
 
-def _near_step(run, network, narrow, wide):
-    """The first step that comes near a kink, or None."""
-    in_both = zip(_distances(run, network, narrow),
-                  _distances(run, network.to(torch.float64), wide))
+def _near_step(run, networks, batches):
+    """The first step that comes near a kink, or None; networks and batches of both dtypes."""
+    in_both = zip(*(_distances(run, *each) for each in zip(networks, batches)))
     return next((i for i, pair in enumerate(in_both) if any(map(_may_change_sides, *pair))), None)
 
 
@@ -86,10 +85,11 @@ def batches_away_from_kinks(run, network, count, seed):
     come near a kink, which are drawn again.
     """
     generator = torch.Generator().manual_seed(seed)
+    networks = network, network.to(torch.float64)
     narrow = [network.make_inputs(generator) for _ in range(count)]
     for _ in range(MOST_DRAWS):
         wide = to_dtype(narrow, torch.float64)
-        step = _near_step(run, network, narrow, wide)
+        step = _near_step(run, networks, (narrow, wide))
         if step is None:
             return narrow, wide
         narrow[step] = network.make_inputs(generator)
