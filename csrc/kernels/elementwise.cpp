@@ -63,13 +63,13 @@ const simd::NamedStrip& strip_of(const Call& call, std::span<const simd::NamedSt
 Function unary(const Call& call) {
   const simd::NamedStrip& strip =
       strip_of(call, unary_strips(call.in(0).dtype), name_of_function(call));
-  return {strip.run, params_of(call), strip.picoseconds, 1};
+  return {strip.run, params_of(call), strip.picoseconds, 1, {0}, strip.rounds};
 }
 
 Function binary(const Call& call) {
   const simd::NamedStrip& strip =
       strip_of(call, binary_strips(call.in(0).dtype), name_of_function(call));
-  return {strip.run, params_of(call), strip.picoseconds, 2};
+  return {strip.run, params_of(call), strip.picoseconds, 2, {0, 1}, strip.rounds};
 }
 
 // Common exponents are known only when the exponent is read.

@@ -15,6 +15,7 @@ struct Function {
   int picoseconds = 0;
   int operand_count = 0;
   std::array<int, 3> operands = {0, 1, 2};  // numbers of the op's operands, as the strip has them
+  bool rounds = false;                      // heeds Strip::rounding
 };
 
 // Of any op of an element-wise row but dropout, attributes complete. A user error when it is not

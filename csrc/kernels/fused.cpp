@@ -66,9 +66,10 @@ struct Step {
     dropout,
     widen,   // a half in memory to its register
     narrow,  // a register to the half in memory
-    round,   // a register in place
+    round,   // a register in place, after what does not round itself
   };
   Kind kind = Kind::function;
+  simd::Rounding rounding = simd::Rounding::none;
   Function function;           // for the others: only how many operands there are
   std::array<size_t, 3> in{};  // values
   size_t out = 0;              // value
@@ -177,6 +178,10 @@ class Builder {
     region_.places.emplace_back(kind, is_result ? index : 0, op.result()->type.dtype);
     is_ready_.push_back(true);
     if (!region_.places.back().is_half()) return;
+    if (!is_result && region_.steps.back().function.rounds) {
+      region_.steps.back().rounding = rounding_of(op.result()->type.dtype);
+      return;
+    }
     add_conversion(is_result ? Step::Kind::narrow : Step::Kind::round, value);
   }
 
@@ -333,7 +338,7 @@ class Runner {
   }
 
   void apply(const Step& step, int64_t n) {
-    simd::Strip strip{first_[step.out], {}, {}, n, step.function.params.data()};
+    simd::Strip strip{first_[step.out], {}, {}, n, step.function.params.data(), step.rounding};
     for (size_t i = 0; i < static_cast<size_t>(step.function.operand_count); ++i) {
       strip.in[i] = first_[step.in[i]];
       strip.step[i] = step_[step.in[i]];

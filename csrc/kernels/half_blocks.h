@@ -5,6 +5,7 @@
 
 #include "ir/dtype.h"
 #include "kernels/simd/convert.h"
+#include "kernels/simd/strip.h"
 
 namespace poptorch::kernels {
 
@@ -30,6 +31,12 @@ inline Round round_to(ir::DType dtype) {
   const simd::ConvertTable& table = simd::convert_table();
   if (dtype == ir::DType::f16) return table.round_to_f16;
   return dtype == ir::DType::bf16 ? table.round_to_bf16 : nullptr;
+}
+
+// The same within strips.
+inline simd::Rounding rounding_of(ir::DType dtype) {
+  if (dtype == ir::DType::f16) return simd::Rounding::f16;
+  return dtype == ir::DType::bf16 ? simd::Rounding::bf16 : simd::Rounding::none;
 }
 
 }  // namespace poptorch::kernels

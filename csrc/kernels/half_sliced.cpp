@@ -1,6 +1,6 @@
 // Calls of halves cut along their leading dimensions. An op of the table below treats the slices
 // one by one; so a few of them at a time are widened, computed and rounded by one thread, in memory
-// that stays in its second cache, where whole f32 tensors would go through main memory three times.
+// that stays in its first cache, where whole f32 tensors would go through main memory three times.
 #include <algorithm>
 #include <unordered_map>
 
@@ -20,7 +20,7 @@ using ops::Args;
 using ops::Call;
 using ops::Prepared;
 
-constexpr int64_t block_elements = 8192;  // of one tensor
+constexpr int64_t block_elements = 1024;  // of one tensor
 constexpr int64_t grain_elements = 16384;
 
 // How many leading dimensions of the first result the op goes through one index at a time.

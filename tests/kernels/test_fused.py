@@ -69,6 +69,19 @@ def test_bits(sizes, dtype, isa, seed):
                 assert result.tobytes() == one.tobytes(), (threads, i, body)
 
 
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_rounding_inside_a_region(isa, name):
+    """All magnitudes: sums that are ties, products that overflow or become subnormal, NaN."""
+    bits = torch.randint(-2**15, 2**15 - 1, (2, 100_000)).short().view(TORCH[name])
+    operands = [to_host(x) for x in bits]
+    body = [["mul", 0, 1], ["add", 2, 0], ["neg", 3], ["sub", 4, 1]]
+    (result,) = _C.evaluate("fused", operands, {"body": body, "out": [5]})
+    result = from_host(result, name if name == "bf16" else None)
+    expected = -(bits[0] * bits[1] + bits[0]) - bits[1]
+    assert expected.isnan().any() and expected.isinf().any()
+    torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+
+
 def test_casts_among_halves(isa):
     x, whole, condition = torch.randn(40, 50), torch.randint(-9, 9, (40, 50)), torch.rand(50) < 0.5
     x = x.half()

@@ -15,7 +15,8 @@
 #undef COMPARE
 #undef OPERATION
 
-#define BINARY(name, picoseconds, value) {#name, binary_strip<name##_op, float>, picoseconds},
+#define BINARY(name, picoseconds, value) \
+  {#name, rounding_binary_strip<name##_op>, picoseconds, true},
 #define COMPARE(name, picoseconds, value) {#name, binary_strip<name##_op, uint8_t>, picoseconds},
 inline constexpr NamedStrip binary_functions[] = {
 #include "kernels/simd/binary.def"

@@ -27,16 +27,39 @@ inline vhalf upper(vu v) { return __builtin_convertvector(v >> 16, vhalf); }
 
 inline vf widen_bf16(vhalf v) { return reinterpret_cast<vf>(raise(v)); }
 
-// The upper halves are the rounded numbers; the lower ones do not count.
-inline vu rounded_bf16(vf v) {
+// The upper halves are the rounded numbers; the lower ones do not count. Not for NaN.
+#if SIMD_WIDTH == 16
+inline vu nearest_bf16(vf v) {
   const vu bits = reinterpret_cast<vu>(v);
-  const vu rounded = bits + 0x7fff + ((bits >> 16) & 1);
-  const vu nan = vu{} + 0x7fc00000;
-  return v != v ? nan : rounded;
+  // bits + 0x7fff + (words & 1) as bits - (0xffff8000 | (~words & 1)): fewer instructions.
+  const auto words = reinterpret_cast<__m512i>(bits >> 16);
+  constexpr int keeps_third_or_second_without_first = 0xae;
+  const __m512i less =
+      _mm512_ternarylogic_epi32(words, _mm512_set1_epi32(1), _mm512_set1_epi32(-0x8000),
+                                keeps_third_or_second_without_first);
+  return bits - reinterpret_cast<vu>(less);
 }
-inline vhalf narrow_bf16(vf v) { return upper(rounded_bf16(v)); }
-// Narrowed and widened again.
-inline vf round_bf16(vf v) { return reinterpret_cast<vf>(rounded_bf16(v) & 0xffff0000); }
+// Narrowed and widened again; a NaN stays as it is.
+inline vf round_bf16(vf v) {
+  const __mmask16 number = _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q);
+  const auto bits = reinterpret_cast<__m512i>(v);
+  const auto nearest = reinterpret_cast<__m512i>(nearest_bf16(v));
+  return reinterpret_cast<vf>(
+      _mm512_mask_and_epi32(bits, number, nearest, _mm512_set1_epi32(-0x10000)));
+}
+#else
+inline vu nearest_bf16(vf v) {
+  const vu bits = reinterpret_cast<vu>(v);
+  return bits + 0x7fff + ((bits >> 16) & 1);
+}
+inline vf round_bf16(vf v) {
+  return v != v ? v : reinterpret_cast<vf>(nearest_bf16(v) & 0xffff0000);
+}
+#endif
+inline vhalf narrow_bf16(vf v) {
+  const vu nan = vu{} + 0x7fc00000;
+  return upper(v != v ? nan : nearest_bf16(v));
+}
 
 #if SIMD_WIDTH == 16
 inline vf widen_f16(vhalf v) { return _mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(v)); }

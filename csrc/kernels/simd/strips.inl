@@ -1,4 +1,6 @@
-// Strip loops over functions of floats: Op::of(x, y, params) on vectors. Included after vec.inl.
+// Strip loops over functions of floats: Op::of(x, y, params) on vectors. Included after vec.inl;
+// needs support/half.h, included before.
+#include "kernels/simd/half.inl"
 
 using V = vf;
 using M = vi;
@@ -21,6 +23,15 @@ inline void put_part(uint8_t* out, vi mask, int64_t n) {
   store_bools(bools, mask);
   std::memcpy(out, bools, static_cast<size_t>(n));
 }
+
+// Op, its results rounded.
+template <typename Op, vf (*round_one)(vf)>
+struct Rounded {
+  template <typename... Args>
+  static vf of(Args... args) {
+    return round_one(Op::of(args...));
+  }
+};
 
 template <typename Op, typename Out>
 inline void map_unary(const float* x, Out* out, int64_t n, const double* params) {
@@ -76,5 +87,23 @@ inline void binary_strip(const Strip& s) {
     const int64_t count = std::min(strip_block, s.n - i);
     map_binary<Op>(contiguous(s, 0, i, count, left), contiguous(s, 1, i, count, right), out + i,
                    count, s.params);
+  }
+}
+
+template <typename Op>
+inline void rounding_unary_strip(const Strip& s) {
+  switch (s.rounding) {
+    case Rounding::f16: return unary_strip<Rounded<Op, round_f16>, float>(s);
+    case Rounding::bf16: return unary_strip<Rounded<Op, round_bf16>, float>(s);
+    case Rounding::none: return unary_strip<Op, float>(s);
+  }
+}
+
+template <typename Op>
+inline void rounding_binary_strip(const Strip& s) {
+  switch (s.rounding) {
+    case Rounding::f16: return binary_strip<Rounded<Op, round_f16>, float>(s);
+    case Rounding::bf16: return binary_strip<Rounded<Op, round_bf16>, float>(s);
+    case Rounding::none: return binary_strip<Op, float>(s);
   }
 }

@@ -1,4 +1,5 @@
 #include "kernels/simd/elementwise.h"
+#include "support/half.h"
 
 #define POPTORCH_SIMD_SOURCE "kernels/simd/unary.inl"
 #include "kernels/simd/each_isa.h"

@@ -15,7 +15,8 @@
 #undef PREDICATE
 #undef OPERATION
 
-#define UNARY(name, picoseconds, value) {#name, unary_strip<name##_op, float>, picoseconds},
+#define UNARY(name, picoseconds, value) \
+  {#name, rounding_unary_strip<name##_op>, picoseconds, true},
 #define PREDICATE(name, picoseconds, value) {#name, unary_strip<name##_op, uint8_t>, picoseconds},
 inline constexpr NamedStrip unary_functions[] = {
 #include "kernels/simd/unary.def"
