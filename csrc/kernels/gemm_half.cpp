@@ -68,9 +68,9 @@ int64_t side_of(const Gemm& g, int64_t smallest) {
 int64_t aligned(int64_t numbers) { return (numbers + 15) / 16 * 16; }
 
 // Rows as they lie in memory, side by side in f32; gives the distance of two of them.
-int64_t widen_rows(Widen widen, const uint16_t* from, int64_t leading, int64_t rows, int64_t n,
-                   float* to) {
-  for (int64_t i = 0; i < rows; ++i) widen(from + i * leading, to + i * (n + gap), n);
+int64_t widen_rows(WidenRows widen, const uint16_t* from, int64_t leading, int64_t rows,
+                   int64_t n, float* to) {
+  widen(from, to, {rows, n, leading, n + gap});
   return n + gap;
 }
 
@@ -126,11 +126,11 @@ HalfGemm::Block HalfGemm::block_at(int64_t index) const {
 void HalfGemm::sum(const Block& block, const uint16_t* a, const uint16_t* b, const uint16_t* c,
                    float* sums, float* pieces) const {
   const Gemm& g = block.gemm;
-  const Widen widen = widen_from(dtype_);
+  const WidenRows widen = widen_rows_from(dtype_);
   a += g.trans_a ? block.from * g.lda + block.row : block.row * g.lda + block.from;
   b += g.trans_b ? block.column * g.ldb + block.from : block.from * g.ldb + block.column;
   c += block.row * gemm_.ldc + block.column;
-  for (int64_t i = 0; g.beta != 0 && i < g.m; ++i) widen(c + i * gemm_.ldc, sums + i * g.n, g.n);
+  if (g.beta != 0) widen(c, sums, {g.m, g.n, gemm_.ldc, g.n});
   if (by_unit_) return multiply_on_unit(g, a, b, sums);
   Gemm piece = g;
   for (int64_t at = 0; at == 0 || at < g.k; at += depth) {
@@ -148,9 +148,9 @@ void HalfGemm::sum(const Block& block, const uint16_t* a, const uint16_t* b, con
 void HalfGemm::round(const Block& block, const float* sums, uint16_t* c) const {
   const Narrow narrow = narrow_to(dtype_);
   c += block.row * gemm_.ldc + block.column;
-  for (int64_t i = 0; i < block.gemm.m; ++i) {
-    narrow(sums + i * block.gemm.n, c + i * gemm_.ldc, block.gemm.n);
-  }
+  const Gemm& g = block.gemm;
+  if (g.n == gemm_.ldc) return narrow(sums, c, g.m * g.n);
+  for (int64_t i = 0; i < g.m; ++i) narrow(sums + i * g.n, c + i * gemm_.ldc, g.n);
 }
 
 // Adds the parts of each sum up, in their order.

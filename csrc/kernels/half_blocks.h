@@ -11,6 +11,7 @@ namespace poptorch::kernels {
 
 // Conversions of n elements side by side, for this CPU.
 using Widen = void (*)(const uint16_t* x, float* out, int64_t n);
+using WidenRows = void (*)(const uint16_t* x, float* out, const simd::Rows& rows);
 using Narrow = void (*)(const float* x, uint16_t* out, int64_t n);
 using Round = void (*)(float* x, int64_t n);  // narrowed and widened again, in place
 
@@ -19,6 +20,12 @@ inline Widen widen_from(ir::DType dtype) {
   const simd::ConvertTable& table = simd::convert_table();
   if (dtype == ir::DType::f16) return table.f16_to_f32;
   return dtype == ir::DType::bf16 ? table.bf16_to_f32 : nullptr;
+}
+
+inline WidenRows widen_rows_from(ir::DType dtype) {
+  const simd::ConvertTable& table = simd::convert_table();
+  if (dtype == ir::DType::f16) return table.f16_rows_to_f32;
+  return dtype == ir::DType::bf16 ? table.bf16_rows_to_f32 : nullptr;
 }
 
 inline Narrow narrow_to(ir::DType dtype) {

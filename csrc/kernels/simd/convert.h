@@ -5,9 +5,16 @@
 
 namespace poptorch::simd {
 
+// Rows of n numbers each, which begin this far apart.
+struct Rows {
+  int64_t count, n, x_step, out_step;
+};
+
 struct ConvertTable {
   void (*f16_to_f32)(const uint16_t* x, float* out, int64_t n);
   void (*bf16_to_f32)(const uint16_t* x, float* out, int64_t n);
+  void (*f16_rows_to_f32)(const uint16_t* x, float* out, const Rows& rows);
+  void (*bf16_rows_to_f32)(const uint16_t* x, float* out, const Rows& rows);
   void (*f32_to_f16)(const float* x, uint16_t* out, int64_t n);
   void (*f32_to_bf16)(const float* x, uint16_t* out, int64_t n);
   // In place, to the nearest f32 that the format has.

@@ -52,55 +52,65 @@ struct Lanes<double> {
   static V larger(V a, V b) { return a > b || a != a ? a : b; }
 };
 
+// update(i, count) for elements begin .. end: count, which are handled at once, is a constant but
+// for the last ones. Numbers that updates need are to be copies: a store could change others.
+template <typename L, typename Update>
+inline void each(int64_t begin, int64_t end, const Update& update) {
+  int64_t i = begin;
+  for (; i + L::step <= end; i += L::step) {
+    update(i, std::integral_constant<int64_t, L::step>{});
+  }
+  if (i < end) update(i, end - i);
+}
+
 template <typename T>
 inline void add_scaled(const T* acc, const T* grad, NumberOf<T> scale, T* out, int64_t begin,
                        int64_t end) {
   using L = Lanes<T>;
-  for (int64_t i = begin; i < end; i += L::step) {
-    const int64_t left = end - i;
-    L::put(out + i, L::get(acc + i, left) + scale * L::get(grad + i, left), left);
-  }
+  each<L>(begin, end, [=](int64_t i, auto count) {
+    L::put(out + i, L::get(acc + i, count) + scale * L::get(grad + i, count), count);
+  });
 }
 
 template <typename T>
-inline void sgd_step(const SgdArrays<T>& a, const SgdStep<NumberOf<T>>& s, int64_t begin,
+inline void sgd_step(const SgdArrays<T>& arrays, const SgdStep<NumberOf<T>>& step, int64_t begin,
                      int64_t end) {
   using L = Lanes<T>;
-  for (int64_t i = begin; i < end; i += L::step) {
-    const int64_t left = end - i;
-    const auto param = L::get(a.param + i, left);
-    auto d = s.sign * L::get(a.grad + i, left) + s.weight_decay * param;
+  each<L>(begin, end, [a = arrays, s = step](int64_t i, auto count) {
+    const auto param = L::get(a.param + i, count);
+    auto d = s.sign * L::get(a.grad + i, count);
+    if (s.weight_decay != 0) d += s.weight_decay * param;
     if (a.new_buffer != nullptr) {
       const auto buffer =
-          s.is_first ? d : s.momentum * L::get(a.buffer + i, left) + s.undamped * d;
-      L::put(a.new_buffer + i, buffer, left);
+          s.is_first ? d : s.momentum * L::get(a.buffer + i, count) + s.undamped * d;
+      L::put(a.new_buffer + i, buffer, count);
       d = s.nesterov ? d + s.momentum * buffer : buffer;
     }
-    L::put(a.new_param + i, param - s.lr * d, left);
-  }
+    L::put(a.new_param + i, param - s.lr * d, count);
+  });
 }
 
 template <typename T>
-inline void adam_step(const AdamArrays<T>& a, const AdamStep<NumberOf<T>>& s, int64_t begin,
-                      int64_t end) {
+inline void adam_step(const AdamArrays<T>& arrays, const AdamStep<NumberOf<T>>& step,
+                      int64_t begin, int64_t end) {
   using L = Lanes<T>;
-  for (int64_t i = begin; i < end; i += L::step) {
-    const int64_t left = end - i;
-    const auto param = L::get(a.param + i, left);
-    const auto d = s.sign * L::get(a.grad + i, left) + s.decay * param;
-    auto average = L::get(a.average + i, left);
+  each<L>(begin, end, [a = arrays, s = step](int64_t i, auto count) {
+    const auto param = L::get(a.param + i, count);
+    const auto d = s.sign * L::get(a.grad + i, count) + s.decay * param;
+    auto average = L::get(a.average + i, count);
     average = average + s.one_minus_beta1 * (d - average);
-    const auto square = s.beta2 * L::get(a.square + i, left) + s.one_minus_beta2 * (d * d);
-    L::put(a.new_average + i, average, left);
-    L::put(a.new_square + i, square, left);
+    const auto square = s.beta2 * L::get(a.square + i, count) + s.one_minus_beta2 * (d * d);
+    L::put(a.new_average + i, average, count);
+    L::put(a.new_square + i, square, count);
     auto second = square;
     if (a.new_max_square != nullptr) {
-      second = L::larger(L::get(a.max_square + i, left), square);
-      L::put(a.new_max_square + i, second, left);
+      second = L::larger(L::get(a.max_square + i, count), square);
+      L::put(a.new_max_square + i, second, count);
     }
     const auto denominator = L::root(second) * s.root_scale + s.eps;
-    L::put(a.new_param + i, s.shrink * param - s.step_size * (average / denominator), left);
-  }
+    const auto change = s.step_size * (average / denominator);
+    L::put(a.new_param + i, s.shrink * param - change, count);
+  });
 }
 
 template <typename T>
