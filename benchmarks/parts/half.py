@@ -33,7 +33,8 @@ def _rows(plan, workload, mode):
     with measure.processes(settings, pace=plan.pace, limit_s=PATIENCE_S) as started:
         for process in started:
             process.keep_long_first_call()
-        measure.take_turns(started, max(2, plan.rounds // 2), plan.block_s, plan.pace)
+        # Many processes take turns: with short blocks those that are compared lie closer together.
+        measure.take_turns(started, plan.rounds, plan.block_s / 2, plan.pace)
         for process in started:
             if process.result.setting.backend == backends.OURS:
                 process.note("tensors")
