@@ -4,6 +4,7 @@
 
 #include "kernels/blas.h"
 #include "kernels/gemm_blocked.h"
+#include "kernels/gemm_small.h"
 #include "kernels/gemm_split.h"
 #include "kernels/half_blocks.h"
 #include "kernels/simd/isa.h"
@@ -65,6 +66,8 @@ int64_t side_of(const Gemm& g, int64_t smallest) {
   return side;
 }
 
+constexpr int64_t few_rows = 16;  // of a, in small products
+
 int64_t aligned(int64_t numbers) { return (numbers + 15) / 16 * 16; }
 
 // Rows as they lie in memory, side by side in f32; gives the distance of two of them.
@@ -93,15 +96,19 @@ struct HalfGemm::Block {
 };
 
 HalfGemm::HalfGemm(const Gemm& g, ir::DType dtype)
-    : gemm_(g), dtype_(dtype), by_unit_(has_unit(dtype)), deep_(by_unit_ ? 1 : sum_parts(g)) {
+    : gemm_(g),
+      dtype_(dtype),
+      by_unit_(has_unit(dtype)),
+      small_(!by_unit_ && small_gemm_pays(g)),
+      deep_(by_unit_ ? 1 : sum_parts(g)) {
   const int64_t side = side_of(g, by_unit_ ? smallest_on_unit : smallest_widened);
-  rows_ = std::min(g.m, side);
-  columns_ = std::min(g.n, side);
+  rows_ = small_ ? g.m : std::min(g.m, side);
+  columns_ = small_ ? g.n : std::min(g.n, side);
   down_ = count_of(g.m, side);
   across_ = count_of(g.n, side);
-  sums_ = aligned(rows_ * columns_);
+  sums_ = small_ ? 0 : aligned(rows_ * columns_);
   if (by_unit_) return;
-  const int64_t deepest = std::min(count_of(g.k, deep_), depth) + gap;
+  const int64_t deepest = (small_ ? g.k : std::min(count_of(g.k, deep_), depth)) + gap;
   piece_a_ = aligned((rows_ + gap) * deepest);
   piece_b_ = aligned((columns_ + gap) * deepest);
 }
@@ -166,9 +173,26 @@ void HalfGemm::join(float* sums, uint16_t* c) const {
   }
 }
 
+// Pieces are whole operands. What few rows are multiplied with is widened for those where it is
+// read, which takes no longer than to read it.
+void HalfGemm::run_small(const uint16_t* a, const uint16_t* b, uint16_t* c, float* pieces) const {
+  const Gemm& g = gemm_;
+  const WidenRows widen = widen_rows_from(dtype_);
+  const small::HalfProducts& products = small::half_products(dtype_);
+  Gemm wide = g;
+  wide.lda = g.trans_a ? widen_rows(widen, a, g.lda, g.k, g.m, pieces)
+                       : widen_rows(widen, a, g.lda, g.m, g.k, pieces);
+  if (!g.trans_b && g.m <= few_rows) return products.of_half(wide, pieces, b, c);
+  float* wide_b = pieces + piece_a_;
+  wide.ldb = g.trans_b ? widen_rows(widen, b, g.ldb, g.n, g.k, wide_b)
+                       : widen_rows(widen, b, g.ldb, g.k, g.n, wide_b);
+  products.of_wide(wide, pieces, wide_b, c);
+}
+
 void HalfGemm::run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch,
                    int threads) const {
   if (gemm_.m == 0 || gemm_.n == 0) return;
+  if (small_) return run_small(a, b, c, reinterpret_cast<float*>(scratch));
   const int64_t blocks = count();
   const int64_t worth = gemm_.m * gemm_.n * std::max<int64_t>(gemm_.k, 1) / gemm_grain;
   const int64_t parts = std::clamp<int64_t>(std::min(blocks, worth), 1, threads);

@@ -1,5 +1,6 @@
 // Products of matrices of halves: summed in f32, each result rounded once. Blocks of the result are
-// summed in cache, from pieces of the operands that are widened there, or by a unit for bfloat16.
+// summed in cache, from pieces of the operands that are widened there, or by a unit for bfloat16;
+// small products leave their registers rounded.
 #pragma once
 
 #include <cstddef>
@@ -33,11 +34,13 @@ class HalfGemm {
            float* sums, float* pieces) const;
   void round(const Block& block, const float* sums, uint16_t* c) const;
   void join(float* sums, uint16_t* c) const;
+  void run_small(const uint16_t* a, const uint16_t* b, uint16_t* c, float* pieces) const;
   int64_t count() const { return down_ * across_ * deep_; }
 
   Gemm gemm_;
   ir::DType dtype_;
   bool by_unit_;
+  bool small_;                   // computed as a whole, rounded where it is summed
   int64_t deep_;                 // parts of each sum
   int64_t rows_, columns_;       // of a block
   int64_t down_, across_;        // blocks

@@ -1,5 +1,7 @@
 #include "kernels/gemm_small.h"
 
+#include "kernels/simd/convert.h"
+#include "support/half.h"
 #include "support/switches.h"
 
 #define POPTORCH_SIMD_SOURCE "kernels/gemm_small.inl"
@@ -18,5 +20,18 @@ void small_gemm(const Gemm& g, const float* a, const float* b, float* c) {
   simd::choose(simd::base::small_gemm, simd::avx2::small_gemm, simd::avx512::small_gemm)(g, a, b,
                                                                                          c);
 }
+
+namespace small {
+
+const HalfProducts& half_products(ir::DType dtype) {
+  if (dtype == ir::DType::f16) {
+    return simd::choose(simd::base::f16_products, simd::avx2::f16_products,
+                        simd::avx512::f16_products);
+  }
+  return simd::choose(simd::base::bf16_products, simd::avx2::bf16_products,
+                      simd::avx512::bf16_products);
+}
+
+}  // namespace small
 
 }  // namespace poptorch::kernels

@@ -1,32 +1,35 @@
 // The loops of gemm_small.h. Included by each_isa.h.
 
+#include "kernels/simd/half.inl"
+#include "kernels/simd/lanes.inl"
 #include "kernels/simd/transpose.inl"
 
 using kernels::Gemm;
 
 // What is multiplied: numbers[r * row + p * step] of row r at depth p, and the vectors that begin
 // at vectors[p * vector_step].
+template <typename B>
 struct Sides {
   const float* numbers;
   int64_t row, step;
-  const float* vectors;
+  const B* vectors;
   int64_t vector_step, depth;
 };
 
 // Sums of R rows of numbers with V vectors; the last vector has `last` lanes where is_part.
-template <int R, int V, bool is_part>
-inline void multiply(const Sides& s, int64_t row, int64_t last, vf (*out)[V]) {
+template <int R, int V, bool is_part, typename B>
+inline void multiply(const Sides<B>& s, int64_t row, int64_t last, vf (*out)[V]) {
   constexpr int group = 4, groups = (R + group - 1) / group;  // rows that share a pointer
   const float* at[groups];
   for (int i = 0; i < groups; ++i) at[i] = s.numbers + (row + i * group) * s.row;
-  const float* from = s.vectors;
+  const B* from = s.vectors;
   vf sums[R][V] = {};
   for (int64_t p = 0; p < s.depth; ++p) {
     vf x[V];
 #pragma GCC unroll 16
     for (int j = 0; j < V; ++j) {
       const bool ends = is_part && j == V - 1;
-      x[j] = ends ? load_part(from + j * width, last) : load(from + j * width);
+      x[j] = ends ? Lanes<B>::get(from + j * width, last) : Lanes<B>::get(from + j * width);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
@@ -46,18 +49,18 @@ inline void multiply(const Sides& s, int64_t row, int64_t last, vf (*out)[V]) {
 }
 
 // Puts a vector of n lanes into c.
-inline void put_sums(const Gemm& g, float* c, vf sums, int64_t n) {
+template <typename C>
+inline void put_sums(const Gemm& g, C* c, vf sums, int64_t n) {
   vf out = static_cast<float>(g.alpha) * sums;
   if (g.beta != 0) {
-    const vf old = n == width ? load(c) : load_part(c, n);
-    out = multiply_add(splat(static_cast<float>(g.beta)), old, out);
+    out = multiply_add(splat(static_cast<float>(g.beta)), Lanes<C>::get(c, n), out);
   }
-  n == width ? store(c, out) : store_part(c, out, n);
+  Lanes<C>::put(c, out, n);
 }
 
 // Rows `row` to the end of V vectors of columns: as many at a time as there are registers for.
-template <int R, int V, bool is_part>
-inline void row_blocks(const Gemm& g, const Sides& s, int64_t row, int64_t last, float* c) {
+template <int R, int V, bool is_part, typename B, typename C>
+inline void row_blocks(const Gemm& g, const Sides<B>& s, int64_t row, int64_t last, C* c) {
   for (; row + R <= g.m; row += R) {
     vf sums[R][V];
     multiply<R, V, is_part>(s, row, last, sums);
@@ -74,9 +77,10 @@ inline void row_blocks(const Gemm& g, const Sides& s, int64_t row, int64_t last,
 }
 
 // b by rows: vectors along the columns of c.
-inline void product_by_rows(const Gemm& g, const float* a, const float* b, float* c) {
+template <typename B, typename C>
+inline void product_by_rows(const Gemm& g, const float* a, const B* b, C* c) {
   constexpr int rows = SIMD_WIDTH == 16 ? 8 : 4;
-  Sides s{a, g.trans_a ? 1 : g.lda, g.trans_a ? g.lda : 1, b, g.ldb, g.k};
+  Sides<B> s{a, g.trans_a ? 1 : g.lda, g.trans_a ? g.lda : 1, b, g.ldb, g.k};
   int64_t column = 0;
   for (; column + 3 * width <= g.n; column += 3 * width) {
     s.vectors = b + column;
@@ -91,7 +95,7 @@ inline void product_by_rows(const Gemm& g, const float* a, const float* b, float
 
 // Sums of `count` <= width columns of c, as vectors along its rows.
 template <int R, bool is_part>
-inline void column_block(const Sides& s, int64_t column, int64_t count, int64_t last, vf* sums) {
+inline void column_block(const Sides<float>& s, int64_t column, int64_t count, int64_t last, vf* sums) {
   if (count >= R) {
     multiply<R, 1, is_part>(s, column, last, reinterpret_cast<vf(*)[1]>(sums));
     column += R;
@@ -104,11 +108,12 @@ inline void column_block(const Sides& s, int64_t column, int64_t count, int64_t 
 }
 
 // b by columns: vectors along the rows of c, `width` rows at a time.
-inline void product_by_columns(const Gemm& g, const float* a, const float* b, float* c) {
+template <typename C>
+inline void product_by_columns(const Gemm& g, const float* a, const float* b, C* c) {
   alignas(64) float packed[kernels::small::most_depth * width];
   for (int64_t row = 0; row < g.m; row += width) {
     const int64_t rows = std::min<int64_t>(width, g.m - row);
-    Sides s{b, g.ldb, 1, packed, width, g.k};
+    Sides<float> s{b, g.ldb, 1, packed, width, g.k};
     if (g.trans_a) {
       s.vectors = a + row;
       s.vector_step = g.lda;
@@ -134,3 +139,19 @@ inline void product_by_columns(const Gemm& g, const float* a, const float* b, fl
 inline void small_gemm(const Gemm& g, const float* a, const float* b, float* c) {
   g.trans_b ? product_by_columns(g, a, b, c) : product_by_rows(g, a, b, c);
 }
+
+template <typename C>
+inline void small_gemm_half(const Gemm& g, const float* a, const float* b, uint16_t* c) {
+  auto* out = reinterpret_cast<C*>(c);
+  g.trans_b ? product_by_columns(g, a, b, out) : product_by_rows(g, a, b, out);
+}
+
+template <typename C>
+inline void small_gemm_narrow(const Gemm& g, const float* a, const uint16_t* b, uint16_t* c) {
+  product_by_rows(g, a, reinterpret_cast<const C*>(b), reinterpret_cast<C*>(c));
+}
+
+inline constexpr kernels::small::HalfProducts f16_products = {small_gemm_half<F16>,
+                                                              small_gemm_narrow<F16>};
+inline constexpr kernels::small::HalfProducts bf16_products = {small_gemm_half<BF16>,
+                                                               small_gemm_narrow<BF16>};

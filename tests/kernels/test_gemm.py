@@ -6,6 +6,7 @@ import torch
 
 from poptorch import _C, Error
 from tests.helpers import run_python
+from tests.ops.sample import from_host, to_host, TORCH
 
 # Whether a and b lie in memory by columns.
 in_all_layouts = pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
@@ -154,6 +155,23 @@ def assert_exact(size, turned):
 @pytest.mark.parametrize("size", SMALL_SIZES, ids=str)
 def test_small_products(size, turned):
     assert_exact(size, turned)
+
+
+@pytest.mark.usefixtures("isa")
+@in_all_layouts
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+@pytest.mark.parametrize("size", SMALL_SIZES, ids=str)
+def test_small_products_of_halves(size, turned, name):
+    """The bits of the f32 product, rounded once."""
+    rows, depth, columns = size
+    a, b, c = (torch.from_numpy(matrix(*shape)).to(TORCH[name])
+               for shape in ((rows, depth, turned[0]), (depth, columns, turned[1]),
+                             (1, columns, 0)))
+    attrs = {"alpha": 0.5, "beta": 2.0}
+    (ours,) = _C.evaluate("addmm", [to_host(x) for x in (c, a, b)], attrs)
+    (wide,) = _C.evaluate("addmm", [x.float().numpy() for x in (c, a, b)], attrs)
+    rounded = torch.from_numpy(wide).to(TORCH[name])
+    assert torch.equal(from_host(ours, name if name == "bf16" else None), rounded)
 
 
 @pytest.mark.usefixtures("isa")

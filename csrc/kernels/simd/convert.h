@@ -5,6 +5,14 @@
 
 namespace poptorch::simd {
 
+// Elements of 16 bits, where the type says which.
+struct F16 {
+  uint16_t bits;
+};
+struct BF16 {
+  uint16_t bits;
+};
+
 // Rows of n numbers each, which begin this far apart.
 struct Rows {
   int64_t count, n, x_step, out_step;

@@ -4,17 +4,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/simd/convert.h"
+
 namespace poptorch::simd {
 
-// Elements of 16 bits. An update widens them, computes in float and rounds what it stores.
-struct F16 {
-  uint16_t bits;
-};
-struct BF16 {
-  uint16_t bits;
-};
-
-// What updates of elements of type T compute in.
+// What updates of elements of type T compute in: halves are widened, and rounded when stored.
 template <typename T>
 using NumberOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

@@ -1,64 +1,28 @@
 #include "kernels/simd/half.inl"
+#include "kernels/simd/lanes.inl"
 
-// Lanes<T> is how elements of type T are handled at once: double one by one, others in vectors of
-// floats, which halves are widened to and rounded from.
-template <typename T>
-struct Lanes;
-
-template <>
-struct Lanes<float> {
-  using V = vf;
-  static constexpr int64_t step = width;
-  static V get(const float* p, int64_t count) {
-    return count >= width ? load(p) : load_part(p, count);
-  }
-  static void put(float* p, V v, int64_t count) {
-    if (count >= width) {
-      store(p, v);
-    } else {
-      store_part(p, v, count);
-    }
-  }
-  static V root(V v) { return sqrt(v); }
-  static V larger(V a, V b) { return maximum(a, b); }
-};
-
-template <typename T, vf (*widen)(vhalf), vhalf (*narrow)(vf)>
-struct HalfLanes : Lanes<float> {
-  static V get(const T* p, int64_t count) {
-    const auto* bits = &p->bits;
-    return widen(count >= width ? load_half(bits) : load_half_part(bits, count));
-  }
-  static void put(T* p, V v, int64_t count) {
-    if (count >= width) {
-      store_half(&p->bits, narrow(v));
-    } else {
-      store_half_part(&p->bits, narrow(v), count);
-    }
-  }
-};
-template <>
-struct Lanes<F16> : HalfLanes<F16, widen_f16, narrow_f16> {};
-template <>
-struct Lanes<BF16> : HalfLanes<BF16, widen_bf16, narrow_bf16> {};
-
+// Doubles one by one.
 template <>
 struct Lanes<double> {
-  using V = double;
-  static constexpr int64_t step = 1;
-  static V get(const double* p, int64_t) { return *p; }
-  static void put(double* p, V v, int64_t) { *p = v; }
-  static V root(V v) { return __builtin_sqrt(v); }
-  static V larger(V a, V b) { return a > b || a != a ? a : b; }
+  static double get(const double* p, int64_t) { return *p; }
+  static void put(double* p, double v, int64_t) { *p = v; }
 };
+
+template <typename T>
+inline constexpr int64_t at_once = std::is_same_v<T, double> ? 1 : width;
+
+inline vf root(vf v) { return sqrt(v); }
+inline double root(double v) { return __builtin_sqrt(v); }
+inline vf larger(vf a, vf b) { return maximum(a, b); }
+inline double larger(double a, double b) { return a > b || a != a ? a : b; }
 
 // update(i, count) for elements begin .. end: count, which are handled at once, is a constant but
 // for the last ones. Numbers that updates need are to be copies: a store could change others.
-template <typename L, typename Update>
+template <typename T, typename Update>
 inline void each(int64_t begin, int64_t end, const Update& update) {
   int64_t i = begin;
-  for (; i + L::step <= end; i += L::step) {
-    update(i, std::integral_constant<int64_t, L::step>{});
+  for (; i + at_once<T> <= end; i += at_once<T>) {
+    update(i, std::integral_constant<int64_t, at_once<T>>{});
   }
   if (i < end) update(i, end - i);
 }
@@ -67,7 +31,7 @@ template <typename T>
 inline void add_scaled(const T* acc, const T* grad, NumberOf<T> scale, T* out, int64_t begin,
                        int64_t end) {
   using L = Lanes<T>;
-  each<L>(begin, end, [=](int64_t i, auto count) {
+  each<T>(begin, end, [=](int64_t i, auto count) {
     L::put(out + i, L::get(acc + i, count) + scale * L::get(grad + i, count), count);
   });
 }
@@ -76,7 +40,7 @@ template <typename T>
 inline void sgd_step(const SgdArrays<T>& arrays, const SgdStep<NumberOf<T>>& step, int64_t begin,
                      int64_t end) {
   using L = Lanes<T>;
-  each<L>(begin, end, [a = arrays, s = step](int64_t i, auto count) {
+  each<T>(begin, end, [a = arrays, s = step](int64_t i, auto count) {
     const auto param = L::get(a.param + i, count);
     auto d = s.sign * L::get(a.grad + i, count);
     if (s.weight_decay != 0) d += s.weight_decay * param;
@@ -94,7 +58,7 @@ template <typename T>
 inline void adam_step(const AdamArrays<T>& arrays, const AdamStep<NumberOf<T>>& step,
                       int64_t begin, int64_t end) {
   using L = Lanes<T>;
-  each<L>(begin, end, [a = arrays, s = step](int64_t i, auto count) {
+  each<T>(begin, end, [a = arrays, s = step](int64_t i, auto count) {
     const auto param = L::get(a.param + i, count);
     const auto d = s.sign * L::get(a.grad + i, count) + s.decay * param;
     auto average = L::get(a.average + i, count);
@@ -104,10 +68,10 @@ inline void adam_step(const AdamArrays<T>& arrays, const AdamStep<NumberOf<T>>& 
     L::put(a.new_square + i, square, count);
     auto second = square;
     if (a.new_max_square != nullptr) {
-      second = L::larger(L::get(a.max_square + i, count), square);
+      second = larger(L::get(a.max_square + i, count), square);
       L::put(a.new_max_square + i, second, count);
     }
-    const auto denominator = L::root(second) * s.root_scale + s.eps;
+    const auto denominator = root(second) * s.root_scale + s.eps;
     const auto change = s.step_size * (average / denominator);
     L::put(a.new_param + i, s.shrink * param - change, count);
   });
