@@ -95,7 +95,8 @@ inline void product_by_rows(const Gemm& g, const float* a, const B* b, C* c) {
 
 // Sums of `count` <= width columns of c, as vectors along its rows.
 template <int R, bool is_part>
-inline void column_block(const Sides<float>& s, int64_t column, int64_t count, int64_t last, vf* sums) {
+inline void column_block(const Sides<float>& s, int64_t column, int64_t count, int64_t last,
+                         vf* sums) {
   if (count >= R) {
     multiply<R, 1, is_part>(s, column, last, reinterpret_cast<vf(*)[1]>(sums));
     column += R;
