@@ -60,7 +60,8 @@ inline void adam_step(const AdamArrays<T>& arrays, const AdamStep<NumberOf<T>>& 
   using L = Lanes<T>;
   each<T>(begin, end, [a = arrays, s = step](int64_t i, auto count) {
     const auto param = L::get(a.param + i, count);
-    const auto d = s.sign * L::get(a.grad + i, count) + s.decay * param;
+    auto d = s.sign * L::get(a.grad + i, count);
+    if (s.decay != 0) d += s.decay * param;
     auto average = L::get(a.average + i, count);
     average = average + s.one_minus_beta1 * (d - average);
     const auto square = s.beta2 * L::get(a.square + i, count) + s.one_minus_beta2 * (d * d);
