@@ -60,16 +60,24 @@ const simd::NamedStrip& strip_of(const Call& call, std::span<const simd::NamedSt
   return *strip;
 }
 
+Function function_of_strip(const Call& call, const simd::NamedStrip& strip, int operands) {
+  return {.run = strip.run,
+          .params = params_of(call),
+          .picoseconds = strip.picoseconds,
+          .operand_count = operands,
+          .rounds = strip.rounds};
+}
+
 Function unary(const Call& call) {
   const simd::NamedStrip& strip =
       strip_of(call, unary_strips(call.in(0).dtype), name_of_function(call));
-  return {strip.run, params_of(call), strip.picoseconds, 1, {0}, strip.rounds};
+  return function_of_strip(call, strip, 1);
 }
 
 Function binary(const Call& call) {
   const simd::NamedStrip& strip =
       strip_of(call, binary_strips(call.in(0).dtype), name_of_function(call));
-  return {strip.run, params_of(call), strip.picoseconds, 2, {0, 1}, strip.rounds};
+  return function_of_strip(call, strip, 2);
 }
 
 // Common exponents are known only when the exponent is read.

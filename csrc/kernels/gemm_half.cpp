@@ -50,6 +50,7 @@ constexpr int64_t largest_side = 512, few_blocks = 8, least_work = int64_t{1} <<
 constexpr int64_t smallest_on_unit = 256, smallest_widened = 64;
 constexpr int64_t depth = 256;  // of widened pieces
 constexpr int64_t gap = 16;     // rows that lie a power of 2 apart share a set of the cache
+constexpr int64_t few_rows = 16;  // of a, in small products
 
 int64_t count_of(int64_t n, int64_t side) { return (n + side - 1) / side; }
 
@@ -66,8 +67,6 @@ int64_t side_of(const Gemm& g, int64_t smallest) {
   return side;
 }
 
-constexpr int64_t few_rows = 16;  // of a, in small products
-
 int64_t aligned(int64_t numbers) { return (numbers + 15) / 16 * 16; }
 
 // Rows as they lie in memory, side by side in f32; gives the distance of two of them.
@@ -75,6 +74,16 @@ int64_t widen_rows(WidenRows widen, const uint16_t* from, int64_t leading, int64
                    int64_t n, float* to) {
   widen(from, to, {rows, n, leading, n + gap});
   return n + gap;
+}
+
+// All of the product's a or b, as it lies in memory.
+int64_t widen_a(WidenRows widen, const Gemm& g, const uint16_t* a, float* to) {
+  return g.trans_a ? widen_rows(widen, a, g.lda, g.k, g.m, to)
+                   : widen_rows(widen, a, g.lda, g.m, g.k, to);
+}
+int64_t widen_b(WidenRows widen, const Gemm& g, const uint16_t* b, float* to) {
+  return g.trans_b ? widen_rows(widen, b, g.ldb, g.n, g.k, to)
+                   : widen_rows(widen, b, g.ldb, g.k, g.n, to);
 }
 
 }  // namespace
@@ -140,14 +149,13 @@ void HalfGemm::sum(const Block& block, const uint16_t* a, const uint16_t* b, con
   if (g.beta != 0) widen(c, sums, {g.m, g.n, gemm_.ldc, g.n});
   if (by_unit_) return multiply_on_unit(g, a, b, sums);
   Gemm piece = g;
+  float *wide_a = pieces, *wide_b = pieces + piece_a_;
   for (int64_t at = 0; at == 0 || at < g.k; at += depth) {
     piece.k = std::min(depth, g.k - at);
-    float *wide_a = pieces, *wide_b = pieces + piece_a_;
-    piece.lda = g.trans_a ? widen_rows(widen, a + at * g.lda, g.lda, piece.k, g.m, wide_a)
-                          : widen_rows(widen, a + at, g.lda, g.m, piece.k, wide_a);
-    piece.ldb = g.trans_b ? widen_rows(widen, b + at, g.ldb, g.n, piece.k, wide_b)
-                          : widen_rows(widen, b + at * g.ldb, g.ldb, piece.k, g.n, wide_b);
-    gemm_block(piece, wide_a, wide_b, sums);
+    Gemm wide = piece;
+    wide.lda = widen_a(widen, piece, a + at * (g.trans_a ? g.lda : 1), wide_a);
+    wide.ldb = widen_b(widen, piece, b + at * (g.trans_b ? 1 : g.ldb), wide_b);
+    gemm_block(wide, wide_a, wide_b, sums);
     piece.beta = 1;
   }
 }
@@ -180,12 +188,10 @@ void HalfGemm::run_small(const uint16_t* a, const uint16_t* b, uint16_t* c, floa
   const WidenRows widen = widen_rows_from(dtype_);
   const small::HalfProducts& products = small::half_products(dtype_);
   Gemm wide = g;
-  wide.lda = g.trans_a ? widen_rows(widen, a, g.lda, g.k, g.m, pieces)
-                       : widen_rows(widen, a, g.lda, g.m, g.k, pieces);
+  wide.lda = widen_a(widen, g, a, pieces);
   if (!g.trans_b && g.m <= few_rows) return products.of_half(wide, pieces, b, c);
   float* wide_b = pieces + piece_a_;
-  wide.ldb = g.trans_b ? widen_rows(widen, b, g.ldb, g.n, g.k, wide_b)
-                       : widen_rows(widen, b, g.ldb, g.k, g.n, wide_b);
+  wide.ldb = widen_b(widen, g, b, wide_b);
   products.of_wide(wide, pieces, wide_b, c);
 }
 

@@ -13,6 +13,7 @@ def test_infinite_weights_that_do_not_decay(case):
     """They stay as they are in torch.optim, which multiplies no weight by a decay of zero."""
     operands = case.operands()
     operands[0][3, 5] = torch.inf
-    for ours, expected in zip(evaluate(case, operands), case.reference(*operands), strict=True):
+    results = evaluate(case, operands)
+    for ours, expected in zip(results, case.reference(*operands), strict=True):
         torch.testing.assert_close(ours, expected)
-    assert evaluate(case, operands)[0][3, 5] == torch.inf
+    assert results[0][3, 5] == torch.inf
