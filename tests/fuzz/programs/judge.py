@@ -1,0 +1,220 @@
+"""Whether a random program computes what PyTorch computes.
+
+The reference is eager with all floats in float64. Eager's own error is the measure: with ``e`` the
+largest error of eager in the program's dtypes, ours may be ``4 e`` plus a rounding of the dtype.
+Where that is exceeded, the program is run again in eager with each arithmetic result moved by a few
+roundings: what these runs differ by is how well the program determines its results at all, and
+counts as eager's error, too. A comparison, an argmax or an integer that such a rounding turns
+around says nothing.
+"""
+
+import random
+from dataclasses import dataclass
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from poptorch.errors import Error
+from tests.fuzz.programs.program import NARROW, NATURAL, WIDE, Program
+from tests.fuzz.programs.running import eager, through_poptorch
+
+FACTOR = 4.0
+# Perturbed runs that a suspect is given; the second number only if the first are not enough.
+RUNS = (4, 24)
+NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}
+# A few roundings of what is computed in each dtype.
+STEP = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-22,
+        torch.float64: 2.0**-51}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a program.
+
+    Attributes:
+        kind: ``wrong``, ``refused`` or ``broken``.
+        words: what differs, or the error's message.
+        error: the exception, if there is one.
+    """
+
+    kind: str
+    words: str
+    error: BaseException | None = None
+
+
+class Invalid(Exception):
+    """Eager itself refuses the program, or it says nothing."""
+
+
+def judge(program: Program) -> Finding | None:
+    """Runs a program in eager and through poptorch; None if all is in order.
+
+    Raises:
+        Invalid: The program cannot be judged.
+    """
+    try:
+        natural = eager(program, NATURAL)
+        reference = eager(program, WIDE)
+        near = natural
+        if program.setting.wide:
+            near = reference
+        elif "F64" in str(program):
+            near = eager(program, NARROW)
+    except Exception as error:
+        raise Invalid(f"{type(error).__name__}: {error}") from error
+    if _leaves_int32(natural):
+        raise Invalid("integers that the device has not")
+    try:
+        ours = through_poptorch(program)
+    except Error as error:
+        kind = "broken" if "lease report this" in str(error) else "refused"
+        return Finding(kind, str(error), error)
+    except Exception as error:
+        return Finding("broken", f"{type(error).__name__}: {error}", error)
+    expected = reference if program.setting.wide else natural
+    words = _types_differ(ours, expected, program.setting.wide)
+    if words:
+        return Finding("wrong", words)
+    return _judged(program, ours, near, reference)
+
+
+def _judged(program: Program, ours, near, reference) -> Finding | None:
+    suspects = list(reference)
+    variants = [near]
+    for count in (0, *RUNS):
+        if count:
+            variants += _perturbed(program, len(variants), count)
+        found = {name: words for name in suspects
+                 if (words := _difference(name, ours[name], variants, reference[name]))}
+        suspects = list(found)
+        if not suspects:
+            return None
+    return Finding("wrong", "\n".join(found.values()))
+
+
+def _leaves_int32(run) -> bool:
+    limits = torch.iinfo(torch.int32)
+    return any(t.dtype is torch.int64 and t.numel()
+               and (t.max() > limits.max or t.min() < limits.min) for t in run.values())
+
+
+def _types_differ(ours, expected, wide: bool) -> str:
+    if sorted(ours) != sorted(expected):
+        return f"tensors {sorted(ours)}, expected {sorted(expected)}"
+    for name, tensor in expected.items():
+        dtype = tensor.dtype
+        if not wide and ("result" in name or name.startswith("gradient")):
+            dtype = NARROWED.get(dtype, dtype)
+        if ours[name].dtype is not dtype or ours[name].shape != tensor.shape:
+            return (f"{name}: {ours[name].dtype}{list(ours[name].shape)}, expected "
+                    f"{dtype}{list(tensor.shape)}")
+    return ""
+
+
+def _difference(name: str, ours, variants: list, reference) -> str:
+    """What is wrong with one tensor, or nothing; ``variants`` are runs of eager."""
+    near = [run[name] for run in variants]
+    if not reference.is_floating_point():
+        return _integers_differ(name, ours, near)
+    ours64, near64 = ours.double(), [x.double() for x in near]
+    reference = reference.double()
+    known = torch.isfinite(reference)
+    for x in near64:
+        known &= torch.isfinite(x)
+    bad = known & ~torch.isfinite(ours64)
+    if bad.any():
+        return f"{name}: {_some(ours64, bad)}, expected {_some(reference, bad)}"
+    error = (ours64 - reference).abs()[known]
+    if error.numel():
+        own = max((x - reference).abs()[known].max().item() for x in near64)
+        size = reference[known].abs().max().item()
+        step = STEP[torch.float64 if ours.dtype is torch.float64 else near[0].dtype]
+        limit = FACTOR * own + 2 * step * size + 1e-30
+        if error.max().item() > limit:
+            at = known & ((ours64 - reference).abs() > limit)
+            return (f"{name}: error {error.max().item():.2e}, limit {limit:.2e} (eager's is "
+                    f"{own:.2e}): {_some(ours64, at)}, expected {_some(reference, at)}")
+    return _special_differ(name, ours64, near64, reference)
+
+
+def _integers_differ(name: str, ours, near: list) -> str:
+    expected = near[0]
+    different = ours.to(expected.dtype) != expected
+    for other in near[1:]:  # what a rounding turns around says nothing
+        different &= other == expected
+    if not different.any():
+        return ""
+    return f"{name}: {_some(ours, different)}, expected {_some(expected, different)}"
+
+
+def _special_differ(name: str, ours, near: list, reference) -> str:
+    """NaN and infinity must be where all agree that they are."""
+    def kind(x):
+        return x.isnan() * 1 + x.isposinf() * 2 + x.isneginf() * 3
+
+    agreed = kind(reference)
+    special = agreed > 0
+    for x in near:
+        special &= kind(x) == agreed
+    bad = special & (kind(ours) != agreed)
+    return f"{name}: {_some(ours, bad)}, expected {_some(reference, bad)}" if bad.any() else ""
+
+
+def _some(x, where) -> str:
+    places = where.nonzero()[:3].tolist()
+    rest = f" and {int(where.sum()) - 3} more" if where.sum() > 3 else ""
+    return ", ".join(f"{x[tuple(p)].item():.7g} at {p}" for p in places) + rest
+
+
+# -- perturbed runs ----------------------------------------------------------------------------
+
+# What computes nothing new: its results are values of its operands.
+_MOVES = frozenset(
+    "copy_ clone _to_copy cat stack where index index_put gather scatter index_select masked_fill "
+    "fill fill_ zero_ zeros ones full zeros_like ones_like full_like new_zeros new_ones relu neg "
+    "abs maximum minimum clamp clamp_min clamp_max amax amin max min sort topk flip roll tril triu "
+    "repeat constant_pad_nd embedding masked_fill_ index_put_ scatter_ index_copy index_fill "
+    "select_backward slice_backward slice_scatter select_scatter diagonal_scatter "
+    "max_pool2d_with_indices threshold_backward floor ceil round trunc sign arange lift_fresh "
+    "scalar_tensor detach alias unfold_backward _local_scalar_dense isnan".split())
+
+
+class _Perturbing(TorchDispatchMode):
+    """Moves each floating-point result of arithmetic by a few roundings."""
+
+    def __init__(self, seed: int, size: float):
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+        self._size = size
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        is_view = any(r.alias_info is not None and not r.alias_info.is_write
+                      for r in func._schema.returns)
+        if name not in _MOVES and not is_view:
+            pytree.tree_map_(self._move, out)
+        return out
+
+    def _move(self, x):
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel():
+            noise = torch.rand(x.shape, generator=self._generator, dtype=torch.float64)
+            factor = 1 + (noise - 0.5) * (4 * self._size * STEP[x.dtype])
+            with torch.no_grad():
+                moved = (x.detach().double() * factor).to(x.dtype)
+            try:
+                torch.ops.aten.copy_.default(x.detach(), moved)
+            except RuntimeError:  # several elements at one place
+                return
+
+
+def _perturbed(program: Program, first: int, count: int) -> list:
+    """Runs of eager with other roundings."""
+    world = WIDE if program.setting.wide else NARROW
+    runs = []
+    for i in range(first, first + count):
+        torch.manual_seed(random.Random(i).randrange(2**31))
+        with _Perturbing(i, 1.0 + i % 3):
+            runs.append(eager(program, world))
+    return runs

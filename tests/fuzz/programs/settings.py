@@ -1,0 +1,29 @@
+"""Draws how a program is compiled and run: one setting for each program."""
+
+import random
+
+from poptorch import _C
+from tests.fuzz.programs.program import Setting
+
+SWITCHES = tuple(name for name, _ in (*_C.passes(), *_C.switches()))
+
+
+def draw_setting(rng: random.Random, training: bool) -> Setting:
+    """A random setting; about half of them leave all optimizations on."""
+    kind = rng.random()
+    off: tuple[str, ...] = ()
+    if kind < 0.08:
+        off = SWITCHES
+    elif kind < 0.30:
+        off = tuple(sorted(rng.sample(SWITCHES, rng.randint(1, 3))))
+    elif kind < 0.40:
+        off = tuple(name for name in SWITCHES if rng.random() < 0.5)
+    steps = {"iterations": 1, "accumulation": 1, "replicas": 1}
+    if rng.random() < 0.3:
+        steps["iterations"] = rng.choice((1, 2, 3))
+        steps["accumulation"] = rng.choice((1, 2, 3)) if training else 1
+        steps["replicas"] = rng.choice((1, 1, 2))
+    return Setting(off=off, isa=rng.choice(("", "", "", "base", "avx2")),
+                   threads=rng.choice((1, 1, 1, 2, 3)), poison=rng.random() < 0.3,
+                   reload_ir=rng.random() < 0.15, wide=rng.random() < 0.15,
+                   calls=rng.choice((1, 2, 2)), **steps)

@@ -1,0 +1,11 @@
+"""What random programs are made of: families of rows, one file each."""
+
+from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their rows)
+    elementwise,
+    joining,
+    reductions,
+    shaping,
+)
+from tests.fuzz.programs.vocabulary.base import ROWS
+
+__all__ = ["ROWS"]

@@ -1,0 +1,83 @@
+"""Searches in several processes; one that dies is a finding, and replaced."""
+
+import multiprocessing
+import queue
+import time
+from collections.abc import Iterator
+
+from tests.fuzz.programs.judge import Finding
+from tests.fuzz.programs.search import Tally, search, shown
+
+CHUNK = 40  # programs that a process is given at a time
+_IDLE = -1
+
+
+def _work(number: int, tasks, results, current, end: float) -> None:
+    """Searches one chunk of seeds after the other; ``current`` holds the seed that runs."""
+    def note(seed):
+        current.value = seed
+
+    for first, count in iter(tasks.get, None):
+        tally = search(range(first, first + count), end - time.time(), note)
+        tally.found = [(seed, program, Finding(finding.kind, shown(seed, program, finding)))
+                       for seed, program, finding in tally.found]
+        note(_IDLE)
+        results.put((number, tally))
+
+
+class Workers:
+    """Processes that search.
+
+    Args:
+        jobs: how many.
+        seconds: after which they stop.
+    """
+
+    def __init__(self, jobs: int, seconds: float):
+        self._context = multiprocessing.get_context("spawn")
+        self._results = self._context.Queue()
+        self._end = time.time() + seconds
+        self._workers = [self._started(number) for number in range(jobs)]
+
+    def _started(self, number: int):
+        tasks, current = self._context.Queue(), self._context.Value("q", _IDLE)
+        process = self._context.Process(
+            target=_work, args=(number, tasks, self._results, current, self._end), daemon=True)
+        process.start()
+        return process, tasks, current
+
+    def search(self, first: int, count: int) -> Iterator[Tally]:
+        """Judges programs; yields what came of each chunk as it is done."""
+        chunks = iter(range(first, first + count, CHUNK))
+        active = {number for number in range(len(self._workers))
+                  if self._give(number, chunks, first + count)}
+        while active:
+            for number, tally in self._ready(active):
+                yield tally
+                if not self._give(number, chunks, first + count):
+                    active.discard(number)
+
+    def _give(self, number: int, chunks, end: int) -> bool:
+        start = None if time.time() > self._end else next(chunks, None)
+        if start is not None:
+            self._workers[number][1].put((start, min(CHUNK, end - start)))
+        return start is not None
+
+    def _ready(self, active: set):
+        try:
+            yield self._results.get(timeout=1)
+        except queue.Empty:
+            for number in sorted(active):
+                process, _, current = self._workers[number]
+                if process.is_alive():
+                    continue
+                if current.value == _IDLE:
+                    raise RuntimeError("a process that searches did not start") from None
+                words = f"seed {current.value}: the process ended with {process.exitcode}"
+                self._workers[number] = self._started(number)
+                yield number, Tally(found=[(current.value, None, Finding("crash", words))])
+
+    def end(self) -> None:
+        """Ends all processes."""
+        for process, _, _ in self._workers:
+            process.terminate()
