@@ -242,9 +242,16 @@ def broadcasts(inner, outer) -> bool:
 
 def draw(seed: int) -> Program | None:
     """The program of a seed; None if nothing came of it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return _Drawing(seed).program()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _Drawing(seed).program()
+    except REFUSALS:  # by tensors that eager cannot go on with
+        return None
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _Drawing:
@@ -269,10 +276,7 @@ class _Drawing:
             return None
         program = Program(d.seed, tuple(d.sources), tuple(d.modules), tuple(d.lines),
                           tuple(outputs), loss, d.setting)
-        try:
-            return with_possible_setting(pruned(program))
-        except REFUSALS:  # a module in another state, say
-            return None
+        return with_possible_setting(pruned(program))
 
     def _outputs(self) -> list[str]:
         d = self.d
@@ -315,7 +319,7 @@ def _try_row(d: Draw, row) -> None:
     kept = len(d.sources), len(d.modules), len(d.lines), dict(d.env)
     try:
         row.function(d)
-    except Rejected:
+    except (Rejected, *REFUSALS):
         sources, modules, lines, env = kept
         del d.sources[sources:], d.modules[modules:], d.lines[lines:]
         d.env.clear()

@@ -106,7 +106,7 @@ class Setting:
     iterations: int = 1
     accumulation: int = 1
     replicas: int = 1
-    calls: int = 2
+    calls: int = 1
 
     @property
     def micro_batches(self) -> int:

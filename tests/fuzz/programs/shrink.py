@@ -59,8 +59,8 @@ def shrunk(program: Program, kind: str, seconds: float = 60.0, words: str = "") 
 def _settings(program: Program):
     """One field of the setting at its default."""
     plain, now = vars(Setting()), vars(program.setting)
-    if program.setting != Setting(calls=1):
-        yield program.but(setting=Setting(calls=1))
+    if program.setting != Setting():
+        yield program.but(setting=Setting())
     for name, value in plain.items():
         if now[name] != value:
             yield program.but(setting=Setting(**{**now, name: value}))
@@ -166,7 +166,7 @@ def _sizes(program: Program):
     numbers |= {size for source in program.sources for size in source.sizes}
     for number in sorted(numbers, reverse=True):
         for smaller in (1, 2, 3, number // 2, number - 1):
-            if smaller < number:
+            if 0 < smaller < number:
                 yield _with_number(program, number, smaller)
 
 

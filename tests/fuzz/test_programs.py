@@ -1,0 +1,180 @@
+"""Random programs compute what PyTorch computes; and the generator, the judge and the shrinker."""
+
+import math
+from unittest import mock
+
+import pytest
+import torch
+
+from tests.fuzz.judge import FACTOR
+from tests.fuzz.programs import cases, judge, search, shrink
+from tests.fuzz.programs.draw import draw
+from tests.fuzz.programs.program import (
+    NATURAL,
+    WIDE,
+    Program,
+    Setting,
+    Source,
+    reads_of,
+    source_text,
+    targets_of,
+)
+from tests.fuzz.programs.running import eager, through_poptorch
+from tests.fuzz.programs.workers import Workers
+
+SECONDS = 60.0  # of the default run
+REFUSED = 0.01  # at most this part of the programs
+X = Source("x0", (3, 4), "F32")
+W = Source("w0", (4,), "F32")
+EXAMPLE = Program(
+    seed=1, sources=(X, W), modules=(), lines=("v0 = x0 * w0", "v1 = v0.exp()"),
+    outputs=("v0", "v1"), loss="v1.to(F32).sum()")
+
+
+def test_fresh_programs(seed, capsys):
+    """A minute of them; ``make fuzz`` takes more. A failure prints the seed that repeats it."""
+    workers, tally = Workers(2, SECONDS * FACTOR), search.Tally()
+    for part in workers.search(seed * 1000, 10**9):
+        tally.add(part)
+    workers.end()
+    with capsys.disabled():
+        print(f"\n{tally}")
+    assert tally.judged > 20
+    shown = "\n\n".join(finding.words for _, _, finding in tally.found)
+    assert not tally.found, (
+        f"{shown}\n\n`python -m tests.fuzz.programs --replay SEED` shrinks a program. Keep what it "
+        f"prints as a file of tests/fuzz/programs/cases.")
+    mean = REFUSED * tally.judged
+    assert sum(tally.refused.values()) <= mean + 4 * math.sqrt(mean), tally
+
+
+@pytest.mark.parametrize("name", cases.names())
+def test_kept_cases(name):
+    finding = search.judged(cases.load(name))
+    assert finding is None, finding.words
+
+
+def test_a_seed_gives_the_same_program():
+    programs = [draw(seed) for seed in range(30)]
+    assert programs == [draw(seed) for seed in range(30)]
+    assert sum(program is not None for program in programs) > 20
+
+
+def test_a_program_prints_as_what_makes_it_again():
+    names = {"Program": Program, "Source": Source, "Setting": Setting}
+    for seed in range(30):
+        program = draw(seed)
+        assert eval(str(program), names) == program
+
+
+def test_names_of_a_line():
+    line = "v3, v4 = torch.var_mean(x0 + w12, -1)"
+    assert targets_of(line) == ["v3", "v4"]
+    assert reads_of(line) == ["x0", "w12"]
+    assert targets_of("v3.add_(x0)") == []
+    assert reads_of("v3.add_(x0)") == ["v3", "x0"]
+
+
+def test_programs_cover_what_they_are_for():
+    programs = [program for seed in range(400) if (program := draw(seed))]
+    text = "\n".join(map(str, programs))
+    for word in ("F16", "BF16", "F64", "U8", "BOOL", "layout='stepped'", "add_(", ".expand(",
+                 "as_strided", "_neg_view", "diagonal", "split", "sum(", "softmax", "torch.cat",
+                 "iterations=", "accumulation=", "replicas=", "poison=", "reload_ir=", "off=",
+                 "isa=", "threads=", "wide="):
+        assert word in text, word
+    assert any(0 in source.sizes for program in programs for source in program.sources)
+
+
+# -- the judge ---------------------------------------------------------------------------------
+
+
+def damaged(name, change, program=EXAMPLE):
+    """What the judge finds when one tensor of poptorch's run is another."""
+    run = through_poptorch(program)
+    run[name] = change(run[name])
+    with mock.patch.object(judge, "through_poptorch", return_value=run):
+        return judge.judge(program)
+
+
+def test_the_judge_accepts_what_is_right():
+    assert judge.judge(EXAMPLE) is None
+
+
+@pytest.mark.parametrize("name", [
+    "call 0 result 1", "call 1 result 2", "call 0 input 0", "gradient w0", "state w0"])
+def test_the_judge_finds_a_wrong_number(name):
+    def change(x):
+        return torch.where(torch.arange(x.numel()).view(x.shape) == 0, x + 1e-3, x)
+
+    finding = damaged(name, change)
+    assert finding.kind == "wrong"
+    assert finding.words.startswith(f"{name}: error 1.00e-03")
+
+
+def test_the_judge_finds_another_dtype_shape_or_special_value():
+    assert "expected torch.float32[3, 4]" in damaged("call 0 result 0", torch.Tensor.half).words
+    assert "expected torch.float32[3, 4]" in damaged("call 0 result 0", torch.Tensor.t).words
+    nan = damaged("call 0 result 0", lambda x: x.masked_fill(x == x.max(), math.nan))
+    assert nan.words.startswith("call 0 result 0: nan at [")
+
+
+def test_the_judge_finds_a_finite_number_for_nan():
+    program = EXAMPLE.but(lines=("v0 = x0 * w0", "v1 = v0 / (v0 - v0)"), loss="")
+    finding = damaged("call 0 result 1", lambda x: x.nan_to_num(), program)
+    assert "expected nan at" in finding.words or "expected inf at" in finding.words
+
+
+def test_the_judge_finds_wrong_integers():
+    program = EXAMPLE.but(lines=("v0 = x0 > w0", "v1 = v0.sum(0)"), loss="")
+    assert judge.judge(program) is None
+    assert damaged("call 0 result 1", lambda x: x + 1, program).kind == "wrong"
+
+
+def test_the_judge_says_nothing_of_what_a_rounding_decides():
+    """(x * 3) / 3 > x where x is what the rounding of the division says."""
+    program = EXAMPLE.but(lines=("v0 = (x0 * 3.1) / 3.1", "v1 = v0 > x0"), loss="")
+    assert damaged("call 0 result 1", torch.logical_not, program) is None
+
+
+def test_errors_and_accidents_are_told_apart():
+    error = judge.Error("[x] no")
+    with mock.patch.object(judge, "through_poptorch", side_effect=error):
+        assert judge.judge(EXAMPLE).kind == "refused"
+    with mock.patch.object(judge, "through_poptorch", side_effect=KeyError("x")):
+        assert judge.judge(EXAMPLE).kind == "broken"
+    with pytest.raises(judge.Invalid):
+        judge.judge(EXAMPLE.but(lines=("v0 = x0 @ x0", "v1 = v0")))
+
+
+def test_the_worlds_agree():
+    """Eager in float64 differs from eager in float32 by roundings alone."""
+    narrow, wide = eager(EXAMPLE, NATURAL), eager(EXAMPLE, WIDE)
+    assert narrow.keys() == wide.keys()
+    for name, tensor in narrow.items():
+        torch.testing.assert_close(tensor.double(), wide[name], rtol=1e-4, atol=1e-5)
+
+
+# -- the shrinker ------------------------------------------------------------------------------
+
+
+def test_a_failure_is_made_small():
+    def judged(program):
+        text = source_text(program)
+        compile(text, "x", "exec")
+        return judge.Finding("wrong", "") if "cumsum" in text else None
+
+    program = EXAMPLE.but(
+        sources=(X, W, Source("x1", (3, 4), "BF16", layout="stepped")),
+        lines=("v0 = x0 * w0", "v1 = v0.exp()", "v2 = v1 + x1", "v3 = v2.cumsum(-1)",
+               "v4 = v3.reshape([12])", "v5 = v4.sum()"),
+        outputs=("v0", "v4", "v5"), loss="v5.to(F32).sum() + v4.to(F32).mean()",
+        setting=Setting(off=("cse", "dce"), threads=3, poison=True, accumulation=2))
+    with mock.patch.object(shrink, "judged", judged):
+        small = shrink.shrunk(program, "wrong")
+    assert [line.split(".")[-1] for line in small.lines] == ["cumsum(-1)"]
+    assert small.setting == Setting()
+    assert len(small.outputs) == 1
+    assert small.loss == ""
+    assert len(small.sources) <= 2
+    assert all(source.layout == "plain" for source in small.sources)
