@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "assemble/direct_streams.h"
 #include "assemble/resident.h"
@@ -301,7 +302,8 @@ class Assembler {
 
   void add_constant(const ir::Op& op) {
     const int64_t addr = plan::addr_of(*op.result());
-    if (!constants_.try_emplace(addr, true).second) return;
+    // An empty one has nothing to write, and a text of other origin may have it where another is.
+    if (op.result()->type.bytes() == 0 || !constants_.insert(addr).second) return;
     program_.constants.push_back({addr, ir::constant_bytes(module_, op)});
   }
 
@@ -365,7 +367,7 @@ class Assembler {
   std::unordered_map<std::string, size_t> states_;
   schedule::StateUse prepared_states_;  // of the graph `prepare`
   std::set<std::string> shareable_;
-  std::unordered_map<int64_t, bool> constants_;
+  std::unordered_set<int64_t> constants_;  // addresses of those that are in the program
   std::map<std::string, std::string> without_kernel_;  // op -> one example
   std::unordered_map<int, std::vector<plan::Content>> deaths_;
   plan::Timeline line_;

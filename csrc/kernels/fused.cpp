@@ -57,6 +57,8 @@ struct Place {
 
   bool is_half() const { return widen != nullptr; }
   bool wants_register() const { return kind == Kind::local || is_half(); }
+  // A register that may hold one value for many elements, which a step reads again and again.
+  bool is_read_again() const { return kind == Kind::strided; }
   int64_t register_item_bytes() const { return is_half() ? 4 : item_bytes; }
 };
 
@@ -196,7 +198,8 @@ class Builder {
   }
 
   // Registers for strided operands, which are read before the first step, for local values and
-  // for halves. A step may write where it reads when the items are equally wide.
+  // for halves. A step may write where it reads when it reads an element no more once it has
+  // written that element: the items are equally wide, and each is read once.
   void assign_registers() {
     std::vector<size_t> last_use(region_.places.size(), 0);
     for (size_t i = 0; i < region_.steps.size(); ++i) {
@@ -212,13 +215,14 @@ class Builder {
     for (size_t i = 0; i < region_.steps.size(); ++i) {
       const Step& step = region_.steps[i];
       const Place& out = region_.places[step.out];
-      const auto release = [&](bool equally_wide) {
+      const auto release = [&](bool before_writing) {
         for (int j = 0; j < step.function.operand_count; ++j) {
           const Place& place = region_.places[step.in[static_cast<size_t>(j)]];
           const bool is_dead = last_use[step.in[static_cast<size_t>(j)]] == i;
           const bool holds = place.slot >= 0 && !is_free(place.slot);
           const bool is_equal = place.register_item_bytes() == out.register_item_bytes();
-          if (is_dead && holds && is_equal == equally_wide) free_.push_back(place.slot);
+          const bool may_be_written = is_equal && !place.is_read_again();
+          if (is_dead && holds && may_be_written == before_writing) free_.push_back(place.slot);
         }
       };
       release(true);

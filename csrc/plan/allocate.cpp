@@ -48,8 +48,7 @@ Offsets allocate(const std::vector<Request>& requests) {
   std::vector<Placed> placed;
   placed.reserve(requests.size());
   for (const size_t i : order) {
-    const int64_t bytes = align_up(requests[i].bytes);
-    if (bytes == 0) break;  // only empty ones follow
+    const int64_t bytes = planned_bytes(requests[i].bytes);
     const int64_t offset = best_gap(placed, bytes, requests[i].span);
     const auto at =
         std::upper_bound(placed.begin(), placed.end(), offset,

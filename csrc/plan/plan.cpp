@@ -63,7 +63,7 @@ class Persistent {
  private:
   void put(size_t buffer) {
     addrs_[buffer] = end_;
-    end_ += align_up(buffers_.buffers[buffer].bytes);
+    end_ += planned_bytes(buffers_.buffers[buffer].bytes);
   }
 
   const Buffers& buffers_;

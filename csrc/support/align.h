@@ -14,7 +14,14 @@ constexpr Integer align_up(Integer bytes) {
   return (bytes + line - 1) / line * line;
 }
 
-// The same in numbers of a type.
+// What a buffer takes of planned memory: a line at least, so that an empty one has an address that
+// no other buffer has at the same time.
+template <typename Integer>
+constexpr Integer planned_bytes(Integer bytes) {
+  return align_up(bytes > 0 ? bytes : Integer{1});
+}
+
+// The bytes of align_up in numbers of a type.
 template <typename T>
 constexpr int64_t align_numbers(int64_t count) {
   constexpr int64_t number = sizeof(T);
