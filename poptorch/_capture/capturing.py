@@ -135,7 +135,7 @@ class _Capture:
         self._state_nodes = []
         for state in self._state.states:
             node = self.recorder.placeholder(state.fake, state.name)
-            self.recorder.stand_for(state.tensor, node)
+            self.recorder.stand_for(state.tensor, node, state.name)
             self._state_nodes.append(node)
 
     # -- tracing -------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class _Capture:
 
     def _differentiate(self, results: list[torch.Tensor]) -> None:
         self._loss = self.losses.final(results)
-        trained = [state for state in self._state.states if state.fake.requires_grad]
+        trained = [state for state in self._state.states if state.trained]
         if not trained:
             return
         names = {node.name() for node in private.autograd_nodes(self._loss.grad_fn)}
@@ -230,7 +230,7 @@ class _Capture:
 
     def _inputs(self) -> list[InputSpec]:
         inputs = [InputSpec("input", name) for name in self._input_names]
-        inputs += [InputSpec(state.kind, state.name, state.tensor, state.fake.requires_grad,
+        inputs += [InputSpec(state.kind, state.name, state.tensor, state.trained,
                              state.persistent, state.aliases) for state in self._state.states]
         for index, tensor in enumerate(self.recorder.constants.values()):
             inputs.append(InputSpec("constant", f"constant.{index}", tensor, persistent=False))

@@ -14,13 +14,19 @@ from poptorch.errors import Error, error_at
 
 @dataclass
 class State:
-    """One parameter or buffer: where it sits, and the fake tensor that stands for it."""
+    """One parameter or buffer: where it sits, and the fake tensor that stands for it.
+
+    Attributes:
+        trained: whether it gets a gradient; not so for a buffer that ``forward`` changes to a
+            value that requires one.
+    """
 
     kind: str
     name: str
     tensor: torch.Tensor
     persistent: bool
     fake: torch.Tensor
+    trained: bool
     aliases: list[str] = field(default_factory=list)
     # (module that holds it, its table there, the key in the table, the dotted path)
     places: list[tuple[torch.nn.Module, dict, str, str]] = field(default_factory=list)
@@ -73,7 +79,7 @@ class ModuleState:
         state = self._by_tensor.get(id(tensor))
         if state is None:
             fake = self._fake(tensor, kind, name)
-            state = State(kind, name, tensor, persistent, fake)
+            state = State(kind, name, tensor, persistent, fake, fake.requires_grad)
             self._by_tensor[id(tensor)] = state
         elif name != state.name:
             state.aliases.append(name)

@@ -63,6 +63,7 @@ class Recorder(private.DispatchMode):
         self._origin: dict[int, dict] = {}
         self.met_real: dict[int, torch.Tensor] = {}
         self._known_constants: dict[int, fx.Node] = {}
+        self._states: dict[fx.Node, str] = {}
         self._inputs_end = self.graph.create_node("call_function", _end_of_inputs, (), {})
 
     # -- inputs and constants ------------------------------------------------------------------
@@ -92,9 +93,10 @@ class Recorder(private.DispatchMode):
                              "or register it as a buffer.")
         return self._constant_node(tensor)
 
-    def stand_for(self, tensor: torch.Tensor, node: fx.Node) -> None:
-        """Lets ``node`` stand for a real tensor wherever an operation takes it."""
+    def stand_for(self, tensor: torch.Tensor, node: fx.Node, name: str) -> None:
+        """Lets ``node`` stand for a parameter or buffer wherever an operation takes it."""
         self._known_constants[id(tensor)] = node
+        self._states[node] = name
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
         """The fake tensor that stands for a real one of the user's."""
@@ -264,8 +266,12 @@ class Recorder(private.DispatchMode):
         if not isinstance(tensor, private.FakeTensor):
             raise self.error(f"[capture] forward changes the shape of a tensor from outside in "
                              f"place ({func}). Change a new view of it instead.")
-        node.meta["val"] = private.detached(self.fake_mode, tensor)
+        before = node.meta["val"] = private.detached(self.fake_mode, tensor)
         out = func(*args, **kwargs)
+        if tensor.shape != before.shape and node in self._states:
+            raise self.error(f"[capture] forward changes the shape of {self._states[node]} in place "
+                             f"from {list(before.shape)} to {list(tensor.shape)} ({func}). Change "
+                             f"a view of it instead.")
         view = self.graph.create_node("call_function", _METADATA[func], (node, *args[1:]), kwargs)
         view.meta = self._meta(private.detached(self.fake_mode, tensor))
         setattr(tensor, _NODE, view)

@@ -172,7 +172,7 @@ class Call:
         if updates:
             with torch.no_grad():
                 for (_, _, leaf), update in zip(self._write_backs, updates):
-                    tensors[leaf].copy_(update)
+                    _write(tensors[leaf], update)
                 constants = updates[len(self._write_backs):]
                 for (_, _, tensor), update in zip(self._constant_updates, constants):
                     if tensor is not None:
@@ -207,3 +207,11 @@ class Call:
         if groups is None:
             return values[0]
         return values[[groups.writer(entry) for entry in range(groups.entries)]]
+
+
+def _write(tensor: torch.Tensor, update: torch.Tensor) -> None:
+    """Copies new values to a tensor; one element of each dimension that is expanded."""
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
+        if stride == 0 and size > 1:
+            tensor, update = tensor.narrow(dim, 0, 1), update.narrow(dim, 0, 1)
+    tensor.copy_(update)

@@ -112,6 +112,17 @@ def test_state_that_forward_replaces(forward, words):
     assert torch.equal(module.y, torch.ones(3)) and isinstance(module.p, nn.Parameter)
 
 
+def test_state_that_forward_reshapes_in_place():
+    def forward(m, x):
+        m.y.squeeze_()  # it stays as it is
+        m.y.unsqueeze_(0)
+        return m.y + x
+
+    with pytest.raises(poptorch.Error, match=r"shape of y in place from \[3\] to \[1, 3\]") as raised:
+        capture(Function(forward, {}, {"y": torch.ones(3)}), (torch.ones(3),), training=False)
+    assert raised.value.location == f"{__file__}:{forward.__code__.co_firstlineno + 2}"
+
+
 def test_data_assignment():
     def forward(m, x):
         m.p.data = m.p.data * 2

@@ -28,7 +28,7 @@ X = Source("x0", (3, 4), "F32")
 W = Source("w0", (4,), "F32")
 EXAMPLE = Program(
     seed=1, sources=(X, W), modules=(), lines=("v0 = x0 * w0", "v1 = v0.exp()"),
-    outputs=("v0", "v1"), loss="v1.to(F32).sum()")
+    outputs=("v0", "v1"), loss="v1.to(F32).sum()", setting=Setting(calls=2))
 
 
 def test_fresh_programs(seed, capsys):

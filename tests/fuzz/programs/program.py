@@ -9,9 +9,10 @@ The same text runs in three *worlds*, which differ in what the names ``F16 BF16 
 
 * ``NATURAL``: what they say, as a user would run it;
 * ``NARROW``: float64 is float32, as on the device;
-* ``WIDE``: all are float64, which gives the reference.
+* ``WIDE``: all are float64, torch's default dtype too, which gives the reference.
 """
 
+import contextlib
 import re
 from dataclasses import dataclass, field, replace
 
@@ -30,6 +31,17 @@ DTYPE_NAMES = {dtype: name for name, dtype in (NATURAL | INTEGERS).items()}
 
 _NAME = re.compile(r"\b([xwbmv]\d+)\b")
 _TARGETS = re.compile(r"^((?:v\d+(?:, )?)+) = ")
+
+
+@contextlib.contextmanager
+def entered(world: dict):
+    """Lets torch make tensors of a world's default dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(world["F32"])
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def names_in(text: str) -> list[str]:
@@ -193,7 +205,7 @@ def made_module(text: str, world: dict, seed: int) -> torch.nn.Module:
     """The module that a text makes, with the same values in each world."""
     made = []
     for meaning in (NATURAL, world):
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), entered(NATURAL):
             torch.manual_seed(seed)
             made.append(eval(text, namespace(meaning)))
     natural, module = made

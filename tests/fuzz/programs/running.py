@@ -12,7 +12,7 @@ import torch
 
 import poptorch
 from poptorch import _C
-from tests.fuzz.programs.program import NATURAL, WIDE, Net, Program, Setting
+from tests.fuzz.programs.program import NATURAL, WIDE, Net, Program, Setting, entered
 
 LEARNING_RATE = 0.125
 _NEXT_CALL = 7919  # distance of the seeds of two calls
@@ -46,7 +46,8 @@ def eager(program: Program, world: dict) -> dict[str, torch.Tensor]:
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     try:
-        return _Eager(program, world).run()
+        with entered(world):
+            return _Eager(program, world).run()
     finally:
         torch.set_flush_denormal(False)
         torch.set_num_threads(threads)
@@ -138,8 +139,8 @@ def through_poptorch(program: Program) -> dict[str, torch.Tensor]:
     """The run through poptorch."""
     setting, training = program.setting, bool(program.loss)
     world = WIDE if setting.wide else NATURAL
-    net = Net(program, world)
-    with applied(setting):
+    with entered(world), applied(setting):
+        net = Net(program, world)
         options = options_of(setting, training)
         if training:
             optimizer = torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)

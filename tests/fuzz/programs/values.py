@@ -22,7 +22,7 @@ def draw(fill: str, sizes: tuple, dtype: torch.dtype, seed: int) -> torch.Tensor
         high = int(fill.split(":")[1])
         return torch.randint(0, max(high, 1), sizes, generator=generator).to(dtype)
     if dtype is torch.bool:
-        return torch.rand(sizes, generator=generator) < 0.5
+        return torch.rand(sizes, generator=generator, dtype=torch.float32) < 0.5
     if not dtype.is_floating_point:
         low, high = (0, 3) if fill == "few" else (-5, 6)
         if dtype is torch.uint8:
@@ -33,10 +33,10 @@ def draw(fill: str, sizes: tuple, dtype: torch.dtype, seed: int) -> torch.Tensor
 
 def _floats(fill: str, sizes: tuple, generator) -> torch.Tensor:
     def normal():
-        return torch.randn(sizes, generator=generator)
+        return torch.randn(sizes, generator=generator, dtype=torch.float32)
 
     def uniform():
-        return torch.rand(sizes, generator=generator)
+        return torch.rand(sizes, generator=generator, dtype=torch.float32)
 
     if fill == "whole":  # equal ones among them
         return torch.randint(-3, 4, sizes, generator=generator).float()

@@ -1,5 +1,6 @@
 """Element-wise functions, with broadcasts and mixed dtypes; casts."""
 
+from tests.fuzz.programs.program import DTYPE_NAMES
 from tests.fuzz.programs.vocabulary.base import row
 
 SMOOTH = (
@@ -37,7 +38,7 @@ ACTIVATIONS = (
 )
 WHOLE = ("{x} + 1", "{x} * 2", "-{x}", "{x}.abs()", "{x} // 3", "{x} % 3", "{x}.clamp(-1, 2)",
          "{x}.sign()", "{x} * {x}", "{x} - 1", "~{x}", "{x} & 3", "{x} | 1", "{x} ^ 2", "{x} << 1",
-         "{x} >> 1", "{x}.bitwise_not()", "{x} / 2", "{x}.float()", "{x}.half()", "{x}.sqrt()",
+         "{x} >> 1", "{x}.bitwise_not()", "{x} / 2", "{x}.to(F32)", "{x}.to(F16)", "{x}.sqrt()",
          "torch.sin({x})", "torch.sigmoid({x})", "torch.relu({x})", "{x}.pow(2)", "{x} * 1.5",
          "{x}.square()", "torch.floor({x})")
 BINARY = (
@@ -150,12 +151,14 @@ def cast(d):
         d.emit(f"torch.nan_to_num({x}).clamp({WHOLE_RANGES[to]}).to({to})")
     elif to in ("U8", "I8", "I16"):
         d.emit(f"{x}.to(I64).clamp({WHOLE_RANGES[to]}).to({to})")
+    elif DTYPE_NAMES[d.env[x].dtype] == to:
+        d.emit(f"{x}.to({to})")  # the same tensor
     else:
-        d.emit(f"{x}.to({to})")
+        d.emit(f"{x}.to({to}, copy=True)")  # a copy in other worlds, too
 
 
 @row("elementwise", 2)
 def dtype_of_another(d):
-    x, y = d.any(), d.any()
-    if d.env[y].is_floating_point():
+    x, y = d.any(), d.floating()
+    if d.env[x].dtype == d.env[y].dtype or not d.env[x].is_floating_point():
         d.emit(f"{x}.type_as({y})")

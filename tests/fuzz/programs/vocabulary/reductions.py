@@ -61,7 +61,9 @@ def extreme(d):
         d.emit(f"torch.{name}({x}, dim={dim}{stable})", 2)
     elif name in ("topk", "kthvalue"):
         k = d.rng.randint(1, max(1, min(3, d.env[x].shape[dim])))
-        d.emit(f"{x}.{name}({k}, {dim})", 2)
+        d.emit(f"{x}.{name}({k}, {dim})[0]")  # which of equal ones it is, nobody says
+    elif name in ("median", "mode"):
+        d.emit(f"{x}.{name}({dim}{keep})[0]")
     else:
         d.emit(f"{x}.{name}({dim}{keep})", 2)
 
