@@ -63,7 +63,8 @@ class Recorder(private.DispatchMode):
         self._origin: dict[int, dict] = {}
         self.met_real: dict[int, torch.Tensor] = {}
         self._known_constants: dict[int, fx.Node] = {}
-        self._states: dict[fx.Node, str] = {}
+        # Of the fake tensor of each parameter and buffer: its name and shape.
+        self._states: dict[int, tuple[str, torch.Size]] = {}
         self._inputs_end = self.graph.create_node("call_function", _end_of_inputs, (), {})
 
     # -- inputs and constants ------------------------------------------------------------------
@@ -96,7 +97,8 @@ class Recorder(private.DispatchMode):
     def stand_for(self, tensor: torch.Tensor, node: fx.Node, name: str) -> None:
         """Lets ``node`` stand for a parameter or buffer wherever an operation takes it."""
         self._known_constants[id(tensor)] = node
-        self._states[node] = name
+        fake = node.meta["val"]
+        self._states[id(fake)] = name, fake.shape
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
         """The fake tensor that stands for a real one of the user's."""
@@ -266,12 +268,13 @@ class Recorder(private.DispatchMode):
         if not isinstance(tensor, private.FakeTensor):
             raise self.error(f"[capture] forward changes the shape of a tensor from outside in "
                              f"place ({func}). Change a new view of it instead.")
-        before = node.meta["val"] = private.detached(self.fake_mode, tensor)
+        node.meta["val"] = private.detached(self.fake_mode, tensor)
         out = func(*args, **kwargs)
-        if tensor.shape != before.shape and node in self._states:
-            raise self.error(f"[capture] forward changes the shape of {self._states[node]} in place "
-                             f"from {list(before.shape)} to {list(tensor.shape)} ({func}). Change "
-                             f"a view of it instead.")
+        name, shape = self._states.get(id(tensor), ("", tensor.shape))
+        if tensor.shape != shape:
+            raise self.error(f"[capture] forward changes the shape of {name} in place from "
+                             f"{list(shape)} to {list(tensor.shape)} ({func}). Change a view of it "
+                             f"instead.")
         view = self.graph.create_node("call_function", _METADATA[func], (node, *args[1:]), kwargs)
         view.meta = self._meta(private.detached(self.fake_mode, tensor))
         setattr(tensor, _NODE, view)
