@@ -47,6 +47,11 @@ Prepared copy_all(const Call& call) {
   return run_copies({{0, to_whole(call, x.sizes, x.actual_strides())}});
 }
 
+Prepared bitcast(const Call& call) {
+  const int64_t bytes = call.out().bytes();
+  return run_copies({{0, CopyPlan({bytes}, {1}, {1}, 1)}});
+}
+
 Prepared permute(const Call& call) {
   const Type& x = call.in(0);
   const Dims old = x.actual_strides();
@@ -284,6 +289,7 @@ Prepared triu(const Call& call) { return triangle(call, false); }
 
 KERNEL("contiguous", copy_all, true)
 KERNEL("reshape", copy_all, true)
+KERNEL("bitcast", bitcast, true)
 KERNEL("permute", permute, true)
 KERNEL("expand", expand, true)
 KERNEL("slice", take_window<ops::slice_window>, true)

@@ -20,6 +20,20 @@ Types infer_reshape(const InferInput& in) {
   return {{x.dtype, reshaped_sizes(in, x, ints_of(in.attrs(), "size"))}};
 }
 
+// As Tensor.view(dtype): the last dimension grows or shrinks with the size of an element.
+Types infer_bitcast(const InferInput& in) {
+  const Type& x = in.operand(0);
+  Type out{in.attrs().get_dtype("dtype"), x.sizes};
+  const int64_t from = ir::item_bytes(x.dtype), to = ir::item_bytes(out.dtype);
+  if (from == to) return {out};
+  USER_CHECK(x.rank() > 0 && x.sizes.back() * from % to == 0, "[bitcast] the last dimension of ",
+             x.text(), " has ", x.rank() > 0 ? x.sizes.back() * from : from,
+             " bytes, an element of ", ir::name_of(out.dtype), " has ", to,
+             ". Give a whole number of elements.");
+  out.sizes.back() = x.sizes.back() * from / to;
+  return {out};
+}
+
 Types infer_permute(const InferInput& in) {
   const Type& x = in.operand(0);
   const Dims dims = wrap_dims(in, ints_of(in.attrs(), "dims"), x.rank());
@@ -189,6 +203,11 @@ std::vector<OpDef> view_like_ops() {
        .attrs = {{"size", ir::AttrList{}, true}},
        .infer = infer_reshape,
        .strided = Strided::all},
+      {.name = "bitcast",
+       .doc = "The bytes of the operand, in row-major order, as elements of another dtype.",
+       .operands = {"self"},
+       .attrs = {{"dtype", ir::DType::f32, true}},
+       .infer = infer_bitcast},
       {.name = "permute",
        .aten = {"aten::permute"},
        .doc = "Dimension i of the result is dimension dims[i] of the operand.",

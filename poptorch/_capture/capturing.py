@@ -128,8 +128,7 @@ class _Capture:
             if tensor.device.type != "cpu":
                 raise Error(f"[capture] {name}: expected a tensor on the CPU but got one on "
                             f"{tensor.device}. Pass {name}.cpu().")
-            with self.fake_mode:
-                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+            fake = private.fake_like(self.fake_mode, tensor)
             self._fake_inputs.append(fake)
             self._input_nodes.append(self.recorder.placeholder(fake, name))
         self._state_nodes = []

@@ -16,8 +16,9 @@ import operator
 import torch
 from torch import fx
 
-from poptorch._capture import views
+from poptorch._capture import layout, views
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
+from poptorch._capture.library import ops
 from poptorch.errors import error_at
 
 aten = torch.ops.aten
@@ -93,15 +94,18 @@ class Values:
         while node in self._parent:
             parent = self._parent[node]
             chain.append((node, value))
-            value = self._changed_base(node, self.present(parent), value)
-            node = parent
+            changed = self._changed_base(node, self.present(parent), value)
+            if changed is None:  # several elements of the view are one: only its root can tell
+                changed, parent = self._changed_root(*chain[0]), self._root[node]
+                del chain[1:]
+            node, value = parent, changed
         self._version[node] = version = self._version.get(node, 0) + 1
         self.changed[node] = value
         for view, view_value in chain:
             self._view_value[view] = (version, view_value)
 
-    def _changed_base(self, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node:
-        """The value of ``base`` after ``view`` of it got ``value``."""
+    def _changed_base(self, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node | None:
+        """The value of ``base`` after ``view`` of it got ``value``; None if it does not follow."""
         target, arguments, options = view.target, view.args[1:], dict(view.kwargs)
         if target is operator.getitem:
             split, index = view.args
@@ -109,12 +113,22 @@ class Values:
             inverse = views.SPLITS.get(target)
         else:
             inverse = views.VIEWS.get(target)
-        new = inverse and inverse(self.emit, base, value, *arguments, **options)
-        if new is None:
-            raise self.error(f"[capture] a view made by {target} is changed in place, which has "
-                             f"no functional form here. Change a copy of it (.clone()), or the "
-                             f"tensor that it is a view of.")
-        return new
+        return inverse and inverse(self.emit, base, value, *arguments, **options)
+
+    def _changed_root(self, view: fx.Node, value: fx.Node) -> fx.Node:
+        """The value of the root of ``view`` after that got ``value``, by their places in memory."""
+        root = self._root[view]
+        val, window = _val(root), _val(view)
+        dims = layout.dims_in_memory(val)
+        size, stride = list(window.shape), list(window.stride())
+        if dims is None or val.dtype != window.dtype or layout.lies_on_itself(size, stride):
+            raise self.error("[capture] a view of a tensor is changed in place, several elements "
+                             "of which are one in memory, such as after expand or unfold. Change "
+                             "a copy of it (.clone()), or the tensor that it is a view of.")
+        flat = layout.flat(self.emit, self.present(root), dims)
+        offset = window.storage_offset() - val.storage_offset()
+        flat = self.emit(ops.elements_scatter.default, flat, value, size, stride, offset)
+        return layout.unflat(self.emit, flat, dims, list(val.shape))
 
     def error(self, message: str):
         """A :class:`poptorch.Error` at the place of the node that is being rewritten."""

@@ -92,10 +92,8 @@ class ModuleState:
         if tensor.device.type != "cpu":
             raise Error(f"[capture] {name}: expected a tensor on the CPU but got one on "
                         f"{tensor.device}. Move the model with .cpu() first.")
-        with self._fake_mode:
-            outer = name in self._grouped
-            fake = torch.empty_strided(tensor.shape[outer:], tensor.stride()[outer:],
-                                       dtype=tensor.dtype)
+        inner = tensor.detach()[0] if name in self._grouped else tensor
+        fake = private.fake_like(self._fake_mode, inner)
         trained = tensor.requires_grad and self._training
         if kind == "param":
             fake = torch.nn.Parameter(fake, requires_grad=trained)

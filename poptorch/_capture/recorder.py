@@ -14,6 +14,7 @@ from poptorch._capture import decompose_shape  # noqa: F401  (adds to the table)
 from poptorch._capture import torch_private as private
 from poptorch._capture.decompose import DECOMPOSITIONS
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
+from poptorch._capture.memory import Memory
 from poptorch._capture.places import Places
 from poptorch.errors import error_at
 
@@ -31,7 +32,6 @@ _METADATA = {
     aten.unsqueeze_.default: aten.unsqueeze.default,
     aten.t_.default: aten.t.default,
     aten.transpose_.default: aten.transpose.int,
-    aten.as_strided_.default: aten.as_strided.default,
 }
 
 _NODE = "_poptorch_node"
@@ -59,7 +59,7 @@ class Recorder(private.DispatchMode):
         self.constants: dict[fx.Node, torch.Tensor] = {}
         self._draw_salt = draw_salt
         self._met_real = False
-        self._handlers: dict = {}
+        self._handlers: dict = dict(Memory(self).handlers)
         self._origin: dict[int, dict] = {}
         self.met_real: dict[int, torch.Tensor] = {}
         self._known_constants: dict[int, fx.Node] = {}
@@ -170,11 +170,19 @@ class Recorder(private.DispatchMode):
             out = func(*args, **kwargs)
         except private.DataDependentOutputException:
             raise self.data_error(func) from None
+        return out, self.add(func, arguments, named, out)
+
+    def add(self, func, arguments: tuple, named: dict, out) -> fx.Node:
+        """Adds the node of an operation that gave ``out``."""
         node = self.graph.create_node("call_function", func, arguments, named,
                                       func.overloadpacket.__name__)
         node.meta = self._meta(out)
         self._attach(out, node)
-        return out, node
+        return node
+
+    def run(self, func, *args):
+        """The result of an operation, which is recorded as it is."""
+        return self._record(func, args, {})[0]
 
     def _check_device(self, func, device) -> None:
         if device is not None and device.type != "cpu":
@@ -264,20 +272,49 @@ class Recorder(private.DispatchMode):
         return out
 
     def _metadata(self, func, args, kwargs):
-        tensor, node = args[0], self.node_of(args[0])
+        tensor = args[0]
+        self.check_changes_shape(tensor, func)
+        view = self._plain(_METADATA[func], (self.shadow(tensor), *args[1:]), kwargs)
+        out = func(*args, **kwargs)
+        self.rename(tensor, self.node_of(view))
+        return out
+
+    def check_changes_shape(self, tensor, func) -> None:
+        """Checks that ``func`` may change how ``tensor`` looks at its memory."""
         if not isinstance(tensor, private.FakeTensor):
             raise self.error(f"[capture] forward changes the shape of a tensor from outside in "
                              f"place ({func}). Change a new view of it instead.")
-        node.meta["val"] = private.detached(self.fake_mode, tensor)
-        out = func(*args, **kwargs)
+
+    def shadow(self, tensor):
+        """What a tensor that is about to change its shape was until now."""
+        node = self.node_of(tensor)
+        old = node.meta["val"] = private.detached(self.fake_mode, tensor)
+        setattr(old, _NODE, node)
+        return old
+
+    def rename(self, tensor, node: fx.Node) -> None:
+        """Lets ``node`` stand for a tensor that has changed its shape."""
         name, shape = self._states.get(id(tensor), ("", tensor.shape))
         if tensor.shape != shape:
             raise self.error(f"[capture] forward changes the shape of {name} in place from "
-                             f"{list(shape)} to {list(tensor.shape)} ({func}). Change a view of it "
-                             f"instead.")
-        view = self.graph.create_node("call_function", _METADATA[func], (node, *args[1:]), kwargs)
-        view.meta = self._meta(private.detached(self.fake_mode, tensor))
-        setattr(tensor, _NODE, view)
+                             f"{list(shape)} to {list(tensor.shape)}. Change a view of it instead.")
+        setattr(tensor, _NODE, node)
+
+    def value_of(self, node: fx.Node) -> torch.Tensor:
+        """The fake tensor of a node, which operations can take."""
+        value = node.meta["val"]
+        if getattr(value, _NODE, None) is None:
+            setattr(value, _NODE, node)
+        return value
+
+    def laid_out(self, tensor, stride):
+        """``tensor`` (a new one) as eager has it: with these strides."""
+        if tensor.stride() == tuple(stride):
+            return tensor
+        out = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype)
+        node = self.node_of(tensor)
+        node.meta["val"] = out
+        setattr(out, _NODE, node)
         return out
 
     def _native_batch_norm(self, func, args, kwargs):

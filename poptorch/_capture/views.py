@@ -9,6 +9,9 @@ import operator
 
 import torch
 
+from poptorch._capture import layout
+from poptorch._capture.library import ops
+
 aten = torch.ops.aten
 
 
@@ -40,6 +43,12 @@ def _split(emit, base, view, sizes, dim=0, *, index):
     return emit(aten.slice_scatter.default, base, view, dim, start, end, 1)
 
 
+def _elements(emit, base, view, size, stride, offset):
+    if layout.lies_on_itself(size, stride):
+        return None
+    return emit(ops.elements_scatter.default, base, view, size, stride, offset)
+
+
 # Overload -> inverse.
 VIEWS = {
     aten.view.default: _reshaped,
@@ -60,8 +69,9 @@ VIEWS = {
         aten.select_scatter.default, base, view, dim, index),
     aten.diagonal.default: lambda emit, base, view, offset=0, dim1=0, dim2=1: emit(
         aten.diagonal_scatter.default, base, view, offset, dim1, dim2),
-    aten.as_strided.default: lambda emit, base, view, size, stride, offset=None: emit(
-        aten.as_strided_scatter.default, base, view, size, stride, offset),
+    aten.view.dtype: lambda emit, base, view, dtype: emit(
+        aten.view.dtype, view, base.meta["val"].dtype),
+    ops.elements.default: _elements,
     aten.view_as_real.default: lambda emit, base, view: emit(aten.view_as_complex.default, view),
     aten.view_as_complex.default: lambda emit, base, view: emit(aten.view_as_real.default, view),
     aten._conj.default: lambda emit, base, view: emit(aten._conj.default, view),
@@ -84,6 +94,17 @@ def is_view(target) -> bool:
     schema = getattr(target, "_schema", None)
     return schema is not None and any(
         r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+
+
+def root_of(node):
+    """The recorded node whose memory the tensor of ``node`` is in."""
+    while True:
+        if node.target is operator.getitem and node.args[0].target in SPLITS:
+            node = node.args[0].args[0]
+        elif node.op == "call_function" and is_view(node.target):
+            node = node.args[0]
+        else:
+            return node
 
 
 def again(emit, node, base):

@@ -157,7 +157,8 @@ class Call:
         pointers, held = self._pointers, self._held
         for position, leaf, dtype in self._inputs:
             host = tensors[leaf]
-            if host.dtype is not dtype or not host.is_contiguous() or host.requires_grad:
+            if host.dtype is not dtype or not host.is_contiguous() or host.requires_grad \
+                    or host.is_neg():
                 host = host_tensor(host, self._leaves[leaf].path)
             held[position] = host
             pointers[position] = host.data_ptr()

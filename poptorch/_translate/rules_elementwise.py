@@ -156,6 +156,17 @@ def _clamp_max(e, node, x, max):
     return _clamp(e, node, x, max=max)
 
 
+@RULES("aten::round.decimals")
+def _round_decimals(e, node, x, decimals):
+    dtype = node.meta["val"].dtype
+    # Rounded once: a 16-bit product would move numbers over the middle, or be infinite.
+    wide = torch.float32 if dtype.itemsize == 2 else dtype
+    power = e.constant(10.0 ** abs(decimals), wide)
+    before, after = ("mul", "div") if decimals >= 0 else ("div", "mul")
+    rounded = e.op("round", e.op(before, e.cast(x, wide), power))
+    return e.cast(e.op(after, rounded, power), dtype)
+
+
 @RULES("aten::_to_copy", "prims::convert_element_type")
 def _to_copy(e, node, x, *args, **kwargs):
     return e.cast(x, node.meta["val"].dtype)
@@ -166,6 +177,11 @@ def _to_copy(e, node, x, *args, **kwargs):
        "aten::view_of", "aten::_conj", "aten::real")
 def _same(e, node, x, *args, **kwargs):
     return x
+
+
+@RULES("aten::_neg_view")
+def _neg_view(e, node, x):
+    return e.op("neg", x)
 
 
 @RULES("aten::copy")

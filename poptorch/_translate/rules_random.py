@@ -31,9 +31,13 @@ def _randn(e, node, *args, **kwargs):
     return _draw(e, node, "random_normal", mean=0.0, std=1.0)
 
 
-@RULES("aten::normal_functional", "aten::normal.float_float")
-def _normal(e, node, first, *args, **kwargs):
-    mean, std = args[:2] if isinstance(first, _C.Value) else (first, args[0])
+@RULES("aten::normal_functional")
+def _normal(e, node, x, mean=0.0, std=1.0, **kwargs):
+    return _normal_of_numbers(e, node, mean, std)
+
+
+@RULES("aten::normal.float_float")
+def _normal_of_numbers(e, node, mean, std, *args, **kwargs):
     return _draw(e, node, "random_normal", mean=float(mean), std=float(std))
 
 

@@ -43,7 +43,8 @@ def _amin(e, node, x, dim=None, keepdim=False):
 @RULES("aten::any", "aten::all")
 def _any_all(e, node, x, dim=None, keepdim=False):
     name = node.target._schema.name.removeprefix("aten::")
-    return e.op(name, e.cast(x, torch.bool), dim=_dims(x, dim), keepdim=keepdim)
+    found = e.op(name, e.cast(x, torch.bool), dim=_dims(x, dim), keepdim=keepdim)
+    return e.cast(found, node.meta["val"].dtype)  # uint8 of uint8, else bool
 
 
 def _variance(e, node, x, dim, correction, keepdim):
@@ -75,6 +76,9 @@ def _vector_norm(e, node, x, ord=2, dim=None, keepdim=False, dtype=None):
         return e.op("sqrt", e.op("sum", square(e, x), **dims))
     if ord == 1:
         return e.op("sum", e.op("abs", x), **dims)
+    if ord == 0:
+        zero = e.constant(0, e.dtype_of(x))
+        return e.op("sum", e.cast(e.op("ne", x, zero), e.dtype_of(x)), **dims)
     if ord in (float("inf"), float("-inf")):
         return e.op("amax" if ord > 0 else "amin", e.op("abs", x), **dims)
     power = e.op("pow", e.op("abs", x), e.constant(float(ord), e.dtype_of(x)))

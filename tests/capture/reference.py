@@ -206,12 +206,22 @@ def embedding_bag_backward(grad_output, weight, indices, offsets, per_sample_wei
     return dweight, dsamples[0] if dsamples else weight.new_empty(0)
 
 
+def elements(x, size, stride, offset):
+    return x.contiguous().clone().as_strided(size, stride, offset).clone()
+
+
+def elements_scatter(x, src, size, stride, offset):
+    out = x.contiguous().clone()
+    out.as_strided(size, stride, offset).copy_(src)
+    return out
+
+
 IMPLEMENTATIONS = {
     getattr(ops, function.__name__).default: function
     for function in (
         dropout, batch_norm, batch_norm_inference, batch_norm_backward, attention,
         attention_backward, lstm, lstm_backward, gru, gru_backward, rnn, rnn_backward,
-        embedding_bag, embedding_bag_backward)
+        embedding_bag, embedding_bag_backward, elements, elements_scatter)
 }
 
 
@@ -243,7 +253,8 @@ def evaluate(captured, tensors, state=None):
     values = []
     for spec in captured.inputs:
         value = next(given) if spec.kind == "input" else state.get(spec.name, spec.tensor)
-        values.append(value.detach().clone())
+        # As on the device, where all that is known of a tensor is its elements.
+        values.append(value.detach().clone(memory_format=torch.contiguous_format))
     with torch.no_grad():
         results = Interpreter(torch.nn.Module(), graph=captured.graph).run(*values)
     leaves, others = [], {}

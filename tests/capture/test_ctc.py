@@ -38,6 +38,21 @@ def test_impossible_targets():
     check_training(module(zero_infinity=True), log_probs, targets, input_lengths, target_lengths)
 
 
+@pytest.mark.parametrize("zero_infinity", [True, False])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_numbers_that_are_no_log_probabilities(zero_infinity, reduction):
+    def forward(m, numbers, targets, input_lengths, target_lengths):
+        loss = F.ctc_loss(numbers * m.w, targets, input_lengths, target_lengths,
+                          zero_infinity=zero_infinity, reduction=reduction)
+        return loss, loss
+
+    numbers, targets, input_lengths, target_lengths = problem()
+    for impossible in (0, 1):
+        input_lengths[1] -= 4 * impossible
+        check_training(Function(forward, {"w": torch.full_like(numbers, 3.0)}),
+                       numbers, targets, input_lengths, target_lengths)
+
+
 def test_lengths_known_when_compiling():
     log_probs, targets, input_lengths, target_lengths = problem()
     packed = torch.cat([row[:n] for row, n in zip(targets, target_lengths)])

@@ -36,6 +36,19 @@ def reshapes():
         yield from make("reshape", sizes, {"size": new}, lambda x, new=new: x.reshape(new))
 
 
+def bitcasts():
+    for sizes, source, target in (((3, 4), torch.int32, torch.int16), ((6, 72), torch.int16,
+                                  torch.int64), ((5,), torch.uint8, torch.bool),
+                                  ((), torch.int64, torch.float64), ((2, 8), torch.int32,
+                                  torch.float16),
+                                  ((300, 200), torch.int32, torch.uint8)):
+        yield Sample("bitcast", lambda s=sizes, t=source: [integers(0, 2, *s).to(t)],
+                     {"dtype": target}, lambda x, t=target: x.view(t), dtypes=("f64",),
+                     note=f"{source} to {target}")
+    yield Sample("bitcast", lambda: [randn(4, 6)], {"dtype": torch.int32},
+                 lambda x: x.to(torch.float32).view(torch.int32), dtypes=("f32",))
+
+
 def permutes():
     cases = (((5, 7), [1, 0]), ((3, 5, 7), [2, 0, 1]), ((2, 3, 4, 5), [0, 2, -1, 1]),
              ((64, 48), [1, 0]), ((33, 65, 17), [2, 1, 0]), ((8, 16, 16, 3), [0, 3, 1, 2]),
@@ -127,7 +140,8 @@ def triangles():
 SAMPLES = [
     *(sample for sizes in ((4, 6), (2, 3, 4, 5), (), (0, 2), (70, 80))
       for sample in some("contiguous", sizes, {}, lambda x: x.contiguous())),
-    bool_scatter(), *reshapes(), *permutes(), *expands(), *slices(), *diagonals(), *pads(),
+    bool_scatter(), *reshapes(), *bitcasts(), *permutes(), *expands(), *slices(), *diagonals(),
+    *pads(),
     *turned(), *triangles(),
     joined((3, 4), (2, 4)),
     joined((3, 4), (3, 1), (3, 2), dim=-1),
@@ -142,6 +156,9 @@ SAMPLES = [
 BADS = [
     Bad("reshape", lambda: [randn(3, 4)], {"size": [5, -1]}, "f32[3,4] has 12 elements"),
     Bad("reshape", lambda: [randn(3, 4)], {"size": [-1, -1]}, "at most one may be -1"),
+    Bad("bitcast", lambda: [randn(3, 3)], {"dtype": torch.float64},
+        "the last dimension of f32[3,3] has 12 bytes, an element of f64 has 8"),
+    Bad("bitcast", lambda: [randn()], {"dtype": torch.int16}, "f32[] has 4 bytes"),
     Bad("permute", lambda: [randn(3, 4)], {"dims": [0, 0]}, "dimension 0 is named twice"),
     Bad("permute", lambda: [randn(3, 4)], {"dims": [0]}, "1 dimensions are named, f32[3,4] has 2"),
     Bad("permute", lambda: [randn(3, 4)], {"dims": [0, 2]}, "dimension 2 is out of range"),

@@ -1,0 +1,58 @@
+"""How a tensor lies in memory, and the same elements as a tensor of one dimension.
+
+``emit(target, *arguments)`` adds an operation and returns its result.
+"""
+
+import math
+
+import numpy
+import torch
+
+from poptorch._capture.library_memory import positions
+
+aten = torch.ops.aten
+
+
+def dims_in_memory(tensor) -> list[int] | None:
+    """The dimensions in the order in which they lie in memory, the last one closest; None where
+    there are gaps, or elements lie on each other."""
+    if tensor.numel() < 2:
+        return list(range(tensor.dim()))
+    order = sorted(range(tensor.dim()), key=lambda d: -tensor.stride(d))
+    wide = [d for d in order if tensor.shape[d] != 1]
+    step = 1
+    for d in reversed(wide):
+        if tensor.stride(d) != step:
+            return None
+        step *= tensor.shape[d]
+    if wide == sorted(wide):
+        return list(range(tensor.dim()))
+    return [d for d in order if tensor.shape[d] == 1] + wide
+
+
+def flat(emit, x, dims: list[int]):
+    """The memory of ``x``, the dimensions of which lie in the order ``dims``."""
+    if dims != sorted(dims):
+        x = emit(aten.permute.default, x, dims)
+    return x if len(dims) == 1 else emit(aten.reshape.default, x, [-1])
+
+
+def unflat(emit, x, dims: list[int], size: list[int]):
+    """The tensor of ``size`` that has the memory ``x``."""
+    if len(dims) != 1:
+        x = emit(aten.reshape.default, x, [size[d] for d in dims])
+    if dims == sorted(dims):
+        return x
+    return emit(aten.permute.default, x, [dims.index(d) for d in range(len(dims))])
+
+
+def lies_on_itself(size, stride) -> bool:
+    """Whether several indices of a view in memory may name one place."""
+    if 0 in size:
+        return False
+    reach = 0
+    for step, count in sorted((step, count) for count, step in zip(size, stride) if count > 1):
+        if step <= reach:
+            return numpy.unique(positions(size, stride, 0)).size != math.prod(size)
+        reach += step * (count - 1)
+    return False
