@@ -3,6 +3,7 @@
 from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their rows)
     elementwise,
     joining,
+    products,
     reductions,
     shaping,
 )
