@@ -1,6 +1,7 @@
 """What random programs are made of: families of rows, one file each."""
 
 from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their rows)
+    convolutions,
     elementwise,
     joining,
     products,

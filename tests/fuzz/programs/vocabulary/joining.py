@@ -65,12 +65,15 @@ def from_nothing(d):
     d.emit(d.rng.choice((
         f"torch.zeros({sizes}, dtype={d.dtype()})", f"torch.ones({sizes}, dtype={d.dtype()})",
         f"torch.full({sizes}, 1.75, dtype={d.dtype()})", f"torch.arange({sizes[0]})",
-        f"torch.arange(0, 1, 0.25, dtype={d.dtype()})", f"torch.linspace(-1, 1, {sizes[0]}, dtype=F32)",
+        f"torch.arange(0, 1, 0.25, dtype={d.dtype()})",
+        f"torch.linspace(-1, 1, {sizes[0]}, dtype=F32)",
         f"torch.eye({sizes[0]}, {sizes[-1]}, dtype={d.dtype()})", f"torch.zeros_like({like})",
         f"torch.ones_like({like})", f"torch.full_like({like}, 2)", f"{like}.new_zeros({sizes})",
-        f"{like}.new_full({sizes}, 3)", f"torch.zeros(0, {sizes[0]})", "torch.tensor([1.0, -2.0, 0.5])",
+        f"{like}.new_full({sizes}, 3)", f"torch.zeros(0, {sizes[0]})",
+        "torch.tensor([1.0, -2.0, 0.5])",
         "torch.tensor(3)", f"torch.empty({sizes}, dtype={d.dtype()}).fill_(0.25)",
-        f"torch.scalar_tensor(1.5, dtype={d.dtype()})", f"torch.tril_indices({sizes[0]}, {sizes[0]})")))
+        f"torch.scalar_tensor(1.5, dtype={d.dtype()})",
+        f"torch.tril_indices({sizes[0]}, {sizes[0]})")))
 
 
 @row("joining", 3)

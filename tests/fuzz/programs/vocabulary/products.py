@@ -84,7 +84,8 @@ def of_vectors(d):
     else:
         x = operand(d, (n,), dtype)
     y, z, matrix = operand(d, (n,), dtype), operand(d, (m,), dtype), operand(d, (m, n), dtype)
-    d.emit(d.rng.choice((f"torch.dot({x}, {y})", f"torch.vdot({x}, {y})", f"torch.mv({matrix}, {x})",
+    d.emit(d.rng.choice((f"torch.dot({x}, {y})", f"torch.vdot({x}, {y})",
+                         f"torch.mv({matrix}, {x})",
                          f"torch.outer({x}, {z})", f"torch.ger({z}, {x})", f"torch.inner({x}, {y})",
                          f"torch.inner({matrix}, {x})", f"{matrix}.mv({y})", f"{x} @ {y}",
                          f"{x} @ {matrix}.t()", f"torch.linalg.vecdot({matrix}, {x})")))
@@ -186,12 +187,14 @@ def small_size(d):
 @row("products", 2)
 def long_sum(d):
     """Products with many terms."""
-    k, m, n = d.rng.choice((513, 1000, 1024, 1030, 2049)), small_size(d), d.rng.choice((1, 3, 8, 17))
+    k, m, n = d.rng.choice((513, 1000, 1024, 1030, 2049)), small_size(d),
+    d.rng.choice((1, 3, 8, 17))
     dtype = d.dtype()
     x, y = operand(d, (m, k), dtype, "xxw"), operand(d, (k, n), dtype, "xxw")
     d.emit(d.rng.choice((f"{x} @ {y}", f"F.linear({x}, {y}.t())", f"{x}[0] @ {y}",
                          f"{y}.t() @ {x}.t()", f"torch.einsum('mk,kn->nm', {x}, {y})",
-                         f"{x} @ {y}[:, 0]", f"({x} * 0.03) @ {y}", f"{x}[:, ::2] @ {y}[1::2][:{(k + 1) // 2}]")))
+                         f"{x} @ {y}[:, 0]", f"({x} * 0.03) @ {y}",
+                         f"{x}[:, ::2] @ {y}[1::2][:{(k + 1) // 2}]")))
 
 
 @row("products", 2)
@@ -203,4 +206,5 @@ def large(d):
     bias = operand(d, (n,), dtype)
     d.emit(d.rng.choice((f"{x} @ {y}", f"{x} @ {y} + {bias}", f"F.relu({x} @ {y} + {bias})",
                          f"F.linear({x}, {y}.t(), {bias})", f"{y}.t() @ {x}.t()",
-                         f"torch.addmm({bias}, {x}, {y})", f"({x} @ {y}).t()", f"({x} @ {y})[::3]")))
+                         f"torch.addmm({bias}, {x}, {y})", f"({x} @ {y}).t()",
+                         f"({x} @ {y})[::3]")))

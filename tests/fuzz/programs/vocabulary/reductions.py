@@ -89,9 +89,11 @@ def softmax(d):
 def norm(d):
     x = d.floating(1)
     rank = d.env[x].dim()
-    dim, p = d.rng.randint(-rank, rank - 1), d.rng.choice(("2", "1", "3", "inf", "0", "1.5", "-inf"))
+    dim, p = d.rng.randint(-rank, rank - 1), d.rng.choice(("2", "1", "3", "inf", "0", "1.5",
+                                                           "-inf"))
     y = d.partner(x)
-    d.emit(d.rng.choice((f"torch.linalg.vector_norm({x}, {p})", f"{x}.norm()", f"{x}.norm({p}, {dim})",
+    d.emit(d.rng.choice((f"torch.linalg.vector_norm({x}, {p})", f"{x}.norm()",
+                         f"{x}.norm({p}, {dim})",
                          f"torch.linalg.vector_norm({x}, {p}, {dim}, keepdim=True)",
                          f"F.cosine_similarity({x}, {y}, {dim})", f"torch.dist({x}, {y}, {p})",
                          f"F.pairwise_distance({x}, {y})", f"torch.renorm({x}, 2, 0, 1.0)")))

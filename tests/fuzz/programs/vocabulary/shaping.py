@@ -36,7 +36,8 @@ def view_of(d, x):
     """The text of a view of ``x``."""
     shape, rank = shape_of(d, x), d.env[x].dim()
     count = d.env[x].numel()
-    texts = [f"{x}.view(-1)" if count else f"{x}.detach()", f"{x}.unsqueeze({d.rng.randint(0, rank)})",
+    texts = [f"{x}.view(-1)" if count else f"{x}.detach()",
+             f"{x}.unsqueeze({d.rng.randint(0, rank)})",
              f"{x}.squeeze()", f"{x}.flatten()", f"{x}.ravel()",
              f"{x}.reshape({factored(d, count)})" if count else f"{x}[...]",
              f"{x}.view({factored(d, count)})" if count else f"{x}[None]",
@@ -46,7 +47,8 @@ def view_of(d, x):
         dim, order = a_dim(d, x), d.rng.sample(range(rank), rank)
         size = shape[dim]
         at = [slice_or_all(d, n) for n in shape]
-        texts += [f"{x}.permute({order})", f"{x}.permute({order})", f"{x}.movedim({dim}, {a_dim(d, x)})",
+        texts += [f"{x}.permute({order})", f"{x}.permute({order})",
+                  f"{x}.movedim({dim}, {a_dim(d, x)})",
                   f"{x}.transpose({dim}, {a_dim(d, x)})", f"{x}[{', '.join(at)}]",
                   f"{x}[{', '.join(at)}]", f"{x}[{', '.join(at[:d.rng.randint(1, rank)])}]",
                   f"{x}[..., {at[-1]}]", f"{x}.squeeze({dim})", f"{x}.unsqueeze({dim})"]
@@ -111,7 +113,8 @@ def strided(d):
 def copy(d):
     x = d.any(0, 5)
     rank = d.env[x].dim()
-    texts = [f"{x}.clone()", f"{x}.contiguous()", f"{x}.repeat({[d.rng.randint(1, 2) for _ in range(rank)]})",
+    texts = [f"{x}.clone()", f"{x}.contiguous()",
+             f"{x}.repeat({[d.rng.randint(1, 2) for _ in range(rank)]})",
              f"{x}.detach()", f"torch.neg({x}).neg()"]
     if rank:
         dim = a_dim(d, x)
