@@ -4,6 +4,8 @@ from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their ro
     convolutions,
     elementwise,
     joining,
+    norms,
+    pools,
     products,
     reductions,
     shaping,

@@ -187,8 +187,8 @@ def small_size(d):
 @row("products", 2)
 def long_sum(d):
     """Products with many terms."""
-    k, m, n = d.rng.choice((513, 1000, 1024, 1030, 2049)), small_size(d),
-    d.rng.choice((1, 3, 8, 17))
+    k, n = d.rng.choice((513, 1000, 1024, 1030, 2049)), d.rng.choice((1, 3, 8, 17))
+    m = small_size(d)
     dtype = d.dtype()
     x, y = operand(d, (m, k), dtype, "xxw"), operand(d, (k, n), dtype, "xxw")
     d.emit(d.rng.choice((f"{x} @ {y}", f"F.linear({x}, {y}.t())", f"{x}[0] @ {y}",

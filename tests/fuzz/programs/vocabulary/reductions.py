@@ -89,8 +89,8 @@ def softmax(d):
 def norm(d):
     x = d.floating(1)
     rank = d.env[x].dim()
-    dim, p = d.rng.randint(-rank, rank - 1), d.rng.choice(("2", "1", "3", "inf", "0", "1.5",
-                                                           "-inf"))
+    dim = d.rng.randint(-rank, rank - 1)
+    p = d.rng.choice(("2", "1", "3", "inf", "0", "1.5", "-inf"))
     y = d.partner(x)
     d.emit(d.rng.choice((f"torch.linalg.vector_norm({x}, {p})", f"{x}.norm()",
                          f"{x}.norm({p}, {dim})",
