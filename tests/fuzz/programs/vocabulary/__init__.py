@@ -3,6 +3,7 @@
 from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their rows)
     convolutions,
     elementwise,
+    indexing,
     joining,
     norms,
     pools,
