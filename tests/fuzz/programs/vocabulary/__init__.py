@@ -5,6 +5,7 @@ from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their ro
     elementwise,
     indexing,
     joining,
+    layers,
     losses,
     norms,
     pools,
