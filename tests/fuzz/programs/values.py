@@ -43,7 +43,8 @@ def _distinct(high: int, sizes: list, dim: int, generator) -> torch.Tensor:
     count = sizes[dim]
     if count > high:
         raise ValueError(f"{count} different whole numbers below {high}")
-    ordered = torch.rand([*sizes[:dim], high, *sizes[dim + 1:]], generator=generator).argsort(dim)
+    all_sizes = [*sizes[:dim], high, *sizes[dim + 1:]]
+    ordered = torch.rand(all_sizes, generator=generator, dtype=torch.float32).argsort(dim)
     return ordered.narrow(dim, 0, count).contiguous()
 
 

@@ -206,7 +206,9 @@ def masked(d):
     kind = d.rng.random()
     if kind < 0.35:
         mask = m if d.env[m].shape == shape else f"{m}.expand({list(shape)})"
-        d.change(f"{x}[{mask}] = {d.rng.choice(('1.5', '0', '-2', 'float(nan)'))}", x)
+        # What NaN is as a whole number is not determined.
+        values = ("1.5", "0", "2", "nan") if d.env[x].is_floating_point() else ("1", "0", "2.5")
+        d.change(f"{x}[{mask}] = {d.rng.choice(values)}", x)
     elif kind < 0.5:
         d.emit(f"{x}.masked_fill({m}, {d.rng.choice(('1.5', '0', '-inf', 'torch.tensor(2)'))})")
     elif kind < 0.6:
