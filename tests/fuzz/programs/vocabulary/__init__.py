@@ -4,6 +4,7 @@ from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their ro
     convolutions,
     elementwise,
     indexing,
+    integers,
     joining,
     layers,
     losses,
