@@ -62,6 +62,7 @@ class Draw:
         self.modules: list[tuple[str, str]] = []
         self.lines: list[str] = []
         self.env: dict = {}
+        self._hidden: dict = {}
         self._names = namespace(NATURAL)
         self._count = 0
 
@@ -159,6 +160,8 @@ class Draw:
             if is_float and self.chance(0.02):
                 fill = self.rng.choice(("special", "large"))
         layout = self.rng.choice(values.LAYOUTS) if kind == "x" and self.chance(0.3) else "plain"
+        if layout == "expanded" and fill.count(":") > 1:  # no two equal
+            layout = "plain"
         number = sum(source.name[0] == kind for source in self.sources)
         source = Source(f"{kind}{number}", tuple(sizes), dtype, fill, layout)
         if torch.Size(sizes).numel() > LARGEST:
@@ -173,6 +176,14 @@ class Draw:
     def indices(self, high: int, sizes, dtype: str = "I64") -> str:
         """Whole numbers below ``high``."""
         return self.fresh(sizes, dtype, f"index:{high}", "xxb")
+
+    def distinct(self, high: int, sizes, dim: int = 0, dtype: str = "I64") -> str:
+        """Whole numbers below ``high``, no two equal along ``dim``; no later line may change them.
+        """
+        cut = dim == 0 and self.setting.micro_batches > 1
+        name = self.fresh(sizes, dtype, f"index:{high}:{dim}", "b" if cut else "xxb")
+        self._hidden[name] = self.env.pop(name)
+        return name
 
     def module(self, text: str) -> str:
         """A new module."""
@@ -206,7 +217,7 @@ class Draw:
 
     def run(self, line: str, results: list[str]) -> None:
         """Tries a line; keeps it if it works."""
-        env = {**self._names, **self.env}
+        env = {**self._names, **self._hidden, **self.env}
         try:
             exec(line, env)
         except REFUSALS as error:
@@ -299,8 +310,8 @@ class _Drawing:
             x = f"{name}.to(F32)"
             weighted = (f"({x}.reshape(-1) * torch.linspace(-1, 1, {name}.numel(), dtype=F32))"
                         f".sum()")
-            terms.append(d.rng.choice((
-                weighted, weighted, f"{x}.sum()", f"{x}.mean()", f"{x}.pow(2).sum()", f"{x}.sin().sum()")))
+            terms.append(d.rng.choice((weighted, weighted, f"{x}.sum()", f"{x}.mean()",
+                                       f"{x}.pow(2).sum()", f"{x}.sin().sum()")))
         return " + ".join(terms)
 
 

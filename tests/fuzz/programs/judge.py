@@ -177,6 +177,11 @@ _MOVES = frozenset(
     "repeat constant_pad_nd embedding masked_fill_ index_put_ scatter_ index_copy index_fill "
     "select_backward slice_backward slice_scatter select_scatter diagonal_scatter "
     "max_pool2d_with_indices threshold_backward floor ceil round trunc sign arange lift_fresh "
+    "max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d max_unpool2d max_unpool3d "
+    "take put im2col upsample_nearest1d upsample_nearest2d upsample_nearest3d pixel_shuffle "
+    "pixel_unshuffle channel_shuffle masked_scatter bucketize searchsorted one_hot cummax cummin "
+    "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
+    "replication_pad3d kthvalue mode median fmax fmin "
     "scalar_tensor detach alias unfold_backward _local_scalar_dense isnan".split())
 
 

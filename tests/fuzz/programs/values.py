@@ -4,7 +4,8 @@ import zlib
 
 import torch
 
-# Kinds of values, by dtype class. ``index:n`` are whole numbers from 0 to n - 1.
+# Kinds of values, by dtype class. ``index:n`` are whole numbers from 0 to n - 1; ``index:n:dim``
+# are ones of which no two along ``dim`` are equal.
 FLOAT_FILLS = ("normal", "normal", "normal", "whole", "uniform", "positive", "wavy")
 INT_FILLS = ("small", "small", "few")
 LAYOUTS = ("plain", "transposed", "stepped", "offset", "expanded", "channels_last")
@@ -19,7 +20,9 @@ def draw(fill: str, sizes: tuple, dtype: torch.dtype, seed: int) -> torch.Tensor
     """A tensor of a kind of values; floating-point values are exact in ``dtype``."""
     generator = torch.Generator().manual_seed(seed)
     if fill.startswith("index:"):
-        high = int(fill.split(":")[1])
+        high, *dims = (int(part) for part in fill.split(":")[1:])
+        if dims:
+            return _distinct(high, list(sizes), dims[0], generator).to(dtype)
         return torch.randint(0, max(high, 1), sizes, generator=generator).to(dtype)
     if dtype is torch.bool:
         return torch.rand(sizes, generator=generator, dtype=torch.float32) < 0.5
@@ -29,6 +32,20 @@ def draw(fill: str, sizes: tuple, dtype: torch.dtype, seed: int) -> torch.Tensor
             low, high = 0, 9
         return torch.randint(low, high, sizes, generator=generator).to(dtype)
     return _floats(fill, sizes, generator).to(dtype)
+
+
+def _distinct(high: int, sizes: list, dim: int, generator) -> torch.Tensor:
+    """Whole numbers below ``high``, no two of them equal along ``dim``.
+
+    Raises:
+        ValueError: There are not that many.
+    """
+    count = sizes[dim]
+    if count > high:
+        raise ValueError(f"{count} different whole numbers below {high}")
+    all_sizes = [*sizes[:dim], high, *sizes[dim + 1:]]
+    ordered = torch.rand(all_sizes, generator=generator, dtype=torch.float32).argsort(dim)
+    return ordered.narrow(dim, 0, count).contiguous()
 
 
 def _floats(fill: str, sizes: tuple, generator) -> torch.Tensor:

@@ -1,8 +1,16 @@
 """What random programs are made of: families of rows, one file each."""
 
 from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their rows)
+    convolutions,
     elementwise,
+    indexing,
+    integers,
     joining,
+    layers,
+    losses,
+    norms,
+    pools,
+    products,
     reductions,
     shaping,
 )

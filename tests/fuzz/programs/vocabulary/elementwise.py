@@ -13,9 +13,11 @@ SMOOTH = (
     "torch.asinh({x})", "torch.tan({x}.clamp(-1, 1))", "torch.sinc({x})",
     "torch.exp2({x}.clamp(-4, 3))", "torch.log10({x}.abs() + 1)", "{x}.pow(2)", "{x}.pow(3)",
     "({x}.abs() + 0.5) ** 0.5", "({x}.abs() + 0.5).pow(-1)",
-    "({x}.abs() + 0.5).pow(1.7)", "torch.logit({x}.sigmoid(), eps=0.1)", "torch.digamma({x}.abs() + 1)",
+    "({x}.abs() + 0.5).pow(1.7)", "torch.logit({x}.sigmoid(), eps=0.1)",
+    "torch.digamma({x}.abs() + 1)",
     "torch.lgamma({x}.abs() + 1)", "torch.erfinv({x}.tanh() * 0.9)", "torch.deg2rad({x})",
-    "torch.special.expit({x})", "torch.special.i0({x}.clamp(-3, 3))", "torch.acos({x}.tanh() * 0.9)",
+    "torch.special.expit({x})", "torch.special.i0({x}.clamp(-3, 3))",
+    "torch.acos({x}.tanh() * 0.9)",
     "torch.asin({x}.tanh() * 0.9)", "torch.atanh({x}.tanh() * 0.9)", "torch.acosh({x}.abs() + 1.5)",
     "torch.special.xlog1py({x}, {x}.abs())", "torch.special.entr({x}.abs())", "{x} * {x}",
     "1 - {x}", "2.5 * {x}", "{x} / 3", "3 / ({x}.abs() + 1)", "{x} + 1", "{x} - 0.5",
@@ -24,13 +26,15 @@ KINKED = (
     "torch.relu({x})", "torch.abs({x})", "torch.sign({x})", "torch.floor({x})", "torch.ceil({x})",
     "torch.round({x})", "torch.trunc({x})", "torch.frac({x})", "torch.clamp({x}, -0.5, 0.75)",
     "torch.clamp({x}, min=0.1)", "torch.clamp({x}, max=0.3)", "torch.sgn({x})",
-    "torch.round({x}, decimals=1)", "torch.nan_to_num({x})", "torch.heaviside({x}, {x}.new_ones(()))",
+    "torch.round({x}, decimals=1)", "torch.nan_to_num({x})",
+    "torch.heaviside({x}, {x}.new_ones(()))",
     "{x} % 2", "torch.remainder({x}, 1.5)", "torch.fmod({x}, 1.5)", "{x} // 2",
     "torch.floor_divide({x}, 2)", "torch.special.xlogy({x}, 2.0)",
 )
 ACTIVATIONS = (
     "F.gelu({x})", "F.gelu({x}, approximate='tanh')", "F.silu({x})", "F.elu({x})",
-    "F.elu({x}, 0.7)", "F.selu({x})", "F.celu({x}, 0.8)", "F.leaky_relu({x}, 0.1)", "F.softplus({x})",
+    "F.elu({x}, 0.7)", "F.selu({x})", "F.celu({x}, 0.8)", "F.leaky_relu({x}, 0.1)",
+    "F.softplus({x})",
     "F.softplus({x}, 2, 1)", "F.relu6({x})", "F.hardtanh({x}, -0.5, 0.8)", "F.hardswish({x})",
     "F.hardsigmoid({x})", "F.mish({x})", "F.softsign({x})", "F.tanhshrink({x})",
     "F.softshrink({x}, 0.3)", "F.hardshrink({x}, 0.3)", "F.logsigmoid({x})",
@@ -48,9 +52,11 @@ BINARY = (
     "torch.fmax({x}, {y})", "torch.fmin({x}, {y})", "torch.logaddexp({x}, {y})",
     "torch.pow({x}.abs() + 0.5, {y}.clamp(-2, 2))", "torch.copysign({x}, {y})",
     "torch.remainder({x}, {y}.abs() + 1)", "torch.fmod({x}, {y}.abs() + 1)",
-    "torch.xlogy({x}, {y}.abs() + 0.5)", "torch.where({x} > {y}, {x}, {y})", "torch.lerp({x}, {y}, 0.3)",
+    "torch.xlogy({x}, {y}.abs() + 0.5)", "torch.where({x} > {y}, {x}, {y})",
+    "torch.lerp({x}, {y}, 0.3)",
     "torch.lerp({x}, {y}, 0.7)", "{x}.true_divide({y}.abs() + 2)", "torch.rsub({x}, {y})",
-    "torch.floor_divide({x}, {y}.abs() + 1)", "torch.div({x}, {y}.abs() + 1, rounding_mode='trunc')",
+    "torch.floor_divide({x}, {y}.abs() + 1)",
+    "torch.div({x}, {y}.abs() + 1, rounding_mode='trunc')",
     "torch.div({x}, {y}.abs() + 1, rounding_mode='floor')", "torch.ldexp({x}, {y}.clamp(-2, 2))",
     "torch.logaddexp2({x}, {y})", "torch.dist({x}, {y})", "torch.nextafter({x}, {x} + 1) * {y}",
     "F.mse_loss({x}, {y})", "F.l1_loss({x}, {y}, reduction='none')", "F.smooth_l1_loss({x}, {y})",
@@ -58,7 +64,8 @@ BINARY = (
     "F.binary_cross_entropy_with_logits({x}, {y}.sigmoid())", "F.soft_margin_loss({x}, {y}.sign())",
     "torch.special.xlogy({x}, {y}.abs() + 1)", "F.kl_div({x}, {y}.abs() + 0.1, reduction='sum')",
     "F.binary_cross_entropy({x}.sigmoid(), {y}.sigmoid(), reduction='none')",
-    "F.poisson_nll_loss({x}.clamp(max=2), {y}.abs())", "F.gaussian_nll_loss({x}, {y}, {y}.abs() + 0.5)",
+    "F.poisson_nll_loss({x}.clamp(max=2), {y}.abs())",
+    "F.gaussian_nll_loss({x}, {y}, {y}.abs() + 0.5)",
     "F.hinge_embedding_loss({x}, {y}.sign())",
 )
 COMPARISONS = ("{x} > {y}", "{x} < {y}", "{x} >= {y}", "{x} <= {y}", "{x} == {y}", "{x} != {y}",
@@ -67,7 +74,8 @@ COMPARISONS = ("{x} > {y}", "{x} < {y}", "{x} >= {y}", "{x} <= {y}", "{x} == {y}
                "torch.logical_or({x}, {y})", "torch.logical_xor({x}, {y})", "torch.signbit({x})",
                "torch.isclose({x}, {y})", "torch.isposinf({x})")
 TERNARY = ("torch.addcmul({x}, {y}, {z})", "torch.addcmul({x}, {y}, {z}, value=0.5)",
-           "torch.addcdiv({x}, {y}, {z}.abs() + 1)", "torch.addcdiv({x}, {y}, {z}.abs() + 1, value=2)",
+           "torch.addcdiv({x}, {y}, {z}.abs() + 1)",
+           "torch.addcdiv({x}, {y}, {z}.abs() + 1, value=2)",
            "torch.lerp({x}, {y}, {z}.sigmoid())", "torch.clamp({x}, {y}.clamp(max=0), {z}.abs())",
            "({x} * {y} + {z}) * {y} + {z}", "{x} * {y} - {z}", "({x} - {y}) / ({z}.abs() + 1)",
            "torch.relu({x} * {y} + {z})", "{x} * torch.sigmoid({y}) + torch.tanh({z})")
@@ -116,8 +124,10 @@ def comparison(d):
 def choice(d):
     x = d.floating()
     y, condition = d.partner(x), d.condition(d.env[x].shape)
-    d.emit(d.rng.choice((f"torch.where({condition}, {x}, {y})", f"torch.where({condition}, {y}, {x})",
-                         f"torch.where({condition}, {x}, 0.5)", f"{x}.masked_fill({condition}, -2.0)",
+    d.emit(d.rng.choice((f"torch.where({condition}, {x}, {y})",
+                         f"torch.where({condition}, {y}, {x})",
+                         f"torch.where({condition}, {x}, 0.5)",
+                         f"{x}.masked_fill({condition}, -2.0)",
                          f"{x} * {condition}", f"torch.where({condition}, 1.0, {x})")))
 
 

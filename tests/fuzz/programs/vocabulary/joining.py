@@ -1,6 +1,6 @@
 """Putting tensors together and taking them apart; tensors from nothing."""
 
-from tests.fuzz.programs.vocabulary.base import row
+from tests.fuzz.programs.vocabulary.base import dtype_of, operand, row
 
 
 def like_but(d, x, dim):
@@ -65,12 +65,15 @@ def from_nothing(d):
     d.emit(d.rng.choice((
         f"torch.zeros({sizes}, dtype={d.dtype()})", f"torch.ones({sizes}, dtype={d.dtype()})",
         f"torch.full({sizes}, 1.75, dtype={d.dtype()})", f"torch.arange({sizes[0]})",
-        f"torch.arange(0, 1, 0.25, dtype={d.dtype()})", f"torch.linspace(-1, 1, {sizes[0]}, dtype=F32)",
+        f"torch.arange(0, 1, 0.25, dtype={d.dtype()})",
+        f"torch.linspace(-1, 1, {sizes[0]}, dtype=F32)",
         f"torch.eye({sizes[0]}, {sizes[-1]}, dtype={d.dtype()})", f"torch.zeros_like({like})",
         f"torch.ones_like({like})", f"torch.full_like({like}, 2)", f"{like}.new_zeros({sizes})",
-        f"{like}.new_full({sizes}, 3)", f"torch.zeros(0, {sizes[0]})", "torch.tensor([1.0, -2.0, 0.5])",
+        f"{like}.new_full({sizes}, 3)", f"torch.zeros(0, {sizes[0]})",
+        "torch.tensor([1.0, -2.0, 0.5])",
         "torch.tensor(3)", f"torch.empty({sizes}, dtype={d.dtype()}).fill_(0.25)",
-        f"torch.scalar_tensor(1.5, dtype={d.dtype()})", f"torch.tril_indices({sizes[0]}, {sizes[0]})")))
+        f"torch.scalar_tensor(1.5, dtype={d.dtype()})",
+        f"torch.tril_indices({sizes[0]}, {sizes[0]})")))
 
 
 @row("joining", 3)
@@ -92,3 +95,28 @@ def grids(d):
         d.emit(f"torch.meshgrid({x}, {y}, indexing='ij')", 2)
     else:
         d.emit(f"torch.broadcast_tensors({x}[:, None], {y})", 2)
+
+
+@row("joining", 3)
+def stacked(d):
+    """Tensors of one shape side by side."""
+    x = d.any(0, 4)
+    y = operand(d, d.env[x].shape, dtype_of(d, x))
+    z = operand(d, d.env[x].shape, d.dtype())
+    d.emit(d.rng.choice((
+        f"torch.hstack(({x}, {y}))", f"torch.vstack(({x}, {y}))", f"torch.dstack(({x}, {y}))",
+        f"torch.column_stack(({x}, {y}))", f"torch.row_stack(({x}, {y}))",
+        f"torch.stack(({x}, {z}))",
+        f"torch.stack(({x}, {y}, {x}), -1)", f"torch.cat(({x}, {z}, {y}), -1)", f"{x}[None] - {y}",
+        f"torch.concat(({x}[..., :1], {y}), -1)", f"torch.atleast_2d({x})")))
+
+
+@row("joining", 2)
+def apart(d):
+    x = d.any(2, 4)
+    shape = d.env[x].shape
+    texts = [f"torch.hsplit({x}, [1])", f"torch.vsplit({x}, [1])",
+             f"torch.tensor_split({x}, [1], -1)", f"torch.unsafe_chunk({x}, 2, -1)",
+             f"torch.unsafe_split({x}, {max(1, (shape[0] + 1) // 2)}, 0)",
+             f"({x}[:1], {x}[1:])", f"torch.split({x}, [{shape[-1]}, 0], -1)"]
+    d.emit(d.rng.choice(texts), 2)

@@ -89,9 +89,11 @@ def softmax(d):
 def norm(d):
     x = d.floating(1)
     rank = d.env[x].dim()
-    dim, p = d.rng.randint(-rank, rank - 1), d.rng.choice(("2", "1", "3", "inf", "0", "1.5", "-inf"))
+    dim = d.rng.randint(-rank, rank - 1)
+    p = d.rng.choice(("2", "1", "3", "inf", "0", "1.5", "-inf"))
     y = d.partner(x)
-    d.emit(d.rng.choice((f"torch.linalg.vector_norm({x}, {p})", f"{x}.norm()", f"{x}.norm({p}, {dim})",
+    d.emit(d.rng.choice((f"torch.linalg.vector_norm({x}, {p})", f"{x}.norm()",
+                         f"{x}.norm({p}, {dim})",
                          f"torch.linalg.vector_norm({x}, {p}, {dim}, keepdim=True)",
                          f"F.cosine_similarity({x}, {y}, {dim})", f"torch.dist({x}, {y}, {p})",
                          f"F.pairwise_distance({x}, {y})", f"torch.renorm({x}, 2, 0, 1.0)")))
@@ -112,3 +114,24 @@ def counted(d):
     dim = d.rng.randint(-rank, rank - 1)
     d.emit(d.rng.choice((f"torch.count_nonzero({x}, {dim})", f"torch.count_nonzero({x})",
                          f"torch.diff({x}, dim={dim})", f"torch.trapezoid({x}, dim={dim})")))
+
+
+@row("reductions", 4)
+def of_all(d):
+    x = d.floating(1, 4)
+    rank, shape = d.env[x].dim(), d.env[x].shape
+    dim = d.rng.randint(-rank, rank - 1)
+    m = d.condition(shape)
+    first = f"torch.arange({shape[dim]}) > 0" if rank == 1 else f"{m}"
+    d.emit(d.rng.choice((
+        f"{x}.max()", f"{x}.min()", f"{x}.argmax()", f"{x}.median()", f"{x}.nanmedian({dim})[0]",
+        f"torch.argsort({x}, dim={dim}, stable=True)", f"torch.msort({x})",
+        f"torch.cumulative_trapezoid({x}, dim={dim})", f"torch.std({x}, unbiased=False)",
+        f"torch.sum({x}, {dim}, dtype=F32)", f"torch.cumsum({x}, {dim}, dtype=F32)",
+        f"F.softmax({x}.masked_fill({first}, -inf), {dim})", f"{x}.sum_to_size({list(shape)})",
+        f"F.log_softmax({x}.masked_fill({m}, -1e4), {dim})", f"torch.mean({x}, {dim}, dtype=F32)",
+        f"torch.cummax({x}, {dim})[0]", f"torch.quantile({x}.to(F32), 0.3, dim={dim})",
+        f"({x} * {m}).sum({dim}) / ({m} * 1.0).sum().clamp(min=1)", f"{x}.amax()", f"{x}.amin()",
+        f"torch.gradient({x}, dim={dim})[0]", f"{x}.pow(2).mean({dim}).sqrt()",
+        f"{x}.count_nonzero()",
+        f"F.glu({x}, {dim})", f"torch.linalg.norm({x})", f"torch.linalg.matrix_norm({x})")))

@@ -1,6 +1,6 @@
 """Views, copies in another layout, and changes of views in place."""
 
-from tests.fuzz.programs.vocabulary.base import row
+from tests.fuzz.programs.vocabulary.base import dtype_of, operand, row
 
 
 def shape_of(d, name):
@@ -36,7 +36,8 @@ def view_of(d, x):
     """The text of a view of ``x``."""
     shape, rank = shape_of(d, x), d.env[x].dim()
     count = d.env[x].numel()
-    texts = [f"{x}.view(-1)" if count else f"{x}.detach()", f"{x}.unsqueeze({d.rng.randint(0, rank)})",
+    texts = [f"{x}.view(-1)" if count else f"{x}.detach()",
+             f"{x}.unsqueeze({d.rng.randint(0, rank)})",
              f"{x}.squeeze()", f"{x}.flatten()", f"{x}.ravel()",
              f"{x}.reshape({factored(d, count)})" if count else f"{x}[...]",
              f"{x}.view({factored(d, count)})" if count else f"{x}[None]",
@@ -46,7 +47,8 @@ def view_of(d, x):
         dim, order = a_dim(d, x), d.rng.sample(range(rank), rank)
         size = shape[dim]
         at = [slice_or_all(d, n) for n in shape]
-        texts += [f"{x}.permute({order})", f"{x}.permute({order})", f"{x}.movedim({dim}, {a_dim(d, x)})",
+        texts += [f"{x}.permute({order})", f"{x}.permute({order})",
+                  f"{x}.movedim({dim}, {a_dim(d, x)})",
                   f"{x}.transpose({dim}, {a_dim(d, x)})", f"{x}[{', '.join(at)}]",
                   f"{x}[{', '.join(at)}]", f"{x}[{', '.join(at[:d.rng.randint(1, rank)])}]",
                   f"{x}[..., {at[-1]}]", f"{x}.squeeze({dim})", f"{x}.unsqueeze({dim})"]
@@ -111,7 +113,8 @@ def strided(d):
 def copy(d):
     x = d.any(0, 5)
     rank = d.env[x].dim()
-    texts = [f"{x}.clone()", f"{x}.contiguous()", f"{x}.repeat({[d.rng.randint(1, 2) for _ in range(rank)]})",
+    texts = [f"{x}.clone()", f"{x}.contiguous()",
+             f"{x}.repeat({[d.rng.randint(1, 2) for _ in range(rank)]})",
              f"{x}.detach()", f"torch.neg({x}).neg()"]
     if rank:
         dim = a_dim(d, x)
@@ -180,3 +183,46 @@ def set_item(d):
 def change_of_a_buffer(d):
     x = d.fresh(d.sizes(), d.rng.choice((d.main, d.main, "I64")), "", "b")
     d.change(d.rng.choice((f"{x}.add_(1)", f"{x}.mul_(2)", f"{x}.copy_({d.partner(x)})")), x)
+
+
+@row("shaping", 4)
+def view_filled(d):
+    """A tensor with a part that is another one; diagonals."""
+    x = d.any(1, 4)
+    shape, rank, dtype = shape_of(d, x), d.env[x].dim(), dtype_of(d, x)
+    dim = a_dim(d, x)
+    size = shape[dim]
+    rest = [n for i, n in enumerate(shape) if i != dim % rank]
+    texts = [f"torch.diag_embed({x})", f"torch.diag_embed({x}, 1)", f"{x}.expand_as({x})",
+             f"torch.atleast_3d({x})", f"torch.broadcast_to({x}, {[2, *shape]})", f"{x}.flip(0)",
+             f"torch.squeeze({x}, (0, {rank - 1}))" if rank > 1 else f"{x}.unsqueeze(-1)"]
+    if rank <= 2:
+        texts += [f"torch.diag({x})", f"torch.diag({x}, 1)", f"torch.diagflat({x})"]
+    if size:
+        part = operand(d, rest, dtype)
+        texts.append(f"torch.select_scatter({x}, {part}, {dim}, {d.rng.randint(-size, size - 1)})")
+        start, step = d.rng.randint(0, size - 1), d.rng.randint(1, 3)
+        sizes = [*shape]
+        sizes[dim] = -(-(size - start) // step)
+        part = operand(d, sizes, dtype)
+        texts.append(f"torch.slice_scatter({x}, {part}, {dim}, {start}, {size}, {step})")
+    if rank == 2 and min(shape) > 0:
+        part = operand(d, (min(shape),), dtype)
+        texts += [f"torch.diagonal_scatter({x}, {part})", f"torch.diagonal_scatter({x}, {part})"]
+    d.emit(d.rng.choice(texts))
+
+
+@row("inplace", 3)
+def into(d):
+    """Results that are written to a tensor that there is."""
+    x = d.pick(lambda t: t.is_floating_point() and t.dim() > 0 and not t.requires_grad)
+    shape = shape_of(d, x)
+    y = d.fresh(d.within(shape), dtype_of(d, x), "", "xb")
+    z = d.emit(f"{x}.clone()" if d.chance(0.5) else f"torch.empty_like({x})")[0]
+    text = d.rng.choice((
+        f"torch.add({x}, {y}, out={z})", f"torch.mul({x}, {y}, out={z})",
+        f"torch.exp(-{x}.abs(), out={z})",
+        f"torch.maximum({x}, {y}.expand_as({x}), out={z})", f"torch.cumsum({x}, 0, out={z})",
+        f"torch.cat([{x}], out={z})", f"torch.softmax({x}, -1, dtype={x}.dtype, out={z})",
+        f"torch.where({x} > 0, {x}, {y}, out={z})", f"torch.clamp({x}, -1, 1, out={z})"))
+    d.change(text, z)
