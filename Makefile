@@ -5,15 +5,17 @@ HOST_PYTHON ?= python3
 PYTEST_ARGS ?=
 FUZZ_FACTOR ?= 50
 REGISTRY_ARGS ?=
+MUTANTS_ARGS ?=
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
 TORCH := torch==2.13.0+cpu
 
-.PHONY: help demo test test-slow fuzz registry update-golden core build bench docs wheel clean
+.PHONY: help demo test test-slow fuzz mutants registry update-golden core build bench docs wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
 	@echo 'make test-slow      run the slow tests too'
 	@echo 'make fuzz           bad input of all kinds, new in each run (FUZZ_FACTOR times the default)'
+	@echo 'make mutants        build mistakes in on purpose; random programs must find each of them'
 	@echo 'make registry       replace each public name by one that does nothing; its test must fail'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc but kernels and python, with no torch to be seen'
@@ -34,6 +36,9 @@ test-slow: $(VENV)/installed
 
 fuzz: $(VENV)/installed
 	POPTORCH_FUZZ=$(FUZZ_FACTOR) $(PYTHON) -m pytest tests/fuzz $(PYTEST_ARGS)
+
+mutants: $(VENV)/installed
+	$(PYTHON) -m tests.fuzz.mutants $(MUTANTS_ARGS)
 
 registry: $(VENV)/installed
 	$(PYTHON) -m tests.registry $(REGISTRY_ARGS)

@@ -8,10 +8,13 @@ Sources are found by glob, so nobody edits this file to add one. What is compile
 
 Switches, all environment variables: ``DEBUG=1`` (no optimization, assertions, debug symbols),
 ``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
-``python setup.py build_core`` compiles everything that needs neither torch nor Python.
+``python setup.py build_core`` compiles everything that needs neither torch nor Python,
+``python setup.py build_mutants`` the test build of csrc/support/mutant.h into build/mutants.
 """
 
+import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,6 +65,16 @@ def needs_torch(source):
     )
 
 
+@functools.cache
+def knows_mutants(source):
+    """Whether a source, or what it includes, is compiled differently for the test build."""
+    text = (ROOT / source).read_text()
+    # A header may be included by way of a macro.
+    named = re.findall(r'^#\s*(?:include|define \w+)\s+"([^"]+)"', text, flags=re.MULTILINE)
+    included = [f"csrc/{name}" for name in named if (ROOT / "csrc" / name).is_file()]
+    return "MUTANT" in text or any(knows_mutants(name) for name in included)
+
+
 def torch_flags():
     """Include flags of torch, pybind11 (which torch ships) and Python."""
     # Here, so that the core is built and metadata are read where torch is absent.
@@ -110,8 +123,11 @@ def find_compiler():
     return cxx
 
 
-def write_ninja(folder, only_core, target=None):
-    """Writes ``build.ninja`` into ``folder``: one object a source, and the extension."""
+def write_ninja(folder, only_core, target=None, mutants=False):
+    """Writes a ninja file into ``folder``: one object a source, and the extension.
+
+    With ``mutants`` it is that of the test build, which shares most objects with the other one.
+    """
     cxx = find_compiler()
     launcher = "ccache " if shutil.which("ccache") and "ccache" not in cxx else ""
     torch = [] if only_core else torch_flags()
@@ -133,9 +149,12 @@ def write_ninja(folder, only_core, target=None):
     for source in sources():
         if only_core and not is_core(source):
             continue
-        objects.append(str(folder / source) + ".o")
+        flags, place = flags_of(source, torch), folder
+        if mutants and knows_mutants(source):
+            flags, place = [*flags, "-DPOPTORCH_MUTANTS"], folder / "mutants"
+        objects.append(str(place / source) + ".o")
         lines += [f"build {objects[-1]}: compile {source}"]
-        lines += [f"  flags = {' '.join(flags_of(source, torch))}"]
+        lines += [f"  flags = {' '.join(flags)}"]
     if target is None:
         lines.append(f"build all: phony {' '.join(objects)}")
     else:
@@ -143,7 +162,7 @@ def write_ninja(folder, only_core, target=None):
         lines.append(f"  flags = {' '.join(link_flags())}")
         lines.append(f"build all: phony {target}")
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "build.ninja"
+    path = folder / ("mutants.ninja" if mutants else "build.ninja")
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -155,19 +174,33 @@ def run_ninja(path):
     subprocess.run(command, cwd=ROOT, check=True)
 
 
+def build_extension(folder, target, mutants=False):
+    """Compiles and links in ``folder``, then replaces ``target``."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # ninja links into the build folder: the copy replaces the file, so that a running process
+    # that has the old one mapped is not disturbed.
+    linked = (folder / "mutants" if mutants else folder) / target.name
+    run_ninja(write_ninja(folder, only_core=False, target=linked, mutants=mutants))
+    target.unlink(missing_ok=True)
+    shutil.copyfile(linked, target)
+
+
 class BuildWithNinja(build_ext):
     """``build_ext`` that hands the whole extension to ninja."""
 
     def build_extension(self, ext):
-        folder = Path(self.build_temp).resolve()
         target = Path(self.get_ext_fullpath(ext.name)).resolve()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # ninja links into the build folder: the copy replaces the file, so that a running
-        # process that has the old one mapped is not disturbed.
-        linked = folder / target.name
-        run_ninja(write_ninja(folder, only_core=False, target=linked))
-        target.unlink(missing_ok=True)
-        shutil.copyfile(linked, target)
+        build_extension(Path(self.build_temp).resolve(), target)
+
+
+class BuildMutants(BuildWithNinja):
+    """Builds the extension with the mistakes of csrc/support/mutants.def, none of them active."""
+
+    description = "build the extension of `make mutants`"
+
+    def build_extension(self, ext):
+        target = ROOT / "build" / "mutants" / "lib" / self.get_ext_filename(ext.name)
+        build_extension(Path(self.build_temp).resolve(), target, mutants=True)
 
 
 class BuildCore(Command):
@@ -189,7 +222,8 @@ class BuildCore(Command):
 setup(
     packages=find_packages(include=["popart", "poptorch", "poptorch.*"]),
     ext_modules=[Extension("poptorch._C", sources=sources())],
-    cmdclass={"build_ext": BuildWithNinja, "build_core": BuildCore},
+    cmdclass={"build_ext": BuildWithNinja, "build_core": BuildCore,
+              "build_mutants": BuildMutants},
     package_data={"poptorch": ["*.pyi", "py.typed"]},
     zip_safe=False,
 )

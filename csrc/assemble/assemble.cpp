@@ -14,6 +14,7 @@
 #include "plan/layout.h"
 #include "schedule/states.h"
 #include "support/error.h"
+#include "support/mutant.h"
 #include "support/switches.h"
 
 namespace poptorch::assemble {
@@ -199,7 +200,8 @@ class Assembler {
     const int64_t addr = plan::addr_of(*value);
     if (const auto direct = directs_.find(base); direct != directs_.end()) {
       program_.directs[static_cast<size_t>(direct->second)].uses.push_back(
-          {static_cast<int>(program_.offsets.size()), addr - plan::addr_of(*base)});
+          {static_cast<int>(program_.offsets.size()),
+           MUTANT(direct_views_begin_at_zero) ? 0 : addr - plan::addr_of(*base)});
     }
     program_.offsets.push_back(addr);
   }

@@ -7,6 +7,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/simd/convert.h"
 #include "support/half.h"
+#include "support/mutant.h"
 
 namespace poptorch::kernels {
 
@@ -66,7 +67,7 @@ void read_half(const void* from, int64_t step, int64_t n, void* to) {
   uint16_t block[strip_block];
   const auto* x = static_cast<const uint16_t*>(from);
   if (step != 1) {
-    for (int64_t i = 0; i < n; ++i) block[i] = x[i * step];
+    for (int64_t i = 0; i < n; ++i) block[i] = x[MUTANT(half_cast_ignores_step) ? i : i * step];
     x = block;
   }
   const simd::ConvertTable& table = simd::convert_table();

@@ -9,6 +9,7 @@
 #include "kernels/simd/isa.h"
 #include "ops/layout.h"
 #include "support/align.h"
+#include "support/mutant.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -272,7 +273,8 @@ ChannelSums::ChannelSums(const ir::Type& type) {
   const int64_t pixels_of_all = type.numel() / std::max<int64_t>(1, type.sizes[1]);
   channels = type.sizes[1];
   // Row-major pixels lie side by side; channels-last ones count as images of one pixel.
-  pixels = type.is_contiguous() ? pixels_of_all / std::max<int64_t>(1, type.sizes[0]) : 1;
+  const bool is_row_major = type.is_contiguous() || MUTANT(bias_gradient_is_row_major);
+  pixels = is_row_major ? pixels_of_all / std::max<int64_t>(1, type.sizes[0]) : 1;
   images = pixels_of_all / std::max<int64_t>(1, pixels);
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/scalar_strips.h"
+#include "support/mutant.h"
 
 namespace poptorch::kernels {
 

@@ -5,6 +5,7 @@
 #include "kernels/shape_copy.h"
 #include "ops/kernel.h"
 #include "support/align.h"
+#include "support/mutant.h"
 #include "support/switches.h"
 
 namespace poptorch::kernels {
@@ -60,7 +61,10 @@ Prepared backward_typed(const Call& call) {
     const Index* given = args.in<Index>(1);
     check_indices("embedding_backward", given, n, 0, entries, 0);
     auto* indices = reinterpret_cast<Index*>(args.scratch);
-    for (int64_t i = 0; i < n; ++i) indices[i] = given[i] == padding ? Index{-1} : given[i];
+    for (int64_t i = 0; i < n; ++i) {
+      const bool is_left_out = given[i] == padding && !MUTANT(padding_row_gets_gradient);
+      indices[i] = is_left_out ? Index{-1} : given[i];
+    }
     T* out = args.out<T>();
     start_table(args, entries * width * static_cast<int64_t>(sizeof(T)));
     add_rows(out, entries, args.in<T>(0), indices, n, width, T{1}, args.threads);

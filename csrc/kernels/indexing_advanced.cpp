@@ -5,6 +5,7 @@
 #include "ops/indexing.h"
 #include "ops/kernel.h"
 #include "support/align.h"
+#include "support/mutant.h"
 
 namespace poptorch::kernels {
 
@@ -97,7 +98,8 @@ void add_offsets(const Walk& walk, const IndexTensor& tensor, const Index* index
         rest /= walk.batch_sizes[d];
       }
       const int64_t i = index[at];
-      offsets[b] += (i < 0 ? i + tensor.size : i) * tensor.along;
+      const int64_t from_end = MUTANT(negative_index_from_start) ? -1 - i : i + tensor.size;
+      offsets[b] += (i < 0 ? from_end : i) * tensor.along;
     }
   });
 }

@@ -8,6 +8,7 @@
 #include "kernels/reduction_types.h"
 #include "kernels/shape_copy.h"
 #include "ops/kernel.h"
+#include "support/mutant.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -157,7 +158,7 @@ struct Added {
 Batch scaled_batch(const Call& call) {
   Batch batch(call.in(1), call.in(2), call.out());
   batch.gemm.alpha = call.attrs().get_float("alpha");
-  batch.gemm.beta = call.attrs().get_float("beta");
+  batch.gemm.beta = call.attrs().get_float(MUTANT(addmm_takes_alpha_for_beta) ? "alpha" : "beta");
   return batch;
 }
 

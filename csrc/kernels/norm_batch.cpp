@@ -5,6 +5,7 @@
 #include "kernels/reduction_types.h"
 #include "ops/kernel.h"
 #include "ops/layout.h"
+#include "support/mutant.h"
 
 namespace poptorch::kernels {
 
@@ -110,7 +111,7 @@ struct BatchNorm {
     work.factors[1][channel] = scale_of<T>(args, 1, channel, invstd);
     work.factors[2][channel] = weight_of<T>(args, 2, channel, 0);
     move_running(args, 3, channel, m.mean);
-    move_running(args, 4, channel, m.squares / (m.count - 1));
+    move_running(args, 4, channel, m.squares / (m.count - (MUTANT(running_var_biased) ? 0 : 1)));
   }
 
   void run(const Args& args) const {

@@ -5,6 +5,7 @@
 #include "kernels/reduction_types.h"
 #include "kernels/rows/rows.h"
 #include "ops/kernel.h"
+#include "support/mutant.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -103,7 +104,9 @@ struct GroupNormBackward {
       double weight = 0, bias = 0;
       for (int64_t n = 0; s.inner > 0 && n < s.batch; ++n) {
         const GradSums& part = sums[n * s.channels() + channel];
-        weight += part.times_x * args.in<T>(3)[n * s.groups + channel / s.depth];
+        const bool mixes = MUTANT(group_norm_mixes_groups);
+        const int64_t group = mixes ? channel % s.groups : channel / s.depth;
+        weight += part.times_x * args.in<T>(3)[n * s.groups + group];
         bias += part.plain;
       }
       if (wants[1]) args.out<T>(1)[channel] = static_cast<T>(weight);

@@ -6,6 +6,7 @@
 #include "kernels/reduction_types.h"
 #include "kernels/slots.h"
 #include "ops/kernel.h"
+#include "support/mutant.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -36,7 +37,8 @@ struct Divisors {
   // Entries of the window at `at` along one axis.
   static int64_t extent(const WindowAxis& axis, int64_t at, bool with_padding) {
     const int64_t start = at * axis.stride - axis.padding;
-    const int64_t end = std::min(start + axis.kernel, axis.size + axis.padding);
+    const int64_t beyond = MUTANT(average_counts_overhang) ? axis.kernel : 0;
+    const int64_t end = std::min(start + axis.kernel, axis.size + axis.padding + beyond);
     if (with_padding) return end - start;
     return std::max<int64_t>(1, std::min(end, axis.size) - std::max<int64_t>(start, 0));
   }

@@ -7,6 +7,7 @@
 #include "kernels/slots.h"
 #include "ops/kernel.h"
 #include "ops/layout.h"
+#include "support/mutant.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -114,7 +115,8 @@ Prepared max_pool_typed(const Call& call) {
     const Pooling& pool = row.pool;
     slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
       auto* buffer = reinterpret_cast<T*>(scratch);
-      std::fill_n(buffer, row.line.padded(), -std::numeric_limits<T>::infinity());
+      constexpr T lowest = -std::numeric_limits<T>::infinity();
+      std::fill_n(buffer, row.line.padded(), MUTANT(max_pool_pads_with_zero) ? T{0} : lowest);
       for (int64_t i = begin; i < end; ++i) {
         const T* plane = args.in<T>(0) + i / pool.h.out * pool.h.size * pool.w.size;
         row.run(plane, i % pool.h.out, buffer, args.out<T>(0) + i * pool.w.out,

@@ -7,6 +7,7 @@
 #include "kernels/reduction_types.h"
 #include "kernels/shape_copy.h"
 #include "ops/kernel.h"
+#include "support/mutant.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -70,7 +71,8 @@ void scan(const In* x, Out* out, const AlongDim& layout, int threads) {
   parallel_for(threads, units, grain, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t start = unit % strips * width, count = std::min(width, length - start);
-      const int64_t at = unit / strips * layout.n * layout.inner;
+      const int64_t apart = layout.n * (MUTANT(scan_outer_stride) ? 1 : layout.inner);
+      const int64_t at = unit / strips * apart;
       if (last && count == rows_at_once) {
         scan_rows<In, Out, product>(x + start * layout.n, out + start * layout.n, layout.n);
         continue;

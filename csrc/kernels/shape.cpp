@@ -8,6 +8,7 @@
 #include "kernels/shape_copy.h"
 #include "ops/kernel.h"
 #include "support/half.h"
+#include "support/mutant.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -88,7 +89,9 @@ template <WindowOf window_of>
 CopyPlan into_window(const Call& call, size_t operand) {
   const Type& out = call.out();
   const Window window = window_of({call.op}, out.sizes, ir::contiguous_strides(out.sizes));
-  CopyPlan plan(window.sizes, window.strides, call.in(operand).actual_strides(),
+  const Dims dense = ir::contiguous_strides(out.sizes);
+  const bool skips = !MUTANT(slice_scatter_ignores_step) || window.strides.size() != dense.size();
+  CopyPlan plan(window.sizes, skips ? window.strides : dense, call.in(operand).actual_strides(),
                 item_bytes_of(call));
   return plan.offsets(window.offset, 0);
 }
@@ -230,7 +233,7 @@ Prepared roll(const Call& call) {
     for (size_t i = 0, n = blocks.size(); i < n; ++i) {
       Block tail = blocks[i];
       tail.sizes[d] = rolls[d];
-      tail.source += (sizes[d] - rolls[d]) * from[d];
+      tail.source += (sizes[d] - rolls[d]) * (MUTANT(roll_reads_row_major) ? to : from)[d];
       blocks[i].sizes[d] = sizes[d] - rolls[d];
       blocks[i].target += rolls[d] * to[d];
       blocks.push_back(tail);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "support/error.h"
+#include "support/mutant.h"
 
 namespace poptorch::ops {
 
@@ -91,7 +92,7 @@ ir::AttrList body_entry(const ir::Op& op, const std::vector<int64_t>& operands) 
   AttrList entry = {op.name};
   for (const int64_t operand : operands) entry.emplace_back(operand);
   for (const auto& [name, value] : op.attrs) {
-    if (is_annotation(name)) continue;
+    if (is_annotation(name) || (MUTANT(region_forgets_alpha) && name == "alpha")) continue;
     entry.emplace_back(name);
     entry.push_back(value);
   }

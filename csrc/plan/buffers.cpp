@@ -7,6 +7,7 @@
 #include "plan/copies.h"
 #include "schedule/states.h"
 #include "support/error.h"
+#include "support/mutant.h"
 
 namespace poptorch::plan {
 
@@ -237,7 +238,8 @@ class Walk {
     const int position = line_.ops.at(&op).begin;
     const int buffer = place_of(operand).buffer;
     if (at(buffer).kind == Buffer::Kind::constant || result.type.bytes() == 0) return false;
-    if (at(buffer).span.end > position) return false;
+    const int slack = MUTANT(in_place_while_read) ? 1 : 0;
+    if (at(buffer).span.end > position + slack) return false;
     for (size_t i = 0; i < op.operands.size(); ++i) {
       if (static_cast<int>(i) == candidate || op.operands[i] == nullptr) continue;
       if (place_of(op.operands[i]).buffer == buffer) return false;

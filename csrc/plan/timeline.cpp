@@ -4,6 +4,7 @@
 
 #include "schedule/states.h"
 #include "support/error.h"
+#include "support/mutant.h"
 
 namespace poptorch::plan {
 
@@ -37,7 +38,7 @@ class Walker {
     }
     line_.ops.emplace(&op, span);
     const bool is_there_at_entry = op.name == "state" || op.name == "input";
-    const int begin = is_there_at_entry ? entry : span.end;
+    const int begin = is_there_at_entry ? entry : span.end + (MUTANT(results_begin_late) ? 1 : 0);
     for (const auto& result : op.results) line_.values.emplace(result.get(), Span{begin, begin});
   }
 

@@ -30,6 +30,7 @@
 #include "ops/op_def.h"
 #include "rewrite/op_list.h"
 #include "rewrite/pass.h"
+#include "support/mutant.h"
 #include "support/switches.h"
 
 namespace poptorch::rewrite {
@@ -236,7 +237,7 @@ class Pusher {
     for (int64_t& d : dims) d = moved_dim(d);
     const bool over_pixels = dims.size() == 2 && std::min(dims[0], dims[1]) == 1 &&
                              std::max(dims[0], dims[1]) == 2;
-    if (!over_pixels) return false;
+    if (!over_pixels && !MUTANT(mean_over_any_dims)) return false;
     attrs.set("dim", dims);
     ir::Value* out = list_.add("mean", {last(op.operand(0), op)}, attrs, op);
     const ir::Dims sizes = op.result()->type.sizes;

@@ -15,6 +15,7 @@
 #include "rewrite/fixed.h"
 #include "rewrite/op_list.h"
 #include "rewrite/pass.h"
+#include "support/mutant.h"
 
 namespace poptorch::rewrite {
 
@@ -104,8 +105,11 @@ class Folder {
     std::vector<ir::Value*> operands = layer.operands;
     operands.resize(3, nullptr);
     ir::Value*& bias = operands[is_linear ? 0 : 2];
-    bias = bias == nullptr ? list_.add("neg", {mean}, {}, norm)
-                           : list_.add("sub", {widened(bias, norm), mean}, {}, norm);
+    if (bias == nullptr) {
+      bias = MUTANT(batch_norm_adds_mean) ? mean : list_.add("neg", {mean}, {}, norm);
+    } else {
+      bias = list_.add("sub", {widened(bias, norm), mean}, {}, norm);
+    }
     bias = list_.add("mul", {bias, scale}, {}, norm);
     if (shift != nullptr) bias = list_.add("add", {bias, shift}, {}, norm);
     if (!is_linear) {

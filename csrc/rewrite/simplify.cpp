@@ -11,6 +11,7 @@
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/pass.h"
+#include "support/mutant.h"
 
 namespace poptorch::rewrite {
 
@@ -44,6 +45,7 @@ bool is_uniform(const Context& context, const ir::Value* value, double wanted) {
 // Every value of `from` is one of `to`.
 bool is_wider(DType from, DType to) {
   if (from == to || from == DType::boolean) return true;
+  if (MUTANT(cast_chain_by_size)) return ir::item_bytes(from) <= ir::item_bytes(to);
   if (ir::is_float(from)) return to == DType::f64 || (to == DType::f32 && ir::is_half(from));
   if (ir::is_float(to)) {
     return to == DType::f64 ? from != DType::i64
@@ -101,7 +103,9 @@ ir::Value* permute(ir::Op& op, Context& context) {
   if (before == nullptr) return nullptr;
   const ir::Dims first = wrapped(before->attrs.get_ints("dims"));
   ir::Dims both;
-  for (int64_t dim : dims) both.push_back(first[static_cast<size_t>(dim)]);
+  const bool is_swapped = MUTANT(permutes_join_backwards);
+  const ir::Dims &outer = is_swapped ? first : dims, &inner = is_swapped ? dims : first;
+  for (int64_t dim : outer) both.push_back(inner[static_cast<size_t>(dim)]);
   op.operands[0] = before->operands[0];
   op.attrs.set("dims", both);
   context.edited = true;

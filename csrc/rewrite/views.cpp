@@ -13,6 +13,7 @@
 #include "ops/shape.h"
 #include "rewrite/edit.h"
 #include "rewrite/pass.h"
+#include "support/mutant.h"
 
 namespace poptorch::rewrite {
 
@@ -34,7 +35,8 @@ std::optional<Dims> reshape_strides(const Dims& old_sizes, const Dims& old_strid
     const auto at = static_cast<size_t>(d);
     group *= old_sizes[at];
     // The group goes on when the dimension outside continues with the same step.
-    const bool goes_on = d > 0 && (old_sizes[at - 1] == 1 || old_strides[at - 1] == group * step);
+    const bool goes_on = d > 0 && (old_sizes[at - 1] == 1 || old_strides[at - 1] == group * step ||
+                                   (MUTANT(reshape_joins_size_one) && old_sizes[at] == 1));
     if (goes_on) continue;
     while (next >= 0 && (covered < group || sizes[static_cast<size_t>(next)] == 1)) {
       strides[static_cast<size_t>(next)] = covered * step;
@@ -131,7 +133,7 @@ class ViewMaker {
     ir::Value* from = op.operands[0];
     int64_t offset = window->offset;
     if (from->op->name == "view") {
-      offset += from->op->attrs.get_int("offset", 0);
+      if (!MUTANT(view_of_view_drops_offset)) offset += from->op->attrs.get_int("offset", 0);
       from = from->op->operands[0];
     }
     op.name = "view";

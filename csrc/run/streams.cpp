@@ -1,6 +1,7 @@
 #include "run/streams.h"
 
 #include "support/error.h"
+#include "support/mutant.h"
 
 namespace poptorch::run {
 
@@ -45,7 +46,10 @@ int64_t SliceMap::output_slice(const Step& step) const {
     case OutputMode::none: return -1;
     case OutputMode::all: break;
   }
-  return (step.iteration * groups.replicas + step.replica) * per_iteration + step.inner;
+  const bool swaps = MUTANT(outputs_by_replica_first);
+  const int64_t outer = swaps ? step.replica * iterations + step.iteration
+                              : step.iteration * groups.replicas + step.replica;
+  return outer * per_iteration + step.inner;
 }
 
 bool SliceMap::adds(const Step& step) const {

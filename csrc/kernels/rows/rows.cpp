@@ -1,5 +1,7 @@
 #include "kernels/rows/rows.h"
 
+#include "support/mutant.h"
+
 #define POPTORCH_SIMD_SOURCE "kernels/rows/rows.inl"
 #include "kernels/simd/each_isa.h"
 

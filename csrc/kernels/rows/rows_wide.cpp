@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/rows/rows.h"
+#include "support/mutant.h"
 
 namespace poptorch::kernels {
 

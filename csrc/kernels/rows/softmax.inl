@@ -102,7 +102,8 @@ static void softmax_backward_columns(const T* g, const T* y, T* dx, Columns c) {
   each(c.columns, [&](int64_t j, auto io) {
     V sum{};
     for (int64_t i = 0; i < c.n; ++i) {
-      sum += io.load(g + i * c.stride + j) * io.load(y + i * c.stride + j);
+      const V of_g = io.load(g + i * c.stride + j);
+      sum += MUTANT(softmax_gradient_of_columns) ? of_g : of_g * io.load(y + i * c.stride + j);
     }
     for (int64_t i = 0; i < c.n; ++i) {
       const int64_t at = i * c.stride + j;

@@ -1,5 +1,6 @@
 #include "kernels/simd/elementwise.h"
 #include "support/half.h"
+#include "support/mutant.h"
 
 #define POPTORCH_SIMD_SOURCE "kernels/simd/binary.inl"
 #include "kernels/simd/each_isa.h"

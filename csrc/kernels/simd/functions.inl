@@ -12,7 +12,8 @@ inline M differ(M x, M y) { return x ^ y; }
 }
 
 [[gnu::always_inline]] inline V gelu_slope(V x) {
-  const V density = exp(k(-0.5) * x * x) * k(0.3989422804014327);  // 1 / sqrt(2 pi)
+  const double peak = MUTANT(gelu_gradient_constant) ? 0.3998422804014327 : 0.3989422804014327;
+  const V density = exp(k(-0.5) * x * x) * k(peak);  // 1 / sqrt(2 pi)
   return normal_cdf(x) + x * density;
 }
 

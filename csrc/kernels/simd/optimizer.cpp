@@ -1,6 +1,7 @@
 #include "kernels/simd/optimizer.h"
 
 #include "support/half.h"
+#include "support/mutant.h"
 
 #define POPTORCH_SIMD_SOURCE "kernels/simd/optimizer.inl"
 #include "kernels/simd/each_isa.h"

@@ -43,7 +43,8 @@ inline void sgd_step(const SgdArrays<T>& arrays, const SgdStep<NumberOf<T>>& ste
   each<T>(begin, end, [a = arrays, s = step](int64_t i, auto count) {
     const auto param = L::get(a.param + i, count);
     auto d = s.sign * L::get(a.grad + i, count);
-    if (s.weight_decay != 0) d += s.weight_decay * param;
+    const auto decay = MUTANT(sgd_decay_grows) ? -s.weight_decay : s.weight_decay;
+    if (decay != 0) d += decay * param;
     if (a.new_buffer != nullptr) {
       const auto buffer =
           s.is_first ? d : s.momentum * L::get(a.buffer + i, count) + s.undamped * d;

@@ -1,0 +1,85 @@
+"""The packages that are tried: the test build of the extension beside the Python files.
+
+All lie in ``build/mutants``: ``lib`` holds the package with all mistakes of the C++ part, of which
+``POPTORCH_MUTANT`` activates one; ``edited/NAME`` the same with one mistake in a Python file.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.fuzz.mutants.edits import EDITS, Edit
+
+# Not from tests.helpers, which imports poptorch: here it may not be built yet.
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "build" / "mutants"
+LIST = ROOT / "csrc" / "support" / "mutants.def"
+
+_ROW = re.compile(r'^MISTAKE\((\w+), "([^"]+)"\)$', flags=re.MULTILINE)
+
+
+def mistakes() -> dict[str, str]:
+    """The mistakes of the C++ part: name and what goes wrong."""
+    return dict(_ROW.findall(LIST.read_text()))
+
+
+def all_mutants() -> dict[str, str]:
+    """Name and meaning of all mutants."""
+    return mistakes() | {edit.name: edit.doc for edit in EDITS}
+
+
+def build() -> None:
+    """Builds the extension, and lays out all packages anew."""
+    subprocess.run([sys.executable, "setup.py", "-q", "build_mutants"], cwd=ROOT, check=True)
+    _lay_out(FOLDER / "lib")
+    shutil.rmtree(FOLDER / "edited", ignore_errors=True)
+    for edit in EDITS:
+        folder = FOLDER / "edited" / edit.name
+        _lay_out(folder)
+        _apply(edit, folder)
+
+
+def _lay_out(folder: Path) -> None:
+    package, source = folder / "poptorch", ROOT / "poptorch"
+    extension = _extension()
+    for old in package.rglob("*"):
+        if old.is_symlink():
+            old.unlink()
+    for file in sorted(source.rglob("*")):
+        if file.suffix in (".py", ".pyi", ".typed"):
+            link = package / file.relative_to(source)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file)
+    if not (package / extension.name).exists():
+        (package / extension.name).symlink_to(extension)
+
+
+def _extension() -> Path:
+    return next((FOLDER / "lib" / "poptorch").glob("_C*.so"))
+
+
+def _apply(edit: Edit, folder: Path) -> None:
+    file = folder / "poptorch" / edit.file
+    text = file.read_text()
+    if text.count(edit.old) != 1:
+        raise SystemExit(f"[mutants] {edit.old!r} stands {text.count(edit.old)} times in "
+                         f"poptorch/{edit.file}, it must be once. Correct {edit.name} in "
+                         f"tests/fuzz/mutants/edits.py.")
+    file.unlink()  # a link
+    file.write_text(text.replace(edit.old, edit.new))
+
+
+def folder_of(mutant: str) -> Path:
+    """The folder from which a mutant, or none (""), is imported."""
+    edited = FOLDER / "edited" / mutant
+    return edited if mutant in {edit.name for edit in EDITS} else FOLDER / "lib"
+
+
+def environment_of(mutant: str) -> dict[str, str]:
+    """Environment variables with which Python imports it."""
+    active = mutant if mutant in mistakes() else ""
+    return {**os.environ, "POPTORCH_MUTANT": active,
+            "PYTHONPATH": os.pathsep.join([str(folder_of(mutant)), str(ROOT)])}

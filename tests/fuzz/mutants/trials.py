@@ -1,0 +1,112 @@
+"""Lets random programs look for mutants."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from typing import NamedTuple
+
+from tests.fuzz.mutants.libraries import environment_of, folder_of
+
+
+class Found(NamedTuple):
+    """What is wrong with a program.
+
+    Attributes:
+        seed: of the program.
+        kind: ``wrong``, ``broken``, or ``crash`` where the process ended.
+        words: about it.
+    """
+
+    seed: int
+    kind: str
+    words: str
+
+
+class Result(NamedTuple):
+    """What came of one mutant.
+
+    Attributes:
+        mutant: its name.
+        programs: judged until it was found, or all.
+        seconds: that took.
+        found: the finding; None if there was none.
+    """
+
+    mutant: str
+    programs: int
+    seconds: float
+    found: Found | None
+
+
+class Trials:
+    """Tries mutants on the programs of the same seeds.
+
+    Args:
+        first: the first seed.
+        count: how many programs each mutant is given at most.
+
+    Attributes:
+        own: what the build without a mutant computes wrong, by seed: it says nothing about mutants.
+    """
+
+    def __init__(self, first: int, count: int):
+        self.first, self.count = first, count
+        self.own: dict[int, Found] = {}
+        self._in_order: set[int] = set()
+        self._lock = threading.Lock()
+
+    def run(self, mutant: str) -> Result:
+        """Judges programs until one is wrong because of the mutant."""
+        begin, seed, end = time.monotonic(), self.first, self.first + self.count
+        found = None
+        while seed < end and found is None:
+            found = _search(mutant, seed, end - seed)
+            if found is None:
+                break
+            seed = found.seed + 1
+            if self._is_own(found.seed):
+                found = None
+        programs = seed - self.first if found else self.count
+        return Result(mutant, programs, time.monotonic() - begin, found)
+
+    def _is_own(self, seed: int) -> bool:
+        """Whether the program is wrong without a mutant, too."""
+        with self._lock:
+            if seed not in self.own and seed not in self._in_order:
+                found = _search("", seed, 1)
+                if found is None:
+                    self._in_order.add(seed)
+                else:
+                    self.own[seed] = found
+            return seed in self.own
+
+
+def _search(mutant: str, first: int, count: int) -> Found | None:
+    """The first finding among the programs of some seeds."""
+    folder = folder_of(mutant)
+    command = [sys.executable, "-m", "tests.fuzz.mutants.trial", str(first), str(count)]
+    # -m puts the working directory first: it must not be the checkout.
+    process = subprocess.Popen(command, cwd=folder, env=environment_of(mutant), text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    errors: list[str] = []
+    reader = threading.Thread(target=lambda: errors.append(process.stderr.read()), daemon=True)
+    reader.start()
+    seed, finding = None, None
+    for line in process.stdout:
+        note = json.loads(line)
+        if "package" in note and not note["package"].startswith(str(folder)):
+            raise SystemExit(f"[mutants] {note['package']} was imported, not {folder}.")
+        seed = note.get("seed", seed)
+        finding = note if "kind" in note else None
+    status = process.wait()
+    reader.join()
+    if finding is not None:
+        return Found(seed, finding["kind"], finding["words"])
+    if status == 0:
+        return None
+    if seed is None:
+        raise SystemExit(f"[mutants] {mutant or 'the build without mutants'} does not start:\n"
+                         f"{''.join(errors)}")
+    return Found(seed, "crash", f"the process ended with {status}")
