@@ -17,9 +17,12 @@ def pytest_addoption(parser):
     parser.addoption("--update", action="store_true", help="rewrite expected golden output")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     given = os.environ.get(SEED_VARIABLE)
     config.poptorch_seed = int(given) if given else int.from_bytes(os.urandom(3), "little")
+    if config.getoption("hypothesis_seed", None) is None:  # what hypothesis draws follows, too
+        config.option.hypothesis_seed = config.poptorch_seed
 
 
 def pytest_report_header(config):

@@ -14,8 +14,11 @@ import math
 import os
 import subprocess
 import sys
+import traceback
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
 from torch.utils import _pytree as pytree
 
@@ -23,6 +26,7 @@ import poptorch
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDE_TOLERANCE = 1e-9
+CASE_WORDS = 500  # of each failure in a test of many cases
 GOLDEN_SEPARATOR = "// ----\n"
 
 
@@ -172,6 +176,51 @@ def check_case(path, actual, update):
     head, _, rest = Path(path).read_text().partition("\n")
     source = rest.partition(GOLDEN_SEPARATOR)[0]
     check_golden(path, f"{head}\n{source}{GOLDEN_SEPARATOR}{actual}", update)
+
+
+class Cases:
+    """Many cases in one test: all of them run, and a failure of the test names those that fail.
+
+        with Cases() as cases:
+            for n in numbers:
+                with cases.case("square", n):
+                    assert n * n >= 0
+
+    Attributes:
+        tried: names of all cases, as tuples.
+    """
+
+    def __init__(self):
+        self.tried = []
+        self._failed = []
+
+    @contextmanager
+    def case(self, *name):
+        """Runs the body; what it raises is kept, and the next case runs."""
+        self.tried.append(name)
+        try:
+            yield
+        except (Exception, pytest.fail.Exception) as error:
+            self._failed.append((" ".join(map(str, name)), error))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if not self._failed:
+            return
+        count = f"{len(self._failed)} of {len(self.tried)} cases failed"
+        report = "\n".join([count, *(self._line(*failed) for failed in self._failed)])
+        if error is not None:
+            error.add_note(report)
+        else:
+            raise AssertionError(report) from self._failed[0][1]
+
+    @staticmethod
+    def _line(name, error):
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        words = f"{type(error).__name__}: {error}".replace("\n", "\n      ")
+        return f"  {name} ({Path(frame.filename).name}:{frame.lineno})\n      {words[:CASE_WORDS]}"
 
 
 def quiet_options(**settings) -> poptorch.Options:

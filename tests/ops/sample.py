@@ -62,9 +62,13 @@ class Sample:
 
     def operands(self, dtype="f32"):
         """Fresh operands, floating-point ones rounded to ``dtype``."""
+        return self.rounded(self.inputs(), dtype)
+
+    def rounded(self, operands, dtype):
+        """These operands, floating-point ones rounded to ``dtype``."""
         is_half = dtype in ("f16", "bf16")
         return [as_dtype(x, "f32" if is_half and i in self.wide else dtype)
-                for i, x in enumerate(self.inputs())]
+                for i, x in enumerate(operands)]
 
 
 @dataclass

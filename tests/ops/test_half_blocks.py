@@ -5,7 +5,6 @@ import torch
 
 from tests.helpers import check_equal_bits
 from tests.ops.sample import Sample, evaluate, integers
-from tests.ops.test_ops import SAMPLES
 
 HALVES = pytest.mark.parametrize("dtype", ["f16", "bf16"])
 SWITCHES = "half_blocks,half_products"
@@ -58,18 +57,6 @@ def test_blocks_give_the_bits_of_whole_tensors(case, dtype, monkeypatch):
     whole = evaluate(case, operands, dtype)
     for results in blocks:
         check_equal_bits(results, whole)
-
-
-@HALVES
-@pytest.mark.parametrize("case", [s for s in SAMPLES if s.equal_bits], **BY_ID)
-def test_thread_counts_give_equal_bits(case, dtype):
-    operands = case.operands(dtype)
-    if dtype not in case.dtypes or not any(
-            x is not None and x.is_floating_point() for x in operands):
-        pytest.skip("the sample has no such dtype")
-    one, two, three = (evaluate(case, operands, dtype, threads=n) for n in (1, 2, 3))
-    check_equal_bits(two, one)
-    check_equal_bits(three, one)
 
 
 def added(m, n, k):

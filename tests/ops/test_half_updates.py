@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers import check_equal_bits
+from tests.helpers import Cases, check_equal_bits
 from tests.ops.sample import TORCH, as_dtype, evaluate
 from tests.ops.samples.optimizer import SAMPLES
 from tests.ops.samples.optimizer import sgd as sgd_sample
@@ -16,9 +16,7 @@ def rounded(case, operands, dtype):
     return [x.to(TORCH[dtype]) for x in results]
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("case", SAMPLES, ids=lambda case: case.id)
-def test_updates_round_once(case, dtype):
+def check_rounded_once(case, dtype):
     halves = case.operands(dtype)
     if case.op.endswith("_update"):  # hyper-parameters and step counts stay as they are
         halves[-2:] = case.operands()[-2:]
@@ -30,10 +28,20 @@ def test_updates_round_once(case, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("sizes", [(1,), (7,), (16,), (3, 11)])
-def test_parts_of_a_vector(sizes, dtype):
+def test_updates_round_once(dtype):
+    with Cases() as cases:
+        for case in SAMPLES:
+            with cases.case(case.id, dtype):
+                check_rounded_once(case, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_parts_of_a_vector(dtype):
     """With hyper-parameters and a step count in half precision, too."""
-    case = sgd_sample((0.1, 0.9, 0.2, 0.01), sizes=sizes)
-    halves = case.operands(dtype)
-    assert {x.dtype for x in halves} == {TORCH[dtype]}
-    check_equal_bits(evaluate(case, halves, dtype), rounded(case, halves, dtype))
+    with Cases() as cases:
+        for sizes in [(1,), (7,), (16,), (3, 11)]:
+            with cases.case(sizes):
+                case = sgd_sample((0.1, 0.9, 0.2, 0.01), sizes=sizes)
+                halves = case.operands(dtype)
+                assert {x.dtype for x in halves} == {TORCH[dtype]}
+                check_equal_bits(evaluate(case, halves, dtype), rounded(case, halves, dtype))
