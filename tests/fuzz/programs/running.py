@@ -35,6 +35,13 @@ def _joined(pieces: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat([p.unsqueeze(0) if p.dim() == 0 else p for p in pieces])
 
 
+def _memory_of(x: torch.Tensor) -> torch.Tensor:
+    """The memory that a tensor lies in, from its first element to its last."""
+    size = 0 if x.numel() == 0 else 1 + sum(
+        (n - 1) * stride for n, stride in zip(x.shape, x.stride()))
+    return x.as_strided((size,), (1,))
+
+
 def _state(net: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {f"state {name}": tensor.detach().clone()
             for name, tensor in (*net.named_parameters(), *net.named_buffers())}
@@ -85,15 +92,17 @@ class _Eager:
 
     def _micro_step(self, inputs, number: int) -> list:
         count = self.setting.micro_batches
-        seen = []
-        for tensor in inputs:
-            size = tensor.shape[0] // count if count > 1 else 0
-            part = tensor[number * size:(number + 1) * size] if count > 1 else tensor
-            seen.append(part.detach())
+        parts = inputs if count == 1 else [
+            tensor.narrow(0, number * (n := tensor.shape[0] // count), n) for tensor in inputs]
+        # A micro-batch is a tensor of its own: it does not see the memory of the others.
+        memory = [_memory_of(part).clone() for part in parts]
         with torch.set_grad_enabled(bool(self.program.loss)):
-            results = self.net(*seen)
+            results = self.net(*(own.as_strided(part.shape, part.stride()).detach()
+                                 for own, part in zip(memory, parts)))
         if self.program.loss:
             results[-1].backward()
+        for own, part in zip(memory, parts):
+            _memory_of(part).copy_(own)
         return [result.detach().clone() for result in results]
 
     def _update(self, trained: dict, parts: int) -> None:

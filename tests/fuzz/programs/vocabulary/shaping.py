@@ -218,7 +218,7 @@ def into(d):
     x = d.pick(lambda t: t.is_floating_point() and t.dim() > 0 and not t.requires_grad)
     shape = shape_of(d, x)
     y = d.fresh(d.within(shape), dtype_of(d, x), "", "xb")
-    z = d.emit(f"{x}.clone()" if d.chance(0.5) else f"torch.empty_like({x})")[0]
+    z = d.emit(f"{x}.clone()" if d.chance(0.5) else f"torch.empty_like({x}).fill_(9)")[0]
     text = d.rng.choice((
         f"torch.add({x}, {y}, out={z})", f"torch.mul({x}, {y}, out={z})",
         f"torch.exp(-{x}.abs(), out={z})",
