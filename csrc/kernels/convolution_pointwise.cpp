@@ -27,8 +27,13 @@ struct Sizes {
 
   Sizes(const ir::Type& input, const ir::Type& weight, const ir::Type& output)
       : images(input.sizes[0]), inputs(input.sizes[1]), outputs(weight.sizes[0]), pixels(1) {
-    for (size_t i = 2; i < output.sizes.size(); ++i) pixels *= output.sizes[i];
-    is_matrix = pixels == 1 || !output.is_contiguous() || !input.is_contiguous();
+    int64_t input_pixels = 1;
+    for (size_t i = 2; i < output.sizes.size(); ++i) {
+      pixels *= output.sizes[i];
+      input_pixels *= input.sizes[i];
+    }
+    // With a stride one pixel may be read of a row-major image of several.
+    is_matrix = input_pixels == 1 || !output.is_contiguous() || !input.is_contiguous();
   }
   int64_t rows() const { return images * pixels; }
 };

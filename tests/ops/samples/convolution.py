@@ -35,6 +35,7 @@ CASES = {
                                  (2, 72, 13, 12)),
     "stem": (geometry(stride=2, padding=3), (1, 3, 16, 16), (8, 3, 7, 7), (1, 8, 8, 8)),
     "strided pointwise": (geometry(stride=2), (2, 3, 8, 8), (8, 3, 1, 1), (2, 8, 4, 4)),
+    "one pixel of several": (geometry(stride=2), (2, 3, 2, 2), (8, 3, 1, 1), (2, 8, 1, 1)),
     "patches": (geometry(padding=1), (3, 5, 9, 8), (9, 5, 3, 3), (3, 9, 9, 8)),
     "patches, strips": (geometry(padding=1), (2, 2, 40, 30), (8, 2, 3, 3), (2, 8, 40, 30)),
     "patches, many images": (geometry(), (21, 3, 8, 7), (10, 3, 3, 2), (21, 10, 6, 6)),
