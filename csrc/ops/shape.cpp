@@ -27,8 +27,9 @@ Types infer_bitcast(const InferInput& in) {
   const int64_t from = ir::item_bytes(x.dtype), to = ir::item_bytes(out.dtype);
   if (from == to) return {out};
   USER_CHECK(x.rank() > 0 && x.sizes.back() * from % to == 0, "[bitcast] the last dimension of ",
-             x.text(), " has ", x.rank() > 0 ? x.sizes.back() * from : from, " bytes, an element of ",
-             ir::name_of(out.dtype), " has ", to, ". Give a whole number of elements.");
+             x.text(), " has ", x.rank() > 0 ? x.sizes.back() * from : from,
+             " bytes, an element of ", ir::name_of(out.dtype), " has ", to,
+             ". Give a whole number of elements.");
   out.sizes.back() = x.sizes.back() * from / to;
   return {out};
 }

@@ -22,11 +22,37 @@ def _ctc_loss(capture, func, args, kwargs):
         lengths = [torch.as_tensor(n, dtype=torch.int64).reshape(-1)
                    for n in (input_lengths, target_lengths)]
         losses = _losses(log_probs, targets, *lengths, blank)
-        return _reduced(losses, lengths[1], reduction, zero_infinity)
+        impossible = losses > -_NOTHING / 2
+        losses = losses.masked_fill(impossible, 0.0 if zero_infinity else torch.inf)
+        inside = torch.arange(len(log_probs)).unsqueeze(1) < lengths[0]
+        losses = _Normalized.apply(losses, log_probs, impossible, inside, zero_infinity)
+        return _reduced(losses, lengths[1], reduction)
 
     out = call(*args, **kwargs)
     capture.losses.mark_standard(out)
     return out
+
+
+class _Normalized(torch.autograd.Function):
+    """The losses, with the gradient that torch gives.
+
+    Torch takes for granted that the probabilities of a step add up to one: its gradient of a
+    log-probability is by ``exp(log_prob)`` larger than what the loss alone says. Behind a
+    log_softmax that makes no difference; of any other numbers it is what the user's program sees.
+    """
+
+    @staticmethod
+    def forward(ctx, losses, log_probs, impossible, inside, zero_infinity):
+        ctx.save_for_backward(log_probs, impossible, inside)
+        ctx.of_impossible = 0.0 if zero_infinity else torch.nan
+        return losses.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        log_probs, impossible, inside = ctx.saved_tensors
+        added = log_probs.exp().masked_fill(impossible.unsqueeze(1), ctx.of_impossible)
+        added = (added * gradient.unsqueeze(1)).masked_fill(~inside.unsqueeze(2), 0.0)
+        return gradient, added, None, None, None
 
 
 def _padded(capture, targets, lengths):
@@ -69,9 +95,7 @@ def _shifted(alpha, count: int):
     return F.pad(alpha[:, :-count], (count, 0), value=_NOTHING)
 
 
-def _reduced(losses, target_lengths, reduction: str, zero_infinity: bool):
-    impossible = losses > -_NOTHING / 2
-    losses = losses.masked_fill(impossible, 0.0 if zero_infinity else torch.inf)
+def _reduced(losses, target_lengths, reduction: str):
     if reduction == "none":
         return losses
     if reduction == "sum":

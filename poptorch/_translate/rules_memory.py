@@ -83,9 +83,10 @@ def _view_dtype(e, node, x, dtype):
     for given in (source, dtype):
         if narrowed(given) is not given:
             raise error_at(
-                f"[translate] view({dtype}) of a tensor of {source} uses the bits of {given}, which "
-                f"is {narrowed(given)} on the device and has others. Convert the values with "
-                f".to() before, or do this outside of forward.", node.meta["place"], node.meta["module"])
+                f"[translate] view({dtype}) of a tensor of {source} uses the bits of {given}, "
+                f"which is {narrowed(given)} on the device and has others. Convert the values "
+                f"with .to() before, or do this outside of forward.",
+                node.meta["place"], node.meta["module"])
     return e.op("bitcast", x, dtype=_C.DType(ir_dtype(dtype)))
 
 
