@@ -86,7 +86,8 @@ IMAGES = {
     "conv2d": (lambda x: F.conv2d(x, x[:, :, :3, :3] - 50, padding=1), (torch.int64,)),
     "conv1d": (lambda x: F.conv1d(x[0], x[0, :, :, :3] - 50, x[0, 0, 0, :2], dilation=2),
                (torch.int64,)),
-    "conv_transpose2d": (lambda x: F.conv_transpose2d(x, x.transpose(0, 1)[..., :3, :3]), (torch.int64,)),
+    "conv_transpose2d": (lambda x: F.conv_transpose2d(x, x.transpose(0, 1)[..., :3, :3]),
+                         (torch.int64,)),
 }
 
 
