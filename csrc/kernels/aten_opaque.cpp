@@ -3,8 +3,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/jit_type.h>
 
+#include <algorithm>
 #include <memory>
 
+#include "ops/shape.h"
 #include "support/error.h"
 
 namespace poptorch::aten {
@@ -48,11 +50,13 @@ void check_schema(const c10::OperatorHandle& handle, const ir::Op& op) {
              "] draws random numbers, no generator is given. Give it one (`%rngk`).");
 }
 
-// The narrowed integers of the program, as wide as PyTorch's indices are.
-Tensors widened(const Tensors& inputs) {
+// The narrowed integers of the program, as wide as they were in the user's.
+Tensors widened(const Tensors& inputs, const ir::Dims& kept) {
   Tensors out = inputs;
-  for (at::Tensor& tensor : out) {
-    if (tensor.defined() && tensor.scalar_type() == at::kInt) tensor = tensor.to(at::kLong);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const bool is_narrowed = out[i].defined() && out[i].scalar_type() == at::kInt &&
+                             std::ranges::find(kept, static_cast<int64_t>(i)) == kept.end();
+    if (is_narrowed) out[i] = out[i].to(at::kLong);
   }
   return out;
 }
@@ -70,9 +74,10 @@ ops::Prepared opaque(const ops::Call& call) {
   const c10::OperatorHandle handle = find_operator(name);
   check_schema(handle, call.op);
   const auto arguments = std::make_shared<const Arguments>(call.op, handle.schema());
+  const ir::Dims kept = ops::ints_of(call.attrs(), "int32");
   const auto run = [=](const ops::Args& args, const Tensors& inputs, Tensors& results) {
     torch::jit::Stack stack;
-    arguments->push(args, widened(inputs), stack);
+    arguments->push(args, widened(inputs, kept), stack);
     handle.callBoxed(stack);
     for (const c10::IValue& value : stack) append(value, results);
   };

@@ -70,7 +70,10 @@ std::vector<OpDef> structure_ops() {
               "argument list with \"%k\" for operand k (docs/internals/opaque_ops.md).",
        .operands = {"operands?*"},
        .results = {"results*"},
-       .attrs = {{"overload", "", true}, {"args", ir::AttrList{}, true}, {"salt", {}}}},
+       .attrs = {{"overload", "", true},
+                 {"args", ir::AttrList{}, true},
+                 {"salt", {}},
+                 {"int32", ir::AttrList{}}}},
       {.name = "view",
        .doc = "The memory of `x` seen with the strides of the result's type, from element `offset` "
               "on. Costs nothing. Made by the pass `views`.",

@@ -56,8 +56,8 @@ def _embedding_bag(capture, func, args, kwargs):
 def multi_margin(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None,
                  reduction="mean"):
     """``F.multi_margin_loss`` by elementwise operations."""
-    if input.dim() == 1:
-        input, target = input.unsqueeze(0), target.reshape(1)
+    if input.dim() < 2:
+        input, target = input.reshape(1, -1), target.reshape(1)
         reduction = "sum" if reduction == "none" else reduction
     target = target.unsqueeze(1)
     cost = F.relu(margin - input.gather(1, target) + input)

@@ -21,6 +21,12 @@ _KEEP_DTYPE = frozenset({
     "index_select", "embedding", "argmax", "argmin"})
 
 
+# Rows that compute in floating point alone; of other numbers PyTorch's own operator does.
+_FLOAT_ONLY = frozenset({
+    "avg_pool2d", "avg_pool3d", "convolution", "max_pool2d", "max_pool3d", "upsample_nearest2d",
+    "upsample_bilinear2d", "upsample_bicubic2d"})
+
+
 class Nodes:
     """Translates the nodes of a captured graph, in order.
 
@@ -93,9 +99,12 @@ class _RowRule:
         self.row = row
         self.schema = schema
         self.attr_names = {name for name, _, _ in row["attrs"]}
+        self._numbers = {name for name, default, _ in row["attrs"] if type(default) is float}
         self.operand_names = [name.rstrip("?*") for name in row["operands"]]
 
     def __call__(self, e: Emitter, node, *args, **kwargs):
+        if self.row["name"] in _FLOAT_ONLY and not _result_dtype(node).is_floating_point:
+            return opaque.emit(e, node, *args, **kwargs)
         operands, attrs = [], {}
         for position, argument in enumerate(self.schema.arguments):
             if position < len(args):
@@ -117,7 +126,8 @@ class _RowRule:
     def _place(self, e, node, argument, value, operands, attrs):
         name = argument.name
         if name in self.attr_names and not isinstance(value, _C.Value):
-            attrs[name] = as_attr(value)
+            is_number = name in self._numbers and isinstance(value, (bool, int))
+            attrs[name] = float(value) if is_number else as_attr(value)
         elif isinstance(value, _C.Value):
             operands.append(value)
         elif isinstance(value, list) and _is_tensor_list(argument):

@@ -17,6 +17,9 @@ def emit(e, node, *args, **kwargs):
     attrs = {"args": [writer.write(value) for value in values], "overload": _full_name(schema)}
     if "salt" in node.meta:
         _add_generator(e, node, schema, writer, attrs)
+    kept = _int32_operands(node, args, kwargs, writer.operands)
+    if kept:
+        attrs["int32"] = kept
     vals = _flat(node.meta["val"])
     types = [(ir_dtype(v.dtype), list(v.shape)) if isinstance(v, torch.Tensor) else ("f32", [0])
              for v in vals]
@@ -39,6 +42,15 @@ def _by_schema(schema, args, kwargs) -> list:
         else:
             values.append(argument.default_value)
     return values
+
+
+def _int32_operands(node, args, kwargs, operands: list) -> list[int]:
+    """The operands that the user's program has as int32, and not as the int64 it stands for."""
+    given = [*node.args, *node.kwargs.values()], [*args, *kwargs.values()]
+    pairs = zip(*(_flat(list(values)) for values in given))
+    return sorted({operands.index(value) for source, value in pairs
+                   if isinstance(value, _C.Value) and isinstance(source, torch.fx.Node)
+                   and source.meta["val"].dtype is torch.int32})
 
 
 def _add_generator(e, node, schema, writer, attrs) -> None:

@@ -189,7 +189,16 @@ def _copy(e, node, x, source, non_blocking=False):
     return e.expand(e.cast(source, node.meta["val"].dtype), x.sizes)
 
 
+@RULES("aten::isnan", "aten::isinf")
+def _is_special(e, node, x):
+    if not e.dtype_of(x).is_floating_point:
+        return e.full(x.sizes, False, torch.bool)
+    return e.op(node.target._schema.name.removeprefix("aten::"), x)
+
+
 @RULES("aten::isfinite")
 def _isfinite(e, node, x):
+    if not e.dtype_of(x).is_floating_point:
+        return e.full(x.sizes, True, torch.bool)
     infinite = e.op("logical_or", e.op("isnan", x), e.op("isinf", x))
     return e.op("logical_not", infinite)

@@ -20,9 +20,12 @@ def _dims(x, dim):
 
 def _sum_like(name):
     def rule(e, node, x, dim=None, keepdim=False, dtype=None):
-        dtype = node.meta["val"].dtype
-        widened = {} if dtype.is_floating_point else {"dtype": _C.DType(ir_dtype(dtype))}
-        return e.op(name, e.cast(x, dtype), dim=_dims(x, dim), keepdim=keepdim, **widened)
+        result = node.meta["val"].dtype
+        # Small integers wrap around in the end as they do at each step.
+        dtype = result if result.is_floating_point else torch.int64
+        widened = {} if dtype is result else {"dtype": _C.DType(ir_dtype(dtype))}
+        found = e.op(name, e.cast(x, dtype), dim=_dims(x, dim), keepdim=keepdim, **widened)
+        return e.cast(found, result)
     return rule
 
 
@@ -83,6 +86,22 @@ def _vector_norm(e, node, x, ord=2, dim=None, keepdim=False, dtype=None):
         return e.op("amax" if ord > 0 else "amin", e.op("abs", x), **dims)
     power = e.op("pow", e.op("abs", x), e.constant(float(ord), e.dtype_of(x)))
     return e.op("pow", e.op("sum", power, **dims), e.constant(1.0 / ord, e.dtype_of(x)))
+
+
+@RULES("aten::logsumexp")
+def _logsumexp(e, node, x, dim, keepdim=False):
+    return e.op("logsumexp", e.cast(x, node.meta["val"].dtype), dim=_dims(x, dim),
+                keepdim=keepdim)
+
+
+@RULES("aten::cumsum", "aten::cumprod")
+def _cumulated(e, node, x, dim, dtype=None):
+    dtype = node.meta["val"].dtype
+    name = node.target._schema.name.removeprefix("aten::")
+    # Small integers wrap around in the end as they do at each step.
+    wide = dtype if dtype.is_floating_point else torch.int64
+    found = e.op(name, e.cast(x, wide), dim=dim, dtype=_C.DType(ir_dtype(wide)))
+    return e.cast(found, dtype)
 
 
 @RULES("aten::mv")

@@ -3,6 +3,7 @@
 import torch
 
 from poptorch import _C
+from poptorch._translate import opaque
 from poptorch._translate.registry import Rules
 from poptorch._translate.rules_elementwise import operand
 
@@ -178,10 +179,14 @@ for _name in ("aten::empty_strided", "aten::new_empty_strided", "aten::empty_per
     RULES[_name] = _filled(0)
 
 
-@RULES("aten::full", "aten::full_like", "aten::new_full")
+@RULES("aten::full", "aten::full_like")
 def _full(e, node, _, fill_value, *args, **kwargs):
-    val = node.meta["val"]
-    return _fill_with(e, val, fill_value)
+    return _fill_with(e, node.meta["val"], fill_value)
+
+
+@RULES("aten::new_full")
+def _new_full(e, node, x, size, fill_value, **kwargs):
+    return _fill_with(e, node.meta["val"], fill_value)
 
 
 def _fill_with(e, val, value):
@@ -210,6 +215,8 @@ def _scalar_tensor(e, node, value, *args, **kwargs):
        "aten::hann_window", "aten::hamming_window", "aten::_to_cpu")
 def _evaluated(e, node, *args, **kwargs):
     """An op of numbers alone: its value is known now."""
+    if any(isinstance(argument, _C.Value) for argument in args):
+        return opaque.emit(e, node, *args, **kwargs)
     kwargs = {**kwargs, "device": "cpu"} if "device" in kwargs else kwargs
     return e.constant(node.target(*args, **kwargs), node.meta["val"].dtype)
 

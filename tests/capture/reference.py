@@ -11,6 +11,8 @@ from poptorch._capture import library_embedding  # noqa: F401  (declares the ope
 from poptorch._capture import library_recurrent  # noqa: F401  (declares the operations)
 from poptorch._capture.library import ops
 
+aten = torch.ops.aten
+
 
 def keep(shape, p: float, salt: int, dtype=torch.float64) -> torch.Tensor:
     """A dropout mask that follows from the salt: 0 or ``1 / (1 - p)``."""
@@ -206,6 +208,11 @@ def embedding_bag_backward(grad_output, weight, indices, offsets, per_sample_wei
     return dweight, dsamples[0] if dsamples else weight.new_empty(0)
 
 
+def view(x, size):
+    """Of values, which lie in memory as the graph's operations happen to leave them."""
+    return x.reshape(size) if isinstance(size, list) else x.contiguous().view(size)
+
+
 def elements(x, size, stride, offset):
     return x.contiguous().clone().as_strided(size, stride, offset).clone()
 
@@ -223,6 +230,8 @@ IMPLEMENTATIONS = {
         attention_backward, lstm, lstm_backward, gru, gru_backward, rnn, rnn_backward,
         embedding_bag, embedding_bag_backward, elements, elements_scatter)
 }
+IMPLEMENTATIONS.update(dict.fromkeys(
+    (aten.view.default, aten._unsafe_view.default, aten.view.dtype), view))
 
 
 class Interpreter(fx.Interpreter):

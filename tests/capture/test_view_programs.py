@@ -1,0 +1,107 @@
+"""Random programs of views and changes in place: ours beside eager's, and beside torch's own
+functionalization."""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+
+import poptorch
+from poptorch._capture import capture
+from tests.capture.reference import evaluate
+from tests.capture.test_memory import same_layout
+from tests.capture.view_programs import draw
+from tests.helpers import quiet_options
+
+PROGRAMS = 150
+
+
+class Module(nn.Module):
+    def __init__(self, program):
+        super().__init__()
+        self.program = program
+        self.log = []
+
+    def forward(self, *inputs):
+        return self.program(*inputs, log=self.log)
+
+
+def check(program, seed):
+    """Results, inputs afterwards and the memory of each tensor are eager's."""
+    eager, log = [same_layout(t) for t in program.inputs], []
+    expected = [*program(*eager, log=log), *eager]
+    module = Module(program)
+    captured = capture(module, tuple(map(same_layout, program.inputs)), {}, training=False)
+    results, others = evaluate(captured, program.inputs)
+    changed = {spec.leaf: others["input_update"][spec.name] for spec in captured.outputs
+               if spec.kind == "input_update"}
+    found = [*results, *(changed.get(i, t) for i, t in enumerate(program.inputs))]
+    for i, (ours, wanted) in enumerate(zip(found, expected, strict=True)):
+        assert torch.equal(ours, wanted), f"seed {seed}, {i}: {ours}, not {wanted}\n{program}"
+    assert module.log == log, f"seed {seed}: memory\n{program}"
+    return captured
+
+
+@pytest.mark.parametrize("length", [4, 8, 16])
+def test_results_inputs_and_memory(seed, length):
+    for i in range(PROGRAMS):
+        check(draw(random.Random(f"{seed} {length} {i}"), length), (seed, length, i))
+
+
+def test_on_the_device(seed):
+    for i in range(20):
+        program = draw(random.Random(f"{seed} {i}"), 12)
+        program.inputs = [t.float() for t in program.inputs]
+        ours, eager = ([same_layout(t) for t in program.inputs] for _ in range(2))
+        with poptorch.testing.wide():
+            results = poptorch.inferenceModel(Module(program), quiet_options())(*ours)
+        for found, wanted in zip([*results, *ours], [*program(*eager), *eager], strict=True):
+            assert torch.equal(found, wanted), f"{seed} {i}: {found}, not {wanted}\n{program}"
+
+
+class Trained(nn.Module):
+    def __init__(self, program):
+        super().__init__()
+        self.program = program
+        self.weights = nn.ParameterList(t.clone() for t in program.inputs)
+
+    def forward(self):
+        results = self.program(*(w * 1 for w in self.weights))
+        return poptorch.identity_loss(sum((t * (i + 1.5)).sin().sum() for i, t in enumerate(
+            results)), "none")
+
+
+def test_gradients(seed):
+    found = 0
+    for i in range(PROGRAMS):
+        program = draw(random.Random(f"{seed} {i}"), 8, grad=True)
+        module = Trained(program)
+        try:
+            module().backward()
+        except RuntimeError:
+            continue  # autograd refuses it, or nothing has a gradient
+        found += 1
+        captured = capture(module, (), {}, training=True)
+        gradients = evaluate(captured, [])[1].get("grad", {})
+        for name, parameter in module.named_parameters():
+            if parameter.grad is None:
+                assert name not in gradients, f"seed {seed} {i}: {name}\n{program}"
+                continue
+            assert torch.allclose(gradients[name], parameter.grad), f"{seed} {i}: {name}\n{program}"
+    assert found > PROGRAMS // 4
+
+
+def test_like_torchs_functionalization(seed):
+    compared = 0
+    for i in range(PROGRAMS):
+        program = draw(random.Random(f"{seed} {i}"), 10)
+        ours = check(program, (seed, i))
+        try:
+            theirs = torch.func.functionalize(program)(*map(same_layout, program.inputs))
+        except RuntimeError:
+            continue  # it refuses what eager does
+        compared += 1
+        found = evaluate(ours, program.inputs)[0]
+        assert all(map(torch.equal, theirs, found)), f"seed {seed} {i}\n{program}"
+    assert compared > PROGRAMS // 2
