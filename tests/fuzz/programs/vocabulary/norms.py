@@ -2,8 +2,9 @@
 
 from tests.fuzz.programs.vocabulary.base import a_size, dtype_of, operand, row, small
 
-AFTER = ("{}",) * 8 + ("F.relu({})", "{}.mT", "{}[..., ::2]", "{}.sum(0)", "{} * 2", "F.gelu({})",
-                       "{}.flip(0)", "{}.transpose(0, 1)", "{}.sum()")
+AFTER = ("{}",) * 8 + ("F.relu({})", "{}.mT.tanh()", "{}[..., ::2].sin()", "{}.sum(0)", "{} * 2",
+                       "F.gelu({})",
+                       "{}.flip(0)", "{}.transpose(0, 1).square()", "{}.sum()")
 
 
 def parameter(d, sizes, dtype, p=0.7):
