@@ -157,7 +157,8 @@ class Draw:
             if is_float and self.chance(0.02):
                 fill = self.rng.choice(("special", "large"))
         layout = self.rng.choice(values.LAYOUTS) if kind == "x" and self.chance(0.3) else "plain"
-        if layout == "expanded" and fill.count(":") > 1:  # no two equal
+        cut = self.setting.micro_batches > 1 and len(sizes) == 1
+        if layout == "expanded" and (cut or fill.count(":") > 1):  # one element for many
             layout = "plain"
         number = sum(source.name[0] == kind for source in self.sources)
         source = Source(f"{kind}{number}", tuple(sizes), dtype, fill, layout)

@@ -107,7 +107,7 @@ def reduced(d):
         f"torch.sort({x}, dim={dim}, stable=True)[0]",
         f"torch.argsort({x}, dim={dim}, stable=True)",
         f"{x}.topk(1, {dim})[0]", f"torch.cummax({x}, {dim})[0]", f"{x}.max({dim}{keep})[0]",
-        f"{x}.median({dim})[0]", f"torch.trapezoid({x}.float(), dim={dim})",
+        f"{x}.contiguous().median({dim})[0]", f"torch.trapezoid({x}.float(), dim={dim})",
         f"F.softmax({x}, {dim}, dtype=F32)", f"torch.logsumexp({x}.float(), {dim})")))
 
 
