@@ -48,7 +48,7 @@ def batch(d):
     if not training or d.chance(0.7):
         mean, var = d.fresh(sizes, dtype, "", "b"), d.fresh(sizes, dtype, "positive", "b")
         running = f"{mean}, {var}"
-    more = f", momentum={d.rng.choice((0.1, 0.5, 0.0, 1.0))}" if d.chance(0.4) else ""
+    more = f", momentum={d.rng.choice((0.1, 0.5, 0.01, 1.0))}" if d.chance(0.4) else ""
     more += f", eps={d.rng.choice((1e-3, 0.1))}" if d.chance(0.2) else ""
     ended(d, f"F.batch_norm({x}, {running}, {weight}, {bias}, training={training}{more})")
 

@@ -124,7 +124,8 @@ def of_all(d):
     m = d.condition(shape)
     first = f"torch.arange({shape[dim]}) > 0" if rank == 1 else f"{m}"
     d.emit(d.rng.choice((
-        f"{x}.max()", f"{x}.min()", f"{x}.argmax()", f"{x}.median()", f"{x}.contiguous().nanmedian({dim})[0]",
+        f"{x}.max()", f"{x}.min()", f"{x}.argmax()", f"{x}.median()",
+        f"{x}.contiguous().nanmedian({dim})[0]",
         f"torch.argsort({x}, dim={dim}, stable=True)", f"torch.msort({x})",
         f"torch.cumulative_trapezoid({x}, dim={dim})", f"torch.std({x}, unbiased=False)",
         f"torch.sum({x}, {dim}, dtype=F32)", f"torch.cumsum({x}, {dim}, dtype=F32)",
