@@ -184,6 +184,11 @@ _MOVES = frozenset(
     "replication_pad3d kthvalue mode median fmax fmin "
     "scalar_tensor detach alias unfold_backward _local_scalar_dense isnan".split())
 
+# What subtracts a mean within one step: equal elements give 0, or roundings of the mean.
+_CENTERS = frozenset(
+    "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit var std "
+    "var_mean std_mean".split())
+
 
 class _Perturbing(TorchDispatchMode):
     """Moves each floating-point result of arithmetic by a few roundings."""
@@ -194,8 +199,10 @@ class _Perturbing(TorchDispatchMode):
         self._size = size
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
+        if name in _CENTERS and args[0].dtype in (torch.float32, torch.float64):
+            args = (self._move(args[0].clone()), *args[1:])
+        out = func(*args, **(kwargs or {}))
         is_view = any(r.alias_info is not None and not r.alias_info.is_write
                       for r in func._schema.returns)
         if name not in _MOVES and not is_view:
@@ -211,7 +218,8 @@ class _Perturbing(TorchDispatchMode):
             try:
                 torch.ops.aten.copy_.default(x.detach(), moved)
             except RuntimeError:  # several elements at one place
-                return
+                pass
+        return x
 
 
 def _perturbed(program: Program, first: int, count: int) -> list:

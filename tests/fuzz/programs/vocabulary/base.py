@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from tests.fuzz.programs.program import DTYPE_NAMES
 
 
+class Rejected(Exception):
+    """A line that eager refuses, or that makes values that say nothing."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One kind of line.

@@ -12,7 +12,18 @@ AFTER = (
     "{c}.mean((0, -1))", "{c}.flatten(1)", "{c}.flip(-1)", "{c}[..., -1]", "{c} * 0.5 + 1",
     "{c}.expand(2, *{c}.shape)", "{c}.transpose(1, -1)", "{c} + {c}.tanh()",
 )
+BENT = ("", "", "", ".sin()", ".tanh()", ".square()")
 RANKS = (1, 1, 2, 2, 2, 2, 3)
+
+
+def ended(d, text):
+    """Adds a line that does something with a result."""
+    after = d.rng.choice(AFTER)
+    if after.count("{c}") > 1:
+        text = d.emit(text)[0]
+    # Of a linear loss, the gradient would be constant.
+    d.emit(f"({after.format(c=text)}){bent}" if (bent := d.rng.choice(BENT))
+           else after.format(c=text))
 
 
 def numbers(d, rank, low, high):
@@ -101,13 +112,10 @@ def convolved(d, rank=None, x=None):
 @row("convolutions", 12)
 def convolution(d):
     text, _ = convolved(d)
-    if d.chance(0.5):
+    if d.chance(0.4):
         d.emit(text)
-        return
-    after = d.rng.choice(AFTER)
-    if after.count("{c}") > 1:
-        text = d.emit(text)[0]
-    d.emit(after.format(c=text))
+    else:
+        ended(d, text)
 
 
 @row("convolutions", 3)
@@ -138,11 +146,7 @@ def transposed(d):
     if d.chance(0.3):
         more.append("output_padding=1" if stride != 1 or dilation != 1 else "output_padding=0")
     more += [f"dilation={dilation}"] * (dilation != 1) + [f"groups={groups}"] * (groups > 1)
-    text = f"F.conv_transpose{rank}d({', '.join([x, weight, *more])})"
-    after = d.rng.choice(AFTER)
-    if after.count("{c}") > 1:
-        text = d.emit(text)[0]
-    d.emit(after.format(c=text))
+    ended(d, f"F.conv_transpose{rank}d({', '.join([x, weight, *more])})")
 
 
 @row("convolutions", 5)

@@ -27,6 +27,8 @@ def changed(d, low=1, high=4):
 
 def places(d, high, sizes):
     """The text of indices below ``high``, negative ones among them."""
+    if not sizes and d.chance(0.9):  # without dimensions, it is read during capture
+        sizes = (1,)
     if 0 in sizes or (d.chance(0.15) and len(sizes) == 1):
         rows = [d.rng.randint(-high, high - 1) for _ in range(0 if 0 in sizes else sizes[0])]
         return f"torch.tensor({rows}, dtype=I64)" if 0 not in sizes else (

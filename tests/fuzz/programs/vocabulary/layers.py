@@ -4,8 +4,9 @@ from tests.fuzz.programs.vocabulary.base import a_size, dtype_of, operand, row, 
 from tests.fuzz.programs.vocabulary.convolutions import RANKS, SPACES, image
 from tests.fuzz.programs.vocabulary.norms import channelled, last_sizes
 
-AFTER = ("{}",) * 10 + ("F.relu({})", "{}.mT", "{}[..., ::2]", "{}.sum(0)", "{} * 2", "{}.flip(-1)",
-                        "{}.transpose(0, 1)", "{}.sum()")
+AFTER = ("{}",) * 10 + ("F.relu({})", "{}.mT.tanh()", "{}[..., ::2].sin()", "{}.sum(0)", "{} * 2",
+                        "{}.flip(-1)",
+                        "{}.transpose(0, 1).square()", "{}.sum()")
 ACTIVATIONS = ("nn.ReLU()", "nn.GELU()", "nn.Tanh()", "nn.SiLU()", "nn.Sigmoid()",
                "nn.Dropout(0.0)",
                "nn.Identity()", "nn.LeakyReLU(0.1)", "nn.Softplus()", "nn.ELU()", "nn.Hardswish()")
@@ -204,7 +205,8 @@ def attention(d):
     if d.chance(0.2):
         more += f", scale={d.rng.choice((0.25, 1.0))}"
     text = f"F.scaled_dot_product_attention({q}, {k}, {v}{more})"
-    d.emit(d.rng.choice(("{}",) * 4 + ("{}.transpose(0, 1)", "{}.sum(-2)", "{}.mT", "{}[..., ::2]")
+    d.emit(d.rng.choice(("{}",) * 4 + ("{}.transpose(0, 1).square()", "{}.sum(-2)", "{}.mT.tanh()",
+                                       "{}[..., ::2].sin()")
                         ).format(text))
 
 

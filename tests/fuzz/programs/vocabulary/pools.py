@@ -3,8 +3,9 @@
 from tests.fuzz.programs.vocabulary.base import row
 from tests.fuzz.programs.vocabulary.convolutions import RANKS, as_each, image, numbers
 
-AFTER = ("{}",) * 8 + ("F.relu({})", "{}.flatten(1)", "{}.sum(1)", "{}.mT", "{}[..., ::2]",
-                       "{}.squeeze()", "{}.transpose(0, 1)", "{}.mean(-1)")
+AFTER = ("{}",) * 8 + ("F.relu({})", "{}.flatten(1)", "{}.sum(1)", "{}.mT.tanh()",
+                       "{}[..., ::2].sin()",
+                       "{}.squeeze()", "{}.transpose(0, 1).square()", "{}.mean(-1)")
 
 
 def window(d, rank, space, low_stride=1):

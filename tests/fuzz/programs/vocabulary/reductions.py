@@ -62,8 +62,8 @@ def extreme(d):
     elif name in ("topk", "kthvalue"):
         k = d.rng.randint(1, max(1, min(3, d.env[x].shape[dim])))
         d.emit(f"{x}.{name}({k}, {dim})[0]")  # which of equal ones it is, nobody says
-    elif name in ("median", "mode"):
-        d.emit(f"{x}.{name}({dim}{keep})[0]")
+    elif name in ("median", "mode"):  # eager's median reads other memory of expanded tensors
+        d.emit(f"{x}.contiguous().{name}({dim}{keep})[0]")
     else:
         d.emit(f"{x}.{name}({dim}{keep})", 2)
 
@@ -124,7 +124,8 @@ def of_all(d):
     m = d.condition(shape)
     first = f"torch.arange({shape[dim]}) > 0" if rank == 1 else f"{m}"
     d.emit(d.rng.choice((
-        f"{x}.max()", f"{x}.min()", f"{x}.argmax()", f"{x}.median()", f"{x}.nanmedian({dim})[0]",
+        f"{x}.max()", f"{x}.min()", f"{x}.argmax()", f"{x}.median()",
+        f"{x}.contiguous().nanmedian({dim})[0]",
         f"torch.argsort({x}, dim={dim}, stable=True)", f"torch.msort({x})",
         f"torch.cumulative_trapezoid({x}, dim={dim})", f"torch.std({x}, unbiased=False)",
         f"torch.sum({x}, {dim}, dtype=F32)", f"torch.cumsum({x}, {dim}, dtype=F32)",

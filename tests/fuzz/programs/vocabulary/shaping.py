@@ -96,7 +96,8 @@ def view_of_a_view(d):
 @row("shaping", 2)
 def strided(d):
     x = d.pick(lambda t: t.numel() > 3 and t.dim() > 0)
-    if d.env[x].requires_grad and d.env[x].is_leaf:
+    # Offsets count from the start of the memory: of a cut input, from that of all micro-batches.
+    if d.env[x].requires_grad and d.env[x].is_leaf or d.setting.micro_batches > 1:
         x = d.emit(f"{x} * 1")[0]
     room = d.env[x].numel()
     size = (d.rng.randint(1, 3), d.rng.randint(1, 3))
