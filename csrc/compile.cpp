@@ -148,7 +148,8 @@ CompileOptions CompileOptions::from_environment() {
 }
 
 std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
-                                         const CompileOptions& options, const Progress& progress) {
+                                         const CompileOptions& options,
+                                         const Progress& progress) try {
   check_switches();
   Steps steps(*module, options, progress);
   steps.between(2, "translate", ir::Level::translated);
@@ -181,6 +182,11 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
     program = assemble::assemble(*module, {options.threads, options.poison}, std::move(prepared));
   });
   return make_executable(*module, std::move(program), options, steps.take());
+} catch (const InternalError& error) {
+  constexpr const char* request = "Please report this";
+  const std::string words = error.what();
+  if (words.find(request) != std::string::npos) throw;
+  throw InternalError(words, concat("\n", request, " with the dump of POPTORCH_DUMP_IR."));
 }
 
 // A text that breaks a rule is at fault itself: no step of ours made it.

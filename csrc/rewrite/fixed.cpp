@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ops/op_def.h"
-#include "support/mutant.h"
 
 namespace poptorch::rewrite {
 
@@ -22,8 +21,7 @@ bool is_pure(const ir::Op& op) {
 FixedValues::FixedValues(const ir::Module& module) {
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
-      const bool is_seen = !MUTANT(hoists_trained_weights) || graph->name == "main";
-      if (op->name == "assign" && is_seen) assigned_.insert(op->attrs.get_string("path"));
+      if (op->name == "assign") assigned_.insert(op->attrs.get_string("path"));
     }
   }
   for (const auto& graph : module.graphs) {

@@ -57,8 +57,8 @@ class ForwardFuser {
   ir::Op* batch_norm_of(const ir::Op& op, const ir::Value* value) const {
     ir::Op* maker = value->op;
     const bool fits = maker->name == "batch_norm" && maker->result() == value &&
-                      uses_.at(value) == 1 &&
-                      (MUTANT(residual_joins_before_relu) || !is_true(*maker, "relu")) &&
+                      (uses_.at(value) == 1 || MUTANT(batch_norm_joins_what_others_read)) &&
+                      !is_true(*maker, "relu") &&
                       value->type == op.result()->type && may_join(*maker, op);
     return fits ? maker : nullptr;
   }
