@@ -8,6 +8,7 @@ import torch
 
 from poptorch import _C, profiling
 from poptorch._capture import capture
+from poptorch._capture.process_state import one_at_a_time
 from poptorch._executor import (
     grouping,
     hooks,
@@ -110,7 +111,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             AssertionError: The options say that the model is compiled and never run.
         """
         self._device.check_can_run()
-        if self._executable is None:
+        if self._call is None:
             self.compile(*args, **kwargs)
         tensors = self._arguments.match(args, kwargs)
         self._guard.check()
@@ -142,8 +143,11 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             >>> model.isCompiled()
             True
         """
-        if self._executable is not None:
-            return
+        with one_at_a_time:  # whoever waited here finds it compiled
+            if self._executable is None:
+                self._compile(args, kwargs)
+
+    def _compile(self, args: tuple, kwargs: dict) -> None:
         begin = time.monotonic()
         hooks.before_compile()
         self._options._Popart.check_known()
@@ -168,7 +172,11 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         self._device.after_compile()
         if self._report is not None:
             self._report.compiled(executable)
-        self._install(Interface(arguments, captured.out_spec, program, spec), executable)
+        try:
+            self._install(Interface(arguments, captured.out_spec, program, spec), executable)
+        except BaseException:
+            self._forget()
+            raise
         self._compile_seconds = time.monotonic() - begin
         logger.debug("compiled %s: %s", options.model_name, executable.step_times())
         hooks.after_compile()
@@ -185,10 +193,11 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         if self._optimizer is not None:
             self._optimizer.compiled(program, executable, self._device.can_run)
         self._guard = ModuleGuard(self._model, program.states.values(), self._training)
-        self._call = Call(executable, program, interface.outputs, self._options, interface.spec,
-                          arguments)
+        call = Call(executable, program, interface.outputs, self._options, interface.spec,
+                    arguments)
         weights.spread(program)
         self.copyWeightsToDevice()
+        self._call = call  # last: with it, other threads may run
 
     def _run(self, tensors):
         """One run, recorded if anybody wants to know."""

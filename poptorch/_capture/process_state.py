@@ -14,8 +14,9 @@ from poptorch._capture.torch_private import distributions_validate
 _SEED = 0
 
 
-# The generator and some settings belong to the whole process: one capture at a time.
-_LOCK = threading.RLock()
+# The generator and some settings belong to the whole process, and a capture puts tensors of its own
+# into the module: one capture, and one change of what an executor runs, at a time.
+one_at_a_time = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -26,7 +27,7 @@ def preserved(training: bool):
     and the default dtype are the caller's. Distributions do not check the values of their
     parameters, as there are none.
     """
-    with _LOCK, _distributions_unchecked():
+    with one_at_a_time, _distributions_unchecked():
         with _preserved(training):
             yield
 

@@ -154,7 +154,8 @@ class Call:
         """Runs the program on the argument tensors; returns what ``forward`` returns."""
         if self._is_synthetic:
             return self._run_synthetic()
-        pointers, held = self._pointers, self._held
+        # Copies of this call: another thread may make one at the same time.
+        pointers, held = self._pointers.copy(), self._held.copy()
         for position, leaf, dtype in self._inputs:
             host = tensors[leaf]
             if host.dtype is not dtype or not host.is_contiguous() or host.requires_grad \
@@ -162,14 +163,15 @@ class Call:
                 host = host_tensor(host, self._leaves[leaf].path)
             held[position] = host
             pointers[position] = host.data_ptr()
-        results = [self._allocate(*output) for output in self._results]
+        results = [_allocate(pointers, *output) for output in self._results]
         for result in results:
             result.__class__ = Returned
-        updates = [self._allocate(position, make)
+        updates = [_allocate(pointers, position, make)
                    for position, make, _ in (*self._write_backs, *self._constant_updates)]
-        for position, make, _ in self._kept:
-            held[position] = self._allocate(position, make)
+        kept = [(position, _allocate(pointers, position, make)) for position, make, _ in self._kept]
         self._executable.run(pointers, torch.get_num_threads())
+        for position, tensor in kept:
+            self._held[position] = tensor
         if updates:
             with torch.no_grad():
                 for (_, _, leaf), update in zip(self._write_backs, updates):
@@ -184,11 +186,6 @@ class Call:
         """Runs without any tensor of the host's; the results are zeros."""
         self._executable.run(self._pointers, torch.get_num_threads())
         return self._rebuild([make().zero_() for _, make in self._results])
-
-    def _allocate(self, position: int, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        tensor = make()
-        self._pointers[position] = tensor.data_ptr()
-        return tensor
 
     def gradients(self) -> dict[str, torch.Tensor]:
         """Gradients of the last update, by parameter; of each group, where it has groups.
@@ -216,3 +213,9 @@ def _write(tensor: torch.Tensor, update: torch.Tensor) -> None:
         if stride == 0 and size > 1:
             tensor, update = tensor.narrow(dim, 0, 1), update.narrow(dim, 0, 1)
     tensor.copy_(update)
+
+
+def _allocate(pointers: list[int], position: int, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    tensor = make()
+    pointers[position] = tensor.data_ptr()
+    return tensor

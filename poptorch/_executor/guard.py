@@ -2,6 +2,7 @@
 
 import torch
 
+from poptorch._capture.process_state import one_at_a_time
 from poptorch._executor.transparent import plain_access
 from poptorch.errors import Error
 
@@ -40,6 +41,14 @@ class ModuleGuard:
             poptorch.Error: One was replaced, or a tensor's dtype or (in training)
                 ``requires_grad`` is another.
         """
+        try:
+            self._check()
+        except Error:
+            # A capture in another thread puts tensors of its own into the module for a while.
+            with one_at_a_time:
+                self._check()
+
+    def _check(self) -> None:
         for table, key, child in self._children:
             if table.get(key) is not child:
                 raise _error(f"{type(child).__name__} {key}: the layer that was compiled was "

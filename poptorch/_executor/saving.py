@@ -2,6 +2,7 @@
 
 import time
 
+from poptorch._capture.process_state import one_at_a_time
 from poptorch._executor import files, settings
 from poptorch.errors import Error
 
@@ -117,6 +118,10 @@ class Saving:
         self._load(files.File(filename), with_optimizer=not (optimizer and optimizer.state))
 
     def _load(self, file: files.File, *, with_optimizer: bool) -> None:
+        with one_at_a_time:
+            self._load_now(file, with_optimizer)
+
+    def _load_now(self, file: files.File, with_optimizer: bool) -> None:
         if self.isCompiled():
             raise Error("[loadExecutable] the model is compiled already. Call destroy() first.")
         if file.manifest["training"] != self._training:
