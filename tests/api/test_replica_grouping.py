@@ -82,10 +82,9 @@ def on_cpu(net, groups, batches, optimizer, *, mean=True):
                     inner, of_replica(values, groups, replica), (x, target))
                 loss.backward()
             last.append(loss.detach())
-        for name, value in values.items():
+        for value in values.values():
             if mean:
-                members = len(groups[0]) if name in GROUPED else REPLICAS
-                value.grad /= members * len(step[0])
+                value.grad /= REPLICAS * len(step[0])
         update.step()
         losses.append(torch.stack(last))
     return {"losses": losses, "weights": {n: v.detach() for n, v in values.items()}}
@@ -133,7 +132,7 @@ def test_training_equals_the_groups_on_the_cpu(kind, optimizer):
 @pytest.mark.parametrize("kind", ["consecutive", "orthogonal", "none"])
 @pytest.mark.parametrize("strategy", poptorch.MeanReductionStrategy)
 @pytest.mark.filterwarnings("ignore:.*PostAndLoss is deprecated")
-def test_the_mean_is_over_the_group(kind, strategy):
+def test_the_mean_is_over_all_replicas(kind, strategy):
     def opts():
         out = options()
         out.Training.gradientAccumulation(3)
@@ -152,6 +151,56 @@ def test_the_sum_is_over_the_group():
         return out
 
     check_training("orthogonal", micro_batches=2, opts=opts, mean=False)
+
+
+class OfGroups(torch.nn.Module):
+    """The groups in one model: each part of the batch goes through the weights of its replica."""
+
+    def __init__(self, net, of):
+        super().__init__()
+        self.net, self.of = net, of
+
+    def forward(self, x, target):
+        values = dict(self.net.named_parameters())
+        inner = Net().to(x.dtype)
+        results = [torch.func.functional_call(
+            inner, {name: value[self.of[replica]] if name in GROUPED else value
+                    for name, value in values.items()}, (part,))
+            for replica, part in enumerate(x.chunk(len(self.of)))]
+        return torch.nn.functional.mse_loss(torch.cat(results), target)
+
+
+@pytest.mark.parametrize("strategy", ["Running", "Post"])
+@pytest.mark.parametrize("mean", [True, False])
+@pytest.mark.parametrize("micro_batches", [1, 3])
+@pytest.mark.parametrize("size, kind, of", [
+    (2, "Consecutive", [0, 0, 1, 1, 2, 2, 3, 3]), (2, "Orthogonal", [0, 1, 2, 3] * 2),
+    (4, "Orthogonal", [0, 1] * 4), (1, "NoGrouping", range(8)), (8, "Consecutive", [0] * 8)])
+def test_one_model_whose_loss_is_the_mean_over_the_batch(size, kind, of, micro_batches, mean,
+                                                         strategy):
+    net = Net(8 // size)
+    x, target = torch.randn(3, micro_batches, 16, 3), torch.randn(3, micro_batches, 16, 2)
+    opts = quiet_options(replicationFactor=8)
+    opts.Training.gradientAccumulation(micro_batches)
+    opts.Training.accumulationAndReplicationReductionType(
+        poptorch.ReductionType.Mean if mean else poptorch.ReductionType.Sum)
+    opts.Training.setMeanAccumulationAndReplicationReductionStrategy(
+        poptorch.MeanReductionStrategy[strategy])
+    cpu = OfGroups(copy.deepcopy(net), of)
+    lr = 0.1 if mean else 0.1 / (8 * micro_batches)
+    model = poptorch.trainingModel(net, opts, torch.optim.SGD(net.parameters(), lr=lr))
+    group(model, (CommGroupType[kind], size))
+    update = torch.optim.SGD(cpu.parameters(), lr=0.1)
+    for step in range(3):
+        # The micro-batches of a replica are neighbours.
+        parts = [t[step].unflatten(1, (8, 2)).transpose(0, 1).flatten(0, 2) for t in (x, target)]
+        model(*parts)
+        loss = torch.stack([cpu(*micro) for micro in zip(x[step], target[step])]).mean()
+        update.zero_grad()
+        loss.backward()
+        update.step()
+    for (name, ours), theirs in zip(model.named_parameters(), cpu.parameters()):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0, msg=name)
 
 
 @pytest.mark.parametrize("kind", ["consecutive", "orthogonal"])
@@ -241,7 +290,7 @@ def test_gradients_are_those_of_the_groups():
                  in of_replica(values, groups, members[0]).items()}
         for replica in members:
             _, loss = torch.func.functional_call(Net(), inner, batches[0][replica][0])
-            (loss / len(members)).backward()
+            (loss / REPLICAS).backward()
         torch.testing.assert_close(found["fc.weight"][number], inner["fc.weight"].grad)
     assert found["head.weight"].shape == net.head.weight.shape
 
@@ -260,8 +309,8 @@ def test_optimizer_state_of_the_host_goes_to_the_groups(kind):
     for replica in range(REPLICAS):
         inner = of_replica(on_cpu_state, groups, replica)
         torch.func.functional_call(Net(), inner, batches[0][replica][0])[1].backward()
-    for name, value in on_cpu_state.items():
-        value.grad /= len(groups[0]) if name in GROUPED else REPLICAS
+    for value in on_cpu_state.values():
+        value.grad /= REPLICAS
     update.step()
     net.load_state_dict(first.state_dict())
     optimizer.load_state_dict(update.state_dict())
