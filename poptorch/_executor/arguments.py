@@ -2,12 +2,13 @@
 
 import inspect
 import math
+from collections.abc import Collection, Iterator
 
 import numpy
 import torch
 
 from poptorch import _schema as schema
-from poptorch._capture.structure import children_of, join_path, rebuilt
+from poptorch._capture.structure import Structure, children_of, join_path, rebuilt
 from poptorch._logging import logger
 from poptorch._translate import StepSpec
 from poptorch._translate.types import check_dense, ir_dtype, narrowed
@@ -367,10 +368,15 @@ def _check_constant(leaf: Leaf) -> None:
     if isinstance(leaf.value, numpy.ndarray):
         raise Error(f"[arguments] {leaf.path} is a numpy array of shape {leaf.value.shape}, "
                     f"expected a tensor. Pass torch.from_numpy({leaf.path}).")
+    kind = type(leaf.value).__name__
+    is_collection = isinstance(leaf.value, Collection) and not isinstance(leaf.value, (str, bytes))
+    if isinstance(leaf.value, Iterator) or is_collection and Structure.of(list(leaf.value))[0]:
+        raise Error(f"[arguments] {leaf.path} is a {kind}, which is not taken apart into tensors. "
+                    f"Pass list({leaf.path}) or tuple({leaf.path}).")
     held = [name for name, item in getattr(leaf.value, "__dict__", {}).items()
             if isinstance(item, torch.Tensor)]
     if held:
-        raise Error(f"[arguments] {leaf.path} is a {type(leaf.value).__name__}, which holds "
+        raise Error(f"[arguments] {leaf.path} is a {kind}, which holds "
                     f"tensors ({', '.join(held)}). Pass tensors, or lists, tuples, dictionaries "
                     f"or dataclasses of them; or tell how to take the class apart by "
                     f"poptorch.registerCustomArgParser.")

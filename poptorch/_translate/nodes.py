@@ -5,6 +5,7 @@ import operator
 import torch
 
 from poptorch import _C
+from poptorch._capture import refused_node
 from poptorch._translate import opaque
 from poptorch._translate.emitter import Emitter
 from poptorch._translate.rules import RULES
@@ -38,7 +39,8 @@ class Nodes:
         """Appends the ops of one ``call_function`` node.
 
         Raises:
-            poptorch.Error: The op row refuses the operands; with the user's place.
+            poptorch.Error: The op row refuses the operands; with the user's place, and in
+                PyTorch's words and class where it refuses them too.
         """
         if node.target is operator.getitem:
             self.values[node] = self.values[node.args[0]][node.args[1]]
@@ -48,9 +50,14 @@ class Nodes:
         emitter.place = (place[0] if place else "", place[1] if place else 0,
                          meta.get("module") or "")
         emitter.notes = _notes(meta)
-        value = self._emit(node)
-        self.values[node] = value
-        _check_type(node, value)
+        try:
+            self.values[node] = self._emit(node)
+            _check_type(node, self.values[node])
+        except Exception as error:
+            refused = refused_node(error, node)
+            if refused is error:
+                raise
+            raise refused from error
 
     def _emit(self, node):
         target = node.target
