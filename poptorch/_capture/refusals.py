@@ -65,7 +65,7 @@ def of_node(error: Exception, node: torch.fx.Node) -> Exception:
         return _refused_by_torch(refusal, call, place, module)
     if isinstance(error, Error):
         return placed(error, place, module, _described(call))
-    text = f"{_sentence(error)} Please report this, with {_described(call)}."
+    text = f"{_sentence(error)} This is an internal error in {_described(call)}: please report it."
     return _of_class(error, _name(node.target), text, place, module)
 
 

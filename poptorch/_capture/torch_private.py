@@ -18,9 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 __all__ = [
     "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
-    "FakeTensor", "FakeTensorMode", "OpOverload", "TorchFunctionMode", "autograd_nodes", "backward_sequence_number", "decompose_composite",
-    "decomposition_table", "detached", "distributions_validate", "forward_sequence_number",
-    "is_composite", "new_fake_mode", "recurrent_functions", "without_modes",
+    "FakeTensor", "FakeTensorMode", "OpOverload", "TorchFunctionMode", "autograd_nodes",
+    "backward_sequence_number", "decompose_composite", "decomposition_table", "detached",
+    "distributions_validate", "forward_sequence_number", "is_composite", "new_fake_mode",
+    "recurrent_functions", "without_modes",
 ]
 
 # lstm, gru, rnn_tanh and rnn_relu as the modules call them.

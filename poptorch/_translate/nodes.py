@@ -51,6 +51,7 @@ class Nodes:
                          meta.get("module") or "")
         emitter.notes = _notes(meta)
         try:
+            _check_layout(node)
             self.values[node] = self._emit(node)
             _check_type(node, self.values[node])
         except Exception as error:
@@ -191,12 +192,20 @@ def _notes(meta) -> dict:
     return notes
 
 
+def _check_layout(node) -> None:
+    val = node.meta["val"]
+    for part in val if isinstance(val, (tuple, list)) else (val,):
+        if isinstance(part, torch.Tensor) and part.layout is not torch.strided:
+            raise Error(f"[{node.target.overloadpacket.__name__}] the result is of layout "
+                        f"{part.layout}, but the device has dense tensors only. Use dense "
+                        f"operations, with zeros for what is not there.")
+
+
 def _check_type(node, value) -> None:
     """What the op row infers must be what PyTorch computed while capturing."""
     val = node.meta.get("val")
     if isinstance(val, torch.Tensor) and isinstance(value, _C.Value):
         expected = (ir_dtype(val.dtype), list(val.shape))
         if (value.dtype, list(value.sizes)) != expected:
-            raise AssertionError(
-                f"[translate] {node.target}: the op row gives {value.type_text}, PyTorch gives "
-                f"{expected[0]}{expected[1]}. Please report this.")
+            raise AssertionError(f"The op row gives {value.type_text}, PyTorch gives "
+                                 f"{expected[0]}{expected[1]}.")
