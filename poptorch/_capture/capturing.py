@@ -18,6 +18,7 @@ from poptorch._capture.module_state import ModuleState
 from poptorch._capture.places import Places
 from poptorch._capture.recorder import Recorder
 from poptorch._capture.structure import Structure
+from poptorch._logging import logger
 from poptorch.errors import Error
 
 
@@ -162,6 +163,8 @@ class _Capture:
         self._loss = self.losses.final(results)
         trained = [state for state in self._state.states if state.trained]
         if not trained:
+            logger.warning("[trainingModel] no parameter of the module requires grad: calls run "
+                           "forward and its loss, and update nothing.")
             return
         names = {node.name() for node in private.autograd_nodes(self._loss.grad_fn)}
         if "CheckpointFunctionBackward" in names:

@@ -339,7 +339,7 @@ class Recorder(private.DispatchMode):
     def _decomposed_in_place(self, func, args, kwargs):
         with self:
             out = DECOMPOSITIONS[functional_form(func)](*args, **kwargs)
-            if out is not NotImplemented:
+            if out is not NotImplemented and torch.can_cast(out.dtype, args[0].dtype):
                 return args[0].copy_(out)
         return self._plain(func, args, kwargs)
 

@@ -34,8 +34,10 @@ def of_forward(error: Exception, places: Places, names: dict[int, str], failed) 
     if place is None and failed is not None and failed[0] is error:
         place, module = failed[1]["place"], failed[1]["module"]
     place = place or places.of_caller()
-    call = _call(frames)
-    refusal = None if call is None else replay.refusal(*call)
+    calls = _calls(frames)
+    tried = ((call, replay.refusal(*call)) for call in calls)
+    call, refusal = next((both for both in tried if both[1] is not None), (None, None))
+    call = call or next(iter(calls), None)
     if isinstance(error, Error) and (refusal is None or isinstance(error, type(refusal))):
         return placed(error, place, module)
     if refusal is not None:
@@ -98,17 +100,13 @@ def _name(function) -> str:
     return resolve_name(function) or getattr(function, "__name__", type(function).__name__)
 
 
-def _call(frames: list) -> tuple | None:
-    """Function, arguments and keyword arguments of the innermost call of torch in a traceback.
+def _calls(frames: list) -> list[tuple]:
+    """Function, arguments and keyword arguments of the calls of torch in a traceback.
 
-    What a function of torch calls is left out where the function is known.
+    Innermost first; operations that functions are made of come after the functions.
     """
-    for code in _CALLS:
-        for frame, _, _ in reversed(frames):
-            if frame.f_code is code:
-                names = frame.f_locals
-                return names["func"], names["args"], names["kwargs"] or {}
-    return None
+    return [(frame.f_locals["func"], frame.f_locals["args"], frame.f_locals["kwargs"] or {})
+            for code in _CALLS for frame, _, _ in reversed(frames) if frame.f_code is code]
 
 
 def _module(frames: list, names: dict[int, str]) -> str:

@@ -63,6 +63,7 @@ class Leaf:
         self.value = None if self.is_tensor else value
         if self.is_tensor:
             self.shape, self.dtype = value.shape, narrowed(value.dtype)
+            self.given = value.dtype  # in the first call
 
     def fits(self, value) -> bool:
         """Whether ``value`` is a dense tensor like the compiled one, once it is narrowed."""
@@ -299,14 +300,16 @@ class Arguments:
         tensors.append(value)
 
     def _tensor_error(self, leaf: Leaf, value: torch.Tensor) -> Error:
-        expected, got = leaf.shape, value.shape
+        expected, got, first = leaf.shape, value.shape, ""
         on_device = narrowed(value.dtype)
         if on_device is not leaf.dtype:
             note = "" if on_device is value.dtype else f" ({on_device} on the device)"
             expected, got = leaf.dtype, f"{value.dtype}{note}"
+            if leaf.given is not leaf.dtype:
+                first = f", {leaf.given} here, which is {leaf.dtype} on the device"
         return Error(f"[arguments] {leaf.path}: expected {expected} but got {got}. The model is "
-                     f"compiled for the shapes and types of its first call; call destroy() first "
-                     f"to compile for others.")
+                     f"compiled for the shapes and types of its first call{first}; call destroy() "
+                     f"first to compile for others.")
 
 
 _TENSOR_LEAF = ({"tensor"}, str, torch.Size, torch.dtype)
@@ -334,6 +337,7 @@ def _filled(data, leaves: list[Leaf], where: str):
     leaf.path, leaf.value = data[1], None if leaf.is_tensor else data[2]
     if leaf.is_tensor:
         leaf.shape, leaf.dtype = data[2:]
+        leaf.given = leaf.dtype
     leaves.append(leaf)
     return leaf
 
