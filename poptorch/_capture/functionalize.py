@@ -24,6 +24,9 @@ from poptorch.errors import error_at
 
 aten = torch.ops.aten
 
+# What is written is cast to the tensor's own dtype, whatever the two are.
+_FILLING = (aten.copy_.default, aten.fill_.Tensor, aten.fill_.Scalar)
+
 
 class Values:
     """The present value of each recorded tensor, while the graph is walked.
@@ -217,7 +220,7 @@ def _replace_change(values: Values, node: fx.Node, mutated: tuple) -> None:
     for tensor, value in zip(targets, written):
         if node.kwargs and tensor in node.kwargs.values():
             _check_out(values, value, tensor)
-        if node.target is not aten.copy_.default:
+        if node.target not in _FILLING:
             _check_cast(values, node, value, tensor)
         values.change(tensor, _shaped_like(values, value, tensor))
     if len(targets) == 1:
@@ -227,7 +230,7 @@ def _replace_change(values: Values, node: fx.Node, mutated: tuple) -> None:
 def _written(values: Values, node: fx.Node, targets: list) -> list[fx.Node]:
     """The new value of each target."""
     target = node.target
-    is_filled = target in (aten.copy_.default, aten.fill_.Tensor, aten.fill_.Scalar)
+    is_filled = target in _FILLING
     if is_filled and isinstance(node.args[1], fx.Node):
         return [values.present(node.args[1])]
     if is_filled or target is aten.zero_.default:

@@ -123,5 +123,9 @@ def _words(value) -> str:
     if type(value) in (list, tuple):
         inner = ", ".join(map(_words, value))
         return f"[{inner}]" if type(value) is list else f"({inner})"
-    text = repr(value)
+    if type(value) is slice:
+        step = "" if value.step is None else f":{_words(value.step)}"
+        ends = ["" if end is None else _words(end) for end in (value.start, value.stop)]
+        return ":".join(ends) + step
+    text = "..." if value is ... else repr(value)
     return text if len(text) <= 60 else f"{text[:60]}..."
