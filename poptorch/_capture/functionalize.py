@@ -20,7 +20,7 @@ from poptorch._capture import layout, views
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.library import ops
 from poptorch._capture.refusals import of_node
-from poptorch.errors import error_at
+from poptorch.errors import Error, error_at
 
 aten = torch.ops.aten
 
@@ -171,11 +171,10 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
                 replaced.append(node)
             else:
                 _rewire(values, node)
+        except Error:
+            raise
         except Exception as error:
-            refused = of_node(error, node)
-            if refused is error:
-                raise
-            raise refused from error
+            raise of_node(error, node) from error
     end = graph.create_node("call_function", _end, (), {})
     end.meta = {**nodes[-1].meta, "val": None}
     values.move_to(end)
