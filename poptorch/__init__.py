@@ -7,6 +7,7 @@ import warnings as _warnings
 
 import torch as _torch
 
+from poptorch import _built as _built
 from poptorch import _scope_ops as _scope_ops
 from poptorch import enums as enums
 from poptorch import optim as optim

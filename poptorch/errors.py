@@ -1,6 +1,10 @@
 """The exceptions that poptorch raises for problems that its user can do something about."""
 
 import enum
+import functools
+
+
+_AT = "\n  at "
 
 
 class Error(RuntimeError):
@@ -24,7 +28,12 @@ class Error(RuntimeError):
         super().__init__(message)
         self.message = message
         self.type = type
-        self.location = location
+        self.location = location or _location_in(message)
+
+
+def _location_in(message: str) -> str:
+    """The place that the text of an error of the core ends with."""
+    return message.partition(_AT)[2].partition("\n")[0].partition(", step ")[0]
 
 
 class RecoverableError(Error):
@@ -120,4 +129,68 @@ def error_at(message: str, place, module: str = "") -> Error:
         module: dotted path of the module, empty for the outermost one.
     """
     location = place_text(place, module)
-    return Error(f"{message}\n  at {location}" if location else message, location=location)
+    return Error(f"{message}{_AT}{location}" if location else message, location=location)
+
+
+def placed(error: Error, place, module: str = "", call: str = "") -> Error:
+    """``error`` itself, with a text that ends with the user's place if it did not yet.
+
+    Args:
+        error: to be completed.
+        place: ``(file, line)`` in the user's program, or None.
+        module: dotted path of the module, empty for the outermost one.
+        call: what was called, for a line before the place.
+    """
+    text, at, rest = error.message.partition(_AT)
+    if not at and (location := place_text(place, module)):
+        error.location, at, rest = location, _AT, location
+    error.message = f"{text}\n  in {call}{at}{rest}" if call else f"{text}{at}{rest}"
+    error.args = (error.message, *error.args[1:])
+    return error
+
+
+def also(kind: type[BaseException], message: str, *, type: str = "poptorch_error",
+         location: str = "", details: dict | None = None) -> Error:
+    """An :class:`Error` that is caught as ``kind``, too.
+
+    Args:
+        kind: a class of exceptions, that of errors included.
+        message, type, location: as in :class:`Error`.
+        details: further attributes.
+    """
+    kind = _both(kind)
+    try:
+        error = kind.__bases__[-1].__new__(kind)
+    except TypeError:  # a class that cannot do without arguments
+        error = Error()
+    error.__dict__.update(details or {})
+    error.message, error.type, error.location = message, type, location
+    error.args = (message,)
+    return error
+
+
+class _Both(Error):
+    """An Error that is of another class as well, of which the constructor is not called."""
+
+    def __str__(self):
+        return self.message
+
+    def __reduce__(self):
+        kind = self.__class__.__bases__[1]
+        return _again, (kind, self.message, self.type, self.location)
+
+
+def _again(kind: type, message: str, type: str, location: str) -> Error:
+    return also(kind, message, type=type, location=location)
+
+
+@functools.cache
+def _both(kind: type) -> type:
+    if issubclass(Error, kind):
+        return Error
+    if issubclass(kind, Error):
+        return kind
+    try:
+        return type(kind.__name__, (_Both, kind), {"__module__": __name__, "__doc__": kind.__doc__})
+    except TypeError:  # a class that has no subclasses
+        return Error

@@ -34,7 +34,7 @@ from poptorch._executor.weight_copies import WeightCopies
 from poptorch._logging import logger
 from poptorch._translate import translate
 from poptorch.errors import Error
-from poptorch.options import Options
+from poptorch.options import Options, checked_options
 
 
 class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grouping.Grouped):
@@ -66,9 +66,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
     def __init__(self, model: torch.nn.Module, options: Options, training: bool,
                  poptorch_version: str, optimizer=None, user_model=None):
         where = "trainingModel" if training else "inferenceModel"
-        if not isinstance(options, Options):
-            raise TypeError(f"[{where}] options must be a poptorch.Options, got "
-                            f"{type(options).__name__}.")
+        options = checked_options(options, where)
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"[{where}] model must be a torch.nn.Module, got "
                             f"{type(model).__name__}. Wrap an object of the module's class.")

@@ -8,7 +8,7 @@ from poptorch._executor import files, grouping, instrument
 from poptorch._executor.run_time_options import check_read, edited
 from poptorch.errors import Error
 from poptorch.executor import PoplarExecutor
-from poptorch.options import Options
+from poptorch.options import Options, checked_options
 from poptorch.version import __version__
 
 
@@ -55,8 +55,8 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
     if isinstance(model, torch.export.ExportedProgram):
         raise Error("[trainingModel] an ExportedProgram is a graph for inference, without the "
                     "module's training behaviour. Pass the torch.nn.Module itself.")
-    options = options or Options()
-    if isinstance(options, Options) and options.Distributed.numProcesses > 1:
+    options = checked_options(options, "trainingModel")
+    if options.Distributed.numProcesses > 1:
         raise Error(f"[Distributed.configureProcessId] training in "
                     f"{options.Distributed.numProcesses} processes is not there yet: gradients "
                     f"are not combined over processes. Call options.Distributed.disable(), and "
@@ -91,7 +91,7 @@ def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> Po
         >>> model(torch.ones(3, 4)).shape
         torch.Size([3, 2])
     """
-    options = options or Options()
+    options = checked_options(options, "inferenceModel")
     if options.Training.gradient_accumulation != 1:
         raise ValueError(f"[inferenceModel] gradientAccumulation must be 1 for inference, got "
                          f"{options.Training.gradient_accumulation}. To run several batches in a "

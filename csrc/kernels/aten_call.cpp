@@ -110,22 +110,32 @@ void deliver(const Prepared& prepared, const Args& args, Tensors& results, Recor
   }
 }
 
+// The Python class that torch's own binding gives an error.
+std::string kind_of(const c10::Error& error) {
+  if (dynamic_cast<const c10::NotImplementedError*>(&error)) return "NotImplementedError";
+  if (dynamic_cast<const c10::IndexError*>(&error)) return "IndexError";
+  if (dynamic_cast<const c10::ValueError*>(&error)) return "ValueError";
+  if (dynamic_cast<const c10::TypeError*>(&error)) return "TypeError";
+  return "";
+}
+
 // torch's errors say what is wrong with the arguments: they are the user's.
 template <typename Fn>
 void with_user_errors(const Prepared& prepared, const Fn& fn) {
-  std::string message;
+  std::string message, kind;
   try {
     fn();
     return;
   } catch (const c10::Error& error) {
     message = error.what_without_backtrace();
+    kind = kind_of(error);
   }
   std::string types;
   for (size_t i = 0; i < prepared.inputs.size(); ++i) {
     types += (i == 0 ? "" : ", ") + (prepared.present[i] ? prepared.inputs[i].text() : "none");
   }
   throw UserError(
-      concat("[", prepared.name, "] PyTorch refused the call on (", types, "): ", message));
+      concat("[", prepared.name, "] PyTorch refused the call on (", types, "): ", message), kind);
 }
 
 void run(const Prepared& prepared, const Args& args) {

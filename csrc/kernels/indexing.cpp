@@ -1,4 +1,4 @@
-// gather, scatter, scatter_add, index_select, index_add: positions along one dimension.
+// gather, scatter, scatter_add, index_select, index_add: positions along one dimension; bincount.
 #include "kernels/along_dim.h"
 #include "kernels/indexing_lines.h"
 #include "kernels/reduction_types.h"
@@ -132,11 +132,38 @@ Prepared index_add(const Call& call) {
   });
 }
 
+template <typename T, typename Index>
+Prepared bincount_typed(const Call& call) {
+  const int64_t n = call.in(0).numel(), length = call.out().numel();
+  const bool is_weighted = call.has_in(1);
+  return {[=](const Args& args) {
+    const Index* numbers = args.in<Index>(0);
+    const T* weights = is_weighted ? args.in<T>(1) : nullptr;
+    T* out = args.out<T>();
+    std::fill_n(out, length, T{});
+    for (int64_t i = 0; i < n; ++i) {
+      USER_CHECK(numbers[i] >= 0 && numbers[i] < length, "[bincount] the number ", numbers[i],
+                 " (entry ", i, ") is out of range: minlength is ", length, ", so 0 to ",
+                 length - 1, " can be counted. Pass minlength: one more than the largest number.");
+      const T one = is_weighted ? weights[i] : T{1};
+      out[numbers[i]] = static_cast<T>(out[numbers[i]] + one);
+    }
+  }};
+}
+
+Prepared bincount(const Call& call) {
+  return with_index_type(call, call.in(0).dtype, [&]<typename Index>(Index) {
+    return with_type(call.out().dtype,
+                     [&]<typename T>(T) { return bincount_typed<T, Index>(call); });
+  });
+}
+
 KERNEL("gather", gather, true)
 KERNEL("scatter", scatter, true)
 KERNEL("scatter_add", scatter_add)
 KERNEL("index_select", index_select, true)
 KERNEL("index_add", index_add)
+KERNEL("bincount", bincount)
 
 }  // namespace
 

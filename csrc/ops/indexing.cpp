@@ -82,6 +82,20 @@ Types infer_index_add(const InferInput& in) {
   return {{x.dtype, x.sizes, {}}};
 }
 
+Types infer_bincount(const InferInput& in) {
+  check_index(in, 0);
+  const Type& x = in.operand(0);
+  const int64_t length = in.attrs().get_int("minlength");
+  USER_CHECK(x.rank() == 1 && length > 0, "[bincount] self is ", x.text(), ", minlength is ", length,
+             ". Count the numbers of a vector, with a minlength of at least 1.");
+  if (!in.has(1)) return {{index_dtype(in), {length}, {}}};
+  const Type& weights = in.operand(1);
+  USER_CHECK(weights.sizes == x.sizes && ir::is_float(weights.dtype), "[bincount] self is ",
+             x.text(), ", weights are ", weights.text(),
+             ". Give a weight of floating point for each number.");
+  return {{weights.dtype, {length}, {}}};
+}
+
 Types infer_index(const InferInput& in) {
   return {{in.operand(0).dtype, advanced_index(in, 1, false).sizes, {}}};
 }
@@ -165,6 +179,13 @@ std::vector<OpDef> by_dim_ops() {
        .operands = {"self", "index"},
        .attrs = {dim_attr},
        .infer = infer_index_select},
+      {.name = "bincount",
+       .aten = {"poptorch::bincount"},
+       .doc = "How often each number from 0 to `minlength` - 1 occurs in the vector `self`, or the "
+              "sum of the weights where it does. Larger numbers are refused.",
+       .operands = {"self", "weights?"},
+       .attrs = {{"minlength", 0, true}, index_dtype_attr},
+       .infer = infer_bincount},
       {.name = "index_add",
        .aten = {"aten::index_add"},
        .doc = "`self` with alpha * source[i] added to entry index[i] of `dim`.",

@@ -34,7 +34,7 @@ std::vector<ir::Type> infer(const ir::Op& op) {
     complete.attrs = complete_attrs(row, op.attrs);
     return row.infer({complete});
   } catch (const UserError& error) {
-    throw UserError(error.what() + place_text(op.place));
+    throw UserError(error.what() + place_text(op.place), error.kind);
   }
 }
 

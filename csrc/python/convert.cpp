@@ -10,13 +10,18 @@ namespace {
 
 // The class is looked up when an error happens: poptorch.errors imports nothing of ours, but _C is
 // imported before it.
-void set_error(const char* what) {
-  py::object type = py::reinterpret_borrow<py::object>(PyExc_RuntimeError);
+void set_error(const char* what, const std::string& kind = "") {
+  py::object error = py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(what);
   try {
-    type = py::module_::import("poptorch.errors").attr("Error");
+    const py::module_ errors = py::module_::import("poptorch.errors");
+    if (kind.empty()) {
+      error = errors.attr("Error")(what);
+    } else {
+      error = errors.attr("also")(py::module_::import("builtins").attr(kind.c_str()), what);
+    }
   } catch (py::error_already_set&) {  // the message matters more than its class
   }
-  PyErr_SetString(type.ptr(), what);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
 }
 
 }  // namespace
@@ -26,7 +31,7 @@ void bind_errors(py::module_&) {
     try {
       if (error) std::rethrow_exception(error);
     } catch (const UserError& user) {
-      set_error(user.what());
+      set_error(user.what(), user.kind);
     } catch (const InternalError& internal) {
       set_error(internal.what());
     }

@@ -190,7 +190,7 @@ void Engine::run_range(const Block& block, size_t begin, size_t end, int replica
     const std::string& place = program_.labels[label];
     // A loop's instruction has no place: the one inside has spoken already.
     if (place.empty()) throw;
-    throw UserError(concat(error.what(), "\n  at ", place, ", step run"));
+    throw UserError(concat(error.what(), "\n  at ", place, ", step run"), error.kind);
   }
 }
 

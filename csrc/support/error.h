@@ -9,11 +9,15 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace poptorch {
 
+// `kind`: the Python class that the error is of besides poptorch.Error, if there is one.
 struct UserError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit UserError(const std::string& message, std::string kind = "")
+      : std::runtime_error(message), kind(std::move(kind)) {}
+  std::string kind;
 };
 
 // `rule`: what does not hold, without where it was found out and what to do about it.

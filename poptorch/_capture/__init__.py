@@ -5,7 +5,7 @@ Capture needs heavy parts of torch, so it is imported when it is first used.
 
 from poptorch._capture.context import is_capturing
 
-__all__ = ["capture", "is_capturing"]
+__all__ = ["capture", "is_capturing", "refused_node"]
 
 
 def capture(module, args=(), kwargs=None, **settings):
@@ -13,3 +13,11 @@ def capture(module, args=(), kwargs=None, **settings):
     from poptorch._capture.capturing import capture as capture_now  # heavy parts of torch
 
     return capture_now(module, args, kwargs, **settings)
+
+
+def refused_node(error, node):
+    """What the user is to see of an exception in the translation of a node; see
+    :func:`poptorch._capture.refusals.of_node`."""
+    from poptorch._capture.refusals import of_node  # heavy parts of torch
+
+    return of_node(error, node)

@@ -2,11 +2,12 @@
 
 import inspect
 import warnings
+from collections.abc import Collection, Iterator
 
 import torch
 
 from poptorch import blocks
-from poptorch._capture import context, process_state, substitutions, tracing
+from poptorch._capture import context, process_state, refusals, substitutions, tracing
 from poptorch._capture import torch_private as private
 from poptorch._capture.captured import Captured, InputSpec, OutputSpec
 from poptorch._capture.functionalize import functionalize
@@ -17,6 +18,7 @@ from poptorch._capture.module_state import ModuleState
 from poptorch._capture.places import Places
 from poptorch._capture.recorder import Recorder
 from poptorch._capture.structure import Structure
+from poptorch._logging import logger
 from poptorch.errors import Error
 
 
@@ -84,6 +86,12 @@ class _Capture:
             try:
                 result = self._trace()
                 self._blocks = blocks.uses()
+            except Exception as error:
+                refused = refusals.of_forward(error, self.recorder.places, self._state.names,
+                                              self.recorder.failed)
+                if refused is error:
+                    raise
+                raise refused from error
             finally:
                 blocks.reset()
                 context.set_current(None)
@@ -155,6 +163,8 @@ class _Capture:
         self._loss = self.losses.final(results)
         trained = [state for state in self._state.states if state.trained]
         if not trained:
+            logger.warning("[trainingModel] no parameter of the module requires grad: calls run "
+                           "forward and its loss, and update nothing.")
             return
         names = {node.name() for node in private.autograd_nodes(self._loss.grad_fn)}
         if "CheckpointFunctionBackward" in names:
@@ -257,10 +267,18 @@ def _named(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, l
 
 def _refuse_hidden_tensors(value) -> None:
     """Raises an Error for a result of a class that cannot be rebuilt around new tensors."""
+    kind = type(value).__name__
+    if isinstance(value, Iterator):
+        raise Error(f"[output] forward returned a {kind}, of which the items are made after it "
+                    f"was captured. Return list(...) or tuple(...) of it.")
+    if isinstance(value, Collection) and not isinstance(value, (str, bytes)):
+        if Structure.of(list(value))[0]:
+            raise Error(f"[output] forward returned a {kind} that holds tensors, which is not "
+                        f"taken apart. Return list(...) or tuple(...) of it.")
     held = [name for name, item in getattr(value, "__dict__", {}).items()
             if isinstance(item, private.FakeTensor)]
     if held:
-        raise Error(f"[output] forward returned a {type(value).__name__}, which holds tensors "
+        raise Error(f"[output] forward returned a {kind}, which holds tensors "
                     f"({', '.join(held)}). Return tensors, lists, tuples, dictionaries or "
                     f"dataclasses of them.")
 

@@ -124,6 +124,8 @@ def _nan_to_num(x, nan=None, posinf=None, neginf=None):
 
 @decomposes(aten.glu.default)
 def _glu(x, dim=-1):
+    if x.dim() == 0 or x.shape[dim] % 2:
+        return NotImplemented  # torch has the words for it
     a, b = x.chunk(2, dim)
     return a * b.sigmoid()
 
@@ -254,6 +256,8 @@ def _addr(x, a, b, *, beta=1, alpha=1):
 
 @decomposes(aten.trace.default)
 def _trace(x):
+    if x.dim() != 2:
+        return NotImplemented  # torch has the words for it
     return x.diagonal().sum()
 
 

@@ -19,9 +19,13 @@ from torch import fx
 from poptorch._capture import layout, views
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.library import ops
-from poptorch.errors import error_at
+from poptorch._capture.refusals import of_node
+from poptorch.errors import Error, error_at
 
 aten = torch.ops.aten
+
+# What is written is cast to the tensor's own dtype, whatever the two are.
+_FILLING = (aten.copy_.default, aten.fill_.Tensor, aten.fill_.Scalar)
 
 
 class Values:
@@ -161,11 +165,16 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
     for node in nodes:
         values.move_to(node)
         mutated = mutated_arguments(node.target)
-        if mutated:
-            _replace_change(values, node, mutated)
-            replaced.append(node)
-        else:
-            _rewire(values, node)
+        try:
+            if mutated:
+                _replace_change(values, node, mutated)
+                replaced.append(node)
+            else:
+                _rewire(values, node)
+        except Error:
+            raise
+        except Exception as error:
+            raise of_node(error, node) from error
     end = graph.create_node("call_function", _end, (), {})
     end.meta = {**nodes[-1].meta, "val": None}
     values.move_to(end)
@@ -210,6 +219,8 @@ def _replace_change(values: Values, node: fx.Node, mutated: tuple) -> None:
     for tensor, value in zip(targets, written):
         if node.kwargs and tensor in node.kwargs.values():
             _check_out(values, value, tensor)
+        if node.target not in _FILLING:
+            _check_cast(values, node, value, tensor)
         values.change(tensor, _shaped_like(values, value, tensor))
     if len(targets) == 1:
         values.add_alias(node, targets[0])
@@ -218,10 +229,11 @@ def _replace_change(values: Values, node: fx.Node, mutated: tuple) -> None:
 def _written(values: Values, node: fx.Node, targets: list) -> list[fx.Node]:
     """The new value of each target."""
     target = node.target
-    if target is aten.copy_.default or target is aten.fill_.Tensor:
+    is_filled = target in _FILLING
+    if is_filled and isinstance(node.args[1], fx.Node):
         return [values.present(node.args[1])]
-    if target is aten.zero_.default or target is aten.fill_.Scalar:
-        filling = 0 if target is aten.zero_.default else node.args[1]
+    if is_filled or target is aten.zero_.default:
+        filling = node.args[1] if is_filled else 0
         val = targets[0].meta["val"]
         return [values.emit(aten.full.default, list(val.shape), filling, dtype=val.dtype)]
     functional = functional_form(target)
@@ -254,6 +266,14 @@ def _check_out(values: Values, value: fx.Node, tensor: fx.Node) -> None:
     if result != out:
         raise values.error(f"[capture] an out= tensor has shape {list(out)} but the result has "
                            f"{list(result)}. Make it of that shape, or use the returned tensor.")
+
+
+def _check_cast(values: Values, node: fx.Node, value: fx.Node, tensor: fx.Node) -> None:
+    """In place, results are not cast to another kind of number."""
+    result, own = value.meta["val"].dtype, tensor.meta["val"].dtype
+    if not torch.can_cast(result, own):
+        raise values.error(f"[capture] {node.target} gives {result}, which cannot be written to a "
+                           f"tensor of {own}. Use an operation that returns a new tensor.")
 
 
 def _shaped_like(values: Values, value: fx.Node, tensor: fx.Node) -> fx.Node:

@@ -5,6 +5,7 @@ those here mark losses and refuse what cannot be recorded.
 """
 
 import functools
+import sys
 import types
 
 import torch
@@ -47,6 +48,23 @@ def _loss(capture, func, args, kwargs):
     return out
 
 
+def _call(capture, func, args, kwargs):
+    return func(*args, **kwargs)
+
+
+def _with(name: str, handler):
+    """``handler`` for a function that does not tell a mode its argument ``name``."""
+    def complete(capture, func, args, kwargs):
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code is not func.__code__:
+            frame = frame.f_back
+        if frame is not None and frame.f_locals[name] is not None:
+            kwargs = {**kwargs, name: frame.f_locals[name]}
+        return handler(capture, func, args, kwargs)
+
+    return complete
+
+
 def _values(capture, func, args, kwargs):
     if isinstance(args[0], private.FakeTensor):
         raise capture.recorder.data_error(f"Tensor.{func.__name__}()")
@@ -85,6 +103,8 @@ def _without_overrides(func):
 
 _HANDLERS = {
     **dict.fromkeys(STANDARD, _loss),
+    F.l1_loss: _with("weight", _loss),
+    torch.chain_matmul: _with("out", _call),
     torch.Tensor.backward: _backward,
     torch.Tensor.numpy: _values,
     torch.Tensor.tolist: _values,

@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from poptorch._capture import library_embedding  # noqa: F401  (declares the operations)
+from poptorch._capture import library_counts, library_embedding  # noqa: F401  (declare operations)
 from poptorch._capture.library import ops
 
 
@@ -29,12 +29,13 @@ def _bincount(capture, func, args, kwargs):
             raise capture.recorder.error(
                 f"[bincount] minlength is {minlength}, but the length of the result must be known "
                 f"when the model is compiled. Pass minlength: one more than the largest number.")
-        if weights is None:
-            weights = torch.ones_like(input, dtype=torch.int64)
-        elif weights.dtype is not torch.float32:
-            weights = weights.double()
-        counts = torch.zeros(minlength, dtype=weights.dtype)
-        return counts.scatter_add(0, input.long(), weights)
+        if input.dim() != 1 or input.is_floating_point() or input.dtype is torch.bool \
+                or weights is not None and weights.shape != input.shape:
+            return NotImplemented  # torch has the words for it
+        if weights is not None:
+            weights = weights.detach()
+            weights = weights if weights.dtype is torch.float32 else weights.double()
+        return ops.bincount(input.long(), weights, minlength)
 
     return call(*args, **kwargs)
 

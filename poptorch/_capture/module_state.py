@@ -9,6 +9,7 @@ from poptorch._capture import torch_private as private
 from poptorch._capture.attributes import Attributes
 from poptorch._capture.places import Places
 from poptorch._logging import logger
+from poptorch._translate.types import check_dense
 from poptorch.errors import Error, error_at
 
 
@@ -92,6 +93,7 @@ class ModuleState:
         if tensor.device.type != "cpu":
             raise Error(f"[capture] {name}: expected a tensor on the CPU but got one on "
                         f"{tensor.device}. Move the model with .cpu() first.")
+        check_dense(tensor, name)
         inner = tensor.detach()[0] if name in self._grouped else tensor
         fake = private.fake_like(self._fake_mode, inner)
         trained = tensor.requires_grad and self._training

@@ -17,14 +17,23 @@ _DRIVER = os.path.join(_OURS, "_capture", "tracing.py")
 _SKIPPED, _USER, _RECOMPUTES, _OUTSIDE = range(4)
 
 
+def is_torchs(file: str) -> bool:
+    """Whether a source file is torch's or ours."""
+    return file.startswith((_OURS, _TORCH))
+
+
+def is_pythons(file: str) -> bool:
+    """Whether a source file is of Python's standard library, or none at all."""
+    is_standard = file.startswith(_STANDARD) and not any(part in file for part in _PACKAGES)
+    return is_standard or file.startswith(("<frozen ", "<eval_with_key>"))
+
+
 def _kind(file: str, excludes) -> int:
     if file == _DRIVER:
         return _OUTSIDE
     if file == _CHECKPOINT:
         return _RECOMPUTES
-    if file.startswith((_OURS, "<frozen ", "<eval_with_key>")):
-        return _SKIPPED
-    if file.startswith(_STANDARD) and not any(part in file for part in _PACKAGES):
+    if file.startswith(_OURS) or is_pythons(file):
         return _SKIPPED
     return _SKIPPED if any(part in file for part in excludes) else _USER
 
@@ -52,6 +61,27 @@ class Places:
             if kind == _OUTSIDE:
                 return None
             frame = frame.f_back
+        return None
+
+    def of_caller(self) -> tuple[str, int] | None:
+        """``(file, line)`` of the innermost frame of the user's, that of the model's call if
+        ``forward`` has none."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if self._kind(frame) == _USER:
+                return frame.f_code.co_filename, frame.f_lineno
+            frame = frame.f_back
+        return None
+
+    def of_frames(self, frames: list) -> tuple[str, int] | None:
+        """The innermost place of the user's among ``(frame, instruction, line)`` of a traceback,
+        from the user's ``forward`` on."""
+        for frame, _, line in reversed(frames):
+            kind = self._kind(frame)
+            if kind == _USER:
+                return frame.f_code.co_filename, line
+            if kind == _OUTSIDE:
+                return None
         return None
 
     def in_backward(self) -> tuple[tuple[str, int] | None, int]:

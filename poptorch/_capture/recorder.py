@@ -16,6 +16,7 @@ from poptorch._capture.decompose import DECOMPOSITIONS
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.memory import Memory
 from poptorch._capture.places import Places
+from poptorch._translate.types import check_dense
 from poptorch.errors import error_at
 
 aten = torch.ops.aten
@@ -47,6 +48,7 @@ class Recorder(private.DispatchMode):
         in_backward: whether the backward pass runs.
         constants: real tensors that operations took from outside, by placeholder node.
         met_real: all real tensors that operations took, by their identity; parameters too.
+        failed: exception and meta of the operation that failed last in the backward pass, or None.
     """
 
     def __init__(self, fake_mode, draw_salt, places: Places):
@@ -58,6 +60,7 @@ class Recorder(private.DispatchMode):
         self.in_backward = False
         self.constants: dict[fx.Node, torch.Tensor] = {}
         self._draw_salt = draw_salt
+        self.failed: tuple[Exception, dict] | None = None
         self._met_real = False
         self._handlers: dict = dict(Memory(self).handlers)
         self._origin: dict[int, dict] = {}
@@ -110,9 +113,7 @@ class Recorder(private.DispatchMode):
         node = self._known_constants.get(id(tensor))
         self.met_real[id(tensor)] = tensor
         if node is None:
-            if tensor.device.type != "cpu":
-                raise self.error(f"[capture] expected a tensor on the CPU but got one on "
-                                 f"{tensor.device}. Move it with .cpu() before the call.")
+            check_dense(tensor, "constant")
             fake = self.fake_mode.from_tensor(tensor.detach())
             fake.requires_grad_(tensor.requires_grad and tensor.is_leaf)
             node = self.placeholder(fake, f"constant_{len(self.constants)}")
@@ -126,7 +127,12 @@ class Recorder(private.DispatchMode):
         handler = self._handlers.get(func)
         if handler is None:
             handler = self._handlers[func] = self._find_handler(func)
-        return handler(func, args, kwargs or {})
+        try:
+            return handler(func, args, kwargs or {})
+        except Exception as error:
+            if self.in_backward and (self.failed is None or self.failed[0] is not error):
+                self.failed = error, self._backward_meta(None)
+            raise
 
     def _find_handler(self, func):
         if func in _SAME_VALUES:
@@ -333,7 +339,7 @@ class Recorder(private.DispatchMode):
     def _decomposed_in_place(self, func, args, kwargs):
         with self:
             out = DECOMPOSITIONS[functional_form(func)](*args, **kwargs)
-            if out is not NotImplemented:
+            if out is not NotImplemented and torch.can_cast(out.dtype, args[0].dtype):
                 return args[0].copy_(out)
         return self._plain(func, args, kwargs)
 

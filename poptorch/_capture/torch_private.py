@@ -4,9 +4,11 @@ import contextlib
 
 import torch
 from torch._decomp import decomposition_table
+from torch._ops import OpOverload
 from torch._subclasses.fake_impls import fast_detach
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
+    DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
 )
@@ -15,10 +17,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 __all__ = [
-    "BatchNorm", "DataDependentOutputException", "DispatchMode", "FakeTensor", "FakeTensorMode",
-    "TorchFunctionMode", "autograd_nodes", "backward_sequence_number", "decompose_composite",
-    "decomposition_table", "detached", "distributions_validate", "forward_sequence_number",
-    "is_composite", "new_fake_mode", "recurrent_functions", "without_modes",
+    "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
+    "FakeTensor", "FakeTensorMode", "OpOverload", "TorchFunctionMode", "autograd_nodes",
+    "backward_sequence_number", "decompose_composite", "decomposition_table", "detached",
+    "distributions_validate", "forward_sequence_number", "is_composite", "new_fake_mode",
+    "recurrent_functions", "without_modes",
 ]
 
 # lstm, gru, rnn_tanh and rnn_relu as the modules call them.

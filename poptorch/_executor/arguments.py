@@ -2,12 +2,13 @@
 
 import inspect
 import math
+from collections.abc import Collection, Iterator
 
 import numpy
 import torch
 
 from poptorch import _schema as schema
-from poptorch._capture.structure import children_of, join_path, rebuilt
+from poptorch._capture.structure import Structure, children_of, join_path, rebuilt
 from poptorch._logging import logger
 from poptorch._translate import StepSpec
 from poptorch._translate.types import check_dense, ir_dtype, narrowed
@@ -62,6 +63,7 @@ class Leaf:
         self.value = None if self.is_tensor else value
         if self.is_tensor:
             self.shape, self.dtype = value.shape, narrowed(value.dtype)
+            self.given = value.dtype  # in the first call
 
     def fits(self, value) -> bool:
         """Whether ``value`` is a dense tensor like the compiled one, once it is narrowed."""
@@ -298,14 +300,16 @@ class Arguments:
         tensors.append(value)
 
     def _tensor_error(self, leaf: Leaf, value: torch.Tensor) -> Error:
-        expected, got = leaf.shape, value.shape
+        expected, got, first = leaf.shape, value.shape, ""
         on_device = narrowed(value.dtype)
         if on_device is not leaf.dtype:
             note = "" if on_device is value.dtype else f" ({on_device} on the device)"
             expected, got = leaf.dtype, f"{value.dtype}{note}"
+            if leaf.given is not leaf.dtype:
+                first = f", {leaf.given} here, which is {leaf.dtype} on the device"
         return Error(f"[arguments] {leaf.path}: expected {expected} but got {got}. The model is "
-                     f"compiled for the shapes and types of its first call; call destroy() first "
-                     f"to compile for others.")
+                     f"compiled for the shapes and types of its first call{first}; call destroy() "
+                     f"first to compile for others.")
 
 
 _TENSOR_LEAF = ({"tensor"}, str, torch.Size, torch.dtype)
@@ -333,6 +337,7 @@ def _filled(data, leaves: list[Leaf], where: str):
     leaf.path, leaf.value = data[1], None if leaf.is_tensor else data[2]
     if leaf.is_tensor:
         leaf.shape, leaf.dtype = data[2:]
+        leaf.given = leaf.dtype
     leaves.append(leaf)
     return leaf
 
@@ -367,10 +372,15 @@ def _check_constant(leaf: Leaf) -> None:
     if isinstance(leaf.value, numpy.ndarray):
         raise Error(f"[arguments] {leaf.path} is a numpy array of shape {leaf.value.shape}, "
                     f"expected a tensor. Pass torch.from_numpy({leaf.path}).")
+    kind = type(leaf.value).__name__
+    is_collection = isinstance(leaf.value, Collection) and not isinstance(leaf.value, (str, bytes))
+    if isinstance(leaf.value, Iterator) or is_collection and Structure.of(list(leaf.value))[0]:
+        raise Error(f"[arguments] {leaf.path} is a {kind}, which is not taken apart into tensors. "
+                    f"Pass list({leaf.path}) or tuple({leaf.path}).")
     held = [name for name, item in getattr(leaf.value, "__dict__", {}).items()
             if isinstance(item, torch.Tensor)]
     if held:
-        raise Error(f"[arguments] {leaf.path} is a {type(leaf.value).__name__}, which holds "
+        raise Error(f"[arguments] {leaf.path} is a {kind}, which holds "
                     f"tensors ({', '.join(held)}). Pass tensors, or lists, tuples, dictionaries "
                     f"or dataclasses of them; or tell how to take the class apart by "
                     f"poptorch.registerCustomArgParser.")

@@ -30,8 +30,9 @@ def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
 
     The parameter's first dimension then counts the groups: with m groups it has the shape
     ``(m, ...)``, and ``forward`` sees ``(...)``, the value of the replica's group. Gradients are
-    combined within a group, by the mean or sum that the options ask for; optimizer states belong
-    to the replicas likewise. Holds for all executors of the module; to be called after it was
+    added within a group and, where the options ask for the mean, divided by the number of all
+    replicas, as the loss is the mean over the whole batch; optimizer states belong to the replicas
+    likewise. Holds for all executors of the module; to be called after it was
     wrapped and before the first of them is compiled. A further call replaces an earlier one.
 
     Args:

@@ -10,6 +10,11 @@ from poptorch._translate import optimizer_kinds as kinds
 from poptorch.optim import Optimizer
 
 
+def _already_compiled(what: str, number: int, got) -> ValueError:
+    return ValueError(f"[setOptimizer] {what} of parameter group {number} is already compiled, "
+                      f"got {got}. Call destroy() on the executor first.")
+
+
 class OptimizerLink:
     """Connects an executor with the torch optimizer that the user holds.
 
@@ -30,7 +35,7 @@ class OptimizerLink:
                  relax: bool = False):
         if optimizer is None:
             trained = [p for p in module.parameters() if p.requires_grad]
-            optimizer = torch.optim.SGD(trained or module.parameters(), lr=0.01)
+            optimizer = torch.optim.SGD([{"params": trained or list(module.parameters())}], lr=0.01)
         kinds.kind_of(optimizer)
         self.state = OptimizerState()
         # An executor that was forgotten without destroy() leaves the state to its optimizer.
@@ -105,12 +110,14 @@ class OptimizerLink:
                              f"executor first.")
 
     def _check_flags(self, kind, number: int, group: dict, compiled) -> None:
-        names = (*kind.flags, "momentum != 0")
-        for name, old, new in zip(names, compiled.flags, kinds.flag_values(kind, group)):
+        *old_flags, had_momentum = compiled.flags
+        *new_flags, has_momentum = kinds.flag_values(kind, group)
+        for name, old, new in zip(kind.flags, old_flags, new_flags):
             if old != new:
-                raise ValueError(f"[setOptimizer] {name}={old} of parameter group {number} is "
-                                 f"already compiled, got {new}. Call destroy() on the executor "
-                                 f"first.")
+                raise _already_compiled(f"{name}={old}", number, new)
+        if had_momentum != has_momentum:
+            what = "an update with momentum" if had_momentum else "an update without momentum"
+            raise _already_compiled(what, number, f"momentum={group['momentum']}")
 
     def compiled(self, program, executable, can_run: bool) -> None:
         """Takes note of what was compiled and writes the optimizer's present state.

@@ -5,6 +5,7 @@ import operator
 import torch
 
 from poptorch import _C
+from poptorch._capture import refused_node
 from poptorch._translate import opaque
 from poptorch._translate.emitter import Emitter
 from poptorch._translate.rules import RULES
@@ -44,7 +45,8 @@ class Nodes:
         """Appends the ops of one ``call_function`` node.
 
         Raises:
-            poptorch.Error: The op row refuses the operands; with the user's place.
+            poptorch.Error: The op row refuses the operands; with the user's place, and in
+                PyTorch's words and class where it refuses them too.
         """
         if node.target is operator.getitem:
             self.values[node] = self.values[node.args[0]][node.args[1]]
@@ -54,9 +56,15 @@ class Nodes:
         emitter.place = (place[0] if place else "", place[1] if place else 0,
                          meta.get("module") or "")
         emitter.notes = _notes(meta)
-        value = self._emit(node)
-        self.values[node] = value
-        _check_type(node, value)
+        try:
+            _check_layout(node)
+            self.values[node] = self._emit(node)
+            _check_type(node, self.values[node])
+        except Exception as error:
+            refused = refused_node(error, node)
+            if refused is error:
+                raise
+            raise refused from error
 
     def _emit(self, node):
         target = node.target
@@ -194,12 +202,20 @@ def _notes(meta) -> dict:
     return notes
 
 
+def _check_layout(node) -> None:
+    val = node.meta["val"]
+    for part in val if isinstance(val, (tuple, list)) else (val,):
+        if isinstance(part, torch.Tensor) and part.layout is not torch.strided:
+            raise Error(f"[{node.target.overloadpacket.__name__}] the result is of layout "
+                        f"{part.layout}, but the device has dense tensors only. Use dense "
+                        f"operations, with zeros for what is not there.")
+
+
 def _check_type(node, value) -> None:
     """What the op row infers must be what PyTorch computed while capturing."""
     val = node.meta.get("val")
     if isinstance(val, torch.Tensor) and isinstance(value, _C.Value):
         expected = (ir_dtype(val.dtype), list(val.shape))
         if (value.dtype, list(value.sizes)) != expected:
-            raise AssertionError(
-                f"[translate] {node.target}: the op row gives {value.type_text}, PyTorch gives "
-                f"{expected[0]}{expected[1]}. Please report this.")
+            raise AssertionError(f"The op row gives {value.type_text}, PyTorch gives "
+                                 f"{expected[0]}{expected[1]}.")

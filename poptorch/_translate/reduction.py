@@ -1,13 +1,15 @@
 """How the gradients of micro-batches and replicas become one: where they are divided.
 
-    Running       accumulate(g / G),  all_reduce mean
-    Post          accumulate(g),      all_reduce mean,  times 1 / G
+    Running       accumulate(g / G),  all_reduce mean,  times 1 / N
+    Post          accumulate(g),      all_reduce mean,  times 1 / (G N)
     PostAndLoss   accumulate(g / R),  all_reduce sum,   times 1 / G
     sums          accumulate(g),      all_reduce sum
 
-G is the number of micro-batches, R that of replicas: of all, or of those that hold the same value
-of the parameter. Dividing by a power of two is exact in float32, so ``Post`` divides on the way
-where G is one: the same bits, and no further pass over the gradients.
+G is the number of micro-batches and R that of all replicas: the loss is the mean over the whole
+batch. The all_reduce is over the replicas that hold the same value of the parameter, one of N
+groups (N = 1 where all replicas hold it), and its mean divides by R / N. Dividing by a power of two
+is exact in float32, so what is to be divided last is divided on the way where it is one: the same
+bits, and no further pass over the gradients.
 """
 
 from dataclasses import dataclass
@@ -44,11 +46,13 @@ def of(spec, value, path: str) -> Reduction:
     if not spec.mean:
         return Reduction()
     if strategy is MeanReductionStrategy.PostAndLoss:
-        return Reduction(spec.reducing(path).size, "sum", count)
-    is_exact = count & (count - 1) == 0 and value.dtype not in _HALVES
-    if strategy is MeanReductionStrategy.Running or is_exact:
-        return Reduction(count, "mean", 1)
-    return Reduction(1, "mean", count)
+        return Reduction(spec.replicas, "sum", count)
+    groups = spec.reducing(path).count
+    is_running = strategy is MeanReductionStrategy.Running
+    each, last = (count, groups) if is_running else (1, count * groups)
+    if last & (last - 1) == 0 and value.dtype not in _HALVES:
+        each, last = each * last, 1
+    return Reduction(each, "mean", last)
 
 
 def finished(emitter, spec, gradient, path: str):

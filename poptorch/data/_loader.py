@@ -12,7 +12,7 @@ from poptorch.data._joining import join
 from poptorch.data._partition import PartitionSampler
 from poptorch.data._sources import RebatchedSource
 from poptorch.enums import DataLoaderMode
-from poptorch.options import Options
+from poptorch.options import Options, checked_options
 from poptorch.options._checks import Bool, at_least, near_names, one_of
 
 # The class itself: a program may put ours in its place in torch.utils.data.
@@ -91,9 +91,7 @@ class DataLoader(_TorchDataLoader):
                  mode: DataLoaderMode = DataLoaderMode.Sync,
                  async_options: dict[str, Any] | None = None,
                  rebatched_worker_size: int | None = None, batch_sampler=None, **kwargs):
-        if not isinstance(options, Options):
-            raise TypeError(f"[DataLoader] the first argument, options, must be a "
-                            f"poptorch.Options, got {type(options).__name__}.")
+        options = checked_options(options, "DataLoader")
         one_of(DataLoaderMode, mode, "DataLoader mode")
         Bool()(auto_distributed_partitioning, "DataLoader auto_distributed_partitioning")
         at_least(0, num_workers, "DataLoader num_workers")

@@ -207,3 +207,19 @@ for _part in (Execution, Device, Reports):
     for _name, _member in vars(_part).items():
         if not _name.startswith("_") and isinstance(_member, type(OptionGroup.toDict)):
             _member.__qualname__ = f"{Options.__qualname__}.{_name}"
+
+
+def checked_options(options, where: str) -> Options:
+    """``options`` as a function was given them: None are the defaults.
+
+    Raises:
+        TypeError: They are something else.
+    """
+    if options is None:
+        return Options()
+    if not isinstance(options, Options):
+        hint = "poptorch.Options.fromDict(...)" if isinstance(options, dict) else \
+            "poptorch.Options() with the settings that you want"
+        raise TypeError(f"[{where}] options must be a poptorch.Options, got "
+                        f"{type(options).__name__}. Pass {hint}.")
+    return options

@@ -1,5 +1,6 @@
 """What ``import poptorch`` costs and says."""
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -57,3 +58,16 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path):
     assert kinds <= {"py", "pyi", "so", "typed"}
     assert sum(name.endswith(".so") for name in names) == 1
     assert "poptorch/_C.pyi" in names
+
+
+def test_a_checkout_that_is_not_built(tmp_path):
+    shutil.copytree(ROOT / "poptorch", tmp_path / "poptorch",
+                    ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    # The finder of an editable installation would find the extension of the checkout.
+    code = ("import sys; sys.meta_path[:] = [finder for finder in sys.meta_path if 'editable' not "
+            "in getattr(finder, '__module__', '')]; import poptorch")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True,
+                          text=True, check=False)
+    said = done.stderr.strip().splitlines()[-1]
+    assert said.startswith("ImportError: [poptorch] the extension poptorch._C is not built")
+    assert f"Run `make build` in {tmp_path}" in said and "circular" not in said

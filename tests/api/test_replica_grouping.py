@@ -82,10 +82,9 @@ def on_cpu(net, groups, batches, optimizer, *, mean=True):
                     inner, of_replica(values, groups, replica), (x, target))
                 loss.backward()
             last.append(loss.detach())
-        for name, value in values.items():
+        for value in values.values():
             if mean:
-                members = len(groups[0]) if name in GROUPED else REPLICAS
-                value.grad /= members * len(step[0])
+                value.grad /= REPLICAS * len(step[0])
         update.step()
         losses.append(torch.stack(last))
     return {"losses": losses, "weights": {n: v.detach() for n, v in values.items()}}
@@ -133,7 +132,7 @@ def test_training_equals_the_groups_on_the_cpu(kind, optimizer):
 @pytest.mark.parametrize("kind", ["consecutive", "orthogonal", "none"])
 @pytest.mark.parametrize("strategy", poptorch.MeanReductionStrategy)
 @pytest.mark.filterwarnings("ignore:.*PostAndLoss is deprecated")
-def test_the_mean_is_over_the_group(kind, strategy):
+def test_the_mean_is_over_all_replicas(kind, strategy):
     def opts():
         out = options()
         out.Training.gradientAccumulation(3)
@@ -241,7 +240,7 @@ def test_gradients_are_those_of_the_groups():
                  in of_replica(values, groups, members[0]).items()}
         for replica in members:
             _, loss = torch.func.functional_call(Net(), inner, batches[0][replica][0])
-            (loss / len(members)).backward()
+            (loss / REPLICAS).backward()
         torch.testing.assert_close(found["fc.weight"][number], inner["fc.weight"].grad)
     assert found["head.weight"].shape == net.head.weight.shape
 
@@ -260,8 +259,8 @@ def test_optimizer_state_of_the_host_goes_to_the_groups(kind):
     for replica in range(REPLICAS):
         inner = of_replica(on_cpu_state, groups, replica)
         torch.func.functional_call(Net(), inner, batches[0][replica][0])[1].backward()
-    for name, value in on_cpu_state.items():
-        value.grad /= len(groups[0]) if name in GROUPED else REPLICAS
+    for value in on_cpu_state.values():
+        value.grad /= REPLICAS
     update.step()
     net.load_state_dict(first.state_dict())
     optimizer.load_state_dict(update.state_dict())

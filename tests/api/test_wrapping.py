@@ -134,3 +134,18 @@ def test_only_modules_are_wrapped(wrap, model):
     with pytest.raises(TypeError, match=rf"{wrap.__name__}. model must be a torch.nn.Module, got "
                                         rf"{type(model).__name__}"):
         wrap(model)
+
+
+@pytest.mark.parametrize("options, words", [
+    ({"deviceIterations": 2}, "got dict. Pass poptorch.Options.fromDict(...)."),
+    ({}, "got dict. Pass"), ([], "got list. Pass poptorch.Options() with"),
+    (2, "got int. Pass"), (torch.optim.SGD, "got type. Pass"),
+])
+@pytest.mark.parametrize("where", ["trainingModel", "inferenceModel", "DataLoader"])
+def test_options_of_another_class(options, words, where):
+    with pytest.raises(TypeError) as raised:
+        if where == "DataLoader":
+            poptorch.DataLoader(options, torch.utils.data.TensorDataset(X))
+        else:
+            getattr(poptorch, where)(Net(), options)
+    assert f"[{where}] options must be a poptorch.Options, {words}" in str(raised.value)

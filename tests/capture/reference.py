@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import fx
 
 from poptorch._capture import capture
-from poptorch._capture import library_embedding  # noqa: F401  (declares the operations)
+from poptorch._capture import library_counts, library_embedding  # noqa: F401  (declare operations)
 from poptorch._capture import library_recurrent  # noqa: F401  (declares the operations)
 from poptorch._capture.library import ops
 
@@ -223,12 +223,16 @@ def elements_scatter(x, src, size, stride, offset):
     return out
 
 
+def bincount(self, weights, minlength):
+    return torch.bincount(self, weights, minlength)
+
+
 IMPLEMENTATIONS = {
     getattr(ops, function.__name__).default: function
     for function in (
         dropout, batch_norm, batch_norm_inference, batch_norm_backward, attention,
         attention_backward, lstm, lstm_backward, gru, gru_backward, rnn, rnn_backward,
-        embedding_bag, embedding_bag_backward, elements, elements_scatter)
+        embedding_bag, embedding_bag_backward, elements, elements_scatter, bincount)
 }
 IMPLEMENTATIONS.update(dict.fromkeys(
     (aten.view.default, aten._unsafe_view.default, aten.view.dtype), view))

@@ -102,6 +102,35 @@ def test_bincount_with_a_known_length():
         capture(Function(lambda m, x: torch.bincount(x)), (numbers,), training=False)
 
 
+def test_bincount_of_numbers_beyond_its_length():
+    forward = Function(lambda m, x: torch.bincount(x, minlength=2))
+    model = poptorch.inferenceModel(
+        forward, poptorch.Options().showCompilationProgressBar(False))
+    with pytest.raises(poptorch.Error) as raised:
+        model(torch.tensor([0, 1, 3]))
+    assert str(raised.value).startswith(
+        "[bincount] the number 3 (entry 2) is out of range: minlength is 2, so 0 to 1 can be "
+        "counted. Pass minlength: one more than the largest number.")
+    line = forward.function.__code__.co_firstlineno
+    assert raised.value.location == f"{__file__}:{line}"
+    assert torch.equal(model(torch.tensor([1, 0, 1])), torch.tensor([1, 2], dtype=torch.int32))
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: torch.bincount(x.float(), minlength=3),
+    lambda x: torch.bincount(x.reshape(1, -1), minlength=3),
+    lambda x: torch.bincount(x, torch.ones(2), 3),
+    lambda x: torch.bincount(x, minlength=3, foo=1),
+])
+def test_bincount_in_torchs_words(call):
+    with pytest.raises(Exception) as eager:
+        call(torch.tensor([0, 1, 3]))
+    with pytest.raises(eager.type) as raised:
+        capture(Function(lambda m, x: call(x)), (torch.tensor([0, 1, 3]),), training=False)
+    assert isinstance(raised.value, poptorch.Error)
+    assert str(eager.value).splitlines()[0] in str(raised.value)
+
+
 def test_gradient_zeros_are_plain_zeros():
     def forward(m, x):
         return poptorch.identity_loss(torch.sign(x * m.w) + x * m.w, "sum")

@@ -69,11 +69,6 @@ def test_errors_of_forward_are_unchanged(capfd):
     with pytest.raises(Mine) as raised:
         capture(Function(forward), (torch.ones(3),), training=False)
     assert raised.value is error
-    with pytest.raises(RuntimeError, match="a and b must have same reduction dim|size mismatch"):
-        capture(nn.Linear(4, 2), (torch.ones(3, 3),), training=False)
-    with pytest.raises(Exception, match="nonzero") as raised:
-        capture(Function(lambda m, x: x[x > 0]), (torch.ones(3),), training=False)
-    assert type(raised.value).__name__ == "DynamicOutputShapeException"
     assert capfd.readouterr().err == ""
 
 

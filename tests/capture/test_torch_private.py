@@ -64,6 +64,15 @@ def test_data_dependent_outputs_have_their_exception(mode):
             x.item()
 
 
+def test_dynamic_shapes_have_their_exception(mode):
+    with mode:
+        x = torch.empty_strided((3,), (1,))
+        with pytest.raises(private.DynamicOutputShapeException) as raised:
+            x.nonzero()
+    assert raised.value.func is torch.ops.aten.nonzero.default
+    assert isinstance(raised.value.func, private.OpOverload)
+
+
 def test_dispatch_modes_see_operations_and_nest():
     class Names(private.DispatchMode):
         def __init__(self):

@@ -1,5 +1,7 @@
 """Weight updates on the device equal torch's, step by step, in float64."""
 
+import re
+
 import pytest
 import torch
 
@@ -154,3 +156,54 @@ def test_parameter_that_forward_changes_with_accumulation():
     opts.Training.gradientAccumulation(2)
     with pytest.raises(poptorch.Error, match="forward changes the trained parameter weight"):
         poptorch.trainingModel(Clips(), opts)(torch.ones(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("before, after, words", [
+    ({"momentum": 0.0}, {"momentum": 0.5}, "an update without momentum of parameter group 0 is "
+     "already compiled, got momentum=0.5. Call destroy()"),
+    ({"momentum": 0.5}, {"momentum": 0.0}, "an update with momentum of parameter group 0 is "
+     "already compiled, got momentum=0.0. Call destroy()"),
+    ({"momentum": 0.5}, {"momentum": 0.5, "nesterov": True}, "nesterov=False of parameter group 0 "
+     "is already compiled, got True. Call destroy()"),
+])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_is_compiled_in_cannot_be_changed(before, after, words, in_place):
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, **before)
+    model = poptorch.trainingModel(net, options(), optimizer)
+    data = torch.randn(4, 5), torch.randn(4, 2)
+    model(*data)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        if in_place:
+            optimizer.param_groups[0].update(after)
+            model(*data)
+        else:
+            model.setOptimizer(torch.optim.SGD(net.parameters(), lr=0.1, **after))
+
+
+class Scores(torch.nn.Module):
+    """A loss, and nothing to train."""
+
+    def forward(self, x, target):
+        return x * 2, torch.nn.functional.mse_loss(x, target)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_module_with_nothing_to_train(frozen, caplog):
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3)).requires_grad_(False)
+    net = Scores()
+    if frozen:
+        net.layer = module
+    opts = options(deviceIterations=2)
+    opts.Training.gradientAccumulation(2)
+    opts.outputMode(poptorch.OutputMode.All)
+    model = poptorch.trainingModel(net, opts)
+    x, target = torch.randn(8, 3), torch.randn(8, 3)
+    for _ in range(2):
+        y, loss = model(x, target)
+        torch.testing.assert_close(y, x * 2)
+        expected = [torch.nn.functional.mse_loss(a, b) for a, b in zip(x.chunk(4), target.chunk(4))]
+        torch.testing.assert_close(loss, torch.stack(expected))
+    told = [line for line in caplog.messages if "no parameter of the module requires grad" in line]
+    assert len(told) == 1
+    assert net.state_dict().keys() == dict(net.named_parameters()).keys()

@@ -240,7 +240,19 @@ def sorting():
                  lambda x: torch.sort(x), note="i64")
 
 
-SAMPLES = [*gathers(), *scatters(), *reductions(), *selections(), *advanced(), *masks(), *sorting()]
+def counts():
+    for size, dtype in ((0, torch.int32), (1, torch.int64), (9, torch.int32), (5000, torch.int64)):
+        yield Sample("bincount", lambda n=size, t=dtype: [places(7, n, dtype=t), None],
+                     {"minlength": 7, "index_dtype": dtype},
+                     lambda x, w, t=dtype: torch.bincount(x, minlength=7).to(t), note=f"{size}")
+        yield Sample("bincount", lambda n=size, t=dtype: [places(7, n, dtype=t), randn(n)],
+                     {"minlength": 7},
+                     lambda x, w: torch.bincount(x, w.double(), 7).to(w.dtype), dtypes=FEW,
+                     note=f"weights{size}")
+
+
+SAMPLES = [*counts(), *gathers(), *scatters(), *reductions(), *selections(), *advanced(), *masks(),
+           *sorting()]
 
 
 def one(*values, dtype=torch.int32):
@@ -248,6 +260,12 @@ def one(*values, dtype=torch.int32):
 
 
 BADS = [
+    Bad("bincount", lambda: [one(0, 3), None], {"minlength": 3},
+        "the number 3 (entry 1) is out of range: minlength is 3, so 0 to 2 can be counted"),
+    Bad("bincount", lambda: [one(0, -1), randn(2)], {"minlength": 3}, "the number -1 (entry 1)"),
+    Bad("bincount", lambda: [one(0, 1).reshape(1, 2), None], {"minlength": 3}, "of a vector"),
+    Bad("bincount", lambda: [one(0, 1), None], {"minlength": 0}, "minlength of at least 1"),
+    Bad("bincount", lambda: [one(0, 1), randn(3)], {"minlength": 2}, "weights are f32[3]"),
     Bad("gather", lambda: [randn(4, 5), one(0, 5).reshape(1, 2)], {"dim": 1},
         "index 5 (entry 1 of the index) is out of range: dimension 1 has 5 entries"),
     Bad("gather", lambda: [randn(4), one(0, -1)], {"dim": 0}, "index -1 (entry 1"),
