@@ -21,12 +21,14 @@ class Tally:
         judged: programs compared.
         invalid: programs that eager itself refuses, by reason.
         refused: programs that poptorch refuses, by message.
+        example: the seed of one of them, by message.
         found: ``(seed, program, finding)`` of what is wrong.
     """
 
     judged: int = 0
     invalid: Counter = field(default_factory=Counter)
     refused: Counter = field(default_factory=Counter)
+    example: dict = field(default_factory=dict)
     found: list = field(default_factory=list)
 
     def add(self, other: "Tally") -> None:
@@ -34,6 +36,7 @@ class Tally:
         self.judged += other.judged
         self.invalid += other.invalid
         self.refused += other.refused
+        self.example |= other.example
         self.found += other.found
 
     def __str__(self) -> str:
@@ -41,7 +44,8 @@ class Tally:
         lines = [f"{self.judged} programs judged, {len(self.found)} wrong, {refused} refused "
                  f"({100 * refused / max(1, self.judged):.2f} %), "
                  f"{sum(self.invalid.values())} not valid in eager"]
-        lines += [f"  refused {n} x: {words}" for words, n in self.refused.most_common(30)]
+        lines += [f"  refused {n} x, seed {self.example[words]}: {words}"
+                  for words, n in self.refused.most_common(30)]
         return "\n".join(lines)
 
 
@@ -83,7 +87,9 @@ def search(seeds, seconds: float = float("inf"), note=None) -> Tally:
         if finding is None:
             continue
         if finding.kind == "refused":
-            tally.refused[finding.words.split("\n")[0][:150]] += 1
+            words = finding.words.split("\n")[0][:150]
+            tally.refused[words] += 1
+            tally.example[words] = seed
         else:
             tally.found.append((seed, program, finding))
     return tally
