@@ -184,10 +184,12 @@ _MOVES = frozenset(
     "replication_pad3d kthvalue mode median fmax fmin "
     "scalar_tensor detach alias unfold_backward _local_scalar_dense isnan".split())
 
-# What subtracts a mean within one step: equal elements give 0, or roundings of the mean.
+# What adds and subtracts within one step: where all of it cancels, roundings are left.
 _CENTERS = frozenset(
     "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit var std "
-    "var_mean std_mean".split())
+    "var_mean std_mean sum mean mm bmm addmm dot mv convolution convolution_backward "
+    "native_batch_norm_backward native_layer_norm_backward native_group_norm_backward "
+    "_softmax_backward_data _log_softmax_backward_data".split())
 
 
 class _Perturbing(TorchDispatchMode):
@@ -201,7 +203,7 @@ class _Perturbing(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
         if name in _CENTERS and args[0].dtype in (torch.float32, torch.float64):
-            args = (self._move(args[0].clone()), *args[1:])
+            args = (self._move(args[0].contiguous().clone()), *args[1:])
         out = func(*args, **(kwargs or {}))
         is_view = any(r.alias_info is not None and not r.alias_info.is_write
                       for r in func._schema.returns)
