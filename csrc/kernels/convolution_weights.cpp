@@ -206,6 +206,39 @@ double sum(const double* x, int64_t n) {
   return total;
 }
 
+// The type's elements, those of one channel after those of the other.
+Loop by_channel(const ir::Type& type) {
+  const auto channel_first = [](ir::Dims dims) {
+    std::swap(dims[0], dims[1]);
+    return dims;
+  };
+  ir::Type seen{type.dtype, channel_first(type.sizes), {}};
+  seen.set_strides(channel_first(type.actual_strides()));
+  return Loop({type.dtype, seen.sizes, {}}, {&seen});
+}
+
+// Of one channel, whose pixels lie side by side or anywhere.
+template <typename T>
+double sum_channel(const ChannelSums& s, const T* x, int64_t channel) {
+  double total = 0;
+  if (!s.strided) {
+    for (int64_t i = 0; i < s.images; ++i) {
+      total += sum(x + (i * s.channels + channel) * s.pixels, s.pixels);
+    }
+    return total;
+  }
+  constexpr int64_t block = 256;
+  T copy[block];
+  const int64_t n = s.images * s.pixels;
+  for (int64_t i = 0; i < n; i += block) {
+    const int64_t count = std::min(block, n - i);
+    const Loop::Elements from = s.strided->read(0, x, channel * n + i, count, copy);
+    const auto* first = static_cast<const T*>(from.first);
+    total += from.step == 0 ? static_cast<double>(count) * *first : sum(first, count);
+  }
+  return total;
+}
+
 template <typename T>
 Prepared prepare(const Call& call) {
   const Shape s = shape_of(call);
@@ -276,6 +309,7 @@ ChannelSums::ChannelSums(const ir::Type& type) {
   const bool is_row_major = type.is_contiguous() || MUTANT(bias_gradient_is_row_major);
   pixels = is_row_major ? pixels_of_all / std::max<int64_t>(1, type.sizes[0]) : 1;
   images = pixels_of_all / std::max<int64_t>(1, pixels);
+  if (!type.is_contiguous() && !ops::lies_channels_last(type)) strided = by_channel(type);
 }
 
 template <typename T>
@@ -284,14 +318,10 @@ void sum_channels(const ChannelSums& s, const T* x, T* out, int threads) {
   constexpr int64_t rows = 128;  // that are summed in T
   const int64_t unit = s.images * s.pixels * (s.pixels == 1 ? strip : 1);
   const int64_t grain = std::max<int64_t>(1, copy_grain / std::max<int64_t>(1, unit));
-  if (s.pixels > 1) {
+  if (s.strided || s.pixels > 1) {
     return parallel_for(threads, s.channels, grain, [&](int64_t begin, int64_t end) {
       for (int64_t channel = begin; channel < end; ++channel) {
-        double total = 0;
-        for (int64_t i = 0; i < s.images; ++i) {
-          total += sum(x + (i * s.channels + channel) * s.pixels, s.pixels);
-        }
-        out[channel] = static_cast<T>(total);
+        out[channel] = static_cast<T>(sum_channel(s, x, channel));
       }
     });
   }

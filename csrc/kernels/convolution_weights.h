@@ -9,7 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
+#include "kernels/loop.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
@@ -33,8 +35,10 @@ ops::Prepared patch_weight_gradient_last(const ops::Call& call);
 // The gradient of the bias: sums over images and pixels.
 struct ChannelSums {
   int64_t images, channels, pixels;
+  // Channel by channel; of a type that lies neither row-major nor channels-last.
+  std::optional<Loop> strided;
 
-  // The type has channels as dimension 1 and lies row-major or channels-last.
+  // The type has channels as dimension 1, and any strides.
   explicit ChannelSums(const ir::Type& type);
 };
 template <typename T>

@@ -18,10 +18,11 @@ inline simd::Draw draw_of(const int32_t* rng, int64_t salt) {
 }
 
 // Dropout with rate p: an element stays, times `scale`, if its word is at least `threshold`.
+// A rate so near to 1 that no word is that large drops all.
 struct Dropout {
   explicit Dropout(double p)
-      : drops_all(p >= 1.0),
-        threshold(drops_all ? 0 : static_cast<uint32_t>(std::llround(p * 4294967296.0))),
+      : drops_all(std::llround(p * 0x1p32) > UINT32_MAX),
+        threshold(drops_all ? 0 : static_cast<uint32_t>(std::llround(p * 0x1p32))),
         scale(drops_all ? 0.0 : 1.0 / (1.0 - p)) {}
 
   bool drops_all;

@@ -113,9 +113,11 @@ std::vector<ir::Type> infer_pack(const InferInput& in) {
 // The operand may be the weights themselves; only then there may be a scale.
 void check_unpacked(const InferInput& in, const ir::Type& weight) {
   const ir::Type& given = in.operand(1);
+  const bool is_packed = given.rank() == 1 && given.dtype == ir::DType::f32;
   const bool fits = given.sizes == weight.sizes && given.dtype == weight.dtype;
-  USER_CHECK(given.rank() == 1 || fits, "[packed_convolution] weight ", given.text(),
-             ", expected packed ones or ", weight.text(), ". Give weights of `weight_size`.");
+  USER_CHECK(is_packed || fits, "[packed_convolution] weight ", given.text(),
+             ", expected packed ones in f32 or ", weight.text(),
+             ". Give weights of `weight_size`.");
   if (!in.has(4)) return;
   const ir::Type &scale = in.operand(4), expected{weight.dtype, {weight.sizes[0]}, {}};
   USER_CHECK(given.rank() == 4, "[packed_convolution] weight ", given.text(), " is packed and has "

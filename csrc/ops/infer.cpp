@@ -1,5 +1,6 @@
 // Running an op's type rule, and the rules that families share.
 #include <algorithm>
+#include <array>
 
 #include "ops/op_def.h"
 #include "support/error.h"
@@ -22,6 +23,28 @@ const ir::Type& InferInput::operand(size_t i) const {
   return op.operands[i]->type;
 }
 
+namespace {
+
+// Rows whose kernels read each operand by its own dtype.
+constexpr std::array mixes_floats = {"adam_update", "fused", "sgd_update"};
+
+// Other kernels choose between f32 and f64 by one operand. Halves may stand beside f32 where the
+// row's own rule says nothing: kernels see f32 then.
+void check_floats(const ir::Op& op) {
+  if (std::find(mixes_floats.begin(), mixes_floats.end(), op.name) != mixes_floats.end()) return;
+  const ir::Value* first = nullptr;
+  for (const ir::Value* operand : op.operands) {
+    if (operand == nullptr || !ir::is_float(operand->type.dtype)) continue;
+    if (first == nullptr) first = operand;
+    const bool is_wide = operand->type.dtype == ir::DType::f64;
+    USER_CHECK(is_wide == (first->type.dtype == ir::DType::f64), "[", op.name,
+               "] dtypes differ: ", first->type.text(), " and ", operand->type.text(),
+               ". Cast one of them.");
+  }
+}
+
+}  // namespace
+
 std::vector<ir::Type> infer(const ir::Op& op) {
   const OpDef& row = op_def(op.name);
   try {
@@ -32,7 +55,9 @@ std::vector<ir::Type> infer(const ir::Op& op) {
     complete.name = op.name;
     complete.operands = op.operands;
     complete.attrs = complete_attrs(row, op.attrs);
-    return row.infer({complete});
+    std::vector<ir::Type> types = row.infer({complete});
+    check_floats(op);
+    return types;
   } catch (const UserError& error) {
     throw UserError(error.what() + place_text(op.place), error.kind);
   }

@@ -1,5 +1,6 @@
 #include "ops/kernel.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "support/error.h"
@@ -19,17 +20,36 @@ PrepareHalf& half_wrapper() {
   return wrapper;
 }
 
+// Of the operands and results.
+template <typename Test>
+bool any_type(const Call& call, const Test& test) {
+  for (size_t i = 0; i < call.in_count(); ++i) {
+    if (call.has_in(i) && test(call.in(i))) return true;
+  }
+  return std::any_of(call.op.results.begin(), call.op.results.end(),
+                     [&](const auto& result) { return test(result->type); });
+}
+
 }  // namespace
 
 bool uses_half(const Call& call) {
-  for (size_t i = 0; i < call.in_count(); ++i) {
-    if (call.has_in(i) && ir::is_half(call.in(i).dtype)) return true;
-  }
-  for (const auto& result : call.op.results) {
-    if (ir::is_half(result->type.dtype)) return true;
-  }
-  return false;
+  return any_type(call, [](const ir::Type& type) { return ir::is_half(type.dtype); });
 }
+
+namespace {
+
+// Whether all floating-point operands and results have one dtype; empty ones do not count. Kernels
+// that read halves themselves take f32 for halves otherwise, as a weight may be beside f16 images.
+bool has_one_float_dtype(const Call& call) {
+  const ir::Type* first = nullptr;
+  return !any_type(call, [&](const ir::Type& type) {
+    if (!ir::is_float(type.dtype) || type.numel() == 0) return false;
+    if (first == nullptr) first = &type;
+    return type.dtype != first->dtype;
+  });
+}
+
+}  // namespace
 
 bool register_half(PrepareHalf prepare) {
   half_wrapper() = prepare;
@@ -63,7 +83,7 @@ Prepared prepare(const Call& call) {
   }
   const Call with_defaults{complete, call.threads};
   if (def->native_half || !uses_half(call)) return def->prepare(with_defaults);
-  if (def->half != nullptr) {
+  if (def->half != nullptr && has_one_float_dtype(with_defaults)) {
     if (Prepared own = def->half(with_defaults); own.run != nullptr) return own;
   }
   return half_wrapper()(with_defaults, def->prepare);

@@ -79,6 +79,8 @@ Types infer_nll(const InferInput& in) {
 Types infer_nll_backward(const InferInput& in) {
   const Dims sizes = check_nll(in, 1);
   const Type& x = in.operand(1);
+  expect_dtype(in, 0, x.dtype);
+  expect_dtype(in, 4, x.dtype);
   if (is_reduced(in) || x.rank() == 1) {
     USER_CHECK(in.operand(0).numel() == 1, "[", in.op.name, "] grad_output is ",
                in.operand(0).text(), ", the loss is one number. Give a gradient of one element.");

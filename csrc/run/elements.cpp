@@ -20,6 +20,15 @@ struct Plain {
   static Stored store(Sum x) { return x; }
 };
 
+// Many small numbers, and how many they are, need more than one of them has.
+template <typename T>
+struct Whole {
+  using Stored = T;
+  using Sum = int64_t;
+  static Sum load(Stored x) { return x; }
+  static Stored store(Sum x) { return static_cast<Stored>(x); }
+};
+
 struct Bool {
   using Stored = uint8_t;
   using Sum = int64_t;
@@ -97,11 +106,11 @@ template <template <typename> typename Fn, typename... Args>
 void dispatch(ir::DType dtype, Args&&... args) {
   switch (dtype) {
     case ir::DType::boolean: return Fn<Bool>::call(args...);
-    case ir::DType::u8: return Fn<Plain<uint8_t>>::call(args...);
-    case ir::DType::i8: return Fn<Plain<int8_t>>::call(args...);
-    case ir::DType::i16: return Fn<Plain<int16_t>>::call(args...);
-    case ir::DType::i32: return Fn<Plain<int32_t>>::call(args...);
-    case ir::DType::i64: return Fn<Plain<int64_t>>::call(args...);
+    case ir::DType::u8: return Fn<Whole<uint8_t>>::call(args...);
+    case ir::DType::i8: return Fn<Whole<int8_t>>::call(args...);
+    case ir::DType::i16: return Fn<Whole<int16_t>>::call(args...);
+    case ir::DType::i32: return Fn<Whole<int32_t>>::call(args...);
+    case ir::DType::i64: return Fn<Whole<int64_t>>::call(args...);
     case ir::DType::f16: return Fn<Half>::call(args...);
     case ir::DType::bf16: return Fn<BHalf>::call(args...);
     case ir::DType::f32: return Fn<Plain<float>>::call(args...);

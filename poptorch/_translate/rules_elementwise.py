@@ -4,7 +4,7 @@ import torch
 
 from poptorch import _C
 from poptorch._translate.registry import Rules
-from poptorch._translate.types import narrowed
+from poptorch._translate.types import narrowed, unrounded
 
 RULES = Rules()
 
@@ -159,8 +159,7 @@ def _clamp_max(e, node, x, max):
 @RULES("aten::round.decimals")
 def _round_decimals(e, node, x, decimals):
     dtype = node.meta["val"].dtype
-    # Rounded once: a 16-bit product would move numbers over the middle, or be infinite.
-    wide = torch.float32 if dtype.itemsize == 2 else dtype
+    wide = unrounded(dtype)
     power = e.constant(10.0 ** abs(decimals), wide)
     before, after = ("mul", "div") if decimals >= 0 else ("div", "mul")
     rounded = e.op("round", e.op(before, e.cast(x, wide), power))

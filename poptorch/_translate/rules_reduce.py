@@ -5,7 +5,7 @@ import torch
 from poptorch import _C
 from poptorch._translate.registry import Rules
 from poptorch._translate.rules_elementwise import square
-from poptorch._translate.types import ir_dtype
+from poptorch._translate.types import ir_dtype, unrounded
 
 RULES = Rules()
 
@@ -62,7 +62,9 @@ def _var(e, node, x, dim=None, correction=None, keepdim=False):
 
 @RULES("aten::std.correction")
 def _std(e, node, x, dim=None, correction=None, keepdim=False):
-    return e.op("sqrt", _variance(e, node, x, dim, correction, keepdim))
+    dtype = node.meta["val"].dtype
+    variance = _variance(e, node, e.cast(x, unrounded(dtype)), dim, correction, keepdim)
+    return e.cast(e.op("sqrt", variance), dtype)
 
 
 @RULES("aten::var_mean.correction")
@@ -73,8 +75,12 @@ def _var_mean(e, node, x, dim=None, correction=None, keepdim=False):
 
 @RULES("aten::linalg_vector_norm")
 def _vector_norm(e, node, x, ord=2, dim=None, keepdim=False, dtype=None):
-    x = e.cast(x, node.meta["val"].dtype)
-    dims = {"dim": _dims(x, dim), "keepdim": keepdim}
+    dtype = node.meta["val"].dtype
+    x = e.cast(x, unrounded(dtype))
+    return e.cast(_norm(e, x, ord, dim=_dims(x, dim), keepdim=keepdim), dtype)
+
+
+def _norm(e, x, ord, **dims):
     if ord == 2:
         return e.op("sqrt", e.op("sum", square(e, x), **dims))
     if ord == 1:

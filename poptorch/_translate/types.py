@@ -39,6 +39,15 @@ def ir_dtype(dtype: torch.dtype) -> str:
     return name
 
 
+def unrounded(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of what is between the ops of one rule: float32 for 16-bit floats.
+
+    So a result is rounded once, as the one operation that the rule stands for does, and what is
+    between has room for squares.
+    """
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
 def torch_dtype(name: str) -> torch.dtype:
     """The torch dtype of an IR dtype's name."""
     return _DTYPES[name]

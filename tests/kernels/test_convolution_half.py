@@ -1,6 +1,7 @@
 """Convolutions of images in half precision: wide within, rounded once."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -92,3 +93,57 @@ def test_gradients(channels, size, stride, dtype):
     taken = before - module.net.convolution.weight.detach().double()
     gradient = wide.net.convolution.weight.grad
     assert (taken - gradient).norm() <= 0.2 * gradient.norm()
+
+
+class Permuted(torch.nn.Module):
+    """A convolution whose result, and so its gradient, is seen with its dimensions permuted."""
+
+    def __init__(self, convolution, order):
+        super().__init__()
+        self.convolution, self.order = convolution, order
+
+    def forward(self, x, weight):
+        y = self.convolution(x).permute(self.order)
+        return y, poptorch.identity_loss((y * weight).sum(), reduction="none")
+
+
+@pytest.mark.parametrize("dtype, step", [(torch.float16, 2.0**-11), (torch.bfloat16, 2.0**-8),
+                                         (torch.float32, 1e-6)])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_gradients_of_a_permuted_result(dims, dtype, step):
+    """The gradient that comes back has strides that are neither row-major nor channels-last."""
+    layer = [torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d][dims - 1]
+    orders = list(itertools.permutations(range(dims + 2)))
+    for order in [orders[i] for i in torch.randperm(len(orders))[:6]]:
+        net = Permuted(layer(5, 6, 3, padding=1), order).to(dtype)
+        x = torch.randn(2, 5, *(4, 3, 5)[:dims]).to(dtype)
+        weight = torch.randn(2, 6, *(4, 3, 5)[:dims]).permute(order).to(dtype)
+        wide = copy.deepcopy(net).double()
+        wide(x.double(), weight.double())[1].backward()
+        with poptorch.testing.keep_gradients():
+            model = poptorch.trainingModel(
+                net, helpers.quiet_options(), torch.optim.SGD(net.parameters(), lr=0.0))
+            model(x, weight)
+            ours = poptorch.testing.gradients(model)
+        model.destroy()
+        for name, parameter in wide.named_parameters():
+            error = (ours[name].double() - parameter.grad).abs().max()
+            assert error <= 4 * step * parameter.grad.abs().max(), (order, name)
+
+
+@pytest.mark.parametrize("layer, norm, sizes", [
+    (torch.nn.Conv1d(8, 16, 1), torch.nn.BatchNorm1d(16), (4, 8, 1)),
+    (torch.nn.Conv1d(8, 16, 1), torch.nn.BatchNorm1d(16), (4, 8, 50)),
+    (torch.nn.Conv2d(8, 16, 1), torch.nn.BatchNorm2d(16), (4, 8, 1, 1)),
+    (torch.nn.Conv3d(8, 16, 1, stride=2), torch.nn.BatchNorm3d(16), (2, 8, 3, 3, 3)),
+    (torch.nn.Conv1d(8, 16, 3), torch.nn.BatchNorm1d(16), (4, 8, 20)),
+    (torch.nn.Conv1d(16, 16, 3, groups=16), torch.nn.BatchNorm1d(16), (4, 16, 20)),
+], ids=["one pixel", "pixels", "image", "volume", "wide", "depthwise"])
+def test_batch_norm_in_weights_of_any_kind_of_convolution(layer, norm, sizes):
+    """The folded weights are f32 beside f16 images: no kernel may read them as halves."""
+    net = torch.nn.Sequential(layer, norm).half().eval()
+    x = torch.randn(sizes).half()
+    expected = copy.deepcopy(net).double()(x.double())
+    y = poptorch.inferenceModel(net, helpers.quiet_options())(x)
+    assert y.dtype == torch.float16
+    assert (y.double() - expected).abs().max() <= 2.0**-10 * expected.abs().max()

@@ -78,7 +78,7 @@ class Program:
         return picked[0] if picked else None
 
     def add_entry(self):
-        kinds = ["unary", "binary", "binary", "where", "where", "where", "masked_fill", "cast", "dropout"]
+        kinds = ["unary", "masked_fill", "cast", "dropout", *["binary"] * 2, *["where"] * 3]
         entry, dtype = getattr(self, str(self.rng.choice(kinds)))(self.pick(lambda v: v.is_full))
         if entry is not None:
             self.body.append(entry)
@@ -101,7 +101,8 @@ class Program:
 
     def where(self, x):
         dtype = self.values[x].dtype
-        condition, y = self.pick(lambda v: v.dtype == "bool"), self.pick(lambda v: v.dtype == dtype)
+        condition = self.pick(lambda v: v.dtype == "bool")
+        y = self.pick(lambda v: v.dtype == dtype)
         if condition is None:
             return None, None
         return ["where", condition, *((x, y) if self.rng.random() < 0.5 else (y, x))], dtype

@@ -83,3 +83,20 @@ def test_dropout_applies_the_mask_that_its_gradient_applies():
     attrs = {"p": 0.4, "salt": 3}
     (out,) = _C.evaluate("dropout", [x, rng], attrs)
     assert np.array_equal(out != 0, mask(1000))
+
+
+@pytest.mark.parametrize("p", [1 - 2.0**-32, 1 - 2.0**-33, 1 - 1e-12, 1 - 2.0**-53, 1.0])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_rate_next_to_1_drops_nearly_all(p, dtype):
+    """An element stays with a chance of at most 2^-32."""
+    x, rng = np.ones(10_000, dtype=dtype), np.array(STATE, dtype=np.int32)
+    (out,) = _C.evaluate("dropout", [x, rng], {"p": p, "salt": 3})
+    body = {"body": [["neg", 0], ["dropout", 2, 1, "p", p, "salt", 3]], "out": [3]}
+    assert not out.any()
+    if dtype != np.float64:
+        assert not _C.evaluate("fused", [x, rng], body)[0].any()
+
+
+@pytest.mark.parametrize("p", [0.0, 2.0**-53, 1e-12, 2.0**-34])
+def test_a_rate_next_to_0_keeps_nearly_all(p):
+    assert mask(10_000, p=p).all()

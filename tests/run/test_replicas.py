@@ -45,6 +45,18 @@ def test_all_reduce(replicas, op, dtype):
         assert torch.equal(out["reduced"], expected)
 
 
+@pytest.mark.parametrize("replicas", [3, 256])
+@pytest.mark.parametrize("dtype", ["u8", "i8", "i16"])
+def test_a_mean_of_small_whole_numbers_has_room(replicas, dtype):
+    """Neither their sum nor the number of replicas may have to fit into the dtype."""
+    text = PROGRAM.format(type=f"{dtype}[64]", op="mean")
+    largest = torch.iinfo(DTYPES[dtype]).max
+    x = torch.randint(largest // 2, largest + 1, (2 * replicas, 64)).to(DTYPES[dtype])
+    reduced = Driver(text, replicas=replicas)(x=x)["reduced"].view(2, replicas, 64)
+    expected = x.flip(1).view(2, replicas, 64).long().sum(1, keepdim=True) // replicas
+    assert torch.equal(reduced, expected.to(DTYPES[dtype]).expand_as(reduced))
+
+
 def test_states_are_each_replicas_own():
     driver = Driver(PROGRAM.format(type="f32[3]", op="sum"), replicas=2)
     driver.write("s", [1.0, 2.0, 3.0])

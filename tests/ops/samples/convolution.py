@@ -255,7 +255,7 @@ BADS = [
         'activation is "gelu", expected none, relu, silu or hardswish'),
     Bad("packed_convolution", lambda: [randn(*LAST_IMAGE), randn(4, 8, 3, 3), None, None],
         PACKED_GEOMETRY | {"weight_size": list(KERNEL)},
-        "weight f32[4,8,3,3], expected packed ones or f32[8,4,3,3]"),
+        "weight f32[4,8,3,3], expected packed ones in f32 or f32[8,4,3,3]"),
     Bad("packed_convolution", lambda: [randn(*LAST_IMAGE), randn(2304), None, None, randn(8)],
         PACKED_GEOMETRY | {"weight_size": list(KERNEL)},
         "weight f32[2304] is packed and has a scale f32[8]. Multiply the weights before"),

@@ -200,6 +200,8 @@ BADS = [
     Bad("native_layer_norm", lambda: [randn(3, 5)], LAYER, words="its last sizes are not"),
     Bad("native_layer_norm", lambda: [randn(3, 4), randn(5)], LAYER, words="weight is f32[5]"),
     Bad("native_layer_norm", lambda: [integers(0, 9, 3, 4)], LAYER, words="floating-point"),
+    Bad("native_layer_norm", lambda: [randn(3, 4), randn(4).double()], LAYER,
+        words="dtypes differ: f32[3,4] and f64[4]"),
     Bad("native_layer_norm_backward",
         lambda: [randn(3, 4), randn(3, 4), randn(3, 1), randn(3, 1)],
         {**LAYER, "output_mask": [True]}, words="output_mask has 1 entries"),

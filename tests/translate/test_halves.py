@@ -1,0 +1,74 @@
+"""Operations that are several ops of ours are rounded to 16 bits once, as eager's are."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import poptorch
+from tests.helpers import quiet_options
+
+LARGE = torch.linspace(30, 41, 144).view(12, 12)  # the sum of the squares is more than f16 has
+INFINITY = float("inf")
+
+# name -> function of one tensor, and the tensor.
+CASES = {
+    "norm": (lambda x: x.norm(), LARGE),
+    "norm of rows": (lambda x: x.norm(dim=1), 10 * LARGE),
+    "norm of small numbers": (lambda x: x.norm(dim=1), 1e-5 * LARGE),
+    "matrix_norm": (torch.linalg.matrix_norm, LARGE),
+    **{f"vector_norm {p}": (lambda x, p=p: torch.linalg.vector_norm(x, p, dim=0), LARGE)
+       for p in (0.5, 1, 2, 3, INFINITY, -INFINITY)},
+    "normalize": (F.normalize, 10 * LARGE),
+    "normalize small numbers": (F.normalize, 1e-5 * LARGE),
+    "cosine_similarity": (lambda x: F.cosine_similarity(x, x.flip(1)), 10 * LARGE),
+    "cosine_similarity of small ones": (lambda x: F.cosine_similarity(x, x.flip(1)), 1e-5 * LARGE),
+    "dist": (lambda x: torch.dist(x, -x), LARGE),
+    "pairwise_distance": (lambda x: F.pairwise_distance(x, -x), 10 * LARGE),
+    "std": (lambda x: x.std(dim=1), 3000 * torch.linspace(-1, 1, 60).view(3, 20)),
+    "std of small numbers": (lambda x: x.std(), 1e-4 * torch.linspace(-1, 1, 60).view(3, 20)),
+    "round": (lambda x: x.round(decimals=2), LARGE),
+}
+
+
+class Applied(torch.nn.Module):
+    """The function of the parameter; the loss weighs the results."""
+
+    def __init__(self, function, x):
+        super().__init__()
+        self.function = function
+        self.x = torch.nn.Parameter(x)
+
+    def forward(self):
+        y = self.function(self.x)
+        weights = torch.linspace(0.5, 1.0, y.numel()).view(y.shape)
+        return y, poptorch.identity_loss((y.float() * weights).sum(), reduction="none")
+
+
+def error(ours, exact):
+    """The largest error over the largest number."""
+    return ((ours.double() - exact).abs().max() / exact.abs().max()).item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", CASES)
+def test_rounded_once(name, dtype):
+    function, x = CASES[name]
+    net = Applied(function, x.to(dtype))
+    wide = copy.deepcopy(net).double()
+    eager = copy.deepcopy(net)
+    for module in (wide, eager):
+        module()[1].backward()
+    with poptorch.testing.keep_gradients():
+        model = poptorch.trainingModel(
+            net, quiet_options(), torch.optim.SGD(net.parameters(), lr=0.0))
+        y, _ = model()
+        gradient = poptorch.testing.gradients(model)["x"]
+    assert y.dtype == dtype and gradient.dtype == dtype
+    exact = wide()[0].detach()
+    rounding = torch.finfo(dtype).eps
+    assert error(y, exact) <= 2 * error(eager()[0].detach(), exact) + rounding
+    if wide.x.grad.any():
+        limit = 4 * error(eager.x.grad, wide.x.grad) + 2 * rounding
+        assert error(gradient, wide.x.grad) <= limit
