@@ -22,6 +22,12 @@ const ir::Type& InferInput::operand(size_t i) const {
   return op.operands[i]->type;
 }
 
+void check_size(const std::string& op, const ir::Type& type) {
+  USER_CHECK(type.is_sane(), "[", op, "] a result would be ", type.text(),
+             ", no tensor has a negative size or more than ", ir::most_bytes,
+             " bytes. Check the sizes that it is made of.");
+}
+
 std::vector<ir::Type> infer(const ir::Op& op) {
   const OpDef& row = op_def(op.name);
   try {
@@ -32,7 +38,9 @@ std::vector<ir::Type> infer(const ir::Op& op) {
     complete.name = op.name;
     complete.operands = op.operands;
     complete.attrs = complete_attrs(row, op.attrs);
-    return row.infer({complete});
+    std::vector<ir::Type> types = row.infer({complete});
+    for (const ir::Type& type : types) check_size(op.name, type);
+    return types;
   } catch (const UserError& error) {
     throw UserError(error.what() + place_text(op.place), error.kind);
   }
