@@ -102,7 +102,7 @@ std::string variable(const char* name) {
 
 // Names in POPTORCH_OFF that turn nothing off are a mistake.
 void check_switches() {
-  for (const std::string& name : off_names()) {
+  for (const std::string& name : settings().off) {
     std::string names;
     bool is_known = false;
     for (const Switch& known : all_switches()) {
@@ -134,6 +134,7 @@ std::unique_ptr<run::Executable> make_executable(const ir::Module& module,
 
 CompileOptions CompileOptions::from_environment() {
   CompileOptions options;
+  options.settings = Settings::from_environment();
   options.dump_folder = variable("POPTORCH_DUMP_IR");
   options.reload_ir = variable("POPTORCH_RELOAD_IR") == "1";
   options.poison = variable("POPTORCH_POISON") == "1";
@@ -150,6 +151,7 @@ CompileOptions CompileOptions::from_environment() {
 std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
                                          const CompileOptions& options,
                                          const Progress& progress) try {
+  const SettingsScope scope(&options.settings);
   check_switches();
   Steps steps(*module, options, progress);
   steps.between(2, "translate", ir::Level::translated);
@@ -193,6 +195,8 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
 std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> module,
                                                  const CompileOptions& options,
                                                  run::Reports known) try {
+  const SettingsScope scope(&options.settings);
+  check_switches();
   ir::verify(*module, ir::Level::planned);
   if (options.check_plan) plan::check(*module);
   plan::PreparedOps prepared = plan::prepare(*module, {options.threads});

@@ -14,10 +14,12 @@
 
 #include "ir/graph.h"
 #include "run/executable.h"
+#include "support/settings.h"
 
 namespace poptorch {
 
 struct CompileOptions {
+  Settings settings;        // under which the program is compiled, and runs
   int threads = 1;          // the most that a run will use
   int replicas = 1;         // arenas; all_reduce works across them
   std::string dump_folder;  // POPTORCH_DUMP_IR: a text file for each step and pass; empty: none

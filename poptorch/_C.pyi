@@ -264,6 +264,9 @@ class HostPool:
     def empty(self, dtype: str, sizes: Sequence[int]) -> object:
         """A DLPack capsule of an uninitialized tensor, for ``torch.from_dlpack``."""
 
+def memory_limit(root: str = "") -> int:
+    """Bytes of memory that this process may have, by the files under ``root``."""
+
 def compile(
     module: Module,
     options: Mapping[str, object] = ...,
@@ -318,13 +321,13 @@ def machine_isas() -> list[str]:
     """The instruction sets that vector kernels can use on this machine, lowest first."""
 
 def set_isa(name: str) -> None:
-    """For tests: kernels prepared from now on use this instruction set."""
+    """For tests: sets POPTORCH_ISA, for programs that are compiled from now on."""
 
 def gemm_by() -> str:
     """What computes f32 products of matrices: "loops" of our own or a "library"."""
 
 def set_gemm(name: str) -> None:
-    """For tests: products from now on are computed by this."""
+    """For tests: sets POPTORCH_GEMM, for programs that are compiled from now on."""
 
 def has_split_gemm() -> bool:
     """Whether f32 products run on the CPU's unit for bfloat16 (AMX), by parts."""

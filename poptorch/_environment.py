@@ -16,7 +16,7 @@ def json_object(variable: str, text: str, example: str) -> dict:
     """
     try:
         settings = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"[{variable}] is no JSON: {error}. Write for instance "
                          f"{example}.") from None
     if not isinstance(settings, dict):

@@ -15,6 +15,7 @@
 #include "schedule/states.h"
 #include "support/error.h"
 #include "support/mutant.h"
+#include "support/settings.h"
 #include "support/switches.h"
 
 namespace poptorch::assemble {
@@ -74,6 +75,7 @@ class Assembler {
  public:
   Assembler(const ir::Module& module, const AssembleOptions& options, plan::PreparedOps prepared)
       : module_(module), options_(options), prepared_(std::move(prepared)) {
+    program_.settings = settings();
     program_.arena_bytes = plan::arena_bytes(module);
     shareable_ = plan::shareable_states(module);
     program_.threads = options.threads;

@@ -10,6 +10,7 @@
 
 #include "ir/graph.h"
 #include "ops/kernel.h"
+#include "support/settings.h"
 
 namespace poptorch::assemble {
 
@@ -100,6 +101,7 @@ struct Collective {
 };
 
 struct Program {
+  Settings settings;  // that the kernels were prepared under, and run under
   std::vector<Block> blocks;  // the first one is `main`
   std::vector<ops::Run> kernels;
   std::vector<int64_t> offsets;  // -1: an absent operand

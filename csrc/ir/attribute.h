@@ -23,6 +23,10 @@ struct GraphRef {
 struct Attr;
 using AttrList = std::vector<Attr>;
 
+// Lists in lists, the outermost one counted: what reads an attribute refuses more, as all that walks
+// through one calls itself for each of them.
+constexpr int most_nested_lists = 64;
+
 // none | bool | int | float | "string" | dtype:f32 | @graph | [attr, ...]
 struct Attr {
   std::variant<std::monostate, bool, int64_t, double, std::string, DType, GraphRef, AttrList> value;

@@ -23,7 +23,9 @@ class Reader {
     const size_t before = text_.substr(0, at_).rfind('\n');
     const size_t begin = before == std::string_view::npos ? 0 : before + 1;
     const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<long>(at_), '\n');
-    const std::string_view whole = text_.substr(begin, text_.find('\n', begin) - begin);
+    constexpr size_t most_shown = 1000;
+    const size_t length = std::min(text_.find('\n', begin) - begin, most_shown);
+    const std::string_view whole = text_.substr(begin, length);
     const std::string_view rest = text_.substr(at_, text_.find('\n', at_) - at_);
     throw_user_error(concat("[ir text] line ", line, ", column ", at_ - begin + 1, ": expected ",
                             expected, ", found ",
@@ -254,7 +256,8 @@ class Parser {
     in_.expect("}");
   }
 
-  Attr attribute() {
+  // `lists`: those that are open around it.
+  Attr attribute(int lists = 0) {
     in_.skip_blanks();
     const size_t at = in_.position();
     const char c = in_.peek();
@@ -262,10 +265,14 @@ class Parser {
     if (c == '-' || is_digit(c)) return in_.number();
     if (in_.accept("@")) return GraphRef{in_.name("the name of a graph")};
     if (in_.accept("[")) {
+      if (lists == most_nested_lists) {
+        in_.back_to(at);
+        in_.fail(concat("no list within ", most_nested_lists, " others"));
+      }
       AttrList items;
       if (in_.accept("]")) return items;
       do {
-        items.push_back(attribute());
+        items.push_back(attribute(lists + 1));
       } while (in_.accept(","));
       in_.expect("]");
       return items;

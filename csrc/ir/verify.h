@@ -5,6 +5,9 @@
 
 namespace poptorch::ir {
 
+// Loops stand at most so many one in the other: the steps call themselves for each of them.
+constexpr int most_nested_loops = 64;
+
 // Each level adds rules: translated: SSA, known ops, operand counts, attribute names and kinds,
 // result types equal to what the op row infers, one assign for each state and graph, loops whose
 // bodies fit; placed: every op has `ipu` and `stage` and

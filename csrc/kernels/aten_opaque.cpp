@@ -50,13 +50,15 @@ void check_schema(const c10::OperatorHandle& handle, const ir::Op& op) {
              "] draws random numbers, no generator is given. Give it one (`%rngk`).");
 }
 
-// The narrowed integers of the program, as wide as they were in the user's.
-Tensors widened(const Tensors& inputs, const ir::Dims& kept) {
+// The narrowed integers of the program, as wide as they were in the user's; with `own`, all tensors
+// in memory of their own.
+Tensors arguments_of(const Tensors& inputs, const ir::Dims& kept, bool own) {
   Tensors out = inputs;
   for (size_t i = 0; i < out.size(); ++i) {
-    const bool is_narrowed = out[i].defined() && out[i].scalar_type() == at::kInt &&
+    if (!out[i].defined()) continue;
+    const bool is_narrowed = out[i].scalar_type() == at::kInt &&
                              std::ranges::find(kept, static_cast<int64_t>(i)) == kept.end();
-    if (is_narrowed) out[i] = out[i].to(at::kLong);
+    if (is_narrowed || own) out[i] = is_narrowed ? out[i].to(at::kLong) : out[i].clone();
   }
   return out;
 }
@@ -75,13 +77,15 @@ ops::Prepared opaque(const ops::Call& call) {
   check_schema(handle, call.op);
   const auto arguments = std::make_shared<const Arguments>(call.op, handle.schema());
   const ir::Dims kept = ops::ints_of(call.attrs(), "int32");
+  const bool is_foreign = ops::is_foreign(call.op);
   const auto run = [=](const ops::Args& args, const Tensors& inputs, Tensors& results) {
     torch::jit::Stack stack;
-    arguments->push(args, widened(inputs, kept), stack);
+    arguments->push(args, arguments_of(inputs, kept, is_foreign), stack);
     handle.callBoxed(stack);
     for (const c10::IValue& value : stack) append(value, results);
   };
-  return prepare_call(call, name, run);
+  // It is never called on zeros, and nothing that it may keep is in the program's memory.
+  return prepare_call(call, name, run, {}, is_foreign ? Memory::torchs : Memory::planned);
 }
 KERNEL("aten", opaque, true)
 

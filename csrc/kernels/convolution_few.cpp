@@ -108,10 +108,9 @@ Prepared prepare(const FewConvolution& f, const ir::Dims& strides, bool is_packe
 
 bool has_few_channels(const ir::Attrs& attrs, const ir::Dims& weight_size,
                       const ir::Dims& input_size) {
-  static const bool on = is_on("few_channels");
   constexpr int64_t most_channels = 4, least_outputs = 8;
   // Whatever the instruction set: a program has the same passes wherever it is compiled.
-  return on && weight_size.size() == 4 && ir::product(input_size) > 0 &&
+  return is_on("few_channels") && weight_size.size() == 4 && ir::product(input_size) > 0 &&
          attrs.get_int("groups") == 1 && is_all(attrs.get_ints("dilation"), 1) &&
          weight_size[1] <= most_channels && weight_size[0] >= least_outputs;
 }

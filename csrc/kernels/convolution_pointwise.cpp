@@ -270,7 +270,6 @@ void copy_residual(const Args& args, int64_t n) {
 
 bool is_scaled_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
                        const ir::Dims& input_size) {
-  static const bool by_unit = is_on("split_convolution"), by_loops = is_on("blocked_pointwise");
   const bool is_single = weight_size[2] == 1 && weight_size[3] == 1;
   if (!is_single || attrs.get_int("groups") != 1 || !is_all(attrs.get_ints("padding"), 0)) {
     return false;
@@ -280,7 +279,8 @@ bool is_scaled_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
   for (size_t i = 0; i < 2; ++i) {
     g.m *= (input_size[2 + i] - 1) / strides[strides.size() == 1 ? 0 : i] + 1;
   }
-  return takes_scale(g) && (split_gemm_pays(g) ? by_unit : by_loops);
+  return takes_scale(g) &&
+         is_on(split_gemm_pays(g) ? "split_convolution" : "blocked_pointwise");
 }
 
 Prepared scaled_product(const Call& call) {

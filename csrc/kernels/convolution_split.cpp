@@ -32,8 +32,7 @@ bool pays(const SplitConvolution& s) {
 }
 
 bool is_usable() {
-  static const bool is_wanted = is_on("split_convolution");
-  return is_wanted && has_split_gemm();
+  return is_on("split_convolution") && has_split_gemm();
 }
 
 bool has_plain_geometry(const ir::Attrs& attrs, const ir::Dims& weight_size) {

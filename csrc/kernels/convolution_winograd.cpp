@@ -223,9 +223,8 @@ bool pays(const Winograd& s) {
 }
 
 bool is_usable(const ir::Attrs& attrs, const ir::Dims& weight_size) {
-  static const bool on = is_on("winograd");
-  return on && weight_size.size() == 4 && weight_size[2] == 3 && weight_size[3] == 3 &&
-         attrs.get_int("groups") == 1 && is_all(attrs.get_ints("stride"), 1) &&
+  return is_on("winograd") && weight_size.size() == 4 && weight_size[2] == 3 &&
+         weight_size[3] == 3 && attrs.get_int("groups") == 1 && is_all(attrs.get_ints("stride"), 1) &&
          is_all(attrs.get_ints("dilation"), 1);
 }
 

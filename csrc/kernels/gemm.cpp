@@ -89,7 +89,7 @@ void plain_block(const Gemm& g, const T* a, const T* b, T* c) {
 template <typename T>
 void one_block(const Gemm& g, const T* a, const T* b, T* c) {
   if constexpr (std::is_floating_point_v<T>) {
-    if (blas_gemm<T>() != nullptr) return blas_block(g, a, b, c);
+    if (blas_gemm<T>() != nullptr && fits_blas(g)) return blas_block(g, a, b, c);
   }
   plain_block(g, a, b, c);
 }
@@ -165,8 +165,7 @@ bool is_steady(const Gemm& g) { return std::min(g.m, g.n) >= 2 * steady_side; }
 // Whether sums may be cut. The bits follow from the cut, so it may not depend on `threads`.
 template <typename T>
 bool may_cut_sums(const Gemm& g, const Method<T>& method) {
-  static const bool on = is_on("split_sums");
-  return on && g.scale == nullptr && std::is_floating_point_v<T> &&
+  return is_on("split_sums") && g.scale == nullptr && std::is_floating_point_v<T> &&
          (is_deep(g) || (!method.is_even && !is_steady(g)));
 }
 

@@ -1,7 +1,9 @@
 // Products of two matrices in memory; every kernel that multiplies matrices calls this.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 
 namespace poptorch::kernels {
 
@@ -30,6 +32,11 @@ void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads);
 // blocks that do not depend on the number of threads: in one piece, on the calling thread.
 template <typename T>
 void gemm_block(const Gemm& g, const T* a, const T* b, T* c);
+
+// Whether a BLAS, which counts in an int, can be given the product.
+inline bool fits_blas(const Gemm& g) {
+  return std::max({g.m, g.n, g.k, g.lda, g.ldb, g.ldc}) <= std::numeric_limits<int>::max();
+}
 
 // Whether gemm of f32 applies a scale to a product of these sizes.
 bool takes_scale(const Gemm& g);

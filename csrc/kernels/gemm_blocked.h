@@ -32,9 +32,7 @@ bool blocked_gemm_pays(const Gemm& g);
 void blocked_gemm(const Gemm& g, const float* a, const float* b, float* c);
 
 // What computes products: "loops", which are in use unless the processor is Intel's, or "library",
-// the BLAS. The first call reads POPTORCH_GEMM; a user error when that is another word.
+// the BLAS (support/settings.h).
 std::string_view gemm_by();
-// For tests. The same user error.
-void set_gemm(std::string_view name);
 
 }  // namespace poptorch::kernels

@@ -56,8 +56,7 @@ int64_t count_of(int64_t n, int64_t side) { return (n + side - 1) / side; }
 
 // The cut does not depend on the number of threads: the bits follow from it.
 int64_t sum_parts(const Gemm& g) {
-  static const bool on = is_on("split_sums");
-  return on && is_deep(g) ? 8 : 1;
+  return is_on("split_sums") && is_deep(g) ? 8 : 1;
 }
 
 int64_t side_of(const Gemm& g, int64_t smallest) {
@@ -95,7 +94,7 @@ bool computes_bf16() {
 
 bool has_half_gemm(const Gemm& g, ir::DType dtype) {
   if (!ir::is_half(dtype)) return false;
-  return has_unit(dtype) || (is_on("half_blocks") && !split_gemm_pays(g));
+  return (has_unit(dtype) && fits_blas(g)) || (is_on("half_blocks") && !split_gemm_pays(g));
 }
 
 // A part of c, and of its sums.
@@ -107,7 +106,7 @@ struct HalfGemm::Block {
 HalfGemm::HalfGemm(const Gemm& g, ir::DType dtype)
     : gemm_(g),
       dtype_(dtype),
-      by_unit_(has_unit(dtype)),
+      by_unit_(has_unit(dtype) && fits_blas(g)),
       small_(!by_unit_ && small_gemm_pays(g)),
       deep_(by_unit_ ? 1 : sum_parts(g)) {
   const int64_t side = side_of(g, by_unit_ ? smallest_on_unit : smallest_widened);

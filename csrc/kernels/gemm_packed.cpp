@@ -40,8 +40,7 @@ const simd::PackedFunctions& functions() {
 }  // namespace
 
 bool has_packed_gemm() {
-  static const bool on = is_on("packed_gemm");
-  return on && simd::isa() != simd::Isa::base;
+  return is_on("packed_gemm") && simd::isa() != simd::Isa::base;
 }
 
 size_t packed_bytes(const PackedGemm& g) {

@@ -10,10 +10,9 @@
 namespace poptorch::kernels {
 
 bool small_gemm_pays(const Gemm& g) {
-  static const bool on = is_on("small_gemm");
   constexpr int64_t least_side = 4, most_work = gemm_grain;
-  return on && simd::isa() != simd::Isa::base && std::min(g.m, g.n) >= least_side &&
-         g.k <= small::most_depth && g.m * g.n * g.k <= most_work;
+  return std::min(g.m, g.n) >= least_side && g.k <= small::most_depth &&
+         g.m * g.n * g.k <= most_work && simd::isa() != simd::Isa::base && is_on("small_gemm");
 }
 
 void small_gemm(const Gemm& g, const float* a, const float* b, float* c) {

@@ -32,8 +32,9 @@ bool machine_has_tiles() {
 }  // namespace
 
 bool has_split_gemm() {
-  static const bool usable = is_on("split_gemm") && machine_has_tiles();
-  return usable && simd::isa() == simd::Isa::avx512;
+  if (simd::isa() != simd::Isa::avx512 || !is_on("split_gemm")) return false;
+  static const bool has_tiles = machine_has_tiles();
+  return has_tiles;
 }
 
 bool split_gemm_pays(const Gemm& g) {

@@ -38,8 +38,8 @@ RecurrentProduct<T>::RecurrentProduct(Side side, int64_t rows, int64_t depth, in
 
 template <typename T>
 bool RecurrentProduct<T>::shares_entries(int threads) const {
-  static const bool on = is_on("recurrent_entries");
-  return on && packs_ && batch_ >= least_entries * threads && weight_bytes() <= most_weights;
+  return is_on("recurrent_entries") && packs_ && batch_ >= least_entries * threads &&
+         weight_bytes() <= most_weights;
 }
 
 template <typename T>

@@ -5,6 +5,7 @@
 
 #include "ops/kernel.h"
 #include "support/error.h"
+#include "support/settings.h"
 
 namespace poptorch::ops {
 
@@ -20,6 +21,7 @@ std::vector<Bytes> evaluate(const ir::Op& op, const std::vector<const void*>& in
                             const std::vector<int>& inplace) {
   INTERNAL_CHECK(inputs.size() == op.operands.size(), "op ", op.name, " has ", op.operands.size(),
                  " operands and ", inputs.size(), " pointers");
+  const SettingsScope scope;
   const Prepared prepared = prepare({op, threads});
   std::vector<void*> ins, outs;
   for (const void* input : inputs) ins.push_back(const_cast<void*>(input));

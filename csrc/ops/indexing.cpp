@@ -1,4 +1,6 @@
 // Rows that find entries by position: gather, scatter, advanced indexing, sorting.
+#include <limits>
+
 #include "ops/indexing.h"
 
 #include "ops/reduction.h"
@@ -127,13 +129,13 @@ Types infer_topk(const InferInput& in) {
              size, " entries. Use a k of 0 to ", size, ".");
   Dims sizes = x.sizes;
   if (!sizes.empty()) sizes[dim] = k;
-  return {{x.dtype, sizes, {}}, {index_dtype(in), sizes, {}}};
+  return {{x.dtype, sizes, {}}, {index_dtype(in, size), sizes, {}}};
 }
 
 Types infer_sort(const InferInput& in) {
   const Type& x = in.operand(0);
-  single_dim(in, x);
-  return {{x.dtype, x.sizes, {}}, {index_dtype(in), x.sizes, {}}};
+  const int64_t dim = single_dim(in, x), size = x.rank() == 0 ? 1 : x.sizes[dim];
+  return {{x.dtype, x.sizes, {}}, {index_dtype(in, size), x.sizes, {}}};
 }
 
 const AttrDef dim_attr = {"dim", 0, true};
@@ -261,7 +263,11 @@ AdvancedIndex mask_index(const InferInput& in, size_t operand, int64_t at) {
 
 }  // namespace
 
-DType index_dtype(const InferInput& in) {
+DType index_dtype(const InferInput& in, int64_t entries) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  USER_CHECK(entries <= most, "[", in.op.name, "] positions in ", in.operand(0).text(),
+             " go up to ", entries - 1, ", they are counted up to ", most - 1,
+             ". Cut the tensor into parts.");
   const DType dtype = in.attrs().get_dtype("index_dtype");
   USER_CHECK(dtype == DType::i32 || dtype == DType::i64, "[", in.op.name, "] index_dtype is ",
              name_of(dtype), ", positions are i32 or i64. Use one of these.");

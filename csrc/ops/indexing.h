@@ -7,8 +7,9 @@
 
 namespace poptorch::ops {
 
-// The attribute `index_dtype` of rows that make positions: i32 or i64, else a user error.
-ir::DType index_dtype(const InferInput& in);
+// The attribute `index_dtype` of rows that make positions among so many entries: i32 or i64. A user
+// error for another one, or when there are more entries than kernels count in an i32.
+ir::DType index_dtype(const InferInput& in, int64_t entries);
 
 // A user error unless operand i is i32 or i64.
 void check_index(const InferInput& in, size_t i);

@@ -45,6 +45,12 @@ void check_floats(const ir::Op& op) {
 
 }  // namespace
 
+void check_size(const std::string& op, const ir::Type& type) {
+  USER_CHECK(type.is_sane(), "[", op, "] a result would be ", type.text(),
+             ", no tensor has a negative size or more than ", ir::most_bytes,
+             " bytes. Check the sizes that it is made of.");
+}
+
 std::vector<ir::Type> infer(const ir::Op& op) {
   const OpDef& row = op_def(op.name);
   try {
@@ -57,6 +63,7 @@ std::vector<ir::Type> infer(const ir::Op& op) {
     complete.attrs = complete_attrs(row, op.attrs);
     std::vector<ir::Type> types = row.infer({complete});
     check_floats(op);
+    for (const ir::Type& type : types) check_size(op.name, type);
     return types;
   } catch (const UserError& error) {
     throw UserError(error.what() + place_text(op.place), error.kind);

@@ -76,6 +76,10 @@ bool is_move(const ir::Op& op);
 // Whether an op's result is its operand's memory: a view or a move.
 inline bool is_alias(const ir::Op& op) { return op.name == "view" || is_move(op); }
 
+// Whether an op is an operator of a library beside PyTorch: it computes tensors, and may keep what it
+// is given, count its calls or draw numbers.
+bool is_foreign(const ir::Op& op);
+
 // Whether a kernel of this kind takes an operand of this type.
 bool takes_strides(Strided kind, const ir::Type& type);
 
@@ -91,6 +95,8 @@ const OpDef* find_aten(std::string_view aten);
 // Types of an op's results by its row's rule; user errors get the op's place appended. The op's own
 // results are not looked at.
 std::vector<ir::Type> infer(const ir::Op& op);
+// A user error for a type of which arithmetic on the sizes could overflow.
+void check_size(const std::string& op, const ir::Type& type);
 
 // The user's source as the end of a message, on a line of its own; empty when nothing is known.
 std::string place_text(const ir::Place& place);

@@ -114,6 +114,12 @@ std::vector<int> inplace_candidates(const ir::Op& op, size_t result) {
   return result < row->inplace.size() ? row->inplace[result] : std::vector<int>();
 }
 
+bool is_foreign(const ir::Op& op) {
+  if (op.name != "aten") return false;
+  const std::string& overload = op.attrs.get_string("overload");
+  return !overload.starts_with("aten::") && !overload.starts_with("prims::");
+}
+
 bool is_move(const ir::Op& op) {
   return op.name == "ipu_copy" || op.name == "remote_store" || op.name == "remote_load";
 }

@@ -43,9 +43,10 @@ Types infer_max_pool(const InferInput& in) {
   const Type& x = in.operand(0);
   const Pooling pool = pooling(in, x);
   const Dims sizes = image_sizes(x, pool.h.out, pool.w.out);
-  if (!in.attrs().get_bool("keep", true)) return {{x.dtype, sizes, {}}, {index_dtype(in), {0}, {}}};
+  const DType positions = index_dtype(in, pool.h.size * pool.w.size);
+  if (!in.attrs().get_bool("keep", true)) return {{x.dtype, sizes, {}}, {positions, {0}, {}}};
   if (!in.attrs().get_bool("in_window", false)) {
-    return {{x.dtype, sizes, {}}, {index_dtype(in), sizes, {}}};
+    return {{x.dtype, sizes, {}}, {positions, sizes, {}}};
   }
   const int64_t entries = pool.h.kernel * pool.w.kernel;
   USER_CHECK(entries <= most_in_window, "[max_pool2d] the window has ", entries,
@@ -129,7 +130,9 @@ Types infer_adaptive_backward(const InferInput& in) {
 
 Types infer_adaptive_max(const InferInput& in) {
   const Type out = infer_resized(in)[0];
-  return {out, {index_dtype(in), out.sizes, {}}};
+  const Type& x = in.operand(0);
+  const int64_t plane = x.sizes[x.rank() - 2] * x.sizes[x.rank() - 1];
+  return {out, {index_dtype(in, plane), out.sizes, {}}};
 }
 
 Types infer_adaptive_max_backward(const InferInput& in) {

@@ -71,15 +71,24 @@ Types infer_truth(const InferInput& in) {
   return {{DType::boolean, reduced_sizes(in, x, reduced_dims(in, x)), {}}};
 }
 
+// How many entries become one.
+int64_t reduced_entries(const InferInput& in) {
+  const Type& x = in.operand(0);
+  const std::vector<bool> reduced = reduced_dims(in, x);
+  int64_t entries = 1;
+  for (size_t d = 0; d < reduced.size(); ++d) entries *= reduced[d] ? x.sizes[d] : 1;
+  return entries;
+}
+
 Types infer_arg_extreme(const InferInput& in) {
   Types types = infer_extreme(in);
-  types[0].dtype = index_dtype(in);
+  types[0].dtype = index_dtype(in, reduced_entries(in));
   return types;
 }
 
 Types infer_extreme_of_dim(const InferInput& in) {
   Types types = infer_extreme(in);
-  types.push_back({index_dtype(in), types[0].sizes, {}});
+  types.push_back({index_dtype(in, reduced_entries(in)), types[0].sizes, {}});
   return types;
 }
 

@@ -343,7 +343,7 @@ class Verifier {
   }
 
   void check_loops() {
-    std::map<std::string, std::vector<std::string>> bodies;
+    Bodies bodies;
     std::set<std::string> run;
     for (const auto& graph : module_.graphs) {
       enter(*graph);
@@ -355,12 +355,12 @@ class Verifier {
         run.insert(bodies[graph->name].back());
       }
     }
+    std::map<std::string, int> heights;
     for (const auto& graph : module_.graphs) {
       enter(*graph);
       RULE(run.contains(graph->name) || inputs_[graph->name].empty(),
            "has inputs, but no loop runs it");
-      std::vector<std::string> path;
-      check_not_recursive(graph->name, bodies, path);
+      find_height(graph->name, bodies, 0, heights);
     }
   }
 
@@ -384,15 +384,29 @@ class Verifier {
     }
   }
 
-  void check_not_recursive(const std::string& name,
-                           const std::map<std::string, std::vector<std::string>>& bodies,
-                           std::vector<std::string>& path) const {
-    RULE(std::find(path.begin(), path.end(), name) == path.end(), "runs itself");
-    const auto called = bodies.find(name);
-    if (called == bodies.end()) return;
-    path.push_back(name);
-    for (const std::string& body : called->second) check_not_recursive(body, bodies, path);
-    path.pop_back();
+  using Bodies = std::map<std::string, std::vector<std::string>>;
+
+  // How many loops stand one in the other in a graph, with `around` of them around it.
+  int find_height(const std::string& name, const Bodies& bodies, int around,
+                  std::map<std::string, int>& heights) const {
+    check_nesting(around);
+    constexpr int unknown = -1;  // while the graph's own loops are looked at
+    const auto [known, is_new] = heights.try_emplace(name, unknown);
+    RULE(is_new || known->second != unknown, "runs itself");
+    if (!is_new) return known->second;
+    int height = 0;
+    if (const auto called = bodies.find(name); called != bodies.end()) {
+      for (const std::string& body : called->second) {
+        height = std::max(height, 1 + find_height(body, bodies, around + 1, heights));
+      }
+    }
+    check_nesting(height);
+    return heights[name] = height;
+  }
+
+  void check_nesting(int loops) const {
+    RULE(loops <= most_nested_loops, "has more than ", most_nested_loops,
+         " loops one in the other");
   }
 
   const Module& module_;

@@ -8,6 +8,7 @@
 #include "ir/type.h"
 #include "python/bind.h"
 #include "run/host_pool.h"
+#include "run/memory_limit.h"
 
 namespace poptorch::python {
 
@@ -73,6 +74,8 @@ void bind_host(py::module_& module) {
       .def("empty", &empty, py::arg("dtype"), py::arg("sizes"),
            "A DLPack capsule of an uninitialized tensor; its memory is used again once the tensor "
            "is freed.");
+  module.def("memory_limit", &run::memory_limit, py::arg("root") = "",
+             "Bytes of memory that this process may have, by the files under `root`.");
 }
 
 }  // namespace poptorch::python

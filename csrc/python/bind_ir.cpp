@@ -63,7 +63,10 @@ py::list add_op(const GraphHandle& self, const std::string& name, const py::sequ
   std::vector<ir::Type> result_types;
   if (types) {
     ops::check_signature(row, op);
-    for (py::handle type : *types) result_types.push_back(to_type(type));
+    for (py::handle type : *types) {
+      result_types.push_back(to_type(type));
+      ops::check_size(name, result_types.back());
+    }
   } else {
     result_types = ops::infer(op);
   }

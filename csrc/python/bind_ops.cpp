@@ -2,7 +2,9 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <cstdlib>
 #include <optional>
+#include <string>
 
 #include "kernels/gemm_blocked.h"
 #include "kernels/gemm_split.h"
@@ -151,6 +153,20 @@ py::dict row_dict(const ops::OpDef& row) {
   return out;
 }
 
+// Where the variable takes that value.
+void set_variable(const char* name, const char* value) {
+  const char* present = std::getenv(name);
+  const std::optional<std::string> before =
+      present == nullptr ? std::nullopt : std::optional<std::string>(present);
+  setenv(name, value, 1);
+  try {
+    Settings::from_environment();
+  } catch (const UserError&) {
+    before ? setenv(name, before->c_str(), 1) : unsetenv(name);
+    throw;
+  }
+}
+
 }  // namespace
 
 void bind_ops(py::module_& module) {
@@ -176,12 +192,14 @@ void bind_ops(py::module_& module) {
     for (simd::Isa level : simd::machine_levels()) names.append(simd::name_of(level));
     return names;
   }, "The instruction sets that vector kernels can use on this machine, lowest first.");
-  module.def("set_isa", &simd::set_isa, py::arg("name"),
-             "For tests: kernels prepared from now on use this instruction set.");
+  module.def("set_isa", [](const char* name) { set_variable("POPTORCH_ISA", name); },
+             py::arg("name"),
+             "For tests: sets POPTORCH_ISA, for programs that are compiled from now on.");
   module.def("gemm_by", &kernels::gemm_by,
              "What computes f32 products of matrices: \"loops\" of our own or a \"library\".");
-  module.def("set_gemm", &kernels::set_gemm, py::arg("name"),
-             "For tests: products from now on are computed by this.");
+  module.def("set_gemm", [](const char* name) { set_variable("POPTORCH_GEMM", name); },
+             py::arg("name"),
+             "For tests: sets POPTORCH_GEMM, for programs that are compiled from now on.");
   module.def("has_split_gemm", &kernels::has_split_gemm,
              "Whether f32 products run on the CPU's unit for bfloat16 (AMX), by parts.");
   module.def("infer", &infer, py::arg("op"), py::arg("operands"), py::arg("attrs") = py::dict(),

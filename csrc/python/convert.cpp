@@ -1,6 +1,8 @@
 // Errors, attributes and types between C++ and Python.
 #include <pybind11/stl.h>
 
+#include <new>
+
 #include "python/bind.h"
 #include "support/error.h"
 
@@ -27,6 +29,15 @@ void set_error(const char* what, const std::string& kind = "") {
 }  // namespace
 
 void bind_errors(py::module_&) {
+  // Of this module's functions only: other extensions may mean something else by it.
+  py::register_local_exception_translator([](std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (const std::bad_alloc&) {
+      set_error("[memory] the system has no memory left for this. Try a smaller batch or fewer "
+                "replicas.", "MemoryError");
+    }
+  });
   py::register_exception_translator([](std::exception_ptr error) {
     try {
       if (error) std::rethrow_exception(error);
@@ -38,7 +49,10 @@ void bind_errors(py::module_&) {
   });
 }
 
-ir::Attr to_attr(py::handle object) {
+namespace {
+
+// `lists`: those around it.
+ir::Attr to_attr_in(py::handle object, int lists) {
   if (object.is_none()) return {};
   if (py::isinstance<ir::DType>(object)) return object.cast<ir::DType>();
   if (py::isinstance<ir::GraphRef>(object)) return object.cast<ir::GraphRef>();
@@ -53,14 +67,20 @@ ir::Attr to_attr(py::handle object) {
   if (py::isinstance<py::float_>(object)) return object.cast<double>();
   if (py::isinstance<py::str>(object)) return object.cast<std::string>();
   if (py::isinstance<py::list>(object) || py::isinstance<py::tuple>(object)) {
+    USER_CHECK(lists < ir::most_nested_lists, "[ir] an attribute has more than ",
+               ir::most_nested_lists, " lists one in the other. Use flat lists.");
     ir::AttrList items;
-    for (py::handle item : object) items.push_back(to_attr(item));
+    for (py::handle item : object) items.push_back(to_attr_in(item, lists + 1));
     return items;
   }
   throw_user_error(concat("[ir] an attribute cannot be ", py::repr(object).cast<std::string>(),
                           " of ", py::repr(py::type::of(object)).cast<std::string>(),
                           ". Use None, bool, int, float, str, DType, GraphRef or a list of them."));
 }
+
+}  // namespace
+
+ir::Attr to_attr(py::handle object) { return to_attr_in(object, 0); }
 
 ir::Attrs to_attrs(const py::dict& items) {
   ir::Attrs attrs;

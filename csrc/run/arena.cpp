@@ -31,11 +31,6 @@ Arena::Arena(int64_t bytes) : bytes_(bytes), process_(getpid()) {
   // One page more than needed, the ends given back, so that the start is aligned to a huge page.
   const int64_t wanted = mapped_bytes(bytes);
   const int64_t reserved = wanted + huge_page_bytes;
-  // Pages that the machine does not have would end the process when they are populated.
-  const int64_t present = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-  USER_CHECK(wanted <= present, "[run] the program's arena needs ", wanted,
-             " bytes, this machine has ", present,
-             " bytes of memory. Try a smaller batch or fewer replicas.");
   void* start = mmap(nullptr, static_cast<size_t>(reserved), PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   USER_CHECK(start != MAP_FAILED, "[run] the system has no ", reserved,

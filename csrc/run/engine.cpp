@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <new>
 
 #include "run/elements.h"
+#include "run/memory_limit.h"
 #include "support/error.h"
 #include "support/heap.h"
 #include "support/parallel.h"
-#include "support/switches.h"
+#include "support/settings.h"
 
 namespace poptorch::run {
 
@@ -34,6 +36,12 @@ void copy_bytes(void* to, const void* from, int64_t bytes, int threads) {
 Engine::Engine(assemble::Program program, const EngineOptions& options)
     : program_(std::move(program)) {
   INTERNAL_CHECK(options.replicas >= 1, options.replicas, " replicas");
+  // Pages beyond the limit would end the process when they are populated.
+  const int64_t limit = memory_limit();
+  USER_CHECK(program_.arena_bytes <= limit / options.replicas, "[run] the memory of ",
+             options.replicas, " replicas needs ", program_.arena_bytes,
+             " bytes for each, this process may have ", limit,
+             " bytes in all. Try a smaller batch or fewer replicas.");
   for (int r = 0; r < options.replicas; ++r) {
     Arena& arena = arenas_.emplace_back(program_.arena_bytes);
     for (const assemble::Extent& extent : program_.scratch) {
@@ -67,7 +75,7 @@ Engine::Engine(assemble::Program program, const EngineOptions& options)
     }
     stream_times_.emplace_back(stream.repeat ? 0 : map.host_slices());
   }
-  is_flushing_ = is_on("flush_denormals");
+  is_flushing_ = program_.settings.is_on("flush_denormals");
   timestamps_.resize(static_cast<size_t>(program_.device_iterations));
   reduce_inputs_.reserve(arenas_.size());
   reduce_outputs_.reserve(arenas_.size());
@@ -123,6 +131,7 @@ void Engine::run(const std::vector<void*>& host, int threads) {
   host_ = host.data();
   threads_ = std::clamp(threads, 1, program_.threads);
   iteration_ = 0;
+  const SettingsScope scope(&program_.settings);
   const FloatMode mode(is_flushing_ ? float_mode() | flush_bits : float_mode());
   if (is_stale_ && program_.prepare >= 0) {
     run_joint(program_.blocks[static_cast<size_t>(program_.prepare)], 0);
@@ -186,12 +195,20 @@ void Engine::run_range(const Block& block, size_t begin, size_t end, int replica
       for (; i < end; ++i) run_one(block.instructions[i], replica, inner);
     }
   } catch (const UserError& error) {
-    const auto label = static_cast<size_t>(block.instructions[i].label);
-    const std::string& place = program_.labels[label];
-    // A loop's instruction has no place: the one inside has spoken already.
-    if (place.empty()) throw;
-    throw UserError(concat(error.what(), "\n  at ", place, ", step run"), error.kind);
+    throw_with_place(error, block.instructions[i]);
+  } catch (const std::bad_alloc&) {
+    throw_with_place(UserError("[run] the system has no memory left for what an op computes with. "
+                               "Try a smaller batch or fewer replicas.",
+                               "MemoryError"),
+                     block.instructions[i]);
   }
+}
+
+// A loop's instruction has no place: the one inside has spoken already.
+void Engine::throw_with_place(const UserError& error, const Instruction& instruction) const {
+  const std::string& place = program_.labels[static_cast<size_t>(instruction.label)];
+  if (place.empty()) throw error;
+  throw UserError(concat(error.what(), "\n  at ", place, ", step run"), error.kind);
 }
 
 void Engine::set_profiling(bool is_on) {

@@ -14,6 +14,7 @@
 #include "run/arena.h"
 #include "run/shared_pages.h"
 #include "run/streams.h"
+#include "support/error.h"
 
 namespace poptorch::run {
 
@@ -77,6 +78,7 @@ class Engine {
   void run_range(const Block& block, size_t begin, size_t end, int replica, int64_t inner);
   void run_one(const Instruction& instruction, int replica, int64_t inner);
   void run_timed(const Instruction& instruction, int replica, int64_t inner);
+  [[noreturn]] void throw_with_place(const UserError& error, const Instruction& instruction) const;
   void reduce(const Instruction& instruction);
   void bind(const Instruction& instruction, int replica, const Step& step);
   void stream_in(const Instruction& instruction, void* to, const Step& step);

@@ -11,7 +11,6 @@
 #include "run/state_order.h"
 #include "support/align.h"
 #include "support/error.h"
-#include "support/switches.h"
 
 namespace poptorch::run {
 
@@ -48,7 +47,7 @@ size_t find_stream(const std::vector<assemble::Stream>& streams, std::string_vie
 
 Executable::Executable(assemble::Program program, EngineOptions options, Reports reports)
     : engine_(std::move(program), options),
-      is_sharing_(is_on("share_weights")),
+      is_sharing_(engine_.program().settings.is_on("share_weights")),
       reports_(std::move(reports)),
       process_(getpid()) {}
 

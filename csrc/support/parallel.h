@@ -4,18 +4,43 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <exception>
 
 #include "support/float_mode.h"
+#include "support/settings.h"
 
 namespace poptorch {
+
+// The first exception of the parts of a parallel region, which none may leave.
+class FirstError {
+ public:
+  template <typename Fn>
+  void guard(const Fn& fn) noexcept {
+    try {
+      fn();
+    } catch (...) {
+      if (!is_set_.exchange(true)) error_ = std::current_exception();
+    }
+  }
+  // After the region.
+  void rethrow() const {
+    if (error_ != nullptr) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::atomic<bool> is_set_ = false;
+  std::exception_ptr error_;
+};
 
 // Calls fn(begin, end) on disjoint parts of [0, n), at most `threads` at once. Parts are multiples
 // of `grain` (the last one excepted), so pass a grain worth some 5 us of work: fewer than two
 // grains run inline, and a call from within a parallel region does too. How [0, n) is cut depends
 // on `threads`: a caller whose result depends on the cut (a sum, say) must cut by itself into a
 // fixed number of parts and let this function distribute those. All threads compute in the caller's
-// floating-point mode.
+// floating-point mode and under its settings. What a part throws, the caller gets when all parts
+// have ended: of several the first one.
 template <typename Fn>
 void parallel_for(int threads, int64_t n, int64_t grain, const Fn& fn) {
   const int64_t grains = (n + grain - 1) / grain;
@@ -25,15 +50,19 @@ void parallel_for(int threads, int64_t n, int64_t grain, const Fn& fn) {
     return;
   }
   const uint32_t caller_mode = float_mode();
+  const Settings* caller_settings = scoped_settings();
+  FirstError error;
 #pragma omp parallel num_threads(parts)
   {
     const FloatMode mode(caller_mode);
+    const SettingsScope scope(caller_settings);
     const int64_t team = omp_get_num_threads();
     const int64_t part = omp_get_thread_num();
     const int64_t begin = std::min(n, grains * part / team * grain);
     const int64_t end = std::min(n, grains * (part + 1) / team * grain);
-    if (begin < end) fn(begin, end);
+    if (begin < end) error.guard([&] { fn(begin, end); });
   }
+  error.rethrow();
 }
 
 // For libraries that start parallel regions of their own: while it lives, the pool's threads flush

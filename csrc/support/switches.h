@@ -3,7 +3,6 @@
 // and for finding the one that is wrong.
 #pragma once
 
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,11 +15,8 @@ struct Switch {
 // The rows of switches.def.
 const std::vector<Switch>& all_switches();
 
-// Names in POPTORCH_OFF, as they stand there.
-std::vector<std::string> off_names();
-
-// Whether the optimization is on. Reads the environment: ask when a kernel is prepared or a pass
-// begins, not while a program runs.
+// Whether the optimization is on in the present settings (support/settings.h). To be asked each
+// time: what one program does must not depend on what another one was told.
 bool is_on(std::string_view name);
 
 }  // namespace poptorch

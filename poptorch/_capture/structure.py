@@ -8,6 +8,7 @@ import torch
 
 from poptorch import _schema as schema
 from poptorch.custom_args import parser_of
+from poptorch.errors import Error
 
 _CONSTANT, _TENSOR, _SEQUENCE, _MAPPING, _OBJECT, _CUSTOM = range(6)
 
@@ -30,7 +31,12 @@ class Structure:
     def of(cls, tree, name: str = "") -> tuple[list, "Structure"]:
         """The tensor leaves of ``tree`` and its structure; ``name`` is put before each path."""
         leaves, paths = [], []
-        root = _describe(tree, name, leaves, paths)
+        try:
+            root = _describe(tree, name, leaves, paths)
+        except RecursionError:
+            raise Error(f"[capture] {name or 'a result'} is a {type(tree).__name__} that holds "
+                        f"itself, or is nested too deeply to be taken apart. Use lists, tuples and "
+                        f"dictionaries around tensors.") from None
         return leaves, cls(root, paths)
 
     def unflatten(self, tensors: list):

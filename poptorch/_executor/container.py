@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from poptorch import _C
 from poptorch.errors import Error
 from poptorch.version import __version__
 
@@ -117,10 +118,9 @@ def read(filename) -> tuple[dict, dict[str, bytes]]:
 
 def _members(path: Path, archive: zipfile.ZipFile) -> tuple[dict, dict[str, bytes]]:
     sizes = {info.filename: info.file_size for info in archive.infolist()}
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if sum(sizes.values()) > memory:
-        raise damaged(path, f"unpacked it would have {sum(sizes.values())} bytes, this machine "
-                            f"has {memory} bytes of memory")
+    if sum(sizes.values()) > _C.memory_limit():
+        raise damaged(path, f"unpacked it would have {sum(sizes.values())} bytes, this process "
+                            f"may have {_C.memory_limit()} bytes of memory")
     if MANIFEST not in sizes:
         raise _foreign(path, f"it is a zip without {MANIFEST}")
     manifest = _manifest(path, archive.read(MANIFEST))

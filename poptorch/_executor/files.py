@@ -201,7 +201,8 @@ class File:
             try:
                 return _C.assemble_text(text, options, stored, texts, shares)
             except Error as error:
-                if error.message.startswith("[run]"):  # this machine is too small
+                # This machine is too small, or its environment asks for what it has not.
+                if error.message.startswith(("[run]", "[compile] POPTORCH_", "[POPTORCH_")):
                     raise
                 raise container.unreadable(self.path, "plan.ir", error) from error
 

@@ -105,3 +105,10 @@ def test_bad_constants(graph, dtype, sizes, data, words):
 def test_dtypes():
     assert _C.DType("f32") == _C.DType("f32") != _C.DType("f16")
     assert (_C.DType("bf16").item_bytes, repr(_C.DType("bf16"))) == (2, "DType('bf16')")
+
+
+def test_lists_in_lists_have_a_limit(graph):
+    items = []
+    items.append(items)
+    with pytest.raises(Error, match="an attribute has more than 64 lists one in the other"):
+        graph.op("full", [], {"size": items}, types=[("f32", [])])

@@ -8,6 +8,7 @@ from safetensors.numpy import load_file
 
 from poptorch import _C
 from poptorch.errors import Error
+from tests.helpers import run_python
 
 EVERYTHING = """\
 graph main {
@@ -189,3 +190,29 @@ def test_a_syntax_error_shows_the_line():
     with pytest.raises(Error) as error:
         _C.parse(line("  %1 = neg %y : f32[]"))
     assert str(error.value).endswith("Correct this line:\n    %1 = neg %y : f32[]")
+
+
+def nested(lists):
+    """A text with lists one in the other."""
+    return line(f"  %1 = full {{dtype=dtype:f32, size={'[' * lists}{']' * lists}}} : f32[]")
+
+
+def test_lists_in_lists_have_a_limit():
+    _C.parse(nested(64))
+    with pytest.raises(Error, match=r"expected no list within 64 others, found `\[\]"):
+        _C.parse(nested(65))
+
+
+@pytest.mark.parametrize("end", ["", "]"])
+def test_a_million_brackets_are_an_error(end):
+    out = run_python(f"""
+import poptorch
+lists = "[" * 10**6 + {end!r} * 10**6
+try:
+    poptorch._C.parse("graph g {{\\n  %x = full {{size=" + lists)
+except poptorch.Error as error:
+    print(len(str(error)), error)
+""")
+    length, _, message = out.partition(" ")
+    assert message.startswith("[ir text] line 2, column 83: expected no list within 64 others")
+    assert int(length) < 2000

@@ -188,6 +188,34 @@ graph body {{
         _C.parse(text).verify("placed")
 
 
+def loops_in_loops(count):
+    """The texts of graphs of which each one runs the next, ``main`` first."""
+    names = ["main", *(f"g{i}" for i in range(count))]
+    bodies = [f"  loop {{body=@{name}, count=1}}\n" for name in names[1:]] + [""]
+    return [f"graph {name} {{\n{body}  output\n}}\n" for name, body in zip(names, bodies)]
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["outer first", "inner first"])
+def test_loops_in_loops_have_a_limit(order):
+    _C.parse("\n".join(loops_in_loops(64)[::order])).verify()
+    with pytest.raises(Error, match="has more than 64 loops one in the other"):
+        _C.parse("\n".join(loops_in_loops(65)[::order])).verify()
+
+
+def test_a_graph_that_many_loops_run_is_looked_at_once():
+    loop = "  loop {{body=@g{}, count=1}}\n"
+    graphs = [f"graph g{i} {{\n{2 * loop.format(i + 1)}  output\n}}\n" for i in range(60)]
+    _C.parse("\n".join([*graphs, "graph g60 {\n  output\n}\n"])).verify()
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_graph_that_runs_itself(rounds):
+    graphs = "".join(f"graph g{i} {{\n  loop {{body=@g{(i + 1) % rounds}, count=1}}\n  output\n}}\n"
+                     for i in range(rounds))
+    with pytest.raises(Error, match="runs itself"):
+        _C.parse(graphs).verify()
+
+
 def test_moves_keep_the_type():
     with pytest.raises(Error, match="moves a value of another type"):
         graph(X, "%0 = ipu_copy %x {bytes=4, from=0} : f32[1]")

@@ -1,25 +1,12 @@
-// The instruction set that vector kernels use: the best one of the machine, or the one that
-// POPTORCH_ISA names.
+// The instruction set that vector kernels use.
 #pragma once
 
-#include <string>
-#include <string_view>
-#include <vector>
+#include "support/settings.h"
 
 namespace poptorch::simd {
 
-enum class Isa { base, avx2, avx512 };
-
-const char* name_of(Isa isa);
-bool machine_has(Isa isa);
-// Levels this machine has, lowest first.
-std::vector<Isa> machine_levels();
-
-// The level in use. The first call reads POPTORCH_ISA; a user error when it names no level, or one
-// that the machine lacks.
-Isa isa();
-// For tests: kernels prepared from now on use this level. The same user errors.
-void set_isa(std::string_view name);
+// The level in use: that of the present settings.
+inline Isa isa() { return settings().isa; }
 
 // The table of the level in use.
 template <typename Table>

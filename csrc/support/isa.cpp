@@ -1,8 +1,7 @@
-#include "kernels/simd/isa.h"
+#include "support/isa.h"
 
 #include <array>
-#include <atomic>
-#include <cstdlib>
+#include <string>
 
 #include "support/error.h"
 
@@ -11,30 +10,6 @@ namespace poptorch::simd {
 namespace {
 
 constexpr std::array<Isa, 3> levels = {Isa::base, Isa::avx2, Isa::avx512};
-
-Isa parse(const char* where, std::string_view name) {
-  std::string have;
-  for (Isa level : machine_levels()) have += concat(have.empty() ? "" : ", ", name_of(level));
-  for (Isa level : levels) {
-    if (name != name_of(level)) continue;
-    USER_CHECK(machine_has(level), "[", where, "] this machine has no ", name, "; it has ", have,
-               ". Choose one of those.");
-    return level;
-  }
-  throw_user_error(concat("[", where, "] \"", name, "\" is no instruction set; this machine has ",
-                          have, ". Choose one of those."));
-}
-
-Isa initial() {
-  const char* forced = std::getenv("POPTORCH_ISA");
-  if (forced != nullptr && *forced != '\0') return parse("POPTORCH_ISA", forced);
-  return machine_levels().back();
-}
-
-std::atomic<Isa>& current() {
-  static std::atomic<Isa> level = initial();
-  return level;
-}
 
 }  // namespace
 
@@ -65,8 +40,17 @@ std::vector<Isa> machine_levels() {
   return have;
 }
 
-Isa isa() { return current(); }
-
-void set_isa(std::string_view name) { current() = parse("set_isa", name); }
+Isa parse_isa(std::string_view name) {
+  std::string have;
+  for (Isa level : machine_levels()) have += concat(have.empty() ? "" : ", ", name_of(level));
+  for (Isa level : levels) {
+    if (name != name_of(level)) continue;
+    USER_CHECK(machine_has(level), "[POPTORCH_ISA] this machine has no ", name, "; it has ", have,
+               ". Choose one of those.");
+    return level;
+  }
+  throw_user_error(concat("[POPTORCH_ISA] \"", name, "\" is no instruction set; this machine has ",
+                          have, ". Choose one of those."));
+}
 
 }  // namespace poptorch::simd

@@ -1,0 +1,19 @@
+// Instruction sets that vector kernels are compiled for.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace poptorch::simd {
+
+enum class Isa { base, avx2, avx512 };
+
+const char* name_of(Isa isa);
+bool machine_has(Isa isa);
+// Levels this machine has, lowest first.
+std::vector<Isa> machine_levels();
+
+// The level that POPTORCH_ISA names. A user error when there is none, or one that the machine lacks.
+Isa parse_isa(std::string_view name);
+
+}  // namespace poptorch::simd

@@ -1,0 +1,66 @@
+#include "support/settings.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+#include "support/error.h"
+
+namespace poptorch {
+
+namespace {
+
+thread_local const Settings* current = nullptr;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool parse_gemm(std::string_view name) {
+  USER_CHECK(name == "loops" || name == "library", "[POPTORCH_GEMM] matrix products by \"", name,
+             "\": there are \"loops\", the package's own, and \"library\", PyTorch's BLAS. "
+             "Choose one of those.");
+  return name == "loops";
+}
+
+bool is_other_than_intel() {
+  __builtin_cpu_init();
+  return !__builtin_cpu_is("intel");
+}
+
+}  // namespace
+
+Settings Settings::from_environment() {
+  Settings settings;
+  std::istringstream text(variable("POPTORCH_OFF"));
+  for (std::string name; std::getline(text, name, ',');) {
+    if (!name.empty()) settings.off.push_back(name);
+  }
+  const std::string isa = variable("POPTORCH_ISA"), gemm = variable("POPTORCH_GEMM");
+  settings.isa = isa.empty() ? simd::machine_levels().back() : simd::parse_isa(isa);
+  settings.has_gemm_loops = gemm.empty() ? is_other_than_intel() : parse_gemm(gemm);
+  return settings;
+}
+
+bool Settings::is_on(std::string_view name) const {
+  return std::find(off.begin(), off.end(), name) == off.end();
+}
+
+const Settings& settings() {
+  if (current != nullptr) return *current;
+  thread_local Settings outside;
+  return outside = Settings::from_environment();
+}
+
+const Settings* scoped_settings() { return current; }
+
+SettingsScope::SettingsScope() : outer_(current) {
+  if (outer_ == nullptr) current = &own_.emplace(Settings::from_environment());
+}
+
+SettingsScope::SettingsScope(const Settings* settings) : outer_(current) { current = settings; }
+
+SettingsScope::~SettingsScope() { current = outer_; }
+
+}  // namespace poptorch

@@ -1,0 +1,61 @@
+"""When the system has no memory left: an error, and the process goes on."""
+
+import os
+import subprocess
+
+import pytest
+
+from tests.helpers import ROOT, run_python
+
+CHILD = """
+import ctypes
+import torch
+import poptorch
+from tests.helpers import quiet_options
+
+torch.set_num_threads(THREADS)
+hook = ctypes.CDLL(None)
+hook.refusals.restype = ctypes.c_long
+
+class Product(torch.nn.Module):
+    def forward(self, a, b):
+        return a @ b
+
+a, b = torch.randn(400, 300), torch.randn(300, 500)
+model = poptorch.inferenceModel(Product(), quiet_options())
+model.compile(a, b)
+expected = (a.double() @ b.double()).float()
+for _ in range(2):
+    hook.fail_from(ctypes.c_ulong(200_000))  # a thread's own memory for a product is larger
+    try:
+        model(a, b)
+    except BaseException as error:
+        found = error
+    else:
+        found = None
+    hook.fail_from(ctypes.c_ulong(0))
+    print(type(found).__name__, str(found).replace(chr(10), " "))
+    assert hook.refusals() > 0
+    assert isinstance(found, poptorch.Error)
+torch.testing.assert_close(model(a, b), expected, rtol=1e-4, atol=1e-3)
+print("right")
+"""
+
+
+@pytest.fixture(scope="module")
+def failing_library(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fail") / "fail_allocations.so"
+    source = ROOT / "tests" / "run" / "fail_allocations.c"
+    compiler = os.environ.get("CC", "cc")
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", path, source], check=True)
+    return path
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_thread_that_gets_no_memory_is_an_error(threads, failing_library):
+    out = run_python(CHILD.replace("THREADS", str(threads)), LD_PRELOAD=str(failing_library),
+                     POPTORCH_GEMM="loops", POPTORCH_OFF="split_gemm,direct_streams")
+    *errors, right = out.splitlines()
+    assert right == "right"
+    for error in errors:
+        assert "the system has no memory left" in error and "step run" in error
