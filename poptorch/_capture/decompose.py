@@ -192,6 +192,8 @@ def _bce_with_logits(x, target, weight=None, pos_weight=None, reduction=1):
 
 @decomposes(aten.soft_margin_loss.default)
 def _soft_margin_loss(x, target, reduction=1):
+    if torch.broadcast_shapes(x.shape, target.shape) != x.shape:
+        return NotImplemented  # torch has the words for it
     return _reduced((-target * x).exp().log1p(), reduction)
 
 
@@ -263,6 +265,8 @@ def _trace(x):
 
 @decomposes(aten.linalg_cross.default)
 def _cross(a, b, *, dim=-1):
+    if a.dim() != b.dim() or a.dim() == 0 or a.shape[dim] != 3 or b.shape[dim] != 3:
+        return NotImplemented  # torch has the words for it
     a, b = torch.broadcast_tensors(a, b)
     return a.roll(-1, dim) * b.roll(-2, dim) - a.roll(-2, dim) * b.roll(-1, dim)
 

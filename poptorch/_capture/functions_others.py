@@ -57,6 +57,8 @@ def _embedding_bag(capture, func, args, kwargs):
 def multi_margin(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None,
                  reduction="mean"):
     """``F.multi_margin_loss`` by elementwise operations."""
+    if p not in (1, 2):
+        raise ValueError(f"p is {p}, but 1 or 2 is needed")
     if input.dim() < 2:
         input, target = input.reshape(1, -1), target.reshape(1)
         reduction = "sum" if reduction == "none" else reduction

@@ -158,10 +158,20 @@ class Recorder(private.DispatchMode):
             return self._random
         if torch.Tag.data_dependent_output in tags:
             return self._data_dependent
-        return self._plain
+        return self._in_place if mutated_arguments(func) else self._plain
 
     def _plain(self, func, args, kwargs):
         return self._record(func, args, kwargs)[0]
+
+    def _in_place(self, func, args, kwargs):
+        shape = args[0].shape if args and isinstance(args[0], torch.Tensor) else None
+        out = self._plain(func, args, kwargs)
+        if shape is not None and args[0].shape != shape:  # where PyTorch's own tensors refuse
+            raise self.error(
+                f"[capture] {func} gives {list(args[0].shape)}, which does not fit the tensor of "
+                f"{list(shape)} that it changes in place. Use an operation that returns a new "
+                f"tensor.")
+        return out
 
     def _record(self, func, args, kwargs):
         """Runs an operation and adds its node: (result, node)."""

@@ -94,9 +94,10 @@ class _Maker:
             return value
         if type(value) is slice:
             return slice(*map(self.made, (value.start, value.stop, value.step)))
-        if type(value) in (list, tuple):
-            return type(value)(self.made(item) for item in value)
-        if type(value) is dict:
+        if isinstance(value, (list, tuple)):  # those of FX are subclasses
+            items = [self.made(item) for item in value]
+            return items if isinstance(value, list) else tuple(items)
+        if isinstance(value, dict):
             return {key: self.made(item) for key, item in value.items()}
         raise _Unknown
 
@@ -120,9 +121,9 @@ class _Maker:
 def _words(value) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-    if type(value) in (list, tuple):
+    if isinstance(value, (list, tuple)):
         inner = ", ".join(map(_words, value))
-        return f"[{inner}]" if type(value) is list else f"({inner})"
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
     if type(value) is slice:
         step = "" if value.step is None else f":{_words(value.step)}"
         ends = ["" if end is None else _words(end) for end in (value.start, value.stop)]

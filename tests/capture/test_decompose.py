@@ -137,3 +137,22 @@ def test_gradient_zeros_are_plain_zeros():
 
     captured = capture(Function(forward, {"w": torch.ones(1)}), (torch.ones(3),), training=True)
     assert not nodes(captured, aten._efficientzerotensor.default)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: F.glu(x[:, :3]),
+    lambda x: torch.trace(x[None]),
+    lambda x: torch.linalg.cross(x, x[0]),
+    lambda x: torch.linalg.cross(x, x),
+    lambda x: F.soft_margin_loss(x[:, :1], x),
+    lambda x: F.multi_margin_loss(x, x[:, 0].long(), p=3),
+])
+def test_what_decompositions_do_not_take(call):
+    x = torch.rand(3, 4)
+    with pytest.raises(Exception) as eager:
+        call(x)
+    with pytest.raises(poptorch.Error) as raised:
+        poptorch.inferenceModel(Function(lambda m, x: call(x)), poptorch.Options())(x)
+    assert isinstance(raised.value, eager.type)
+    assert str(eager.value).split(",")[0] in str(raised.value)
+    assert __file__ in raised.value.location

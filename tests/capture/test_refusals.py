@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import poptorch
 from poptorch._capture import capture
+from poptorch._capture import torch_private as private
 from tests.capture.common import Function
 
 X = torch.ones(2, 3)
@@ -252,17 +253,36 @@ UNKNOWN_SHAPES = {
 
 @pytest.mark.parametrize("name", UNKNOWN_SHAPES)
 def test_shapes_that_depend_on_values(name):
-    from torch._subclasses.fake_tensor import DynamicOutputShapeException
-
     forward = UNKNOWN_SHAPES[name]
-    with pytest.raises(DynamicOutputShapeException) as raised:
+    with pytest.raises(private.DynamicOutputShapeException) as raised:
         capture(Function(forward), (X,), training=False)
     assert isinstance(raised.value, poptorch.Error)
     assert isinstance(raised.value.func, torch._ops.OpOverload)
     line = forward.__code__.co_firstlineno
     assert raised.value.location == f"{__file__}:{line}"
-    for words in ("the shape of the result depends on the values", "torch.where", "outside forward"):
+    for words in ("shape of the result depends on the values", "torch.where", "outside forward"):
         assert words in str(raised.value)
+
+
+IN_PLACE = {
+    "dtype": lambda m, x: x.long().mul_(0.5),
+    "dtype of a function": lambda m, x: (x > 0).mul_(torch.tensor(0.5)),
+    "shape": lambda m, x: x.sum().clamp_(torch.ones(3)),
+    "broadcast": lambda m, x: x[0].clone().add_(torch.ones(2, 3)),
+    "mask": lambda m, x: x.clone().masked_fill_(x, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_what_does_not_fit_a_tensor_that_is_changed(name):
+    forward = IN_PLACE[name]
+    with pytest.raises(RuntimeError):
+        forward(None, X)
+    with pytest.raises(poptorch.Error) as raised:
+        capture(Function(forward), (X,), training=False)
+    assert raised.value.location == f"{__file__}:{forward.__code__.co_firstlineno}"
+    assert capture(Function(lambda m, x: x.long().copy_(True)), (X,), training=False)
 
 
 SPARSE = torch.eye(3).to_sparse()
