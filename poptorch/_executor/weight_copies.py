@@ -72,6 +72,8 @@ class WeightCopies:
         """
         self._check_compiled()
         shared = self._weights()
+        if shared.is_newer_elsewhere(self):  # what was trained there would be lost
+            shared.bring_to_host()
         shared.renewed()
         self._seen_version = shared.version
         weights.download(self._executable, self._program)

@@ -38,7 +38,7 @@ class Swap(torch.nn.Module):
 GROUPS = [poptorch.CommGroupType.Consecutive, poptorch.CommGroupType.Orthogonal]
 
 
-@budget(25)
+@budget(75)
 @given(iterations=st.integers(1, 3), replicas=st.sampled_from([1, 2, 4]),
        size=st.sampled_from([1, 1, 2, 3, 4]), kind=st.sampled_from(GROUPS),
        rows=st.integers(1, 12), others=st.integers(0, 2))

@@ -134,7 +134,7 @@ def wrap(net, cut):
     return poptorch.inferenceModel(net, cut.options())
 
 
-@budget(20)
+@budget(60)
 @given(cuts(), structures, st.integers(1, 3), st.sampled_from([0] * 9 + [1]), st.integers(0, 2**20))
 def test_every_cut(cut, structure, rows, surplus, seed):
     net = Steps(structure)

@@ -308,4 +308,4 @@ class Calls(RuleBasedStateMachine):
 
 
 TestCalls = Calls.TestCase
-TestCalls.settings = budget(20, stateful_step_count=20)
+TestCalls.settings = budget(60, stateful_step_count=20)

@@ -21,7 +21,8 @@ def demanded(sample, operands):
     converts = torch.float32 in sample.attrs.values()
     checks = {("values", dtype) for dtype in sample.dtypes
               if dtype == "f32" or has_floats or converts}
-    checks |= {("instruction sets", isa) for isa in OTHER_ISAS}
+    isas = OTHER_ISAS if "f32" in sample.dtypes else _C.machine_isas()
+    checks |= {("instruction sets", isa) for isa in isas}
     checks |= {("threads", "f32")}
     if sample.equal_bits and has_floats:
         checks |= {("threads", dtype) for dtype in ("f16", "bf16") if dtype in sample.dtypes}
@@ -93,3 +94,25 @@ def test_checks_notice_wrong_results(noticed, seed, monkeypatch):
     also = noticed.replace("values", "threads")  # the result of one thread is the one compared
     assert all(x.startswith((noticed, also)) for x in failed)
     assert passed
+
+
+def test_every_failure_is_named():
+    with pytest.raises(AssertionError) as caught, Cases() as cases:
+        for number in range(5):
+            with cases.case("add", number):
+                assert number % 2 == 0, f"{number} is odd"
+            with cases.case("div", number):
+                1 / number
+    words = str(caught.value)
+    assert words.startswith("3 of 10 cases failed")
+    assert all(part in words for part in ("add 1 (test_properties.py:", "3 is odd", "add 3",
+                                          "div 0", "ZeroDivisionError"))
+    assert "add 2" not in words
+
+
+def test_what_ends_a_loop_keeps_the_failures_before():
+    with pytest.raises(KeyError) as caught, Cases() as cases:
+        with cases.case("add"):
+            raise ValueError("wrong")
+        raise KeyError("not of a case")
+    assert "ValueError: wrong" in "".join(caught.value.__notes__)

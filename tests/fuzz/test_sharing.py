@@ -1,0 +1,271 @@
+"""Executors of one module in any order: whose weights each of them computes with.
+
+The weights are large enough to be read in the host's pages (csrc/run/shared_pages.h).
+"""
+
+import copy
+import os
+import pickle
+import signal
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from torch import nn
+
+import poptorch
+from tests.fuzz.judge import attempt, budget
+from tests.helpers import quiet_options, relative_error
+
+WIDTH = 512  # of a weight of 1 MiB
+SMALL = 3
+MOST = 3  # executors for inference
+RATE = 0.125
+CHILD_S = 60
+
+
+class Net(nn.Module):
+    """Two layers, a large weight and a small one, and the number of training calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.large = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.small = nn.Linear(WIDTH, SMALL)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.calls.add_(1.0)
+        y = self.small(self.large(x))
+        return y, poptorch.identity_loss((y * y).mean(), reduction="none")
+
+
+def values_of(net):
+    return {name: value.detach().double().clone() for name, value in net.state_dict().items()}
+
+
+class Side:
+    """One executor, and the weights that its device has."""
+
+    def __init__(self, model):
+        self.model, self.device, self.seen = model, None, -1
+
+
+class Weights(RuleBasedStateMachine):
+    """The rule of poptorch/_executor/weights.py in few words: ``host`` is what the module has to
+    show, ``version`` counts how often it came from a device, ``newest`` is whose device is ahead.
+    """
+
+    @initialize(seed=st.integers(0, 2**20))
+    def begin(self, seed):
+        torch.manual_seed(seed)
+        self.net = Net()
+        self.inputs = [torch.randn(2, WIDTH) / 16 for _ in range(3)]
+        self.plain = Net().double()
+        self.host, self.kept = values_of(self.net), [values_of(self.net)]
+        self.version, self.newest = 0, None
+        self.wrap()
+        self.others = [Side(poptorch.inferenceModel(self.net.eval(), quiet_options()))]
+
+    def teardown(self):
+        for side in self.sides() if hasattr(self, "net") else ():
+            side.model.destroy()
+
+    def wrap(self):
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=RATE)
+        model = poptorch.trainingModel(self.net.train(), quiet_options(), optimizer)
+        self.trained = Side(model)
+
+    def sides(self):
+        return [self.trained, *self.others]
+
+    def side(self, data):
+        return data.draw(st.sampled_from(self.sides()))
+
+    # -- the rule ------------------------------------------------------------------------------
+
+    def bring(self):
+        if self.newest is not None:
+            self.version += 1
+            self.newest.seen, self.host, self.newest = self.version, self.newest.device, None
+
+    def upload(self, side):
+        side.device, side.seen = self.host, self.version
+
+    def before_run(self, side):
+        if side.device is None or self.newest is not side:
+            self.bring()
+        if side.device is None or side.seen != self.version:
+            self.upload(side)
+
+    def eager(self, side, x):
+        """Result of the weights on a device; of a training call, and what they become."""
+        self.plain.load_state_dict(side.device)
+        self.plain.train(side is self.trained)
+        result, loss = self.plain(x.double())
+        if side is self.trained:
+            self.plain.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                for parameter in self.plain.parameters():
+                    parameter -= RATE * parameter.grad
+            side.device = values_of(self.plain)
+        return result
+
+    def check(self, ours, expected, what):
+        error = relative_error(torch.Tensor.detach(ours), expected)
+        assert error < 1e-4, f"{what}: error {error}"
+
+    # -- what runs -----------------------------------------------------------------------------
+
+    def call(self, side, number):
+        x = self.inputs[number]
+        result, error = attempt(side.model, x)
+        assert error is None, str(error)
+        self.before_run(side)
+        self.check(result[0], self.eager(side, x), "result")
+        if side is self.trained:
+            self.newest = side
+
+    @rule(data=st.data(), number=st.integers(0, 2))
+    def infer(self, data, number):
+        self.call(data.draw(st.sampled_from(self.others)), number)
+
+    @rule(number=st.integers(0, 2))
+    def train(self, number):
+        self.call(self.trained, number)
+
+    @rule(data=st.data())
+    def compile(self, data):
+        side = self.side(data)
+        side.model.compile(self.inputs[0])
+        if side.device is None:
+            self.bring()
+            self.upload(side)
+
+    # -- weights -------------------------------------------------------------------------------
+
+    @rule(through=st.booleans())
+    def read(self, through):
+        found = self.trained.model.state_dict() if through else self.net.state_dict()
+        self.bring()
+        for name, value in found.items():
+            self.check(value, self.host[name], name)
+
+    @rule(factor=st.sampled_from([0.5, -1.0]), name=st.sampled_from(["large", "small"]),
+          rows=st.sampled_from([1, SMALL]))
+    def write(self, factor, name, rows):
+        with torch.no_grad():
+            getattr(self.net, name).weight[:rows].mul_(factor)
+        self.bring()
+        self.host = {key: value.clone() for key, value in self.host.items()}
+        self.host[f"{name}.weight"][:rows] *= factor
+
+    @rule(data=st.data())
+    def to_device(self, data):
+        side = self.side(data)
+        _, error = attempt(side.model.copyWeightsToDevice)
+        assert (error is None) == (side.device is not None)
+        if error is None:
+            self.upload(side)
+
+    @rule(data=st.data())
+    def to_host(self, data):
+        side = self.side(data)
+        _, error = attempt(side.model.copyWeightsToHost)
+        assert (error is None) == (side.device is not None)
+        if error is None:
+            self.bring()
+            if side is self.trained:
+                self.host = side.device
+            self.version += 1
+            side.seen = self.version
+
+    @rule()
+    def keep(self):
+        self.kept.append(values_of(self.net))
+        self.bring()
+
+    @rule(data=st.data())
+    def load_state_dict(self, data):
+        side, state = self.side(data), data.draw(st.sampled_from(self.kept))
+        side.model.load_state_dict(state)
+        self.bring()
+        self.host, self.version = state, self.version + 1
+        if side.device is not None:
+            self.upload(side)
+
+    @rule(with_pickle=st.booleans())
+    def copy_module(self, with_pickle):
+        again = pickle.loads(pickle.dumps(self.net)) if with_pickle else copy.deepcopy(self.net)
+        self.bring()
+        for name, value in again.state_dict().items():
+            self.check(value, self.host[name], name)
+        with torch.no_grad():
+            again.large.weight.zero_()  # which nobody else sees
+
+    # -- life ----------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.others) < MOST)
+    @rule()
+    def one_more(self):
+        self.others.append(Side(poptorch.inferenceModel(self.net.eval(), quiet_options())))
+
+    @rule(data=st.data())
+    def destroy(self, data):
+        side = self.side(data)
+        side.model.destroy()
+        if self.newest is side:
+            self.bring()
+        side.device = None
+
+    @precondition(lambda self: len(self.others) > 1)
+    @rule()
+    def drop(self):
+        self.others.pop()
+
+    @rule()
+    def wrap_again(self):
+        self.trained.model.destroy()
+        if self.newest is self.trained:
+            self.bring()
+        self.wrap()
+
+    @rule(data=st.data())
+    def fork(self, data):
+        """A child keeps the host's weights, and is refused the devices."""
+        is_ahead, side = self.newest is not None, self.side(data)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # OpenMP's threads are not there after a fork
+        child = os.fork()
+        if child == 0:
+            signal.alarm(CHILD_S)
+            os._exit(self.child(side, is_ahead))
+        torch.set_num_threads(threads)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    def child(self, side, is_ahead):
+        """0, or how many of the checks held."""
+        found, error = attempt(self.net.state_dict)
+        if (error is not None) != is_ahead or (error and "fork" not in str(error)):
+            return 1
+        if not is_ahead:
+            for name, value in found.items():
+                if not relative_error(value.detach(), self.host[name]) < 1e-4:
+                    return 2
+            with torch.no_grad():
+                self.net.large.weight.zero_()
+        if side.device is not None:
+            _, error = attempt(side.model, self.inputs[0])
+            if error is None or "fork" not in str(error):
+                return 3
+        return 0
+
+    @invariant()
+    def is_compiled_as_expected(self):
+        for side in self.sides() if hasattr(self, "net") else ():
+            assert side.model.isCompiled() == (side.device is not None)
+
+
+TestWeights = Weights.TestCase
+TestWeights.settings = budget(25, stateful_step_count=40)
