@@ -116,7 +116,7 @@ def apart(d):
     x = d.any(2, 4)
     shape = d.env[x].shape
     texts = [f"torch.hsplit({x}, [1])", f"torch.vsplit({x}, [1])",
-             f"torch.tensor_split({x}, [1], -1)", f"torch.unsafe_chunk({x}, 2, -1)",
-             f"torch.unsafe_split({x}, {max(1, (shape[0] + 1) // 2)}, 0)",
+             f"torch.tensor_split({x}, [1], -1)", f"torch.chunk({x}, 2, -1)",
+             f"torch.split({x}, {max(1, (shape[0] + 1) // 2)}, 0)",
              f"({x}[:1], {x}[1:])", f"torch.split({x}, [{shape[-1]}, 0], -1)"]
     d.emit(d.rng.choice(texts), 2)
