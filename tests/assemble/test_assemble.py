@@ -71,6 +71,21 @@ graph main {
         Driver(text, planned=True)
 
 
+def test_broken_module_asks_for_a_report():
+    """No user can write one: a step of ours did."""
+    text = """
+graph main {
+  %x = stream_in {stream="x"} : f32[4]
+  %y = relu %x : f32[5]
+  stream_out %y {stream="y"}
+  output
+}
+"""
+    with pytest.raises(Error, match=r"(?s)\[verify\] graph @main, op `%y = .*declared f32\[5\].*\n"
+                                    r"Please report this with the dump of POPTORCH_DUMP_IR\.$"):
+        Driver(text)
+
+
 def test_large_constants_are_found():
     module = _C.parse('graph main {\n  output\n}\n')
     data = np.arange(100, dtype=np.float32)

@@ -9,7 +9,7 @@ wrong without it, too.
 import argparse
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from tqdm import tqdm
 
@@ -71,8 +71,8 @@ def main() -> int:
     trials, chosen, results = Trials(first, arguments.count), arguments.only or [*known], []
     with ThreadPoolExecutor(arguments.jobs) as pool, \
             tqdm(total=len(chosen), unit=" mutants", disable=None) as bar:
-        for result in pool.map(trials.run, chosen):
-            results.append(result)
+        for done in as_completed([pool.submit(trials.run, mutant) for mutant in chosen]):
+            results.append(result := done.result())
             tqdm.write(_line(result, width))
             sys.stdout.flush()
             bar.update()
