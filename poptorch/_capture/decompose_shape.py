@@ -2,7 +2,7 @@
 
 import torch
 
-from poptorch._capture.decompose import decomposes
+from poptorch._capture.decompose import decomposes, elementwise
 
 aten = torch.ops.aten
 
@@ -94,7 +94,7 @@ for _kind, _forward, _backward in (("reflection", _reflect, _reflect_backward),
                                    ("replication", _replicate, _replicate_backward)):
     for _rank in (1, 2, 3):
         decomposes(getattr(aten, f"{_kind}_pad{_rank}d").default)(_padding(_forward))
-        decomposes(getattr(aten, f"{_kind}_pad{_rank}d_backward").default)(
+        elementwise(getattr(aten, f"{_kind}_pad{_rank}d_backward").default)(
             _padding_backward(_backward))
 
 

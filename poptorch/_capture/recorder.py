@@ -5,14 +5,16 @@ by one, are run without data, and become nodes. Each fake tensor carries its nod
 """
 
 import operator
+from functools import partial
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_map
 
 from poptorch import blocks
 from poptorch._capture import decompose_shape  # noqa: F401  (adds to the table)
 from poptorch._capture import torch_private as private
-from poptorch._capture.decompose import DECOMPOSITIONS
+from poptorch._capture.decompose import DECOMPOSITIONS, ELEMENTWISE, computed_in
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.memory import Memory
 from poptorch._capture.places import Places
@@ -324,8 +326,8 @@ class Recorder(private.DispatchMode):
         return value
 
     def laid_out(self, tensor, stride):
-        """``tensor`` (a new one) as eager has it: with these strides."""
-        if tensor.stride() == tuple(stride):
+        """``tensor``, which owns its memory, with the strides that eager gives it."""
+        if _steps(tensor.shape, tensor.stride()) == _steps(tensor.shape, stride):
             return tensor
         out = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype)
         node = self.node_of(tensor)
@@ -342,16 +344,32 @@ class Recorder(private.DispatchMode):
         return self._plain(func, args, kwargs)
 
     def _decomposed(self, func, args, kwargs):
-        with self:
-            out = DECOMPOSITIONS[func](*args, **kwargs)
+        out = self._taken_apart(func, args, kwargs)
         return self._plain(func, args, kwargs) if out is NotImplemented else out
 
     def _decomposed_in_place(self, func, args, kwargs):
+        out = self._taken_apart(functional_form(func), args, kwargs)
+        if out is NotImplemented or not torch.can_cast(out.dtype, args[0].dtype):
+            return self._plain(func, args, kwargs)
         with self:
-            out = DECOMPOSITIONS[functional_form(func)](*args, **kwargs)
-            if out is not NotImplemented and torch.can_cast(out.dtype, args[0].dtype):
-                return args[0].copy_(out)
-        return self._plain(func, args, kwargs)
+            return args[0].copy_(out)
+
+    def _taken_apart(self, func, args, kwargs):
+        """The result of a decomposition, in the type and the memory that PyTorch gives it."""
+        expected = func(*map(self._faked, args), **self._faked(kwargs))
+        several = isinstance(expected, (tuple, list))
+        with self:
+            if func in ELEMENTWISE:
+                dtype = computed_in((expected[0] if several else expected).dtype)
+                args, kwargs = (tree_map(partial(_cast, dtype), part) for part in (args, kwargs))
+            out = DECOMPOSITIONS[func](*args, **kwargs)
+            if out is NotImplemented:
+                return out
+            pairs = zip(out, expected) if several else [(out, expected)]
+            results = [_cast(val.dtype, x) if func in ELEMENTWISE else x for x, val in pairs]
+        laid = [self.laid_out(x, val.stride())
+                for x, val in zip(results, expected if several else [expected])]
+        return tuple(laid) if several else laid[0]
 
     def _composite(self, func, args, kwargs):
         with self:
@@ -405,6 +423,17 @@ class Recorder(private.DispatchMode):
             f"[capture] Python code needs the value of a tensor ({func}), but forward is compiled "
             f"before there are values. Use torch.where, torch.clamp or masks instead of `if` and "
             f".item(), or compute the value outside of forward and pass it in.")
+
+
+def _steps(sizes, strides) -> list[int]:
+    return [step for size, step in zip(sizes, strides) if size > 1]
+
+
+def _cast(dtype: torch.dtype, value):
+    """A tensor in another type; anything else as it is."""
+    if isinstance(value, torch.Tensor) and value.dtype is not dtype:
+        return aten._to_copy.default(value, dtype=dtype)
+    return value
 
 
 def _end_of_inputs():

@@ -12,7 +12,7 @@ _ARITHMETIC = ("mul", "minimum", "maximum", "fmod", "remainder", "atan2", "bitwi
                "bitwise_or", "bitwise_xor")
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _LOGICAL = ("logical_and", "logical_or", "logical_xor")
-_UNARY = ("neg", "abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt",
+_UNARY = ("neg", "abs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt",
           "rsqrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
           "asinh", "acosh", "atanh", "tanh", "sigmoid", "erf", "erfc", "relu", "floor", "ceil",
           "round", "trunc", "frac")
@@ -186,6 +186,11 @@ def _neg_view(e, node, x):
 @RULES("aten::copy")
 def _copy(e, node, x, source, non_blocking=False):
     return e.expand(e.cast(source, node.meta["val"].dtype), x.sizes)
+
+
+@RULES("aten::sign")
+def _sign(e, node, x):
+    return x if x.dtype == "bool" else e.op("sign", x)
 
 
 @RULES("aten::isnan", "aten::isinf")

@@ -202,14 +202,24 @@ class _Perturbing(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
-        if name in _CENTERS and args[0].dtype in (torch.float32, torch.float64):
+        centers = name in _CENTERS and args[0].dtype in (torch.float32, torch.float64)
+        if centers:
             args = (self._move(args[0].contiguous().clone()), *args[1:])
         out = func(*args, **(kwargs or {}))
+        if centers:
+            pytree.tree_map_(self._shift, out)
         is_view = any(r.alias_info is not None and not r.alias_info.is_write
                       for r in func._schema.returns)
         if name not in _MOVES and not is_view:
             pytree.tree_map_(self._move, out)
         return out
+
+    def _shift(self, x):
+        """Moves all elements alike, as an error of their mean does."""
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel() > 1:
+            by = (torch.rand((), generator=self._generator).item() - 0.5) * 4 * STEP[x.dtype]
+            with torch.no_grad():
+                x.detach().add_(x.detach().abs().max() * by * self._size)
 
     def _move(self, x):
         if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel():
