@@ -14,7 +14,7 @@ help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
 	@echo 'make test-slow      run the slow tests too'
-	@echo 'make fuzz           bad input of all kinds, new in each run (FUZZ_FACTOR times the default)'
+	@echo 'make fuzz           random programs, calls and bad input (FUZZ_FACTOR times the default)'
 	@echo 'make mutants        build mistakes in on purpose; random programs must find each of them'
 	@echo 'make registry       replace each public name by one that does nothing; its test must fail'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
