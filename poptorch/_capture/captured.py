@@ -22,6 +22,7 @@ class InputSpec:
         requires_grad: whether it is a parameter that is trained.
         persistent: False for a buffer that ``state_dict`` leaves out.
         aliases: further paths of a tied parameter or buffer.
+        layout: of an input, if the program depends on it: see ``InputLayouts.of``.
     """
 
     kind: str
@@ -30,6 +31,7 @@ class InputSpec:
     requires_grad: bool = False
     persistent: bool = True
     aliases: list[str] = field(default_factory=list)
+    layout: tuple[list[int | None], int | None] | None = None
 
 
 @dataclass

@@ -197,6 +197,8 @@ class _Capture:
                 if not isinstance(leaf, private.FakeTensor)]
         real_nodes = [spec.node for spec in real]
         self.recorder.finish_inputs()
+        layouts = self.recorder.layouts.of(
+            self.recorder.graph, [node.meta["val"] for node in self._input_nodes])
         finals, changed = functionalize(self.recorder.graph, [spec.node for spec in outputs],
                                         self.fake_mode)
         for spec, node in zip(real, real_nodes):
@@ -207,7 +209,7 @@ class _Capture:
         for spec, node in zip(outputs, finals):
             spec.node = node
         self._add_updates(outputs, changed)
-        inputs = self._inputs()
+        inputs = self._inputs(layouts)
         graph = self.recorder.graph
         graph.output(tuple(spec.node for spec in outputs))
         _prune(graph)
@@ -237,8 +239,9 @@ class _Capture:
                 outputs.append(OutputSpec("constant_update", f"constant.{index}", changed[node],
                                           tensor=tensor))
 
-    def _inputs(self) -> list[InputSpec]:
-        inputs = [InputSpec("input", name) for name in self._input_names]
+    def _inputs(self, layouts: list) -> list[InputSpec]:
+        inputs = [InputSpec("input", name, layout=layout)
+                  for name, layout in zip(self._input_names, layouts)]
         inputs += [InputSpec(state.kind, state.name, state.tensor, state.trained,
                              state.persistent, state.aliases) for state in self._state.states]
         for index, tensor in enumerate(self.recorder.constants.values()):

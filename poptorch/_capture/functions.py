@@ -18,6 +18,7 @@ from poptorch._capture import (
     functions_mixed,
     functions_others,
     functions_recurrent,
+    input_layouts,
 )
 from poptorch._capture import torch_private as private
 from poptorch._capture.losses import STANDARD
@@ -118,4 +119,5 @@ _HANDLERS = {
     **functions_others.HANDLERS,
     **functions_attention.HANDLERS,
     **functions_recurrent.HANDLERS,
+    **input_layouts.HANDLERS,
 }

@@ -109,6 +109,7 @@ class Memory:
         recorder = self._recorder
         root = views.root_of(recorder.node_of(tensor))
         owner = recorder.value_of(root)
+        recorder.layouts.note_places()
         dims = layout.dims_in_memory(owner)
         if dims is None:
             raise recorder.error(

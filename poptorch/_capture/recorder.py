@@ -9,13 +9,13 @@ from functools import partial
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_map
 
 from poptorch import blocks
 from poptorch._capture import decompose_shape  # noqa: F401  (adds to the table)
 from poptorch._capture import torch_private as private
 from poptorch._capture.decompose import DECOMPOSITIONS, ELEMENTWISE, computed_in
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
+from poptorch._capture.input_layouts import InputLayouts
 from poptorch._capture.memory import Memory
 from poptorch._capture.places import Places
 from poptorch._translate.types import check_dense
@@ -50,6 +50,7 @@ class Recorder(private.DispatchMode):
         in_backward: whether the backward pass runs.
         constants: real tensors that operations took from outside, by placeholder node.
         met_real: all real tensors that operations took, by their identity; parameters too.
+        layouts: what the program has from how its inputs lie in memory.
         failed: exception and meta of the operation that failed last in the backward pass, or None.
     """
 
@@ -64,6 +65,7 @@ class Recorder(private.DispatchMode):
         self._draw_salt = draw_salt
         self.failed: tuple[Exception, dict] | None = None
         self._met_real = False
+        self.layouts = InputLayouts()
         self._handlers: dict = dict(Memory(self).handlers)
         self._origin: dict[int, dict] = {}
         self.met_real: dict[int, torch.Tensor] = {}
@@ -361,7 +363,7 @@ class Recorder(private.DispatchMode):
         with self:
             if func in ELEMENTWISE:
                 dtype = computed_in((expected[0] if several else expected).dtype)
-                args, kwargs = (tree_map(partial(_cast, dtype), part) for part in (args, kwargs))
+                args, kwargs = private.tree_map(partial(_cast, dtype), (args, kwargs))
             out = DECOMPOSITIONS[func](*args, **kwargs)
             if out is NotImplemented:
                 return out

@@ -15,13 +15,14 @@ from torch._subclasses.fake_tensor import (
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map
 
 __all__ = [
     "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
     "FakeTensor", "FakeTensorMode", "OpOverload", "TorchFunctionMode", "autograd_nodes",
     "backward_sequence_number", "decompose_composite", "decomposition_table", "detached",
-    "distributions_validate", "forward_sequence_number", "is_composite", "new_fake_mode",
-    "recurrent_functions", "without_modes",
+    "distributions_validate", "fake_like", "forward_sequence_number", "is_composite",
+    "new_fake_mode", "recurrent_functions", "tree_map", "without_modes",
 ]
 
 # lstm, gru, rnn_tanh and rnn_relu as the modules call them.

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from poptorch import _C
+from poptorch._executor.argument_memory import check_memory
 from poptorch._executor.outputs import OutputPlan, Returned
 from poptorch._logging import logger
 from poptorch._translate.types import host_tensor, torch_dtype
@@ -68,6 +69,8 @@ class Call:
         for stream, output in program.outputs:
             self._add_output(stream, output, plan, everything)
         self._kept = [*self._gradient_outputs, *self._anchors]
+        self._layouts = program.layouts
+        self._is_memory_seen = bool(self._layouts or self._write_backs)
 
     def _add_output(self, stream: str, output, plan, everything) -> None:
         position = self._position[stream]
@@ -154,6 +157,9 @@ class Call:
         """Runs the program on the argument tensors; returns what ``forward`` returns."""
         if self._is_synthetic:
             return self._run_synthetic()
+        if self._is_memory_seen:
+            check_memory(tensors, [leaf.path for leaf in self._leaves], self._layouts,
+                         [leaf for _, _, leaf in self._write_backs])
         # Copies of this call: another thread may make one at the same time.
         pointers, held = self._pointers.copy(), self._held.copy()
         for position, leaf, dtype in self._inputs:

@@ -19,6 +19,7 @@ _BESIDE = ("anchor", "input_update", "constant_update")
 _OUTPUT = tuple | None  # (kind, name, leaf)
 _FORM = {
     "arguments": dict, "outputs": list, "inputs": {int: str}, "results": [(str, _OUTPUT)],
+    "layouts": {int: ([int | None], int | None)},
     "weights": [str], "tensor_names": [str], "updated": [str], "optimizer": dict | None,
     "spec": {str: object}}
 
@@ -47,6 +48,7 @@ class Interface:
             "arguments": self.arguments.to_data(),
             "outputs": self.outputs.to_data(),
             "inputs": dict(program.inputs),
+            "layouts": dict(program.layouts),
             "results": [(stream, None if output is None else
                          (output.kind, output.name, output.leaf))
                         for stream, output in program.outputs],
@@ -81,7 +83,7 @@ class Interface:
                         f"which {type(model).__name__} does not have. Wrap a module of the same "
                         f"class and settings.")
         arguments = Arguments.from_data(data["arguments"], model)
-        program = Program(None, inputs=dict(data["inputs"]))
+        program = Program(None, inputs=dict(data["inputs"]), layouts=dict(data["layouts"]))
         program.outputs = [(stream, None if output is None else _output(*output))
                            for stream, output in data["results"]]
         program.states = {path: named[path] for path in data["weights"]}

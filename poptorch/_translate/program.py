@@ -94,6 +94,7 @@ class Program:
         module: the ``_C.Module``.
         partition: where the model's blocks run, None without blocks.
         inputs: stream of each tensor input that the graph reads, by position among the inputs.
+        layouts: how the tensor inputs must lie in memory, by position, where it makes a difference.
         outputs: ``(stream, output spec)`` of each value that goes to the host.
         states: host tensor of each parameter, buffer and captured tensor, by state path.
         weight_groups: groups of the states that have a value for each group of replicas, by path.
@@ -108,6 +109,7 @@ class Program:
     module: object
     partition: Partition | None = None
     inputs: dict[int, str] = field(default_factory=dict)
+    layouts: dict[int, tuple] = field(default_factory=dict)
     outputs: list = field(default_factory=list)
     states: dict[str, torch.Tensor] = field(default_factory=dict)
     weight_groups: dict[str, WeightGroups] = field(default_factory=dict)
@@ -214,6 +216,8 @@ class _Translation:
             return e.synthetic(spec.name, val)
         if spec.kind == "input":
             self.program.inputs[position] = f"input.{spec.name}"
+            if spec.layout is not None:
+                self.program.layouts[position] = spec.layout
             return e.named("stream_in", spec.name, {"stream": f"input.{spec.name}"}, *type_)
         if spec.kind == "constant":
             return e.constant(spec.tensor, spec.tensor.dtype)

@@ -106,8 +106,8 @@ CASES = {
     aten._prelu_kernel.default: lambda n: [[n(4, 8), n(1, 8), {}], [n(0, 8), n(1, 1), {}]],
     aten._prelu_kernel_backward.default: lambda n: [[n(4, 8), n(4, 8), n(1, 8), {}]],
     aten.log_sigmoid_forward.default: lambda n: [*_one()(n), [n(6, 8, scale=30.0), {}]],
-    aten.log_sigmoid_backward.default: lambda n: [[n(6, 8), *_with_buffer(n(6, 8)), {}],
-                                                  [n(6, 8), *_with_buffer(n(6, 8, scale=30.0)), {}]],
+    aten.log_sigmoid_backward.default: lambda n: [
+        [n(6, 8), *_with_buffer(n(6, 8)), {}], [n(6, 8), *_with_buffer(n(6, 8, scale=30.0)), {}]],
     aten.softshrink.default: _together(_one(), _one(0.3)),
     aten.hardshrink.default: _together(_one(), _one(0.3)),
     aten.softshrink_backward.default: _like(2, 0.5),

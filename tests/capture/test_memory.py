@@ -181,3 +181,53 @@ def test_what_a_program_cannot_know_is_refused_by_place(words):
     with pytest.raises(poptorch.Error) as error:
         poptorch.inferenceModel(Function(function), quiet_options())(*args)
     assert words in str(error.value) and "test_memory.py:" in str(error.value)
+
+
+LATER = {
+    "x: expected strides [4, 1] but got [1, 4]": (
+        lambda x: x.as_strided((3,), (1,), 1), (X, X.t())),
+    "x: expected strides [1, 4] but got [4, 1]": (
+        lambda x: x.reshape(16).add_(1), (X.t(), X)),
+    "x: expected strides [4, 1] but got [1, 4]. forward": (
+        lambda x: [y := x * 2, y.contiguous().add_(1), y], (X, X.t())),
+    "x: expected a tensor that begins at element 0 of its memory but got one at 4": (
+        lambda x: x.as_strided((3,), (1,), 1), (count(2, 4), X[1:3])),
+    "forward changes x in place, several elements of which are one": (
+        lambda x: x[0].add_(1), (X, count(4).expand(4, 4))),
+}
+
+
+@pytest.mark.parametrize("words", LATER)
+def test_a_later_argument_that_lies_otherwise(words):
+    function, (first, later) = LATER[words]
+
+    class Named(nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    model = poptorch.inferenceModel(Named(), quiet_options())
+    model(same_layout(first))
+    model(same_layout(first))
+    with pytest.raises(poptorch.Error) as error:
+        model(same_layout(later))
+    assert words in str(error.value)
+
+
+def test_later_arguments_may_lie_otherwise_where_that_makes_no_difference():
+    for function in (lambda x: x.reshape(16) + 1, lambda x: x.contiguous(), lambda x: x.add_(1),
+                     lambda x: [y := x * 1, y.relu_(), x.reshape(2, 8).sum(1)]):
+        model = poptorch.inferenceModel(Function(function), quiet_options())
+        for tensor in (X, X.t(), X.t().contiguous().t()):
+            ours, eager = same_layout(tensor), same_layout(tensor)
+            found, expected = tensors_of(model(ours)), tensors_of(function(eager))
+            assert all(map(torch.equal, found, expected)) and torch.equal(ours, eager)
+
+
+def test_changed_arguments_that_share_memory_are_refused():
+    model = poptorch.inferenceModel(Function(lambda x, y: x.add_(1) + y), quiet_options())
+    both = count(8)
+    model(both[:4], both[4:])
+    for x, y in ((both, both), (both[:4], both[2:6])):
+        with pytest.raises(poptorch.Error, match="lies in the same memory.*clone"):
+            model.destroy()
+            model(x, y)

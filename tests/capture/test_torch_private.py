@@ -43,6 +43,18 @@ def test_fake_tensors(mode):
         assert (x + torch.ones(3)).shape == (2, 3)  # real tensors may take part
 
 
+def test_fake_tensors_lie_as_real_ones_do(mode):
+    for real in (torch.zeros(3, 4).t()[1:], torch.zeros(2, 1).expand(2, 5), torch.zeros(0)):
+        fake = private.fake_like(mode, real)
+        assert (fake.shape, fake.stride(), fake.dtype) == (real.shape, real.stride(), real.dtype)
+        assert fake.storage_offset() == real.storage_offset() and not fake._is_view()
+        assert fake.untyped_storage().nbytes() == real.untyped_storage().nbytes()
+
+
+def test_trees_are_mapped():
+    assert private.tree_map(lambda x: x + 1, (1, [2, {"a": 3}])) == (2, [3, {"a": 4}])
+
+
 def test_detached_shares_memory_but_not_history(mode):
     with mode:
         x = torch.nn.Parameter(torch.empty_strided((2, 3), (3, 1)))
