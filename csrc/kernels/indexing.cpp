@@ -116,6 +116,7 @@ Prepared index_add(const Call& call) {
   const double alpha = call.attrs().get_float("alpha");
   return by_type_and_index(call, [&]<typename T, typename Index>(T, Index) -> Prepared {
     return {[=](const Args& args) {
+      if (bytes == 0) return;  // no index is looked at, as in eager
       const Index* index = args.in<Index>(1);
       check_indices("index_add", index, n, 0, a.n, a.dim);
       copy_unless_same(args, bytes);

@@ -106,6 +106,7 @@ void add_offsets(const Walk& walk, const IndexTensor& tensor, const Index* index
 
 // Where each entry of the batch lies in self.
 void compute_offsets(const char* op, const Walk& walk, const Args& args, int64_t* offsets) {
+  if (walk.batch == 0) return;  // no index is looked at, as in eager
   std::memset(offsets, 0, static_cast<size_t>(walk.batch) * sizeof(int64_t));
   for (const IndexTensor& tensor : walk.tensors) {
     const auto add = [&](const auto* index) {

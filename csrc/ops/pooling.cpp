@@ -104,9 +104,12 @@ std::pair<int64_t, int64_t> output_size(const InferInput& in) {
   return {h, w};
 }
 
+// Only the first dimension, the batch, may be.
 void check_not_empty(const InferInput& in, const Type& x) {
   USER_CHECK(x.sizes[x.rank() - 2] > 0 && x.sizes[x.rank() - 1] > 0, "[", in.op.name, "] ",
              x.text(), " has no pixels. Give an image with height and width of at least 1.");
+  USER_CHECK(x.rank() < 4 || x.sizes[1] > 0, "[", in.op.name, "] ", x.text(),
+             " has no channels. Give an image with at least 1.");
 }
 
 Types infer_resized(const InferInput& in) {

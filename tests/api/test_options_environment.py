@@ -33,6 +33,8 @@ def test_defaults_hold_for_all_options(defaults):
 
 @pytest.mark.parametrize(("settings", "words"), [
     ("{", "is no JSON"), ("[1]", "must be a JSON object"),
+    ('{"deviceIterations": ' + "[" * 50000, "is no JSON: maximum recursion depth"),
+    ('{"deviceIterations": 1' + "0" * 5000 + "}", "is no JSON: Exceeds the limit"),
     ({"deviceIteration": 4}, "no such option. Did you mean deviceIterations"),
     ({"Trainings.gradientAccumulation": 4}, "no group 'Trainings'. Did you mean Training"),
     ({"deviceIterations": 0}, "deviceIterations: .*at least 1"),

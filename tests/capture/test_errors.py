@@ -207,3 +207,19 @@ def test_error_classes():
         "[x] words", "poptorch_error", "a.py:1", "IPU_RESET")
     assert isinstance(error, poptorch.Error) and isinstance(error, RuntimeError)
     assert issubclass(poptorch.UnrecoverableError, poptorch.Error)
+
+
+def nested(value, depth, kind):
+    """The value within so many containers of a kind."""
+    for _ in range(depth):
+        value = {"inner": value} if kind is dict else kind([value])
+    return value
+
+
+@pytest.mark.parametrize("kind", [list, tuple, dict])
+@pytest.mark.parametrize("depth", [5000, 100_000])
+def test_deeply_nested_results(kind, depth):
+    model = poptorch.inferenceModel(Function(lambda m, x: (nested(x, depth, kind), x)),
+                                    poptorch.Options().showCompilationProgressBar(False))
+    with pytest.raises(poptorch.Error, match="or is nested too deeply to be taken apart"):
+        model(torch.ones(2))
