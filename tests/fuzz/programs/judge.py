@@ -204,22 +204,30 @@ class _Perturbing(TorchDispatchMode):
         name = func.overloadpacket.__name__
         centers = name in _CENTERS and args[0].dtype in (torch.float32, torch.float64)
         if centers:
+            probe = self._probe(func, args, kwargs)
             args = (self._move(args[0].contiguous().clone()), *args[1:])
         out = func(*args, **(kwargs or {}))
         if centers:
-            pytree.tree_map_(self._shift, out)
+            pytree.tree_map_(self._shift, out, probe)
         is_view = any(r.alias_info is not None and not r.alias_info.is_write
                       for r in func._schema.returns)
         if name not in _MOVES and not is_view:
             pytree.tree_map_(self._move, out)
         return out
 
-    def _shift(self, x):
+    def _probe(self, func, args, kwargs):
+        """The results for an operand of the same size, of which nothing cancels."""
+        size = args[0].abs().max() if args[0].numel() else 1.0
+        noise = torch.randn(args[0].shape, generator=self._generator, dtype=args[0].dtype) * size
+        kept = [x.clone() if isinstance(x, torch.Tensor) else x for x in args[1:]]
+        return func(noise, *kept, **(kwargs or {}))
+
+    def _shift(self, x, probe):
         """Moves all elements alike, as an error of their mean does."""
         if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel() > 1:
             by = (torch.rand((), generator=self._generator).item() - 0.5) * 4 * STEP[x.dtype]
             with torch.no_grad():
-                x.detach().add_(x.detach().abs().max() * by * self._size)
+                x.detach().add_(torch.maximum(x.abs(), probe.abs()).max() * by * self._size)
 
     def _move(self, x):
         if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel():
