@@ -91,18 +91,29 @@ class Values:
             self._view_value[node] = (self._version[root], value)
         return value
 
-    def change(self, node: fx.Node, value: fx.Node) -> None:
-        """Gives the tensor of ``node``, and all that shares memory with it, a new value."""
+    def change(self, node: fx.Node, value: fx.Node, is_uniform: bool = False) -> None:
+        """Gives the tensor of ``node``, and all that shares memory with it, a new value.
+
+        Args:
+            node: of the tensor.
+            value: its new value.
+            is_uniform: whether all elements of ``value`` are equal.
+        """
         node = self._alias.get(node, node)
-        chain = []
+        root, chain = self._root.get(node, node), []
+        lies_on_itself = layout.lies_on_itself(_val(root).shape, _val(root).stride())
         while node in self._parent:
             parent = self._parent[node]
             chain.append((node, value))
-            changed = self._changed_base(node, self.present(parent), value)
-            if changed is None:  # several elements of the view are one: only its root can tell
-                changed, parent = self._changed_root(*chain[0]), self._root[node]
+            changed = None if lies_on_itself else \
+                self._changed_base(node, self.present(parent), value)
+            if changed is None:  # several elements are one in memory: only the root can tell
+                changed, parent = self._changed_root(root, *chain[0], is_uniform), root
+                # Where elements of the view are one, others have changed with those written.
                 del chain[1:]
             node, value = parent, changed
+        if lies_on_itself and not chain and not is_uniform:
+            raise self._overlap_error()
         self._version[node] = version = self._version.get(node, 0) + 1
         self.changed[node] = value
         for view, view_value in chain:
@@ -119,20 +130,40 @@ class Values:
             inverse = views.VIEWS.get(target)
         return inverse and inverse(self.emit, base, value, *arguments, **options)
 
-    def _changed_root(self, view: fx.Node, value: fx.Node) -> fx.Node:
-        """The value of the root of ``view`` after that got ``value``, by their places in memory."""
-        root = self._root[view]
+    def _changed_root(self, root: fx.Node, view: fx.Node, value: fx.Node,
+                      is_uniform: bool) -> fx.Node:
+        """The value of ``root`` after ``view`` of it got ``value``, by their places in memory."""
         val, window = _val(root), _val(view)
-        dims = layout.dims_in_memory(val)
-        size, stride = list(window.shape), list(window.stride())
-        if dims is None or val.dtype != window.dtype or layout.lies_on_itself(size, stride):
-            raise self.error("[capture] a view of a tensor is changed in place, several elements "
-                             "of which are one in memory, such as after expand or unfold. Change "
-                             "a copy of it (.clone()), or the tensor that it is a view of.")
-        flat = layout.flat(self.emit, self.present(root), dims)
-        offset = window.storage_offset() - val.storage_offset()
-        flat = self.emit(ops.elements_scatter.default, flat, value, size, stride, offset)
-        return layout.unflat(self.emit, flat, dims, list(val.shape))
+        own = layout.distinct(val)
+        if is_uniform:
+            window = layout.distinct(window)
+            value = self._first(value, window.shape)
+        if own.dtype != window.dtype or own.is_neg() != window.is_neg() or any(
+                layout.lies_on_itself(t.shape, t.stride()) for t in (own, window)):
+            raise self._overlap_error()
+        offset = window.storage_offset() - own.storage_offset()
+        written = value, list(window.shape), list(window.stride()), offset
+        scatter = ops.elements_scatter.default
+        flat, dims = self._first(self.present(root), own.shape), layout.dims_in_memory(val)
+        if dims is not None:
+            flat = self.emit(scatter, layout.flat(self.emit, flat, dims), *written)
+            return layout.unflat(self.emit, flat, dims, list(val.shape))
+        memory = self.emit(aten.full.default, [layout.extent(own)], 0, dtype=own.dtype)
+        flat = self.emit(scatter, memory, flat, list(own.shape), list(own.stride()), 0)
+        flat = self.emit(scatter, flat, *written)
+        return self.emit(ops.elements.default, flat, list(val.shape), list(val.stride()), 0)
+
+    def _first(self, value: fx.Node, sizes) -> fx.Node:
+        """The first elements of ``value``, as many as ``sizes`` says."""
+        for dim, size in enumerate(sizes):
+            if _val(value).shape[dim] != size:
+                value = self.emit(aten.slice.Tensor, value, dim, 0, size, 1)
+        return value
+
+    def _overlap_error(self):
+        return self.error("[capture] a view of a tensor is changed in place, several elements "
+                          "of which are one in memory, such as after expand or unfold. Change "
+                          "a copy of it (.clone()), or the tensor that it is a view of.")
 
     def error(self, message: str):
         """A :class:`poptorch.Error` at the place of the node that is being rewritten."""
@@ -221,9 +252,18 @@ def _replace_change(values: Values, node: fx.Node, mutated: tuple) -> None:
             _check_out(values, value, tensor)
         if node.target not in _FILLING:
             _check_cast(values, node, value, tensor)
-        values.change(tensor, _shaped_like(values, value, tensor))
+        values.change(tensor, _shaped_like(values, value, tensor), _is_uniform(node))
     if len(targets) == 1:
         values.add_alias(node, targets[0])
+
+
+def _is_uniform(node: fx.Node) -> bool:
+    """Whether a mutating node writes one number to all elements."""
+    if node.target is aten.copy_.default:
+        source = node.args[1].meta["val"]
+        return source.numel() == 1 or not any(
+            step for size, step in zip(source.shape, source.stride()) if size > 1)
+    return node.target in (*_FILLING, aten.zero_.default)
 
 
 def _written(values: Values, node: fx.Node, targets: list) -> list[fx.Node]:

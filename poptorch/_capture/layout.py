@@ -30,6 +30,21 @@ def dims_in_memory(tensor) -> list[int] | None:
     return [d for d in order if tensor.shape[d] == 1] + wide
 
 
+def distinct(tensor):
+    """``tensor`` with one element of each dimension along which all elements are one in memory."""
+    for dim, (size, step) in enumerate(zip(tensor.shape, tensor.stride())):
+        if step == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
+
+
+def extent(tensor) -> int:
+    """Elements of the memory from the first element of ``tensor`` to its last."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+
+
 def flat(emit, x, dims: list[int]):
     """The memory of ``x``, the dimensions of which lie in the order ``dims``."""
     if dims != sorted(dims):

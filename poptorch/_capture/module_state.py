@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 
+from poptorch._capture import layout
 from poptorch._capture import torch_private as private
 from poptorch._capture.attributes import Attributes
 from poptorch._capture.places import Places
@@ -97,6 +98,11 @@ class ModuleState:
         inner = tensor.detach()[0] if name in self._grouped else tensor
         fake = private.fake_like(self._fake_mode, inner)
         trained = tensor.requires_grad and self._training
+        if trained and layout.lies_on_itself(inner.shape, inner.stride()):
+            raise Error(f"[capture] {name} is to be trained and has sizes {list(inner.shape)} and "
+                        f"strides {list(inner.stride())}: several of its elements are one in "
+                        f"memory, which no optimizer can update. Make it of a copy, "
+                        f"torch.nn.Parameter(value.clone()).")
         if kind == "param":
             fake = torch.nn.Parameter(fake, requires_grad=trained)
         elif trained:

@@ -10,7 +10,7 @@ from poptorch import _C
 from poptorch._executor.argument_memory import check_memory
 from poptorch._executor.outputs import OutputPlan, Returned
 from poptorch._logging import logger
-from poptorch._translate.types import host_tensor, torch_dtype
+from poptorch._translate.types import host_tensor, torch_dtype, write_back
 from poptorch.enums import OutputMode
 from poptorch.errors import Error
 
@@ -181,11 +181,11 @@ class Call:
         if updates:
             with torch.no_grad():
                 for (_, _, leaf), update in zip(self._write_backs, updates):
-                    _write(tensors[leaf], update)
+                    write_back(tensors[leaf], update)
                 constants = updates[len(self._write_backs):]
                 for (_, _, tensor), update in zip(self._constant_updates, constants):
                     if tensor is not None:
-                        tensor.copy_(update[0])
+                        write_back(tensor, update[0])
         return self._rebuild(results)
 
     def _run_synthetic(self):
@@ -211,14 +211,6 @@ class Call:
         if groups is None:
             return values[0]
         return values[[groups.writer(entry) for entry in range(groups.entries)]]
-
-
-def _write(tensor: torch.Tensor, update: torch.Tensor) -> None:
-    """Copies new values to a tensor; one element of each dimension that is expanded."""
-    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
-        if stride == 0 and size > 1:
-            tensor, update = tensor.narrow(dim, 0, 1), update.narrow(dim, 0, 1)
-    tensor.copy_(update)
 
 
 def _allocate(pointers: list[int], position: int, make: Callable[[], torch.Tensor]) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 
 from poptorch._executor.transparent import plain_access
 from poptorch._translate.replica_groups import WeightGroups
-from poptorch._translate.types import host_tensor, torch_dtype
+from poptorch._translate.types import host_tensor, torch_dtype, write_back
 
 
 class ModuleWeights:
@@ -141,7 +141,7 @@ def download(executable, program) -> None:
             if path not in program.states:
                 continue
             host = read(executable, states[path], program.weight_groups.get(path))
-            program.states[path].detach().copy_(host)
+            write_back(program.states[path].detach(), host)
 
 
 def read(executable, state, groups: WeightGroups | None) -> torch.Tensor:

@@ -100,6 +100,14 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
                     f"{tensor.dtype}. Pass {what}.dequantize().")
 
 
+def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Copies new values to a tensor; one element of each dimension that is expanded."""
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
+        if stride == 0 and size > 1:
+            tensor, values = tensor.narrow(dim, 0, 1), values.narrow(dim, 0, 1)
+    tensor.copy_(values)
+
+
 def _fitting(tensor: torch.Tensor, target: torch.dtype, what: str) -> torch.Tensor:
     """``tensor``, or its copy with the limits of its dtype replaced by those of ``target``."""
     if tensor.dtype is torch.float64:

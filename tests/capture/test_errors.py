@@ -150,6 +150,14 @@ def test_parameters_on_another_device_and_lazy_ones():
         capture(nn.LazyLinear(2), (torch.ones(1, 2),), training=False)
 
 
+def test_parameter_whose_elements_are_one_cannot_be_trained():
+    layer = torch.nn.Linear(3, 2)
+    layer.weight = torch.nn.Parameter(torch.ones(2, 1).expand(2, 3))
+    with pytest.raises(poptorch.Error, match=r"weight is to be trained and has sizes \[2, 3\] and "
+                                             r"strides \[1, 0\].*Make it of a copy"):
+        capture(layer, (torch.zeros(1, 3),), training=True)
+
+
 def test_reentrant_checkpoint():
     module = nn.Linear(3, 3)
 

@@ -163,6 +163,8 @@ REFUSED = {
     "several elements of which are one in memory": (lambda x: x.expand(3, 4).add_(1), count(4)),
     "several elements of which are one in memory, such as": (
         lambda x: x.unfold(0, 3, 1).add_(1), count(6)),
+    "several elements of which are one in memory, such as after": (
+        lambda x: x[:, 0].add_(1), count(6).as_strided((3, 4), (1, 1))),
     "as_strided_scatter writes to a view of sizes [2, 2] and strides [1, 1]": (
         lambda x: torch.as_strided_scatter(x, torch.ones(2, 2), (2, 2), (1, 1), 0), X),
     "resize_ enlarges a tensor from [4, 4] to [20]": (lambda x: (x * 1).resize_(20), X),
