@@ -90,7 +90,7 @@ Types infer_bincount(const InferInput& in) {
   const int64_t length = in.attrs().get_int("minlength");
   USER_CHECK(x.rank() == 1 && length > 0, "[bincount] self is ", x.text(), ", minlength is ", length,
              ". Count the numbers of a vector, with a minlength of at least 1.");
-  if (!in.has(1)) return {{index_dtype(in), {length}, {}}};
+  if (!in.has(1)) return {{index_dtype(in, x.sizes[0]), {length}, {}}};
   const Type& weights = in.operand(1);
   USER_CHECK(weights.sizes == x.sizes && ir::is_float(weights.dtype), "[bincount] self is ",
              x.text(), ", weights are ", weights.text(),
