@@ -45,6 +45,8 @@ class Values:
         self._version: dict[fx.Node, int] = {}
         self._view_value: dict[fx.Node, tuple[int, fx.Node]] = {}
         self._alias: dict[fx.Node, fx.Node] = {}
+        # Copy that eager has as a view -> root that it was made of, and the version of that.
+        self._copied: dict[fx.Node, tuple[fx.Node, int]] = {}
         self.changed: dict[fx.Node, fx.Node] = {}
 
     def move_to(self, node: fx.Node) -> None:
@@ -79,10 +81,28 @@ class Values:
         """Notes that ``node`` is the same tensor as ``other``."""
         self._alias[node] = self._alias.get(other, other)
 
+    def add_copy(self, node: fx.Node, other: fx.Node) -> None:
+        """Notes that ``node`` is a copy of elements of ``other``, of which eager has a view."""
+        other = self._alias.get(other, other)
+        root = self._root.get(other, other)
+        self._copied[node] = root, self._version.get(root, 0)
+
+    def _check_copy(self, root: fx.Node, is_changed: bool = False) -> None:
+        """Checks that a copy which eager has as a view is not told from one."""
+        while root in self._copied:
+            other, version = self._copied[root]
+            if is_changed or self._version.get(other, 0) != version:
+                raise self.error("[capture] an element x[i], where i is an integer tensor without "
+                                 "dimensions, is a view in PyTorch and a copy here: it is used "
+                                 "after it or x was changed in place. Write `x[i] = x[i] + y` "
+                                 "instead of `x[i] += y`, or take a copy: `x[i].clone()`.")
+            root = other
+
     def present(self, node: fx.Node) -> fx.Node:
         """The value that the tensor of ``node`` has now."""
         node = self._alias.get(node, node)
         root = self._root.get(node)
+        self._check_copy(root or node)
         if root is None:
             return self.changed.get(node, node)
         version, value = self._view_value[node]
@@ -101,6 +121,7 @@ class Values:
         """
         node = self._alias.get(node, node)
         root, chain = self._root.get(node, node), []
+        self._check_copy(root, is_changed=True)
         lies_on_itself = layout.lies_on_itself(_val(root).shape, _val(root).stride())
         while node in self._parent:
             parent = self._parent[node]
@@ -235,6 +256,8 @@ def _rewire(values: Values, node: fx.Node) -> None:
             node.meta["viewed"] = viewed
         else:
             values.add_view(node, viewed)
+    if "copied_from" in node.meta:
+        values.add_copy(node, node.meta["copied_from"])
     if any(values.present(source) is not source for source in node.all_input_nodes):
         node.args = fx.map_arg(node.args, values.present)
         node.kwargs = fx.map_arg(node.kwargs, values.present)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from poptorch._capture import (
     functions_attention,
     functions_ctc,
+    functions_index,
     functions_layers,
     functions_mixed,
     functions_others,
@@ -114,6 +115,7 @@ _HANDLERS = {
     F.multi_head_attention_forward: _composite,
     torch.autograd.grad: _composite,  # checkpoints recompute in it
     **functions_ctc.HANDLERS,
+    **functions_index.HANDLERS,
     **functions_layers.HANDLERS,
     **functions_mixed.HANDLERS,
     **functions_others.HANDLERS,

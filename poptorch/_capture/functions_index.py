@@ -1,0 +1,111 @@
+"""Indexing by integer tensors without dimensions, of which torch itself asks the value.
+
+``x[i]`` is a view of ``x`` in eager. Here it is a copy of the elements: a change of either is
+refused as long as the other one is used, see ``functionalize``.
+"""
+
+import torch
+
+from poptorch._capture import torch_private as private
+
+
+def _is_number(index) -> bool:
+    return (isinstance(index, private.FakeTensor) and index.dim() == 0
+            and not index.is_floating_point() and not index.is_complex()
+            and index.dtype not in (torch.bool, torch.uint8))
+
+
+def _consumed(index) -> int | None:
+    """How many dimensions an index is for; None for those that are left to torch."""
+    if index is None:
+        return 0
+    if isinstance(index, torch.Tensor):
+        return index.dim() if index.dtype in (torch.bool, torch.uint8) else 1
+    if isinstance(index, bool) or not isinstance(index, (int, slice)):
+        return None
+    return 1
+
+
+def _dims(x, indices: tuple) -> list[int] | None:
+    """The dimension of ``x`` that each index begins at; None where torch is to tell."""
+    counts = [0 if index is ... else _consumed(index) for index in indices]
+    if None in counts or sum(index is ... for index in indices) > 1 or sum(counts) > x.dim():
+        return None
+    dims, at = [], 0
+    for index, count in zip(indices, counts):
+        dims.append(at)
+        at += x.dim() - sum(counts) if index is ... else count
+    return dims
+
+
+def _position(x, dim: int, index):
+    """``index`` counted from the beginning, as a tensor of one element."""
+    index = index.long()
+    return torch.where(index < 0, index + x.shape[dim], index).reshape(1)
+
+
+def _getitem(capture, func, args, kwargs):
+    x, given = args
+    indices = given if isinstance(given, tuple) else (given,)
+    if not any(map(_is_number, indices)):
+        return NotImplemented
+    dims = _dims(x, indices)
+    if dims is None:
+        return NotImplemented
+    whole = x
+    for index, dim in reversed(list(zip(indices, dims))):
+        if _is_number(index):
+            x = x.index_select(dim, _position(x, dim, index))
+            capture.recorder.node_of(x).meta["copied_from"] = capture.recorder.node_of(whole)
+            whole, x = x, x.squeeze(dim)
+    rest = tuple(index for index in indices if not _is_number(index))
+    return x[rest] if rest else x
+
+
+def _setitem(capture, func, args, kwargs):
+    x, given, value = args
+    indices = given if isinstance(given, tuple) else (given,)
+    if not any(map(_is_number, indices)) or _dims(x, indices) is None:
+        return NotImplemented
+    rest = [slice(None) if _is_number(index) else index for index in indices]
+    if any(isinstance(index, torch.Tensor) for index in rest):
+        return NotImplemented
+    # The index with more dimensions before it: none are taken away, but by integers.
+    view, numbers, dim = x[tuple(rest)], [], 0
+    for index in indices:
+        if index is ...:
+            dim += x.dim() - sum(_consumed(i) for i in indices if i is not ...)
+        elif _is_number(index):
+            numbers.append((dim, index))
+        dim += index is None or isinstance(index, slice) or _is_number(index)
+    taken = [dim for dim, _ in numbers]
+    sizes = [1 if dim in taken else size for dim, size in enumerate(view.shape)]
+    _write(view, numbers, _shaped(view, value, sizes, taken))
+    return None
+
+
+def _shaped(view, value, sizes: list[int], taken: list[int]):
+    """``value`` as a tensor of ``sizes``; it has no dimension for those ``taken``."""
+    if not isinstance(value, torch.Tensor):
+        return torch.full(sizes, value, dtype=view.dtype)
+    left = [size for dim, size in enumerate(sizes) if dim not in taken]
+    while value.dim() > len(left) and value.shape[0] == 1:
+        value = value.squeeze(0)
+    return value.to(view.dtype).expand(left).reshape(sizes)
+
+
+def _write(x, numbers: list, value) -> None:
+    """Writes ``value`` to ``x`` where each of the ``(dim, index)`` says."""
+    (dim, index), *others = numbers
+    position = _position(x, dim, index)
+    if others:
+        part = x.index_select(dim, position)
+        _write(part, others, value)
+        value = part
+    x.index_copy_(dim, position, value)
+
+
+HANDLERS = {
+    torch.Tensor.__getitem__: _getitem,
+    torch.Tensor.__setitem__: _setitem,
+}
