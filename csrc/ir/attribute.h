@@ -23,8 +23,8 @@ struct GraphRef {
 struct Attr;
 using AttrList = std::vector<Attr>;
 
-// Lists in lists, the outermost one counted: what reads an attribute refuses more, as all that walks
-// through one calls itself for each of them.
+// Lists in lists, the outermost one counted: what reads an attribute refuses more, as all that
+// walks through one calls itself for each of them.
 constexpr int most_nested_lists = 64;
 
 // none | bool | int | float | "string" | dtype:f32 | @graph | [attr, ...]

@@ -73,7 +73,8 @@ struct Parts {
 }  // namespace
 
 bool has_weight_tiles(const Call& call) {
-  if (simd::isa() == simd::Isa::base || gemm_by() != "loops" || !is_on("weight_tiles")) return false;
+  if (simd::isa() == simd::Isa::base || gemm_by() != "loops") return false;
+  if (!is_on("weight_tiles")) return false;
   if (call.in(0).dtype == ir::DType::f64 || !is_dense_last(call)) return false;
   constexpr int64_t least_channels = 32;
   const int64_t channels = call.in(1).sizes[1], lanes = functions().panel_columns / 2;

@@ -224,8 +224,8 @@ bool pays(const Winograd& s) {
 
 bool is_usable(const ir::Attrs& attrs, const ir::Dims& weight_size) {
   return is_on("winograd") && weight_size.size() == 4 && weight_size[2] == 3 &&
-         weight_size[3] == 3 && attrs.get_int("groups") == 1 && is_all(attrs.get_ints("stride"), 1) &&
-         is_all(attrs.get_ints("dilation"), 1);
+         weight_size[3] == 3 && attrs.get_int("groups") == 1 &&
+         is_all(attrs.get_ints("stride"), 1) && is_all(attrs.get_ints("dilation"), 1);
 }
 
 // Of a call with channels as dimension 1.

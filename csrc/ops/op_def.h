@@ -76,8 +76,8 @@ bool is_move(const ir::Op& op);
 // Whether an op's result is its operand's memory: a view or a move.
 inline bool is_alias(const ir::Op& op) { return op.name == "view" || is_move(op); }
 
-// Whether an op is an operator of a library beside PyTorch: it computes tensors, and may keep what it
-// is given, count its calls or draw numbers.
+// Whether an op is an operator of a library beside PyTorch: it computes tensors, and may keep what
+// it is given, count its calls or draw numbers.
 bool is_foreign(const ir::Op& op);
 
 // Whether a kernel of this kind takes an operand of this type.

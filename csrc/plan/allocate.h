@@ -14,8 +14,8 @@ struct Request {
 };
 
 // Greedy by size: the largest first, each into the smallest gap that the buffers living at the same
-// time leave. Offsets are multiples of 64; requests of no bytes have one to themselves, too. `total`
-// is where the last one ends.
+// time leave. Offsets are multiples of 64; requests of no bytes have one to themselves, too.
+// `total` is where the last one ends.
 struct Offsets {
   std::vector<int64_t> offsets;
   int64_t total = 0;

@@ -13,7 +13,8 @@ bool machine_has(Isa isa);
 // Levels this machine has, lowest first.
 std::vector<Isa> machine_levels();
 
-// The level that POPTORCH_ISA names. A user error when there is none, or one that the machine lacks.
+// The level that POPTORCH_ISA names. A user error when there is none, or one that the machine has
+// not.
 Isa parse_isa(std::string_view name);
 
 }  // namespace poptorch::simd

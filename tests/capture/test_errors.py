@@ -113,7 +113,8 @@ def test_state_that_forward_reshapes_in_place():
         m.y.unsqueeze_(0)
         return m.y + x
 
-    with pytest.raises(poptorch.Error, match=r"shape of y in place from \[3\] to \[1, 3\]") as raised:
+    words = r"shape of y in place from \[3\] to \[1, 3\]"
+    with pytest.raises(poptorch.Error, match=words) as raised:
         capture(Function(forward, {}, {"y": torch.ones(3)}), (torch.ones(3),), training=False)
     assert raised.value.location == f"{__file__}:{forward.__code__.co_firstlineno + 2}"
 

@@ -23,7 +23,9 @@ static int is_refused(size_t bytes) {
 
 void* malloc(size_t bytes) { return is_refused(bytes) ? NULL : __libc_malloc(bytes); }
 
-void* calloc(size_t n, size_t bytes) { return is_refused(n * bytes) ? NULL : __libc_calloc(n, bytes); }
+void* calloc(size_t n, size_t bytes) {
+  return is_refused(n * bytes) ? NULL : __libc_calloc(n, bytes);
+}
 
 void* realloc(void* old, size_t bytes) {
   return is_refused(bytes) ? NULL : __libc_realloc(old, bytes);
