@@ -19,24 +19,11 @@ from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
 from poptorch._capture.memory import Memory
 from poptorch._capture.places import Places
+from poptorch._capture.recorded_ops import METADATA, SAME_VALUES, cast, steps
 from poptorch._translate.types import check_dense
 from poptorch.errors import error_at
 
 aten = torch.ops.aten
-
-# What only gives another name to the same values. It needs no node.
-_SAME_VALUES = {aten.detach.default, aten.alias.default}
-
-# In-place operations that change no value, only how the tensor looks at it: the tensor gets the
-# node of the view.
-_METADATA = {
-    aten.squeeze_.default: aten.squeeze.default,
-    aten.squeeze_.dim: aten.squeeze.dim,
-    aten.squeeze_.dims: aten.squeeze.dims,
-    aten.unsqueeze_.default: aten.unsqueeze.default,
-    aten.t_.default: aten.t.default,
-    aten.transpose_.default: aten.transpose.int,
-}
 
 _NODE = "_poptorch_node"
 
@@ -140,13 +127,13 @@ class Recorder(private.DispatchMode):
             raise
 
     def _find_handler(self, func):
-        if func in _SAME_VALUES:
+        if func in SAME_VALUES:
             return self._same_values
         if func is aten.detach_.default:
             return self._query
         if func.namespace == "prim":
             return self._device if func is torch.ops.prim.device.default else self._query
-        if func in _METADATA:
+        if func in METADATA:
             return self._metadata
         if func is aten.native_batch_norm.default:
             return self._native_batch_norm
@@ -318,7 +305,7 @@ class Recorder(private.DispatchMode):
     def _metadata(self, func, args, kwargs):
         tensor = args[0]
         self.check_changes_shape(tensor, func)
-        view = self._plain(_METADATA[func], (self.shadow(tensor), *args[1:]), kwargs)
+        view = self._plain(METADATA[func], (self.shadow(tensor), *args[1:]), kwargs)
         out = func(*args, **kwargs)
         self.rename(tensor, self.node_of(view))
         return out
@@ -353,7 +340,7 @@ class Recorder(private.DispatchMode):
 
     def laid_out(self, tensor, stride):
         """``tensor``, which owns its memory, with the strides that eager gives it."""
-        if _steps(tensor.shape, tensor.stride()) == _steps(tensor.shape, stride):
+        if steps(tensor.shape, tensor.stride()) == steps(tensor.shape, stride):
             return tensor
         out = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype)
         node = self.node_of(tensor)
@@ -387,12 +374,12 @@ class Recorder(private.DispatchMode):
         with self:
             if func in ELEMENTWISE:
                 dtype = computed_in((expected[0] if several else expected).dtype)
-                args, kwargs = private.tree_map(partial(_cast, dtype), (args, kwargs))
+                args, kwargs = private.tree_map(partial(cast, dtype), (args, kwargs))
             out = DECOMPOSITIONS[func](*args, **kwargs)
             if out is NotImplemented:
                 return out
             pairs = zip(out, expected) if several else [(out, expected)]
-            results = [_cast(val.dtype, x) if func in ELEMENTWISE else x for x, val in pairs]
+            results = [cast(val.dtype, x) if func in ELEMENTWISE else x for x, val in pairs]
         laid = [self.laid_out(x, val.stride())
                 for x, val in zip(results, expected if several else [expected])]
         return tuple(laid) if several else laid[0]
@@ -449,17 +436,6 @@ class Recorder(private.DispatchMode):
             f"[capture] Python code needs the value of a tensor ({func}), but forward is compiled "
             f"before there are values. Use torch.where, torch.clamp or masks instead of `if` and "
             f".item(), or compute the value outside of forward and pass it in.")
-
-
-def _steps(sizes, strides) -> list[int]:
-    return [step for size, step in zip(sizes, strides) if size > 1]
-
-
-def _cast(dtype: torch.dtype, value):
-    """A tensor in another type; anything else as it is."""
-    if isinstance(value, torch.Tensor) and value.dtype is not dtype:
-        return aten._to_copy.default(value, dtype=dtype)
-    return value
 
 
 def _end_of_inputs():
