@@ -19,12 +19,12 @@ hook.refusals.restype = ctypes.c_long
 
 class Product(torch.nn.Module):
     def forward(self, a, b):
-        return a @ b
+        return (a @ b)[:2] + 0
 
 a, b = torch.randn(400, 300), torch.randn(300, 500)
 model = poptorch.inferenceModel(Product(), quiet_options())
 model.compile(a, b)
-expected = (a.double() @ b.double()).float()
+expected = (a.double() @ b.double()).float()[:2]
 for _ in range(2):
     hook.fail_from(ctypes.c_ulong(200_000))  # a thread's own memory for a product is larger
     try:

@@ -28,7 +28,7 @@ class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = torch.nn.Linear(700, 90)
-        self.half = torch.nn.Linear(300, 70).bfloat16()
+        self.sixteen = torch.nn.Linear(300, 70).bfloat16()
         self.conv = torch.nn.Conv2d(32, 32, 3, padding=1)
         self.lstm = torch.nn.LSTM(16, 32)
 
@@ -36,7 +36,7 @@ class Net(torch.nn.Module):
         image = x[:, :512].reshape(-1, 32, 4, 4).repeat(1, 1, 4, 4)
         steps = x[:, :640].reshape(40, -1, 16)
         small = x[:8, :40] @ x[:8, :40].T
-        return (self.linear(x), self.half(x[:, :300].bfloat16()).float(), self.conv(image),
+        return (self.linear(x), self.sixteen(x[:, :300].bfloat16()).float(), self.conv(image),
                 self.lstm(steps)[0], small)
 
 net, x = Net().eval(), torch.randn(64, 700)
