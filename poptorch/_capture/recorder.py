@@ -367,6 +367,8 @@ class Recorder(private.DispatchMode):
                 return out
             pairs = zip(out, expected) if several else [(out, expected)]
             results = [_cast(val.dtype, x) if func in ELEMENTWISE else x for x, val in pairs]
+            memory = {_memory(x) for x in (*args, *kwargs.values())} - {None}
+            results = [aten.clone.default(x) if _memory(x) in memory else x for x in results]
         laid = [self.laid_out(x, val.stride())
                 for x, val in zip(results, expected if several else [expected])]
         return tuple(laid) if several else laid[0]
@@ -427,6 +429,12 @@ class Recorder(private.DispatchMode):
 
 def _steps(sizes, strides) -> list[int]:
     return [step for size, step in zip(sizes, strides) if size > 1]
+
+
+def _memory(value) -> int | None:
+    """The identity of the memory of a tensor."""
+    is_plain = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return value.untyped_storage()._cdata if is_plain else None
 
 
 def _cast(dtype: torch.dtype, value):
