@@ -1,4 +1,4 @@
-"""A column of an expanded input was changed, and the others, which are the same memory, were not."""
+"""A column of an expanded input was changed, and the others, the same memory, were not."""
 
 from tests.fuzz.programs.program import Program, Source
 
