@@ -282,7 +282,7 @@ def _replace_change(values: Values, node: fx.Node, mutated: tuple) -> None:
 
 def _is_uniform(node: fx.Node) -> bool:
     """Whether a mutating node writes one number to all elements."""
-    if node.target is aten.copy_.default:
+    if node.target is aten.copy_.default and isinstance(node.args[1], fx.Node):
         source = node.args[1].meta["val"]
         return source.numel() == 1 or not any(
             step for size, step in zip(source.shape, source.stride()) if size > 1)

@@ -112,6 +112,7 @@ _HANDLERS = {
     torch.Tensor.tolist: _values,
     torch.Tensor.__array__: _values,
     torch.Tensor.data.__set__: _set_data,
+    F.affine_grid: _composite,
     F.multi_head_attention_forward: _composite,
     torch.autograd.grad: _composite,  # checkpoints recompute in it
     **functions_ctc.HANDLERS,

@@ -86,11 +86,22 @@ def _alpha(per_channel: bool):
 
 def _rrelu(capture, func, args, kwargs):
     def call(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+        if not lower <= upper or not input.is_floating_point():
+            return NotImplemented  # torch has the words for it
         if not training:
-            return NotImplemented
+            return F.leaky_relu(input, (lower + upper) / 2, inplace)
         slope = torch.empty_like(input, requires_grad=False).uniform_(lower, upper)
         out = torch.where(input <= 0, input * slope, input)
         return input.copy_(out) if inplace else out
+
+    return call(*args, **kwargs)
+
+
+def _aten_rrelu(capture, func, args, kwargs):
+    def call(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
+        options = lower, upper, training, func is torch.rrelu_
+        return NotImplemented if generator is not None else _rrelu(
+            capture, func, (input, *options), {})
 
     return call(*args, **kwargs)
 
@@ -149,7 +160,8 @@ def _batch_count(capture, func, args, kwargs):
 def _instance_norm(capture, func, args, kwargs):
     def call(input, running_mean=None, running_var=None, weight=None, bias=None,
              use_input_stats=True, momentum=0.1, eps=1e-5):
-        if not use_input_stats or input.dim() < 3 or input[0, 0].numel() == 1:
+        if not use_input_stats or input.dim() < 3 or input.numel() == 0 \
+                or input.shape[2:].numel() == 1:
             return NotImplemented
         n, c = input.shape[:2]
         parts = [t if t is None else t.repeat(n) for t in
@@ -176,6 +188,8 @@ HANDLERS = {
     F.alpha_dropout: _alpha(per_channel=False),
     F.feature_alpha_dropout: _alpha(per_channel=True),
     F.rrelu: _rrelu,
+    torch.rrelu: _aten_rrelu,
+    torch.rrelu_: _aten_rrelu,
     F.batch_norm: _functional_batch_norm,
     torch.batch_norm: _aten_batch_norm,
     torch.ops.aten.batch_norm.default: _aten_batch_norm,

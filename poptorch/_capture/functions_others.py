@@ -1,5 +1,6 @@
 """Functions in other words: torch's own look at values first, or decompose less well."""
 
+import inspect
 import math
 
 import torch
@@ -106,7 +107,110 @@ def _unfold(capture, func, args, kwargs):
     return call(*args, **kwargs)
 
 
+def regression(function):
+    """``function``, a loss of two tensors, of tensors of different types and without elements.
+
+    Torch's own gradient divides by the number of elements while it is recorded.
+    """
+    signature = inspect.signature(function)
+
+    def call(*args, **kwargs):
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            return function(*args, **kwargs)  # Python has the words for it
+        given.apply_defaults()
+        named = given.arguments
+        x, target = named["input"], named["target"]
+        if not isinstance(x, torch.Tensor) or not isinstance(target, torch.Tensor):
+            return function(*args, **kwargs)  # torch has the words for it
+        wide = torch.promote_types(x.dtype, target.dtype)
+        if x.dtype is not target.dtype and function is not F.huber_loss:
+            named["input"], named["target"] = x.to(wide), target.to(wide)
+        is_plain = all(named.get(key) is None for key in ("weight", "size_average", "reduce"))
+        if x.numel() or not is_plain or x.shape != target.shape or not x.is_floating_point() \
+                or named["reduction"] != "mean" or not target.is_floating_point():
+            return function(*given.args, **given.kwargs)
+        return (named["input"] - named["target"]).mean().to(
+            x.dtype if function is F.huber_loss else wide)
+
+    return call
+
+
+def _affine_grid(capture, func, args, kwargs):
+    """Torch's own gradient makes a tensor of one number unseen, where a size is 1."""
+    def call(theta, size, align_corners):
+        spatial = list(size[2:])
+        if theta.dim() != 3 or 1 not in spatial or len(spatial) not in (2, 3) \
+                or theta.shape != (size[0], len(spatial), len(spatial) + 1):
+            return NotImplemented
+        axes = [_centers(n, align_corners, theta.dtype) for n in spatial]
+        grid = [*reversed(torch.meshgrid(*axes, indexing="ij")), theta.new_ones(spatial)]
+        base = torch.stack(grid, -1).reshape(1, -1, len(grid)).expand(size[0], -1, -1)
+        return (base @ theta.transpose(1, 2)).reshape(size[0], *spatial, len(spatial))
+
+    return call(*args, **kwargs)
+
+
+def _centers(n: int, align_corners: bool, dtype: torch.dtype):
+    """The places of ``n`` pixels, of which the outermost lie at -1 and 1, or their edges do."""
+    if n == 1:
+        return torch.zeros(1, dtype=dtype)
+    places = torch.linspace(-1, 1, n, dtype=dtype)
+    return places if align_corners else places * (n - 1) / n
+
+
+def _cov(capture, func, args, kwargs):
+    """``torch.cov`` without its tests of the values of weights."""
+    def call(input, *, correction=1, fweights=None, aweights=None):
+        count = input.shape[-1] if input.dim() else 1
+        weights = [w for w in (fweights, aweights) if w is not None]
+        if input.dim() > 2 or input.numel() == 0 or input.dtype is torch.bool \
+                or any(w.shape != (count,) or w.dtype is torch.bool for w in weights) \
+                or fweights is not None and fweights.is_floating_point() \
+                or aweights is not None and not aweights.is_floating_point():
+            return NotImplemented  # torch has the words for it
+        x = input if input.dim() == 2 else input.reshape(1, -1)
+        return _weighted_cov(x, correction, weights, aweights)
+
+    return call(*args, **kwargs)
+
+
+def _weighted_cov(x, correction: int, weights: list, aweights):
+    if weights:
+        weight = math.prod(weights)
+        total = weight.sum()
+        center = x - ((x * weight).sum(1) / total).unsqueeze(1)
+        less = correction
+        if aweights is not None and correction:
+            less = correction * (weight * aweights).sum() / total
+        norm, other = (total - less).clamp(min=0), center * weight
+    else:
+        other = center = x - (x.sum(1) / x.shape[1]).unsqueeze(1)
+        norm = max(x.shape[1] - correction, 0)
+    other = other.to(center.dtype)
+    return ((center @ other.t()) / norm).squeeze()
+
+
+def _corrcoef(capture, func, args, kwargs):
+    def call(input):
+        c = _cov(capture, func, (input,), {})
+        if c is NotImplemented or c.dim() == 0:
+            return c if c is NotImplemented else c / c
+        deviation = c.diagonal().sqrt()
+        return (c / deviation.unsqueeze(1) / deviation).clamp(-1, 1)
+
+    return call(*args, **kwargs)
+
+
 HANDLERS = {
+    **{function: _loss(regression(function)) for function in
+       (F.mse_loss, F.smooth_l1_loss, F.huber_loss)},
+    torch.affine_grid_generator: _affine_grid,
+    torch.cov: _cov,
+    torch.Tensor.cov: _cov,
+    torch.corrcoef: _corrcoef,
+    torch.Tensor.corrcoef: _corrcoef,
     F.gaussian_nll_loss: _loss(gaussian_nll),
     F.multi_margin_loss: _loss(multi_margin),
     F.bilinear: _bilinear,

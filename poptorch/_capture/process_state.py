@@ -7,7 +7,7 @@ import threading
 import torch
 from torch.distributions import Distribution
 
-from poptorch._capture.torch_private import distributions_validate
+from poptorch._capture.torch_private import causal_masks_unread, distributions_validate
 
 # Random numbers drawn while capturing number the random operations; they must not depend on
 # what the program drew before.
@@ -25,9 +25,9 @@ def preserved(training: bool):
 
     Grad mode is that of the capture, inference mode is off, the generator starts anew. Autocast
     and the default dtype are the caller's. Distributions do not check the values of their
-    parameters, as there are none.
+    parameters, as there are none; transformers do not compare their masks with the causal one.
     """
-    with one_at_a_time, _distributions_unchecked():
+    with one_at_a_time, _distributions_unchecked(), causal_masks_unread():
         with _preserved(training):
             yield
 

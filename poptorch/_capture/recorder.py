@@ -380,6 +380,8 @@ class Recorder(private.DispatchMode):
                 return out
             pairs = zip(out, expected) if several else [(out, expected)]
             results = [cast(val.dtype, x) if func in ELEMENTWISE else x for x, val in pairs]
+            memory = {_memory(x) for x in (*args, *kwargs.values())} - {None}
+            results = [aten.clone.default(x) if _memory(x) in memory else x for x in results]
         laid = [self.laid_out(x, val.stride())
                 for x, val in zip(results, expected if several else [expected])]
         return tuple(laid) if several else laid[0]
@@ -436,6 +438,12 @@ class Recorder(private.DispatchMode):
             f"[capture] Python code needs the value of a tensor ({func}), but forward is compiled "
             f"before there are values. Use torch.where, torch.clamp or masks instead of `if` and "
             f".item(), or compute the value outside of forward and pass it in.")
+
+
+def _memory(value) -> int | None:
+    """The identity of the memory of a tensor."""
+    is_plain = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return value.untyped_storage()._cdata if is_plain else None
 
 
 def _end_of_inputs():

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -20,9 +21,10 @@ from torch.utils._pytree import tree_map
 __all__ = [
     "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
     "FakeTensor", "FakeTensorMode", "OpOverload", "TorchFunctionMode", "autograd_nodes",
-    "backward_sequence_number", "decompose_composite", "decomposition_table", "detached",
-    "distributions_validate", "fake_like", "forward_sequence_number", "is_composite",
-    "new_fake_mode", "recurrent_functions", "tree_map", "without_modes",
+    "backward_sequence_number", "causal_masks_unread", "decompose_composite",
+    "decomposition_table", "detached", "distributions_validate", "fake_like",
+    "forward_sequence_number", "is_composite", "new_fake_mode", "recurrent_functions", "tree_map",
+    "without_modes",
 ]
 
 # lstm, gru, rnn_tanh and rnn_relu as the modules call them.
@@ -61,6 +63,17 @@ def detached(mode: FakeTensorMode, tensor: FakeTensor) -> FakeTensor:
 def distributions_validate() -> bool:
     """Whether torch.distributions checks the values of parameters."""
     return torch.distributions.Distribution._validate_args
+
+
+@contextlib.contextmanager
+def causal_masks_unread():
+    """Transformers take a mask for causal where that is said, and do not read its values."""
+    found = transformer._detect_is_causal_mask
+    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
+    try:
+        yield
+    finally:
+        transformer._detect_is_causal_mask = found
 
 
 def forward_sequence_number() -> int:

@@ -75,9 +75,13 @@ def _var_mean(e, node, x, dim=None, correction=None, keepdim=False):
 
 @RULES("aten::linalg_vector_norm")
 def _vector_norm(e, node, x, ord=2, dim=None, keepdim=False, dtype=None):
-    dtype = node.meta["val"].dtype
-    x = e.cast(x, unrounded(dtype))
-    return e.cast(_norm(e, x, ord, dim=_dims(x, dim), keepdim=keepdim), dtype)
+    val, dims = node.meta["val"], _dims(x, dim)
+    x = e.cast(x, unrounded(val.dtype))
+    if ord != 0 and all(x.sizes[d] == 1 for d in (range(len(x.sizes)) if dims is None else dims)):
+        found = e.reshape(e.op("abs", x), val.shape)  # its power may not be a number of the type
+    else:
+        found = _norm(e, x, ord, dim=dims, keepdim=keepdim)
+    return e.cast(found, val.dtype)
 
 
 def _norm(e, x, ord, **dims):

@@ -69,6 +69,17 @@ SAMPLES = {
         a, torch.tensor([0, 5, 2, 2]), p=2, margin=0.5, weight=b[0].detach(), reduction="none"),
     "bilinear": lambda a, b: F.bilinear(a[:, :3], b[:, :2], a.view(4, 3, 2), b[:, 0]),
     "windows": lambda a, b: a.unfold(1, 2, 2).unfold(0, 3, 3) * b[0, 0],
+    "affine_grid_of_a_row": lambda a, b: F.affine_grid(
+        a.view(4, 2, 3), (4, 1, 1, 5), align_corners=False),
+    "affine_grid_of_a_column": lambda a, b: F.affine_grid(
+        a.view(4, 2, 3), (4, 1, 3, 1), align_corners=False),
+    "affine_grid_3d": lambda a, b: F.affine_grid(
+        a.view(2, 3, 4), (2, 1, 2, 1, 3), align_corners=False),
+    "cov": lambda a, b: torch.cov(a) + torch.cov(a[0], correction=0),
+    "cov_weighted": lambda a, b: torch.cov(
+        a, fweights=torch.tensor([1, 3, 2, 1, 0, 1]), aweights=b[0].detach()),
+    "cov_counted": lambda a, b: torch.cov(a, fweights=torch.tensor([1, 3, 2, 1, 0, 1])),
+    "corrcoef": lambda a, b: torch.corrcoef(a) + b[0].corrcoef(),
     "embedding_bag": lambda a, b: F.embedding_bag(torch.tensor([[0, 1], [3, 1]]), a),
     "embedding_bag_weighted": lambda a, b: F.embedding_bag(
         torch.tensor([[0, 1], [3, 1]]), b, mode="sum", per_sample_weights=a[:2, :2]),
@@ -139,7 +150,36 @@ def test_gradient_zeros_are_plain_zeros():
     assert not nodes(captured, aten._efficientzerotensor.default)
 
 
+@pytest.mark.parametrize("loss", (F.mse_loss, F.smooth_l1_loss, F.huber_loss))
+@pytest.mark.parametrize("reduction", ("mean", "sum", "none"))
+def test_losses_of_nothing(loss, reduction):
+    def forward(m, x):
+        out = loss(x * m.w[:0], x, reduction=reduction)
+        return out, poptorch.identity_loss(out.sum() + m.w.sum(), "sum")
+
+    check_training(Function(forward, {"w": torch.ones(1, 2, dtype=torch.float64)}),
+                   torch.ones(0, 2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", (torch.int64, torch.int32, torch.uint8, torch.bool))
+@pytest.mark.parametrize("loss", (F.mse_loss, F.smooth_l1_loss))
+def test_losses_of_integers(loss, dtype):
+    def forward(m, x):
+        out = loss(x, m.w) + 2 * loss(m.w, x)
+        return out, poptorch.identity_loss(out, "none")
+
+    x = torch.tensor([0, 1, 3]).to(dtype)
+    check_training(Function(forward, {"w": torch.rand(3, dtype=torch.float64)}), x)
+
+
 @pytest.mark.parametrize("call", [
+    lambda x: F.mse_loss(x.long(), x.long()),
+    lambda x: F.mse_loss(x, x, size="mean"),
+    lambda x: F.huber_loss(x, None),
+    lambda x: torch.cov(x[None]),
+    lambda x: torch.cov(x, fweights=x[0]),
+    lambda x: F.affine_grid(x, (1, 1, 1, 4), align_corners=False),
+    lambda x: F.rrelu(x, 0.5, 0.2),
     lambda x: F.glu(x[:, :3]),
     lambda x: torch.trace(x[None]),
     lambda x: torch.linalg.cross(x, x[0]),

@@ -212,6 +212,34 @@ def test_multi_head_attention_keeps_its_parts():
     assert len(nodes(captured, ops.dropout.default)) == 1
 
 
+@pytest.mark.parametrize("is_causal", (False, True))
+def test_transformers_take_any_mask(is_causal):
+    torch.manual_seed(1)
+    inner = nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, dtype=torch.float64)
+    layers = nn.TransformerDecoder(inner, 2)
+    mask = torch.randn(5, 5, dtype=torch.float64)
+    if is_causal:
+        mask = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+
+    def forward(m, x, mask):
+        y = m.layers(x, x, tgt_mask=mask, memory_mask=m.mask)
+        return y, poptorch.identity_loss(y.sin(), "sum")
+
+    module = Function(forward, buffers={"mask": mask.sin().nan_to_num()})
+    module.layers = layers
+    check_training(module, torch.randn(5, 2, 8, dtype=torch.float64), mask)
+
+
+def test_random_relu_in_evaluation():
+    def forward(m, x):
+        y = F.rrelu(x * m.w, 0.1, 0.5)
+        x = torch.rrelu_(x.clone(), 0.25, 0.5)
+        return y, x, poptorch.identity_loss(torch.rrelu(y, 0.1, 0.2), "sum")
+
+    x = torch.linspace(-2, 2, 6, dtype=torch.float64)
+    check_training(Function(forward, {"w": torch.ones(1, dtype=torch.float64)}), x)
+
+
 # -- golden node lists -------------------------------------------------------------------------
 
 

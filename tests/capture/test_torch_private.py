@@ -69,6 +69,17 @@ def test_parameters_of_fake_tensors_are_parameters(mode):
     assert isinstance(x, torch.nn.Parameter) and type(x) is private.FakeTensor
 
 
+def test_transformers_ask_whether_a_mask_is_causal(mode):
+    layers = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(4, 2), 1,
+                                         enable_nested_tensor=False)
+    with mode:
+        x, mask = torch.ones(3, 1, 4), torch.zeros(3, 3)
+    with pytest.raises(private.DataDependentOutputException), mode:
+        layers(x, mask)
+    with mode, private.causal_masks_unread():
+        assert layers(x, mask).shape == (3, 1, 4)
+
+
 def test_data_dependent_outputs_have_their_exception(mode):
     with mode:
         x = torch.empty_strided((), ())
