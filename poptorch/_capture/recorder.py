@@ -15,6 +15,7 @@ from poptorch import blocks
 from poptorch._capture import decompose_shape  # noqa: F401  (adds to the table)
 from poptorch._capture import torch_private as private
 from poptorch._capture.decompose import DECOMPOSITIONS, ELEMENTWISE, computed_in
+from poptorch._capture.decomposed import mismatch, with_own_memory
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
 from poptorch._capture.memory import Memory
@@ -378,12 +379,15 @@ class Recorder(private.DispatchMode):
             out = DECOMPOSITIONS[func](*args, **kwargs)
             if out is NotImplemented:
                 return out
-            pairs = zip(out, expected) if several else [(out, expected)]
-            results = [cast(val.dtype, x) if func in ELEMENTWISE else x for x, val in pairs]
-            memory = {_memory(x) for x in (*args, *kwargs.values())} - {None}
-            results = [aten.clone.default(x) if _memory(x) in memory else x for x in results]
-        laid = [self.laid_out(x, val.stride())
-                for x, val in zip(results, expected if several else [expected])]
+            results, expected = (list(x) if several else [x] for x in (out, expected))
+            if func in ELEMENTWISE:
+                results = [cast(val.dtype, x) for x, val in zip(results, expected)]
+            results = with_own_memory(results, (*args, *kwargs.values()))
+        words = mismatch(func, args, results, expected)
+        if words:
+            raise self.error(f"[{func.overloadpacket.__name__}] the decomposition gives {words}. "
+                             f"Please report this.")
+        laid = [self.laid_out(x, val.stride()) for x, val in zip(results, expected)]
         return tuple(laid) if several else laid[0]
 
     def _composite(self, func, args, kwargs):
@@ -438,12 +442,6 @@ class Recorder(private.DispatchMode):
             f"[capture] Python code needs the value of a tensor ({func}), but forward is compiled "
             f"before there are values. Use torch.where, torch.clamp or masks instead of `if` and "
             f".item(), or compute the value outside of forward and pass it in.")
-
-
-def _memory(value) -> int | None:
-    """The identity of the memory of a tensor."""
-    is_plain = isinstance(value, torch.Tensor) and value.layout is torch.strided
-    return value.untyped_storage()._cdata if is_plain else None
 
 
 def _end_of_inputs():

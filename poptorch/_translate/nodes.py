@@ -1,5 +1,6 @@
 """FX nodes -> ops of one graph: by a rule, by the op row of that ATen name, or as an opaque op."""
 
+import functools
 import operator
 
 import torch
@@ -21,6 +22,9 @@ _KEEP_DTYPE = frozenset({
     "isnan", "isinf", "isfinite", "logical_not", "any", "all", "gather", "scatter", "scatter_add",
     "index_select", "embedding", "argmax", "argmin"})
 
+# Rows of which all operands are promoted, whole numbers too.
+_PROMOTE = frozenset({"mse_loss", "smooth_l1_loss", "huber_loss", "mse_loss_backward",
+                      "smooth_l1_loss_backward", "huber_loss_backward"})
 
 # Rows that compute in floating point alone; of other numbers PyTorch's own operator does.
 _FLOAT_ONLY = frozenset({
@@ -126,6 +130,8 @@ class _RowRule:
             attrs["index_dtype"] = _C.DType(ir_dtype(torch.int64))
         elif "dtype" in self.attr_names and not _result_dtype(node).is_floating_point:
             attrs["dtype"] = _C.DType(ir_dtype(_result_dtype(node)))  # sums widen integers
+        if self.row["name"] in _PROMOTE:
+            return _promoted(e, node, self.row["name"], operands, attrs)
         if self.row["name"] not in _KEEP_DTYPE:
             operands = _with_result_dtype(e, node, operands)
         values = e.ops(self.row["name"], operands, attrs)
@@ -184,6 +190,13 @@ def _with_result_dtype(e, node, operands):
         return operands
     return [e.cast(v, target) if isinstance(v, _C.Value) and _is_other_float(v, target) else v
             for v in operands]
+
+
+def _promoted(e, node, name: str, operands: list, attrs: dict):
+    """The op in the dtype of all its operands together, its result in the node's."""
+    dtype = functools.reduce(torch.promote_types, map(e.dtype_of, operands))
+    found = e.op(name, *(e.cast(v, dtype) for v in operands), **attrs)
+    return e.cast(found, _result_dtype(node))
 
 
 def _is_other_float(value, target: torch.dtype) -> bool:

@@ -4,11 +4,11 @@ import torch
 
 from poptorch import _C
 from poptorch._translate.registry import Rules
-from poptorch._translate.types import narrowed, unrounded
+from poptorch._translate.types import ir_dtype, narrowed, unrounded
 
 RULES = Rules()
 
-_ARITHMETIC = ("mul", "minimum", "maximum", "fmod", "remainder", "atan2", "bitwise_and",
+_ARITHMETIC = ("minimum", "maximum", "fmod", "remainder", "atan2", "bitwise_and",
                "bitwise_or", "bitwise_xor")
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _LOGICAL = ("logical_and", "logical_or", "logical_xor")
@@ -63,6 +63,26 @@ for _name in _UNARY:
     RULES[f"aten::{_name}"] = _unary(_name)
 
 
+def _scaled(e, node, name: str, x, y, **attrs):
+    """A product or quotient. A number beside a 16-bit tensor is not rounded to 16 bits."""
+    dtype = wide = node.meta["val"].dtype
+    if unrounded(dtype) is not dtype and not (_fits(x, dtype) and _fits(y, dtype)):
+        wide = unrounded(dtype)
+    return e.cast(e.op(name, operand(e, x, wide), operand(e, y, wide), **attrs), dtype)
+
+
+def _fits(value, dtype: torch.dtype) -> bool:
+    """Whether a number is one of ``dtype``; of a tensor's numbers, whether eager rounds them."""
+    if isinstance(value, _C.Value):
+        return len(value.sizes) > 0 or value.dtype == ir_dtype(dtype)
+    return value != value or torch.tensor(float(value)).to(dtype).item() == value
+
+
+@RULES("aten::mul")
+def _mul(e, node, x, y):
+    return _scaled(e, node, "mul", x, y)
+
+
 def _alpha(alpha, dtype: torch.dtype):
     return float(alpha) if dtype.is_floating_point else int(alpha)
 
@@ -85,8 +105,7 @@ def _rsub(e, node, x, y, alpha=1):
 
 @RULES("aten::div", "aten::true_divide")
 def _div(e, node, x, y, rounding_mode=None):
-    dtype = node.meta["val"].dtype
-    return e.op("div", operand(e, x, dtype), operand(e, y, dtype), rounding_mode=rounding_mode)
+    return _scaled(e, node, "div", x, y, rounding_mode=rounding_mode)
 
 
 @RULES("aten::floor_divide")

@@ -32,6 +32,19 @@ CASES = {
 }
 
 
+NUMBERS = [0.1, 1 / 3, 70000.0, 1e-8, 100_000, 0.125, INFINITY]
+SCALED = {
+    "times": lambda x, c: x * 0.01 * c,
+    "number first": lambda x, c: c * x * 0.01,
+    "over": lambda x, c: x / c,
+    "over a number's inverse": lambda x, c: x / (1e-3 / c),
+    "floor": lambda x, c: x // c,
+    "trunc": lambda x, c: torch.div(x, c, rounding_mode="trunc"),
+    "tensor of one number": lambda x, c: x * 0.01 * torch.tensor(float(c)),
+    "in place": lambda x, c: (x * 0.01).mul_(c).div_(0.3),
+}
+
+
 class Applied(torch.nn.Module):
     """The function of the parameter; the loss weighs the results."""
 
@@ -72,3 +85,25 @@ def test_rounded_once(name, dtype):
     if wide.x.grad.any():
         limit = 4 * error(eager.x.grad, wide.x.grad) + 2 * rounding
         assert error(gradient, wide.x.grad) <= limit
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", SCALED)
+def test_numbers_keep_their_value(name, dtype):
+    """A Python number or a scalar tensor beside a 16-bit tensor is not rounded to 16 bits."""
+    x = (0.5 + torch.rand(500)).to(dtype)
+    calls = [lambda x, c=c: SCALED[name](x, c) for c in NUMBERS]
+
+    class All(torch.nn.Module):
+        def forward(self, x):
+            return [call(x) for call in calls]
+
+    results = poptorch.inferenceModel(All(), quiet_options())(x)
+    for call, number, ours in zip(calls, NUMBERS, results, strict=True):
+        eager, exact = call(x), call(x.double())
+        assert ours.dtype == dtype
+        fits = eager.isfinite()
+        assert torch.equal(ours.isfinite(), fits), number
+        ours, eager, exact = ours.double()[fits], eager.double()[fits], exact[fits]
+        error = ((ours - exact).abs() - (eager - exact).abs()) / exact.abs().clamp(min=1e-7)
+        assert fits.sum() == 0 or error.max() <= torch.finfo(dtype).eps / 8, number

@@ -1,0 +1,44 @@
+"""What a decomposition gives is what the operation gives: tensors of its sizes, types, memory."""
+
+import torch
+
+aten = torch.ops.aten
+
+# Their fake kernels promote the arguments; eager's result has the type of the first one.
+_OF_FIRST_TYPE = frozenset({aten.huber_loss.default, aten.soft_margin_loss.default})
+# Results that nothing but the operation's own gradient reads.
+_OWN_BUFFERS = frozenset({(aten.log_sigmoid_forward.default, 1),
+                          (aten._weight_norm_interface.default, 1)})
+
+
+def mismatch(func, args, results: list, expected: list) -> str:
+    """Where the results of a decomposition are not of the kind that PyTorch gives; "" if nowhere.
+
+    Args:
+        func: the operation that was decomposed.
+        args: its arguments.
+        results: tensors that its decomposition gave.
+        expected: fake tensors that the operation itself gives.
+    """
+    if len(results) != len(expected):
+        return f"{len(results)} tensors, PyTorch gives {len(expected)}"
+    for index, (ours, torchs) in enumerate(zip(results, expected, strict=True)):
+        if ours is None or (func, index) in _OWN_BUFFERS:
+            continue
+        dtype = args[0].dtype if func in _OF_FIRST_TYPE else torchs.dtype
+        if (ours.dtype, ours.shape) != (dtype, torchs.shape):
+            return (f"{ours.dtype}{list(ours.shape)} as result {index}, PyTorch gives "
+                    f"{dtype}{list(torchs.shape)}")
+    return ""
+
+
+def with_own_memory(results: list, arguments) -> list:
+    """The results, copies of those that lie in the memory of an argument."""
+    taken = {_memory(x) for x in arguments} - {None}
+    return [aten.clone.default(x) if _memory(x) in taken else x for x in results]
+
+
+def _memory(value) -> int | None:
+    """The identity of the memory of a tensor."""
+    is_plain = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return value.untyped_storage()._cdata if is_plain else None
