@@ -81,3 +81,4 @@ class Workers:
         """Ends all processes."""
         for process, _, _ in self._workers:
             process.terminate()
+            process.join()
