@@ -321,6 +321,8 @@ REFUSED = {
     "no rows": (lambda x: x.gather(0, torch.zeros(2, 4, dtype=torch.long)), (0, 4)),
     "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), (1, 3)),
     "stack": (lambda x: torch.stack([x, torch.ones(1)]), (0,)),
+    "index_add to no vector": (
+        lambda x: x.index_add(0, torch.tensor([3]), torch.ones(1)), (0,)),
 }
 
 
