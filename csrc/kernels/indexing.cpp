@@ -114,9 +114,10 @@ Prepared index_add(const Call& call) {
   const AlongDim a(call, call.in(0));
   const int64_t n = call.in(1).numel(), bytes = call.in(0).bytes();
   const double alpha = call.attrs().get_float("alpha");
+  const bool is_vector = call.in(0).rank() <= 1;
   return by_type_and_index(call, [&]<typename T, typename Index>(T, Index) -> Prepared {
     return {[=](const Args& args) {
-      if (bytes == 0) return;  // no index is looked at, as in eager
+      if (bytes == 0 && !is_vector) return;  // eager looks at no index either
       const Index* index = args.in<Index>(1);
       check_indices("index_add", index, n, 0, a.n, a.dim);
       copy_unless_same(args, bytes);

@@ -1,6 +1,7 @@
 // Makes the process's allocations fail on demand. Preloaded into a child process by
 // test_out_of_memory.py, which calls `fail_from` through ctypes.
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
@@ -11,12 +12,19 @@ extern void* __libc_memalign(size_t, size_t);
 
 static atomic_ulong least;  // bytes that are refused; 0: none are
 static atomic_long refused;
+static pthread_t spared;  // the thread that is given memory all the same
+static int has_spared;
 
-void fail_from(unsigned long bytes) { least = bytes; }
+void fail_from(unsigned long bytes, int spares_caller) {
+  spared = pthread_self();
+  has_spared = spares_caller;
+  least = bytes;
+}
 long refusals(void) { return refused; }
 
 static int is_refused(size_t bytes) {
   if (least == 0 || bytes < least) return 0;
+  if (has_spared && pthread_equal(pthread_self(), spared)) return 0;
   atomic_fetch_add(&refused, 1);
   return 1;
 }

@@ -13,7 +13,7 @@ import torch
 import poptorch
 from tests.helpers import quiet_options
 
-torch.set_num_threads(THREADS)
+torch.set_num_threads(2)
 hook = ctypes.CDLL(None)
 hook.refusals.restype = ctypes.c_long
 
@@ -26,14 +26,15 @@ model = poptorch.inferenceModel(Product(), quiet_options())
 model.compile(a, b)
 expected = (a.double() @ b.double()).float()[:2]
 for _ in range(2):
-    hook.fail_from(ctypes.c_ulong(200_000))  # a thread's own memory for a product is larger
+    # A thread's own memory for a product is larger.
+    hook.fail_from(ctypes.c_ulong(200_000), ctypes.c_int(SPARED))
     try:
         model(a, b)
     except BaseException as error:
         found = error
     else:
         found = None
-    hook.fail_from(ctypes.c_ulong(0))
+    hook.fail_from(ctypes.c_ulong(0), ctypes.c_int(0))
     print(type(found).__name__, str(found).replace(chr(10), " "))
     assert hook.refusals() > 0
     assert isinstance(found, poptorch.Error)
@@ -51,9 +52,9 @@ def failing_library(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_thread_that_gets_no_memory_is_an_error(threads, failing_library):
-    out = run_python(CHILD.replace("THREADS", str(threads)), LD_PRELOAD=str(failing_library),
+@pytest.mark.parametrize("spared", [0, 1], ids=["all threads", "all but the first"])
+def test_a_thread_that_gets_no_memory_is_an_error(spared, failing_library):
+    out = run_python(CHILD.replace("SPARED", str(spared)), LD_PRELOAD=str(failing_library),
                      POPTORCH_GEMM="loops", POPTORCH_OFF="split_gemm,direct_streams")
     *errors, right = out.splitlines()
     assert right == "right"
