@@ -107,6 +107,7 @@ class Setting:
         accumulation: micro-batches for each weight update.
         replicas: that share the batch.
         calls: how often the executor is called, each time with new data.
+        optimizer: text that makes the optimizer of ``params``.
     """
 
     off: tuple[str, ...] = ()
@@ -119,6 +120,7 @@ class Setting:
     accumulation: int = 1
     replicas: int = 1
     calls: int = 1
+    optimizer: str = "optim.SGD(params, 0.125)"
 
     @property
     def micro_batches(self) -> int:

@@ -14,7 +14,6 @@ import poptorch
 from poptorch import _C
 from tests.fuzz.programs.program import NATURAL, WIDE, Net, Program, Setting, entered
 
-LEARNING_RATE = 0.125
 _NEXT_CALL = 7919  # distance of the seeds of two calls
 
 
@@ -65,6 +64,7 @@ class _Eager:
         self.program, self.world = program, world
         self.net = Net(program, world)
         self.setting = program.setting
+        self.optimizer = optimizer_of(program, self.net)
         self.found: dict[str, torch.Tensor] = {}
 
     def run(self) -> dict[str, torch.Tensor]:
@@ -106,13 +106,18 @@ class _Eager:
         return [result.detach().clone() for result in results]
 
     def _update(self, trained: dict, parts: int) -> None:
-        with torch.no_grad():
-            for name, p in trained.items():
-                if p.grad is None:
-                    continue
-                gradient = p.grad / parts
-                self.found[f"gradient {name}"] = gradient
-                p -= LEARNING_RATE * gradient
+        for name, p in trained.items():
+            if p.grad is not None:
+                p.grad = p.grad / parts
+                self.found[f"gradient {name}"] = p.grad.clone()
+        self.optimizer.step()
+
+
+def optimizer_of(program: Program, net: torch.nn.Module) -> torch.optim.Optimizer | None:
+    """The optimizer that the setting asks for; None in inference."""
+    if not program.loss:
+        return None
+    return eval(program.setting.optimizer, {"optim": torch.optim, "params": net.parameters()})
 
 
 def options_of(setting: Setting, training: bool) -> poptorch.Options:
@@ -152,8 +157,7 @@ def through_poptorch(program: Program) -> dict[str, torch.Tensor]:
         net = Net(program, world)
         options = options_of(setting, training)
         if training:
-            optimizer = torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)
-            model = poptorch.trainingModel(net, options, optimizer)
+            model = poptorch.trainingModel(net, options, optimizer_of(program, net))
         else:
             model = poptorch.inferenceModel(net, options)
         try:

@@ -5,6 +5,16 @@ import random
 from poptorch import _C
 from tests.fuzz.programs.program import Setting
 
+# Adam has a large eps: the update by a gradient that is all roundings would be chance.
+OPTIMIZERS = (
+    "optim.SGD(params, 0.125, weight_decay=0.25)",
+    "optim.SGD(params, 0.125, momentum=0.5)",
+    "optim.SGD(params, 0.125, momentum=0.5, dampening=0.25, weight_decay=0.125)",
+    "optim.SGD(params, 0.125, momentum=0.5, nesterov=True, maximize=True)",
+    "optim.Adam(params, 0.0625, eps=0.125, weight_decay=0.25)",
+    "optim.Adam(params, 0.0625, eps=0.125, amsgrad=True, maximize=True)",
+    "optim.AdamW(params, 0.0625, eps=0.125, weight_decay=0.25)",
+)
 SWITCHES = tuple(name for name, _ in (*_C.passes(), *_C.switches()))
 
 
@@ -18,11 +28,13 @@ def draw_setting(rng: random.Random, training: bool) -> Setting:
         off = tuple(sorted(rng.sample(SWITCHES, rng.randint(1, 3))))
     elif kind < 0.40:
         off = tuple(name for name in SWITCHES if rng.random() < 0.5)
-    steps = {"iterations": 1, "accumulation": 1, "replicas": 1}
+    steps: dict = {"iterations": 1, "accumulation": 1, "replicas": 1}
     if rng.random() < 0.3:
         steps["iterations"] = rng.choice((1, 2, 3))
         steps["accumulation"] = rng.choice((1, 2, 3)) if training else 1
         steps["replicas"] = rng.choice((1, 1, 2))
+    if training and rng.random() < 0.3:
+        steps["optimizer"] = rng.choice(OPTIMIZERS)
     return Setting(off=off, isa=rng.choice(("", "", "", "base", "avx2")),
                    threads=rng.choice((1, 1, 1, 2, 3)), poison=rng.random() < 0.3,
                    reload_ir=rng.random() < 0.15, wide=rng.random() < 0.15,
