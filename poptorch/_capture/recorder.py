@@ -9,7 +9,6 @@ from functools import partial
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from poptorch import blocks
 from poptorch._capture import decompose_shape  # noqa: F401  (adds to the table)
@@ -188,18 +187,18 @@ class Recorder(private.DispatchMode):
     def _asks_operator(self, func, args, kwargs) -> bool:
         """Whether torch's rule for fake tensors is not the last word: some of them divide by the
         number of elements, or compute a truth in integers, where eager takes empty tensors."""
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs))
+        tensors = [leaf for leaf in private.tree_leaves((args, kwargs))
                    if isinstance(leaf, torch.Tensor)]
         return not mutated_arguments(func) and any(tensor.numel() == 0 for tensor in tensors)
 
     def _asked_operator(self, func, args, kwargs):
         """What the operator gives for real tensors of these shapes, or its own refusal."""
         with private.without_modes(), torch.no_grad():
-            real_args, real_kwargs = pytree.tree_map_only(
+            real_args, real_kwargs = private.tree_map_only(
                 torch.Tensor, lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype),
                 (args, kwargs or {}))
             out = func(*real_args, **real_kwargs)
-        return pytree.tree_map_only(torch.Tensor, self._like, out)
+        return private.tree_map_only(torch.Tensor, self._like, out)
 
     def _like(self, tensor: torch.Tensor):
         return private.fake_like(self.fake_mode, tensor)

@@ -16,15 +16,15 @@ from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 __all__ = [
     "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
     "FakeTensor", "FakeTensorMode", "OpOverload", "TorchFunctionMode", "autograd_nodes",
     "backward_sequence_number", "causal_masks_unread", "decompose_composite",
     "decomposition_table", "detached", "distributions_validate", "fake_like",
-    "forward_sequence_number", "is_composite", "new_fake_mode", "recurrent_functions", "tree_map",
-    "without_modes",
+    "forward_sequence_number", "is_composite", "new_fake_mode", "recurrent_functions",
+    "tree_leaves", "tree_map", "tree_map_only", "without_modes",
 ]
 
 # lstm, gru, rnn_tanh and rnn_relu as the modules call them.

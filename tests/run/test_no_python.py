@@ -28,6 +28,18 @@ class Net(torch.nn.Module):
         return out, torch.nn.functional.mse_loss(out, target)
 
 
+class Calls:
+    """An executable that notes the pointers of its last run."""
+
+    def __init__(self, executable):
+        self._executable = executable
+        self.pointers = []
+
+    def run(self, pointers, threads):
+        self.pointers = pointers
+        return self._executable.run(pointers, threads)
+
+
 @pytest.fixture
 def no_switching():
     """The interpreter's lock changes hands only where its holder gives it up."""
@@ -41,7 +53,11 @@ def test_iterations_go_on_without_the_lock(no_switching):
     net = Net()
     options = poptorch.Options().showCompilationProgressBar(False).deviceIterations(ITERATIONS)
     model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=1e-3))
-    kept = model(torch.randn(256 * ITERATIONS, 8), torch.randn(256 * ITERATIONS, 4))
+    inputs = torch.randn(256 * ITERATIONS, 8), torch.randn(256 * ITERATIONS, 4)
+    model(*inputs)
+    # A second call tells the memory that it gives the executable.
+    model._call._executable = calls = Calls(model._executable)
+    kept = model(*inputs)
 
     # PyDLL calls keep the interpreter's lock, so no other Python code runs during this sleep.
     sleep_with_lock = ctypes.PyDLL(None).usleep
@@ -57,9 +73,9 @@ def test_iterations_go_on_without_the_lock(no_switching):
     holder = threading.Thread(target=hold)
     holder.start()
     # The executable itself: on the way to it PyTorch would give the lock up, too early.
-    executable, pointers = model._executable, model._call._pointers
+    executable = model._executable
     gate.release()
-    executable.run(pointers, 1)
+    executable.run(calls.pointers, 1)
     holder.join()
     assert all(tensor.isfinite().all() for tensor in kept)  # their memory was written again
 
