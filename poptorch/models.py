@@ -55,7 +55,7 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
     if isinstance(model, torch.export.ExportedProgram):
         raise Error("[trainingModel] an ExportedProgram is a graph for inference, without the "
                     "module's training behaviour. Pass the torch.nn.Module itself.")
-    options = checked_options(options, "trainingModel")
+    options = checked_options(Options() if options is None else options, "trainingModel")
     if options.Distributed.numProcesses > 1:
         raise Error(f"[Distributed.configureProcessId] training in "
                     f"{options.Distributed.numProcesses} processes is not there yet: gradients "
@@ -91,7 +91,7 @@ def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> Po
         >>> model(torch.ones(3, 4)).shape
         torch.Size([3, 2])
     """
-    options = checked_options(options, "inferenceModel")
+    options = checked_options(Options() if options is None else options, "inferenceModel")
     if options.Training.gradient_accumulation != 1:
         raise ValueError(f"[inferenceModel] gradientAccumulation must be 1 for inference, got "
                          f"{options.Training.gradient_accumulation}. To run several batches in a "

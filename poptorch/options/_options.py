@@ -210,13 +210,11 @@ for _part in (Execution, Device, Reports):
 
 
 def checked_options(options, where: str) -> Options:
-    """``options`` as a function was given them: None are the defaults.
+    """``options`` as a function was given them.
 
     Raises:
         TypeError: They are something else.
     """
-    if options is None:
-        return Options()
     if not isinstance(options, Options):
         hint = "poptorch.Options.fromDict(...)" if isinstance(options, dict) else \
             "poptorch.Options() with the settings that you want"
