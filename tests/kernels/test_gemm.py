@@ -252,5 +252,5 @@ except poptorch.Error as error:
     assert run_python(code, POPTORCH_GEMM="").strip() in ("loops", "library")
     words = run_python(code, POPTORCH_GEMM="gpu")
     assert '[POPTORCH_GEMM] matrix products by "gpu": there are "loops"' in words
-    with pytest.raises(Error, match="set_gemm"):
+    with pytest.raises(Error, match="POPTORCH_GEMM"):
         _C.set_gemm("gpu")

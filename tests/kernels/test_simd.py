@@ -122,5 +122,5 @@ except poptorch.Error as error:
 """
     words = run_python(code, POPTORCH_ISA="sse9")
     assert '[POPTORCH_ISA] "sse9" is no instruction set; this machine has base' in words
-    with pytest.raises(Error, match="set_isa"):
+    with pytest.raises(Error, match="POPTORCH_ISA"):
         _C.set_isa("mmx")
