@@ -63,8 +63,11 @@ Prepared convolution(const Call& call) {
   return forward_by_aten(call);
 }
 
-bool is_bf16_on_unit(const ir::Type& type) {
-  return type.dtype == ir::DType::bf16 && computes_bf16();
+// Not of spread kernels: oneDNN reads past the image there, where zeros need not be, and multiplies
+// by 0.
+bool is_bf16_on_unit(const Call& call, const ir::Type& type) {
+  return type.dtype == ir::DType::bf16 && computes_bf16() &&
+         is_all(call.attrs().get_ints("dilation"), 1);
 }
 
 // oneDNN sums bfloat16 in f32 and rounds once, where the CPU has a unit for it.
@@ -73,7 +76,7 @@ Prepared half_convolution(const Call& call) {
     const ops::ChannelsFirst first(call.op);
     return half_convolution({first.op(), call.threads});
   }
-  if (is_bf16_on_unit(call.out())) return forward_by_aten(call);
+  if (is_bf16_on_unit(call, call.out())) return forward_by_aten(call);
   if (has_half_pointwise(call, call.in(0), call.in(1), call.out())) {
     return half_pointwise_convolution(call);
   }
@@ -247,7 +250,7 @@ Prepared half_convolution_backward(const Call& call) {
     const ops::ChannelsFirst first(call.op);
     return half_convolution_backward({first.op(), call.threads});
   }
-  if (is_bf16_on_unit(call.in(0))) {
+  if (is_bf16_on_unit(call, call.in(0))) {
     return each_alone(call, input_gradient, bf16_weight_gradient, half_bias_gradient);
   }
   if (has_half_pointwise(call, call.in(1), call.in(2), call.in(0))) {
