@@ -76,11 +76,11 @@ def _compare(overload, got, wanted, reference):
     ours, eagers = ((x.double() - reference).abs()[fits] for x in (got, wanted))
     if overload not in LESS_FINITE:
         assert ours.isfinite().all(), f"{got}, not {wanted}"
-    # Of float32 what the numeric rule says; of halves what eager has, and one unit.
+    # Of float32 what the numeric rule says; of halves what eager has, and two units.
     is_half = wanted.dtype is not torch.float32
     limit = (1 if is_half else 4) * eagers.nan_to_num(torch.inf).max().item()
     error = ours.nan_to_num(0.0).max().item()
-    assert error <= limit + (limits.eps if is_half else 1e-6) * largest
+    assert error <= limit + (2 * limits.eps if is_half else 4e-6) * largest
 
 
 @pytest.mark.parametrize("overload", DECOMPOSITIONS, ids=str)
