@@ -41,6 +41,15 @@ def _memory_of(x: torch.Tensor) -> torch.Tensor:
     return x.as_strided((size,), (1,))
 
 
+def _alone(part: torch.Tensor, start: int) -> torch.Tensor:
+    """A micro-batch as a tensor that does not see the memory of the others, and begins where the
+    whole argument does."""
+    memory = _memory_of(part)
+    own = part.new_zeros(start + memory.numel())
+    own[start:] = memory
+    return own.as_strided(part.shape, part.stride(), start)
+
+
 def _state(net: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {f"state {name}": tensor.detach().clone()
             for name, tensor in (*net.named_parameters(), *net.named_buffers())}
@@ -94,15 +103,13 @@ class _Eager:
         count = self.setting.micro_batches
         parts = inputs if count == 1 else [
             tensor.narrow(0, number * (n := tensor.shape[0] // count), n) for tensor in inputs]
-        # A micro-batch is a tensor of its own: it does not see the memory of the others.
-        memory = [_memory_of(part).clone() for part in parts]
+        alone = [_alone(part, tensor.storage_offset()) for part, tensor in zip(parts, inputs)]
         with torch.set_grad_enabled(bool(self.program.loss)):
-            results = self.net(*(own.as_strided(part.shape, part.stride()).detach()
-                                 for own, part in zip(memory, parts)))
+            results = self.net(*(own.detach() for own in alone))
         if self.program.loss:
             results[-1].backward()
-        for own, part in zip(memory, parts):
-            _memory_of(part).copy_(own)
+        for own, part in zip(alone, parts):
+            _memory_of(part).copy_(_memory_of(own))
         return [result.detach().clone() for result in results]
 
     def _update(self, trained: dict, parts: int) -> None:
