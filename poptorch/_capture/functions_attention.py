@@ -28,6 +28,8 @@ def _attention(capture, func, args, kwargs):
 def _well_formed(q, k, v, mask, is_causal: bool, enable_gqa: bool) -> bool:
     if min(q.dim(), k.dim(), v.dim()) < 2 or (is_causal and mask is not None):
         return False
+    if mask is not None and mask.dim() > max(q.dim(), k.dim(), v.dim()):
+        return False
     if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2] or q.shape[-1] == 0:
         return False
     if enable_gqa and (min(q.dim(), k.dim(), v.dim()) < 3 or q.shape[-3] % k.shape[-3]
@@ -67,7 +69,7 @@ def _in_four(t, leading, batch: int, heads: int):
 
 
 def _mask_in_four(mask, leading, batch: int, heads: int):
-    if len(leading) == 2 or mask.dim() == 2:
+    if len(leading) == 2 or mask.dim() <= 2:
         return mask
     if len(leading) == 1:
         return mask.unsqueeze(1)

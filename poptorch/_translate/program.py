@@ -257,15 +257,22 @@ class _Translation:
         self.program.changed[path] = value
 
     def _assign(self, e: Emitter, path: str, value) -> None:
-        if path not in self.program.states:
-            # Written without being read: the state still needs its place.
-            spec = next(s for s in self.captured.inputs if s.name == path)
-            self.program.states[path] = spec.tensor
+        if self._is_new_state(path):
             e.state(path, "buffer", value.dtype, list(value.sizes))
         e.plain("assign", [value], {"path": path}, [])
         self.program.updated.add(path)
 
+    def _is_new_state(self, path: str) -> bool:
+        """Notes a state that is written, which needs its place though nothing may read it."""
+        if path in self.program.states:
+            return False
+        self.program.states[path] = next(
+            spec.tensor for spec in self.captured.inputs if spec.name == path)
+        return True
+
     def _update(self, e: Emitter, gradients: dict) -> None:
+        for name in gradients:
+            self._is_new_state(name)
         gradients = {name: reduction.finished(e, self.spec, g, name)
                      for name, g in gradients.items()}
         if self.spec.keep_gradients:

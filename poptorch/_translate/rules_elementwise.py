@@ -4,7 +4,7 @@ import torch
 
 from poptorch import _C
 from poptorch._translate.registry import Rules
-from poptorch._translate.types import ir_dtype, narrowed, unrounded
+from poptorch._translate.types import ir_dtype, narrowed, number, unrounded
 
 RULES = Rules()
 
@@ -142,14 +142,14 @@ def _logical_not(e, node, x):
 @RULES("aten::where")
 def _where(e, node, condition, x, y):
     dtype = node.meta["val"].dtype
-    return e.op("where", e.cast(condition, torch.bool), operand(e, x, dtype),
-                operand(e, y, dtype))
+    return e.op("where", e.cast(condition, torch.bool), operand(e, number(x, dtype), dtype),
+                operand(e, number(y, dtype), dtype))
 
 
 @RULES("aten::masked_fill")
 def _masked_fill(e, node, x, mask, value):
     dtype = node.meta["val"].dtype
-    return e.op("masked_fill", e.cast(x, dtype), mask, operand(e, value, dtype))
+    return e.op("masked_fill", e.cast(x, dtype), mask, operand(e, number(value, dtype), dtype))
 
 
 @RULES("aten::clamp")
@@ -161,7 +161,8 @@ def _clamp(e, node, x, min=None, max=None):
             if bound is not None:
                 x = e.op(name, x, operand(e, bound, dtype))
         return x
-    limits = {name: None if v is None else float(v) for name, v in (("min", min), ("max", max))}
+    limits = {name: None if v is None else float(number(v, dtype))
+              for name, v in (("min", min), ("max", max))}
     return e.op("clamp", x, **limits)
 
 

@@ -29,9 +29,11 @@ class Net(torch.nn.Module):
         self.first = torch.nn.Linear(5, 7)
         self.second = torch.nn.Linear(7, 2)
         self.unused = torch.nn.Parameter(torch.ones(3))
+        self.erased = torch.nn.Parameter(torch.ones(2))  # its gradient is 0: weights may decay
 
     def forward(self, x, target):
         y = self.second(torch.tanh(self.first(x)))
+        y = y + (self.erased * 2).zero_()
         return torch.nn.functional.mse_loss(y, target)
 
 

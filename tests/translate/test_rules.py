@@ -76,6 +76,33 @@ def test_of_integers(name, dtype):
     check(OF_INTEGERS[name], numbers(dtype, 4, 5))
 
 
+# Numbers that the dtype has not: beside a tensor their low bits count, as in PyTorch.
+OF_OTHER_NUMBERS = {
+    "arithmetic": lambda x: [x + 300, x * -1, x - 300, x // -3, torch.add(x, x, alpha=-1)],
+    "comparisons": lambda x: [x < 300, x == -1, x > -1, x != 300, x.eq(256)],
+    "clamp": lambda x: [x.clamp(-1, 1), x.clamp(min=-1), x.clamp(max=-3), x.clamp_min(-2)],
+    "fill": lambda x: [x.masked_fill(x > 1, -1), torch.where(x > 1, x, -1), x.new_full((2,), -1),
+                       torch.full_like(x, -1), x.clone().fill_(-1)],
+    "threshold": lambda x: F.threshold(x, 3, -1),
+}
+
+
+@pytest.mark.parametrize("name", OF_OTHER_NUMBERS)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16], ids=str)
+def test_numbers_beside_small_integers(name, dtype):
+    check(OF_OTHER_NUMBERS[name], numbers(dtype, 4, 5))
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: x.clamp(max=70000), lambda x: x.masked_fill(x > 1, 70000),
+    lambda x: x.fill_(70000), lambda x: torch.full_like(x, -70000)])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16], ids=str)
+def test_numbers_that_pytorch_does_not_convert(call, dtype):
+    with pytest.raises(poptorch.Error, match="cannot be converted .* without overflow") as caught:
+        poptorch.inferenceModel(Function(call), quiet_options())(numbers(dtype, 4, 5))
+    assert isinstance(caught.value, RuntimeError)
+
+
 IMAGES = {
     "max_pool2d": (lambda x: F.max_pool2d(x, 2), (torch.uint8, torch.int32, torch.int64)),
     "max_pool2d indices": (lambda x: F.max_pool2d(x, 2, return_indices=True), (torch.uint8,)),
@@ -108,6 +135,9 @@ CALLS = {
     "norm 0 of nothing": (lambda x: torch.linalg.vector_norm(x, 0), torch.ones(0)),
     "pivots": (lambda x: [t.mul(64).round() for t in torch.lu_unpack(*torch.linalg.lu_factor(x))],
                torch.eye(3).flip(0) * 2),
+    "attention of NaN": (lambda x: F.scaled_dot_product_attention(
+        x, x.nan_to_num(), x.nan_to_num(), attn_mask=torch.tensor([[True, True], [True, False]])).isnan(),
+        torch.tensor([[[[torch.nan, 1.0], [0.5, 1.0]]]])),
     "margin of one class": (lambda x: F.multi_margin_loss(x, torch.tensor(0)), torch.tensor(1.0)),
 }
 

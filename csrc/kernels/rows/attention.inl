@@ -19,8 +19,11 @@ static T attention_softmax(const ScoreRow<T>& row, int64_t n) {
   });
   const T largest = join_largest(most);
   if (largest == lowest) {
-    each(n, [&](int64_t i, auto io) { io.store(s + i, V{}); });
-    return lowest;
+    // All are hidden and give 0, or NaN, which no comparison finds: added to -inf it remains.
+    const T sum = join_sum(sum_lanes(n, [&](int64_t i, auto io) { return io.load(s + i); }));
+    const T weight = sum == sum ? 0 : sum;
+    each(n, [&](int64_t i, auto io) { io.store(s + i, splat(weight)); });
+    return weight == 0 ? lowest : weight;
   }
   const V shift = splat(largest);
   const T sum = join_sum(sum_lanes(n, [&](int64_t i, auto io) {

@@ -8,6 +8,7 @@ counts as eager's error, too. A comparison, an argmax or an integer that such a 
 around says nothing.
 """
 
+import contextlib
 import random
 from dataclasses import dataclass
 
@@ -23,9 +24,10 @@ FACTOR = 4.0
 # Perturbed runs that a suspect is given; the second number only if the first are not enough.
 RUNS = (4, 24)
 NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}
-# A few roundings of what is computed in each dtype.
+# A few roundings of what is computed in each dtype; in float64, of long sums in any order: it is
+# there for a look at the same program with far smaller errors.
 STEP = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-22,
-        torch.float64: 2.0**-51}
+        torch.float64: 2.0**-46}
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,12 @@ class Invalid(Exception):
     """Eager itself refuses the program, or it says nothing."""
 
 
-def judge(program: Program) -> Finding | None:
+def judge(program: Program, note=None) -> Finding | None:
     """Runs a program in eager and through poptorch; None if all is in order.
+
+    Args:
+        program: what to run.
+        note: called with True before poptorch runs the program, and with False after that.
 
     Raises:
         Invalid: The program cannot be judged.
@@ -65,6 +71,8 @@ def judge(program: Program) -> Finding | None:
         raise Invalid(f"{type(error).__name__}: {error}") from error
     if _leaves_int32(natural):
         raise Invalid("integers that the device has not")
+    note = note or (lambda is_ours: None)
+    note(True)
     try:
         ours = through_poptorch(program)
     except Error as error:
@@ -72,6 +80,8 @@ def judge(program: Program) -> Finding | None:
         return Finding(kind, str(error), error)
     except Exception as error:
         return Finding("broken", f"{type(error).__name__}: {error}", error)
+    finally:
+        note(False)
     expected = reference if program.setting.wide else natural
     words = _types_differ(ours, expected, program.setting.wide)
     if words:
@@ -122,6 +132,10 @@ def _difference(name: str, ours, variants: list, reference) -> str:
     known = torch.isfinite(reference)
     for x in near64:
         known &= torch.isfinite(x)
+    # Where a 16-bit type overflows, infinities may meet zeros in another order.
+    overflows = any((torch.isfinite(reference) & ~torch.isfinite(x)).any() for x in near64)
+    if overflows:
+        known &= torch.isfinite(ours64)
     bad = known & ~torch.isfinite(ours64)
     if bad.any():
         return f"{name}: {_some(ours64, bad)}, expected {_some(reference, bad)}"
@@ -182,7 +196,7 @@ _MOVES = frozenset(
     "pixel_unshuffle channel_shuffle masked_scatter bucketize searchsorted one_hot cummax cummin "
     "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
     "replication_pad3d kthvalue mode median fmax fmin "
-    "scalar_tensor detach alias unfold_backward _local_scalar_dense isnan".split())
+    "scalar_tensor multilabel_margin_loss_forward detach alias unfold_backward _local_scalar_dense isnan".split())
 
 # What adds and subtracts within one step: where all of it cancels, roundings are left.
 _CENTERS = frozenset(
@@ -248,6 +262,9 @@ def _perturbed(program: Program, first: int, count: int) -> list:
     runs = []
     for i in range(first, first + count):
         torch.manual_seed(random.Random(i).randrange(2**31))
-        with _Perturbing(i, 1.0 + i % 3):
+        # A moved rounding may leave what eager accepts, such as an argument of arcsin or an index.
+        with _Perturbing(i, 1.0 + i % 3), contextlib.suppress(Exception):
             runs.append(eager(program, world))
+    if not runs:
+        raise Invalid("eager refuses the program with other roundings")
     return runs

@@ -110,6 +110,9 @@ class _Eager:
             results[-1].backward()
         for own, part in zip(alone, parts):
             _memory_of(part).copy_(_memory_of(own))
+        for name, buffer in self.net._buffers.items():
+            if buffer.requires_grad:  # the next micro-batch has its value, not its graph
+                self.net._buffers[name] = buffer.detach()
         return [result.detach().clone() for result in results]
 
     def _update(self, trained: dict, parts: int) -> None:

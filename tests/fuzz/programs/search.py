@@ -5,6 +5,7 @@ import traceback
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
@@ -49,8 +50,12 @@ class Tally:
         return "\n".join(lines)
 
 
-def judged(program: Program) -> Finding | None:
+def judged(program: Program, note=None) -> Finding | None:
     """What is wrong with a program, from a known state of torch's generator.
+
+    Args:
+        program: what to run.
+        note: called with True before poptorch runs the program, and with False after that.
 
     Raises:
         Invalid: The program cannot be judged.
@@ -58,7 +63,7 @@ def judged(program: Program) -> Finding | None:
     torch.manual_seed(program.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return judge(program)
+        return judge(program, note)
 
 
 def search(seeds, seconds: float = float("inf"), note=None) -> Tally:
@@ -67,7 +72,8 @@ def search(seeds, seconds: float = float("inf"), note=None) -> Tally:
     Args:
         seeds: an iterable of seeds.
         seconds: ends the search.
-        note: called with each seed before its program is judged.
+        note: called with each seed before its program is drawn, and with the seed and whether
+            poptorch runs it as that changes.
     """
     tally, begin = Tally(), time.monotonic()
     for seed in seeds:
@@ -79,7 +85,7 @@ def search(seeds, seconds: float = float("inf"), note=None) -> Tally:
         if program is None:
             continue
         try:
-            finding = judged(program)
+            finding = judged(program, partial(note, seed) if note is not None else None)
         except Invalid as error:
             tally.invalid[str(error).split("\n")[0][:60]] += 1
             continue

@@ -3,6 +3,7 @@
 import multiprocessing
 import queue
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 from tests.fuzz.programs.judge import Finding
@@ -13,9 +14,10 @@ _IDLE = -1
 
 
 def _work(number: int, tasks, results, current, end: float) -> None:
-    """Searches one chunk of seeds after the other; ``current`` holds the seed that runs."""
-    def note(seed):
-        current.value = seed
+    """Searches one chunk of seeds after the other; ``current`` holds the seed that runs, and
+    whether poptorch runs it or eager does."""
+    def note(seed, is_ours=False):
+        current[:] = seed, is_ours
 
     for first, count in iter(tasks.get, None):
         tally = search(range(first, first + count), end - time.time(), note)
@@ -23,6 +25,14 @@ def _work(number: int, tasks, results, current, end: float) -> None:
                        for seed, program, finding in tally.found]
         note(_IDLE)
         results.put((number, tally))
+
+
+def _dead(seed: int, code: int, is_ours: bool) -> Tally:
+    """What is to be said of a seed at which the process ended."""
+    if not is_ours:
+        return Tally(invalid=Counter({f"eager ends the process ({code})": 1}))
+    words = f"seed {seed}: the process ended with {code}"
+    return Tally(found=[(seed, None, Finding("crash", words))])
 
 
 class Workers:
@@ -40,7 +50,7 @@ class Workers:
         self._workers = [self._started(number) for number in range(jobs)]
 
     def _started(self, number: int):
-        tasks, current = self._context.Queue(), self._context.Value("q", _IDLE)
+        tasks, current = self._context.Queue(), self._context.Array("q", [_IDLE, 0])
         process = self._context.Process(
             target=_work, args=(number, tasks, self._results, current, self._end), daemon=True)
         process.start()
@@ -71,11 +81,11 @@ class Workers:
                 process, _, current = self._workers[number]
                 if process.is_alive():
                     continue
-                if current.value == _IDLE:
+                seed, is_ours = current[:]
+                if seed == _IDLE:
                     raise RuntimeError("a process that searches did not start") from None
-                words = f"seed {current.value}: the process ended with {process.exitcode}"
                 self._workers[number] = self._started(number)
-                yield number, Tally(found=[(current.value, None, Finding("crash", words))])
+                yield number, _dead(seed, process.exitcode, bool(is_ours))
 
     def end(self) -> None:
         """Ends all processes."""

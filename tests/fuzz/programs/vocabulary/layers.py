@@ -200,7 +200,8 @@ def attention(d):
     if d.chance(0.3):
         more += ", is_causal=True"
     elif d.chance(0.5):
-        sizes = d.rng.choice(((length, other), (*batch, length, other)))
+        sizes = d.rng.choice(((length, other), (*batch, length, other), (other,), (1, other),
+                              (length, 1), (*(1 for _ in batch), length, other)))
         more += f", attn_mask={a_mask(d, sizes, dtype)}"
     if d.chance(0.2):
         more += f", scale={d.rng.choice((0.25, 1.0))}"

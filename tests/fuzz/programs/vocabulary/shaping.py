@@ -199,17 +199,18 @@ def view_filled(d):
              f"torch.squeeze({x}, (0, {rank - 1}))" if rank > 1 else f"{x}.unsqueeze(-1)"]
     if rank <= 2:
         texts += [f"torch.diag({x})", f"torch.diag({x}, 1)", f"torch.diagflat({x})"]
+    apart = f"{x}.clone()"  # eager writes into what lies on each other, after unfold
     if size:
         part = operand(d, rest, dtype)
-        texts.append(f"torch.select_scatter({x}, {part}, {dim}, {d.rng.randint(-size, size - 1)})")
+        texts.append(f"torch.select_scatter({apart}, {part}, {dim}, {d.rng.randint(-size, size - 1)})")
         start, step = d.rng.randint(0, size - 1), d.rng.randint(1, 3)
         sizes = [*shape]
         sizes[dim] = -(-(size - start) // step)
         part = operand(d, sizes, dtype)
-        texts.append(f"torch.slice_scatter({x}, {part}, {dim}, {start}, {size}, {step})")
+        texts.append(f"torch.slice_scatter({apart}, {part}, {dim}, {start}, {size}, {step})")
     if rank == 2 and min(shape) > 0:
         part = operand(d, (min(shape),), dtype)
-        texts += [f"torch.diagonal_scatter({x}, {part})", f"torch.diagonal_scatter({x}, {part})"]
+        texts += [f"torch.diagonal_scatter({apart}, {part})"] * 2
     d.emit(d.rng.choice(texts))
 
 
