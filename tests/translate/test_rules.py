@@ -136,7 +136,8 @@ CALLS = {
     "pivots": (lambda x: [t.mul(64).round() for t in torch.lu_unpack(*torch.linalg.lu_factor(x))],
                torch.eye(3).flip(0) * 2),
     "attention of NaN": (lambda x: F.scaled_dot_product_attention(
-        x, x.nan_to_num(), x.nan_to_num(), attn_mask=torch.tensor([[True, True], [True, False]])).isnan(),
+        x, x.nan_to_num(), x.nan_to_num(),
+        attn_mask=torch.tensor([[True, True], [True, False]])).isnan(),
         torch.tensor([[[[torch.nan, 1.0], [0.5, 1.0]]]])),
     "margin of one class": (lambda x: F.multi_margin_loss(x, torch.tensor(0)), torch.tensor(1.0)),
 }

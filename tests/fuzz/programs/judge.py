@@ -196,7 +196,8 @@ _MOVES = frozenset(
     "pixel_unshuffle channel_shuffle masked_scatter bucketize searchsorted one_hot cummax cummin "
     "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
     "replication_pad3d kthvalue mode median fmax fmin "
-    "scalar_tensor multilabel_margin_loss_forward detach alias unfold_backward _local_scalar_dense isnan".split())
+    "scalar_tensor multilabel_margin_loss_forward detach alias unfold_backward isnan "
+    "_local_scalar_dense".split())
 
 # What adds and subtracts within one step: where all of it cancels, roundings are left.
 _CENTERS = frozenset(

@@ -202,7 +202,8 @@ def view_filled(d):
     apart = f"{x}.clone()"  # eager writes into what lies on each other, after unfold
     if size:
         part = operand(d, rest, dtype)
-        texts.append(f"torch.select_scatter({apart}, {part}, {dim}, {d.rng.randint(-size, size - 1)})")
+        at = d.rng.randint(-size, size - 1)
+        texts.append(f"torch.select_scatter({apart}, {part}, {dim}, {at})")
         start, step = d.rng.randint(0, size - 1), d.rng.randint(1, 3)
         sizes = [*shape]
         sizes[dim] = -(-(size - start) // step)
