@@ -210,7 +210,7 @@ def made_module(text: str, world: dict, seed: int) -> torch.nn.Module:
         with torch.random.fork_rng(), entered(NATURAL):
             torch.manual_seed(seed)
             made.append(eval(text, namespace(meaning)))
-            if meaning is NATURAL:
+            if not made[1:]:
                 _leave_start(made[0])
     natural, module = made
     with torch.no_grad():
