@@ -1,7 +1,7 @@
 """Element-wise functions, with broadcasts and mixed dtypes; casts."""
 
 from tests.fuzz.programs.program import DTYPE_NAMES
-from tests.fuzz.programs.vocabulary.base import row
+from tests.fuzz.programs.vocabulary.base import dtype_of, row
 
 SMOOTH = (
     "torch.sin({x})", "torch.cos({x})", "torch.tanh({x})", "torch.sigmoid({x})", "torch.neg({x})",
@@ -171,7 +171,9 @@ def cast(d):
 @row("elementwise", 3)
 def casts(d):
     """Casts one after the other: rounding to a short type, to whole numbers, and back."""
-    text = f"torch.nan_to_num({d.any()}).clamp(-100, 100)"
+    x = d.any()
+    low = 0 if dtype_of(d, x) == "U8" else -100
+    text = f"torch.nan_to_num({x}).clamp({low}, 100)"
     for _ in range(d.rng.randint(2, 4)):
         text += f".to({d.rng.choice(CHAINED)})"
     d.emit(text)
