@@ -75,7 +75,12 @@ class Emitter:
         return self.op("slice", value, dim=dim, start=start, end=end, step=step)
 
     def full(self, sizes, value, dtype: torch.dtype):
-        """A tensor of one value."""
+        """A tensor of one value.
+
+        Raises:
+            poptorch.Error: The (narrowed) dtype does not hold it.
+        """
+        value = host_tensor(torch.tensor(value, dtype=dtype), "fill_value").item()
         return self.op("full", size=list(sizes), dtype=_C.DType(ir_dtype(dtype)),
                        fill_value=_as_attr(value, ir_dtype(dtype)))
 
