@@ -3,7 +3,7 @@
 import torch
 
 from poptorch import _C
-from poptorch._translate.types import host_tensor, ir_dtype, number, torch_dtype, wrapped
+from poptorch._translate.types import host_tensor, ir_dtype, torch_dtype
 
 
 class Emitter:
@@ -42,8 +42,7 @@ class Emitter:
     def constant(self, value, dtype: torch.dtype):
         """A 0-d constant of a Python number, or the constant of a whole tensor."""
         if not isinstance(value, torch.Tensor):
-            whole = isinstance(value, int)
-            value = torch.tensor(wrapped(value, dtype) if whole else value, dtype=dtype)
+            value = torch.tensor(value, dtype=dtype)
         value = host_tensor(value, "constant")
         raw = value.reshape(-1).view(torch.uint8).numpy()
         return self.graph.constant(ir_dtype(value.dtype), list(value.shape), raw)
@@ -76,9 +75,14 @@ class Emitter:
         return self.op("slice", value, dim=dim, start=start, end=end, step=step)
 
     def full(self, sizes, value, dtype: torch.dtype):
-        """A tensor of one value."""
+        """A tensor of one value.
+
+        Raises:
+            poptorch.Error: The (narrowed) dtype does not hold it.
+        """
+        value = host_tensor(torch.tensor(value, dtype=dtype), "fill_value").item()
         return self.op("full", size=list(sizes), dtype=_C.DType(ir_dtype(dtype)),
-                       fill_value=_as_attr(number(value, dtype), ir_dtype(dtype)))
+                       fill_value=_as_attr(value, ir_dtype(dtype)))
 
     def synthetic(self, name: str, val: torch.Tensor):
         """Made-up values of an input: N(0, 1), or 0 where it is not of floating point."""

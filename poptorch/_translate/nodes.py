@@ -10,7 +10,7 @@ from poptorch._capture import refused_node
 from poptorch._translate import opaque
 from poptorch._translate.emitter import Emitter
 from poptorch._translate.rules import RULES
-from poptorch._translate.types import ir_dtype, narrowed, number
+from poptorch._translate.types import ir_dtype, narrowed
 from poptorch.errors import Error
 
 # Arguments of ATen schemas that say nothing about the values computed.
@@ -141,8 +141,7 @@ class _RowRule:
         name = argument.name
         if name in self.attr_names and not isinstance(value, _C.Value):
             is_number = name in self._numbers and isinstance(value, (bool, int))
-            attrs[name] = as_attr(
-                float(number(value, _result_dtype(node))) if is_number else value)
+            attrs[name] = float(value) if is_number else as_attr(value)
         elif isinstance(value, _C.Value):
             operands.append(value)
         elif isinstance(value, list) and _is_tensor_list(argument):

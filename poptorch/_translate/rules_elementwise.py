@@ -4,7 +4,7 @@ import torch
 
 from poptorch import _C
 from poptorch._translate.registry import Rules
-from poptorch._translate.types import ir_dtype, narrowed, number, unrounded
+from poptorch._translate.types import ir_dtype, narrowed, unrounded
 
 RULES = Rules()
 
@@ -23,18 +23,27 @@ def operand(e, value, dtype: torch.dtype):
     return e.cast(value, dtype) if isinstance(value, _C.Value) else e.constant(value, dtype)
 
 
+def _term(e, value, dtype: torch.dtype):
+    """An operand of arithmetic: a whole number that is none of ``dtype`` wraps around."""
+    if isinstance(value, int) and not dtype.is_floating_point:
+        value = torch.tensor(value).to(dtype)
+    return operand(e, value, dtype)
+
+
 def _arithmetic(name):
     def rule(e, node, x, y):
         dtype = node.meta["val"].dtype
-        return e.op(name, operand(e, x, dtype), operand(e, y, dtype))
+        return e.op(name, _term(e, x, dtype), _term(e, y, dtype))
     return rule
 
 
 def _comparison(name):
     def rule(e, node, x, y):
         metas = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in node.args[:2]]
-        dtype = narrowed(torch.result_type(*metas))
-        return e.op(name, operand(e, x, dtype), operand(e, y, dtype))
+        dtype = torch.result_type(*metas)
+        if dtype.is_floating_point:  # a number beyond its range compares as infinity does
+            dtype = narrowed(dtype)
+        return e.op(name, _term(e, x, dtype), _term(e, y, dtype))
     return rule
 
 
@@ -68,7 +77,7 @@ def _scaled(e, node, name: str, x, y, **attrs):
     dtype = wide = node.meta["val"].dtype
     if unrounded(dtype) is not dtype and not (_fits(x, dtype) and _fits(y, dtype)):
         wide = unrounded(dtype)
-    return e.cast(e.op(name, operand(e, x, wide), operand(e, y, wide), **attrs), dtype)
+    return e.cast(e.op(name, _term(e, x, wide), _term(e, y, wide), **attrs), dtype)
 
 
 def _fits(value, dtype: torch.dtype) -> bool:
@@ -91,7 +100,7 @@ def _alpha(alpha, dtype: torch.dtype):
 def _add_sub(e, node, x, y, alpha=1):
     dtype = node.meta["val"].dtype
     name = node.target._schema.name.removeprefix("aten::")
-    x, y = operand(e, x, dtype), operand(e, y, dtype)
+    x, y = _term(e, x, dtype), _term(e, y, dtype)
     if dtype is torch.bool:
         return e.op("logical_or", x, y)
     return e.op(name, x, y, alpha=float(alpha))
@@ -100,7 +109,7 @@ def _add_sub(e, node, x, y, alpha=1):
 @RULES("aten::rsub")
 def _rsub(e, node, x, y, alpha=1):
     dtype = node.meta["val"].dtype
-    return e.op("sub", operand(e, y, dtype), operand(e, x, dtype), alpha=float(alpha))
+    return e.op("sub", _term(e, y, dtype), _term(e, x, dtype), alpha=float(alpha))
 
 
 @RULES("aten::div", "aten::true_divide")
@@ -142,14 +151,26 @@ def _logical_not(e, node, x):
 @RULES("aten::where")
 def _where(e, node, condition, x, y):
     dtype = node.meta["val"].dtype
-    return e.op("where", e.cast(condition, torch.bool), operand(e, number(x, dtype), dtype),
-                operand(e, number(y, dtype), dtype))
+    return e.op("where", e.cast(condition, torch.bool), operand(e, x, dtype),
+                operand(e, y, dtype))
 
 
 @RULES("aten::masked_fill")
 def _masked_fill(e, node, x, mask, value):
     dtype = node.meta["val"].dtype
-    return e.op("masked_fill", e.cast(x, dtype), mask, operand(e, number(value, dtype), dtype))
+    return e.op("masked_fill", e.cast(x, dtype), mask, operand(e, value, dtype))
+
+
+def _kept(value, dtype: torch.dtype) -> float:
+    """A number that an op compares or fills with: in whole types, what a tensor holds for it."""
+    return float(value if dtype.is_floating_point else torch.tensor(value, dtype=dtype).item())
+
+
+@RULES("aten::threshold")
+def _threshold(e, node, x, threshold, value):
+    dtype = node.meta["val"].dtype
+    return e.op("threshold", e.cast(x, dtype), threshold=_kept(threshold, dtype),
+                value=_kept(value, dtype))
 
 
 @RULES("aten::clamp")
@@ -161,7 +182,7 @@ def _clamp(e, node, x, min=None, max=None):
             if bound is not None:
                 x = e.op(name, x, operand(e, bound, dtype))
         return x
-    limits = {name: None if v is None else float(number(v, dtype))
+    limits = {name: None if v is None else _kept(v, dtype)
               for name, v in (("min", min), ("max", max))}
     return e.op("clamp", x, **limits)
 

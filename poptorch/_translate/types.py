@@ -15,7 +15,6 @@ _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 _NARROW = {torch.int64: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int32,
            torch.uint64: torch.int32, torch.float64: torch.float32}
 _WIDE = {torch.uint16: torch.int64, torch.uint32: torch.int64, torch.uint64: torch.int64}
-_SMALL = (torch.uint8, torch.int8, torch.int16)
 _INT32 = torch.iinfo(torch.int32)
 _INT64 = torch.iinfo(torch.int64)
 _FLOAT32_MAX = torch.finfo(torch.float32).max
@@ -38,29 +37,6 @@ def ir_dtype(dtype: torch.dtype) -> str:
         raise Error(f"[translate] {dtype} is not a type of the device, which has: "
                     f"{', '.join(str(d) for d in _NAMES)}. Convert the tensor first.")
     return name
-
-
-def wrapped(value: int, dtype: torch.dtype) -> int:
-    """A whole number as it counts beside tensors of an integer dtype of at most 16 bits, which
-    have its low bits: 300 is 44 and -1 is 255 beside uint8. Other dtypes leave it."""
-    if dtype not in _SMALL:
-        return value
-    return int(torch.tensor(value).to(dtype))
-
-
-def number(value, dtype: torch.dtype):
-    """A number that an operation on tensors of ``dtype`` is given: -1 is 255 to one on uint8.
-
-    Raises:
-        poptorch.Error: An integer dtype of at most 16 bits has no such value.
-    """
-    if dtype not in _SMALL or not isinstance(value, int):
-        return value
-    limits = torch.iinfo(dtype)
-    if not (-limits.max if limits.min == 0 else limits.min) <= value <= limits.max:
-        raise Error(f"[translate] the value {value} cannot be converted to {dtype} ({limits.min} "
-                    f"to {limits.max}). Use a value in its range, or another dtype.")
-    return wrapped(value, dtype)
 
 
 def unrounded(dtype: torch.dtype) -> torch.dtype:

@@ -41,8 +41,8 @@ EDITS = (
          "correction = 1 if correction is None else correction", "correction = correction or 1"),
     Edit("compares_in_first_dtype", "comparisons of mixed dtypes are made in that of the first "
          "operand", "_translate/rules_elementwise.py",
-         "dtype = narrowed(torch.result_type(*metas))",
-         "dtype = narrowed(getattr(metas[0], 'dtype', None) or torch.result_type(*metas))"),
+         "dtype = torch.result_type(*metas)",
+         "dtype = getattr(metas[0], 'dtype', None) or torch.result_type(*metas)"),
     Edit("micro_batches_are_summed", "with accumulation, gradients are summed where their mean is "
          "wanted", "_translate/program.py",
          "1.0 / reduction.of(self.spec, total, spec.name).each", "1.0"),

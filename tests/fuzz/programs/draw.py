@@ -67,7 +67,7 @@ class Draw:
 
     def sizes(self, low: int = 0, high: int = 4) -> tuple[int, ...]:
         """Random sizes of a tensor of ``low`` to ``high`` dimensions."""
-        rank = self.rng.choice([r for r in (0, 1, 1, 2, 2, 2, 3, 3, 4, 5) if low <= r <= high])
+        rank = self.rng.choice([r for r in (0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 5) if low <= r <= high])
         while True:
             sizes = tuple(self.rng.choice(self.dims) for _ in range(rank))
             if torch.Size(sizes).numel() <= LARGEST // 4:
@@ -106,7 +106,7 @@ class Draw:
             return x.is_floating_point() and low <= x.dim() <= high
         if not self.tensors(fits) or self.chance(0.05):
             return self.fresh(self.sizes(low, min(high, 5)), self.dtype())
-        return self.pick(fits)
+        return self._in_some_order(self.pick(fits))
 
     def any(self, low: int = 0, high: int = 6) -> str:
         """A tensor of any dtype."""
@@ -114,7 +114,14 @@ class Draw:
             return low <= x.dim() <= high
         if not self.tensors(fits):
             return self.fresh(self.sizes(low, min(high, 5)), self.dtype())
-        return self.pick(fits)
+        return self._in_some_order(self.pick(fits))
+
+    def _in_some_order(self, name: str) -> str:
+        """A tensor, or now and then a view of it with its dimensions in another order."""
+        rank = self.env[name].dim()
+        if rank < 2 or self.chance(0.9):
+            return name
+        return self.emit(f"{name}.permute({self.rng.sample(range(rank), rank)})")[0]
 
     def condition(self, sizes) -> str:
         """A bool tensor that broadcasts to ``sizes``: one that there is, or a new one."""

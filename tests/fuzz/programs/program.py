@@ -210,12 +210,24 @@ def made_module(text: str, world: dict, seed: int) -> torch.nn.Module:
         with torch.random.fork_rng(), entered(NATURAL):
             torch.manual_seed(seed)
             made.append(eval(text, namespace(meaning)))
+            if not made[1:]:
+                _leave_start(made[0])
     natural, module = made
     with torch.no_grad():
         for mine, given in zip([*module.parameters(), *module.buffers()],
                                [*natural.parameters(), *natural.buffers()], strict=True):
             mine.copy_(given)
     return module
+
+
+def _leave_start(module: torch.nn.Module) -> None:
+    """Moves what starts as all zeros or all ones, as training does: biases, statistics and weights
+    of norms. Of those, a sign or a factor that is wrong would not be seen."""
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.is_floating_point() and tensor.numel() and (
+                    tensor == tensor.flatten()[0]).all():
+                tensor += torch.rand(tensor.shape, dtype=tensor.dtype) - 0.25
 
 
 def namespace(world: dict) -> dict:

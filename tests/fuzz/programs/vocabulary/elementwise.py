@@ -1,7 +1,7 @@
 """Element-wise functions, with broadcasts and mixed dtypes; casts."""
 
 from tests.fuzz.programs.program import DTYPE_NAMES
-from tests.fuzz.programs.vocabulary.base import row
+from tests.fuzz.programs.vocabulary.base import dtype_of, row
 
 SMOOTH = (
     "torch.sin({x})", "torch.cos({x})", "torch.tanh({x})", "torch.sigmoid({x})", "torch.neg({x})",
@@ -80,6 +80,7 @@ TERNARY = ("torch.addcmul({x}, {y}, {z})", "torch.addcmul({x}, {y}, {z}, value=0
            "({x} * {y} + {z}) * {y} + {z}", "{x} * {y} - {z}", "({x} - {y}) / ({z}.abs() + 1)",
            "torch.relu({x} * {y} + {z})", "{x} * torch.sigmoid({y}) + torch.tanh({z})")
 CASTS = ("F16", "BF16", "F32", "F32", "F64", "I32", "I64", "U8", "BOOL", "I8", "I16")
+CHAINED = ("F16", "BF16", "F32", "F32", "F64", "I32", "I64", "I16", "I8")
 WHOLE_RANGES = {"I32": "-1000, 1000", "I64": "-1000, 1000", "U8": "0, 200", "I8": "-100, 100",
                 "I16": "-1000, 1000"}
 
@@ -165,6 +166,17 @@ def cast(d):
         d.emit(f"{x}.to({to})")  # the same tensor
     else:
         d.emit(f"{x}.to({to}, copy=True)")  # a copy in other worlds, too
+
+
+@row("elementwise", 3)
+def casts(d):
+    """Casts one after the other: rounding to a short type, to whole numbers, and back."""
+    x = d.any()
+    low = 0 if dtype_of(d, x) == "U8" else -100
+    text = f"torch.nan_to_num({x}).clamp({low}, 100)"
+    for _ in range(d.rng.randint(2, 4)):
+        text += f".to({d.rng.choice(CHAINED)})"
+    d.emit(text)
 
 
 @row("elementwise", 2)

@@ -64,6 +64,18 @@ def of_one(d):
     d.emit(text.format(x=x))
 
 
+@row("integers", 3)
+def beside_a_number(d):
+    """A number that the dtype of the tensor may not hold: it wraps around."""
+    n = d.rng.choice((-300, -129, -3, -1, 128, 200, 255, 256, 300, 1000, 40_000))
+    text = d.rng.choice(("{x} + {n}", "{x} - {n}", "{n} - {x}", "{x} * {n}", "{x} == {n}",
+                         "{x} < {n}", "{x} >= {n}", "{x} // {n}", "{x} % {n}", "{x} & {n}",
+                         "{x} ^ {n}", "{x}.clamp(min={n})", "{x}.clamp({n}, 100)",
+                         "torch.full_like({x}, {n})", "torch.where({x} > 2, {x}, {n})",
+                         "{x}.masked_fill({x} > 2, {n})", "F.threshold({x}, 2, {n})"))
+    d.emit(text.format(x=whole(d), n=n))
+
+
 @row("integers", 12)
 def of_two(d):
     x = whole(d)

@@ -2,7 +2,7 @@
 
 from tests.fuzz.programs.vocabulary.base import a_size, dtype_of, operand, row, small
 from tests.fuzz.programs.vocabulary.convolutions import RANKS, SPACES, image
-from tests.fuzz.programs.vocabulary.norms import channelled, last_sizes
+from tests.fuzz.programs.vocabulary.norms import channelled, last_sizes, with_residual
 
 AFTER = ("{}",) * 10 + ("F.relu({})", "{}.mT.tanh()", "{}[..., ::2].sin()", "{}.sum(0)", "{} * 2",
                         "{}.flip(-1)",
@@ -21,8 +21,10 @@ def made(d, text, dtype):
 
 def called(d, m, x, text="{}"):
     """The results of a module, called once or twice with the same weights."""
-    text = d.rng.choice(AFTER) if text == "{}" else text
-    d.emit(text.format(f"{m}({x})"))
+    if d.chance(0.15):
+        with_residual(d, f"{m}({x})", x)
+    else:
+        d.emit((d.rng.choice(AFTER) if text == "{}" else text).format(f"{m}({x})"))
     if d.chance(0.2):
         y = d.rng.choice((x, f"{x} * 0.5", f"{x}.flip(0)"))
         d.emit(f"{m}({y})" if d.chance(0.7) else f"{m}({y}) + {m}({x})")

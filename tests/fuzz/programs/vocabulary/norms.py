@@ -33,8 +33,25 @@ def channelled(d, low=2):
     return x
 
 
-def ended(d, text):
-    d.emit(d.rng.choice(AFTER).format(text))
+RESIDUAL = ("F.relu({y} + {r})", "F.relu({r} + {y})", "{y} + {r}", "{r} + {y}", "{r} - {y}",
+            "{y} + F.relu({y})", "F.relu({y}) + {r}", "F.gelu({y}) + {r}", "{y} * {r} + {r}",
+            "F.dropout({y}, 0.0) + {r}", "F.silu({y} + {r})", "torch.add({r}, {y}, alpha=0.5)")
+
+
+def with_residual(d, text, x):
+    """What is normed, and added to something, as blocks of networks do; others may read it, too."""
+    y = d.emit(text)[0]
+    r = x if d.env[x].shape == d.env[y].shape and d.chance(0.5) else operand(
+        d, d.env[y].shape, dtype_of(d, y))
+    d.emit(d.rng.choice(RESIDUAL).format(y=y, r=r))
+
+
+def ended(d, text, x):
+    """Adds lines with the norm of ``x``, and what comes after it."""
+    if d.chance(0.25):
+        with_residual(d, text, x)
+    else:
+        d.emit(d.rng.choice(AFTER).format(text))
 
 
 @row("norms", 9)
@@ -54,7 +71,7 @@ def batch(d):
         running = f"{mean}, {var}"
     more = f", momentum={d.rng.choice((0.1, 0.5, 0.01, 1.0))}" if d.chance(0.4) else ""
     more += f", eps={d.rng.choice((1e-3, 0.1))}" if d.chance(0.2) else ""
-    ended(d, f"F.batch_norm({x}, {running}, {weight}, {bias}, training={training}{more})")
+    ended(d, f"F.batch_norm({x}, {running}, {weight}, {bias}, training={training}{more})", x)
 
 
 @row("norms", 4)
@@ -68,7 +85,7 @@ def instance(d):
         mean, var = d.fresh(sizes, dtype, "", "b"), d.fresh(sizes, dtype, "positive", "b")
         running = f"{mean}, {var}"
     more = ", use_input_stats=False" if running[0] != "N" and d.chance(0.4) else ""
-    ended(d, f"F.instance_norm({x}, {running}, {weight}, {bias}{more})")
+    ended(d, f"F.instance_norm({x}, {running}, {weight}, {bias}{more})", x)
 
 
 @row("norms", 6)
@@ -81,7 +98,7 @@ def group(d):
     weight = parameter(d, (channels,), dtype)
     bias = parameter(d, (channels,), dtype) if weight else None  # eager's backward fails
     more = f", eps={d.rng.choice((1e-3, 0.1))}" if d.chance(0.2) else ""
-    ended(d, f"F.group_norm({x}, {groups}, {weight}, {bias}{more})")
+    ended(d, f"F.group_norm({x}, {groups}, {weight}, {bias}{more})", x)
 
 
 def last_sizes(d):
@@ -100,7 +117,7 @@ def layer(d):
     dtype = mixed(d, dtype_of(d, x))
     weight, bias = parameter(d, sizes, dtype), parameter(d, sizes, dtype, 0.5)
     more = f", eps={d.rng.choice((1e-3, 0.1))}" if d.chance(0.2) else ""
-    ended(d, f"F.layer_norm({x}, {sizes}, {weight}, {bias}{more})")
+    ended(d, f"F.layer_norm({x}, {sizes}, {weight}, {bias}{more})", x)
 
 
 @row("norms", 4)
@@ -108,13 +125,13 @@ def root_mean_square(d):
     x, sizes = last_sizes(d)
     weight = parameter(d, sizes, dtype_of(d, x))
     more = f", eps={d.rng.choice((1e-3, 0.1))}" if d.chance(0.4) else ""
-    ended(d, f"F.rms_norm({x}, {sizes}, {weight}{more})")
+    ended(d, f"F.rms_norm({x}, {sizes}, {weight}{more})", x)
 
 
 @row("norms", 3)
 def of_neighbours(d):
     x = channelled(d, 3)
-    ended(d, f"F.local_response_norm({x}, {d.rng.choice((1, 2, 3, 5))}, alpha=0.1, beta=0.75)")
+    ended(d, f"F.local_response_norm({x}, {d.rng.choice((1, 2, 3, 5))}, alpha=0.1, beta=0.75)", x)
 
 
 @row("norms", 3)

@@ -68,6 +68,20 @@ def extreme(d):
         d.emit(f"{x}.{name}({dim}{keep})", 2)
 
 
+@row("reductions", 3)
+def place(d):
+    """Where the extreme stands: of equal ones, the first. Rounded numbers are often equal."""
+    x = d.any(1)
+    rank = d.env[x].dim()
+    dim, keep = d.rng.randint(-rank, rank - 1), d.rng.choice(("", ", keepdim=True"))
+    text = x
+    if d.env[x].is_floating_point() and d.chance(0.6):
+        text = d.rng.choice((f"{x}.round()", f"{x}.sign()", f"F.relu({x})", f"{x}.clamp(-1, 1)"))
+    d.emit(d.rng.choice((f"{text}.argmax({dim}{keep})", f"{text}.argmin({dim}{keep})",
+                         f"{text}.max({dim}{keep})[1]", f"{text}.min({dim}{keep}).indices",
+                         f"{text}.argmax()", f"{text}.argmin()")))
+
+
 @row("reductions", 4)
 def scan(d):
     x = d.floating(1)

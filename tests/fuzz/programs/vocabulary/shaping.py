@@ -34,6 +34,16 @@ def a_slice(d, size):
 
 def view_of(d, x):
     """The text of a view of ``x``."""
+    kinds = [_of_other_sizes] * 3
+    if d.env[x].dim():
+        kinds += [_cut] * 4
+    if d.env[x].dim() >= 2:
+        kinds += [_reordered] * 3
+    return d.rng.choice(d.rng.choice(kinds)(d, x))
+
+
+def _of_other_sizes(d, x):
+    """Texts of views with all elements of ``x`` in their order."""
     shape, rank = shape_of(d, x), d.env[x].dim()
     count = d.env[x].numel()
     texts = [f"{x}.view(-1)" if count else f"{x}.detach()",
@@ -44,31 +54,46 @@ def view_of(d, x):
              f"{x}.expand({[d.rng.choice((1, 2, 3)), *shape]})", f"{x}.contiguous()",
              f"{x}.view_as({x})"]
     if rank:
-        dim, order = a_dim(d, x), d.rng.sample(range(rank), rank)
-        size = shape[dim]
-        at = [slice_or_all(d, n) for n in shape]
-        texts += [f"{x}.permute({order})", f"{x}.permute({order})",
-                  f"{x}.movedim({dim}, {a_dim(d, x)})",
-                  f"{x}.transpose({dim}, {a_dim(d, x)})", f"{x}[{', '.join(at)}]",
-                  f"{x}[{', '.join(at)}]", f"{x}[{', '.join(at[:d.rng.randint(1, rank)])}]",
-                  f"{x}[..., {at[-1]}]", f"{x}.squeeze({dim})", f"{x}.unsqueeze({dim})"]
-        if size:
-            texts += [f"{x}.select({dim}, {d.rng.randint(-size, size - 1)})",
-                      f"{x}.narrow({dim}, {(s := d.rng.randint(0, size - 1))}, "
-                      f"{d.rng.randint(0, size - s)})",
-                      f"{x}[{d.rng.randint(-shape[0], shape[0] - 1) if shape[0] else 0}]",
-                      f"{x}.unfold({dim}, {d.rng.randint(1, size)}, {d.rng.randint(1, 3)})",
-                      f"{x}.chunk({d.rng.randint(1, 3)}, {dim})[0]",
-                      f"{x}.tensor_split({d.rng.randint(1, 3)}, {dim})[-1]"]
-            if size % 2 == 0:
-                texts.append(f"{x}.unflatten({dim}, (2, {size // 2}))")
-        if rank >= 2:
-            texts += [f"{x}.mT", f"{x}.diagonal({d.rng.randint(-1, 1)})", f"{x}.flatten(0, 1)",
-                      f"{x}.diagonal({d.rng.randint(-1, 1)}, {order[0]}, {order[1]})",
-                      f"{x}.swapaxes(0, -1)"]
-        if rank == 2:
-            texts += [f"{x}.t()", f"{x}.T"]
-    return d.rng.choice(texts)
+        dim = a_dim(d, x)
+        texts += [f"{x}.squeeze({dim})", f"{x}.unsqueeze({dim})"]
+        if shape[dim] and shape[dim] % 2 == 0:
+            texts.append(f"{x}.unflatten({dim}, (2, {shape[dim] // 2}))")
+    if rank >= 2:
+        texts.append(f"{x}.flatten(0, 1)")
+    return texts
+
+
+def _cut(d, x):
+    """Texts of views with some elements of ``x``."""
+    shape, rank, dim = shape_of(d, x), d.env[x].dim(), a_dim(d, x)
+    size = shape[dim]
+    at = [slice_or_all(d, n) for n in shape]
+    texts = [f"{x}[{', '.join(at)}]", f"{x}[{', '.join(at)}]",
+             f"{x}[{', '.join(at[:d.rng.randint(1, rank)])}]", f"{x}[..., {at[-1]}]"]
+    if size:
+        texts += [f"{x}.select({dim}, {d.rng.randint(-size, size - 1)})",
+                  f"{x}.narrow({dim}, {(s := d.rng.randint(0, size - 1))}, "
+                  f"{d.rng.randint(0, size - s)})",
+                  f"{x}[{d.rng.randint(-shape[0], shape[0] - 1) if shape[0] else 0}]",
+                  f"{x}.unfold({dim}, {d.rng.randint(1, size)}, {d.rng.randint(1, 3)})",
+                  f"{x}.chunk({d.rng.randint(1, 3)}, {dim})[0]",
+                  f"{x}.tensor_split({d.rng.randint(1, 3)}, {dim})[-1]"]
+    if rank >= 2:
+        a, b = d.rng.sample(range(rank), 2)
+        texts += [f"{x}.diagonal({d.rng.randint(-1, 1)})",
+                  f"{x}.diagonal({d.rng.randint(-1, 1)}, {a}, {b})"]
+    return texts
+
+
+def _reordered(d, x):
+    """Texts of views with the dimensions of ``x`` in another order."""
+    rank = d.env[x].dim()
+    texts = [f"{x}.permute({d.rng.sample(range(rank), rank)})"] * 3
+    texts += [f"{x}.movedim({a_dim(d, x)}, {a_dim(d, x)})",
+              f"{x}.transpose({a_dim(d, x)}, {a_dim(d, x)})", f"{x}.mT", f"{x}.swapaxes(0, -1)"]
+    if rank == 2:
+        texts += [f"{x}.t()", f"{x}.T"]
+    return texts
 
 
 def slice_or_all(d, size):
@@ -119,12 +144,25 @@ def copy(d):
              f"{x}.detach()", f"torch.neg({x}).neg()"]
     if rank:
         dim = a_dim(d, x)
-        texts += [f"{x}.flip({dim})", f"{x}.roll({d.rng.randint(-3, 3)}, {dim})",
-                  f"{x}.repeat_interleave(2, {dim})", f"torch.tile({x}, (2,))", f"{x}.flip(0, -1)"
-                  if rank > 1 else f"{x}.flip(0)"]
+        texts += [f"{x}.repeat_interleave(2, {dim})", f"torch.tile({x}, (2,))"]
     if rank >= 2:
         k = d.rng.randint(-2, 2)
-        texts += [f"{x}.tril({k})", f"{x}.triu({k})", f"torch.rot90({x})"]
+        texts += [f"{x}.tril({k})", f"{x}.triu({k})"]
+    d.emit(d.rng.choice(texts))
+
+
+@row("shaping", 4)
+def moved(d):
+    """All elements at other places."""
+    x = d.any(1, 5)
+    rank, by = d.env[x].dim(), d.rng.randint(-3, 3)
+    dims = tuple(d.rng.sample(range(rank), d.rng.randint(1, rank)))
+    steps = tuple(d.rng.randint(-3, 3) for _ in dims)
+    texts = [f"{x}.roll({by}, {a_dim(d, x)})", f"{x}.roll({steps}, {dims})", f"{x}.roll({by})",
+             f"{x}.flip({a_dim(d, x)})", f"{x}.flip({dims})"]
+    if rank > 1:
+        texts += [f"torch.rot90({x}, {by}, {tuple(d.rng.sample(range(rank), 2))})",
+                  f"torch.fliplr({x})"]
     d.emit(d.rng.choice(texts))
 
 
