@@ -39,6 +39,7 @@ class Recorder(private.DispatchMode):
         constants: real tensors that operations took from outside, by placeholder node.
         met_real: all real tensors that operations took, by their identity; parameters too.
         layouts: what the program has from how its inputs lie in memory.
+        kept: of each operation of namespace ``poptorch``, see :mod:`kept`.
         failed: exception and meta of the operation that failed last in the backward pass, or None.
     """
 
@@ -54,6 +55,7 @@ class Recorder(private.DispatchMode):
         self.failed: tuple[Exception, dict] | None = None
         self._met_real = False
         self.layouts = InputLayouts()
+        self.kept: list[list[tuple]] = []
         self._handlers: dict = dict(Memory(self).handlers)
         self._origin: dict[int, dict] = {}
         self.met_real: dict[int, torch.Tensor] = {}
