@@ -155,6 +155,9 @@ class _Capture:
         with self._state, self._paths, self.fake_mode, self.recorder, self.functions:
             result = tracing.run_forward(self._module, args, kwargs)
             self._state.check_kept()
+            ends = {node: self.recorder.shapes.end_of(state.fake, state.trained)
+                    for state, node in zip(self._state.states, self._state_nodes)}
+            self._looking_otherwise = {node: end for node, end in ends.items() if end is not None}
             if self._training:
                 self._differentiate(Structure.of(result)[0])
         return result
@@ -199,8 +202,9 @@ class _Capture:
         self.recorder.finish_inputs()
         layouts = self.recorder.layouts.of(
             self.recorder.graph, [node.meta["val"] for node in self._input_nodes])
-        finals, changed = functionalize(self.recorder.graph, [spec.node for spec in outputs],
-                                        self.fake_mode)
+        wanted = [spec.node for spec in outputs] + list(self._looking_otherwise.values())
+        finals, changed = functionalize(self.recorder.graph, wanted, self.fake_mode)
+        changed |= zip(self._looking_otherwise, finals[len(outputs):])
         for spec, node in zip(real, real_nodes):
             if node not in changed:
                 warnings.warn(f"[capture] Output expected to be on the IPU but is on cpu: result "

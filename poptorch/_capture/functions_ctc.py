@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from poptorch._capture import torch_private as private
+from poptorch._capture.kept import keep, kept
 
 # Stands for log(0): its differences and gradients are numbers.
 _NOTHING = -1e30
@@ -43,13 +44,13 @@ class _Normalized(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, losses, log_probs, impossible, inside, zero_infinity):
-        ctx.save_for_backward(log_probs, impossible, inside)
+        keep(ctx, log_probs, impossible, inside)
         ctx.of_impossible = 0.0 if zero_infinity else torch.nan
         return losses.clone()
 
     @staticmethod
     def backward(ctx, gradient):
-        log_probs, impossible, inside = ctx.saved_tensors
+        log_probs, impossible, inside = kept(ctx)
         added = log_probs.exp().masked_fill(impossible.unsqueeze(1), ctx.of_impossible)
         added = (added * gradient.unsqueeze(1)).masked_fill(~inside.unsqueeze(2), 0.0)
         return gradient, added, None, None, None

@@ -7,6 +7,8 @@ Random ones take a ``salt`` that names the place of the call.
 
 import torch
 
+from poptorch._capture.kept import keep, kept
+
 LIBRARY = torch.library.Library("poptorch", "DEF")
 ops = torch.ops.poptorch
 
@@ -60,13 +62,13 @@ def _batch_norm(x, weight, bias, running_mean, running_var, momentum, eps):
 def _keep_batch_norm(ctx, inputs, output):
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(inputs[0], inputs[1], output[1], output[2])
+    keep(ctx, inputs[0], inputs[1], output[1], output[2])
 
 
 def _batch_norm_gradient(ctx, gradient, *others):
     if gradient is None:
         return (None,) * 7
-    x, weight, mean, invstd = ctx.saved_tensors
+    x, weight, mean, invstd = kept(ctx)
     found = ops.batch_norm_backward(gradient, x, weight, mean, invstd, True)
     return *_wanted(ctx, found), None, None, None, None
 
@@ -84,11 +86,11 @@ define("batch_norm(Tensor x, Tensor? weight, Tensor? bias, Tensor? running_mean,
 
 def _keep_inference(ctx, inputs, output):
     x, weight, _, mean, var, ctx.eps = inputs
-    ctx.save_for_backward(x, weight, mean, var)
+    keep(ctx, x, weight, mean, var)
 
 
 def _inference_gradient(ctx, gradient):
-    x, weight, mean, var = ctx.saved_tensors
+    x, weight, mean, var = kept(ctx)
     invstd = torch.rsqrt(var + ctx.eps)
     found = ops.batch_norm_backward(gradient, x, weight, mean, invstd, False)
     return *_wanted(ctx, found), None, None, None
@@ -119,14 +121,14 @@ def _attention(q, k, v, mask, dropout_p, is_causal, scale, salt):
 def _keep_attention(ctx, inputs, output):
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(*inputs[:4], *output)
+    keep(ctx, *inputs[:4], *output)
     ctx.settings = inputs[4:]
 
 
 def _attention_gradient(ctx, gradient, _):
     if gradient is None:
         return (None,) * 8
-    found = ops.attention_backward(gradient, *ctx.saved_tensors, *ctx.settings)
+    found = ops.attention_backward(gradient, *kept(ctx), *ctx.settings)
     return *_wanted(ctx, found), None, None, None, None, None
 
 

@@ -1,5 +1,6 @@
 """The operations of namespace ``poptorch`` for bags of embeddings."""
 
+from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import define, empty_part, ops
 
 _BAGS = "Tensor indices, Tensor? offsets, Tensor? per_sample_weights, str mode, " \
@@ -13,11 +14,11 @@ def _bag(weight, indices, offsets, per_sample_weights, mode, padding_idx, includ
 
 def _keep_bag(ctx, inputs, output):
     weight, indices, offsets, samples, *ctx.settings = inputs
-    ctx.save_for_backward(weight, indices, offsets, samples)
+    keep(ctx, weight, indices, offsets, samples)
 
 
 def _bag_gradient(ctx, gradient):
-    dweight, dsamples = ops.embedding_bag_backward(gradient, *ctx.saved_tensors, *ctx.settings)
+    dweight, dsamples = ops.embedding_bag_backward(gradient, *kept(ctx), *ctx.settings)
     return (dweight, None, None, dsamples if ctx.needs_input_grad[3] else None,
             None, None, None)
 

@@ -7,6 +7,7 @@ empty where ``keep`` is false.
 
 import torch
 
+from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import define, empty_part, ops
 
 _WEIGHTS = "Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh"
@@ -45,7 +46,7 @@ def _keep_lstm(ctx, inputs, output):
     ctx.mark_non_differentiable(output[3])
     x, h0, c0, w_ih, w_hh, b_ih, _, ctx.reverse, _ = inputs
     ctx.has_bias = b_ih is not None
-    ctx.save_for_backward(x, h0, c0, w_ih, w_hh, output[0], output[3])
+    keep(ctx, x, h0, c0, w_ih, w_hh, output[0], output[3])
 
 
 def _lstm_gradient(ctx, dy, dhn, dcn, _):
@@ -53,7 +54,7 @@ def _lstm_gradient(ctx, dy, dhn, dcn, _):
         return (None,) * 9
     wants_dx = ctx.needs_input_grad[0]
     dx, *found, db = ops.lstm_backward(
-        dy, dhn, dcn, *ctx.saved_tensors, ctx.has_bias, wants_dx, ctx.reverse)
+        dy, dhn, dcn, *kept(ctx), ctx.has_bias, wants_dx, ctx.reverse)
     biases = (db, db) if ctx.has_bias else (None, None)
     return dx if wants_dx else None, *found, *biases, None, None
 
@@ -79,7 +80,7 @@ def _keep_gru(ctx, inputs, output):
     ctx.mark_non_differentiable(output[2])
     x, h0, w_ih, w_hh, b_ih, _, ctx.reverse, _ = inputs
     ctx.has_bias = b_ih is not None
-    ctx.save_for_backward(x, h0, w_ih, w_hh, output[0], output[2])
+    keep(ctx, x, h0, w_ih, w_hh, output[0], output[2])
 
 
 def _gru_gradient(ctx, dy, dhn, _):
@@ -87,7 +88,7 @@ def _gru_gradient(ctx, dy, dhn, _):
         return (None,) * 8
     wants_dx = ctx.needs_input_grad[0]
     dx, *found, db_ih, db_hh = ops.gru_backward(
-        dy, dhn, *ctx.saved_tensors, ctx.has_bias, wants_dx, ctx.reverse)
+        dy, dhn, *kept(ctx), ctx.has_bias, wants_dx, ctx.reverse)
     biases = (db_ih, db_hh) if ctx.has_bias else (None, None)
     return dx if wants_dx else None, *found, *biases, None, None
 
@@ -114,7 +115,7 @@ def _keep_rnn(ctx, inputs, output):
     ctx.set_materialize_grads(False)
     x, h0, w_ih, w_hh, b_ih, _, ctx.nonlinearity, ctx.reverse = inputs
     ctx.has_bias = b_ih is not None
-    ctx.save_for_backward(x, h0, w_ih, w_hh, output[0])
+    keep(ctx, x, h0, w_ih, w_hh, output[0])
 
 
 def _rnn_gradient(ctx, dy, dhn):
@@ -122,7 +123,7 @@ def _rnn_gradient(ctx, dy, dhn):
         return (None,) * 8
     wants_dx = ctx.needs_input_grad[0]
     dx, *found, db = ops.rnn_backward(
-        dy, dhn, *ctx.saved_tensors, ctx.has_bias, wants_dx, ctx.nonlinearity, ctx.reverse)
+        dy, dhn, *kept(ctx), ctx.has_bias, wants_dx, ctx.nonlinearity, ctx.reverse)
     biases = (db, db) if ctx.has_bias else (None, None)
     return dx if wants_dx else None, *found, *biases, None, None
 

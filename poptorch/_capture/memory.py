@@ -71,9 +71,9 @@ class Memory:
     def _set(self, func, args, kwargs):
         tensor, source = args
         node = self._recorder.node_of(source)
-        self._recorder.check_changes_shape(tensor, func)
+        self._recorder.shapes.check(tensor, func)
         out = func(tensor, self._recorder.fake(source))
-        self._recorder.rename(tensor, node)
+        self._recorder.shapes.rename(tensor, node)
         return out
 
     def _refuse_storage(self, func, args, kwargs):
@@ -97,10 +97,10 @@ class Memory:
     def _become(self, tensor, func, size, stride, offset):
         """``tensor`` itself becomes another view of its memory."""
         recorder = self._recorder
-        recorder.check_changes_shape(tensor, func)
-        node = recorder.node_of(self._strided(recorder.shadow(tensor), size, stride, offset))
+        recorder.shapes.check(tensor, func)
+        node = recorder.node_of(self._strided(recorder.shapes.shadow(tensor), size, stride, offset))
         out = aten.as_strided_.default(tensor, size, stride, offset)
-        recorder.rename(tensor, node)
+        recorder.shapes.rename(tensor, node)
         return out
 
     def _flat(self, tensor):

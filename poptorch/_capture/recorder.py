@@ -19,7 +19,8 @@ from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
 from poptorch._capture.memory import Memory
 from poptorch._capture.places import Places
-from poptorch._capture.recorded_ops import METADATA, SAME_VALUES, cast, steps
+from poptorch._capture.recorded_ops import SAME_VALUES, cast, steps
+from poptorch._capture.shapes import Shapes
 from poptorch._translate.types import check_dense
 from poptorch.errors import error_at
 
@@ -39,6 +40,8 @@ class Recorder(private.DispatchMode):
         constants: real tensors that operations took from outside, by placeholder node.
         met_real: all real tensors that operations took, by their identity; parameters too.
         layouts: what the program has from how its inputs lie in memory.
+        shapes: what changed the shape of a tensor in place.
+        kept: of each operation of namespace ``poptorch``, see :mod:`kept`.
         failed: exception and meta of the operation that failed last in the backward pass, or None.
     """
 
@@ -54,12 +57,12 @@ class Recorder(private.DispatchMode):
         self.failed: tuple[Exception, dict] | None = None
         self._met_real = False
         self.layouts = InputLayouts()
-        self._handlers: dict = dict(Memory(self).handlers)
+        self.kept: list[list[tuple]] = []
+        self.shapes = Shapes(self)
+        self._handlers: dict = {**Memory(self).handlers, **self.shapes.handlers}
         self._origin: dict[int, dict] = {}
         self.met_real: dict[int, torch.Tensor] = {}
         self._known_constants: dict[int, fx.Node] = {}
-        # Of the fake tensor of each parameter and buffer: its name and shape.
-        self._states: dict[int, tuple[str, torch.Size]] = {}
         self._inputs_end = self.graph.create_node("call_function", _end_of_inputs, (), {})
 
     # -- inputs and constants ------------------------------------------------------------------
@@ -92,8 +95,7 @@ class Recorder(private.DispatchMode):
     def stand_for(self, tensor: torch.Tensor, node: fx.Node, name: str) -> None:
         """Lets ``node`` stand for a parameter or buffer wherever an operation takes it."""
         self._known_constants[id(tensor)] = node
-        fake = node.meta["val"]
-        self._states[id(fake)] = name, fake.shape
+        self.shapes.watch(node.meta["val"], name)
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
         """The fake tensor that stands for a real one of the user's."""
@@ -133,8 +135,6 @@ class Recorder(private.DispatchMode):
             return self._query
         if func.namespace == "prim":
             return self._device if func is torch.ops.prim.device.default else self._query
-        if func in METADATA:
-            return self._metadata
         if func is aten.native_batch_norm.default:
             return self._native_batch_norm
         if func in DECOMPOSITIONS:
@@ -302,33 +302,8 @@ class Recorder(private.DispatchMode):
         setattr(out, _NODE, getattr(tensor, _NODE, None))
         return out
 
-    def _metadata(self, func, args, kwargs):
-        tensor = args[0]
-        self.check_changes_shape(tensor, func)
-        view = self._plain(METADATA[func], (self.shadow(tensor), *args[1:]), kwargs)
-        out = func(*args, **kwargs)
-        self.rename(tensor, self.node_of(view))
-        return out
-
-    def check_changes_shape(self, tensor, func) -> None:
-        """Checks that ``func`` may change how ``tensor`` looks at its memory."""
-        if not isinstance(tensor, private.FakeTensor):
-            raise self.error(f"[capture] forward changes the shape of a tensor from outside in "
-                             f"place ({func}). Change a new view of it instead.")
-
-    def shadow(self, tensor):
-        """What a tensor that is about to change its shape was until now."""
-        node = self.node_of(tensor)
-        old = node.meta["val"] = private.detached(self.fake_mode, tensor)
-        setattr(old, _NODE, node)
-        return old
-
-    def rename(self, tensor, node: fx.Node) -> None:
-        """Lets ``node`` stand for a tensor that has changed its shape."""
-        name, shape = self._states.get(id(tensor), ("", tensor.shape))
-        if tensor.shape != shape:
-            raise self.error(f"[capture] forward changes the shape of {name} in place from "
-                             f"{list(shape)} to {list(tensor.shape)}. Change a view of it instead.")
+    def attach(self, tensor: torch.Tensor, node: fx.Node) -> None:
+        """Lets ``node`` stand for a tensor."""
         setattr(tensor, _NODE, node)
 
     def value_of(self, node: fx.Node) -> torch.Tensor:

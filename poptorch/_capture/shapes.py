@@ -1,0 +1,91 @@
+"""In-place operations that change no value, only how a tensor looks at its memory."""
+
+import operator
+
+import torch
+from torch import fx
+
+from poptorch._capture import torch_private as private
+from poptorch.errors import error_at
+
+aten = torch.ops.aten
+
+# Operation -> that which gives a view: the tensor gets the node of the view.
+_OF_VIEWS = {
+    aten.squeeze_.default: aten.squeeze.default,
+    aten.squeeze_.dim: aten.squeeze.dim,
+    aten.squeeze_.dims: aten.squeeze.dims,
+    aten.unsqueeze_.default: aten.unsqueeze.default,
+    aten.t_.default: aten.t.default,
+    aten.transpose_.default: aten.transpose.int,
+}
+
+
+class Shapes:
+    """Records, for a :class:`Recorder`, tensors that change their shape."""
+
+    def __init__(self, recorder):
+        self._recorder = recorder
+        self.handlers = dict.fromkeys(_OF_VIEWS, self._change)
+        # Of the fake tensor of each parameter and buffer: its name, and how it looked at first.
+        self._states: dict[int, tuple[str, tuple]] = {}
+        # Where a tensor changed its shape last: place and module.
+        self._lines: dict[int, tuple] = {}
+
+    def watch(self, fake: torch.Tensor, name: str) -> None:
+        """Notes how the fake tensor of a parameter or buffer looks at its memory."""
+        self._states[id(fake)] = name, _looks(fake)
+
+    def check(self, tensor, func) -> None:
+        """Checks that ``func`` may change how ``tensor`` looks at its memory."""
+        if not isinstance(tensor, private.FakeTensor):
+            raise self._recorder.error(
+                f"[capture] forward changes the shape of a tensor from outside in place ({func}). "
+                f"Change a new view of it instead.")
+
+    def shadow(self, tensor):
+        """What a tensor that is about to change its shape was until now."""
+        node = self._recorder.node_of(tensor)
+        old = private.detached(self._recorder.fake_mode, tensor)
+        node.meta["val"] = old
+        if node.target is operator.getitem:
+            parent, index = node.args
+            results = list(parent.meta["val"])
+            results[index] = old
+            parent.meta["val"] = results
+        self._recorder.attach(old, node)
+        return old
+
+    def rename(self, tensor, node: fx.Node) -> None:
+        """Lets ``node`` stand for a tensor that has changed its shape."""
+        self._lines[id(tensor)] = self._recorder.places.here(), self._recorder.module
+        self._recorder.attach(tensor, node)
+
+    def end_of(self, fake: torch.Tensor, is_trained: bool) -> fx.Node | None:
+        """The node of a parameter or buffer that looks otherwise at its memory in the end than at
+        first; None for others.
+
+        Raises:
+            poptorch.Error: It cannot look like that in the next call.
+        """
+        name, (shape, *first) = self._states[id(fake)]
+        if _looks(fake) == (shape, *first):
+            return None
+        if fake.shape == shape and not is_trained:
+            return self._recorder.node_of(fake)
+        what = f"the shape of {name} in place from {list(shape)} to {list(fake.shape)}" \
+            if fake.shape != shape else f"in place how {name} lies in memory, which is trained"
+        raise error_at(f"[capture] forward changes {what}. Change a view of it instead.",
+                       *self._lines[id(fake)])
+
+    def _change(self, func, args, kwargs):
+        tensor = args[0]
+        self.check(tensor, func)
+        view = self._recorder.run(_OF_VIEWS[func], self.shadow(tensor), *args[1:])
+        out = func(*args, **kwargs)
+        self.rename(tensor, self._recorder.node_of(view))
+        return out
+
+
+def _looks(tensor) -> tuple:
+    return tensor.shape, tensor.stride(), tensor.storage_offset()

@@ -1,0 +1,92 @@
+"""Tensors that change their shape in place."""
+
+import pytest
+import torch
+
+import poptorch
+from poptorch._capture import capture
+from tests.capture.common import Function, check_inference
+from tests.helpers import quiet_options
+
+X = torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
+SQUARE = torch.arange(9.0, dtype=torch.float64).reshape(3, 3)
+
+
+def _transposed(m, x):
+    m.b.t_()
+    return x + m.b[:2]
+
+
+def _there_and_back(m, x):
+    y = m.b.unsqueeze_(0) + x[0]
+    m.b.mul_(2).squeeze_(0)
+    return y
+
+
+def _transposed_and_changed(m, x):
+    m.b.t_()
+    m.b[0] += x[1]
+    return m.b * 2
+
+
+def _changed_and_transposed(m, x):
+    m.b[0] += x[1]
+    m.b.transpose_(0, 1)
+
+
+@pytest.mark.parametrize("function", (_transposed, _there_and_back, _transposed_and_changed,
+                                      _changed_and_transposed))
+def test_buffers(function):
+    check_inference(Function(function, buffers={"b": SQUARE.clone()}), X)
+
+
+def test_each_call_transposes():
+    module = Function(_transposed, buffers={"b": SQUARE.float()})
+    model, expected = poptorch.inferenceModel(module, quiet_options()), SQUARE.float()
+    for _ in range(3):
+        expected = expected.t()
+        assert torch.equal(model(X.float()), X.float() + expected[:2])
+    model.copyWeightsToHost()
+    assert torch.equal(module.b, expected)
+    model.destroy()
+
+
+@pytest.mark.parametrize("change", (lambda x: x.squeeze_(), lambda x: x.unsqueeze_(0),
+                                    lambda x: x.transpose_(0, 1)))
+@pytest.mark.parametrize("split", (lambda x: x.chunk(2, -1), lambda x: x.split(2),
+                                   lambda x: x.split([1, 2], 1), lambda x: x.unsqueeze(0).unbind()))
+def test_parts_of_a_split(split, change):
+    def forward(m, x):
+        part = split(x)[0]
+        y = change(part)
+        y.exp_()
+        x += 1
+        return part, y, x
+
+    check_inference(Function(forward), X)
+
+
+def _check_error(forward, words, **states):
+    with pytest.raises(poptorch.Error, match=words) as error:
+        capture(Function(forward, **states), (X,), training=True)
+    assert "test_shapes.py" in str(error.value)
+
+
+def test_another_shape_is_an_error():
+    def forward(m, x):
+        m.b.unsqueeze_(0)
+        return poptorch.identity_loss((x * m.w).sum() + m.b.sum(), "sum")
+
+    _check_error(forward, r"changes the shape of b in place from \[3, 3\] to \[1, 3, 3\]. Change",
+                 buffers={"b": SQUARE}, parameters={"w": X})
+
+
+def test_a_transposed_weight_is_an_error():
+    def forward(m, x):
+        y = poptorch.identity_loss((x @ m.w).sum(), "sum")
+        with torch.no_grad():
+            m.w.t_()
+        return y
+
+    _check_error(forward, "changes in place how w lies in memory, which is trained. Change",
+                 parameters={"w": SQUARE})
