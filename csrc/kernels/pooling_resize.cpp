@@ -131,7 +131,8 @@ Taps cubic_taps(int64_t size, int64_t out, bool align_corners, std::optional<dou
   return taps;
 }
 
-// Entries made from one or two image entries, in a form without inner loops.
+// Entries made from one or two image entries, in a form without inner loops. Half of an only one
+// is taken twice: times 0, an infinity beside it would be NaN.
 template <typename T>
 struct Pairs {
   std::vector<int32_t> first, second;
@@ -143,8 +144,9 @@ struct Pairs {
       const bool two = entry.end - entry.begin > 1;
       first.push_back(static_cast<int32_t>(entry.begin));
       second.push_back(static_cast<int32_t>(entry.begin + (two ? 1 : 0)));
-      first_weight.push_back(static_cast<T>(taps.weights[entry.at]));
-      second_weight.push_back(static_cast<T>(two ? taps.weights[entry.at + 1] : 0));
+      const double weight = taps.weights[entry.at];
+      first_weight.push_back(static_cast<T>(two ? weight : weight / 2));
+      second_weight.push_back(static_cast<T>(two ? taps.weights[entry.at + 1] : weight / 2));
     }
   }
 };

@@ -227,6 +227,8 @@ def resampled(d):
             more = ", antialias=True"
     elif "scale" in to and d.chance(0.2):
         more = ", recompute_scale_factor=True"
+    if mode in smooth and not d.env[x].isfinite().all():
+        x = f"{x}.nan_to_num()"  # eager multiplies neighbours by 0
     d.emit(f"F.interpolate({x}, {to}, mode={mode!r}{more})")
 
 
