@@ -117,10 +117,11 @@ class Values:
             chain.append((node, value))
             changed = None if lies_on_itself else \
                 self._changed_base(node, self.present(parent), value)
-            if changed is None and "picked_from" in node.meta:
-                raise self._overlap_error()
-            if changed is None:  # several elements are one in memory: only the root can tell
-                changed, parent = self._changed_root(root, *chain[0], is_uniform), root
+            if changed is None:  # several elements are one in memory: only its owner can tell
+                parent = self._owner(chain[0][0])
+                if any(view is parent for view, _ in chain):
+                    raise self._overlap_error()
+                changed = self._changed_root(parent, *chain[0], is_uniform)
                 # Where elements of the view are one, others have changed with those written.
                 del chain[1:]
             node, value = parent, changed
@@ -130,6 +131,13 @@ class Values:
         self.changed[node] = value
         for view, view_value in chain:
             self._view_value[view] = (version, view_value)
+
+    def _owner(self, view: fx.Node) -> fx.Node:
+        """The root of a view, or the pick that it is made of: where that lies is not known."""
+        node = self._parent[view]
+        while node in self._parent and "picked_from" not in node.meta:
+            node = self._parent[node]
+        return node
 
     def _changed_base(self, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node | None:
         """The value of ``base`` after ``view`` of it got ``value``; None if it does not follow."""
