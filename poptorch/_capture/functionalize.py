@@ -19,6 +19,7 @@ from torch import fx
 from poptorch._capture import layout, views
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.library import ops
+from poptorch._capture.picks import has_history
 from poptorch._capture.refusals import of_node
 from poptorch.errors import Error, error_at
 
@@ -45,8 +46,6 @@ class Values:
         self._version: dict[fx.Node, int] = {}
         self._view_value: dict[fx.Node, tuple[int, fx.Node]] = {}
         self._alias: dict[fx.Node, fx.Node] = {}
-        # Copy that eager has as a view -> root that it was made of, and the version of that.
-        self._copied: dict[fx.Node, tuple[fx.Node, int]] = {}
         self.changed: dict[fx.Node, fx.Node] = {}
 
     def move_to(self, node: fx.Node) -> None:
@@ -81,32 +80,23 @@ class Values:
         """Notes that ``node`` is the same tensor as ``other``."""
         self._alias[node] = self._alias.get(other, other)
 
-    def add_copy(self, node: fx.Node, other: fx.Node) -> None:
-        """Notes that ``node`` is a copy of elements of ``other``, of which eager has a view."""
-        other = self._alias.get(other, other)
-        root = self._root.get(other, other)
-        self._copied[node] = root, self._version.get(root, 0)
-
-    def _check_copy(self, root: fx.Node, is_changed: bool = False) -> None:
-        """Checks that a copy which eager has as a view is not told from one."""
-        while root in self._copied:
-            other, version = self._copied[root]
-            if is_changed or self._version.get(other, 0) != version:
-                raise self.error("[capture] an element x[i], where i is an integer tensor without "
-                                 "dimensions, is a view in PyTorch and a copy here: it is used "
-                                 "after it or x was changed in place. Write `x[i] = x[i] + y` "
-                                 "instead of `x[i] += y`, or take a copy: `x[i].clone()`.")
-            root = other
+    def _check_pick(self, node: fx.Node) -> None:
+        """Checks that autograd has no history of its own for a pick that is computed again."""
+        if "picked_from" in node.meta and has_history(node):
+            raise self.error("[capture] an element x[i], where i is an integer tensor without "
+                             "dimensions, is used after x was changed in place, and a gradient "
+                             "flows through it. Take x[i] again after the change, or take a copy "
+                             "before it: `x[i].clone()`.")
 
     def present(self, node: fx.Node) -> fx.Node:
         """The value that the tensor of ``node`` has now."""
         node = self._alias.get(node, node)
         root = self._root.get(node)
-        self._check_copy(root or node)
         if root is None:
             return self.changed.get(node, node)
         version, value = self._view_value[node]
         if version != self._version.get(root, 0):
+            self._check_pick(node)
             value = views.again(self.emit, node, self.present(self._parent[node]))
             self._view_value[node] = (self._version[root], value)
         return value
@@ -121,15 +111,17 @@ class Values:
         """
         node = self._alias.get(node, node)
         root, chain = self._root.get(node, node), []
-        self._check_copy(root, is_changed=True)
         lies_on_itself = layout.lies_on_itself(_val(root).shape, _val(root).stride())
         while node in self._parent:
             parent = self._parent[node]
             chain.append((node, value))
             changed = None if lies_on_itself else \
                 self._changed_base(node, self.present(parent), value)
-            if changed is None:  # several elements are one in memory: only the root can tell
-                changed, parent = self._changed_root(root, *chain[0], is_uniform), root
+            if changed is None:  # several elements are one in memory: only its owner can tell
+                parent = self._owner(chain[0][0])
+                if any(view is parent for view, _ in chain):
+                    raise self._overlap_error()
+                changed = self._changed_root(parent, *chain[0], is_uniform)
                 # Where elements of the view are one, others have changed with those written.
                 del chain[1:]
             node, value = parent, changed
@@ -140,9 +132,19 @@ class Values:
         for view, view_value in chain:
             self._view_value[view] = (version, view_value)
 
+    def _owner(self, view: fx.Node) -> fx.Node:
+        """The root of a view, or the pick that it is made of: where that lies is not known."""
+        node = self._parent[view]
+        while node in self._parent and "picked_from" not in node.meta:
+            node = self._parent[node]
+        return node
+
     def _changed_base(self, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node | None:
         """The value of ``base`` after ``view`` of it got ``value``; None if it does not follow."""
         target, arguments, options = view.target, view.args[1:], dict(view.kwargs)
+        if "picked_from" in view.meta:
+            dim, position = arguments
+            return self.emit(aten.index_put.default, base, [None] * dim + [position], value)
         if target is operator.getitem:
             split, index = view.args
             target, arguments, options = split.target, split.args[1:], {"index": index}
@@ -256,8 +258,8 @@ def _rewire(values: Values, node: fx.Node) -> None:
             node.meta["viewed"] = viewed
         else:
             values.add_view(node, viewed)
-    if "copied_from" in node.meta:
-        values.add_copy(node, node.meta["copied_from"])
+    if "picked_from" in node.meta:
+        values.add_view(node, node.meta["picked_from"])
     if any(values.present(source) is not source for source in node.all_input_nodes):
         node.args = fx.map_arg(node.args, values.present)
         node.kwargs = fx.map_arg(node.kwargs, values.present)
@@ -269,6 +271,9 @@ def _replace_change(values: Values, node: fx.Node, mutated: tuple) -> None:
     for position, name in mutated:
         tensor = node.args[position] if position < len(node.args) else node.kwargs.get(name)
         targets.append(tensor)
+    if node.meta.get("writes_back"):  # what the pick's own change has done
+        values.add_alias(node, targets[0])
+        return
     written = _written(values, node, targets)
     for tensor, value in zip(targets, written):
         if node.kwargs and tensor in node.kwargs.values():

@@ -36,12 +36,13 @@ class Functions(private.TorchFunctionMode):
         self._capture = capture
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        handler = _HANDLERS.get(func)
+        handler, out = _HANDLERS.get(func), NotImplemented
         if handler is not None:
             out = handler(self._capture, func, args, kwargs or {})
-            if out is not NotImplemented:
-                return out
-        return func(*args, **kwargs) if kwargs else func(*args)
+        if out is NotImplemented:
+            out = func(*args, **kwargs) if kwargs else func(*args)
+        self._capture.recorder.picks.write_back()
+        return out
 
 
 def _loss(capture, func, args, kwargs):

@@ -1,7 +1,6 @@
 """Indexing by integer tensors without dimensions, of which torch itself asks the value.
 
-``x[i]`` is a view of ``x`` in eager. Here it is a copy of the elements: a change of either is
-refused as long as the other one is used, see ``functionalize``.
+``x[i]`` is a view of ``x`` in eager, see ``picks``.
 """
 
 import torch
@@ -52,14 +51,14 @@ def _getitem(capture, func, args, kwargs):
     dims = _dims(x, indices)
     if dims is None:
         return NotImplemented
-    whole = x
+    picks, whole = capture.recorder.picks, x
     for index, dim in reversed(list(zip(indices, dims))):
         if _is_number(index):
-            x = x.index_select(dim, _position(x, dim, index))
-            capture.recorder.node_of(x).meta["copied_from"] = capture.recorder.node_of(whole)
-            whole, x = x, x.squeeze(dim)
+            x = picks.take(x, dim, _position(x, dim, index))
     rest = tuple(index for index in indices if not _is_number(index))
-    return x[rest] if rest else x
+    out = x[rest] if rest else x
+    picks.name(whole, indices, out)
+    return out
 
 
 def _setitem(capture, func, args, kwargs):
@@ -67,6 +66,8 @@ def _setitem(capture, func, args, kwargs):
     indices = given if isinstance(given, tuple) else (given,)
     if not any(map(_is_number, indices)) or _dims(x, indices) is None:
         return NotImplemented
+    if capture.recorder.picks.is_same(x, indices, value):
+        return None
     rest = [slice(None) if _is_number(index) else index for index in indices]
     if any(isinstance(index, torch.Tensor) for index in rest):
         return NotImplemented

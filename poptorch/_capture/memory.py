@@ -108,6 +108,11 @@ class Memory:
         where that begins, in elements."""
         recorder = self._recorder
         root = views.root_of(recorder.node_of(tensor))
+        if "picked_from" in root.meta:
+            raise recorder.error(
+                "[capture] the memory of an element x[i] is used (as_strided), where i is an "
+                "integer tensor without dimensions: where it begins is not known. Use a copy of "
+                "it (.clone()).")
         owner = recorder.value_of(root)
         recorder.layouts.note_places()
         dims = layout.dims_in_memory(owner)

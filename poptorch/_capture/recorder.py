@@ -4,6 +4,7 @@ The recorder is a dispatch mode above a fake-tensor mode: operations arrive afte
 by one, are run without data, and become nodes. Each fake tensor carries its node.
 """
 
+import contextlib
 import operator
 from functools import partial
 
@@ -18,6 +19,7 @@ from poptorch._capture.decomposed import mismatch, with_own_memory
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
 from poptorch._capture.memory import Memory
+from poptorch._capture.picks import Picks
 from poptorch._capture.places import Places
 from poptorch._capture.recorded_ops import SAME_VALUES, cast, steps
 from poptorch._capture.shapes import Shapes
@@ -41,6 +43,8 @@ class Recorder(private.DispatchMode):
         met_real: all real tensors that operations took, by their identity; parameters too.
         layouts: what the program has from how its inputs lie in memory.
         shapes: what changed the shape of a tensor in place.
+        picks: elements taken at places that tensors name.
+        changes: how many operations changed tensors in place.
         kept: of each operation of namespace ``poptorch``, see :mod:`kept`.
         failed: exception and meta of the operation that failed last in the backward pass, or None.
     """
@@ -57,9 +61,12 @@ class Recorder(private.DispatchMode):
         self.failed: tuple[Exception, dict] | None = None
         self._met_real = False
         self.layouts = InputLayouts()
+        self._writes_back = False
         self.kept: list[list[tuple]] = []
-        self.shapes = Shapes(self)
-        self._handlers: dict = {**Memory(self).handlers, **self.shapes.handlers}
+        self.shapes, self.picks = Shapes(self), Picks(self)
+        self.changes = 0
+        self._handlers: dict = {
+            **Memory(self).handlers, **self.shapes.handlers, **self.picks.handlers}
         self._origin: dict[int, dict] = {}
         self.met_real: dict[int, torch.Tensor] = {}
         self._known_constants: dict[int, fx.Node] = {}
@@ -208,12 +215,24 @@ class Recorder(private.DispatchMode):
         node = self.graph.create_node("call_function", func, arguments, named,
                                       func.overloadpacket.__name__)
         node.meta = self._meta(out)
+        if func._schema.is_mutable:
+            self.changes += 1
+            node.meta["writes_back"] = self._writes_back
         self._attach(out, node)
         return node
 
-    def run(self, func, *args):
+    @contextlib.contextmanager
+    def writing_back(self):
+        """What is recorded in it is for autograd alone: the values are there already."""
+        self._writes_back = True
+        try:
+            yield
+        finally:
+            self._writes_back = False
+
+    def run(self, func, *args, **kwargs):
         """The result of an operation, which is recorded as it is."""
-        return self._record(func, args, {})[0]
+        return self._record(func, args, kwargs)[0]
 
     def _check_device(self, func, device) -> None:
         if device is not None and device.type != "cpu":

@@ -5,7 +5,7 @@ import torch
 
 import poptorch
 from poptorch._capture import capture
-from tests.capture.common import Function, check_inference, check_training
+from tests.capture.common import Function, check_inference, check_training, nodes
 from tests.helpers import quiet_options
 
 X = torch.arange(24.0, dtype=torch.float64).reshape(2, 3, 4) - 11.5
@@ -93,11 +93,118 @@ def _read_after_base(m, x, i):
     return y + 1
 
 
-@pytest.mark.parametrize("forward", (_changed_view, _changed_part, _changed_base,
-                                     _read_after_base))
-def test_copies_are_not_taken_for_views(forward):
-    with pytest.raises(poptorch.Error, match="(?s)a view in PyTorch and a copy .*test_index.py"):
-        capture(Function(forward), (X, torch.tensor(1)), training=False)
+def _changed_by_two(m, x, i):
+    x[i, ..., i] *= 3
+    x[i][i] += x[i * 0][i] * 2
+    return x
+
+
+def _index_changed(m, x, i):
+    y = x[i]
+    i -= 1
+    y += 1
+    x[0, 0] = 9.0
+    return x, y
+
+
+def _part_of_a_view(m, x, i):
+    row = x.transpose(0, 2)[1:][i]
+    x *= 2
+    torch.add(row, 1, out=row)
+    row.t_().unsqueeze_(0)
+    return row, x
+
+
+def _copied_by_reshape(m, x, i):
+    x.transpose(1, 2)[i].reshape(-1).add_(1)
+    x[i].reshape(-1).mul_(3)
+    return x
+
+
+@pytest.mark.parametrize("number", (0, 1, -1))
+@pytest.mark.parametrize("forward", (_copied_by_reshape, _changed_view, _changed_part, _changed_base, _read_after_base,
+                                     _changed_by_two, _index_changed, _part_of_a_view))
+def test_elements_are_views(forward, number):
+    check_inference(Function(forward), X, torch.tensor(number))
+
+
+def _added(m, x, i):
+    x[i] += m.w
+    return x
+
+
+def _part_multiplied(m, x, i):
+    y = x[i]
+    y[1:] *= m.w
+    y.neg_()
+    return x.sin() + y.sum()
+
+
+def _three_deep(m, x, i):
+    y = x[i]
+    z = y[i]
+    z.mul_(m.w)
+    x[i, i].exp_()
+    return x * 2 + x[i][i]
+
+
+def _of_a_computed_one(m, x, i):
+    x = x * m.w
+    x[:, i, 1:] = x[:, i, 1:] * 2
+    x[i].mul_(m.w)
+    torch.nn.functional.relu(x[..., i][i], inplace=True)
+    return x[..., i] * x[i].sum()
+
+
+def _without_gradient(m, x, i):
+    with torch.no_grad():
+        m.w[i] += 1.0
+        x[i].zero_()
+    return x * m.w
+
+
+@pytest.mark.parametrize("number", (0, 1, -1))
+@pytest.mark.parametrize("forward", (_added, _part_multiplied, _of_a_computed_one,
+                                     _without_gradient, _three_deep))
+def test_changes_have_gradients(forward, number):
+    def with_loss(m, x, i):
+        y = forward(m, x, i)
+        return y, poptorch.identity_loss(y * y, "sum")
+
+    w = torch.linspace(1, 2, 4, dtype=torch.float64)
+    check_training(Function(with_loss, {"w": w}, {"b": X.clone()}), X, torch.tensor(number))
+
+
+def test_one_write_for_each_statement():
+    def forward(m, x, i):
+        x[i] += 1
+        return x.clone()
+
+    captured = check_inference(Function(forward), X, torch.tensor(1))
+    assert len(nodes(captured, torch.ops.aten.index_put.default)) == 1
+
+
+def _check_error(forward, words):
+    def with_loss(m, x, i):
+        return poptorch.identity_loss(forward(m, x * m.w, i), "sum")
+
+    module = Function(with_loss, {"w": torch.ones(1, dtype=torch.float64)})
+    with pytest.raises(poptorch.Error, match=f"(?s){words}.*test_index.py"):
+        capture(module, (X, torch.tensor(1)), training=True)
+
+
+def test_a_stale_element_with_a_gradient_is_an_error():
+    def forward(m, x, i):
+        y = x[i]
+        x *= 2
+        return y.sum()
+
+    _check_error(forward, r"is used after x was changed in place, and a gradient .* Take x\[i\]")
+
+
+def test_the_memory_of_an_element_is_an_error():
+    _check_error(lambda m, x, i: x[i].as_strided((2,), (1,), 0).sum(),
+                 "where it begins is not known. Use a copy")
 
 
 def test_change_after_the_last_use():

@@ -54,14 +54,16 @@ def _places(t) -> tuple:
     return [step for n, step in zip(t.shape, t.stride()) if n > 1], t.storage_offset()
 
 
-def draw(rng: random.Random, length: int, grad: bool = False) -> Program:
+def draw(rng: random.Random, length: int, grad: bool = False, picks: bool = False) -> Program:
     """A program of about ``length`` steps, all of which eager accepts.
 
     Args:
         rng: the source of all choices.
         length: how many steps are tried.
         grad: whether the tensors are to have gradients.
+        picks: whether elements are taken at places that tensors name; their memory is not used.
     """
+    views = _VIEWS if not picks else _WITH_PICKS
     inputs = [_input(rng) for _ in range(2)]
     program = Program(inputs)
     made = [t.clone() * 1 if not grad else t.clone().requires_grad_() * 1 for t in inputs]
@@ -71,7 +73,7 @@ def draw(rng: random.Random, length: int, grad: bool = False) -> Program:
                             else range(len(made)))
         kind = _change if rng.random() < 0.35 else _view if rng.random() < 0.8 else _new
         try:
-            step = kind(rng, made, number)
+            step = kind(rng, made, number, views) if kind is _view else kind(rng, made, number)
             if step is None:
                 continue
             _, function, operands = step
@@ -108,12 +110,19 @@ def _named(name, function, *operands):
     return name, function, operands
 
 
-def _view(rng, made, number):
+def _view(rng, made, number, views):
     t = made[number]
     rank = t.dim()
-    name, make = rng.choice(_VIEWS)
+    name, make = rng.choice(views)
     function = make(rng, t, rng.randrange(rank) if rank else 0) if rank or name in _OF_ANY else None
     return function and _named(f"{name}{function[0]}", function[1], number)
+
+
+def _pick(rng, t, dim):
+    if t.shape[dim] == 0:
+        return None
+    number = rng.randrange(-t.shape[dim], t.shape[dim])
+    return (dim, number), lambda x: x[(slice(None),) * dim + (torch.tensor(number),)]
 
 
 def _slice(rng, t, dim):
@@ -230,6 +239,7 @@ _VIEWS = [
     ("view_as_pairs", lambda rng, t, dim: (
         (), lambda x: x.unflatten(dim, (2, -1))) if t.shape[dim] % 2 == 0 < t.numel() else None),
 ]
+_WITH_PICKS = [row for row in _VIEWS if row[0] != "as_strided"] + [("pick", _pick)] * 8
 _OF_ANY = {"reshape", "unsqueeze", "squeeze", "ravel", "contiguous", "detach", "double", "real",
            "expand", "as_strided", "view"}
 

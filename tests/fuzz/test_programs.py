@@ -15,6 +15,7 @@ from tests.fuzz.programs.program import (
     Program,
     Setting,
     Source,
+    made_module,
     reads_of,
     source_text,
     targets_of,
@@ -90,6 +91,18 @@ def test_programs_cover_what_they_are_for():
                  "isa=", "threads=", "wide="):
         assert word in text, word
     assert any(0 in source.sizes for program in programs for source in program.sources)
+
+
+def test_modules_are_as_after_training():
+    """Zeros and ones would hide a sign or a factor that is wrong; all worlds have the same."""
+    text = "nn.BatchNorm1d(3).to(F32)"
+    natural, wide = (made_module(text, world, 5) for world in (NATURAL, WIDE))
+    for name, tensor in natural.state_dict().items():
+        if tensor.is_floating_point():
+            assert tensor.unique().numel() == 3
+            assert not torch.isin(tensor, torch.tensor([0.0, 1.0])).any()
+        torch.testing.assert_close(tensor, wide.state_dict()[name].to(tensor.dtype), rtol=0, atol=0)
+    assert wide.running_mean.dtype is torch.float64
 
 
 # -- the judge ---------------------------------------------------------------------------------
