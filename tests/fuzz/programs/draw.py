@@ -299,9 +299,16 @@ class _Drawing:
         made = [name for name in d.tensors() if name[0] == "v"] or d.tensors()
         if not made:
             return []
+        if d.chance(0.5):  # nothing is computed in vain
+            return self._unread(made)[-8:] or made[-1:]
         last = made[-3:]
         more = [d.rng.choice(made) for _ in range(d.rng.randint(0, 2))]
         return list(dict.fromkeys([*last, *more]))
+
+    def _unread(self, names: list[str]) -> list[str]:
+        """Those from which no other value is computed."""
+        read = {name for line in self.d.lines if " = " in line for name in reads_of(line)}
+        return [name for name in names if name not in read]
 
     def _loss(self) -> str:
         d = self.d
@@ -309,7 +316,8 @@ class _Drawing:
         made = [name for name in grown if name[0] == "v"]
         if not made:
             return ""
-        chosen = list(dict.fromkeys([*made[-2:], d.rng.choice(made)]))
+        chosen = self._unread(made)[-6:] if d.chance(0.5) else []
+        chosen = chosen or list(dict.fromkeys([*made[-2:], d.rng.choice(made)]))
         terms = []
         for name in chosen:
             x = f"{name}.to(F32)"
