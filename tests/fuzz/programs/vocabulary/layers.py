@@ -124,7 +124,7 @@ def norm(d):
 @row("layers", 5)
 def embedding(d):
     count, width = d.rng.choice((1, 3, 5, 10, 50)), d.rng.choice((1, 2, 3, 4, 8, 17, 33))
-    more = f", padding_idx={d.rng.randrange(count)}" if d.chance(0.3) else ""
+    more = f", padding_idx={d.rng.randrange(count)}" if d.chance(0.5) else ""
     if d.chance(0.6):
         more += ", scale_grad_by_freq=True" if d.chance(0.1) else ""
         m = made(d, f"nn.Embedding({count}, {width}{more})", d.dtype())
