@@ -197,6 +197,7 @@ def _val(node: fx.Node):
     return node.meta["val"]
 
 
+@torch.no_grad()  # a tensor may be part of one that is changed after it is used
 def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[list, dict]:
     """Rewrites a recorded graph so that no node changes a tensor.
 

@@ -3,6 +3,9 @@
 ``x[i]`` is a view of ``x`` in eager, see ``picks``.
 """
 
+import functools
+import itertools
+
 import torch
 
 from poptorch._capture import torch_private as private
@@ -61,9 +64,28 @@ def _getitem(capture, func, args, kwargs):
     return out
 
 
+def _is_mask(index) -> bool:
+    return isinstance(index, private.FakeTensor) and index.dim() == 0 and index.dtype is torch.bool
+
+
+def _write_if(x, masks: list, rest: tuple, value):
+    """``x[masks, rest] = value`` where all masks are true."""
+    view = x[rest] if rest else x
+    if not isinstance(value, torch.Tensor):
+        value = torch.full((), value, dtype=view.dtype)
+    while value.dim() > view.dim() and value.shape[0] == 1:
+        value = value.squeeze(0)
+    mask = functools.reduce(torch.logical_and, masks)
+    view.copy_(torch.where(mask, value.to(view.dtype).expand_as(view), view))
+
+
 def _setitem(capture, func, args, kwargs):
     x, given, value = args
     indices = given if isinstance(given, tuple) else (given,)
+    masks = list(itertools.takewhile(_is_mask, indices))
+    if masks and all(index is None or index is ... or isinstance(index, (int, slice))
+                     and not isinstance(index, bool) for index in indices[len(masks):]):
+        return _write_if(x, masks, indices[len(masks):], value)
     if not any(map(_is_number, indices)) or _dims(x, indices) is None:
         return NotImplemented
     if capture.recorder.picks.is_same(x, indices, value):

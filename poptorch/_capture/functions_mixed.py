@@ -6,6 +6,8 @@ Torch refuses them; here the weights are cast to the type of the activation.
 import torch
 import torch.nn.functional as F
 
+from poptorch._capture.decompose import computed_in
+
 
 def follow(x: torch.Tensor, weights):
     """The weights (or None) in the floating-point type of ``x``; under autocast as they are."""
@@ -36,8 +38,24 @@ def _weights_at(position: int):
     return handler
 
 
+def _norm(capture, func, args, kwargs):
+    """A norm of 16-bit numbers by single-precision weights has float32 inside, in eager too."""
+    x = args[0] if args else kwargs.get("input")
+    weights = [*args[2:4], kwargs.get("weight"), kwargs.get("bias")]
+    given = [w for w in weights if isinstance(w, torch.Tensor)]
+    if not (given and isinstance(x, torch.Tensor) and computed_in(x.dtype) is not x.dtype
+            and all(w.dtype is torch.float32 for w in given)
+            and not torch.is_autocast_enabled("cpu")):
+        return _FOLLOWING(capture, func, args, kwargs)
+    if args:
+        return func(x.float(), *args[1:], **kwargs).to(x.dtype)
+    return func(**{**kwargs, "input": x.float()}).to(x.dtype)
+
+
+_FOLLOWING = _weights_at(2)
+
 HANDLERS = {
     **dict.fromkeys((F.linear, F.prelu, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d,
                      F.conv_transpose2d, F.conv_transpose3d), _weights_at(1)),
-    **dict.fromkeys((F.layer_norm, F.group_norm), _weights_at(2)),
+    **dict.fromkeys((F.layer_norm, F.group_norm), _norm),
 }

@@ -64,7 +64,8 @@ def multi_margin(input, target, p=1, margin=1.0, weight=None, size_average=None,
         input, target = input.reshape(1, -1), target.reshape(1)
         reduction = "sum" if reduction == "none" else reduction
     target = target.unsqueeze(1)
-    cost = F.relu(margin - input.gather(1, target) + input)
+    cost = margin - input.gather(1, target) + input
+    cost = torch.where(cost > 0, cost, 0.0)  # NaN costs nothing
     cost = cost if p == 1 else cost * cost
     if weight is not None:
         cost = cost * weight[target]

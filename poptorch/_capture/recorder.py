@@ -21,7 +21,7 @@ from poptorch._capture.input_layouts import InputLayouts
 from poptorch._capture.memory import Memory
 from poptorch._capture.picks import Picks
 from poptorch._capture.places import Places
-from poptorch._capture.recorded_ops import SAME_VALUES, cast, steps
+from poptorch._capture.recorded_ops import SAME_VALUES, WRONG_RULES, cast, steps
 from poptorch._capture.shapes import Shapes
 from poptorch._translate.types import check_dense
 from poptorch.errors import error_at
@@ -181,22 +181,21 @@ class Recorder(private.DispatchMode):
             self._check_device(func, kwargs["device"])
         if self._met_real:
             args, kwargs = tuple(map(self._faked, args)), self._faked(kwargs)
+        if func in WRONG_RULES:
+            out = self._asked_operator(func, args, kwargs)
+            return out, self.add(func, arguments, named, out)
         try:
             out = func(*args, **kwargs)
         except private.DataDependentOutputException:
             raise self.data_error(func) from None
+        except private.DynamicOutputShapeException:
+            raise
         except Exception:
-            if not self._asks_operator(func, args, kwargs):
+            # Some of torch's rules for fake tensors refuse what eager takes: empty tensors, types.
+            if func.namespace != "aten" or mutated_arguments(func):
                 raise
             out = self._asked_operator(func, args, kwargs)
         return out, self.add(func, arguments, named, out)
-
-    def _asks_operator(self, func, args, kwargs) -> bool:
-        """Whether torch's rule for fake tensors is not the last word: some of them divide by the
-        number of elements, or compute a truth in integers, where eager takes empty tensors."""
-        tensors = [leaf for leaf in private.tree_leaves((args, kwargs))
-                   if isinstance(leaf, torch.Tensor)]
-        return not mutated_arguments(func) and any(tensor.numel() == 0 for tensor in tensors)
 
     def _asked_operator(self, func, args, kwargs):
         """What the operator gives for real tensors of these shapes, or its own refusal."""

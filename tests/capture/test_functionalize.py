@@ -289,3 +289,15 @@ REFUSED = {
 def test_what_has_no_functional_form_is_refused_by_place(words):
     with pytest.raises(poptorch.Error, match=f"(?s){words}.*\n  at .*test_functionalize.py:"):
         capture(Function(REFUSED[words]), (torch.zeros(4, 4),), training=False)
+
+
+def test_a_part_of_what_changes_later():
+    def forward(m, x):
+        x = x * m.w
+        y, part = m.w * 2, x.unbind(0)[0]
+        y.add_(part)
+        x.neg_()
+        return x, poptorch.identity_loss(y.sin() + x.cos().sum(), "sum")
+
+    w = torch.linspace(1, 2, 4, dtype=torch.float64)
+    check_training(Function(forward, {"w": w}), torch.ones(3, 4, dtype=torch.float64))

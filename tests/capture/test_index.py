@@ -122,8 +122,9 @@ def _copied_by_reshape(m, x, i):
 
 
 @pytest.mark.parametrize("number", (0, 1, -1))
-@pytest.mark.parametrize("forward", (_copied_by_reshape, _changed_view, _changed_part, _changed_base, _read_after_base,
-                                     _changed_by_two, _index_changed, _part_of_a_view))
+@pytest.mark.parametrize("forward", (_copied_by_reshape, _changed_view, _changed_part,
+                                     _changed_base, _read_after_base, _changed_by_two,
+                                     _index_changed, _part_of_a_view))
 def test_elements_are_views(forward, number):
     check_inference(Function(forward), X, torch.tensor(number))
 
@@ -173,6 +174,34 @@ def test_changes_have_gradients(forward, number):
 
     w = torch.linspace(1, 2, 4, dtype=torch.float64)
     check_training(Function(with_loss, {"w": w}, {"b": X.clone()}), X, torch.tensor(number))
+
+
+def _truth(m, x, b, y):
+    x[b] = y
+    x[b, 1:] = 2.5
+    x[~b, ..., None, 0] = y[..., :1]
+    x[b, b, 0] = y[:1]
+    return x
+
+
+def _of_a_number(m, x, b, y):
+    z = x[0, 0, 0]
+    z[b] = torch.nan
+    z[b] = y[0, 0]
+    return x, z
+
+
+@pytest.mark.parametrize("truth", (True, False))
+@pytest.mark.parametrize("write", (_truth, _of_a_number))
+def test_writes_if(write, truth):
+    def with_loss(m, x, b, y):
+        x = x * m.w
+        write(m, x, b, y * m.w)
+        return x, poptorch.identity_loss(x.nan_to_num() * x.nan_to_num(), "sum")
+
+    y = torch.arange(12.0, dtype=torch.float64).reshape(3, 4)
+    module = Function(with_loss, {"w": torch.linspace(1, 2, 4, dtype=torch.float64)})
+    check_training(module, X, torch.tensor(truth), y)
 
 
 def test_one_write_for_each_statement():

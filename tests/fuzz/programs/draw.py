@@ -4,7 +4,10 @@ import random
 import warnings
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from poptorch._capture.functional_ops import mutated_arguments
+from poptorch._capture.layout import lies_on_itself
 from tests.fuzz.programs import values
 from tests.fuzz.programs.program import (
     DTYPE_NAMES,
@@ -217,8 +220,26 @@ class Draw:
         return names
 
     def change(self, statement: str, name: str) -> None:
-        """Adds a statement that changes a tensor in place."""
-        self.run(statement, [name])
+        """Adds a statement that changes a tensor in place.
+
+        Raises:
+            Rejected: Eager refuses it, or the next call would find another shape or memory.
+        """
+        x = self.env[name]
+        if "queeze_(" in statement and any(self.env.get(s.name) is x for s in self.sources
+                                           if s.name[0] != "x"):
+            raise Rejected
+        if self.lies_in(name, "expanded"):
+            raise Rejected
+        with _Determined():
+            self.run(statement, [name])
+
+    def lies_in(self, name: str, *layouts: str) -> bool:
+        """Whether a tensor lies in the memory of an input of one of these layouts."""
+        memory = self.env[name].untyped_storage()._cdata
+        return any(source.layout in layouts and source.name in self.env
+                   and self.env[source.name].untyped_storage()._cdata == memory
+                   for source in self.sources)
 
     def run(self, line: str, results: list[str]) -> None:
         """Tries a line; keeps it if it works."""
@@ -247,6 +268,19 @@ class Draw:
                 raise Rejected
         elif x.dtype is torch.int64 and x.abs().max() > 2**31 - 1:
             raise Rejected
+
+
+class _Determined(TorchDispatchMode):
+    """Rejects writes of which eager says nothing: several ones to one place."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        written = [args[position] if position < len(args) else (kwargs or {}).get(name)
+                   for position, name in mutated_arguments(func)]
+        is_fill = func.overloadpacket.__name__ in ("fill_", "zero_")
+        if not is_fill and any(lies_on_itself(t.shape, t.stride()) for t in written
+                               if isinstance(t, torch.Tensor)):
+            raise Rejected
+        return func(*args, **(kwargs or {}))
 
 
 def broadcasts(inner, outer) -> bool:

@@ -27,7 +27,7 @@ def changed(d, low=1, high=4):
 
 def places(d, high, sizes):
     """The text of indices below ``high``, negative ones among them."""
-    if not sizes and d.chance(0.9):  # without dimensions, it is read during capture
+    if not sizes and d.chance(0.5):
         sizes = (1,)
     if 0 in sizes or (d.chance(0.15) and len(sizes) == 1):
         rows = [d.rng.randint(-high, high - 1) for _ in range(0 if 0 in sizes else sizes[0])]
@@ -149,6 +149,24 @@ def along_a_dimension(d):
         d.change(text, x)
     else:
         d.emit(text)
+
+
+@row("indexing", 3)
+def element(d):
+    """A view whose place a tensor without dimensions names; it may be changed."""
+    x = changed(d)
+    dim, _ = a_dim(d, x)
+    head = ":, " * dim
+    i = d.indices(d.env[x].shape[dim], ())
+    kind = d.rng.random()
+    if kind < 0.4:
+        d.emit(f"{x}[{head}{i}]")
+    elif kind < 0.7:
+        values = d.rng.choice(("1.5", values_for(d, d.env[x].select(dim, 0).shape, x)))
+        d.change(f"{x}[{head}{i}] {d.rng.choice(('=', '+=', '*='))} {values}", x)
+    else:
+        v = d.emit(f"{x}[{head}{i}]")[0]
+        d.change(d.rng.choice((f"{v}.mul_(2)", f"{v}.zero_()", f"{v} += 1")), v)
 
 
 @row("indexing", 6)

@@ -124,7 +124,9 @@ def strided(d):
     # Offsets count from the start of the memory: of a cut input, from that of all micro-batches.
     # Gradients of places outside of the operand are known to differ: see capture.md.
     has_gradient = d.env[x].requires_grad
-    if has_gradient or d.setting.micro_batches > 1:
+    # A program is given an input's elements, not what lies before them or between them.
+    if has_gradient or d.setting.micro_batches > 1 or d.lies_in(
+            x, "stepped", "offset", "expanded"):
         x = d.emit(f"{x} * 1")[0]
     room = d.env[x].numel()
     size = (d.rng.randint(1, 3), d.rng.randint(1, 3))
