@@ -204,7 +204,9 @@ _CENTERS = frozenset(
     "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit var std "
     "var_mean std_mean sum mean mm bmm addmm dot mv convolution convolution_backward "
     "native_batch_norm_backward native_layer_norm_backward native_group_norm_backward "
-    "_softmax_backward_data _log_softmax_backward_data".split())
+    "_softmax_backward_data _log_softmax_backward_data upsample_linear1d upsample_bilinear2d "
+    "upsample_bicubic2d upsample_trilinear3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa "
+    "grid_sampler_2d grid_sampler_3d cumsum".split())
 
 
 class _Perturbing(TorchDispatchMode):
