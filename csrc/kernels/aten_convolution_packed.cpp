@@ -111,6 +111,8 @@ Prepared pack_permuted(const Call& call, const ir::Dims& order) {
   }};
 }
 
+bool has_one_channel(const ir::Dims& input_size) { return input_size[1] == 1; }
+
 bool reads_weights_as_they_lie(const ir::Attrs& attrs, const ir::Dims& weight_size,
                                const ir::Dims& input_size) {
   return is_scaled_product(attrs, weight_size, input_size) ||
@@ -123,7 +125,8 @@ Prepared pack_convolution(const Call& call) {
   if (reads_weights_as_they_lie(call.attrs(), type.sizes, input_size)) {
     return pack_permuted(call, {0, 1, 2, 3});
   }
-  if (has_packed_split_convolution(call.attrs(), type.sizes, input_size)) {
+  if (has_packed_split_convolution(call.attrs(), type.sizes, input_size) ||
+      has_one_channel(input_size)) {
     return pack_permuted(call, {2, 3, 1, 0});
   }
   if (has_packed_winograd(call.attrs(), type.sizes, input_size)) {
@@ -186,6 +189,16 @@ Prepared with_other_than_relu(const Call& call, Prepared convolution) {
   return with_activation(call, std::move(convolution), activation);
 }
 
+// An image [batch, height, width, channels] as ATen's [batch, channels, height, width]. That of one
+// channel lies in both orders of dimensions, and oneDNN writes its result in another one than ATen
+// reads: its strides say that channels come first.
+at::Tensor channels_first(const at::Tensor& image) {
+  const int64_t height = image.size(1), width = image.size(2), pixels = height * width;
+  if (image.size(3) != 1) return image.permute({0, 3, 1, 2});
+  return image.contiguous().as_strided({image.size(0), 1, height, width},
+                                       {pixels, pixels, width, 1});
+}
+
 // The outputs from one on, by ATen, with weights as they are or in the form that is packed for
 // packed_split_convolution.
 RestOfOutputs rest_of_outputs(const Call& call) {
@@ -201,7 +214,7 @@ RestOfOutputs rest_of_outputs(const Call& call) {
     const auto of_rest = [&](const void* memory, const ir::Type& type) {
       return aten::wrap(memory, type).narrow(-1, first, count);
     };
-    const at::Tensor x = aten::wrap(args.inputs[0], in_type).permute({0, 3, 1, 2});
+    const at::Tensor x = channels_first(aten::wrap(args.inputs[0], in_type));
     const at::Tensor weight = aten::wrap(args.inputs[1], weight_type).narrow(0, first, count);
     const ir::Type of_outputs{out_type.dtype, {w[0]}, {}};
     at::Tensor y = at::convolution(x, weight, {}, g.stride, g.padding, g.dilation, false, {0, 0},
@@ -267,8 +280,8 @@ Prepared packed_convolution(const Call& call) {
   if (has_packed_winograd(call.attrs(), weight_size, input_size)) {
     return with_other_than_relu(call, packed_winograd(call));
   }
-  if (!unpacked) return by_onednn(call, activation);
-  // Of a program that was compiled elsewhere.
+  if (!unpacked && !has_one_channel(input_size)) return by_onednn(call, activation);
+  // Of one channel, or of a program that was compiled elsewhere.
   const auto run = [all = rest_of_outputs(call)](const Args& args) { all(args, 0); };
   return with_other_than_relu(call, {run});
 }

@@ -56,11 +56,14 @@ Taps turned_round(const Taps& taps, int64_t size) {
   return out;
 }
 
-Taps adaptive_taps(int64_t size, int64_t out) {
+// For gradients each entry is a share of what it goes to; a result is a sum that is divided last,
+// so that what adds up to 0 gives 0.
+Taps adaptive_taps(int64_t size, int64_t out, bool is_gradient) {
   Taps taps;
   for (int64_t i = 0; i < out; ++i) {
     const int64_t begin = i * size / out, end = ((i + 1) * size + out - 1) / out;
-    taps.add(begin, std::vector<double>(end - begin, 1.0 / static_cast<double>(end - begin)));
+    const double weight = is_gradient ? 1.0 / static_cast<double>(end - begin) : 1.0;
+    taps.add(begin, std::vector<double>(end - begin, weight));
   }
   return taps;
 }
@@ -174,6 +177,7 @@ struct Resize {
   Pairs<T> pairs;
   std::vector<T> weights;  // of the columns
   Kind kind;               // of the columns
+  bool averages = false;   // sums are divided by the number of entries
 
   Resize(int64_t planes, int64_t rows_in, int64_t columns_in, Taps rows_taps, Taps columns_taps)
       : planes(planes),
@@ -217,6 +221,10 @@ struct Resize {
       case Kind::window:
         for (int64_t i = 0; i < columns_out; ++i) out[i] = window(from, columns.entries[i]);
         break;
+    }
+    if (!averages) return;
+    for (int64_t i = 0; i < columns_out; ++i) {
+      out[i] /= static_cast<T>(count * (columns.entries[i].end - columns.entries[i].begin));
     }
   }
 
@@ -266,13 +274,14 @@ int64_t planes_of(const Dims& image) {
 }
 
 template <typename MakeTaps>
-Prepared forward(const Call& call, const MakeTaps& taps) {
+Prepared forward(const Call& call, const MakeTaps& taps, bool averages = false) {
   const Dims &image = call.in(0).sizes, &out = call.out().sizes;
   const int64_t rows = image[image.size() - 2], columns = image.back();
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) {
-    return prepare_resize(call, Resize<T>(planes_of(image), rows, columns,
-                                          taps(rows, out[out.size() - 2], "scales_h"),
-                                          taps(columns, out.back(), "scales_w")));
+    Resize<T> resize(planes_of(image), rows, columns, taps(rows, out[out.size() - 2], "scales_h"),
+                     taps(columns, out.back(), "scales_w"));
+    resize.averages = averages;
+    return prepare_resize(call, resize);
   });
 }
 
@@ -289,8 +298,10 @@ Prepared backward(const Call& call, const MakeTaps& taps) {
   });
 }
 
-auto adaptive_of() {
-  return [](int64_t size, int64_t out, const char*) { return adaptive_taps(size, out); };
+auto adaptive_of(bool is_gradient) {
+  return [=](int64_t size, int64_t out, const char*) {
+    return adaptive_taps(size, out, is_gradient);
+  };
 }
 
 auto nearest_of(const Call& call) {
@@ -307,8 +318,8 @@ auto corners_of(const Call& call) {
   };
 }
 
-Prepared adaptive(const Call& call) { return forward(call, adaptive_of()); }
-Prepared adaptive_backward(const Call& call) { return backward(call, adaptive_of()); }
+Prepared adaptive(const Call& call) { return forward(call, adaptive_of(false), true); }
+Prepared adaptive_backward(const Call& call) { return backward(call, adaptive_of(true)); }
 Prepared nearest(const Call& call) { return forward(call, nearest_of(call)); }
 Prepared nearest_backward(const Call& call) { return backward(call, nearest_of(call)); }
 Prepared bilinear(const Call& call) { return forward(call, corners_of<linear_taps>(call)); }

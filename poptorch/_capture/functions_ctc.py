@@ -25,8 +25,10 @@ def _ctc_loss(capture, func, args, kwargs):
         losses = _losses(log_probs, targets, *lengths, blank)
         impossible = losses > -_NOTHING / 2
         losses = losses.masked_fill(impossible, 0.0 if zero_infinity else torch.inf)
+        unknown = losses.isnan() | (losses == -torch.inf)  # of numbers that are no probabilities
+        losses = losses.masked_fill(unknown, torch.nan)
         inside = torch.arange(len(log_probs)).unsqueeze(1) < lengths[0]
-        losses = _Normalized.apply(losses, log_probs, impossible, inside, zero_infinity)
+        losses = _Normalized.apply(losses, log_probs, impossible, unknown, inside, zero_infinity)
         return _reduced(losses, lengths[1], reduction)
 
     out = call(*args, **kwargs)
@@ -43,17 +45,18 @@ class _Normalized(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, losses, log_probs, impossible, inside, zero_infinity):
-        keep(ctx, log_probs, impossible, inside)
+    def forward(ctx, losses, log_probs, impossible, unknown, inside, zero_infinity):
+        keep(ctx, log_probs, impossible, unknown, inside)
         ctx.of_impossible = 0.0 if zero_infinity else torch.nan
         return losses.clone()
 
     @staticmethod
     def backward(ctx, gradient):
-        log_probs, impossible, inside = kept(ctx)
+        log_probs, impossible, unknown, inside = kept(ctx)
         added = log_probs.exp().masked_fill(impossible.unsqueeze(1), ctx.of_impossible)
+        added = added.masked_fill(unknown.unsqueeze(1), torch.nan)
         added = (added * gradient.unsqueeze(1)).masked_fill(~inside.unsqueeze(2), 0.0)
-        return gradient, added, None, None, None
+        return gradient, added, None, None, None, None
 
 
 def _padded(capture, targets, lengths):

@@ -112,6 +112,7 @@ def _aten_rrelu(capture, func, args, kwargs):
 def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, momentum, eps):
     if x.dim() < 2 or (training and x.numel() <= x.shape[1]):
         return NotImplemented  # torch has the words for it
+    weight = _beside(bias, weight, x)
     if not training:
         if running_mean is None or running_var is None:
             return NotImplemented
@@ -125,6 +126,14 @@ def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, m
             _update(running_mean, mean, count)
             _update(running_var, var, count)
     return y
+
+
+def _beside(bias, weight, x):
+    """The weight of a norm. Where there is a bias of another type than ``x`` alone, it is 1 in the
+    type of the bias, which so is the type of both gradients."""
+    if weight is None and bias is not None and bias.dtype is not x.dtype:
+        return torch.ones_like(bias, requires_grad=False)
+    return weight
 
 
 def _update(running, value, count) -> None:
@@ -164,6 +173,7 @@ def _instance_norm(capture, func, args, kwargs):
                 or input.shape[2:].numel() == 1:
             return NotImplemented
         n, c = input.shape[:2]
+        weight = _beside(bias, weight, input)
         parts = [t if t is None else t.repeat(n) for t in
                  (weight, bias, running_mean, running_var)]
         x = input.reshape(1, n * c, *input.shape[2:])

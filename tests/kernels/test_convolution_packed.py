@@ -41,7 +41,8 @@ def channels_last(image):
 
 def convolve(x, w, stride, activation="none", bias=None, residual=None, scale=None, threads=2,
              inplace=-1, padding=(0, 0), is_packed=False):
-    geometry = {"stride": [stride] * 2, "padding": list(padding), "dilation": [1, 1], "groups": 1}
+    stride = [stride] * 2 if isinstance(stride, int) else list(stride)
+    geometry = {"stride": stride, "padding": list(padding), "dilation": [1, 1], "groups": 1}
     weight = w.numpy()
     if is_packed:
         attrs = geometry | {"input_size": list(x.shape)}
@@ -116,3 +117,14 @@ def test_networks_read_weights_in_place(channels, kernel):
     torch.testing.assert_close(model(x), net(x), rtol=1e-4, atol=1e-5)
     packed = "pack_convolution" in model.ir("plan")
     assert not packed, model.ir("plan")
+
+
+@pytest.mark.parametrize("residual_at", [None, -1, 3], ids=["none", "apart", "in_place"])
+@pytest.mark.parametrize("activation", ["none", "relu"])
+@pytest.mark.parametrize("stride", [(1, 3), (3, 1), (2, 2)])
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_images_of_one_channel(outputs, stride, activation, residual_at):
+    """They lie in two orders of dimensions, of which ATen and oneDNN each take another one."""
+    x, w = whole_numbers(2, 1, 4, 4), whole_numbers(outputs, 1, 3, 3)
+    expected = torch.nn.functional.conv2d(x.contiguous(), w, stride=stride)
+    check_exact(expected, residual_at, activation, x, w, stride, is_packed=True)

@@ -8,14 +8,15 @@ static Moments moments(const T* x, int64_t n) {
     const T* block = x + start;
     const double mean =
         total(count, [&](int64_t i, auto io) { return io.load(block + i); }) / count;
-    const V shift = splat(static_cast<T>(mean));
+    const T near = __builtin_isfinite(mean) ? static_cast<T>(mean) : 0;
+    const V shift = splat(near);
     const Totals t = totals(count, [&](int64_t i, auto io) {
       const V d = io.load(block + i) - shift;
       return Two{d, d * d};
     });
     // The mean was rounded to T: what it was off by is known from the sum of differences.
     const double rest = t.first / count;
-    sum.add({static_cast<double>(count), static_cast<T>(mean) + rest, t.second - rest * t.first});
+    sum.add({static_cast<double>(count), near + rest, t.second - rest * t.first});
   }
   return sum;
 }
@@ -54,7 +55,7 @@ static void layer_norm(const LayerNormRow<T>& row, int64_t n, T* mean_out, T* rs
     return d * d;
   });
   const double variance = squares / n - rest * rest;
-  const double rstd = 1 / __builtin_sqrt((variance > 0 ? variance : 0) + row.eps);
+  const double rstd = 1 / __builtin_sqrt((variance < 0 ? 0 : variance) + row.eps);
   *mean_out = static_cast<T>(mean);
   *rstd_out = static_cast<T>(rstd);
   const V scale = splat(static_cast<T>(rstd));

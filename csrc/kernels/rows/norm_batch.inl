@@ -45,6 +45,9 @@ static void moments_columns(const T* x, Columns c, Moments* out) {
       io.store(shift + j, io.load(shift + j) + share * io.load(x + i * c.stride + j));
     });
   }
+  for (int64_t j = 0; j < c.columns; ++j) {
+    if (!__builtin_isfinite(shift[j])) shift[j] = 0;
+  }
   ColumnSums sums;
   sum_columns(c, sums, [&](int64_t at, int64_t j, auto io) {
     const V d = io.load(x + at) - io.load(shift + j);

@@ -19,7 +19,8 @@ struct Moments {
   void add(const Moments& other) {
     const double all = count + other.count, apart = other.mean - mean;
     squares += other.squares + apart * apart * count * other.count / all;
-    mean += apart * other.count / all;
+    const bool is_finite = apart - apart == 0;  // an infinite mean stays one
+    mean = is_finite ? mean + apart * other.count / all : other.mean + (count > 0 ? mean : 0);
     count = all;
   }
 };

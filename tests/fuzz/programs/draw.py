@@ -4,11 +4,9 @@ import random
 import warnings
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from poptorch._capture.functional_ops import mutated_arguments
-from poptorch._capture.layout import lies_on_itself
 from tests.fuzz.programs import values
+from tests.fuzz.programs.determined import Determined
 from tests.fuzz.programs.program import (
     DTYPE_NAMES,
     NATURAL,
@@ -231,7 +229,7 @@ class Draw:
             raise Rejected
         if self.lies_in(name, "expanded"):
             raise Rejected
-        with _Determined():
+        with Determined():
             self.run(statement, [name])
 
     def lies_in(self, name: str, *layouts: str) -> bool:
@@ -268,19 +266,6 @@ class Draw:
                 raise Rejected
         elif x.dtype is torch.int64 and x.abs().max() > 2**31 - 1:
             raise Rejected
-
-
-class _Determined(TorchDispatchMode):
-    """Rejects writes of which eager says nothing: several ones to one place."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        written = [args[position] if position < len(args) else (kwargs or {}).get(name)
-                   for position, name in mutated_arguments(func)]
-        is_fill = func.overloadpacket.__name__ in ("fill_", "zero_")
-        if not is_fill and any(lies_on_itself(t.shape, t.stride()) for t in written
-                               if isinstance(t, torch.Tensor)):
-            raise Rejected
-        return func(*args, **(kwargs or {}))
 
 
 def broadcasts(inner, outer) -> bool:

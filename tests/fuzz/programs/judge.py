@@ -28,6 +28,7 @@ NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}
 # there for a look at the same program with far smaller errors.
 STEP = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-22,
         torch.float64: 2.0**-46}
+_HALVES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -219,10 +220,11 @@ class _Perturbing(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
-        centers = name in _CENTERS and args[0].dtype in (torch.float32, torch.float64)
+        centers = name in _CENTERS and args[0].is_floating_point()
         if centers:
             probe = self._probe(func, args, kwargs)
-            args = (self._move(args[0].contiguous().clone()), *args[1:])
+            if args[0].dtype not in _HALVES:
+                args = (self._move(args[0].contiguous().clone()), *args[1:])
         out = func(*args, **(kwargs or {}))
         if centers:
             pytree.tree_map_(self._shift, out, probe)
@@ -241,8 +243,10 @@ class _Perturbing(TorchDispatchMode):
 
     def _shift(self, x, probe):
         """Moves all elements alike, as an error of their mean does."""
-        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel() > 1:
-            by = (torch.rand((), generator=self._generator).item() - 0.5) * 4 * STEP[x.dtype]
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel():
+            # Halves are computed in float32, so that is what is left where they cancel.
+            step = STEP[torch.float32 if x.dtype in _HALVES else x.dtype]
+            by = (torch.rand((), generator=self._generator).item() - 0.5) * 4 * step
             with torch.no_grad():
                 x.detach().add_(torch.maximum(x.abs(), probe.abs()).max() * by * self._size)
 

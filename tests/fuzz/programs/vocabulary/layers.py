@@ -201,6 +201,8 @@ def attention(d):
     k, v = operand(d, (*heads, other, width), dtype), operand(d, (*heads, other, out), dtype)
     if d.chance(0.3):
         more += ", is_causal=True"
+        if not d.env[v].isfinite().all():
+            v = f"{v}.nan_to_num()"  # eager multiplies what is hidden by 0
     elif d.chance(0.5):
         sizes = d.rng.choice(((length, other), (*batch, length, other), (other,), (1, other),
                               (length, 1), (*(1 for _ in batch), length, other)))
@@ -232,10 +234,11 @@ def many_heads(d):
             ignored = d.fresh((batch, other), "BOOL", "", "xb")
             how = f", key_padding_mask={ignored} & (torch.arange({other}) > 0)"
         text = f"{m}({x}, {y}, {y}{how})"
+    # Clones: without gradients eager has another path, whose results lie otherwise in memory.
     if "need_weights=False" in how:
-        d.emit(f"{text}[0]")
+        d.emit(f"{text}[0].clone()")
     else:
-        d.emit(text, 2)
+        d.emit(f"map(torch.clone, {text})", 2)
 
 
 @row("layers", 3)

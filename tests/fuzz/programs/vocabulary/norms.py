@@ -46,6 +46,15 @@ def with_residual(d, text, x):
     d.emit(d.rng.choice(RESIDUAL).format(y=y, r=r))
 
 
+def unambiguous(d, x: str, call: str) -> str:
+    """``call``, a norm of ``x`` over its batch, with an operand and a gradient that lie in one
+    order of dimensions only: eager's gradients are wrong where it takes one for the other."""
+    if 1 not in d.env[x].shape[1:] and "instance" not in call:
+        return call
+    call = call.replace(f"({x}, ", f"({x}.clone(memory_format=torch.contiguous_format), ", 1)
+    return f"{call}.index_select(0, torch.arange({d.env[x].shape[0]}))"
+
+
 def ended(d, text, x):
     """Adds lines with the norm of ``x``, and what comes after it."""
     if d.chance(0.25):
@@ -57,8 +66,6 @@ def ended(d, text, x):
 @row("norms", 9)
 def batch(d):
     x = channelled(d)
-    if 1 in d.env[x].shape:  # eager's gradients are wrong where it takes two layouts for one
-        [x] = d.emit(f"{x}.clone(memory_format=torch.contiguous_format)")
     dtype = mixed(d, dtype_of(d, x))
     sizes = (d.env[x].shape[1],)
     weight, bias = parameter(d, sizes, dtype), parameter(d, sizes, dtype)
@@ -71,7 +78,8 @@ def batch(d):
         running = f"{mean}, {var}"
     more = f", momentum={d.rng.choice((0.1, 0.5, 0.01, 1.0))}" if d.chance(0.4) else ""
     more += f", eps={d.rng.choice((1e-3, 0.1))}" if d.chance(0.2) else ""
-    ended(d, f"F.batch_norm({x}, {running}, {weight}, {bias}, training={training}{more})", x)
+    call = f"F.batch_norm({x}, {running}, {weight}, {bias}, training={training}{more})"
+    ended(d, unambiguous(d, x, call), x)
 
 
 @row("norms", 4)
@@ -85,7 +93,8 @@ def instance(d):
         mean, var = d.fresh(sizes, dtype, "", "b"), d.fresh(sizes, dtype, "positive", "b")
         running = f"{mean}, {var}"
     more = ", use_input_stats=False" if running[0] != "N" and d.chance(0.4) else ""
-    ended(d, f"F.instance_norm({x}, {running}, {weight}, {bias}{more})", x)
+    call = f"F.instance_norm({x}, {running}, {weight}, {bias}{more})"
+    ended(d, unambiguous(d, x, call), x)
 
 
 @row("norms", 6)

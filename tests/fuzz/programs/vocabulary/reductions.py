@@ -1,6 +1,6 @@
 """Reductions, scans, softmax, sorting."""
 
-from tests.fuzz.programs.vocabulary.base import row
+from tests.fuzz.programs.vocabulary.base import Rejected, row
 
 OVER_DIMS = ("sum", "mean", "amax", "amin", "std", "var", "logsumexp", "nansum", "nanmean")
 OVER_ONE = ("prod", "argmax", "argmin", "all", "any")
@@ -60,8 +60,11 @@ def extreme(d):
         stable = ", stable=True" if name == "sort" else ""
         d.emit(f"torch.{name}({x}, dim={dim}{stable})", 2)
     elif name in ("topk", "kthvalue"):
+        # Which of equal ones it is, and so which one has the gradient, nobody says.
+        if d.env[x].requires_grad and d.env[x].unique().numel() < d.env[x].numel():
+            raise Rejected
         k = d.rng.randint(1, max(1, min(3, d.env[x].shape[dim])))
-        d.emit(f"{x}.{name}({k}, {dim})[0]")  # which of equal ones it is, nobody says
+        d.emit(f"{x}.{name}({k}, {dim})[0]")
     elif name in ("median", "mode"):  # eager's median reads other memory of expanded tensors
         d.emit(f"{x}.contiguous().{name}({dim}{keep})[0]")
     else:

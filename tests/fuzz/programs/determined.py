@@ -1,0 +1,44 @@
+"""What eager says nothing of: writes whose result depends on the order of its loops."""
+
+import numpy
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from poptorch._capture.functional_ops import mutated_arguments
+from poptorch._capture.layout import lies_on_itself
+from poptorch._capture.library_memory import positions
+from tests.fuzz.programs.vocabulary.base import Rejected
+
+
+class Determined(TorchDispatchMode):
+    """Rejects writes of several values to one place, and those to places that are read, too."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        written = [args[position] if position < len(args) else kwargs.get(name)
+                   for position, name in mutated_arguments(func)]
+        written = [t for t in written if isinstance(t, torch.Tensor)]
+        is_fill = func.overloadpacket.__name__ in ("fill_", "zero_")
+        if not is_fill and any(lies_on_itself(t.shape, t.stride()) for t in written):
+            raise Rejected
+        read = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        if any(_meet(one, other) for one in written for other in read):
+            raise Rejected
+        return func(*args, **kwargs)
+
+
+def _meet(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors share some of their memory, in another order or only a part of it."""
+    if one.untyped_storage()._cdata != other.untyped_storage()._cdata or _same(one, other):
+        return False
+    return numpy.intersect1d(_places(one), _places(other)).size > 0
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (one.shape == other.shape and one.stride() == other.stride()
+            and one.storage_offset() == other.storage_offset())
+
+
+def _places(x: torch.Tensor):
+    return positions(list(x.shape), list(x.stride()), x.storage_offset())
