@@ -164,8 +164,11 @@ def _integers_differ(name: str, ours, near: list) -> str:
 
 
 def _special_differ(name: str, ours, near: list, reference) -> str:
-    """NaN and infinity must be where all agree that they are."""
+    """NaN and infinity must be where all agree that they are. In gradients and what comes of them
+    one is as good as the other: whether a factor of an infinity is 0 is a matter of a rounding."""
     def kind(x):
+        if name.startswith(("gradient", "state")):
+            return ~x.isfinite() * 1
         return x.isnan() * 1 + x.isposinf() * 2 + x.isneginf() * 3
 
     agreed = kind(reference)
@@ -217,6 +220,7 @@ class _Perturbing(TorchDispatchMode):
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
         self._size = size
+        self._is_exact = seed % 3 == 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
@@ -247,10 +251,16 @@ class _Perturbing(TorchDispatchMode):
             # Halves are computed in float32, so that is what is left where they cancel.
             step = STEP[torch.float32 if x.dtype in _HALVES else x.dtype]
             by = (torch.rand((), generator=self._generator).item() - 0.5) * 4 * step
+            by *= torch.maximum(x.abs(), probe.abs()).max().item() * self._size
             with torch.no_grad():
-                x.detach().add_(torch.maximum(x.abs(), probe.abs()).max() * by * self._size)
+                if self._is_exact:  # all of it may cancel, too
+                    x.detach().masked_fill_(x.abs() <= abs(by), 0)
+                else:
+                    x.detach().add_(by)
 
     def _move(self, x):
+        if self._is_exact and isinstance(x, torch.Tensor) and x.dtype in _HALVES:
+            return x  # numbers that are equal stay so
         if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel():
             noise = torch.rand(x.shape, generator=self._generator, dtype=torch.float64)
             factor = 1 + (noise - 0.5) * (4 * self._size * STEP[x.dtype])

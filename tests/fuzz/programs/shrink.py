@@ -49,7 +49,10 @@ def shrunk(program: Program, kind: str, seconds: float = 60.0, words: str = "") 
             for candidate in step(program):
                 if time.monotonic() > end:
                     return program
-                candidate = with_possible_setting(pruned(candidate))
+                try:
+                    candidate = with_possible_setting(pruned(candidate))
+                except REFUSALS:
+                    continue
                 if candidate != program and fails(candidate):
                     program, changed = candidate, True
                     break
