@@ -71,6 +71,7 @@ class Call:
         self._kept = [*self._gradient_outputs, *self._anchors]
         self._layouts = program.layouts
         self._is_memory_seen = bool(self._layouts or self._write_backs)
+        self._updates = (*self._write_backs, *self._constant_updates)
 
     def _add_output(self, stream: str, output, plan, everything) -> None:
         position = self._position[stream]
@@ -169,14 +170,16 @@ class Call:
                 host = host_tensor(host, self._leaves[leaf].path)
             held[position] = host
             pointers[position] = host.data_ptr()
-        results = [_allocate(pointers, *output) for output in self._results]
-        for result in results:
+        results = []
+        for position, make in self._results:
+            result = make()
+            pointers[position] = result.data_ptr()
             result.__class__ = Returned
-        updates = [_allocate(pointers, position, make)
-                   for position, make, _ in (*self._write_backs, *self._constant_updates)]
-        kept = [(position, _allocate(pointers, position, make)) for position, make, _ in self._kept]
+            results.append(result)
+        updates = [_allocate(pointers, position, make) for position, make, _ in self._updates]
+        kept = [_allocate(pointers, position, make) for position, make, _ in self._kept]
         self._executable.run(pointers, torch.get_num_threads())
-        for position, tensor in kept:
+        for (position, *_), tensor in zip(self._kept, kept):
             self._held[position] = tensor
         if updates:
             with torch.no_grad():
