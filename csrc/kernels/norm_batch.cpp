@@ -214,7 +214,7 @@ struct BatchNormBackward {
     const Rows<T>& loops = rows<T>();
     const Work<T, GradSums> work(args, c);
     BatchNormGradRows<T> data{args.in<T>(0), args.in<T>(1), args.in<T>(5), args.out<T>(0),
-                              wants_masked ? args.out<T>(3) : nullptr};
+                              wants_masked ? args.out<T>(3) : nullptr, !training};
     measure(args, data, work.parts);
     c.for_each_channel(args.threads, [&](int64_t i) { finish_channel(args, work, i); });
     if (wants_masked) {

@@ -7,6 +7,7 @@ Random ones take a ``salt`` that names the place of the call.
 
 import torch
 
+from poptorch._capture import torch_private as private
 from poptorch._capture.kept import keep, kept
 
 LIBRARY = torch.library.Library("poptorch", "DEF")
@@ -52,11 +53,16 @@ define("dropout(Tensor x, float p, int salt) -> Tensor",
 # -- batch norm --------------------------------------------------------------------------------
 
 
+def _normed(x):
+    """What is normed over the batch, which eager lays out as images or else row by row."""
+    return torch.empty_like(x, memory_format=private.suggest_memory_format(x))
+
+
 def _batch_norm(x, weight, bias, running_mean, running_var, momentum, eps):
     statistics = x.new_empty(x.shape[1], dtype=statistics_dtype(x))
     running = [empty_part(x) if r is None else torch.empty_like(r)
                for r in (running_mean, running_var)]
-    return torch.empty_like(x), statistics, torch.empty_like(statistics), *running
+    return _normed(x), statistics, torch.empty_like(statistics), *running
 
 
 def _keep_batch_norm(ctx, inputs, output):
@@ -98,7 +104,7 @@ def _inference_gradient(ctx, gradient):
 
 define("batch_norm_inference(Tensor x, Tensor? weight, Tensor? bias, Tensor running_mean, "
        "Tensor running_var, float eps) -> Tensor",
-       lambda x, *others: torch.empty_like(x), _keep_inference, _inference_gradient)
+       lambda x, *others: _normed(x), _keep_inference, _inference_gradient)
 
 
 def _batch_norm_backward(grad, x, weight, mean, invstd, training):

@@ -5,6 +5,7 @@ import contextlib
 import torch
 from torch._decomp import decomposition_table
 from torch._ops import OpOverload
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_impls import fast_detach
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -24,7 +25,7 @@ __all__ = [
     "backward_sequence_number", "causal_masks_unread", "decompose_composite",
     "decomposition_table", "detached", "distributions_validate", "fake_like",
     "forward_sequence_number", "is_composite", "new_fake_mode", "recurrent_functions",
-    "tree_leaves", "tree_map", "tree_map_only", "without_modes",
+    "suggest_memory_format", "tree_leaves", "tree_map", "tree_map_only", "without_modes",
 ]
 
 # lstm, gru, rnn_tanh and rnn_relu as the modules call them.

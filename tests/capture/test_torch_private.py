@@ -187,3 +187,11 @@ def test_distributions_say_whether_they_check():
     torch.distributions.Distribution.set_default_validate_args(not before)
     assert private.distributions_validate() is not before
     torch.distributions.Distribution.set_default_validate_args(before)
+
+
+def test_memory_formats():
+    images = torch.ones(2, 3, 4, 5)
+    assert private.suggest_memory_format(images) is torch.contiguous_format
+    last = images.contiguous(memory_format=torch.channels_last)
+    assert private.suggest_memory_format(last) is torch.channels_last
+    assert private.suggest_memory_format(images.permute(1, 0, 2, 3)) is torch.contiguous_format

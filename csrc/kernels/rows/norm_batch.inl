@@ -117,6 +117,11 @@ static void batch_grad_affine(const BatchNormGradRows<T>& rows, int64_t at, int6
                               const GradAffine<T>& f) {
   const V shift = splat(f.mean), of_g = splat(f.of_grad), of_x = splat(f.of_x);
   const V offset = splat(f.offset);
+  if (rows.only_scales) {
+    return each(n, [&](int64_t i, auto io) {
+      io.store(rows.dx + at + i, of_g * masked_grad(rows, at + i, io));
+    });
+  }
   each(n, [&](int64_t i, auto io) {
     const V from_x = of_x * (io.load(rows.x + at + i) - shift) + offset;
     io.store(rows.dx + at + i, of_g * masked_grad(rows, at + i, io) + from_x);
@@ -126,6 +131,12 @@ static void batch_grad_affine(const BatchNormGradRows<T>& rows, int64_t at, int6
 static void batch_grad_affine_columns(const BatchNormGradRows<T>& rows, int64_t at, Columns c,
                                       const GradAffineColumns<T>& f) {
   for (int64_t row = 0; row < c.n; ++row, at += c.stride) {
+    if (rows.only_scales) {
+      each(c.columns, [&](int64_t j, auto io) {
+        io.store(rows.dx + at + j, io.load(f.of_grad + j) * masked_grad(rows, at + j, io));
+      });
+      continue;
+    }
     each(c.columns, [&](int64_t j, auto io) {
       const V d = io.load(rows.x + at + j) - io.load(f.mean + j);
       const V from_x = io.load(f.of_x + j) * d + io.load(f.offset + j);

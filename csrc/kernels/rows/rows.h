@@ -61,6 +61,7 @@ template <typename T>
 struct BatchNormGradRows {
   const T *g, *x, *out;  // out, the y behind a relu: may be null
   T *dx, *masked;        // masked: gets the gradient behind the relu, or null
+  bool only_scales;      // dx is of_grad * g: the statistics are given, no function of x
 };
 
 template <typename T>
