@@ -1,10 +1,12 @@
 """Scaled dot-product attention as one operation."""
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 
+from poptorch._capture import torch_private as private
 from poptorch._capture.autocast import autocast
 from poptorch._capture.decompose import computed_in
 from poptorch._capture.library import ops
@@ -16,11 +18,14 @@ def _attention(capture, func, args, kwargs):
         if not _well_formed(query, key, value, attn_mask, is_causal, enable_gqa):
             return NotImplemented  # torch has the words for it
         query, key, value = autocast(query, key, value)
+        like_query = min(query.dim(), key.dim(), value.dim()) == 4 and private.has_fused_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         if enable_gqa:
             key, value = (_repeat_heads(t, query.shape[-3]) for t in (key, value))
         if scale is None:
             scale = 1.0 / math.sqrt(query.shape[-1])
-        attention = _by_steps if attn_mask is not None and attn_mask.requires_grad else _whole
+        attention = _by_steps if attn_mask is not None and attn_mask.requires_grad else partial(
+            _whole, like_query=like_query)
         return attention(capture, query, key, value, attn_mask, dropout_p, is_causal, scale)
 
     return call(*args, **kwargs)
@@ -48,8 +53,8 @@ def _repeat_heads(t: torch.Tensor, heads: int) -> torch.Tensor:
     return expanded.flatten(-4, -3)
 
 
-def _whole(capture, q, k, v, mask, dropout_p, is_causal, scale):
-    """One node, on ``[batch, heads, length, size]``."""
+def _whole(capture, q, k, v, mask, dropout_p, is_causal, scale, like_query: bool):
+    """One node, on ``[batch, heads, length, size]``; it lies in memory as eager's does."""
     leading = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
     batch, heads = (*leading, 1) if len(leading) == 1 else (1, 1, *leading)[-2:]
     if len(leading) > 2:
@@ -60,7 +65,8 @@ def _whole(capture, q, k, v, mask, dropout_p, is_causal, scale):
         if mask.dtype is not torch.bool:
             mask = mask.to(q.dtype)
     salt = capture.draw_salt() if dropout_p > 0.0 else 0
-    out, _ = ops.attention(q4, k4, v4, mask, float(dropout_p), is_causal, float(scale), salt)
+    out, _ = ops.attention(q4, k4, v4, mask, float(dropout_p), is_causal, float(scale), salt,
+                           like_query)
     return out if len(leading) == 2 else out.reshape(*leading, *out.shape[-2:])
 
 

@@ -119,28 +119,30 @@ define("batch_norm_backward(Tensor grad, Tensor x, Tensor? weight, Tensor mean, 
 # -- attention ---------------------------------------------------------------------------------
 
 
-def _attention(q, k, v, mask, dropout_p, is_causal, scale, salt):
+def _attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query):
     rows = q.shape[:-1]
-    return q.new_empty(*rows, v.shape[-1]), q.new_empty(rows, dtype=statistics_dtype(q))
+    out = torch.empty_like(q) if like_query else q.new_empty(*rows, v.shape[-1])
+    return out, q.new_empty(rows, dtype=statistics_dtype(q))
 
 
 def _keep_attention(ctx, inputs, output):
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[1])
     keep(ctx, *inputs[:4], *output)
-    ctx.settings = inputs[4:]
+    ctx.settings = inputs[4:8]
 
 
 def _attention_gradient(ctx, gradient, _):
     if gradient is None:
-        return (None,) * 8
+        return (None,) * 9
     found = ops.attention_backward(gradient, *kept(ctx), *ctx.settings)
-    return *_wanted(ctx, found), None, None, None, None, None
+    return *_wanted(ctx, found), None, None, None, None, None, None
 
 
 _SETTINGS = "float dropout_p, bool is_causal, float scale, int salt"
-define(f"attention(Tensor q, Tensor k, Tensor v, Tensor? mask, {_SETTINGS}) -> (Tensor, Tensor)",
-       _attention, _keep_attention, _attention_gradient)
+define(f"attention(Tensor q, Tensor k, Tensor v, Tensor? mask, {_SETTINGS}, "
+       "bool like_query) -> (Tensor, Tensor)", _attention, _keep_attention,
+       _attention_gradient)
 define("attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor out, "
        f"Tensor logsumexp, {_SETTINGS}) -> (Tensor, Tensor, Tensor)",
        lambda grad, q, k, v, *others: tuple(map(_contiguous_like, (q, k, v))))

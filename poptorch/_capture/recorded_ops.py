@@ -9,7 +9,7 @@ SAME_VALUES = {aten.detach.default, aten.alias.default}
 
 # Torch's rules for fake tensors tell another type, size or layout than eager's results have.
 WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
-               aten.im2col.default}
+               aten.im2col.default, aten.roll.default}
 
 
 def steps(sizes, strides) -> list[int]:

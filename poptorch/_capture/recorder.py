@@ -198,11 +198,10 @@ class Recorder(private.DispatchMode):
         return out, self.add(func, arguments, named, out)
 
     def _asked_operator(self, func, args, kwargs):
-        """What the operator gives for real tensors of these shapes, or its own refusal."""
+        """What the operator gives for real tensors like these, or its own refusal."""
         with private.without_modes(), torch.no_grad():
             real_args, real_kwargs = private.tree_map_only(
-                torch.Tensor, lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype),
-                (args, kwargs or {}))
+                torch.Tensor, _zeros_like, (args, kwargs or {}))
             out = func(*real_args, **real_kwargs)
         return private.tree_map_only(torch.Tensor, self._like, out)
 
@@ -438,3 +437,8 @@ class Recorder(private.DispatchMode):
 
 def _end_of_inputs():
     """Stands in the graph between placeholders and operations while it is recorded."""
+
+
+def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:
+    """A real tensor of zeros that looks at its memory as ``tensor`` does."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()

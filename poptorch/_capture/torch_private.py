@@ -24,8 +24,9 @@ __all__ = [
     "FakeTensor", "FakeTensorMode", "OpOverload", "TorchFunctionMode", "autograd_nodes",
     "backward_sequence_number", "causal_masks_unread", "decompose_composite",
     "decomposition_table", "detached", "distributions_validate", "fake_like",
-    "forward_sequence_number", "is_composite", "new_fake_mode", "recurrent_functions",
-    "suggest_memory_format", "tree_leaves", "tree_map", "tree_map_only", "without_modes",
+    "forward_sequence_number", "has_fused_attention", "is_composite", "new_fake_mode",
+    "recurrent_functions", "suggest_memory_format", "tree_leaves", "tree_map", "tree_map_only",
+    "without_modes",
 ]
 
 # lstm, gru, rnn_tanh and rnn_relu as the modules call them.
@@ -104,6 +105,19 @@ def without_modes():
     """Real tensors and the real generator, in the midst of a capture."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         yield
+
+
+def has_fused_attention(*arguments, **named) -> bool:
+    """Whether eager has one kernel for scaled_dot_product_attention of such operands, the arguments
+    of ``torch._fused_sdp_choice``. Its result lies in memory as the query does."""
+    def real(tensor):
+        like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+        return like.requires_grad_(tensor.requires_grad)
+
+    is_enabled = torch.is_grad_enabled()
+    with without_modes(), torch.set_grad_enabled(is_enabled):
+        arguments, named = tree_map_only(torch.Tensor, real, (arguments, named))
+        return torch._fused_sdp_choice(*arguments, **named) != 0
 
 
 def autograd_nodes(root):

@@ -15,7 +15,8 @@ from poptorch.errors import Error
 
 # Arguments of ATen schemas that say nothing about the values computed.
 _IGNORED = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking",
-                      "generator", "sparse", "implicit", "half_to_float", "copy"})
+                      "generator", "sparse", "implicit", "half_to_float", "copy",
+                      "like_query"})
 
 # Rows whose results have the dtype of their operands, so that operands are cast to the result's.
 _KEEP_DTYPE = frozenset({
@@ -142,6 +143,8 @@ class _RowRule:
         if name in self.attr_names and not isinstance(value, _C.Value):
             is_number = name in self._numbers and isinstance(value, (bool, int))
             attrs[name] = float(value) if is_number else as_attr(value)
+        elif name in _IGNORED:
+            pass
         elif isinstance(value, _C.Value):
             operands.append(value)
         elif isinstance(value, list) and _is_tensor_list(argument):
@@ -150,7 +153,7 @@ class _RowRule:
             operands.append(None)
         elif isinstance(value, (int, float)) and len(operands) < len(self.operand_names):
             operands.append(e.constant(value, _result_dtype(node)))
-        elif name not in _IGNORED and value != argument.default_value:
+        elif value != argument.default_value:
             raise Error(f"[translate] {self.schema.name} was called with {name}={value!r}; the op "
                         f"`{self.row['name']}` has no such attribute. Leave {name} at its "
                         f"default {argument.default_value!r}.")

@@ -65,7 +65,7 @@ def batch_norm_backward(grad, x, weight, mean, invstd, training):
         return torch.autograd.grad(y, (x, weight, bias), grad)
 
 
-def attention(q, k, v, mask, dropout_p, is_causal, scale, salt):
+def attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query=False):
     scores = q @ k.transpose(-2, -1) * scale
     if is_causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()

@@ -195,3 +195,9 @@ def test_memory_formats():
     last = images.contiguous(memory_format=torch.channels_last)
     assert private.suggest_memory_format(last) is torch.channels_last
     assert private.suggest_memory_format(images.permute(1, 0, 2, 3)) is torch.contiguous_format
+
+
+def test_attention_has_one_kernel_or_several():
+    q = torch.ones(1, 2, 3, 4)
+    assert private.has_fused_attention(q, q, q, None, 0.0, False, scale=None, enable_gqa=False)
+    assert not private.has_fused_attention(q, q, q, None, 0.5, False)

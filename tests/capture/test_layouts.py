@@ -1,0 +1,87 @@
+"""Captured tensors lie in memory as eager's do: ``reshape`` and ``contiguous`` go by it."""
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from poptorch._capture import capture
+
+LAYOUTS = 12  # of operands, for each function
+
+OF_ANY = {
+    "batch_norm": lambda x: F.batch_norm(x, torch.zeros(x.shape[1]), torch.ones(x.shape[1])),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "group_norm": lambda x: F.group_norm(x, 1),
+    "instance_norm": F.instance_norm,
+    "rms_norm": lambda x: F.rms_norm(x, x.shape[-1:]),
+    "softmax": lambda x: x.softmax(-1), "log_softmax": lambda x: x.log_softmax(0),
+    "gelu": F.gelu, "relu": F.relu, "silu": F.silu, "clone": lambda x: x.clone(),
+    "dropout": lambda x: F.dropout(x, 0.0), "prelu": lambda x: F.prelu(x, torch.ones(1)),
+    "cat": lambda x: torch.cat([x, x], 1), "stack": lambda x: torch.stack([x, x], 1),
+    "flip": lambda x: x.flip(-1), "roll": lambda x: x.roll(1, 0), "pad": lambda x: F.pad(x, (1, 1)),
+    "add": lambda x: x + x.contiguous(), "where": lambda x: torch.where(x > 0, x, 0.0),
+    "masked_fill": lambda x: x.masked_fill(x > 0, 1.0), "lerp": lambda x: x.lerp(x, 0.5),
+    "addcmul": lambda x: torch.addcmul(x, x, x), "to": lambda x: x.half(),
+    "linear": lambda x: F.linear(x, torch.ones(3, x.shape[-1])), "matmul": lambda x: x @ x.mT,
+    "sum": lambda x: x.sum(1, keepdim=True), "amax": lambda x: x.amax(0, keepdim=True),
+    "std": lambda x: x.std(0, keepdim=True), "max": lambda x: x.max(0)[0],
+    "cumsum": lambda x: x.cumsum(0), "sort": lambda x: x.sort(-1)[0],
+    "topk": lambda x: x.topk(1, -1)[0], "triu": lambda x: x.triu(),
+    "index": lambda x: x[torch.tensor([0, 0])], "zeros_like": torch.zeros_like,
+    "index_select": lambda x: x.index_select(1, torch.tensor([0])),
+    "gather": lambda x: x.gather(0, torch.zeros_like(x, dtype=torch.int64)),
+    "scatter": lambda x: x.scatter(0, torch.zeros_like(x, dtype=torch.int64), 1.0),
+    "normalize": lambda x: F.normalize(x, dim=-1),
+    "attention": lambda x: F.scaled_dot_product_attention(x, x, x),
+    "cosine_similarity": lambda x: F.cosine_similarity(x, x, 1),
+    "cdist": lambda x: torch.cdist(x, x),
+}
+OF_IMAGES = {
+    "conv2d": lambda x: F.conv2d(x, torch.ones(2, x.shape[1], 1, 1)),
+    "avg_pool2d": lambda x: F.avg_pool2d(x, 1), "max_pool2d": lambda x: F.max_pool2d(x, 1),
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, 2),
+    "interpolate": lambda x: F.interpolate(x, scale_factor=2), "unfold": lambda x: F.unfold(x, 1),
+    "local_response_norm": lambda x: F.local_response_norm(x, 2),
+}
+
+
+class Noted(torch.nn.Module):
+    """Calls a function and keeps what its result looks like."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.looks = function, None
+
+    def forward(self, x):
+        y = self.function(x)
+        self.looks = y.shape, [step for size, step in zip(y.shape, y.stride()) if size > 1]
+        return y * 1
+
+
+def laid_out_somehow(rng, rank):
+    """A tensor whose dimensions lie in any order."""
+    order = rng.sample(range(rank), rank)
+    x = torch.randn([rng.choice((2, 3)) for _ in order]).permute(order)
+    if rank == 4 and rng.random() < 0.3:
+        x = x.contiguous(memory_format=torch.channels_last)
+    return x[..., ::2] if rng.random() < 0.2 else x
+
+
+@pytest.mark.parametrize(("function", "ranks"), [
+    *((f, (2, 3, 4)) for f in OF_ANY.values()), *((f, (4,)) for f in OF_IMAGES.values())],
+    ids=[*OF_ANY, *OF_IMAGES])
+def test_results_lie_as_in_eager(function, ranks):
+    rng, compared = random.Random(torch.seed()), 0
+    for _ in range(LAYOUTS):
+        x, module = laid_out_somehow(rng, rng.choice(ranks)), Noted(function)
+        try:
+            with torch.no_grad():
+                module(x)
+        except (RuntimeError, ValueError):  # not of this rank
+            continue
+        expected, compared = module.looks, compared + 1
+        capture(module, (x,), {}, training=False)
+        assert module.looks == expected, (tuple(x.shape), x.stride())
+    assert compared
