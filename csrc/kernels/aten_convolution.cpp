@@ -63,11 +63,23 @@ Prepared convolution(const Call& call) {
   return forward_by_aten(call);
 }
 
-// Not of spread kernels: oneDNN reads past the image there, where zeros need not be, and multiplies
-// by 0.
-bool is_bf16_on_unit(const Call& call, const ir::Type& type) {
-  return type.dtype == ir::DType::bf16 && computes_bf16() &&
-         is_all(call.attrs().get_ints("dilation"), 1);
+// Not where oneDNN's results are wrong: of spread kernels, for which it reads past the image, where
+// zeros need not be; of images that a kernel does not fit into without padding; of volumes.
+bool is_bf16_on_unit(const Call& call, const ir::Type& image, const ir::Type& weight) {
+  constexpr int64_t rank_of_volumes = 5;
+  if (image.dtype != ir::DType::bf16 || !computes_bf16() || image.rank() >= rank_of_volumes ||
+      !is_all(call.attrs().get_ints("dilation"), 1)) {
+    return false;
+  }
+  for (int64_t dim = 2; dim < image.rank(); ++dim) {
+    if (image.sizes[dim] < weight.sizes[dim]) return false;
+  }
+  return true;
+}
+
+// The larger side of a convolution, of its image and its result.
+const ir::Type& image_of(const Call& call, const ir::Type& input, const ir::Type& result) {
+  return call.attrs().get_bool("transposed") ? result : input;
 }
 
 // oneDNN sums bfloat16 in f32 and rounds once, where the CPU has a unit for it.
@@ -76,7 +88,8 @@ Prepared half_convolution(const Call& call) {
     const ops::ChannelsFirst first(call.op);
     return half_convolution({first.op(), call.threads});
   }
-  if (is_bf16_on_unit(call, call.out())) return forward_by_aten(call);
+  const ir::Type& image = image_of(call, call.in(0), call.out());
+  if (is_bf16_on_unit(call, image, call.in(1))) return forward_by_aten(call);
   if (has_half_pointwise(call, call.in(0), call.in(1), call.out())) {
     return half_pointwise_convolution(call);
   }
@@ -250,7 +263,8 @@ Prepared half_convolution_backward(const Call& call) {
     const ops::ChannelsFirst first(call.op);
     return half_convolution_backward({first.op(), call.threads});
   }
-  if (is_bf16_on_unit(call, call.in(0))) {
+  const ir::Type& image = image_of(call, call.in(1), call.in(0));
+  if (is_bf16_on_unit(call, image, call.in(2))) {
     return each_alone(call, input_gradient, bf16_weight_gradient, half_bias_gradient);
   }
   if (has_half_pointwise(call, call.in(1), call.in(2), call.in(0))) {

@@ -2,7 +2,12 @@
 
 from tests.fuzz.programs.vocabulary.base import a_size, dtype_of, operand, row, small
 from tests.fuzz.programs.vocabulary.convolutions import RANKS, SPACES, image
-from tests.fuzz.programs.vocabulary.norms import channelled, last_sizes, with_residual
+from tests.fuzz.programs.vocabulary.norms import (
+    channelled,
+    last_sizes,
+    unambiguous,
+    with_residual,
+)
 
 AFTER = ("{}",) * 10 + ("F.relu({})", "{}.mT.tanh()", "{}[..., ::2].sin()", "{}.sum(0)", "{} * 2",
                         "{}.flip(-1)",
@@ -118,7 +123,11 @@ def norm(d):
         text = {"batch": f"nn.BatchNorm{rank}d({channels}{more})",
                 "group": f"nn.GroupNorm({groups}, {channels})",
                 "instance": f"nn.InstanceNorm{rank}d({channels}, affine={d.chance(0.5)})"}[kind]
-    called(d, made(d, text, dtype_of(d, x)), x)
+    m = made(d, text, dtype_of(d, x))
+    if kind == "instance" or kind == "batch" and 1 in d.env[x].shape[1:]:
+        d.emit(unambiguous(d, x, f"{m}({x})"))
+    else:
+        called(d, m, x)
 
 
 @row("layers", 5)

@@ -13,7 +13,8 @@ def parameter(d, sizes, dtype, p=0.7):
     if not d.chance(p):
         return None
     name = operand(d, sizes, dtype, "wwwwxb", d.rng.choice(("", "normal", "wavy", "positive")))
-    if not d.env[name].isfinite().all():
+    is_special = any(s.name == name and s.fill == "special" for s in d.sources)  # in other calls
+    if is_special or not d.env[name].isfinite().all():
         raise Rejected
     return name
 
@@ -49,9 +50,7 @@ def with_residual(d, text, x):
 def unambiguous(d, x: str, call: str) -> str:
     """``call``, a norm of ``x`` over its batch, with an operand and a gradient that lie in one
     order of dimensions only: eager's gradients are wrong where it takes one for the other."""
-    if 1 not in d.env[x].shape[1:] and "instance" not in call:
-        return call
-    call = call.replace(f"({x}, ", f"({x}.clone(memory_format=torch.contiguous_format), ", 1)
+    call = call.replace(f"({x}", f"({x}.clone(memory_format=torch.contiguous_format)", 1)
     return f"{call}.index_select(0, torch.arange({d.env[x].shape[0]}))"
 
 
@@ -79,7 +78,7 @@ def batch(d):
     more = f", momentum={d.rng.choice((0.1, 0.5, 0.01, 1.0))}" if d.chance(0.4) else ""
     more += f", eps={d.rng.choice((1e-3, 0.1))}" if d.chance(0.2) else ""
     call = f"F.batch_norm({x}, {running}, {weight}, {bias}, training={training}{more})"
-    ended(d, unambiguous(d, x, call), x)
+    ended(d, unambiguous(d, x, call) if 1 in d.env[x].shape[1:] else call, x)
 
 
 @row("norms", 4)
