@@ -250,13 +250,12 @@ class _Perturbing(TorchDispatchMode):
         if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel():
             # Halves are computed in float32, so that is what is left where they cancel.
             step = STEP[torch.float32 if x.dtype in _HALVES else x.dtype]
-            by = (torch.rand((), generator=self._generator).item() - 0.5) * 4 * step
-            by *= torch.maximum(x.abs(), probe.abs()).max().item() * self._size
+            most = 2 * step * torch.maximum(x.abs(), probe.abs()).max().item() * self._size
             with torch.no_grad():
                 if self._is_exact:  # all of it may cancel, too
-                    x.detach().masked_fill_(x.abs() <= abs(by), 0)
+                    x.detach().masked_fill_(x.abs() <= most, 0)
                 else:
-                    x.detach().add_(by)
+                    x.detach().add_((2 * torch.rand((), generator=self._generator) - 1) * most)
 
     def _move(self, x):
         if self._is_exact and isinstance(x, torch.Tensor) and x.dtype in _HALVES:
