@@ -85,8 +85,11 @@ def check_equal(name, ours, eager):
     assert ours.shape == eager.shape, f"{name}: {ours.shape}, expected {eager.shape}"
     if not eager.is_floating_point():
         ours, eager = ours.long(), eager.long()
-    torch.testing.assert_close(ours.detach(), eager.detach(), rtol=1e-4, atol=1e-5, equal_nan=True,
-                               check_dtype=False, msg=lambda text: f"{name}: {text}")
+    finite = eager.detach()[eager.isfinite()].abs()
+    size = finite.max().item() if finite.numel() else 0.0  # small sums of large terms are off
+    torch.testing.assert_close(ours.detach(), eager.detach(), rtol=1e-4, atol=1e-5 + 1e-4 * size,
+                               equal_nan=True, check_dtype=False,
+                               msg=lambda text: f"{name}: {text}")
 
 
 def check_cases(cases):

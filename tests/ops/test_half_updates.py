@@ -1,6 +1,7 @@
-"""Weight updates of halves: computed in f32 and rounded once, to the last bit."""
+"""Weight updates of halves: computed in f32 and rounded once."""
 
 import pytest
+import torch
 
 from tests.helpers import Cases, check_equal_bits
 from tests.ops.sample import TORCH, as_dtype, evaluate
@@ -10,18 +11,25 @@ from tests.ops.samples.optimizer import sgd as sgd_sample
 pytestmark = pytest.mark.usefixtures("isa")
 
 
-def rounded(case, operands, dtype):
-    """What the update of f32 tensors gives for these operands, rounded."""
-    results = evaluate(case, [as_dtype(x, "f32") for x in operands])
-    return [x.to(TORCH[dtype]) for x in results]
+def check_rounded_once(case, operands, dtype, **settings):
+    """The update of halves is that of f32 tensors, rounded; returns it. Compilers may sum products
+    in another order, so what is rounded may be off by a few roundings of f32."""
+    ours = evaluate(case, operands, dtype, **settings)
+    exact = evaluate(case, [as_dtype(x, "f32") for x in operands])
+    for half, wide in zip(ours, exact, strict=True):
+        off = wide.abs() * 2.0**-21 + 2.0**-22  # of terms around 1, which may cancel
+        ends = [(wide + by).to(TORCH[dtype]) for by in (-off, off)]
+        low, high = torch.minimum(*ends), torch.maximum(*ends)
+        assert ((low <= half) & (half <= high)).all()
+    return ours
 
 
-def check_rounded_once(case, dtype):
+def check_all_ways(case, dtype):
     halves = case.operands(dtype)
     if case.op.endswith("_update"):  # hyper-parameters and step counts stay as they are
         halves[-2:] = case.operands()[-2:]
-    expected = rounded(case, halves, dtype)
-    for threads in (1, 2, 3):
+    expected = check_rounded_once(case, halves, dtype, threads=1)
+    for threads in (2, 3):
         check_equal_bits(evaluate(case, halves, dtype, threads=threads), expected)
     places = [0] + [-1] * (len(expected) - 1)
     check_equal_bits(evaluate(case, halves, dtype, inplace=places), expected)
@@ -32,7 +40,7 @@ def test_updates_round_once(dtype):
     with Cases() as cases:
         for case in SAMPLES:
             with cases.case(case.id, dtype):
-                check_rounded_once(case, dtype)
+                check_all_ways(case, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
@@ -44,4 +52,4 @@ def test_parts_of_a_vector(dtype):
                 case = sgd_sample((0.1, 0.9, 0.2, 0.01), sizes=sizes)
                 halves = case.operands(dtype)
                 assert {x.dtype for x in halves} == {TORCH[dtype]}
-                check_equal_bits(evaluate(case, halves, dtype), rounded(case, halves, dtype))
+                check_rounded_once(case, halves, dtype)

@@ -14,7 +14,7 @@ ROWS = _C.op_table()
 # Arguments that translate resolves before it looks at the row.
 RESOLVED = {
     "device", "dtype", "generator", "half_to_float", "implicit", "layout", "memory_format",
-    "pin_memory",
+    "like_query", "pin_memory",
 }
 
 
