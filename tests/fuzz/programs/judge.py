@@ -77,7 +77,7 @@ def judge(program: Program, note=None) -> Finding | None:
     try:
         ours = through_poptorch(program)
     except Error as error:
-        kind = "broken" if "lease report this" in str(error) else "refused"
+        kind = "broken" if "lease report" in str(error) else "refused"
         return Finding(kind, str(error), error)
     except Exception as error:
         return Finding("broken", f"{type(error).__name__}: {error}", error)
