@@ -18,7 +18,9 @@ def _attention(capture, func, args, kwargs):
         if not _well_formed(query, key, value, attn_mask, is_causal, enable_gqa):
             return NotImplemented  # torch has the words for it
         query, key, value = autocast(query, key, value)
-        like_query = min(query.dim(), key.dim(), value.dim()) == 4 and private.has_fused_attention(
+        has_heads = min(query.dim(), key.dim(), value.dim()) == 4 and (
+            attn_mask is None or attn_mask.dim() > 1)
+        like_query = has_heads and private.has_fused_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         if enable_gqa:
             key, value = (_repeat_heads(t, query.shape[-3]) for t in (key, value))
