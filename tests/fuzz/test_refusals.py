@@ -21,7 +21,8 @@ CALLS = 300
 # Made of other operations, functions take more dtypes here than PyTorch's kernels do, and give what
 # those operations give.
 DTYPE = re.compile(
-    r"not implemented for '|with a bool tensor|expected dtype|support bool|same dtype|can't be cast")
+    r"not implemented for '|with a bool tensor|expected dtype|support bool|same dtype|"
+    r"can't be cast")
 
 TORCH = """
     abs add addcdiv addcmul addmm all allclose amax amin aminmax any argmax argmin argsort
