@@ -205,9 +205,8 @@ struct BatchNormBackward {
     args.out<T>(2)[channel] = static_cast<T>(sums.plain);
     work.factors[0][channel] = args.in<T>(3)[channel];
     work.factors[1][channel] = static_cast<T>(scale);
-    work.factors[2][channel] =
-        training ? static_cast<T>(-scale * invstd * invstd * sums.times_x / n) : T{0};
-    work.factors[3][channel] = training ? static_cast<T>(-scale * sums.plain / n) : T{0};
+    work.factors[2][channel] = static_cast<T>(-scale * invstd * invstd * sums.times_x / n);
+    work.factors[3][channel] = static_cast<T>(-scale * sums.plain / n);
   }
 
   void run(const Args& args) const {

@@ -30,11 +30,16 @@ def dims_in_memory(tensor) -> list[int] | None:
     return [d for d in order if tensor.shape[d] == 1] + wide
 
 
+def expanded_dims(tensor) -> list[int]:
+    """The dimensions along which all elements are one in memory."""
+    return [dim for dim, (size, step) in enumerate(zip(tensor.shape, tensor.stride()))
+            if step == 0 and size > 1]
+
+
 def distinct(tensor):
-    """``tensor`` with one element of each dimension along which all elements are one in memory."""
-    for dim, (size, step) in enumerate(zip(tensor.shape, tensor.stride())):
-        if step == 0 and size > 1:
-            tensor = tensor.narrow(dim, 0, 1)
+    """``tensor`` with one element of each expanded dimension."""
+    for dim in expanded_dims(tensor):
+        tensor = tensor.narrow(dim, 0, 1)
     return tensor
 
 

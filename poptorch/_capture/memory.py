@@ -115,9 +115,8 @@ class Memory:
                 "it (.clone()).")
         owner = recorder.value_of(root)
         recorder.layouts.note_places()
-        for dim, (size, step) in enumerate(zip(owner.shape, owner.stride())):
-            if step == 0 and size > 1:  # all elements are one in memory
-                owner = recorder.run(aten.slice.Tensor, owner, dim, 0, 1, 1)
+        for dim in layout.expanded_dims(owner):
+            owner = recorder.run(aten.slice.Tensor, owner, dim, 0, 1, 1)
         dims = layout.dims_in_memory(owner)
         if dims is None:
             raise recorder.error(

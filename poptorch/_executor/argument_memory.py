@@ -2,7 +2,7 @@
 
 import torch
 
-from poptorch._capture.layout import lies_on_itself
+from poptorch._capture.layout import extent, lies_on_itself
 from poptorch.errors import Error
 
 
@@ -50,13 +50,10 @@ def _check_layout(tensor: torch.Tensor, name: str, strides: list, start: int | N
 
 def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether the parts of memory in which two tensors lie overlap."""
-    (a_begin, a_end), (b_begin, b_end) = _extent(a), _extent(b)
+    (a_begin, a_end), (b_begin, b_end) = _bytes(a), _bytes(b)
     return a_begin < b_end and b_begin < a_end
 
 
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
     begin = tensor.data_ptr()
-    if tensor.numel() == 0:
-        return begin, begin
-    reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride()))
-    return begin, begin + (reach + 1) * tensor.itemsize
+    return begin, begin + extent(tensor) * tensor.itemsize

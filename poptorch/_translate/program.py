@@ -257,13 +257,14 @@ class _Translation:
         self.program.changed[path] = value
 
     def _assign(self, e: Emitter, path: str, value) -> None:
-        if self._is_new_state(path):
+        if self._note_state(path):
             e.state(path, "buffer", value.dtype, list(value.sizes))
         e.plain("assign", [value], {"path": path}, [])
         self.program.updated.add(path)
 
-    def _is_new_state(self, path: str) -> bool:
-        """Notes a state that is written, which needs its place though nothing may read it."""
+    def _note_state(self, path: str) -> bool:
+        """Notes a state that is written, which needs its place though nothing may read it; returns
+        whether it is a new one."""
         if path in self.program.states:
             return False
         self.program.states[path] = next(
@@ -272,7 +273,7 @@ class _Translation:
 
     def _update(self, e: Emitter, gradients: dict) -> None:
         for name in gradients:
-            self._is_new_state(name)
+            self._note_state(name)
         gradients = {name: reduction.finished(e, self.spec, g, name)
                      for name, g in gradients.items()}
         if self.spec.keep_gradients:

@@ -3,6 +3,7 @@
 import torch
 
 from poptorch import testing
+from poptorch._capture.layout import expanded_dims
 from poptorch.errors import Error
 
 _NAMES = {
@@ -102,9 +103,8 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
 
 def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Copies new values to a tensor; one element of each dimension that is expanded."""
-    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
-        if stride == 0 and size > 1:
-            tensor, values = tensor.narrow(dim, 0, 1), values.narrow(dim, 0, 1)
+    for dim in expanded_dims(tensor):
+        tensor, values = tensor.narrow(dim, 0, 1), values.narrow(dim, 0, 1)
     tensor.copy_(values)
 
 

@@ -12,6 +12,7 @@ import torch
 
 import poptorch
 from poptorch import _C
+from poptorch._capture.layout import extent
 from tests.fuzz.programs.program import NATURAL, WIDE, Net, Program, Setting, entered
 
 _NEXT_CALL = 7919  # distance of the seeds of two calls
@@ -36,9 +37,7 @@ def _joined(pieces: list[torch.Tensor]) -> torch.Tensor:
 
 def _memory_of(x: torch.Tensor) -> torch.Tensor:
     """The memory that a tensor lies in, from its first element to its last."""
-    size = 0 if x.numel() == 0 else 1 + sum(
-        (n - 1) * stride for n, stride in zip(x.shape, x.stride()))
-    return x.as_strided((size,), (1,))
+    return x.as_strided((extent(x),), (1,))
 
 
 def _alone(part: torch.Tensor, start: int) -> torch.Tensor:
