@@ -203,6 +203,9 @@ class Executable:
     @property
     def device_iterations(self) -> int: ...
     @property
+    def runs_begun(self) -> int:
+        """How many runs began, also those that failed on the way."""
+    @property
     def ipus(self) -> int:
         """IPUs of one replica."""
     def write_state(self, path: str, ptr: int, nbytes: int, replica: int | None = None) -> None:
@@ -227,6 +230,7 @@ class Executable:
         """Runs one call. ``pointers`` are host addresses in the order of ``streams()``.
 
         The GIL is released. Sizes are not checked here: compare with ``host_slices`` before.
+        What the handler of a signal raises ends the run between two iterations of a loop.
         """
     def ir(self, step: str) -> str:
         """IR text after ``translate``, ``rewrite``, ``place``, ``schedule`` or ``plan``."""

@@ -15,8 +15,6 @@ from poptorch import options as options
 from poptorch import poptorch_core as poptorch_core
 from poptorch import profiling as profiling
 from poptorch import testing as testing
-from poptorch._executor.hooks import registerPostCompileHook as registerPostCompileHook
-from poptorch._executor.hooks import registerPreCompileHook as registerPreCompileHook
 from poptorch._later import CPU as CPU
 from poptorch._later import MultiConv as MultiConv
 from poptorch._later import cond as cond
@@ -37,10 +35,12 @@ from poptorch._later import set_overlap_for_output as set_overlap_for_output
 from poptorch._logging import logger as logger
 from poptorch._logging import setLogLevel as setLogLevel
 from poptorch._loss import identity_loss as identity_loss
-from poptorch._runtime import ipuHardwareIsAvailable as ipuHardwareIsAvailable
-from poptorch._runtime import ipuHardwareVersion as ipuHardwareVersion
-from poptorch._runtime import isCompilingWithDispatcher as isCompilingWithDispatcher
-from poptorch._runtime import isRunningOnIpu as isRunningOnIpu
+from poptorch._running import ipuHardwareIsAvailable as ipuHardwareIsAvailable
+from poptorch._running import ipuHardwareVersion as ipuHardwareVersion
+from poptorch._running import isCompilingWithDispatcher as isCompilingWithDispatcher
+from poptorch._running import isRunningOnIpu as isRunningOnIpu
+from poptorch._runtime.hooks import registerPostCompileHook as registerPostCompileHook
+from poptorch._runtime.hooks import registerPreCompileHook as registerPreCompileHook
 from poptorch._stages import Phase as Phase
 from poptorch._stages import Stage as Stage
 from poptorch.blocks import Attribute as Attribute

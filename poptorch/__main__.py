@@ -1,4 +1,5 @@
-"""The console tool: ``python -m poptorch opt`` runs passes, ``... ops`` lists the ops."""
+"""The console tool: ``python -m poptorch opt`` runs passes, ``... ops`` lists the ops, ``... how``
+tells what is done with a call of torch."""
 
 import argparse
 import sys
@@ -49,6 +50,13 @@ def ops(arguments):
           f"random: {row['random']}; kernel: {'yes' if row['has_kernel'] else 'none'}")
 
 
+def how(arguments):
+    """Prints which code of which step takes a function or operation of torch."""
+    from poptorch._handling import described  # heavy parts of torch
+
+    print(described(arguments.name))
+
+
 def parser():
     """The command line."""
     top = argparse.ArgumentParser(prog="python -m poptorch", description=__doc__)
@@ -62,6 +70,10 @@ def parser():
     ops_command = commands.add_parser("ops", help="list the ops of the IR")
     ops_command.add_argument("name", nargs="?", help="show this one in full")
     ops_command.set_defaults(run=ops)
+    how_command = commands.add_parser("how", help="tell what is done with a call of torch",
+                                      epilog="Example: python -m poptorch how addcmul_")
+    how_command.add_argument("name", help="such as dropout, addcmul_, aten.add.Tensor")
+    how_command.set_defaults(run=how)
     return top
 
 

@@ -1,3 +1,3 @@
 """Alias: who says which parameters a model takes."""
 
-from poptorch._executor.arguments import ArgsParser as ArgsParser
+from poptorch._runtime.arguments import ArgsParser as ArgsParser

@@ -2,6 +2,10 @@
 
 import enum
 
+from poptorch import enums
+
+# These are those of the public API under another name.
+_PUBLIC = (enums.ReductionType, enums.SyncPattern)
 _MEMBERS = {
     "AccumulateOuterFragmentSchedule":
         "Scheduler Serial OverlapCycleOptimized OverlapMemoryOptimized",
@@ -17,10 +21,8 @@ _MEMBERS = {
     "Instrumentation": "Outer Inner",
     "MergeVarUpdateType": "None_ All AutoLoose AutoTight",
     "RecomputationType": "None_ Standard NormOnly Pipeline RecomputeAll",
-    "ReductionType": "Mean Sum NoReduction",
     "ReplicatedTensorSharding": "Off On",
     "SubgraphCopyingStrategy": "OnEnterAndExit JustInTime",
-    "SyncPattern": "Full SinglePipeline ReplicaAndLadder",
     "SyntheticDataMode": "Off Zeros RandomNormal RandomUniform",
     "TensorStorage": "OffChip OnChip",
     "TileSet": "Compute IO",
@@ -30,5 +32,8 @@ _MEMBERS = {
 # Members are integers, so that int() of one is a value of an option.
 globals().update({name: enum.IntEnum(name, members, start=0, module="popart")
                   for name, members in _MEMBERS.items()})
+globals().update({public.__name__: enum.IntEnum(
+    public.__name__, {member.name: member.value for member in public}, module="popart")
+    for public in _PUBLIC})
 
-__all__ = list(_MEMBERS)
+__all__ = [*_MEMBERS, *(public.__name__ for public in _PUBLIC)]

@@ -2,6 +2,20 @@
 
 from poptorch.errors import Error
 
+# Work that is not done yet, by the word that rows use for it.
+LATER = {
+    "schedules": "pipelined, phased and overlapped schedules",
+    "devices": "attaching to devices",
+    "cache": "executable caching",
+    "cycles": "cycle counts",
+    "estimates": "cycle and tile-memory estimates",
+    "rounding": "stochastic rounding",
+    "partials": "half partials",
+    "loss scaling": "loss scaling",
+    "exceptions": "floating-point exceptions",
+    "sharding": "sharding of weights and optimizer state over replicas",
+}
+
 
 def _later(name: str, what: str):
     def called(*args, **kwargs):

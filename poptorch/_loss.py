@@ -2,7 +2,7 @@
 
 import torch
 
-from poptorch._capture.context import current
+from poptorch._context import current
 from poptorch.errors import Error
 
 _REDUCTIONS = {"sum": torch.sum, "mean": torch.mean, "none": lambda x: x}

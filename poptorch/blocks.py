@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from poptorch._capture import context
+from poptorch import _context as context
 from poptorch._logging import logger
 from poptorch.errors import Error
 

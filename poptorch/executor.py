@@ -6,33 +6,26 @@ from types import SimpleNamespace
 
 import torch
 
-from poptorch import _C, profiling
-from poptorch._capture import capture
+from poptorch import _interrupts as interrupts
+from poptorch import profiling
 from poptorch._capture.process_state import one_at_a_time
-from poptorch._executor import (
-    grouping,
-    hooks,
-    instrument,
-    random_state,
-    settings,
-    weights,
-)
-from poptorch._executor.arguments import Arguments
+from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
-from poptorch._executor.call import Call
-from poptorch._executor.device import Device
-from poptorch._executor.guard import ModuleGuard
-from poptorch._executor.hyper import OptimizerLink
 from poptorch._executor.inspection import Inspection
-from poptorch._executor.interface import Interface
-from poptorch._executor.modes import TrainingModes
-from poptorch._executor.profile_report import ProfileReport
-from poptorch._executor.progress import StepProgress
 from poptorch._executor.reports import Reports
-from poptorch._executor.saving import Saving
-from poptorch._executor.weight_copies import WeightCopies
+from poptorch._files.saving import Saving
 from poptorch._logging import logger
-from poptorch._translate import translate
+from poptorch._optimizer.link import OptimizerLink
+from poptorch._reports.profile_report import ProfileReport
+from poptorch._reports.progress import StepProgress
+from poptorch._runtime import hooks, settings
+from poptorch._runtime.build import Source, build
+from poptorch._runtime.compiled import CompiledModel
+from poptorch._runtime.modes import TrainingModes
+from poptorch._translate import StepSpec
+from poptorch._weights import grouping
+from poptorch._weights.link import WeightLink
+from poptorch._weights.methods import WeightCopies
 from poptorch.errors import Error
 from poptorch.options import Options, checked_options
 
@@ -80,13 +73,11 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         self._optimizer = OptimizerLink(
             self._user_model, optimizer,
             self._options.relax_optimizer_attributes_checks) if training else None
-        self._forget()
-        self._seen_version = -1
+        self._compiled: CompiledModel | None = None
         self._modes = TrainingModes(model)
+        self._weights = WeightLink(self._user_model, training)
         # Other programs put a parser of theirs here before the first call.
         self._args_parser = None
-        if training:
-            instrument.instrument(self._user_model)
         grouping.register(self)
 
     # -- the data path -------------------------------------------------------------------------
@@ -109,17 +100,28 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             AssertionError: The options say that the model is compiled and never run.
         """
         self._device.check_can_run()
-        if self._call is None:
-            self.compile(*args, **kwargs)
-        tensors = self._arguments.match(args, kwargs)
-        self._guard.check()
-        self._sync_before_run()
+        # One object for the whole call: another thread may destroy() or compile meanwhile.
+        compiled = self._compiled
+        if compiled is None:
+            compiled = self._compiled_for(args, kwargs)
+        tensors = compiled.arguments.match(args, kwargs)
+        if self._optimizer is not None and self._optimizer.has_outgrown():
+            compiled = self._compiled_again(compiled, args, kwargs)
+        compiled.guard.check()
+        if self._optimizer is not None and self._optimizer.state.has_loaded:
+            self._weights.bring()
+        self._weights.before_run(compiled)
         if self._optimizer is not None:
-            self._optimizer.refresh(self._call)
-        result = self._run(tensors)
-        if self._program.updated:
-            self._weights().written_by(self, self._executable, self._program)
-        return result
+            self._optimizer.refresh(compiled.call)
+        # Before it, as it may be ended after its first updates, and what ends it may also come
+        # right after it; and after it, as another thread may have read the values meanwhile.
+        self._weights.note_run(compiled)
+        try:
+            return self._run(compiled, tensors)
+        finally:
+            self._weights.note_run(compiled)
+            if self._optimizer is not None:
+                self._optimizer.state.after_run()
 
     def compile(self, *args, **kwargs) -> None:
         """Compiles the model for arguments like these, without running it.
@@ -141,72 +143,82 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             >>> model.isCompiled()
             True
         """
-        with one_at_a_time:  # whoever waited here finds it compiled
-            if self._executable is None:
-                self._compile(args, kwargs)
+        self._compiled_for(args, kwargs)
 
-    def _compile(self, args: tuple, kwargs: dict) -> None:
+    @interrupts.whole
+    def _compiled_for(self, args: tuple, kwargs: dict) -> CompiledModel:
+        with one_at_a_time:  # whoever waited here finds it compiled
+            return self._compiled or self._compile(args, kwargs)
+
+    @interrupts.whole
+    def _compiled_again(self, outgrown: CompiledModel, args: tuple, kwargs: dict) -> CompiledModel:
+        """Compiles for the parameters and groups that the optimizer has now."""
+        with one_at_a_time:
+            if self._compiled is not outgrown:  # another thread was faster
+                return self._compiled_for(args, kwargs)
+            random = outgrown.random.read()
+            self.copyWeightsToHostIfNeeded()
+            self._forget()
+            compiled = self._compile(args, kwargs)
+            compiled.random.write(random)
+            return compiled
+
+    def _compile(self, args: tuple, kwargs: dict) -> CompiledModel:
         begin = time.monotonic()
         hooks.before_compile()
         self._options._Popart.check_known()
-        self._weights().bring_to_host()
+        self._weights.bring()
         self._device.before_compile()
         options = self._options
-        spec = settings.step_spec(self)
+        source = Source(self._model, self._user_model, options, self._step_spec(), self._modes,
+                        self._optimizer, self._args_parser)
         with self._recorded(), StepProgress(
                 options.model_name, options.show_compilation_progress_bar) as progress:
-            progress("capture")
-            arguments = Arguments(self._model, args, kwargs, spec, self._args_parser)
-            with self._modes.applied():
-                captured = capture(self._model, arguments.micro_args, arguments.micro_kwargs,
-                                   training=self._training,
-                                   location_excludes=options.source_location_excludes,
-                                   module_paths=options.module_namescope_enabled,
-                                   grouped=frozenset(path for path, _ in spec.weight_groups))
-            settings.check_buffers(options, self._user_model, captured)
-            progress("translate")
-            program = translate(captured, spec, self._optimizer)
-            executable = _C.compile(program.module, settings.compile_options(options), progress)
+            interface, executable = build(source, args, kwargs, progress)
         self._device.after_compile()
         if self._report is not None:
             self._report.compiled(executable)
+        compiled = CompiledModel.of(interface, executable, self._model, options)
+        with self._publishing(compiled, begin):
+            pass
+        logger.debug("compiled %s: %s", options.model_name, executable.step_times())
+        hooks.after_compile()
+        return compiled
+
+    def _step_spec(self) -> StepSpec:
+        return settings.step_spec(self._options, self._training, grouping.weight_groups(self))
+
+    @contextlib.contextmanager
+    def _publishing(self, compiled: CompiledModel, begin: float):
+        """Makes a program this executor's: with weights and optimizer states at their start, and
+        after what is done within. Where something is raised, nothing is compiled.
+
+        Args:
+            compiled: the program.
+            begin: when its compilation began, by ``time.monotonic``.
+        """
         try:
-            self._install(Interface(arguments, captured.out_spec, program, spec), executable)
+            if self._optimizer is not None:
+                self._optimizer.compiled(compiled.program, compiled.executable,
+                                         self._device.can_run)
+            self._weights.compiled(compiled, self)
+            yield
         except BaseException:
             self._forget()
             raise
         self._compile_seconds = time.monotonic() - begin
-        logger.debug("compiled %s: %s", options.model_name, executable.step_times())
-        hooks.after_compile()
+        self._compiled = compiled
 
-    def _install(self, interface: Interface, executable) -> None:
-        """Makes the executor ready to run a program, with weights and states at their start."""
-        program, arguments = interface.program, interface.arguments
-        if self._training and not instrument.is_instrumented(self._user_model):
-            instrument.instrument(self._user_model)  # destroy() ended that
-        self._interface, self._arguments, self._program = interface, arguments, program
-        self._executable = executable
-        self.rng_state = [random_state.seed_of(self._options.random_seed),
-                          *[0] * executable.replicas]
-        if self._optimizer is not None:
-            self._optimizer.compiled(program, executable, self._device.can_run)
-        self._guard = ModuleGuard(self._model, program.states.values(), self._training)
-        call = Call(executable, program, interface.outputs, self._options, interface.spec,
-                    arguments)
-        weights.spread(program)
-        self.copyWeightsToDevice()
-        self._call = call  # last: with it, other threads may run
-
-    def _run(self, tensors):
+    def _run(self, compiled: CompiledModel, tensors: list[torch.Tensor]):
         """One run, recorded if anybody wants to know."""
         if self._report is None and not profiling.is_recording():
-            return self._call.run(tensors)
+            return compiled.call.run(tensors)
         with self._recorded():
             begin = time.monotonic_ns()
-            result = self._call.run(tensors)
+            result = compiled.call.run(tensors)
             category = f"run {self._options.model_name}"
             profiling.add_span("run", category, begin, time.monotonic_ns())
-            for number, (start, end) in enumerate(self._executable.timestamps()):
+            for number, (start, end) in enumerate(compiled.executable.timestamps()):
                 profiling.add_span(f"iteration {number}", category, start, end)
         return result
 
@@ -249,8 +261,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         self._optimizer.set(optimizer)
 
     def _gradients(self) -> dict:
-        self._check_compiled()
-        return self._call.gradients()
+        return self._compiled_model().call.gradients()
 
     def train(self, mode: bool = True) -> "PoplarExecutor":
         """Puts the module into training mode: what the next compilation sees.
@@ -302,8 +313,9 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             >>> model.isCompiled()
             False
         """
-        return self._executable is not None
+        return self._compiled is not None
 
+    @interrupts.whole
     def destroy(self) -> None:
         """Reads the weights back and frees the device. A later call compiles again.
 
@@ -316,24 +328,31 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             >>> model.isCompiled()
             False
         """
-        if self._executable is not None and self._weights().is_newer_on(self):
+        if self._weights.is_newest:
             self.copyWeightsToHost()
         if self._report is not None:
             self._report.write_trace()
         self._forget()
         self._device.release()
-        if self._training:
-            instrument.remove(self._user_model)
+        self._weights.unwatch()
 
     def _forget(self) -> None:
-        self._executable = self._interface = self._arguments = self._program = self._call = None
+        self._compiled = None
+        self._weights.forget()
         if self._optimizer is not None:
             self._optimizer.forget()
 
-    def _check_compiled(self) -> None:
-        if self._executable is None:
+    def _compiled_model(self) -> CompiledModel:
+        """The compiled model.
+
+        Raises:
+            poptorch.Error: There is none.
+        """
+        compiled = self._compiled
+        if compiled is None:
             raise Error("Model has not been compiled or has been destroyed. "
                         "Call it, or compile() it, first.")
+        return compiled
 
     # -- inspection ----------------------------------------------------------------------------
 
@@ -378,13 +397,21 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         """
         return self._training
 
+    # Names that existing programs read.
+
+    @property
+    def _executable(self):
+        """The compiled program; None before."""
+        return self._compiled and self._compiled.executable
+
     @property
     def _executable_inputs(self):
         """Tensors like those that the model is compiled for, without values; None before."""
-        if self._arguments is None:
+        if self._compiled is None:
             return None
+        leaves = self._compiled.arguments.tensor_leaves()
         return SimpleNamespace(args=tuple(torch.zeros((), dtype=leaf.dtype).expand(leaf.shape)
-                                          for leaf in self._arguments.tensor_leaves()))
+                                          for leaf in leaves))
 
     def __getattr__(self, name: str):
         user_model = self.__dict__.get("_user_model")

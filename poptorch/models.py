@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from poptorch._executor import files, grouping, instrument
-from poptorch._executor.run_time_options import check_read, edited
+from poptorch._files import executable as files
+from poptorch._runtime.run_time_options import check_read, edited
+from poptorch._weights import grouping, instrument
 from poptorch.errors import Error
 from poptorch.executor import PoplarExecutor
 from poptorch.options import Options, checked_options
@@ -157,5 +158,6 @@ def load(filename: str,
         if executor.training:
             executor._optimizer.numbers()  # calls ask for them: here the file is at fault
         grouping.declare(executor, parts.get("groupings", {}))
-    executor._load(file, with_optimizer=True)
+    with file.guard("model.json"):  # whatever else it is about: a module that is only half of one
+        executor._load(file, with_optimizer=True)
     return executor

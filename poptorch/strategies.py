@@ -4,10 +4,10 @@ A strategy is set with ``Options.setExecutionStrategy`` and asked once, when the
 """
 
 from poptorch._stages import BlockPlace, Partition, Phase, Stage, block_name, check_once
+from poptorch._strategy import _IExecutionStrategy
 from poptorch.blocks import BlockUse
 from poptorch.enums import AutoStage, Liveness
 from poptorch.errors import Error, error_at
-from poptorch.options._strategy import _IExecutionStrategy
 
 
 class _Strategy(_IExecutionStrategy):

@@ -99,8 +99,12 @@ bool install() {
   static const bool usable = [] {
     c10::Allocator* original = c10::GetCPUAllocator();
     if (original->raw_deleter() == nullptr) return false;
-    // The highest priority: a lower one than that of the present allocator would be ignored.
-    c10::SetCPUAllocator(new ScopedAllocator(original), /*priority=*/UINT8_MAX);
+    // The lowest priority that is heeded: that of the present allocator. So one that a library sets
+    // later takes our place as it would take torch's; then calls find no planned memory.
+    c10::Allocator* ours = new ScopedAllocator(original);
+    for (int priority = 0; priority <= UINT8_MAX && c10::GetCPUAllocator() != ours; ++priority) {
+      c10::SetCPUAllocator(ours, static_cast<uint8_t>(priority));
+    }
     return true;
   }();
   return usable;

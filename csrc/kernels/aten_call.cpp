@@ -17,6 +17,7 @@
 #include "support/align.h"
 #include "support/error.h"
 #include "support/parallel.h"
+#include "support/switches.h"
 
 namespace poptorch::aten {
 namespace {
@@ -318,7 +319,8 @@ at::Tensor wrap(const void* memory, const ir::Type& type) {
 
 ops::Prepared prepare_call(const Call& call, std::string name, Function function,
                            const Batch& batch, Memory memory) {
-  install();
+  // Only a program that needs it puts the allocator in front of torch's.
+  const bool is_planned = memory == Memory::planned && is_on("planned_calls") && install();
   auto prepared = std::make_shared<Prepared>();
   prepared->name = std::move(name);
   prepared->function = std::move(function);
@@ -330,8 +332,8 @@ ops::Prepared prepare_call(const Call& call, std::string name, Function function
   const auto is_large = [](const ir::Type& type) { return type.numel() >= parallel_numel; };
   prepared->is_large = std::any_of(prepared->inputs.begin(), prepared->inputs.end(), is_large) ||
                        std::any_of(prepared->outputs.begin(), prepared->outputs.end(), is_large);
-  prepared->plan = memory == Memory::planned ? plan_of(call, *prepared, batch)
-                                             : std::make_shared<const AllocationPlan>();
+  prepared->plan = is_planned ? plan_of(call, *prepared, batch)
+                              : std::make_shared<const AllocationPlan>();
   const size_t scratch_bytes = prepared->plan->scratch_bytes;
   return {[prepared](const Args& args) { run(*prepared, args); }, scratch_bytes};
 }

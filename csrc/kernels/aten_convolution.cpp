@@ -106,6 +106,10 @@ bool is_unsafe_channels_last(const ir::Type& weight, const Geometry& geometry) {
   return pointwise && strided && std::min(weight.sizes[0], weight.sizes[1]) < 8;
 }
 
+// A copy: what contiguous() returns unchanged may have the strides of both orders, and is then
+// taken for channels-last.
+at::Tensor in_rows(const at::Tensor& x) { return x.clone(at::MemoryFormat::Contiguous); }
+
 Prepared through_aten(const Call& call, aten::Memory memory = aten::Memory::planned) {
   const Geometry geometry(call.attrs());
   const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
@@ -113,8 +117,8 @@ Prepared through_aten(const Call& call, aten::Memory memory = aten::Memory::plan
   const bool row_major = is_unsafe_channels_last(call.in(2), geometry);
   const ir::Dims bias_sizes = {call.in(0).sizes[1]};
   const auto run = [=, g = geometry](const Args&, const Tensors& in, Tensors& out) {
-    const at::Tensor input = row_major ? in[1].contiguous() : in[1];
-    const at::Tensor weight = row_major ? in[2].contiguous() : in[2];
+    const at::Tensor input = row_major ? in_rows(in[1]) : in[1];
+    const at::Tensor weight = row_major ? in_rows(in[2]) : in[2];
     auto [dx, dw, db] = at::convolution_backward(in[0], input, weight, at::IntArrayRef(bias_sizes),
                                                  g.stride, g.padding, g.dilation, g.transposed,
                                                  g.output_padding, g.groups, mask);

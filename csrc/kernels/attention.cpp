@@ -68,52 +68,28 @@ struct Forward {
 template <typename T>
 struct Backward {
   Scores<T> scores;
-  Heads grad, q, k, v, out;
-  int64_t grad_row, grad_column, out_row, out_column;  // strides
+  Heads grad, q, k, v;
   ir::Dims logsumexp_strides;
   int64_t heads_per_sample;
 
   explicit Backward(const Call& call)
-      : scores(call, 1, 7),
+      : scores(call, 1, 6),
         grad(call.in(0)),
         q(call.in(1)),
         k(call.in(2)),
         v(call.in(3)),
-        out(call.in(5)) {
-    const ir::Dims of_grad = call.in(0).actual_strides(), of_out = call.in(5).actual_strides();
-    grad_row = of_grad[2];
-    grad_column = of_grad[3];
-    out_row = of_out[2];
-    out_column = of_out[3];
-    logsumexp_strides = call.in(6).actual_strides();
-    heads_per_sample = std::max<int64_t>(call.in(6).sizes[1], 1);
-  }
-
-  // Inner product of row i of the gradient and of the result: what normalizing subtracts.
-  T inner(const T* g, const T* o, int64_t i) const {
-    const int64_t n = scores.sizes.value_features;
-    g += i * grad_row;
-    o += i * out_row;
-    if (grad_column == 1 && out_column == 1) return scores.loops.dot(g, o, n);
-    double sum = 0;
-    for (int64_t j = 0; j < n; ++j) {
-      sum += static_cast<double>(g[j * grad_column]) * o[j * out_column];
-    }
-    return static_cast<T>(sum);
-  }
+        logsumexp_strides(call.in(5).actual_strides()),
+        heads_per_sample(std::max<int64_t>(call.in(5).sizes[1], 1)) {}
 
   // Gradients of the scores, and the softmax as it met the values.
   void run_rows(const Args& args, const Block& b, const Buffers<T>& buffers) const {
     const Sizes& s = scores.sizes;
-    const T* g = head_of<T>(args, 0, grad, b.head);
-    const T* o = head_of<T>(args, 5, out, b.head);
-    const T* logsumexp = args.in<T>(6) + b.head / heads_per_sample * logsumexp_strides[0] +
+    const T* logsumexp = args.in<T>(5) + b.head / heads_per_sample * logsumexp_strides[0] +
                          b.head % heads_per_sample * logsumexp_strides[1];
     for (int64_t i = b.first; i < b.first + b.rows; ++i) {
       const ScoreRow<T> row = scores.row(args, b, i, buffers);
       const int64_t columns = s.columns_of(i);
-      scores.loops.attention_gradient(row, columns, logsumexp[i * logsumexp_strides[2]],
-                                      inner(g, o, i));
+      scores.loops.attention_gradient(row, columns, logsumexp[i * logsumexp_strides[2]]);
       std::fill(row.scores + columns, row.scores + b.columns, T{0});
       std::fill(row.grads + columns, row.grads + b.columns, T{0});
     }

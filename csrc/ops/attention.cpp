@@ -56,15 +56,13 @@ Types infer_attention(const InferInput& in) {
 }
 
 Types infer_attention_backward(const InferInput& in) {
-  check(in, 1, 7);
+  check(in, 1, 6);
   const Type out = out_type(in.operand(1), in.operand(3));
-  for (size_t i : {0, 5}) {
-    expect_sizes(in, i, out.sizes);
-    expect_dtype(in, i, out.dtype);
-  }
+  expect_sizes(in, 0, out.sizes);
+  expect_dtype(in, 0, out.dtype);
   const Type sums = logsumexp_type(in.operand(1));
-  expect_sizes(in, 6, sums.sizes);
-  expect_dtype(in, 6, sums.dtype);
+  expect_sizes(in, 5, sums.sizes);
+  expect_dtype(in, 5, sums.dtype);
   Types types;
   for (size_t i : {1, 2, 3}) types.push_back({in.operand(i).dtype, in.operand(i).sizes});
   return types;
@@ -91,7 +89,7 @@ std::vector<OpDef> attention_ops() {
       {.name = "attention_backward",
        .aten = {"poptorch::attention_backward"},
        .doc = "Gradients of attention; the softmax is recomputed.",
-       .operands = {"grad", "q", "k", "v", "mask?", "out", "logsumexp", "rng?"},
+       .operands = {"grad", "q", "k", "v", "mask?", "logsumexp", "rng?"},
        .results = {"grad_q", "grad_k", "grad_v"},
        .attrs = attrs,
        .infer = infer_attention_backward,

@@ -142,7 +142,10 @@ void run(Executable& self, const std::vector<uintptr_t>& pointers, int threads) 
   host.reserve(pointers.size());
   for (const uintptr_t address : pointers) host.push_back(to_pointer(address));
   const py::gil_scoped_release released;
-  self.run(host, threads);
+  self.run(host, threads, [] {
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  });
 }
 
 // `storage` is the address of the torch storage that the bytes belong to.
@@ -161,19 +164,25 @@ py::list to_pairs(const std::vector<std::array<int64_t, 2>>& times) {
   return out;
 }
 
-py::list timestamps(const Executable& self) { return to_pairs(self.timestamps()); }
+// What `fn` gives, called without the GIL: it waits for a run, which may wait for the GIL.
+template <typename Fn>
+auto without_gil(const Fn& fn) {
+  const py::gil_scoped_release released;
+  return fn();
+}
 
-// Of the slices that the host gets or gives, in their order.
+py::list timestamps(const Executable& self) {
+  return to_pairs(without_gil([&] { return self.timestamps(); }));
+}
+
 py::list stream_times(const Executable& self, const std::string& stream) {
-  std::vector<std::array<int64_t, 2>> times = self.stream_times(stream);
-  if (!times.empty()) times.resize(static_cast<size_t>(self.host_slices(stream)));
-  return to_pairs(times);
+  return to_pairs(without_gil([&] { return self.stream_times(stream); }));
 }
 
 // One row for each op that ran; those that never ran are left out.
 py::list profile(const Executable& self) {
   const assemble::Program& program = self.engine().program();
-  const auto& spent = self.engine().spent();
+  const auto spent = without_gil([&] { return self.spent(); });
   py::list rows;
   for (size_t i = 0; i < spent.size(); ++i) {
     if (spent[i].runs == 0) continue;
@@ -248,7 +257,8 @@ void bind_reports(py::class_<Executable>& executable) {
       .def("timestamps", &timestamps)
       .def("stream_times", &stream_times, py::arg("stream"))
       .def("constants", [](const Executable& self) { return py::bytes(self.constants()); })
-      .def("set_profiling", &Executable::set_profiling, py::arg("is_on"))
+      .def("set_profiling", &Executable::set_profiling, py::arg("is_on"),
+           py::call_guard<py::gil_scoped_release>())
       .def("profile", &profile)
       .def("step_times", &step_times);
 }
@@ -290,22 +300,26 @@ void bind_executable(py::module_& module) {
       .def("states", &Executable::states)
       .def_property_readonly("replicas", &Executable::replicas)
       .def_property_readonly("device_iterations", &Executable::device_iterations)
+      .def_property_readonly("runs_begun", &Executable::runs_begun)
       .def_property_readonly("ipus", [](const Executable& self) { return self.reports().ipus; },
                              "IPUs of one replica.")
       .def("set_output_mode",
            [](Executable& self, const std::string& stream, const std::string& mode,
               int64_t period) {
-             self.set_output_mode(stream, run::output_mode_from_name(mode), period);
+             without_gil([&] {
+               self.set_output_mode(stream, run::output_mode_from_name(mode), period);
+             });
            },
            py::arg("stream"), py::arg("mode"), py::arg("period") = 1,
            "What an output returns: all, final, every_n (with its period), sum, none.")
       .def("host_slices",
            [](const Executable& self, const std::string& stream) {
-             return self.host_slices(stream);
+             return without_gil([&] { return self.host_slices(stream); });
            },
            py::arg("stream"), "Slices in the host tensor of a stream.")
       .def("run", &run, py::arg("pointers"), py::arg("threads"),
-           "Runs one call on host addresses in the order of `streams()`, without the GIL.");
+           "Runs one call on host addresses in the order of `streams()`, without the GIL. What "
+           "the handler of a signal raises ends it between two iterations of a loop.");
   bind_reports(type);
   module.def("compile", &compile_module, py::arg("module"), py::arg("options") = py::dict(),
              py::arg("progress") = py::none(),

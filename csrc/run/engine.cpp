@@ -17,6 +17,7 @@ namespace poptorch::run {
 namespace {
 
 constexpr int poison_byte = 0xff;  // every float of these bytes is NaN
+constexpr int64_t poll_interval_ns = 20'000'000;  // no user waits for less
 
 int64_t now_ns() {
   timespec time{};
@@ -125,12 +126,14 @@ void Engine::point_state(const assemble::State& state, int replica, std::byte* a
   }
 }
 
-void Engine::run(const std::vector<void*>& host, int threads) {
+void Engine::run(const std::vector<void*>& host, int threads, const std::function<void()>& poll) {
   USER_CHECK(host.size() == program_.streams.size(), "[run] ", host.size(),
              " host tensors were given, the program has ", program_.streams.size(), " streams.");
   host_ = host.data();
   threads_ = std::clamp(threads, 1, program_.threads);
   iteration_ = 0;
+  poll_ = poll ? &poll : nullptr;
+  next_poll_ns_ = now_ns() + poll_interval_ns;
   const SettingsScope scope(&program_.settings);
   const FloatMode mode(is_flushing_ ? float_mode() | flush_bits : float_mode());
   if (is_stale_ && program_.prepare >= 0) {
@@ -142,6 +145,12 @@ void Engine::run(const std::vector<void*>& host, int threads) {
   if (is_single) timestamps_[0][0] = now_ns();
   run_joint(program_.blocks[0], 0);
   if (is_single) timestamps_[0][1] = now_ns();
+}
+
+void Engine::poll() {
+  if (poll_ == nullptr || now_ns() < next_poll_ns_) return;
+  (*poll_)();
+  next_poll_ns_ = now_ns() + poll_interval_ns;
 }
 
 bool Engine::needs_all_replicas(const Instruction& instruction) const {
@@ -175,6 +184,7 @@ void Engine::run_joint_loop(const Instruction& loop, int64_t inner) {
   const Block& body = program_.blocks[static_cast<size_t>(loop.index)];
   const bool is_device_loop = loop.index == program_.device_loop;
   for (int64_t i = 0; i < loop.count; ++i) {
+    poll();
     if (!is_device_loop) {
       run_joint(body, inner * loop.count + i);
       continue;
@@ -249,6 +259,7 @@ void Engine::run_one(const Instruction& instruction, int replica, int64_t inner)
     case Instruction::Kind::loop: {
       const Block& body = program_.blocks[index];
       for (int64_t i = 0; i < instruction.count; ++i) {
+        poll();
         run_range(body, 0, body.instructions.size(), replica, inner * instruction.count + i);
       }
       return;

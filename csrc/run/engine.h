@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,8 +40,9 @@ class Engine {
   const SliceMap& slices(size_t stream) const { return slices_[stream]; }
 
   // `host[i]` is the host tensor of streams()[i]. A UserError of a kernel (a bad index, say) gets
-  // the user's source appended; the engine can run again after it.
-  void run(const std::vector<void*>& host, int threads);
+  // the user's source appended; the engine can run again after it. Between iterations of its loops
+  // a run calls `poll` now and then, which may throw: the engine can run again after that, too.
+  void run(const std::vector<void*>& host, int threads, const std::function<void()>& poll = {});
   const std::vector<std::array<int64_t, 2>>& timestamps() const { return timestamps_; }
 
   // For each stream and slice: when a step asked for it, and when it was there, in the last run. A
@@ -84,6 +86,7 @@ class Engine {
   void stream_in(const Instruction& instruction, void* to, const Step& step);
   void stream_out(const Instruction& instruction, const void* from, const Step& step);
   void point_state(const assemble::State& state, int replica, std::byte* at);
+  void poll();
   void* const* pointers(const Instruction& instruction, int replica) const;
   bool needs_all_replicas(const Instruction& instruction) const;
 
@@ -103,6 +106,8 @@ class Engine {
   void* const* host_ = nullptr;
   int threads_ = 1;
   int64_t iteration_ = 0;
+  const std::function<void()>* poll_ = nullptr;
+  int64_t next_poll_ns_ = 0;
   std::vector<const void*> reduce_inputs_;
   std::vector<void*> reduce_outputs_;
 };

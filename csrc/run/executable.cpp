@@ -130,10 +130,22 @@ void Executable::read_state(std::string_view path, void* data, size_t bytes, int
   read_order(state, engine_.state_data(state, replica), data);
 }
 
-void Executable::run(const std::vector<void*>& host, int threads) {
+void Executable::run(const std::vector<void*>& host, int threads,
+                     const std::function<void()>& poll) {
   check_process();
   const std::scoped_lock lock(mutex_);
-  engine_.run(host, threads);
+  ++runs_begun_;
+  engine_.run(host, threads, poll);
+}
+
+std::vector<std::array<int64_t, 2>> Executable::timestamps() const {
+  const std::scoped_lock lock(mutex_);
+  return engine_.timestamps();
+}
+
+std::vector<Engine::Spent> Executable::spent() const {
+  const std::scoped_lock lock(mutex_);
+  return engine_.spent();
 }
 
 void Executable::set_profiling(bool is_on) {
@@ -146,15 +158,21 @@ void Executable::set_output_mode(std::string_view stream, OutputMode mode, int64
   USER_CHECK(!streams()[index].is_input, "[run] stream \"", stream,
              "\" is an input: it has no output mode.");
   USER_CHECK(period >= 1, "[run] the output period is ", period, ". Give 1 or more.");
+  const std::scoped_lock lock(mutex_);
   engine_.slices(index).mode = mode;
   engine_.slices(index).period = period;
 }
 
-const std::vector<std::array<int64_t, 2>>& Executable::stream_times(std::string_view stream) const {
-  return engine_.stream_times()[find_stream(streams(), stream)];
+std::vector<std::array<int64_t, 2>> Executable::stream_times(std::string_view stream) const {
+  const size_t index = find_stream(streams(), stream);
+  const std::scoped_lock lock(mutex_);
+  std::vector<std::array<int64_t, 2>> times = engine_.stream_times()[index];
+  if (!times.empty()) times.resize(static_cast<size_t>(engine_.slices(index).host_slices()));
+  return times;
 }
 
 int64_t Executable::host_slices(std::string_view stream) const {
+  const std::scoped_lock lock(mutex_);
   return engine_.slices(find_stream(streams(), stream)).host_slices();
 }
 

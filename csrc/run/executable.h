@@ -10,8 +10,10 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -69,14 +71,19 @@ class Executable {
   // The large constants that the planned text names, as ir::pack_constants gives them.
   std::string constants() const;
 
-  // One call: `host[i]` is the host tensor of `streams()[i]`. Sizes are the caller's business.
-  void run(const std::vector<void*>& host, int threads);
+  // One call: `host[i]` is the host tensor of `streams()[i]`. Sizes are the caller's business. For
+  // `poll` see Engine::run; it must not use this executable.
+  void run(const std::vector<void*>& host, int threads, const std::function<void()>& poll = {});
+  // How many runs began, also those that failed on the way.
+  int64_t runs_begun() const { return runs_begun_; }
   // Begin and end of each device iteration of the last run, in ns of CLOCK_MONOTONIC.
-  const std::vector<std::array<int64_t, 2>>& timestamps() const { return engine_.timestamps(); }
-  // When each slice of a stream was asked for and was there, in the last run and the same clock.
-  const std::vector<std::array<int64_t, 2>>& stream_times(std::string_view stream) const;
+  std::vector<std::array<int64_t, 2>> timestamps() const;
+  // When each slice of a stream that the host gets or gives was asked for and was there, in the
+  // last run and the same clock.
+  std::vector<std::array<int64_t, 2>> stream_times(std::string_view stream) const;
   // Starts (from zero) or stops counting the time of each op; see Engine::set_profiling.
   void set_profiling(bool is_on);
+  std::vector<Engine::Spent> spent() const;
   const Engine& engine() const { return engine_; }
 
  private:
@@ -87,7 +94,10 @@ class Executable {
   bool is_sharing_ = true;
   Reports reports_;
   int process_;  // where the arenas are
-  mutable std::mutex mutex_;  // one run, or one state's copy, at a time
+  std::atomic<int64_t> runs_begun_ = 0;
+  // One run, one state's copy, one setting at a time. Who waits for it holds no other lock: a run
+  // may wait for Python's in `poll`.
+  mutable std::mutex mutex_;
 };
 
 }  // namespace poptorch::run

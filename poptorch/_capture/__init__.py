@@ -3,9 +3,9 @@
 Capture needs heavy parts of torch, so it is imported when it is first used.
 """
 
-from poptorch._capture.context import is_capturing
+from poptorch._context import is_capturing
 
-__all__ = ["capture", "is_capturing", "refused_node"]
+__all__ = ["capture", "is_capturing", "refused_node", "torch_takes"]
 
 
 def capture(module, args=(), kwargs=None, **settings):
@@ -21,3 +21,11 @@ def refused_node(error, node):
     from poptorch._capture.refusals import of_node  # heavy parts of torch
 
     return of_node(error, node)
+
+
+def torch_takes(node) -> bool:
+    """Whether PyTorch is not known to refuse a recorded operation; see
+    :func:`poptorch._capture.refusals.torch_takes`."""
+    from poptorch._capture.refusals import torch_takes as takes_now  # heavy parts of torch
+
+    return takes_now(node)

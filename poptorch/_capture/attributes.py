@@ -6,16 +6,15 @@ from collections.abc import Iterator
 import torch
 
 from poptorch._capture import torch_private as private
+from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
 from poptorch._capture.places import Places
 from poptorch._logging import logger
 from poptorch.errors import place_text
 
-# Recurrent modules keep their weights a second time, and notice that they were exchanged.
-_RECURRENT_CACHES = ("_flat_weights", "_flat_weight_refs")
-# What each module has: tables of tensors, which are put back elsewhere, of hooks and modules.
-_OF_EACH_MODULE = frozenset(vars(torch.nn.Module()))
 _MUTABLE = (list, dict, deque)
 _CONTAINERS = (*_MUTABLE, tuple)
+# Values of which it can be told, later and quickly, whether they are still the same.
+_SIMPLE = frozenset({bool, int, float, complex, str, tuple, type(None), torch.dtype, torch.Tensor})
 _LOOKED_AT = (*_CONTAINERS, private.FakeTensor)
 
 
@@ -35,6 +34,8 @@ class Attributes:
         # Mutable containers in attributes by identity, with what they held.
         self._contents: dict[int, tuple[object, list | dict]] = {}
         self._lines: dict[tuple[int, str], tuple[str, int] | None] = {}
+        # Attributes with simple values that forward asked for.
+        self._read: dict[tuple[int, str], tuple[torch.nn.Module, str]] = {}
 
     def keep(self, module: torch.nn.Module, path: str) -> None:
         """Remembers the attributes that a module has now, and what their containers hold."""
@@ -46,9 +47,32 @@ class Attributes:
             elif isinstance(value, _MUTABLE):
                 self._contents[id(value)] = value, list(value)
 
+    def warn_of_change(self, tensor: torch.Tensor) -> None:
+        """Warns that ``forward`` changes a tensor in place that is no parameter or buffer."""
+        path, name = next(((path, name) for _, path, attributes in self._before
+                           for name, value in attributes.items() if value is tensor), ("", None))
+        if name is not None:
+            logger.warning(
+                "[capture] forward changes the tensor %s in place, which is a plain attribute: its "
+                "value is compiled in, and each call begins with it. For a state that lasts from "
+                "call to call, make it with register_buffer(%r, ...).",
+                f"{path}.{name}".lstrip("."), name)
+
     def line(self, module: torch.nn.Module, name: str) -> tuple[str, int] | None:
         """``(file, line)`` where the attribute was last set or deleted; None if it is not known."""
         return self._lines.get((id(module), name))
+
+    def read(self) -> list[tuple[torch.nn.Module, str]]:
+        """``(module, name)`` of the attributes with simple values that ``forward`` read and did not
+        set: a change of one of them would change the program."""
+        return [place for key, place in self._read.items() if key not in self._lines]
+
+    def _get(self, module, name: str):
+        value = super(torch.nn.Module, module).__getattribute__(name)
+        if type(value) in _SIMPLE and name not in OF_EACH_MODULE:
+            if name in super(torch.nn.Module, module).__getattribute__("__dict__"):
+                self._read.setdefault((id(module), name), (module, name))
+        return value
 
     def __enter__(self):
         self._set, self._delete = torch.nn.Module.__setattr__, torch.nn.Module.__delattr__
@@ -61,19 +85,25 @@ class Attributes:
             self._lines[id(module), name] = self._places.here()
             self._delete(module, name)
 
+        self._getter = vars(torch.nn.Module).get("__getattribute__")
+        torch.nn.Module.__getattribute__ = lambda module, name: self._get(module, name)
         torch.nn.Module.__setattr__ = set_attribute
         torch.nn.Module.__delattr__ = delete_attribute
         return self
 
     def __exit__(self, kind, *_):
+        if self._getter is None:
+            del torch.nn.Module.__getattribute__
+        else:
+            torch.nn.Module.__getattribute__ = self._getter
         torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = self._set, self._delete
         told = set()
         for module, path, before in self._before:
             attributes = _own(module)
-            if not _holds_fake(attributes) and _RECURRENT_CACHES[0] not in attributes:
+            if not _holds_fake(attributes) and RECURRENT_CACHES[0] not in attributes:
                 continue  # as nearly always
             for name, value in attributes.items():
-                is_cache, is_fake = name in _RECURRENT_CACHES, _holds_fake(value)
+                is_cache, is_fake = name in RECURRENT_CACHES, _holds_fake(value)
                 if is_fake or is_cache:
                     self._put_back(module.__dict__, name, before)
                 # The same line of several layers is one mistake.
@@ -106,7 +136,7 @@ class Attributes:
 
 
 def _own(module: torch.nn.Module) -> dict:
-    return {name: value for name, value in vars(module).items() if name not in _OF_EACH_MODULE}
+    return {name: value for name, value in vars(module).items() if name not in OF_EACH_MODULE}
 
 
 def _holds_fake(value) -> bool:

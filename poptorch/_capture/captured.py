@@ -73,6 +73,7 @@ class Captured:
         in_spec: the structure of the positional and keyword arguments, ``(args, kwargs)``.
         training: whether there is a backward pass.
         blocks: every block that the forward pass began, in order.
+        attributes: module, name and path of the plain attributes that ``forward`` depends on.
     """
 
     graph: torch.fx.Graph
@@ -82,6 +83,7 @@ class Captured:
     in_spec: Structure
     training: bool
     blocks: tuple[BlockUse, ...] = ()
+    attributes: list[tuple[torch.nn.Module, str, str]] = field(default_factory=list)
 
     def rebuild_output(self, tensors: list):
         """What ``forward`` returns, with ``tensors`` in place of the ``output`` results."""

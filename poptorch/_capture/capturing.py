@@ -2,12 +2,13 @@
 
 import inspect
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import torch
 
+from poptorch import _context as context
 from poptorch import blocks
-from poptorch._capture import context, process_state, refusals, substitutions, tracing
+from poptorch._capture import process_state, refusals, substitutions, tracing
 from poptorch._capture import torch_private as private
 from poptorch._capture.captured import Captured, InputSpec, OutputSpec
 from poptorch._capture.functionalize import functionalize
@@ -24,7 +25,8 @@ from poptorch.errors import Error
 
 def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = None, *,
             training: bool, location_excludes: list[str] | None = None,
-            module_paths: bool = True, grouped: frozenset[str] = frozenset()) -> Captured:
+            module_paths: bool = True, grouped: frozenset[str] = frozenset(),
+            mode_of: Callable[[torch.nn.Module], bool] | None = None) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
     Args:
@@ -36,6 +38,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
             none of these; None: the folder of torch.
         module_paths: whether operations know the path of the module that they are part of.
         grouped: paths of the parameters that ``forward`` sees without their first dimension.
+        mode_of: whether a part of the module is captured in training mode; None: as it is now.
 
     Returns:
         The functional graph and the meaning of its inputs and outputs.
@@ -46,7 +49,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     """
     places = Places() if location_excludes is None else Places(location_excludes)
     return _Capture(module, args, kwargs or {}, training, places, module_paths,
-                    grouped).run()
+                    grouped, mode_of).run()
 
 
 class _Capture:
@@ -59,7 +62,8 @@ class _Capture:
     """
 
     def __init__(self, module, args, kwargs, training: bool, places: Places,
-                 module_paths: bool, grouped: frozenset[str]):
+                 module_paths: bool, grouped: frozenset[str], mode_of):
+        self._mode_of = mode_of
         self._module = module
         self._grouped = grouped
         self._training = training
@@ -79,7 +83,7 @@ class _Capture:
                         "being compiled. Call the inner module itself instead of its executor.")
         with process_state.preserved(self._training), substitutions.entered():
             self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
-                                      self._training, self._grouped)
+                                      self._training, self._grouped, self._mode_of)
             self._declare_inputs()
             context.set_current(self)
             blocks.reset()
@@ -153,17 +157,17 @@ class _Capture:
         self._paths = ModulePaths(names, self.recorder)
         self.functions = Functions(self)
         with self._state, self._paths, self.fake_mode, self.recorder, self.functions:
-            result = tracing.run_forward(self._module, args, kwargs)
+            result = tracing.run_forward(self._state.module, args, kwargs)
             self._state.check_kept()
             ends = {node: self.recorder.shapes.end_of(state.fake, state.trained)
                     for state, node in zip(self._state.states, self._state_nodes)}
             self._looking_otherwise = {node: end for node, end in ends.items() if end is not None}
             if self._training:
-                self._differentiate(Structure.of(result)[0])
+                self._differentiate(*Structure.of(result))
         return result
 
-    def _differentiate(self, results: list[torch.Tensor]) -> None:
-        self._loss = self.losses.final(results)
+    def _differentiate(self, results: list[torch.Tensor], structure: Structure) -> None:
+        self._loss = self.losses.final(results, structure.paths)
         trained = [state for state in self._state.states if state.trained]
         if not trained:
             logger.warning("[trainingModel] no parameter of the module requires grad: calls run "
@@ -219,7 +223,7 @@ class _Capture:
         _prune(graph)
         inputs = self._drop_unused_constants(inputs)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
-                        self._blocks)
+                        self._blocks, self._state.attributes_read())
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []
@@ -242,6 +246,7 @@ class _Capture:
             if node in changed and "fresh" not in node.meta:
                 outputs.append(OutputSpec("constant_update", f"constant.{index}", changed[node],
                                           tensor=tensor))
+                self._state.warn_of_change(tensor)
 
     def _inputs(self, layouts: list) -> list[InputSpec]:
         inputs = [InputSpec("input", name, layout=layout)

@@ -160,8 +160,8 @@ def _huber_loss(x, target, reduction=1, delta=1.0):
 
 @elementwise(aten.soft_margin_loss_backward.default)
 def _soft_margin_loss_backward(grad, x, target, reduction):
-    # z / (1 + z) for z = exp(-t x)
-    inner = -target * (-target * x).sigmoid() * grad
+    z = (-target * x).exp()  # of an infinite one, eager's gradient is NaN
+    inner = -target * z / (z + 1) * grad
     return inner / x.numel() if reduction == 1 else inner
 
 

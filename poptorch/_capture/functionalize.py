@@ -16,7 +16,8 @@ import operator
 import torch
 from torch import fx
 
-from poptorch._capture import layout, views
+from poptorch import _layout as layout
+from poptorch._capture import views
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.library import ops
 from poptorch._capture.picks import has_history

@@ -36,7 +36,7 @@ class Functions(private.TorchFunctionMode):
         self._capture = capture
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        handler, out = _HANDLERS.get(func), NotImplemented
+        handler, out = HANDLERS.get(func), NotImplemented
         if handler is not None:
             out = handler(self._capture, func, args, kwargs or {})
         if out is NotImplemented:
@@ -47,7 +47,7 @@ class Functions(private.TorchFunctionMode):
 
 def _loss(capture, func, args, kwargs):
     out = func(*args, **kwargs)
-    capture.losses.mark_standard(out)
+    capture.losses.mark_standard(out, func, args, kwargs)
     return out
 
 
@@ -104,7 +104,7 @@ def _without_overrides(func):
     return copy
 
 
-_HANDLERS = {
+HANDLERS = {
     **dict.fromkeys(STANDARD, _loss),
     F.l1_loss: _with("weight", _loss),
     torch.chain_matmul: _with("out", _call),

@@ -32,7 +32,7 @@ def _ctc_loss(capture, func, args, kwargs):
         return _reduced(losses, lengths[1], reduction)
 
     out = call(*args, **kwargs)
-    capture.losses.mark_standard(out)
+    capture.losses.mark_standard(out, func, args, kwargs)
     return out
 
 

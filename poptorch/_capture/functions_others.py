@@ -17,7 +17,9 @@ def gaussian_nll(input, target, var, full=False, eps=1e-6, reduction="mean"):
     if var.shape != input.shape and var.shape == input.shape[:-1]:
         var = var.unsqueeze(-1)
     # The gradient of a variance passes where it is clamped, as in torch.
-    var = var + (var.clamp(min=eps) - var).detach()
+    var = var.clone()
+    with torch.no_grad():
+        var.clamp_(min=eps)
     loss = 0.5 * (var.log() + (input - target) ** 2 / var)
     if full:
         loss = loss + 0.5 * math.log(2 * math.pi)
@@ -77,7 +79,7 @@ def multi_margin(input, target, p=1, margin=1.0, weight=None, size_average=None,
 def _loss(function):
     def handler(capture, func, args, kwargs):
         out = function(*args, **kwargs)
-        capture.losses.mark_standard(out)
+        capture.losses.mark_standard(out, func, args, kwargs)
         return out
 
     return handler

@@ -8,7 +8,7 @@ graph of a capture has all values of a tensor.
 
 import torch
 
-from poptorch._capture import context
+from poptorch import _context as context
 
 aten = torch.ops.aten
 

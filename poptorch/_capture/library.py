@@ -54,8 +54,16 @@ define("dropout(Tensor x, float p, int salt) -> Tensor",
 
 
 def _normed(x):
-    """What is normed over the batch, which eager lays out as images or else row by row."""
-    return torch.empty_like(x, memory_format=private.suggest_memory_format(x))
+    """What is normed over the batch. Of several orders of dimensions that ``x`` lies in, eager
+    takes row by row first, then images."""
+    images = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    if x.is_contiguous():
+        order = torch.contiguous_format
+    elif images is not None and x.is_contiguous(memory_format=images):
+        order = images
+    else:
+        order = private.suggest_memory_format(x)
+    return torch.empty_like(x, memory_format=order)
 
 
 def _batch_norm(x, weight, bias, running_mean, running_var, momentum, eps):
@@ -128,7 +136,7 @@ def _attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query):
 def _keep_attention(ctx, inputs, output):
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[1])
-    keep(ctx, *inputs[:4], *output)
+    keep(ctx, *inputs[:4], output[1])
     ctx.settings = inputs[4:8]
 
 
@@ -143,7 +151,7 @@ _SETTINGS = "float dropout_p, bool is_causal, float scale, int salt"
 define(f"attention(Tensor q, Tensor k, Tensor v, Tensor? mask, {_SETTINGS}, "
        "bool like_query) -> (Tensor, Tensor)", _attention, _keep_attention,
        _attention_gradient)
-define("attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor out, "
+define("attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, "
        f"Tensor logsumexp, {_SETTINGS}) -> (Tensor, Tensor, Tensor)",
        lambda grad, q, k, v, *others: tuple(map(_contiguous_like, (q, k, v))))
 

@@ -4,18 +4,7 @@
 memory lies, and names the same elements by their positions in a tensor of one dimension.
 """
 
-import numpy
-
 from poptorch._capture.library import define
-
-
-def positions(size, stride, offset: int) -> numpy.ndarray:
-    """``offset + sum(index[d] * stride[d])`` for each index: integers of shape ``size``."""
-    found = numpy.asarray(offset, dtype=numpy.int64)
-    for count, step in zip(size, stride):
-        found = found[..., None] + numpy.arange(count) * step
-    return found
-
 
 define("elements(Tensor x, int[] size, int[] stride, int offset) -> Tensor",
        lambda x, size, stride, offset: x.new_empty(size))

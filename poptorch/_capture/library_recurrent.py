@@ -5,8 +5,6 @@ weights' rows in torch's order. ``reserve`` is what the forward pass keeps for t
 empty where ``keep`` is false.
 """
 
-import torch
-
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import define, empty_part, ops
 

@@ -1,23 +1,51 @@
 """Finds the loss: the marked tensor that all other marked ones flow into."""
 
+import functools
+import inspect
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 
 from poptorch._capture import torch_private as private
-from poptorch._logging import logger
 from poptorch.errors import error_at, place_text
 
-# Losses that mark themselves where identity_loss is not used.
+# Losses that mark themselves, if they are reduced, where identity_loss is not used.
 STANDARD = tuple(
     getattr(F, name)
     for name in (
         "binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss "
         "cross_entropy ctc_loss gaussian_nll_loss hinge_embedding_loss huber_loss kl_div l1_loss "
-        "margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss "
-        "multilabel_soft_margin_loss nll_loss poisson_nll_loss smooth_l1_loss soft_margin_loss "
-        "triplet_margin_loss triplet_margin_with_distance_loss"
+        "linear_cross_entropy margin_ranking_loss mse_loss multi_margin_loss "
+        "multilabel_margin_loss multilabel_soft_margin_loss nll_loss poisson_nll_loss "
+        "smooth_l1_loss soft_margin_loss triplet_margin_loss triplet_margin_with_distance_loss"
     ).split()
 )
+# Autograd nodes that give the number they are given, in another shape or type, or beside others.
+_SAME_NUMBER = frozenset(
+    f"{name}Backward0" for name in (
+        "Alias Cat Clone Reshape ReshapeAlias Squeeze Stack ToCopy UnsafeView Unsqueeze View"
+    ).split()) | {"SqueezeBackward1", "SqueezeBackward2"}
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """One tensor that was marked: by which autograd node it was made, and where."""
+
+    tensor: torch.Tensor
+    node: object
+    place: tuple[str, int] | None
+    module: str
+    name: str
+
+    @property
+    def root(self):
+        """The node of its value now: another one when it was changed in place."""
+        return self.tensor.grad_fn
+
+    @property
+    def where(self) -> str:
+        return place_text(self.place) or "an unknown place"
 
 
 class Losses:
@@ -25,82 +53,124 @@ class Losses:
 
     def __init__(self, recorder):
         self._recorder = recorder
-        self._marked: list[tuple] = []
-        self._standard: list[tuple] = []
+        self._marked: list[_Loss] = []
+        self._standard: list[_Loss] = []
+        self._unreduced: list[_Loss] = []
 
     def mark(self, loss: torch.Tensor) -> None:
         """Notes a tensor that ``identity_loss`` returned."""
-        self._note(self._marked, loss)
+        self._note(self._marked, loss, "identity_loss")
 
-    def mark_standard(self, loss: torch.Tensor) -> None:
-        """Notes a tensor that one of torch's loss functions returned."""
-        self._note(self._standard, loss)
+    def mark_standard(self, loss: torch.Tensor, function, args: tuple, kwargs: dict) -> None:
+        """Notes what one of torch's loss functions returned for some arguments.
 
-    def _note(self, losses: list, loss) -> None:
+        One that is not reduced is not the loss yet: what forward makes of it is.
+        """
+        is_reduced = _is_reduced(function, args, kwargs)
+        self._note(self._standard if is_reduced else self._unreduced, loss, function.__name__)
+
+    def _note(self, losses: list, loss, name: str) -> None:
         if isinstance(loss, torch.Tensor) and not self._recorder.in_backward:
-            place, module = self._recorder.places.here(), self._recorder.module
-            losses.append((loss, loss.grad_fn, place, module))
+            losses.append(_Loss(loss, loss.grad_fn, self._recorder.places.here(),
+                                self._recorder.module, name))
 
-    def final(self, results: list) -> torch.Tensor:
+    def final(self, results: list, names: list[str]) -> torch.Tensor:
         """The loss to differentiate.
 
         Args:
-            results: the tensors that ``forward`` returned, to warn where one looks like the loss.
+            results: the tensors that ``forward`` returned.
+            names: of them.
 
         Raises:
-            poptorch.Error: None is marked, or several that do not flow into one of them.
+            poptorch.Error: None is marked, or several that do not flow into one of them, or
+                nothing but functions of PyTorch marked one, and ``forward`` returns what is
+                computed from the loss, and not the loss.
         """
         marked = self._marked or self._standard
         if not marked:
-            raise error_at(
+            raise self._none()
+        trained = [loss for loss in marked if loss.node is not None] or marked[-1:]
+        for candidate in reversed(trained):
+            if not _outside(candidate, trained):
+                if not self._marked:
+                    _check_returned(candidate, results, names)
+                return candidate.tensor
+        raise self._independent(_outside(trained[-1], trained)[-1], trained[-1])
+
+    def _none(self):
+        mark = "`loss = poptorch.identity_loss(loss, reduction=\"mean\")`"
+        if not self._unreduced:
+            return error_at(
                 "[loss] Couldn't find a loss in graph: no loss function of torch.nn.functional "
-                "was called in forward, and nothing is marked. Compute the loss in forward and "
-                "mark it: `loss = poptorch.identity_loss(loss, reduction=\"mean\")`.", None)
-        trained = [row for row in marked if row[1] is not None] or marked[-1:]
-        last = trained[-1]
-        apart = _outside(last[1], trained[:-1])
-        if not apart:
-            if not self._marked:
-                _warn_of_sums(last, results)
-            return last[0]
-        for candidate in reversed(trained[:-1]):
-            others = [row for row in trained if row is not candidate]
-            if not _outside(candidate[1], others):
-                return candidate[0]
-        raise self._independent(apart[-1], last)
+                f"was called in forward, and nothing is marked. Compute the loss in forward and "
+                f"mark it: {mark}.", None)
+        last = self._unreduced[-1]
+        return error_at(
+            f"[loss] Couldn't find a loss in graph: the {last.name} of {last.where} does not "
+            f"reduce its result to a number, and nothing is marked. Mark what is computed from it: "
+            f"{mark}.", last.place, last.module)
 
-    def _independent(self, one: tuple, other: tuple):
-        def words(row):
-            return f"{row[2][0]}:{row[2][1]}" if row[2] else "an unknown place"
-
+    def _independent(self, one: _Loss, other: _Loss):
         if self._marked:
             todo = "Add them up and mark the sum with identity_loss too."
         else:
             todo = ("Mark the one to minimise, or their sum: `loss = poptorch.identity_loss(a + b, "
                     "reduction=\"mean\")`.")
         return error_at(
-            f"[loss] Multiple independent losses found in graph: the one from {words(one)} does "
-            f"not flow into the one from {words(other)}. {todo}", other[2], other[3])
+            f"[loss] Multiple independent losses found in graph: the one from {one.where} does "
+            f"not flow into the one from {other.where}. {todo}", other.place, other.module)
 
 
-def _warn_of_sums(row: tuple, results: list) -> None:
-    """A number computed from the only loss is probably what its author wants to minimise."""
-    loss, node, place, _ = row
-    for result in results:
-        if result.dim() or result.grad_fn is None or result.grad_fn is node:
-            continue
-        if node in private.autograd_nodes(result.grad_fn):
-            logger.warning(
-                "[loss] the loss of %s is what is minimised, and not the number computed from it "
-                "that forward returns. If that is meant, detach() the number; else mark it: "
-                "poptorch.identity_loss(number, reduction=\"none\").",
-                place_text(place) or "forward")
+def _is_reduced(function, args: tuple, kwargs: dict) -> bool:
+    """Whether a call of a loss function gives one number."""
+    given = _signature(function).bind(*args, **kwargs)
+    given.apply_defaults()
+    named = given.arguments
+    if named.get("size_average") is None and named.get("reduce") is None:
+        return named["reduction"] != "none"
+    return named["reduce"] is None or bool(named["reduce"])
 
 
-def _outside(root, rows: list[tuple]) -> list[tuple]:
-    """Those of ``rows`` that do not flow into ``root``, by the autograd graph."""
-    if not rows or root is None:
-        return rows
-    wanted = {row[1] for row in rows}
-    reached = {node for node in private.autograd_nodes(root) if node in wanted}
-    return [row for row in rows if row[1] not in reached]
+_signature = functools.cache(inspect.signature)
+
+
+def _check_returned(loss: _Loss, results: list, names: list[str]) -> None:
+    """Raises an Error if what is computed from the loss is returned in its stead.
+
+    That is probably what its author wants to minimise.
+    """
+    if loss.root is None or any(_holds(result, loss) for result in results):
+        return
+    for result, name in zip(results, names):
+        if loss.root in private.autograd_nodes(result.grad_fn):
+            what = f"result {name} of forward" if name else "what forward returns"
+            raise error_at(
+                f"[loss] {what} is computed from the loss, the {loss.name} of {loss.where}, which "
+                f"itself is not returned. If that result is what to minimise, mark it: "
+                f"`poptorch.identity_loss(result, reduction=\"mean\")`. If the loss is, return it "
+                f"too, or detach() the result.", loss.place, loss.module)
+
+
+def _holds(result: torch.Tensor, loss: _Loss) -> bool:
+    """Whether a result is the loss, maybe in another shape or type, or has it among its parts."""
+    if result is loss.tensor:
+        return True
+    todo, seen = [result.grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node is loss.root:
+            return True
+        if node is not None and node not in seen and node.name() in _SAME_NUMBER:
+            seen.add(node)
+            todo += [following for following, _ in node.next_functions]
+    return False
+
+
+def _outside(loss: _Loss, others: list[_Loss]) -> list[_Loss]:
+    """Those of ``others`` that do not flow into ``loss``, by the autograd graph."""
+    others = [other for other in others if other is not loss]
+    if not others or loss.root is None:
+        return others
+    wanted = {other.node for other in others}
+    reached = {node for node in private.autograd_nodes(loss.root) if node in wanted}
+    return [other for other in others if other.node not in reached]

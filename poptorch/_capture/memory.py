@@ -12,7 +12,8 @@ import math
 
 import torch
 
-from poptorch._capture import layout, views
+from poptorch import _layout as layout
+from poptorch._capture import views
 from poptorch._capture.library import ops
 
 aten = torch.ops.aten

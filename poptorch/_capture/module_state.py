@@ -1,16 +1,18 @@
-"""Puts fake tensors in place of a module's parameters and buffers, and the real ones back."""
+"""A module with fake tensors in place of its parameters and buffers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 
-from poptorch._capture import layout
+from poptorch import _layout as layout
 from poptorch._capture import torch_private as private
 from poptorch._capture.attributes import Attributes
+from poptorch._capture.clones import Clones
 from poptorch._capture.places import Places
 from poptorch._logging import logger
-from poptorch._translate.types import check_dense
+from poptorch._types import check_dense
 from poptorch.errors import Error, error_at
 
 
@@ -43,14 +45,17 @@ class ModuleState:
         places: finds the user's line.
         training: whether parameters that require grad do so here too.
         grouped: paths of parameters whose fake ones lack the first dimension.
+        mode_of: whether a module of the user's is captured in training mode; None: as it is.
 
     Attributes:
+        module: what runs in place of the outermost module, see :mod:`clones`.
         states: in the order of the modules; tied ones once.
-        names: dotted path of each module, by its identity.
+        names: dotted path of each module, by its identity; of the user's and of what runs.
     """
 
     def __init__(self, module: torch.nn.Module, fake_mode, places: Places, training: bool,
-                 grouped: frozenset[str] = frozenset()):
+                 grouped: frozenset[str] = frozenset(),
+                 mode_of: Callable[[torch.nn.Module], bool] | None = None):
         self._fake_mode = fake_mode
         self._training = training
         self._grouped = grouped
@@ -58,12 +63,18 @@ class ModuleState:
         self._parts: list[torch.nn.Module] = []
         self.names: dict[int, str] = {}
         self._by_tensor: dict[int, State] = {}
-        for path, part in _all_paths(module):
-            first_visit = id(part) not in self.names
-            self.names.setdefault(id(part), path)
-            if first_visit:
+        paths = list(_all_paths(module))
+        self._clones = Clones(list({id(part): part for _, part in paths}.values()))
+        self.module = self._clones.of(module)
+        for path, user_part in paths:
+            part = self._clones.of(user_part)
+            if id(user_part) not in self.names:
                 self._attributes.keep(part, path)
                 self._parts.append(part)
+                if mode_of is not None:
+                    part.training = mode_of(user_part)
+            self.names.setdefault(id(user_part), path)
+            self.names.setdefault(id(part), path)
             self._collect(part, path)
         self.states = list(self._by_tensor.values())
 
@@ -129,16 +140,24 @@ class ModuleState:
         return self
 
     def __exit__(self, *exception):
-        for state in self.states:
-            for _, table, key, _ in state.places:
-                table[key] = state.tensor
         for part in self._recurrent:
             del part.__dict__["check_input"]
-        for part in self._parts:
-            for table in (part._parameters, part._buffers):
-                for key in [k for k, t in table.items() if isinstance(t, private.FakeTensor)]:
-                    del table[key]
         self._attributes.__exit__(*exception)
+        self._clones.publish()
+
+    def attributes_read(self) -> list[tuple[torch.nn.Module, str, str]]:
+        """Module, name and path of the plain attributes that ``forward`` depends on."""
+        read = {}
+        for module, name in self._attributes.read():
+            user_module = self._clones.user_module(module)
+            path = self.names.get(id(user_module))
+            if path is not None:
+                read[path, name] = user_module, name, f"{path}.{name}".lstrip(".")
+        return list(read.values())
+
+    def warn_of_change(self, tensor: torch.Tensor) -> None:
+        """Warns that ``forward`` changes a plain tensor, if a module has it as an attribute."""
+        self._attributes.warn_of_change(tensor)
 
     def check_kept(self) -> None:
         """Raises an Error when ``forward`` deleted or re-bound a parameter or buffer."""

@@ -14,8 +14,8 @@ from poptorch._capture.torch_private import causal_masks_unread, distributions_v
 _SEED = 0
 
 
-# The generator and some settings belong to the whole process, and a capture puts tensors of its own
-# into the module: one capture, and one change of what an executor runs, at a time.
+# The generator and some settings belong to the whole process: one capture, and one change of what
+# an executor runs, at a time.
 one_at_a_time = threading.RLock()
 
 

@@ -11,6 +11,11 @@ SAME_VALUES = {aten.detach.default, aten.alias.default}
 WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
                aten.im2col.default, aten.roll.default}
 
+# They take statistics of the forward pass, which have other types in torch's rules for fake tensors
+# than eager's have.
+OTHER_STATISTICS = {aten.native_layer_norm_backward.default,
+                    aten.native_group_norm_backward.default}
+
 
 def steps(sizes, strides) -> list[int]:
     """The strides that matter: of dimensions with more than one index."""

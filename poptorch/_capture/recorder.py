@@ -1,7 +1,7 @@
 """Records every ATen operation that runs, as a node of an FX graph.
 
 The recorder is a dispatch mode above a fake-tensor mode: operations arrive after autograd, one
-by one, are run without data, and become nodes. Each fake tensor carries its node.
+by one, are run without data, and become nodes. Each fake tensor knows its node.
 """
 
 import contextlib
@@ -11,24 +11,24 @@ from functools import partial
 import torch
 from torch import fx
 
+from poptorch import _interrupts as interrupts
 from poptorch import blocks
-from poptorch._capture import decompose_shape  # noqa: F401  (adds to the table)
+from poptorch._capture import attached, decompose_shape  # noqa: F401  (adds to the table)
 from poptorch._capture import torch_private as private
 from poptorch._capture.decompose import DECOMPOSITIONS, ELEMENTWISE, computed_in
 from poptorch._capture.decomposed import mismatch, with_own_memory
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
 from poptorch._capture.memory import Memory
+from poptorch._capture.operand_types import OperandTypes
 from poptorch._capture.picks import Picks
 from poptorch._capture.places import Places
-from poptorch._capture.recorded_ops import SAME_VALUES, WRONG_RULES, cast, steps
+from poptorch._capture.recorded_ops import OTHER_STATISTICS, SAME_VALUES, WRONG_RULES, cast, steps
 from poptorch._capture.shapes import Shapes
-from poptorch._translate.types import check_dense
+from poptorch._types import check_dense
 from poptorch.errors import error_at
 
 aten = torch.ops.aten
-
-_NODE = "_poptorch_node"
 
 
 class Recorder(private.DispatchMode):
@@ -64,7 +64,7 @@ class Recorder(private.DispatchMode):
         self._writes_back = False
         self.kept: list[list[tuple]] = []
         self.shapes, self.picks = Shapes(self), Picks(self)
-        self.changes = 0
+        self.changes, self._types = 0, OperandTypes()
         self._handlers: dict = {
             **Memory(self).handlers, **self.shapes.handlers, **self.picks.handlers}
         self._origin: dict[int, dict] = {}
@@ -81,7 +81,7 @@ class Recorder(private.DispatchMode):
         node.target = node.name  # the name as an identifier, without dots
         node.meta = {"val": tensor, "place": None, "module": "", "block": None,
                      "backward": False, "recompute": 0}
-        setattr(tensor, _NODE, node)
+        attached.attach(tensor, node)
         return node
 
     def finish_inputs(self) -> None:
@@ -90,7 +90,7 @@ class Recorder(private.DispatchMode):
 
     def node_of(self, tensor: torch.Tensor) -> fx.Node:
         """The node whose value ``tensor`` is; a real tensor becomes a constant."""
-        node = getattr(tensor, _NODE, None)
+        node = attached.node_of(tensor)
         if node is not None:
             return node
         if isinstance(tensor, private.FakeTensor):
@@ -125,15 +125,19 @@ class Recorder(private.DispatchMode):
     # -- operations ----------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        handler = self._handlers.get(func)
-        if handler is None:
-            handler = self._handlers[func] = self._find_handler(func)
+        handler = self._handlers.get(func) or self.handler_of(func)
         try:
+            if func not in OTHER_STATISTICS:
+                self._types.check(func, args, kwargs or {})
             return handler(func, args, kwargs or {})
         except Exception as error:
             if self.in_backward and (self.failed is None or self.failed[0] is not error):
                 self.failed = error, self._backward_meta(None)
             raise
+
+    def handler_of(self, func):
+        """What is called when an operation is met."""
+        return self._handlers.get(func) or self._handlers.setdefault(func, self._find_handler(func))
 
     def _find_handler(self, func):
         if func in SAME_VALUES:
@@ -174,6 +178,7 @@ class Recorder(private.DispatchMode):
 
     def _record(self, func, args, kwargs):
         """Runs an operation and adds its node: (result, node)."""
+        interrupts.check()
         self._met_real = False
         arguments = tuple(map(self._argument, args))
         named = {key: self._argument(value) for key, value in kwargs.items()} if kwargs else {}
@@ -242,7 +247,7 @@ class Recorder(private.DispatchMode):
     def _argument(self, value):
         kind = type(value)
         if kind is private.FakeTensor or isinstance(value, torch.Tensor):
-            node = getattr(value, _NODE, None)
+            node = attached.node_of(value)
             if node is None:
                 self._met_real = True
                 return self.node_of(value)
@@ -263,18 +268,18 @@ class Recorder(private.DispatchMode):
 
     def _attach(self, out, node) -> None:
         if isinstance(out, torch.Tensor):
-            if getattr(out, _NODE, None) is None:
-                setattr(out, _NODE, node)
+            if attached.node_of(out) is None:
+                attached.attach(out, node)
         elif isinstance(out, (tuple, list)):
             for index, item in enumerate(out):
                 if isinstance(item, torch.Tensor):
                     self._attach_item(item, node, index)
 
     def _attach_item(self, item, node, index: int) -> None:
-        if getattr(item, _NODE, None) is None:
+        if attached.node_of(item) is None:
             part = self.graph.create_node("call_function", operator.getitem, (node, index), {})
             part.meta = {**node.meta, "val": item}
-            setattr(item, _NODE, part)
+            attached.attach(item, part)
 
     def _meta(self, val) -> dict:
         """Everything known about a node that is being recorded."""
@@ -316,18 +321,18 @@ class Recorder(private.DispatchMode):
         tensor = self.fake(args[0])
         out = private.detached(self.fake_mode, tensor)
         # Called by autograd where no error may be raised: one without a node is met later.
-        setattr(out, _NODE, getattr(tensor, _NODE, None))
+        attached.attach_like(out, tensor)
         return out
 
     def attach(self, tensor: torch.Tensor, node: fx.Node) -> None:
         """Lets ``node`` stand for a tensor."""
-        setattr(tensor, _NODE, node)
+        attached.attach(tensor, node)
 
     def value_of(self, node: fx.Node) -> torch.Tensor:
         """The fake tensor of a node, which operations can take."""
         value = node.meta["val"]
-        if getattr(value, _NODE, None) is None:
-            setattr(value, _NODE, node)
+        if attached.node_of(value) is None:
+            attached.attach(value, node)
         return value
 
     def laid_out(self, tensor, stride):
@@ -337,7 +342,7 @@ class Recorder(private.DispatchMode):
         out = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype)
         node = self.node_of(tensor)
         node.meta["val"] = out
-        setattr(out, _NODE, node)
+        attached.attach(out, node)
         return out
 
     def _native_batch_norm(self, func, args, kwargs):
@@ -363,7 +368,7 @@ class Recorder(private.DispatchMode):
         """The result of a decomposition, in the type and the memory that PyTorch gives it."""
         expected = func(*map(self._faked, args), **self._faked(kwargs))
         several = isinstance(expected, (tuple, list))
-        with self:
+        with self, self._types.unasked():
             if func in ELEMENTWISE:
                 dtype = computed_in((expected[0] if several else expected).dtype)
                 args, kwargs = private.tree_map(partial(cast, dtype), (args, kwargs))
@@ -387,7 +392,7 @@ class Recorder(private.DispatchMode):
         return self._plain(func, args, kwargs) if out is NotImplemented else out
 
     def _lift(self, func, args, kwargs):
-        """``torch.tensor(...)`` inside forward: a fresh constant that may be changed in place."""
+        """``torch.tensor(...)`` in forward: a fresh constant that may be changed in place."""
         if isinstance(args[0], private.FakeTensor):
             return self._same_values(func, args, kwargs)
         out = func(*args, **kwargs)

@@ -60,8 +60,7 @@ def of_forward(error: Exception, places: Places, names: dict[int, str], failed) 
 def of_node(error: Exception, node: torch.fx.Node) -> Exception:
     """What the caller is to see of an exception while a recorded operation is worked on."""
     place, module = node.meta.get("place") or Places().of_caller(), node.meta.get("module") or ""
-    args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta["val"])
-    call = node.target, args, dict(kwargs)
+    call = _call_of(node)
     refusal = replay.refusal(*call)
     if refusal is not None:
         return _refused_by_torch(refusal, call, place, module)
@@ -69,6 +68,16 @@ def of_node(error: Exception, node: torch.fx.Node) -> Exception:
         return placed(error, place, module, _described(call))
     text = f"{_sentence(error)} This is an internal error in {_described(call)}: please report it."
     return _of_class(error, _name(node.target), text, place, module)
+
+
+def torch_takes(node: torch.fx.Node) -> bool:
+    """Whether PyTorch is not known to refuse a recorded operation."""
+    return replay.refusal(*_call_of(node)) is None
+
+
+def _call_of(node: torch.fx.Node) -> tuple:
+    args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta["val"])
+    return node.target, args, dict(kwargs)
 
 
 def _refused_by_torch(refusal: Exception, call: tuple, place, module: str) -> Error:

@@ -1,6 +1,9 @@
 """Every use that capture makes of torch's private interfaces; a test names each one."""
 
 import contextlib
+import os
+import sys
+import warnings
 
 import torch
 from torch._decomp import decomposition_table
@@ -25,9 +28,11 @@ __all__ = [
     "backward_sequence_number", "causal_masks_unread", "decompose_composite",
     "decomposition_table", "detached", "distributions_validate", "fake_like",
     "forward_sequence_number", "has_fused_attention", "is_composite", "new_fake_mode",
-    "recurrent_functions", "suggest_memory_format", "tree_leaves", "tree_map", "tree_map_only",
-    "without_modes",
+    "overloads_of", "recurrent_functions", "suggest_memory_format", "tree_leaves", "tree_map",
+    "tree_map_only", "without_modes",
 ]
+
+_CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 
 # lstm, gru, rnn_tanh and rnn_relu as the modules call them.
 recurrent_functions = torch._VF
@@ -43,7 +48,24 @@ class DispatchMode(TorchDispatchMode):
 
 def new_fake_mode() -> FakeTensorMode:
     """Tensors without data; real tensors may take part in operations."""
-    return FakeTensorMode(allow_non_fake_inputs=True)
+    with _without_traces_of_imports():
+        return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+@contextlib.contextmanager
+def _without_traces_of_imports():
+    """The first fake mode imports torch._dynamo, which puts a folder into the environment, and
+    sympy, which adds a filter of warnings. Both do without, and child processes inherit them."""
+    is_first = "torch._dynamo" not in sys.modules
+    has_folder, filters = _CACHE_FOLDER in os.environ, warnings.filters[:]
+    try:
+        yield
+    finally:
+        if is_first and not has_folder:
+            os.environ.pop(_CACHE_FOLDER, None)
+        if is_first:
+            warnings.filters[:] = [f for f in warnings.filters if f in filters
+                                   or not f[2].__module__.startswith("sympy.")]
 
 
 def fake_like(mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
@@ -93,6 +115,12 @@ def is_composite(overload) -> bool:
     """Whether the operation is made of others, and takes its gradient from theirs."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     return torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)
+
+
+def overloads_of(packet) -> list:
+    """The overloads that torch dispatches; others are of TorchScript alone."""
+    overloads = [getattr(packet, name) for name in packet.overloads()]
+    return [op for op in overloads if torch._C._dispatch_has_kernel(op.name())]
 
 
 def decompose_composite(overload, args, kwargs):

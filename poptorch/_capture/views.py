@@ -9,7 +9,8 @@ import operator
 
 import torch
 
-from poptorch._capture import layout
+from poptorch import _layout as layout
+from poptorch._capture import library_memory  # noqa: F401  (declares operations)
 from poptorch._capture.library import ops
 
 aten = torch.ops.aten

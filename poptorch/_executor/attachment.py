@@ -1,7 +1,7 @@
 """The executor's hold on its device, as the API shows it; letting go of it is work to come."""
 
+from poptorch._later import LATER
 from poptorch.errors import Error
-from poptorch.options._group import LATER
 
 
 class Attachment:

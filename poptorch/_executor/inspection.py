@@ -5,7 +5,7 @@ import re
 
 import torch
 
-from poptorch._executor import counters, random_state
+from poptorch._runtime import counters
 from poptorch.enums import CommGroupType
 
 # A line of IR text that is an op: `  %1, %2 = topk %x {...}` or `  stream_out %1 {...}`.
@@ -37,9 +37,10 @@ class Inspection:
             >>> model.getTensorNames()
             ['input.input', 'weight', 'bias', 't', 'addmm', 'output.0']
         """
-        assert self.isCompiled(), \
+        compiled = self._compiled
+        assert compiled is not None, \
             "[getTensorNames] the model is not compiled. Call it, or compile() it, first."
-        return list(self._program.tensor_names)
+        return list(compiled.program.tensor_names)
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
         """The values that an anchored tensor had in the last run.
@@ -64,8 +65,7 @@ class Inspection:
             >>> model.getAnchoredTensor("hidden").shape
             torch.Size([3, 5])
         """
-        self._check_compiled()
-        return self._call.anchored(short_name)
+        return self._compiled_model().call.anchored(short_name)
 
     def _debugGetPopartIR(self) -> str:
         """The compiled program as JSON: ``{"maingraph": [{"type": ..., "name": ...}, ...]}``.
@@ -76,9 +76,8 @@ class Inspection:
         Raises:
             poptorch.Error: The model is not compiled.
         """
-        self._check_compiled()
         ops = []
-        for line in self._executable.ir("plan").splitlines():
+        for line in self._compiled_model().executable.ir("plan").splitlines():
             found = _OP.match(line)
             if found is not None:
                 _, _, place = line.partition("  // ")
@@ -185,9 +184,8 @@ class Inspection:
         return self._times().latency(counters.ipu_to_host)
 
     def _times(self) -> counters.RunTimes:
-        self._check_compiled()
-        options = self._options
-        return counters.RunTimes(self._executable, self._interface, options.output_mode,
+        compiled, options = self._compiled_model(), self._options
+        return counters.RunTimes(compiled.executable, compiled.interface, options.output_mode,
                                  options.output_return_period,
                                  options.input_group_type is CommGroupType.Orthogonal)
 
@@ -206,7 +204,7 @@ class Inspection:
             >>> model.compilationTime > 0
             True
         """
-        self._check_compiled()
+        self._compiled_model()
         return self._compile_seconds
 
     # -- the random generator ------------------------------------------------------------------
@@ -234,11 +232,8 @@ class Inspection:
             >>> torch.equal(model(x), second)
             True
         """
-        self._check_compiled()
-        return random_state.read(self._executable, self._seed)
+        return self._compiled_model().random.read()
 
     @rng_state.setter
     def rng_state(self, state: list[int]) -> None:
-        self._check_compiled()
-        random_state.write(self._executable, state)
-        self._seed = state[0]
+        self._compiled_model().random.write(state)

@@ -1,6 +1,6 @@
 """The executor's methods that show the compiled program."""
 
-from poptorch._executor import partition
+from poptorch._reports import partition
 
 
 class Reports:
@@ -23,8 +23,7 @@ class Reports:
             >>> "linear" in model.ir("translate") or "addmm" in model.ir("translate")
             True
         """
-        self._check_compiled()
-        return self._executable.ir(step)
+        return self._compiled_model().executable.ir(step)
 
     def memory_report(self) -> dict:
         """Peak bytes on the device by category.
@@ -52,8 +51,7 @@ class Reports:
             >>> report["parameters"], report["transfers"]
             (40, 0)
         """
-        self._check_compiled()
-        return self._executable.memory_report()
+        return self._compiled_model().executable.memory_report()
 
     def partition_summary(self) -> None:
         """Prints a table of what runs where: a line for each stage.
@@ -78,8 +76,7 @@ class Reports:
                 0    0  wide    0                30    120  68.2%
                 1    1  narrow  1                14     56  31.8%
         """
-        self._check_compiled()
-        print(partition.summary(self._executable.shares()))
+        print(partition.summary(self._compiled_model().executable.shares()))
 
     def op_report(self) -> dict:
         """How many ops of each name the program has, by phase: forward, backward, update.
@@ -98,5 +95,4 @@ class Reports:
             >>> model.op_report()["forward"]
             {'_softmax': 1}
         """
-        self._check_compiled()
-        return self._executable.op_report()
+        return self._compiled_model().executable.op_report()

@@ -3,7 +3,7 @@
 import torch
 
 from poptorch import _C
-from poptorch._translate.types import host_tensor, ir_dtype, torch_dtype
+from poptorch._types import host_tensor, ir_dtype, torch_dtype
 
 
 class Emitter:

@@ -6,11 +6,11 @@ import operator
 import torch
 
 from poptorch import _C
-from poptorch._capture import refused_node
+from poptorch._capture import refused_node, torch_takes
 from poptorch._translate import opaque
 from poptorch._translate.emitter import Emitter
 from poptorch._translate.rules import RULES
-from poptorch._translate.types import ir_dtype, narrowed
+from poptorch._types import ir_dtype, narrowed
 from poptorch.errors import Error
 
 # Arguments of ATen schemas that say nothing about the values computed.
@@ -75,12 +75,18 @@ class Nodes:
         target = node.target
         how = self._rules.get(target)
         if how is None:
-            how = self._rules[target] = self._find(target)
+            how = self._rules[target] = self.rule_for(target)
         args = tuple(self._operand(a) for a in node.args)
         kwargs = {k: self._operand(v) for k, v in node.kwargs.items()}
-        return how(self.emitter, node, *args, **kwargs)
+        try:
+            return how(self.emitter, node, *args, **kwargs)
+        except Error:
+            if not _is_of_nothing(node) or not torch_takes(node):
+                raise
+            return _nothing(self.emitter, node)  # rows have loops over windows, images, rows
 
-    def _find(self, target):
+    def rule_for(self, target):
+        """What translates the nodes of an overload."""
         schema = target._schema
         full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
         base = schema.name.removeprefix("aten::")
@@ -202,6 +208,23 @@ def _promoted(e, node, name: str, operands: list, attrs: dict):
     return e.cast(found, _result_dtype(node))
 
 
+def _is_of_nothing(node) -> bool:
+    """Whether an operation of torch's computes no element at all."""
+    parts = _parts(node)
+    return node.target.namespace == "aten" and bool(parts) and all(
+        isinstance(part, torch.Tensor) and part.numel() == 0 for part in parts)
+
+
+def _nothing(e, node):
+    values = [e.full(part.shape, 0, part.dtype) for part in _parts(node)]
+    return values if isinstance(node.meta["val"], (tuple, list)) else values[0]
+
+
+def _parts(node) -> tuple | list:
+    val = node.meta["val"]
+    return val if isinstance(val, (tuple, list)) else (val,)
+
+
 def _is_other_float(value, target: torch.dtype) -> bool:
     return value.dtype.startswith(("f", "bf")) and value.dtype != ir_dtype(target)
 
@@ -219,8 +242,7 @@ def _notes(meta) -> dict:
 
 
 def _check_layout(node) -> None:
-    val = node.meta["val"]
-    for part in val if isinstance(val, (tuple, list)) else (val,):
+    for part in _parts(node):
         if isinstance(part, torch.Tensor) and part.layout is not torch.strided:
             raise Error(f"[{node.target.overloadpacket.__name__}] the result is of layout "
                         f"{part.layout}, but the device has dense tensors only. Use dense "

@@ -3,7 +3,7 @@
 import torch
 
 from poptorch import _C
-from poptorch._translate.types import ir_dtype
+from poptorch._types import ir_dtype
 from poptorch.errors import Error
 
 _DTYPES = {torch.int64: "i64", torch.float64: "f64"}

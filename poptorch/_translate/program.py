@@ -15,14 +15,13 @@ import torch
 
 from poptorch import _C
 from poptorch._capture.captured import OutputSpec
-from poptorch._translate import optimizer as optimizers
 from poptorch._translate import reduction
 from poptorch._translate.emitter import Emitter
 from poptorch._translate.nodes import Nodes
 from poptorch._translate.partition import emit_strategy, partition_of
 from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
 from poptorch._translate.tensor_names import GRADIENT, TensorNames
-from poptorch._translate.types import ir_dtype
+from poptorch._types import ir_dtype
 from poptorch.enums import MeanReductionStrategy
 from poptorch.errors import Error
 from poptorch.strategies import Partition, PipelinedExecution, _IExecutionStrategy
@@ -126,7 +125,7 @@ def translate(captured, spec: StepSpec, optimizer=None) -> Program:
     Args:
         captured: what ``poptorch._capture.capture`` returned.
         spec: loops and reductions around it.
-        optimizer: a torch or poptorch optimizer, for training.
+        optimizer: for training, what appends the update: an ``OptimizerLink``.
 
     Raises:
         poptorch.Error: An op or type cannot be translated; with the user's place.
@@ -284,8 +283,7 @@ class _Translation:
         for short, name in self.spec.anchors:
             if name.removeprefix(GRADIENT) in gradients and name.startswith(GRADIENT):
                 self._anchor(e, short, gradients[name.removeprefix(GRADIENT)])
-        self.program.optimizer = optimizers.emit_update(
-            e, self.program, gradients, self.optimizer)
+        self.program.optimizer = self.optimizer.emit_update(e, self.program, gradients)
         for path in sorted(self.program.changed.keys() - self.program.updated):
             self._assign(e, path, self.program.changed[path])
 

@@ -5,9 +5,9 @@ import math
 import torch
 
 from poptorch import _C
-from poptorch._capture.library_memory import positions
+from poptorch._layout import positions
 from poptorch._translate.registry import Rules
-from poptorch._translate.types import ir_dtype, narrowed
+from poptorch._types import ir_dtype, narrowed
 from poptorch.errors import error_at
 
 RULES = Rules()

@@ -4,7 +4,7 @@ import torch
 
 from poptorch import _C
 from poptorch._translate.registry import Rules
-from poptorch._translate.types import ir_dtype
+from poptorch._types import ir_dtype
 
 RULES = Rules()
 

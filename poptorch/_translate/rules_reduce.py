@@ -5,7 +5,7 @@ import torch
 from poptorch import _C
 from poptorch._translate.registry import Rules
 from poptorch._translate.rules_elementwise import square
-from poptorch._translate.types import ir_dtype, unrounded
+from poptorch._types import ir_dtype, unrounded
 
 RULES = Rules()
 

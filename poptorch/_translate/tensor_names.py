@@ -6,7 +6,7 @@
     backward/fc/mm          likewise, in the backward pass
     Gradient___fc.weight    the gradient that the optimizer sees
     UpdatedVar___fc.weight  the parameter after the update
-    Accl1___fc.weight       the optimizer's state and settings, see optimizer_kinds.py
+    Accl1___fc.weight       the optimizer's state and settings, see poptorch/_optimizer/rows.py
 
 They are made of what the user wrote, before anything is rewritten: the same model has the same
 names.

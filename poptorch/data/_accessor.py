@@ -3,13 +3,13 @@
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset
 
+from poptorch._checks import Bool, at_least, one_of
 from poptorch.data import _worker
 from poptorch.data._launch import launch
 from poptorch.data._link import WorkerLink
 from poptorch.data._sources import CollatedSource, RandomState, RebatchedSource, Source
 from poptorch.enums import SharingStrategy
 from poptorch.errors import Error
-from poptorch.options._checks import Bool, at_least, one_of
 
 
 class AsynchronousDataAccessor:

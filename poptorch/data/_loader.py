@@ -7,13 +7,13 @@ from typing import Any
 import torch.utils.data
 from torch.utils.data import IterableDataset
 
+from poptorch._checks import Bool, at_least, near_names, one_of
 from poptorch.data._accessor import AsynchronousDataAccessor
 from poptorch.data._joining import join
 from poptorch.data._partition import PartitionSampler
 from poptorch.data._sources import RebatchedSource
 from poptorch.enums import DataLoaderMode
 from poptorch.options import Options, checked_options
-from poptorch.options._checks import Bool, at_least, near_names, one_of
 
 # The class itself: a program may put ours in its place in torch.utils.data.
 _TorchDataLoader = torch.utils.data.DataLoader

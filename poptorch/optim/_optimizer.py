@@ -1,27 +1,18 @@
-"""What all optimizers of this package share: settings of the device, and a state that is there."""
+"""What all optimizers of this package share: settings of the device, and ``ipu_state``."""
 
 import torch
 
-from poptorch._executor.optimizer_state import OptimizerState
-from poptorch.errors import Error
+from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings
+from poptorch._optimizer.live import KEPT, live
 
-# Settings of the device whose work comes later, and the value that asks for none of it.
-SETTINGS = {
-    "loss_scaling": 1.0, "velocity_scaling": 1.0, "use_combined_accum": False,
-    "accum_type": torch.float32, "velocity_accum_type": torch.float32,
-    "first_order_momentum_accum_type": torch.float32,
-    "second_order_momentum_accum_type": torch.float32,
-    "max_grad_norm": float("inf"), "bias_correction": True,
-}
 _STATE, _SETTINGS = "ipu_state", "ipu_param"
 
 
-class Optimizer:
+class Optimizer(DeviceSettings):
     """Marks the optimizers of this package: ``isinstance(opt, poptorch.optim.Optimizer)``.
 
-    Once a model is compiled with such an optimizer, its state is that of the device:
-    :meth:`state_dict` reads it and :meth:`load_state_dict` writes it. An optimizer of
-    ``torch.optim`` trains as well, but its state cannot be read back.
+    Its :meth:`state_dict` shows the state that the device has twice: as PyTorch's optimizers do,
+    and by the device's names. An optimizer of ``torch.optim`` trains as well and shows the former.
 
     Example:
         >>> import torch, poptorch
@@ -32,35 +23,6 @@ class Optimizer:
         False
     """
 
-    # That of the executor that last took this optimizer.
-    _device_state: OptimizerState | None = None
-
-    def _configure(self, **settings) -> None:
-        """Keeps the settings of the device as attributes; None stands for the default."""
-        for name, value in settings.items():
-            setattr(self, name, SETTINGS[name] if value is None else value)
-        self._check_settings()
-
-    def _check_settings(self) -> None:
-        """Raises an Error when a setting, of the optimizer or of a group, asks for what comes
-        later."""
-        for where, settings in [("", vars(self)), *(
-                (f" of parameter group {number}", group)
-                for number, group in enumerate(getattr(self, "param_groups", ())))]:
-            for name, neutral in SETTINGS.items():
-                value = settings.get(name)
-                if value is not None and value != neutral:
-                    raise Error(f"[optim.{type(self).__name__}] {name}={value!r}{where} is not "
-                                f"there yet: it comes later, this version of poptorch has only "
-                                f"{neutral!r}. Leave it out.")
-
-    def _attach(self, state: OptimizerState) -> None:
-        """Makes the state of an executor the one that this optimizer shows."""
-        if self._device_state not in (None, state):
-            state.take(self._device_state)
-        state.is_exported = True
-        self._device_state = state
-
     def state_dict(self) -> dict:
         """The optimizer's state, that of the device included.
 
@@ -69,13 +31,13 @@ class Optimizer:
         takes, in this process or another one.
 
         Returns:
-            What the optimizer of ``torch.optim`` returns, and two more entries: ``"ipu_state"``,
-            the tensors of the device by name, of the shapes of the parameters (one of
-            ``(groups, ...)`` where a parameter has a value for each group of replicas), and
-            ``"ipu_param"``, the numbers that its updates use. A parameter ``p`` has the states
-            ``Accl1___p`` (momentum, or the first moment), ``Accl2___p`` (the second moment),
-            ``MaxAccl2___p`` (its maximum) and ``Step___p`` (updates so far), as far as the
-            optimizer needs them. Both are None before the model is compiled, and where it is
+            What the optimizer of ``torch.optim`` returns, the present ``"state"`` included, and
+            two more entries: ``"ipu_state"``, the tensors of the device by name, of the shapes of
+            the parameters (one of ``(groups, ...)`` where a parameter has a value for each group
+            of replicas), and ``"ipu_param"``, the numbers that its updates use. A parameter ``p``
+            has the states ``Accl1___p`` (momentum, or the first moment), ``Accl2___p`` (the second
+            moment), ``MaxAccl2___p`` (its maximum) and ``Step___p`` (updates so far), as far as
+            the optimizer needs them. Both are None before the model is compiled, and where it is
             compiled for elsewhere.
 
         Example:
@@ -95,10 +57,10 @@ class Optimizer:
             >>> state["ipu_param"]["scaledLearningRate0___specific___weight"]
             tensor(0.5000)
         """
-        held = self._device_state
-        state = held.values() if held is not None else None
-        settings = held.settings(self.param_groups) if state is not None else None
-        return {**super().state_dict(), _STATE: state, _SETTINGS: settings}
+        shown, store = super().state_dict(), live(self)
+        state = store.named(self.param_groups)
+        settings = None if state is None else store.settings(self.param_groups)
+        return {**shown, _STATE: state, _SETTINGS: settings}
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Takes a state that :meth:`state_dict` returned.
@@ -127,21 +89,22 @@ class Optimizer:
                 f"with it, pass {{'{_STATE}': None, '{_SETTINGS}': None, **state_dict}}.")
         given = dict(state_dict)
         state, settings = (_tensors(name, given.pop(name)) for name in (_STATE, _SETTINGS))
+        store = live(self)
         super().load_state_dict(given)
-        if self._device_state is None:
-            self._attach(OptimizerState())
-        self._device_state.load(state, settings, self)
+        content, self.state = self.state, store
+        store.load(state, settings, content)
 
     def __getstate__(self) -> dict:
+        kept = live(self).kept()
+        return {**self._shallow_state(), **({KEPT: kept} if kept else {})}
+
+    def _shallow_state(self) -> dict:
         own = {name: vars(self)[name] for name in SETTINGS if name in vars(self)}
         return {**super().__getstate__(), **own}
 
     def __copy__(self) -> "Optimizer":
-        # Like torch's part of the state, which a shallow copy shares, too.
         copied = type(self).__new__(type(self))
-        copied.__setstate__(self.__getstate__())
-        if self._device_state is not None:
-            copied._device_state = self._device_state
+        copied.__setstate__(self._shallow_state())  # which shares the state, as torch's do
         return copied
 
 

@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from poptorch.options._checks import near_names
+from poptorch._checks import near_names
 from poptorch.options._group import OptionGroup
 
 # What arguments may build, with the methods that may follow: descriptions, no actions.

@@ -1,7 +1,7 @@
 """General options, second part: the device that a model is compiled for and runs on."""
 
+from poptorch._checks import Bool, Choice, Int, Member, OrNone, Path
 from poptorch.enums import ConnectionType, SyncPattern
-from poptorch.options._checks import Bool, Choice, Int, Member, OrNone, Path
 from poptorch.options._group import OptionGroup, Row
 
 
@@ -10,21 +10,22 @@ class Device(OptionGroup):
 
     ROWS = (
         Row("use_ipu_model", None, "Run on the IPU Model; None: where no system is present.",
-            OrNone(Bool()), "useIpuModel"),
+            OrNone(Bool()), "useIpuModel", is_run_time=True),
         Row("offline_ipu_version", None, "Compile for an IPU of this version, never run.",
             OrNone(Choice((1, 2, 21))), "useOfflineIpuTarget"),
         Row("connection_type", ConnectionType.Always, "When the device is taken.",
-            Member(ConnectionType), "connectionType"),
+            Member(ConnectionType), "connectionType", is_run_time=True),
         Row("ipu_id", None, "The device to take; None: any that is free.", OrNone(Int(0)),
-            "useIpuId", later="devices"),
+            "useIpuId", later="devices", is_run_time=True),
         Row("auto_round_num_ipus", False, "Take the next power of two of IPUs.", Bool(),
             "autoRoundNumIPUs"),
         Row("sync_pattern", SyncPattern.Full, "Which IPUs wait for one another.",
             Member(SyncPattern), "syncPattern", later="schedules"),
         Row("executable_cache_path", None, "Folder of compiled programs; None: no cache.",
-            OrNone(Path()), "enableExecutableCaching", later="cache", backend="cachePath"),
+            OrNone(Path()), "enableExecutableCaching", later="cache", backend="cachePath",
+            is_run_time=True),
         Row("log_cycle_count", False, "Log the cycles of each run.", Bool(), "logCycleCount",
-            later="cycles", backend="instrumentWithHardwareCycleCounter"),
+            later="cycles", backend="instrumentWithHardwareCycleCounter", is_run_time=True),
     )
 
     def useIpuModel(self, use_model: bool) -> "Options":

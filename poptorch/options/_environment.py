@@ -3,8 +3,8 @@
 import os
 
 from poptorch import enums
+from poptorch._checks import near_names
 from poptorch._environment import json_object
-from poptorch.options._checks import near_names
 
 VARIABLE = "POPTORCH_DEFAULT_OPTIONS"
 

@@ -4,8 +4,7 @@ import warnings
 
 import torch
 
-from poptorch.enums import CommGroupType, OutputMode
-from poptorch.options._checks import (
+from poptorch._checks import (
     Bool,
     Check,
     Int,
@@ -15,8 +14,10 @@ from poptorch.options._checks import (
     Text,
     Texts,
 )
+from poptorch._strategy import _IExecutionStrategy
+from poptorch.enums import CommGroupType, OutputMode
 from poptorch.options._group import OptionGroup, Row
-from poptorch.options._strategy import IsStrategy, _IExecutionStrategy
+from poptorch.options._strategy import IsStrategy
 
 _PERIOD = Int(1)
 

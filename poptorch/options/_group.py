@@ -9,23 +9,10 @@ from typing import Any, ClassVar
 
 import torch
 
+from poptorch._checks import Check, near_names
+from poptorch._later import LATER
 from poptorch._logging import logger
-from poptorch.options._checks import Check, near_names
-from poptorch.options._strategy import _IExecutionStrategy
-
-# Work that is not done yet, by the word that rows use for it.
-LATER = {
-    "schedules": "pipelined, phased and overlapped schedules",
-    "devices": "attaching to devices",
-    "cache": "executable caching",
-    "cycles": "cycle counts",
-    "estimates": "cycle and tile-memory estimates",
-    "rounding": "stochastic rounding",
-    "partials": "half partials",
-    "loss scaling": "loss scaling",
-    "exceptions": "floating-point exceptions",
-    "sharding": "sharding of weights and optimizer state over replicas",
-}
+from poptorch._strategy import _IExecutionStrategy
 
 
 @dataclass(frozen=True)
@@ -42,6 +29,8 @@ class Row:
         deprecated: what to do instead, for an option without effect; empty: it is not.
         backend: the name under which ``_Popart`` knows it; empty: it does not.
         default_text: the default on the reference page, where its ``repr`` says too much.
+        is_run_time: a compiled program does not depend on it: it is of the device, of logging, or
+            of what the host does.
     """
 
     name: str
@@ -53,6 +42,7 @@ class Row:
     deprecated: str = ""
     backend: str = ""
     default_text: str = ""
+    is_run_time: bool = False
 
 
 class OptionGroup:

@@ -1,6 +1,6 @@
 """Options about how a model is captured: one, which is out of use."""
 
-from poptorch.options._checks import Bool
+from poptorch._checks import Bool
 from poptorch.options._group import OptionGroup, Row
 
 

@@ -2,8 +2,9 @@
 
 import copy
 
+from poptorch._checks import near_names
+from poptorch._strategy import _IExecutionStrategy
 from poptorch.options import _environment
-from poptorch.options._checks import near_names
 from poptorch.options._config_file import load_config_file
 from poptorch.options._device import Device
 from poptorch.options._distributed import _DistributedOptions
@@ -13,9 +14,9 @@ from poptorch.options._jit import _JitOptions
 from poptorch.options._popart import _PopartOptions
 from poptorch.options._precision import _PrecisionOptions
 from poptorch.options._reports import Reports
-from poptorch.options._strategy import _IExecutionStrategy
 from poptorch.options._tensor_locations import _TensorLocationOptions
 from poptorch.options._training import _TrainingOptions
+from poptorch.strategies import PipelinedExecution
 
 
 class Options(Execution, Device, Reports):
@@ -90,8 +91,6 @@ class Options(Execution, Device, Reports):
     @property
     def _execution_strategy(self) -> _IExecutionStrategy:
         # Strategies are built on options, so they are imported when they are needed.
-        from poptorch.strategies import PipelinedExecution
-
         return self._values["execution_strategy"] or PipelinedExecution()
 
     # -- copies --------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The back door: options by the names that the back end of other PopTorch versions gives them."""
 
+from poptorch._checks import Bool, Int, near_names
 from poptorch._logging import logger
 from poptorch.errors import Error
-from poptorch.options._checks import Bool, Int, near_names
 from poptorch.options._group import OptionGroup, Row, plain
 
 # Keys that programs set and that change nothing here. A name with a dot at its end stands for a

@@ -2,8 +2,8 @@
 
 import torch
 
+from poptorch._checks import Bool, Dtype, Member, Nothing
 from poptorch.enums import HalfFloatCastingBehavior
-from poptorch.options._checks import Bool, Dtype, Member, Nothing
 from poptorch.options._group import OptionGroup, Row
 
 _PYTORCH_RULES = "PyTorch's rules for mixed types hold; cast in the model where they do not suit"

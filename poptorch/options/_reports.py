@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from poptorch.options._checks import Bool, Int, OrNone, Path, Text, Texts
+from poptorch._checks import Bool, Int, OrNone, Path, Text, Texts
 from poptorch.options._group import OptionGroup, Row
 
 # The user's own frames are the interesting ones: by default those of torch are passed over.
@@ -16,15 +16,15 @@ class Reports(OptionGroup):
 
     ROWS = (
         Row("show_compilation_progress_bar", True, "Show a progress bar while compiling.",
-            Bool(), "showCompilationProgressBar"),
+            Bool(), "showCompilationProgressBar", is_run_time=True),
         Row("log_dir", ".", "Folder of the log file; by default none is written.", Path(),
-            "logDir", backend="logDir"),
+            "logDir", backend="logDir", is_run_time=True),
         Row("max_repeat_logs", 4, "Equal log lines that are shown; None: all.",
-            OrNone(Int(1)), "maxRepeatLogs"),
+            OrNone(Int(1)), "maxRepeatLogs", is_run_time=True),
         Row("model_name", None, "Name of the model in logs and reports.", OrNone(Text()),
-            "modelName", default_text='`"training"` or `"inference"`'),
+            "modelName", default_text='`"training"` or `"inference"`', is_run_time=True),
         Row("profile_dir", None, "Folder of the profiling report; None: no report.",
-            OrNone(Path()), "enableProfiling"),
+            OrNone(Path()), "enableProfiling", is_run_time=True),
         Row("source_location_excludes", [_TORCH], "Frames that are not the place of an op.",
             Texts(), "sourceLocationExcludes", default_text="the folder of torch"),
         Row("module_namescope_enabled", True, "Ops carry the path of their module.", Bool(),

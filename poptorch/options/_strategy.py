@@ -1,29 +1,8 @@
-"""What an execution strategy is, as far as the options know."""
+"""The check of the option that holds an execution strategy."""
 
-from poptorch.errors import Error
-from poptorch.options._checks import Check
-
-
-class _IExecutionStrategy:
-    """Base class of the execution strategies: what ``setExecutionStrategy`` accepts.
-
-    Strategies are compared by their attributes, so that equal options are equal.
-    """
-
-    def __eq__(self, other) -> bool:
-        return type(self) is type(other) and self.__dict__ == other.__dict__
-
-    __hash__ = None
-
-    def _plain(self):
-        """The strategy as values that JSON knows; itself, where nothing is known of it."""
-        return self
-
-    def _partition(self, uses: tuple, starts_outside: bool):
-        """Where a model's blocks run; see ``poptorch.strategies``."""
-        raise Error(f"[{type(self).__name__}] this strategy does not say where blocks run. Use one "
-                    f"of poptorch's: PipelinedExecution, ShardedExecution, SerialPhasedExecution, "
-                    f"ParallelPhasedExecution.")
+from poptorch._checks import Check
+from poptorch._strategy import _IExecutionStrategy
+from poptorch.strategies import from_plain
 
 
 class IsStrategy(Check):
@@ -38,7 +17,4 @@ class IsStrategy(Check):
 
     def load(self, value) -> _IExecutionStrategy:
         """The strategy again."""
-        # Strategies are built on options, so they are imported when they are needed.
-        from poptorch.strategies import from_plain
-
         return value if isinstance(value, _IExecutionStrategy) else from_plain(value)

@@ -1,6 +1,6 @@
 """Options about where tensors are stored."""
 
-from poptorch.options._checks import Bool, Check, Int, OrNone
+from poptorch._checks import Bool, Check, Int, OrNone
 from poptorch.options._group import OptionGroup, Row, plain
 
 _COUNT = OrNone(Int(0))

@@ -2,8 +2,8 @@
 
 import warnings
 
+from poptorch._checks import Bool, Int, Member, OrNone
 from poptorch.enums import MeanReductionStrategy, ReductionType
-from poptorch.options._checks import Bool, Int, Member, OrNone
 from poptorch.options._group import OptionGroup, Row
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from poptorch._executor.arguments import Arguments
+from poptorch._runtime.arguments import Arguments
 from poptorch._translate import StepSpec
 from poptorch.errors import Error
 
@@ -52,9 +52,11 @@ def test_a_call_that_relies_on_defaults_which_the_first_one_did_not():
 
 
 def test_micro_batches_are_cut_from_the_first_dimension():
-    compiled = arguments(torch.arange(6.0), extra=[torch.ones(3, 2)], micro_batches=3)
-    assert torch.equal(compiled.micro_args[0], torch.tensor([0.0, 1.0]))
-    assert compiled.micro_kwargs["extra"][0].shape == (1, 2)
+    x, extra = torch.arange(6.0), [torch.ones(3, 2)]
+    compiled = arguments(x, extra=extra, micro_batches=3)
+    args, kwargs = compiled.micro_batch((x,), {"extra": extra})
+    assert torch.equal(args[0], torch.tensor([0.0, 1.0]))
+    assert kwargs["extra"][0].shape == (1, 2)
 
 
 X = torch.ones(2, 3)

@@ -86,7 +86,7 @@ def test_the_place_of_an_error_of_the_core():
     # The first two are refused by the device only, the last one by PyTorch too.
     (lambda x: x.to(torch.complex64), "aten._to_copy(int64[3], dtype=torch.complex64)"),
     (lambda x: torch.complex(x.double(), x.double()), "float64[3], float64[3]"),
-    (lambda x: x.long() & x.float().long().double(), "aten.bitwise_and(int64[3], float64[3])"),
+    (lambda x: x.long() & x.float().long().double(), "Tensor.__and__(int64[3], float64[3])"),
 ])
 def test_messages_name_the_dtypes_of_the_program(forward, words):
     module = torch.nn.Module()

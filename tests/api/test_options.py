@@ -1,15 +1,15 @@
 """Options: every setter by its row of option_cases, copies, freezing, comparing, printing."""
 
 import copy
-import pickle
 import json
+import pickle
 import warnings
 
 import pytest
 import torch
 
 import poptorch
-from poptorch.options._group import LATER
+from poptorch._later import LATER
 from tests.api.option_cases import BY_NAME, CASES, ENVIRONMENT, OTHER_METHODS, resolve
 
 GROUPS = [poptorch.Options, *(type(g) for n, g in poptorch.Options()._groups.items()

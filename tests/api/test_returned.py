@@ -19,6 +19,13 @@ def result():
     return poptorch.inferenceModel(torch.nn.Linear(3, 1), quiet_options())(X)
 
 
+@pytest.fixture
+def number():
+    net = torch.nn.Module()
+    net.forward = lambda x: x.mean()
+    return poptorch.inferenceModel(net, quiet_options())(X)
+
+
 def test_backward_is_refused(result):
     words = r"backward\(\) cannot be called explicitly on outputs of a PopTorch model"
     with pytest.raises(Error, match=words):
@@ -37,13 +44,105 @@ def test_uses(result):
     assert (result == result.clone()).all() and torch.equal(result.detach(), result)
     assert repr(result).startswith("tensor([[") and str(result) == str(result.clone())
     assert f"{result[0, 0]:.3f}" == f"{result[0, 0].item():.3f}"
+    with pytest.raises(TypeError, match="unsupported format string"):
+        f"{result:.3f}"  # a matrix: as a plain one
+
+
+def test_numbers(number):
+    plain = number.clone()
+    assert f"{number:.3f}" == f"{plain.item():.3f}" and f"{number}" == f"{plain}"
+    assert "{:8.2e} {!r}".format(number, number) == "{:8.2e} {!r}".format(plain, plain)
+    assert "%.3f" % number == "%.3f" % plain and f"{number.round():.0f}" == f"{plain.round():.0f}"
+    assert round(float(number), 2) == round(plain.item(), 2) and int(number) == int(plain)
+
+
+def test_parameters_and_buffers():
+    model = poptorch.inferenceModel(torch.nn.Linear(3, 1), quiet_options())
+    result = model(X)
+
+    class Own(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(result)
+            self.fixed = torch.nn.Parameter(model(X), requires_grad=False)
+            self.marked = torch.nn.Buffer(model(X))
+            self.register_buffer("given", model(X))
+            self.register_buffer("other", model(X).detach())
+
+        def forward(self, x):
+            y = x * self.weight * self.fixed + self.marked + self.given + self.other
+            return y, poptorch.identity_loss(y, "mean")
+
+    net = Own()
+    assert type(net.weight) is type(net.fixed) is torch.nn.Parameter
+    assert type(net.marked) is torch.Tensor and isinstance(net.marked, torch.nn.Buffer)
+    assert list(dict(net.named_parameters())) == ["weight", "fixed"]
+    assert list(dict(net.named_buffers())) == ["marked", "given", "other"]
+    assert net.weight.data_ptr() == result.data_ptr() and not result.requires_grad
+    reference = copy.deepcopy(net)
+    reference(X[:, :1])[1].backward()
+    assert reference.weight.grad is not None and reference.fixed.grad is None
+    torch.optim.SGD([reference.weight], lr=0.5).step()
+    trained = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD([net.weight], lr=0.5))
+    trained(X[:, :1])
+    for name, value in net.state_dict().items():
+        assert torch.allclose(value, reference.state_dict()[name], rtol=1e-5), name
+
+
+def test_statistics_that_were_results(tmp_path):
+    """A result that becomes a buffer is one in every way: trained, watched, written to files."""
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    reference = copy.deepcopy(net)
+    net[1].running_mean = poptorch.inferenceModel(net[0], quiet_options())(torch.zeros(3))
+    reference[1].running_mean = net[1].running_mean.clone()
+    held, forward = net[1].running_mean, net.forward
+    net.forward = lambda x: poptorch.identity_loss(forward(x), "mean")
+    trained = poptorch.trainingModel(net, quiet_options())
+    trained(X)
+    reference.train()(X)
+    assert torch.allclose(held, reference[1].running_mean, rtol=1e-5)
+    stream = io.BytesIO()
+    torch.save(net.state_dict(), stream)
+    stream.seek(0)
+    assert torch.equal(torch.load(stream, weights_only=True)["1.running_mean"], held)
+    net.eval().forward = forward
+    del net.forward
+    trained.destroy()
+    path = poptorch.inferenceModel(net, quiet_options()).compileAndExport(tmp_path / "net", X)
+    assert torch.equal(poptorch.load(path).model[1].running_mean, held)
+
+
+def test_a_history_of_its_own(number):
+    with pytest.raises(Error, match="backward"):
+        number.backward()
+    number.requires_grad_().backward()  # what the user made a leaf is one
+    assert number.grad.item() == 1.0
+
+
+def test_loaders_and_processes(result):
+    collated = torch.utils.data.default_collate([{"y": result}, {"y": result}])
+    assert type(collated["y"]) is torch.Tensor and torch.equal(collated["y"][1], result)
+    data = torch.utils.data.TensorDataset(result, result.clone())
+    for loader in (torch.utils.data.DataLoader(data, batch_size=2),
+                   torch.utils.data.DataLoader(data, batch_size=2, num_workers=1)):
+        (a, b), = loader
+        assert type(a) is torch.Tensor and torch.equal(a, b) and torch.equal(a, result)
+
+
+def test_queues(result):
+    queue = torch.multiprocessing.get_context("fork").SimpleQueue()
+    queue.put({"y": result, "detached": result.detach()})
+    for value in queue.get().values():
+        assert type(value) is torch.Tensor and torch.equal(value, result)
+    assert result.is_shared()  # as a plain tensor that goes through a queue
 
 
 def test_computed_results_are_plain(result):
     weight = torch.ones(1, requires_grad=True)
-    for computed in (result + 1, result[0], result.detach(), result.clone(), result * weight,
+    for computed in (result + 1, result[0], result.data, result.clone(), result * weight,
                      torch.cat([result, result])):
         assert type(computed) is torch.Tensor
+    assert isinstance(result.detach(), torch.Tensor) and not vars(result.detach())
     (result * weight).sum().backward()
     assert torch.allclose(weight.grad, result.sum())
 

@@ -7,8 +7,12 @@ import torch.nn.functional as F
 from torch import fx
 
 from poptorch._capture import capture
-from poptorch._capture import library_counts, library_embedding  # noqa: F401  (declare operations)
-from poptorch._capture import library_recurrent  # noqa: F401  (declares the operations)
+from poptorch._capture import (  # noqa: F401  (declare operations)
+    library_counts,
+    library_embedding,
+    library_memory,
+    library_recurrent,
+)
 from poptorch._capture.library import ops
 
 aten = torch.ops.aten
@@ -78,7 +82,7 @@ def attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query=False
     return weights @ v, scores.logsumexp(-1)
 
 
-def attention_backward(grad, q, k, v, mask, out, logsumexp, *settings):
+def attention_backward(grad, q, k, v, mask, logsumexp, *settings):
     with torch.enable_grad():
         q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
         return torch.autograd.grad(attention(q, k, v, mask, *settings)[0], (q, k, v), grad)

@@ -1,5 +1,6 @@
 """Captured tensors lie in memory as eager's do: ``reshape`` and ``contiguous`` go by it."""
 
+import itertools
 import random
 
 import pytest
@@ -85,3 +86,22 @@ def test_results_lie_as_in_eager(function, ranks):
         capture(module, (x,), {}, training=False)
         assert module.looks == expected, (tuple(x.shape), x.stride())
     assert compared
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0)], ids=str)
+def test_batch_norm_of_dimensions_of_size_1(order, training):
+    """Several orders of dimensions fit such a tensor at once."""
+    def function(x):
+        channels = torch.zeros(x.shape[1])
+        return F.batch_norm(x, channels, channels + 1, training=training)
+
+    module = Noted(function)
+    for sizes in itertools.product((1, 3), (1, 2), (1, 2), (1, 3)):
+        x = torch.randn([sizes[dim] for dim in order]).permute([order.index(i) for i in range(4)])
+        if training and x.numel() == sizes[1]:  # nothing to take a mean of
+            continue
+        module(x)
+        expected = module.looks
+        capture(module, (x,), {}, training=False)
+        assert module.looks == expected, (sizes, x.stride())

@@ -54,6 +54,7 @@ STANDARD = {
     "multilabel_soft": lambda o, y: F.multilabel_soft_margin_loss(o, torch.ones(2, 3)),
     "triplet": lambda o, y: F.triplet_margin_loss(o, o + 1, o - 1),
     "module": lambda o, y: torch.nn.CrossEntropyLoss(label_smoothing=0.1)(o, y),
+    "linear_cross_entropy": lambda o, y: F.linear_cross_entropy(o, torch.ones(3, 3), y),
     "triplet_distance": lambda o, y: F.triplet_margin_with_distance_loss(o, o + 1, o - 1),
 }
 
@@ -110,16 +111,90 @@ def test_independent_losses(mark):
     assert "test_loss.py:" in raised.value.location
 
 
-@pytest.mark.parametrize("returned, warns", [
-    (lambda loss: loss * 2 + 1, True), (lambda loss: loss.detach().exp(), False),
-    (lambda loss: loss, False), (lambda loss: poptorch.identity_loss(loss * 2, "none"), False)])
-def test_a_number_computed_from_the_loss_is_not_minimised_without_a_word(returned, warns, capsys):
+def joined(*parts):
+    return {"all": [(part,) for part in parts]}
+
+
+# What forward makes of the loss, and whether it is still the loss that is returned.
+RETURNED = {
+    "alone": (lambda loss: loss, True),
+    "nested": (lambda loss: joined(loss * 2, loss), True),
+    "with a number computed from it": (lambda loss: (loss.exp(), loss), True),
+    "with a number without gradient": (lambda loss: (loss, loss.detach().exp()), True),
+    "only a number without gradient": (lambda loss: loss.detach().exp(), True),
+    "not returned": (lambda loss: None, True),
+    "in another shape": (lambda loss: loss.reshape(1, 1).squeeze(0), True),
+    "in another type": (lambda loss: loss.double(), True),
+    "copied": (lambda loss: loss.clone(), True),
+    "among others": (lambda loss: torch.stack([loss * 2, loss]), True),
+    "joined with others": (lambda loss: torch.cat([loss.view(1), torch.ones(2)]), True),
+    "a changed one that is marked": (lambda loss: poptorch.identity_loss(loss * 2, "none"), True),
+    "changed in place": (lambda loss: loss.mul_(2), True),
+    "a sum": (lambda loss: loss * 2 + 1, False),
+    "a sum, nested": (lambda loss: joined(torch.ones(2), loss + 1), False),
+    "a sum, with the loss detached": (lambda loss: (loss + 1, loss.detach()), False),
+    "a sum without dimension": (lambda loss: (loss + 1).reshape(1, 1), False),
+    "a root": (lambda loss: loss.sqrt(), False),
+    "several numbers": (lambda loss: loss * torch.ones(3), False),
+    "sums of parts": (lambda loss: torch.stack([loss + 1, torch.ones(())]), False),
+    "changed in place and then changed": (lambda loss: loss.mul_(2) + 1, False),
+}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_what_is_computed_from_the_loss_is_not_returned_in_its_stead(name):
+    returned, is_loss = RETURNED[name]
+
     def forward(m, x, y):
         return returned(F.mse_loss(x @ m.w, x))
 
-    loss_node(forward)
-    words = capsys.readouterr().err
-    assert ("is what is minimised" in words and "test_loss.py:" in words) == warns, words
+    if is_loss:
+        loss_node(forward)
+        return
+    with pytest.raises(poptorch.Error, match=r"\[loss\] (result all.1.0 of forward|result 0 of "
+                       r"forward|what forward returns) is computed from the loss, the mse_loss of "
+                       r".*test_loss.py:\d+, which itself is not returned. .*identity_loss\("
+                       r"result, reduction=\"mean\"\).*return it too, or detach\(\)") as raised:
+        loss_node(forward)
+    assert "test_loss.py:" in raised.value.location
+
+
+def test_the_sum_of_a_loss_that_was_changed_in_place():
+    def forward(m, x, y):
+        loss = F.mse_loss(x @ m.w, x)
+        loss += F.l1_loss(m.w, torch.zeros(3, 3))
+        return loss
+
+    assert loss_node(forward) == "aten.add.Tensor"
+
+
+UNREDUCED = {
+    "mean": lambda o, y: F.cross_entropy(o, y, reduction="none").mean(),
+    "masked": lambda o, y: (F.cross_entropy(o, y, reduction="none") * (y > 0)).sum(),
+    "module": lambda o, y: torch.nn.MSELoss(reduction="none")(o, o * 2).sum(),
+    "number": lambda o, y: F.cross_entropy(o[0], y[0], reduction="none"),
+    "positional": lambda o, y: F.l1_loss(o, o * 2, None, None, "none"),
+    "legacy": lambda o, y: F.cross_entropy(o, y, reduce=False).sum(),
+    "gaussian": lambda o, y: F.gaussian_nll_loss(o, o * 2, o.exp(), reduction="none").mean(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:size_average and reduce")
+@pytest.mark.parametrize("name", UNREDUCED)
+def test_a_loss_that_is_not_reduced_does_not_mark_itself(name):
+    with pytest.raises(poptorch.Error, match=r"Couldn't find a loss in graph: the \w+_(loss|"
+                       r"entropy) of .*test_loss.py:\d+ does not reduce .*identity_loss"):
+        loss_node(lambda m, x, y: UNREDUCED[name](x @ m.w, y))
+    loss_node(lambda m, x, y: poptorch.identity_loss(UNREDUCED[name](x @ m.w, y), "mean"))
+    loss_node(lambda m, x, y: (UNREDUCED[name](x @ m.w, y), F.cross_entropy(x @ m.w, y)))
+
+
+@pytest.mark.filterwarnings("ignore:size_average and reduce")
+@pytest.mark.parametrize("arguments", [{"size_average": False}, {"reduce": True},
+                                       {"reduce": True, "reduction": "none"},
+                                       {"reduction": "sum"}])
+def test_a_loss_that_is_reduced_marks_itself(arguments):
+    loss_node(lambda m, x, y: F.mse_loss(x @ m.w, x, **arguments))
 
 
 def test_no_loss():

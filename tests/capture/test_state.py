@@ -233,12 +233,12 @@ def test_autocast_inside_forward(seed):
             out = m.linear(x)
             q = out[None, None]
             y = F.scaled_dot_product_attention(q.float(), q.float(), q.float())
-            z, _ = m.lstm(x)
+            z, _ = m.gru(x)
         return (out, y, z), F.mse_loss(out.float(), x) + 0 * z.float().sum()
 
     module = Function(lambda m, x: (forward(m, x)[0], poptorch.identity_loss(
         forward(m, x)[1], "none")))
-    module.linear, module.lstm = nn.Linear(3, 3), nn.LSTM(3, 3)
+    module.linear, module.gru = nn.Linear(3, 3), nn.GRU(3, 3)
     captured = capture(module, (torch.randn(2, 3),), training=True)
     expected = module(torch.randn(2, 3))[0]
     dtypes = [s.node.meta["val"].dtype for s in captured.outputs if s.kind == "output"]
@@ -256,8 +256,11 @@ def test_recurrent_layers_under_autocast_have_the_types_of_eager(kind):
     module = Function(forward)
     module.layer = kind(3, 4)
     x = torch.randn(2, 5, 3)
+    try:
+        expected = [t.dtype for t in torch.utils._pytree.tree_leaves(module(x))]
+    except RuntimeError as error:  # torch has this layer in bfloat16 on some processors only
+        pytest.skip(f"eager: {error}")
     captured = capture(module, (x,), training=False)
-    expected = [t.dtype for t in torch.utils._pytree.tree_leaves(module(x))]
     assert [s.node.meta["val"].dtype for s in captured.outputs] == expected
 
 

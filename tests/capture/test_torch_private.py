@@ -173,6 +173,11 @@ def test_composite_operations():
     assert torch.equal(private.decompose_composite(aten.matmul.default, (x, x), {}), x @ x)
 
 
+def test_overloads_of_torchscript_are_left_out():
+    found = private.overloads_of(torch.ops.aten.select)
+    assert torch.ops.aten.select.int in found and all(op._overloadname != "t" for op in found)
+
+
 def test_batch_norms_have_a_common_class():
     assert isinstance(torch.nn.BatchNorm2d(3), private.BatchNorm)
 

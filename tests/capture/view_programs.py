@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from poptorch._capture.layout import dims_in_memory, lies_on_itself
+from poptorch._layout import dims_in_memory, lies_on_itself
 
 
 class Program:

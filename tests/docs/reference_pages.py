@@ -8,8 +8,10 @@ import textwrap
 import torch
 
 import poptorch
-from poptorch._executor import attachment, environment
-from poptorch.optim._optimizer import SETTINGS
+from poptorch._device import environment
+from poptorch._executor import attachment
+from poptorch._optimizer.device_settings import SETTINGS
+from poptorch._optimizer.rows import ROWS
 from poptorch.options._group import LATER
 
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example")
@@ -237,11 +239,28 @@ def blocks() -> str:
 def optimizers() -> str:
     """docs/reference/optimizers.md."""
     base = poptorch.optim.Optimizer
-    kinds = (poptorch.optim.SGD, poptorch.optim.Adam, poptorch.optim.AdamW)
+    kinds = [kind for kind in vars(poptorch.optim).values()
+             if inspect.isclass(kind) and issubclass(kind, base) and kind is not base]
     return "\n".join([
         "# Optimizers\n\nThose of the same name in `torch.optim` may be used as well.\n",
+        _kinds_of_optimizers(),
         class_("poptorch.optim.Optimizer", base),
         *(class_(f"poptorch.optim.{kind.__name__}", kind, shown_above=base) for kind in kinds)])
+
+
+def _kinds_of_optimizers() -> str:
+    lines = ["| kind | of each call | compiled in | state of a parameter: PyTorch's key, "
+             "`ipu_state` | shown in `ipu_param` |", "|---|---|---|---|---|"]
+    for spec in ROWS.values():
+        hyper = ", ".join(f"`{hyper.key}`" for hyper in spec.hyper if hyper.key)
+        states = "; ".join(f"`{state.key}`, `{state.outside}`"
+                           + (f" (with `{state.when}`)" if state.when else "")
+                           for state in spec.states)
+        counted = "`step`, `Step`" if spec.counts else "`Step` alone"
+        lines.append(f"| `{spec.name}`: {spec.doc} | {hyper} | "
+                     f"{', '.join(f'`{flag}`' for flag in spec.flags)} | {states}; {counted} | "
+                     f"{', '.join(f'`{setting.name}`' for setting in spec.settings)} |")
+    return "\n".join(lines) + "\n"
 
 
 def testing() -> str:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import poptorch
-from poptorch._executor import environment
+from poptorch._device import environment
 from poptorch.options._group import LATER
 from tests.docs.reference_pages import GROUPS, PAGES, options_without_effect
 from tests.helpers import ROOT, check_golden

@@ -220,6 +220,42 @@ def damaged_tensors(draw, data: bytes) -> bytes:
     return struct.pack("<Q", len(text)) + text + data[8 + size:]
 
 
+# -- sizes -----------------------------------------------------------------------------------------
+
+def bomb(draw, name: str, data: bytes) -> bytes:
+    """A member that is small as it is packed, and large, deep or long as it is read."""
+    count = draw(st.sampled_from([10**3, 10**5, 10**6, 3 * 10**7]))
+    if name.endswith(".safetensors"):
+        end = draw(st.sampled_from([2**30, 2**40, 2**62, 2**63]))
+        header = json.dumps({"x": {"dtype": "F32", "shape": [end // 4], "data_offsets": [0, end]}})
+        return draw(st.sampled_from([struct.pack("<Q", len(header)) + header.encode(),
+                                     data + bytes(count), struct.pack("<Q", count) + b" " * count]))
+    if name.endswith(".ir"):
+        line = draw(st.sampled_from([b"\n", b" ", b"// x\n", b"graph x {\n", b"%0 = relu %0\n"]))
+        times = count // len(line)
+        return draw(st.sampled_from([data + line * times, line * times + data]))
+    deep = min(count, 10**6)
+    return draw(st.sampled_from([
+        data + b" " * count, b" " * count + data, b"[" * deep + b"]" * deep,
+        b'{"list": [' * deep + b"]}" * deep, b"[" + b"[]," * deep + b"0]", b"9" * count,
+        b'{"object": "builtins:bytes", "args": [%d]}' % count**2,
+        b'{"make": "collections:Counter", "args": [{"bytes": "%s"}]}' % (b"AAAA" * deep),
+        b'{"make": "torch:Size", "args": [{"list": [%s0]}]}' % (b"0," * deep)]))
+
+
+def hidden_sizes(draw, data: bytes) -> bytes:
+    """A zip whose directory, or whose headers, say other sizes than its members have."""
+    data = bytearray(data)
+    mark, at = draw(st.sampled_from([(b"PK\x01\x02", 20), (b"PK\x01\x02", 24),
+                                     (b"PK\x01\x02", 42), (b"PK\x03\x04", 18),
+                                     (b"PK\x03\x04", 22)]))
+    for found in re.finditer(re.escape(mark), bytes(data)):
+        if draw(st.booleans()) and found.start() + at + 4 <= len(data):
+            wrong = draw(st.sampled_from([0, 1, 100, 10**6, 2**31, 2**32 - 2, 2**32 - 1]))
+            data[found.start() + at:found.start() + at + 4] = struct.pack("<I", wrong)
+    return bytes(data)
+
+
 # -- members ---------------------------------------------------------------------------------------
 
 def damaged_member(draw, name: str, data: bytes) -> bytes:
@@ -244,17 +280,23 @@ def damages(draw, data: bytes, others: dict[str, bytes]):
         return damaged_bytes(draw, data), "bytes of the file", False
     members = unpacked(data)
     manifest = members["manifest.json"]
-    kind = draw(st.sampled_from(["content"] * 8 + ["lose", "rename", "repeat", "swap", "foreign"]))
+    kind = draw(st.sampled_from(["content"] * 8 + ["bomb", "bomb", "sizes", "lose", "rename",
+                                                   "repeat", "swap", "foreign"]))
     is_signed = draw(st.integers(0, 9)) > 0
     names = sorted(members)
     name = draw(st.sampled_from(names + ["plan.ir", "interface.json", "model.json"]))
     twice = []
     if kind == "content":
         members[name] = damaged_member(draw, name, members[name])
+    elif kind == "bomb":
+        members[name] = bomb(draw, name, members[name])
+    elif kind == "sizes":
+        return hidden_sizes(draw, data), "sizes of the zip", False
     elif kind == "lose":
         del members[name]
     elif kind == "rename":
-        other = draw(st.sampled_from([*names, "x", "../x.json", "/x", "état.json", "a/b.json"]))
+        other = draw(st.sampled_from([*names, "x", "x" * 300, "../x.json", "/x", "état.json",
+                                      "a/b.json"]))
         members[other] = members.pop(name)
     elif kind == "repeat":
         twice = [(name, draw(st.sampled_from([members[name], b"", b"{}"])))]
@@ -264,7 +306,8 @@ def damages(draw, data: bytes, others: dict[str, bytes]):
     else:
         members[name] = others.get(name, b"")
     is_signed = is_signed and members.get("manifest.json") == manifest
-    return packed(members, twice, is_signed), f"{kind} of {name}", is_signed
+    compression = draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
+    return packed(members, twice, is_signed, compression), f"{kind} of {name}", is_signed
 
 
 def unpacked(data: bytes) -> dict[str, bytes]:
@@ -273,7 +316,8 @@ def unpacked(data: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def packed(members: dict[str, bytes], twice, is_signed: bool) -> bytes:
+def packed(members: dict[str, bytes], twice, is_signed: bool,
+           compression: int = zipfile.ZIP_STORED) -> bytes:
     """A zip of members, of which those in ``twice`` come a second time."""
     members = dict(members)
     if is_signed:
@@ -283,7 +327,7 @@ def packed(members: dict[str, bytes], twice, is_signed: bool) -> bytes:
             for name, data in members.items() if name != "manifest.json"}
         members["manifest.json"] = json.dumps(manifest).encode()
     file = BytesIO()
-    with zipfile.ZipFile(file, "w") as archive, warnings.catch_warnings():
+    with zipfile.ZipFile(file, "w", compression) as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of names that come twice
         for name, data in [*members.items(), *twice]:
             archive.writestr(name, data)

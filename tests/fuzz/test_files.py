@@ -12,7 +12,7 @@ from tests.fuzz.damage import damages, moved, packed, unpacked
 from tests.fuzz.file_runner import Runner, Task
 from tests.fuzz.judge import ACCIDENT, budget
 
-MOST_BYTES = 3 << 30
+MOST_BYTES = 3 << 29
 TIMEOUT_S = 120  # only a hang takes that long, on a slow machine, too
 MEMBER = re.compile(r"\w+\.(json|ir|safetensors)|bytes|zip")
 INTERNAL = re.compile(r"internal|please report", re.IGNORECASE)

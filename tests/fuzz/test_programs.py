@@ -5,9 +5,10 @@ from unittest import mock
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.fuzz.judge import FACTOR
-from tests.fuzz.programs import cases, judge, search, shrink
+from tests.fuzz.programs import cases, judge, search, shrink, workers
 from tests.fuzz.programs.draw import draw
 from tests.fuzz.programs.program import (
     NATURAL,
@@ -41,10 +42,10 @@ def at_most(part: float, judged: int) -> float:
 
 def test_fresh_programs(seed, capsys):
     """A minute of them; ``make fuzz`` takes more. What is found is shown, with its seed."""
-    workers, tally = Workers(2, SECONDS * FACTOR), search.Tally()
-    for part in workers.search(seed * 1000, 10**9):
+    processes, tally = Workers(2, SECONDS * FACTOR), search.Tally()
+    for part in processes.search(seed * 1000, 10**9):
         tally.add(part)
-    workers.end()
+    processes.end()
     shown = "\n\n".join(finding.words for _, _, finding in tally.found)
     with capsys.disabled():
         print(f"\n{tally}\n{shown}")
@@ -131,6 +132,41 @@ def test_the_judge_finds_a_wrong_number(name):
     assert finding.words.startswith(f"{name}: error 1.00e-03")
 
 
+@pytest.mark.parametrize("size, own, accepted, found", [
+    (1.0, 1e-3, 3e-3, 5e-3),
+    (1.0, 8.0, 8e3, 9e3),  # no digit of eager's is right
+    (0.0, 0.0, 1e-13, 1e-11),  # the largest number of the run is 1e18
+])
+def test_the_judge_measures_an_error_by_eagers(size, own, accepted, found):
+    largest = 1e18 if size == 0.0 else 1.0
+    reference = {"gradient w0": torch.tensor([size], dtype=torch.float64),
+                 "call 0 result 1": torch.tensor(7), "call 0 result 2": torch.zeros(0),
+                 "call 0 result 0": torch.tensor([largest], dtype=torch.float64)}
+    near = {**reference, "gradient w0": torch.tensor([size + own])}
+    for error, is_found in ((accepted, False), (found, True)):
+        ours = {**reference, "gradient w0": torch.tensor([size - error])}
+        with mock.patch.object(judge, "RUNS", ()):
+            assert (judge._judged(EXAMPLE, ours, near, reference) is not None) is is_found
+
+
+def test_the_judge_moves_each_step_of_a_recurrent_layer():
+    """Also where eager has one operation for all of it."""
+    gates = EXAMPLE.but(
+        sources=(Source("x0", (2, 3, 4), "F32"),), modules=(("m0", "nn.LSTM(4, 5).to(F32)"),),
+        lines=("v0 = m0(x0)[0]",),
+        outputs=("v0",), loss="v0.to(F32).sum()")
+    met = []
+
+    class Noting(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            met.append(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    with Noting():
+        assert judge._perturbed(gates, 1, 1)
+    assert not [name for name in met if "mkldnn" in name] and "tanh" in " ".join(met)
+
+
 def test_the_judge_finds_another_dtype_shape_or_special_value():
     assert "expected torch.float32[3, 4]" in damaged("call 0 result 0", torch.Tensor.half).words
     assert "expected torch.float32[3, 4]" in damaged("call 0 result 0", torch.Tensor.t).words
@@ -164,6 +200,23 @@ def test_errors_and_accidents_are_told_apart():
         assert judge.judge(EXAMPLE).kind == "broken"
     with pytest.raises(judge.Invalid):
         judge.judge(EXAMPLE.but(lines=("v0 = x0 @ x0", "v1 = v0")))
+
+
+def test_a_program_that_does_not_end_is_given_up(monkeypatch):
+    """The process that is busy with it is replaced; poptorch's fault is a finding."""
+    class Stuck(Workers):
+        def _started(self, number):
+            process = mock.Mock(exitcode=-9, is_alive=mock.Mock(return_value=True))
+            started.append(process)
+            return process, mock.Mock(), [3, is_ours]
+
+    monkeypatch.setattr(workers, "LIMIT", 2.5)
+    for is_ours in (0, 1):
+        started = []
+        tally = next(Stuck(1, 60.0).search(0, 40))
+        assert len(started) == 2 and started[0].kill.called and not started[1].kill.called
+        assert len(tally.found) == is_ours and sum(tally.invalid.values()) == 1 - is_ours
+    assert "the process ended with -9" in tally.found[0][2].words
 
 
 def test_the_worlds_agree():

@@ -15,6 +15,7 @@ from torch import nn
 
 import poptorch
 from tests.fuzz.judge import attempt, budget
+from tests.fuzz.weight_rule import Holder, Rule
 from tests.helpers import quiet_options, relative_error
 
 WIDTH = 512  # of a weight of 1 MiB
@@ -44,37 +45,57 @@ def values_of(net):
     return {name: value.detach().double().clone() for name, value in net.state_dict().items()}
 
 
-class Side:
-    """One executor, and the weights that its device has."""
+class Side(Holder):
+    """One executor."""
 
-    def __init__(self, model):
-        self.model, self.device, self.seen = model, None, -1
+    def __init__(self, model, plain, trains):
+        weights = ["large.weight", "small.weight", "small.bias"]
+        super().__init__([*weights, "calls"] if trains else weights)
+        self.model, self.plain, self.trains = model, plain, trains
+
+    def updated(self):
+        return self.storages if self.trains else []
+
+    def compute(self, x):
+        self.plain.load_state_dict(self.device, strict=False)
+        self.plain.train(self.trains)
+        result, loss = self.plain(x.double())
+        if self.trains:
+            self.plain.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                for parameter in self.plain.parameters():
+                    parameter -= RATE * parameter.grad
+            self.device = values_of(self.plain)
+        return result
 
 
 class Weights(RuleBasedStateMachine):
-    """The rule of poptorch/_executor/weights.py in few words: ``host`` is what the module has to
-    show, ``version`` counts how often it came from a device, ``newest`` is whose device is ahead.
-    """
-
     @initialize(seed=st.integers(0, 2**20))
     def begin(self, seed):
         torch.manual_seed(seed)
         self.net = Net()
         self.inputs = [torch.randn(2, WIDTH) / 16 for _ in range(3)]
         self.plain = Net().double()
-        self.host, self.kept = values_of(self.net), [values_of(self.net)]
-        self.version, self.newest = 0, None
+        self.truth = Rule(values_of(self.net))
+        self.kept = [values_of(self.net)]
         self.wrap()
-        self.others = [Side(poptorch.inferenceModel(self.net.eval(), quiet_options()))]
+        self.others = []
+        self.one_more()
 
     def teardown(self):
-        for side in self.sides() if hasattr(self, "net") else ():
+        for side in self.sides() if hasattr(self, "others") else ():
             side.model.destroy()
+
+    def add(self, model, trains):
+        side = Side(model, self.plain, trains)
+        self.truth.programs.append(side)
+        return side
 
     def wrap(self):
         optimizer = torch.optim.SGD(self.net.parameters(), lr=RATE)
         model = poptorch.trainingModel(self.net.train(), quiet_options(), optimizer)
-        self.trained = Side(model)
+        self.trained = self.add(model, True)
 
     def sides(self):
         return [self.trained, *self.others]
@@ -82,35 +103,8 @@ class Weights(RuleBasedStateMachine):
     def side(self, data):
         return data.draw(st.sampled_from(self.sides()))
 
-    # -- the rule ------------------------------------------------------------------------------
-
     def bring(self):
-        if self.newest is not None:
-            self.version += 1
-            self.newest.seen, self.host, self.newest = self.version, self.newest.device, None
-
-    def upload(self, side):
-        side.device, side.seen = self.host, self.version
-
-    def before_run(self, side):
-        if side.device is None or self.newest is not side:
-            self.bring()
-        if side.device is None or side.seen != self.version:
-            self.upload(side)
-
-    def eager(self, side, x):
-        """Result of the weights on a device; of a training call, and what they become."""
-        self.plain.load_state_dict(side.device)
-        self.plain.train(side is self.trained)
-        result, loss = self.plain(x.double())
-        if side is self.trained:
-            self.plain.zero_grad()
-            loss.backward()
-            with torch.no_grad():
-                for parameter in self.plain.parameters():
-                    parameter -= RATE * parameter.grad
-            side.device = values_of(self.plain)
-        return result
+        self.truth.read(self.truth.host)
 
     def check(self, ours, expected, what):
         error = relative_error(torch.Tensor.detach(ours), expected)
@@ -122,10 +116,7 @@ class Weights(RuleBasedStateMachine):
         x = self.inputs[number]
         result, error = attempt(side.model, x)
         assert error is None, str(error)
-        self.before_run(side)
-        self.check(result[0], self.eager(side, x), "result")
-        if side is self.trained:
-            self.newest = side
+        self.check(result[0], self.truth.call(side, x), "result")
 
     @rule(data=st.data(), number=st.integers(0, 2))
     def infer(self, data, number):
@@ -139,9 +130,7 @@ class Weights(RuleBasedStateMachine):
     def compile(self, data):
         side = self.side(data)
         side.model.compile(self.inputs[0])
-        if side.device is None:
-            self.bring()
-            self.upload(side)
+        self.truth.compile(side)
 
     # -- weights -------------------------------------------------------------------------------
 
@@ -150,7 +139,7 @@ class Weights(RuleBasedStateMachine):
         found = self.trained.model.state_dict() if through else self.net.state_dict()
         self.bring()
         for name, value in found.items():
-            self.check(value, self.host[name], name)
+            self.check(value, self.truth.host[name], name)
 
     @rule(factor=st.sampled_from([0.5, -1.0]), name=st.sampled_from(["large", "small"]),
           rows=st.sampled_from([1, SMALL]))
@@ -158,28 +147,25 @@ class Weights(RuleBasedStateMachine):
         with torch.no_grad():
             getattr(self.net, name).weight[:rows].mul_(factor)
         self.bring()
-        self.host = {key: value.clone() for key, value in self.host.items()}
-        self.host[f"{name}.weight"][:rows] *= factor
+        value = self.truth.host[f"{name}.weight"].clone()
+        value[:rows] *= factor
+        self.truth.write(f"{name}.weight", value)
 
     @rule(data=st.data())
     def to_device(self, data):
         side = self.side(data)
         _, error = attempt(side.model.copyWeightsToDevice)
-        assert (error is None) == (side.device is not None)
+        assert (error is None) == side.is_compiled
         if error is None:
-            self.upload(side)
+            self.truth.publish(side, side.storages)
 
     @rule(data=st.data())
     def to_host(self, data):
         side = self.side(data)
         _, error = attempt(side.model.copyWeightsToHost)
-        assert (error is None) == (side.device is not None)
+        assert (error is None) == side.is_compiled
         if error is None:
-            self.bring()
-            if side is self.trained:
-                self.host = side.device
-            self.version += 1
-            side.seen = self.version
+            self.truth.fetch(side)
 
     @rule()
     def keep(self):
@@ -190,17 +176,14 @@ class Weights(RuleBasedStateMachine):
     def load_state_dict(self, data):
         side, state = self.side(data), data.draw(st.sampled_from(self.kept))
         side.model.load_state_dict(state)
-        self.bring()
-        self.host, self.version = state, self.version + 1
-        if side.device is not None:
-            self.upload(side)
+        self.truth.load(list(state), state)
 
     @rule(with_pickle=st.booleans())
     def copy_module(self, with_pickle):
         again = pickle.loads(pickle.dumps(self.net)) if with_pickle else copy.deepcopy(self.net)
         self.bring()
         for name, value in again.state_dict().items():
-            self.check(value, self.host[name], name)
+            self.check(value, self.truth.host[name], name)
         with torch.no_grad():
             again.large.weight.zero_()  # which nobody else sees
 
@@ -209,32 +192,32 @@ class Weights(RuleBasedStateMachine):
     @precondition(lambda self: len(self.others) < MOST)
     @rule()
     def one_more(self):
-        self.others.append(Side(poptorch.inferenceModel(self.net.eval(), quiet_options())))
+        model = poptorch.inferenceModel(self.net.eval(), quiet_options())
+        self.others.append(self.add(model, False))
 
     @rule(data=st.data())
     def destroy(self, data):
         side = self.side(data)
         side.model.destroy()
-        if self.newest is side:
-            self.bring()
-        side.device = None
+        self.truth.destroy(side)
 
     @precondition(lambda self: len(self.others) > 1)
     @rule()
     def drop(self):
-        self.others.pop()
+        self.others.pop().is_orphan = True
+        self.truth.drop_orphans()
 
     @rule()
     def wrap_again(self):
         self.trained.model.destroy()
-        if self.newest is self.trained:
-            self.bring()
+        self.truth.destroy(self.trained)
+        self.truth.programs.remove(self.trained)
         self.wrap()
 
     @rule(data=st.data())
     def fork(self, data):
         """A child keeps the host's weights, and is refused the devices."""
-        is_ahead, side = self.newest is not None, self.side(data)
+        is_ahead, side = any(self.truth.newest.values()), self.side(data)
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # OpenMP's threads are not there after a fork
         child = os.fork()
@@ -251,11 +234,11 @@ class Weights(RuleBasedStateMachine):
             return 1
         if not is_ahead:
             for name, value in found.items():
-                if not relative_error(value.detach(), self.host[name]) < 1e-4:
+                if not relative_error(value.detach(), self.truth.host[name]) < 1e-4:
                     return 2
             with torch.no_grad():
                 self.net.large.weight.zero_()
-        if side.device is not None:
+        if side.is_compiled:
             _, error = attempt(side.model, self.inputs[0])
             if error is None or "fork" not in str(error):
                 return 3
@@ -263,8 +246,8 @@ class Weights(RuleBasedStateMachine):
 
     @invariant()
     def is_compiled_as_expected(self):
-        for side in self.sides() if hasattr(self, "net") else ():
-            assert side.model.isCompiled() == (side.device is not None)
+        for side in self.sides() if hasattr(self, "others") else ():
+            assert side.model.isCompiled() == side.is_compiled
 
 
 TestWeights = Weights.TestCase

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import poptorch
-from poptorch._executor.optimizer_state import OptimizerState
+from poptorch._optimizer.device import DeviceStates
 from tests.helpers import quiet_options
 from tests.optim.common import KINDS, Net, assert_same, batch, training
 
@@ -108,8 +108,8 @@ def test_numbers_of_adam():
 
 
 def test_it_is_read_once_after_a_run(monkeypatch):
-    reads, read = [], OptimizerState._read
-    monkeypatch.setattr(OptimizerState, "_read", lambda self: reads.append(1) or read(self))
+    reads, read = [], DeviceStates.read
+    monkeypatch.setattr(DeviceStates, "read", lambda self: reads.append(1) or read(self))
     optimizer, model = training("momentum")
     for runs in (1, 2):
         for _ in range(runs):

@@ -56,7 +56,7 @@ def test_iterations_go_on_without_the_lock(no_switching):
     inputs = torch.randn(256 * ITERATIONS, 8), torch.randn(256 * ITERATIONS, 4)
     model(*inputs)
     # A second call tells the memory that it gives the executable.
-    model._call._executable = calls = Calls(model._executable)
+    model._compiled.call._executable = calls = Calls(model._executable)
     kept = model(*inputs)
 
     # PyDLL calls keep the interpreter's lock, so no other Python code runs during this sleep.

@@ -181,7 +181,8 @@ def test_only_the_edges_know_torch_and_python():
         name = _name(path)
         if "#include <torch/extension.h>" in path.read_text():
             problems.append(f"{name}: torch/extension.h takes a minute to compile")
-        at_edge = name.startswith("csrc/python/") or re.match(r"csrc/kernels/(.*/)?aten", name)
+        at_edge = name.startswith(("csrc/python/", "tests/"))
+        at_edge = at_edge or re.match(r"csrc/kernels/(.*/)?aten", name)
         if torch_header.search(path.read_text()) and not at_edge:
             problems.append(f"{name}: only csrc/python and csrc/kernels/aten* may see torch")
     _report(problems)

@@ -7,7 +7,7 @@ import torch
 
 import poptorch
 from poptorch._capture import capture
-from poptorch._executor.hyper import OptimizerLink
+from poptorch._optimizer.link import OptimizerLink
 from poptorch._translate import StepSpec, translate
 from tests.helpers import check_golden
 

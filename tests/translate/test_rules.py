@@ -28,7 +28,7 @@ def overloads():
             is_tensor = any("Tensor" in str(r.type) for r in target._schema.returns)
             if is_tensor and not target._schema.is_mutable and not any(
                     word in f"{schema} {target}" for word in _NEVER):
-                rule = nodes._find(target)
+                rule = nodes.rule_for(target)
                 if inspect.isfunction(rule):
                     yield target, rule
 
@@ -163,3 +163,28 @@ def test_random_numbers_in_place(fill):
     model = Function(lambda x: fill(torch.zeros_like(x)))
     found, expected = poptorch.inferenceModel(model, quiet_options())(zeros), fill(zeros.clone())
     assert abs(found.mean() - expected.mean()) < 0.1 and abs(found.std() / expected.std() - 1) < 0.1
+
+
+OF_NOTHING = {
+    "adaptive_avg_pool1d": lambda x: F.adaptive_avg_pool1d(x[0], 0),
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, (0, 2)),
+    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, (2, 0), return_indices=True),
+    "conv_transpose2d": lambda x: F.conv_transpose2d(x[:0], x.mT.reshape(3, 2, 4, 4), padding=1),
+}
+
+
+@pytest.mark.parametrize("name", OF_NOTHING)
+def test_what_has_no_element_is_computed_by_nothing(name):
+    function = OF_NOTHING[name]
+    x = torch.randn(2, 3, 4, 4)
+    expected = function(x)
+    ours = poptorch.inferenceModel(Function(function), quiet_options())(x)
+    for one, other in zip(*(y if isinstance(y, tuple) else (y,) for y in (ours, expected))):
+        assert one.shape == other.shape and one.numel() == 0
+        assert one.is_floating_point() is other.is_floating_point()
+
+
+def test_what_torch_refuses_is_refused_without_elements_too():
+    module = Function(lambda x: F.conv_transpose2d(x, torch.ones(2, 3, 2, 2), padding=1))
+    with pytest.raises(poptorch.Error, match="Output size is too small"):
+        poptorch.inferenceModel(module, quiet_options())(torch.ones(1, 2, 1, 3))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from poptorch import testing
-from poptorch._translate.types import host_tensor, ir_dtype, narrowed
+from poptorch._types import host_tensor, ir_dtype, narrowed
 from poptorch.errors import Error
 
 

@@ -41,29 +41,29 @@ static T attention_softmax(const ScoreRow<T>& row, int64_t n) {
 }
 
 // Scores become the softmax (recomputed) times `keep`; `grads`, the gradients of these, become the
-// gradients of the scores. `delta` is the inner product of the softmax and its gradient.
-static void attention_gradient(const ScoreRow<T>& row, int64_t n, T logsumexp, T delta) {
+// gradients of the scores. What normalizing subtracts is the inner product of the softmax and its
+// gradient: that of the result and its gradient is the same, but the result may have been rounded.
+static void attention_gradient(const ScoreRow<T>& row, int64_t n, T logsumexp) {
   if (logsumexp == -__builtin_huge_val()) {
     return each(n, [&](int64_t i, auto io) {
       io.store(row.scores + i, V{});
       io.store(row.grads + i, V{});
     });
   }
-  const V shift = splat(logsumexp), inner = splat(delta);
-  each(n, [&](int64_t i, auto io) {
+  const V shift = splat(logsumexp);
+  const V inner = splat(join_sum(sum_lanes(n, [&](int64_t i, auto io) {
     const V p = exp_of(masked(row, i, io) - shift);
-    V kept = p, g = io.load(row.grads + i);
+    V g = io.load(row.grads + i);
     if (row.keep != nullptr) {
-      const V keep = io.load(row.keep + i);
-      kept *= keep;
-      g *= keep;
+      g *= io.load(row.keep + i);
+      io.store(row.grads + i, g);
     }
-    io.store(row.scores + i, kept);
-    io.store(row.grads + i, p * (g - inner));
+    io.store(row.scores + i, p);
+    return p * g;
+  })));
+  each(n, [&](int64_t i, auto io) {
+    V p = io.load(row.scores + i);
+    io.store(row.grads + i, p * (io.load(row.grads + i) - inner));
+    if (row.keep != nullptr) io.store(row.scores + i, p * io.load(row.keep + i));
   });
-}
-
-static T dot(const T* x, const T* y, int64_t n) {
-  return join_sum(
-      sum_lanes(n, [&](int64_t i, auto io) { return io.load(x + i) * io.load(y + i); }));
 }

@@ -144,8 +144,7 @@ struct Rows {
   double (*sum)(const T* x, int64_t n);
 
   T (*attention_softmax)(const ScoreRow<T>&, int64_t n);
-  void (*attention_gradient)(const ScoreRow<T>&, int64_t n, T logsumexp, T delta);
-  T (*dot)(const T* x, const T* y, int64_t n);
+  void (*attention_gradient)(const ScoreRow<T>&, int64_t n, T logsumexp);
 };
 
 // The loops for this CPU. T: float, double.

@@ -32,5 +32,4 @@ const Rows<T> table = {
     .sum = sum_all,
     .attention_softmax = attention_softmax,
     .attention_gradient = attention_gradient,
-    .dot = dot,
 };

@@ -2,7 +2,8 @@
 
 Builds the extension with the mistakes of ``csrc/support/mutants.def``, lays out a copy of the
 package for each of ``edits.py``, and lets the random programs of ``tests/fuzz/programs`` look for
-one after the other. The exit status is 1 if one is not found, or if a program that finds one is
+one after the other; for those in how weights are kept, the histories of test_weight_histories.py
+do that. The exit status is 1 if one is not found, or if a program that finds one is
 wrong without it, too.
 """
 
@@ -48,7 +49,7 @@ def _summary(results: list[Result], trials: Trials, width: int) -> int:
         print(_line(result, width))
     missed = [result.mutant for result in results if result.found is None]
     print(f"{len(results) - len(missed)} of {len(results)} found within {trials.count} programs")
-    for seed, found in sorted(trials.own.items()):
+    for (_, seed), found in sorted(trials.own.items()):
         print(f"wrong without a mutant: seed {seed}: {found.kind}: {found.words}")
     return 1 if missed or trials.own else 0
 
@@ -63,7 +64,7 @@ def main() -> int:
     unknown = sorted({*(arguments.only or ())} - {*known})
     if unknown:
         sys.exit(f"[mutants] no such mutants: {', '.join(unknown)}. --list shows all of them.")
-    libraries.build()
+    libraries.build(arguments.only)
     first = arguments.seed
     if first is None:
         first = int.from_bytes(os.urandom(4), "little") * 1000

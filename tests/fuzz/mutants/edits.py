@@ -15,6 +15,7 @@ class Edit(NamedTuple):
         file: path in the package.
         old: text that stands there once.
         new: what the copy has instead.
+        judge: what has to find it, ``programs`` or ``histories`` (test_weight_histories.py).
     """
 
     name: str
@@ -22,7 +23,11 @@ class Edit(NamedTuple):
     file: str
     old: str
     new: str
+    judge: str = "programs"
 
+
+_STORE = "_weights/store.py"
+_OWNERSHIP = "_weights/ownership.py"
 
 EDITS = (
     Edit("permute_is_its_inverse", "what is changed in place through a permute comes back by the "
@@ -46,4 +51,30 @@ EDITS = (
     Edit("micro_batches_are_summed", "with accumulation, gradients are summed where their mean is "
          "wanted", "_translate/program.py",
          "1.0 / reduction.of(self.spec, total, spec.name).each", "1.0"),
+    Edit("published_is_no_news", "what copyWeightsToDevice gave one program is not new to others",
+         _OWNERSHIP, """        self.version += 1
+        self.copies[program] = self.version
+        self.newest = None""", """        self.copies[program] = self.version
+        self.newest = None""", "histories"),
+    Edit("last_one_leaves_no_heirs", "what only a destroyed program had is lost to older copies",
+         _OWNERSHIP, "return [] if any(map(self.is_current, others)) else others", "return []",
+         "histories"),
+    Edit("copies_undo_training", "copyWeightsToHost writes what another program has trained since",
+         _STORE, """                if not entry.ownership.is_current(program):
+                    continue
+""", "", "histories"),
+    Edit("taking_changes_nothing", "a program that runs on does not see that others took its value",
+         _STORE, """        ownership.took(program)
+        self.changes += 1
+""", """        ownership.took(program)
+""", "histories"),
+    Edit("first_destroy_ends_the_watch", "destroy() ends the watch of tensors that another module "
+         "wrapped for training has", "_weights/watched.py",
+         "if plain is not None and (record is None or not record.watchers):",
+         "if plain is not None:", "histories"),
+    Edit("pending_writes_are_seen", "an executor compiled after a write of the host takes it",
+         _STORE, "if ownership.copies and not is_fetched:", "if ownership.is_pending and False:",
+         "histories"),
+    Edit("stale_orphans_leave", "what a forgotten executor trained is lost", _STORE,
+         "if not program.is_newest()]", "]", "histories"),
 )

@@ -2,6 +2,7 @@
 
 All lie in ``build/mutants``: ``lib`` holds the package with all mistakes of the C++ part, of which
 ``POPTORCH_MUTANT`` activates one; ``edited/NAME`` the same with one mistake in a Python file.
+What histories have to find is tried with the extension that is shipped, and ``shipped`` has none.
 """
 
 import os
@@ -31,20 +32,34 @@ def all_mutants() -> dict[str, str]:
     return mistakes() | {edit.name: edit.doc for edit in EDITS}
 
 
-def build() -> None:
-    """Builds the extension, and lays out all packages anew."""
-    subprocess.run([sys.executable, "setup.py", "-q", "build_mutants"], cwd=ROOT, check=True)
-    _lay_out(FOLDER / "lib")
+def judge_of(mutant: str) -> str:
+    """What has to find a mutant: ``programs`` or ``histories``."""
+    return next((edit.judge for edit in EDITS if edit.name == mutant), "programs")
+
+
+def build(chosen: list[str] | None = None) -> None:
+    """Builds the extension, if one of the mutants needs it, and lays out all packages anew.
+
+    Args:
+        chosen: names of mutants; None: all.
+    """
     shutil.rmtree(FOLDER / "edited", ignore_errors=True)
+    _lay_out(FOLDER / "shipped", ROOT / "poptorch")
+    is_built = chosen is None or any(judge_of(name) == "programs" for name in chosen)
+    if is_built:
+        subprocess.run([sys.executable, "setup.py", "-q", "build_mutants"], cwd=ROOT, check=True)
+        _lay_out(FOLDER / "lib", FOLDER / "lib" / "poptorch")
     for edit in EDITS:
-        folder = FOLDER / "edited" / edit.name
-        _lay_out(folder)
-        _apply(edit, folder)
+        if is_built or edit.judge == "histories":
+            folder = FOLDER / "edited" / edit.name
+            _lay_out(folder, ROOT / "poptorch" if edit.judge == "histories"
+                     else FOLDER / "lib" / "poptorch")
+            _apply(edit, folder)
 
 
-def _lay_out(folder: Path) -> None:
+def _lay_out(folder: Path, built: Path) -> None:
     package, source = folder / "poptorch", ROOT / "poptorch"
-    extension = _extension()
+    extension = next(built.glob("_C*.so"))
     for old in package.rglob("*"):
         if old.is_symlink():
             old.unlink()
@@ -55,10 +70,6 @@ def _lay_out(folder: Path) -> None:
             link.symlink_to(file)
     if not (package / extension.name).exists():
         (package / extension.name).symlink_to(extension)
-
-
-def _extension() -> Path:
-    return next((FOLDER / "lib" / "poptorch").glob("_C*.so"))
 
 
 def _apply(edit: Edit, folder: Path) -> None:
@@ -72,14 +83,16 @@ def _apply(edit: Edit, folder: Path) -> None:
     file.write_text(text.replace(edit.old, edit.new))
 
 
-def folder_of(mutant: str) -> Path:
+def folder_of(mutant: str, judge: str = "programs") -> Path:
     """The folder from which a mutant, or none (""), is imported."""
     edited = FOLDER / "edited" / mutant
-    return edited if mutant in {edit.name for edit in EDITS} else FOLDER / "lib"
+    if mutant in {edit.name for edit in EDITS}:
+        return edited
+    return FOLDER / ("shipped" if judge == "histories" else "lib")
 
 
-def environment_of(mutant: str) -> dict[str, str]:
+def environment_of(mutant: str, judge: str = "programs") -> dict[str, str]:
     """Environment variables with which Python imports it."""
     active = mutant if mutant in mistakes() else ""
     return {**os.environ, "POPTORCH_MUTANT": active,
-            "PYTHONPATH": os.pathsep.join([str(folder_of(mutant)), str(ROOT)])}
+            "PYTHONPATH": os.pathsep.join([str(folder_of(mutant, judge)), str(ROOT)])}

@@ -1,32 +1,56 @@
-"""``python -m tests.fuzz.mutants.trial FIRST COUNT``: judges programs until one is wrong.
+"""``python -m tests.fuzz.mutants.trial JUDGE FIRST COUNT``: judges programs, or histories, until
+one is wrong. A seed is that of one program, or of some histories.
 
 Prints a JSON line before each seed, and one for what is found. Started by ``__main__`` with the
 environment of a mutant, so that what crashes here ends this process alone.
 """
 
+import contextlib
 import faulthandler
 import json
 import sys
 
-import poptorch
-from tests.fuzz.programs.search import search
+import hypothesis
+from hypothesis.stateful import run_state_machine_as_test
 
+import poptorch
+from tests.fuzz.judge import budget
+from tests.fuzz.programs.search import search
+from tests.fuzz.test_weight_histories import STEPS, Histories
+
+# For each seed, as the first history that hypothesis tries is an empty one.
+_HISTORIES = 20
 # For one program: it takes less than a second, unless the mistake makes it run for ever.
 _SECONDS = 300
 
 
+def _by_programs(seed: int) -> dict | None:
+    found = search([seed]).found
+    return {"kind": found[0][2].kind, "words": found[0][2].words} if found else None
+
+
+def _by_histories(seed: int) -> dict | None:
+    hypothesis.seed(seed)(Histories)
+    try:
+        run_state_machine_as_test(Histories, settings=budget(_HISTORIES, stateful_step_count=STEPS))
+    except Exception as error:
+        return {"kind": "wrong", "words": f"{type(error).__name__}: {error}"}
+    return None
+
+
 def main() -> None:
     """Runs the command."""
-    first, count = map(int, sys.argv[1:3])
+    judge = {"programs": _by_programs, "histories": _by_histories}[sys.argv[1]]
+    first, count = map(int, sys.argv[2:4])
     print(json.dumps({"package": poptorch.__file__}), flush=True)
     for seed in range(first, first + count):
         print(json.dumps({"seed": seed}), flush=True)
         faulthandler.dump_traceback_later(_SECONDS, exit=True)
-        found = search([seed]).found
+        with contextlib.redirect_stdout(sys.stderr):
+            finding = judge(seed)
         faulthandler.cancel_dump_traceback_later()
-        if found:
-            _, _, finding = found[0]
-            print(json.dumps({"kind": finding.kind, "words": finding.words}), flush=True)
+        if finding is not None:
+            print(json.dumps(finding), flush=True)
             return
 
 

@@ -1,4 +1,4 @@
-"""Lets random programs look for mutants."""
+"""Lets random programs, or histories, look for mutants."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from tests.fuzz.mutants.libraries import environment_of, folder_of
+from tests.fuzz.mutants.libraries import environment_of, folder_of, judge_of
 
 
 class Found(NamedTuple):
@@ -48,47 +48,49 @@ class Trials:
         count: how many programs each mutant is given at most.
 
     Attributes:
-        own: what the build without a mutant computes wrong, by seed: it says nothing about mutants.
+        own: what the build without a mutant computes wrong, by judge and seed: it says
+            nothing about mutants.
     """
 
     def __init__(self, first: int, count: int):
         self.first, self.count = first, count
-        self.own: dict[int, Found] = {}
-        self._in_order: set[int] = set()
+        self.own: dict[tuple[str, int], Found] = {}
+        self._in_order: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
 
     def run(self, mutant: str) -> Result:
         """Judges programs until one is wrong because of the mutant."""
         begin, seed, end = time.monotonic(), self.first, self.first + self.count
-        found = None
+        found, judge = None, judge_of(mutant)
         while seed < end and found is None:
-            found = _search(mutant, seed, end - seed)
+            found = _search(mutant, judge, seed, end - seed)
             if found is None:
                 break
             seed = found.seed + 1
-            if self._is_own(found.seed):
+            if self._is_own(judge, found.seed):
                 found = None
         programs = seed - self.first if found else self.count
         return Result(mutant, programs, time.monotonic() - begin, found)
 
-    def _is_own(self, seed: int) -> bool:
-        """Whether the program is wrong without a mutant, too."""
+    def _is_own(self, judge: str, seed: int) -> bool:
+        """Whether the program or history is wrong without a mutant, too."""
+        key = judge, seed
         with self._lock:
-            if seed not in self.own and seed not in self._in_order:
-                found = _search("", seed, 1)
+            if key not in self.own and key not in self._in_order:
+                found = _search("", judge, seed, 1)
                 if found is None:
-                    self._in_order.add(seed)
+                    self._in_order.add(key)
                 else:
-                    self.own[seed] = found
-            return seed in self.own
+                    self.own[key] = found
+            return key in self.own
 
 
-def _search(mutant: str, first: int, count: int) -> Found | None:
-    """The first finding among the programs of some seeds."""
-    folder = folder_of(mutant)
-    command = [sys.executable, "-m", "tests.fuzz.mutants.trial", str(first), str(count)]
+def _search(mutant: str, judge: str, first: int, count: int) -> Found | None:
+    """The first finding among the programs, or histories, of some seeds."""
+    folder = folder_of(mutant, judge)
+    command = [sys.executable, "-m", "tests.fuzz.mutants.trial", judge, str(first), str(count)]
     # -m puts the working directory first: it must not be the checkout.
-    process = subprocess.Popen(command, cwd=folder, env=environment_of(mutant), text=True,
+    process = subprocess.Popen(command, cwd=folder, env=environment_of(mutant, judge), text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     errors: list[str] = []
     reader = threading.Thread(target=lambda: errors.append(process.stderr.read()), daemon=True)

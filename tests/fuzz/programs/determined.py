@@ -6,8 +6,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from poptorch._capture.functional_ops import mutated_arguments
-from poptorch._capture.layout import lies_on_itself
-from poptorch._capture.library_memory import positions
+from poptorch._layout import positions
+from poptorch._layout import lies_on_itself
 from tests.fuzz.programs.vocabulary.base import Rejected
 
 

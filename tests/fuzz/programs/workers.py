@@ -10,6 +10,7 @@ from tests.fuzz.programs.judge import Finding
 from tests.fuzz.programs.search import Tally, search, shown
 
 CHUNK = 40  # programs that a process is given at a time
+LIMIT = 600.0  # seconds for one program; what takes longer counts as a process that ended
 _IDLE = -1
 
 
@@ -48,6 +49,7 @@ class Workers:
         self._results = self._context.Queue()
         self._end = time.time() + seconds
         self._workers = [self._started(number) for number in range(jobs)]
+        self._since = [(_IDLE, 0.0)] * jobs  # the seed that each runs, and when that was seen first
 
     def _started(self, number: int):
         tasks, current = self._context.Queue(), self._context.Array("q", [_IDLE, 0])
@@ -79,13 +81,24 @@ class Workers:
         except queue.Empty:
             for number in sorted(active):
                 process, _, current = self._workers[number]
-                if process.is_alive():
-                    continue
                 seed, is_ours = current[:]
+                if process.is_alive():
+                    if not self._is_late(number, seed):
+                        continue
+                    process.kill()
+                    process.join()
                 if seed == _IDLE:
                     raise RuntimeError("a process that searches did not start") from None
                 self._workers[number] = self._started(number)
                 yield number, _dead(seed, process.exitcode, bool(is_ours))
+
+    def _is_late(self, number: int, seed: int) -> bool:
+        """Whether a process has worked on one program for too long."""
+        before, begin = self._since[number]
+        if seed == _IDLE or seed != before:
+            self._since[number] = seed, time.monotonic()
+            return False
+        return time.monotonic() - begin > LIMIT
 
     def end(self) -> None:
         """Ends all processes."""

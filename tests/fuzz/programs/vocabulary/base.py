@@ -103,3 +103,11 @@ def _another_layout(d, sizes):
             count *= size
         return [count], f"{{x}}.view({sizes})"
     return base, "{x} * 1"
+
+
+def finite(d, name):
+    """A tensor without infinities and NaN, in other calls too; others are rejected."""
+    is_special = any(s.name == name and s.fill == "special" for s in d.sources)
+    if is_special or not d.env[name].isfinite().all():
+        raise Rejected
+    return name

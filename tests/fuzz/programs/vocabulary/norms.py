@@ -1,6 +1,6 @@
 """Normalizations."""
 
-from tests.fuzz.programs.vocabulary.base import Rejected, a_size, dtype_of, operand, row, small
+from tests.fuzz.programs.vocabulary.base import a_size, dtype_of, finite, operand, row, small
 
 AFTER = ("{}",) * 8 + ("F.relu({})", "{}.mT.tanh()", "{}[..., ::2].sin()", "{}.sum(0)", "{} * 2",
                        "F.gelu({})",
@@ -13,10 +13,7 @@ def parameter(d, sizes, dtype, p=0.7):
     if not d.chance(p):
         return None
     name = operand(d, sizes, dtype, "wwwwxb", d.rng.choice(("", "normal", "wavy", "positive")))
-    is_special = any(s.name == name and s.fill == "special" for s in d.sources)  # in other calls
-    if is_special or not d.env[name].isfinite().all():
-        raise Rejected
-    return name
+    return finite(d, name)
 
 
 def mixed(d, dtype):

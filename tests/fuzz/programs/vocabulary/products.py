@@ -70,8 +70,8 @@ def added(d):
     result, x, y = {"addmm": ((m, n), (m, k), (k, n)), "baddbmm": ((b, m, n), (b, m, k), (b, k, n)),
                     "addbmm": ((m, n), (b, m, k), (b, k, n)), "addmv": ((m,), (m, k), (k,)),
                     "addr": ((m, n), (m,), (n,))}[name]
-    # Eager's result of no rows has the sizes of what they are added to.
-    own = operand(d, d.within(result) if m else result, dtype)
+    # Eager's result of an empty matrix has the sizes of what it is added to.
+    own = operand(d, d.within(result) if m * k else result, dtype)
     x, y = operand(d, x, dtype), operand(d, y, other_dtype(d, dtype))
     d.emit(f"torch.{name}({own}, {x}, {y}{d.rng.choice(ALPHA_BETA)})")
 

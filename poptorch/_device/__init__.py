@@ -1,0 +1,1 @@
+"""The device that an executor holds."""

@@ -1,0 +1,229 @@
+"""The file as a zip of named members, with a manifest that tells their sizes and hashes.
+
+The same contents give the same bytes. Reading takes no more memory than a multiple of the file's
+size, whatever the file says: see :func:`_check_sizes`.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import zipfile
+import zlib
+from pathlib import Path
+
+import torch
+
+from poptorch import _C
+from poptorch._files import place, problems
+from poptorch.errors import Error
+from poptorch.version import __version__
+
+MANIFEST = "manifest.json"
+FORMAT = "poptorch executable"
+FORMAT_VERSION = 3
+SUFFIX = ".poptorch"
+# Every member that a file may have beside the manifest.
+MEMBERS = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "schedule.ir", "partition.json",
+           "constants.safetensors", "weights.safetensors", "state.safetensors", "interface.json",
+           "options.json", "rng.json", "model.json", "tensors.safetensors")
+
+# A text that deflates by more than this is stored as it is, so none has to unpack to more.
+_MOST_DEFLATED = 32
+_CHUNK_BYTES = 1 << 20
+_NAME_BYTES = 150  # of a model in a name that is made for a file; systems allow 255 in all
+_TIME = (1980, 1, 1, 0, 0, 0)  # of every member: the clock is no part of the contents
+
+
+def write(filename, name: str, members: dict[str, bytes], facts: dict) -> str:
+    """Writes a file.
+
+    Args:
+        filename: its path; or an existing folder, in which it gets a name made of ``name`` and a
+            hash of the contents.
+        name: of the model.
+        members: contents by name.
+        facts: further entries of the manifest.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        poptorch.Error: It cannot be written; nothing is left behind.
+    """
+    listed = {member: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+              for member, data in sorted(members.items())}
+    manifest = {"format": FORMAT, "format_version": FORMAT_VERSION,
+                "poptorch_version": __version__, "torch_version": str(torch.__version__),
+                **facts, "members": listed}
+    text = json.dumps(manifest, indent=1).encode()
+    path = path_of(filename, "save")
+    try:
+        if os.path.isdir(path):
+            path = path / _name_in_folder(name, text)
+        place.replace(path, lambda file: _write(file, {MANIFEST: text, **members}))
+    except (OSError, ValueError) as error:
+        raise Error(f"[save] cannot write {path}: {error}. Check that the folder exists, may be "
+                    f"written to and has space for "
+                    f"{sum(map(len, members.values()))} bytes.") from error
+    return str(path)
+
+
+def path_of(filename, where: str) -> Path:
+    """The path that a user means by ``filename``.
+
+    Raises:
+        poptorch.Error: It is no path.
+    """
+    if not isinstance(filename, (str, bytes, os.PathLike)) or not os.fspath(filename):
+        raise Error(f"[{where}] the file's name is {filename!r:.80}, expected a path: a string "
+                    f"that is not empty, or a pathlib.Path. Give one.")
+    return Path(os.fsdecode(filename))
+
+
+def _name_in_folder(name: str, text: bytes) -> str:
+    safe = re.sub(r"[^\w.<>-]", "_", name).encode()[:_NAME_BYTES].decode(errors="ignore")
+    return f"{safe}-{hashlib.sha256(text).hexdigest()[:16]}{SUFFIX}"
+
+
+def _write(file, members: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for member, data in members.items():
+            info = zipfile.ZipInfo(member, _TIME)
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, data, _compression(member, data))
+
+
+def _compression(member: str, data: bytes) -> int:
+    if member.endswith(".safetensors"):
+        return zipfile.ZIP_STORED
+    size = len(zlib.compress(data))
+    return zipfile.ZIP_DEFLATED if len(data) <= _MOST_DEFLATED * size else zipfile.ZIP_STORED
+
+
+def read(filename) -> tuple[dict, dict[str, bytes]]:
+    """Reads a file and checks that it is whole, unchanged and of this version.
+
+    Returns:
+        The manifest, and the members by name.
+
+    Raises:
+        poptorch.Error: It cannot be read, or is not such a file; the message says what to do.
+    """
+    path = path_of(filename, "load")
+    try:
+        with open(path, "rb") as file:
+            start = file.read(4)
+            size = file.seek(0, os.SEEK_END)
+            return _opened(path, file, start, size)
+    except (OSError, ValueError) as error:
+        raise problems.unread(path, error) from error
+
+
+def _opened(path: Path, file, start: bytes, size: int) -> tuple[dict, dict[str, bytes]]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return _members(path, archive, size)
+    except Error:
+        raise
+    except Exception as error:  # zipfile has many words for what may be wrong
+        # EINVAL: it went to a place that is before the begin of the file.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
+        if start == b"PK\x03\x04":
+            raise problems.damaged(
+                path, f"of its {size} bytes some are missing or wrong ({error})") from error
+        raise problems.foreign(
+            path, f"it begins with {start!r}, a zip with b'PK\\x03\\x04'") from error
+
+
+def _members(path: Path, archive: zipfile.ZipFile, size: int) -> tuple[dict, dict[str, bytes]]:
+    infos = {info.filename: info for info in archive.infolist()}
+    if MANIFEST not in infos:
+        raise problems.foreign(path, f"it is a zip without {MANIFEST}")
+    _check_sizes(path, archive, size)
+    manifest = _manifest(path, _content(path, archive, infos.pop(MANIFEST)))
+    listed = manifest["members"]
+    if infos.keys() != listed.keys():
+        names = sorted(infos.keys() ^ listed.keys())
+        raise problems.damaged(
+            path, f"its manifest and its contents differ in {', '.join(names)}")
+    members = {}
+    for name, expected in listed.items():
+        data = _content(path, archive, infos[name])
+        found = hashlib.sha256(data).hexdigest()
+        if len(data) != expected["bytes"] or found != expected["sha256"]:
+            raise problems.damaged(
+                path, f"{name} was changed: the manifest has {expected['bytes']} bytes with hash "
+                      f"{expected['sha256']}, found {len(data)} with {found}")
+        members[name] = data
+    return manifest, members
+
+
+def _check_sizes(path: Path, archive: zipfile.ZipFile, size: int) -> None:
+    """Checks, before anything is unpacked, that no member takes more memory than it needs."""
+    infos = archive.infolist()
+    names = [info.filename for info in infos]
+    unknown = set(names) - {MANIFEST, *MEMBERS}
+    if unknown:
+        raise problems.damaged(path, f"the zip has a member {min(unknown)!r:.80}, which "
+                                     f"poptorch does not write")
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise problems.damaged(path, f"it has {min(twice)} twice")
+    packed = sum(info.compress_size for info in infos)
+    if packed > size:
+        raise problems.damaged(path, f"its members have {packed} bytes, the zip file {size}")
+    for info in infos:
+        is_stored = info.compress_type == zipfile.ZIP_STORED
+        most = info.compress_size * (1 if is_stored else _MOST_DEFLATED)
+        if info.file_size > most or info.compress_type not in (0, zipfile.ZIP_DEFLATED) or (
+                not is_stored and info.filename.endswith(".safetensors")):
+            raise problems.damaged(
+                path, f"{info.filename} unpacks from {info.compress_size} to {info.file_size} "
+                      f"bytes, more than poptorch writes")
+    total = sum(info.file_size for info in infos)
+    if total > _C.memory_limit():
+        raise problems.damaged(path, f"unpacked the zip would have {total} bytes, this process "
+                                     f"may have {_C.memory_limit()} bytes of memory")
+
+
+def _content(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """The bytes of a member. In parts: zipfile unpacks as much as it is asked for before it looks
+    at the size."""
+    parts = []
+    with archive.open(info) as member:
+        while part := member.read(_CHUNK_BYTES):
+            parts.append(part)
+    data = b"".join(parts)
+    if len(data) != info.file_size:
+        raise problems.damaged(path, f"{info.filename} has {len(data)} bytes, the zip says "
+                                     f"{info.file_size}")
+    return data
+
+
+def _manifest(path: Path, data: bytes) -> dict:
+    try:
+        manifest = json.loads(data)
+        if manifest["format"] != FORMAT:
+            raise problems.foreign(
+                path, f"its {MANIFEST} says {manifest['format']!r:.80}, not {FORMAT!r}")
+        for name, own in (("format_version", FORMAT_VERSION), ("poptorch_version", __version__),
+                          ("torch_version", str(torch.__version__))):
+            if _release(manifest[name]) != _release(own):
+                raise Error(f"[load] {path} has {name} {manifest[name]!r:.80}, this is {own!r}. "
+                            f"Load it with the versions that wrote it, or export the model "
+                            f"again.")
+        members = manifest["members"].values()
+        if not isinstance(manifest["training"], bool) or not all(
+                isinstance(m["bytes"], int) and isinstance(m["sha256"], str) for m in members):
+            raise ValueError("an entry is of another kind")
+        return manifest
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise problems.unreadable(path, MANIFEST, error) from error
+
+
+def _release(version):
+    """A version without what stands behind ``+``: for which devices torch was built."""
+    return version.partition("+")[0] if isinstance(version, str) else version

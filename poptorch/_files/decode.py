@@ -1,0 +1,140 @@
+"""Python objects from the JSON that :mod:`poptorch._files.encode` makes of them."""
+
+import base64
+import enum
+
+import torch
+from torch.nn.utils import parametrize
+
+from poptorch._files import names
+
+
+class Decoder:
+    """Makes objects of what :class:`poptorch._files.encode.Encoder` wrote.
+
+    Args:
+        tensors: the data of tensors, by name. A tensor of one name is one object in all documents.
+
+    Raises:
+        poptorch.Error: A class is not imported, or may not come from a file.
+    """
+
+    def __init__(self, tensors: dict[str, torch.Tensor]):
+        self._data = tensors
+        self._made: dict[str, torch.Tensor] = {}
+
+    def document(self, value):
+        """The object that one JSON value describes."""
+        self._shared: list = []
+        return self._value(value)
+
+    def _value(self, value):
+        if not isinstance(value, (dict, list)):
+            return value
+        kind = next((key for key in value if key in _READERS), None)
+        if kind is None:
+            raise ValueError(f"an entry of kind {next(iter(value), '')!r}")
+        return _READERS[kind](self, value)
+
+    def _items(self, values: list) -> list:
+        return [self._value(item) for item in values]
+
+    def _pairs(self, pairs: list):
+        return [(self._value(key), self._value(item)) for key, item in pairs]
+
+    def _container(self, made, add, parts):
+        """Numbers a container before its parts, which may refer to it."""
+        self._shared.append(made)
+        add(made, parts)
+        return made
+
+    def _object(self, value):
+        number = len(self._shared)
+        self._shared.append(None)
+        args = self._items(value["args"])
+        if "make" in value:
+            made = names.MAKERS[value["make"]](*args)
+        else:
+            cls = names.object_class(value["object"])
+            made = cls.__new__(cls, *args)
+        self._shared[number] = made
+        if "state" in value:
+            _set_state(made, self._value(value["state"]))
+        if "parametrized" in value:
+            _parametrize(made, value["parametrized"])
+        for item in self._items(value.get("items", [])):
+            made.append(item)
+        for key, item in self._pairs(value.get("pairs", [])):
+            made[key] = item
+        return made
+
+    def _ref(self, value):
+        found = self._shared[value["ref"]]
+        if found is None:
+            raise ValueError("an object that is part of what it is made of")
+        return found
+
+    def _tensor(self, value):
+        name = value["tensor"]
+        if name not in self._made:
+            tensor = self._data[name]
+            if value["parameter"]:
+                tensor = torch.nn.Parameter(tensor, requires_grad=False)
+            self._made[name] = tensor.requires_grad_(value["requires_grad"])
+            for key, item in self._pairs(value.get("attributes", [])):
+                tensor.__dict__[key] = item
+        return self._made[name]
+
+    def _enum(self, value):
+        cls = names.class_of(value["enum"])
+        if not isinstance(cls, enum.EnumMeta):
+            raise ValueError(f"{value['enum']} is no enumeration")
+        return cls.__members__[value["name"]]
+
+    def _torch(self, value):
+        found = vars(torch)[value["torch"]]
+        if not isinstance(found, names.VALUES):
+            raise ValueError(f"torch.{value['torch']} is no dtype, layout or memory format")
+        return found
+
+
+_READERS = {
+    "list": lambda self, v: self._container(
+        [], lambda made, parts: made.extend(self._items(parts)), v["list"]),
+    "dict": lambda self, v: self._container(
+        {}, lambda made, parts: made.update(self._pairs(parts)), v["dict"]),
+    "set": lambda self, v: self._container(
+        set(), lambda made, parts: made.update(self._items(parts)), v["set"]),
+    "tuple": lambda self, v: tuple(self._items(v["tuple"])),
+    "frozenset": lambda self, v: frozenset(self._items(v["frozenset"])),
+    "slice": lambda self, v: slice(*self._items(v["slice"])),
+    "float": lambda self, v: float(v["float"]),
+    "bytes": lambda self, v: base64.b64decode(v["bytes"]),
+    "class": lambda self, v: names.class_of(v["class"]),
+    "function": lambda self, v: names.function_of(v["function"]),
+    "torch": Decoder._torch,
+    "enum": Decoder._enum,
+    "tensor": Decoder._tensor,
+    "object": Decoder._object,
+    "make": Decoder._object,
+    "ref": Decoder._ref,
+}
+
+
+def _set_state(made, state) -> None:
+    if hasattr(made, "__setstate__"):
+        made.__setstate__(state)
+        return
+    plain, slots = state if isinstance(state, tuple) else (state, None)
+    made.__dict__.update(plain or {})
+    for name, value in (slots or {}).items():
+        object.__setattr__(made, name, value)
+
+
+def _parametrize(made: torch.nn.Module, names: list[str]) -> None:
+    """Does what register_parametrization does to the class of a module that has all else."""
+    if not isinstance(made, torch.nn.Module):
+        raise ValueError(f"a {type(made).__name__} with computed parameters")
+    parametrize._inject_new_class(made)
+    for name in names:
+        parametrize._inject_property(made, name)

@@ -1,0 +1,175 @@
+"""Python objects as JSON: what a file holds instead of a pickle.
+
+A pickle is a program: reading it runs what it says. This form is data. It names classes and
+functions, which are looked up among those that the reading program has imported already; an object
+is made by its class's ``__new__`` and given its attributes, and nothing else is called.
+
+    net = Net()         =>  {"object": "net:Net", "state": {"dict": [["training", true], ...]}}
+    torch.float32       =>  {"torch": "float32"}
+    a tensor            =>  {"tensor": "fc.weight", ...}; its data stand elsewhere, by this name
+
+Lists, dictionaries, sets and objects are numbered in the order in which they begin; one that is
+met again is ``{"ref": number}``, so shared parts stay shared.
+"""
+
+import base64
+import collections
+import copyreg
+import enum
+import math
+import sys
+import types
+
+import torch
+from torch.nn.utils import parametrize
+
+from poptorch._files import names
+from poptorch._transparent import plain_class
+from poptorch._weights import instrument
+from poptorch.errors import Error
+
+_PLAIN = (type(None), bool, int, str)
+
+
+class Encoder:
+    """Turns objects into JSON values; see :class:`poptorch._files.decode.Decoder` for the way back.
+
+    Args:
+        named: names that tensors have already, by tensor name.
+
+    Attributes:
+        tensors: every tensor that was met and is not among ``named``, by the name given to it.
+    """
+
+    def __init__(self, named: dict[str, torch.Tensor] | None = None):
+        self.tensors: dict[str, torch.Tensor] = {}
+        self._names = {id(tensor): name for name, tensor in (named or {}).items()}
+        self._kept = [named]
+
+    def document(self, value, what: str):
+        """One JSON value, with numbers of its own.
+
+        Args:
+            value: any object made of data, modules, tensors, classes and top-level functions.
+            what: what an error message calls it.
+
+        Raises:
+            poptorch.Error: Some part of it is not such an object.
+        """
+        self._numbers: dict[int, int] = {}
+        return self._value(value, what)
+
+    def _value(self, value, path: str):
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"float": repr(value)}
+        if isinstance(value, enum.Enum):
+            return {"enum": self._reference(kind, path), "name": value.name}
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, path)
+        if isinstance(value, type):
+            return {"class": self._reference(value, path)}
+        if isinstance(value, names.FUNCTIONS):
+            return {"function": self._reference(value, path)}
+        if isinstance(value, names.VALUES):
+            return {"torch": str(value).removeprefix("torch.")}
+        if kind is tuple or kind is frozenset:
+            return {kind.__name__: self._items(value, path)}
+        if kind is bytes:
+            return {"bytes": base64.b64encode(value).decode()}
+        if kind is slice:
+            return {"slice": self._items((value.start, value.stop, value.step), path)}
+        return self._shared(value, path)
+
+    def _items(self, values, path: str) -> list:
+        return [self._value(item, f"{path}[{i}]") for i, item in enumerate(values)]
+
+    def _pairs(self, pairs, path: str) -> list:
+        return [[self._value(key, f"{path}, a key"), self._value(item, f"{path}.{key}")]
+                for key, item in pairs]
+
+    def _shared(self, value, path: str):
+        """What has an identity: met again, it must be the same object."""
+        if id(value) in self._numbers:
+            return {"ref": self._numbers[id(value)]}
+        self._numbers[id(value)] = len(self._numbers)
+        self._kept.append(value)
+        if type(value) is list:
+            return {"list": self._items(value, path)}
+        if type(value) is dict:
+            return {"dict": self._pairs(value.items(), path)}
+        if type(value) is set:
+            return {"set": self._items(sorted(value, key=repr), path)}
+        return self._object(value, path)
+
+    def _object(self, value, path: str):
+        if isinstance(value, torch.nn.Module) and parametrize.is_parametrized(value):
+            return self._parametrized(value, path)
+        try:
+            function, args, *rest = value.__reduce_ex__(4)
+        except (TypeError, AttributeError, RuntimeError, ValueError) as error:
+            raise _refused(path, value, str(error)) from error
+        state, items, pairs = (*rest, None, None, None)[:3]
+        if function in (copyreg.__newobj__, instrument.new):
+            out = {"object": self._reference(args[0], path), "args": self._items(args[1:], path)}
+        else:
+            name = f"{function.__module__}:{function.__qualname__}"
+            if name not in names.MAKERS:
+                raise _refused(path, value, f"it is made by {name}")
+            out = {"make": name, "args": self._items(args, path)}
+        if state is not None:
+            out["state"] = self._value(state, path)
+        if items is not None:
+            out["items"] = self._items(items, path)
+        if pairs is not None:
+            out["pairs"] = self._pairs(pairs, path)
+        return out
+
+    def _parametrized(self, value: torch.nn.Module, path: str) -> dict:
+        """A module with computed parameters (a weight norm, say): torch gave it a class of its own,
+        which a pickle refuses and which the reader makes anew. Its hook for state dictionaries
+        older than that class stays behind: a function inside of torch's weight_norm."""
+        kind = instrument.plain_class(type(value))
+        state = {**vars(value)}
+        state["_load_state_dict_pre_hooks"] = collections.OrderedDict(
+            (number, hook) for number, hook in state["_load_state_dict_pre_hooks"].items()
+            if getattr(hook.hook, "__module__", "") != "torch.nn.utils.parametrizations")
+        self._kept.append(state)
+        plain = instrument.plain_class(kind.__bases__[0])
+        return {"object": self._reference(plain, path), "args": [],
+                "state": self._value(state, path), "parametrized": list(value.parametrizations)}
+
+    def _tensor(self, tensor: torch.Tensor, path: str) -> dict:
+        kind = plain_class(tensor)
+        if kind not in (torch.Tensor, torch.nn.Parameter) or tensor.is_sparse \
+                or tensor.is_quantized or tensor.device.type != "cpu":
+            raise _refused(path, tensor, "only dense tensors on the CPU can be written")
+        name = self._names.get(id(tensor))
+        if name is None:
+            name = self._names[id(tensor)] = f"tensor.{len(self.tensors)}"
+            self.tensors[name] = tensor
+            self._kept.append(tensor)
+        out = {"tensor": name, "requires_grad": tensor.requires_grad,
+               "parameter": isinstance(tensor, torch.nn.Parameter)}
+        if tensor.__dict__:
+            out["attributes"] = self._pairs(tensor.__dict__.items(), path)
+        return out
+
+    def _reference(self, value, path: str) -> str:
+        module, name = value.__module__, value.__qualname__
+        if isinstance(value, types.BuiltinFunctionType) and name not in vars(
+                sys.modules.get(module or "", sys)):
+            module = next((m for m in names.TORCH_FUNCTIONS if m in sys.modules
+                           and vars(sys.modules[m]).get(value.__name__) is value), module)
+            name = value.__name__
+        if module is None or names.found(module, name) is not value:
+            raise _refused(path, value, f"{module}.{name} does not lead to it")
+        return f"{module}:{name}"
+
+
+def _refused(path: str, value, why: str) -> Error:
+    return Error(f"[save] {path} is {value!r:.80} of {type(value).__name__}, which cannot be put "
+                 f"into a file: {why}. Move classes and functions to the top level of a module and "
+                 f"leave out what is not data, or pass export_model=False.")

@@ -1,0 +1,212 @@
+"""Compiled models in files: what is written, and how it becomes an executor again.
+
+docs/internals/file_format.md describes the members.
+"""
+
+import contextlib
+import json
+
+import torch
+
+from poptorch import _C
+from poptorch import _schema as schema
+from poptorch._files import archive, problems, tensors
+from poptorch._files.decode import Decoder
+from poptorch._files.encode import Encoder
+from poptorch._runtime.interface import Interface
+from poptorch._translate import StepSpec
+from poptorch._types import torch_dtype
+from poptorch._weights import grouping
+from poptorch.errors import Error
+
+_STEPS = ("translate", "rewrite", "place", "schedule")  # before the plan: their texts, for readers
+
+# A row of the partition.
+_SHARE = {"blocks": [str], "modules": [str], "parameters": [str], **dict.fromkeys(
+    ("ipu", "stage", "phase", "parameter_elements", "parameter_bytes", "ops", "copied_bytes"), int)}
+
+
+def write(executor, filename, *, export_model: bool, save_rng_state: bool) -> str:
+    """Writes a compiled executor to a file; returns the file's path.
+
+    Args:
+        executor: compiled, its weights brought to the host.
+        filename: a path, or a folder that exists.
+        export_model: whether the module and the optimizer go into the file.
+        save_rng_state: whether the state of the random generator does.
+
+    Raises:
+        poptorch.Error: Something is not of a kind that can be written, or the file cannot be.
+    """
+    model, compiled = executor._model, executor._compiled_model()
+    executable = compiled.executable
+    weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    encoder = Encoder(weights)
+    values = {"interface": compiled.interface.to_data(), "options": executor._options}
+    if export_model:
+        values["model"] = {"model": model, "user_model": executor._user_model,
+                           "optimizer": executor._optimizer and executor._optimizer.state.rest(),
+                           "groupings": {path: tuple(given) for path, given
+                                         in grouping.declared(executor).items()}}
+    members = {}
+    for name, value in values.items():
+        text = json.dumps(encoder.document(value, name), allow_nan=False, separators=(",", ":"))
+        members[f"{name}.json"] = text.encode()
+    if save_rng_state and executor._device.is_held:
+        members["rng.json"] = json.dumps(compiled.random.read()).encode()
+    members |= {f"{step}.ir": executable.ir(step).encode() for step in executable.steps()}
+    members["partition.json"] = json.dumps(executable.shares(), separators=(",", ":")).encode()
+    members["constants.safetensors"] = executable.constants()
+    members["weights.safetensors"] = tensors.packed(weights)
+    members["state.safetensors"] = tensors.packed(_device_state(compiled))
+    members["tensors.safetensors"] = tensors.packed(encoder.tensors)
+    facts = {"training": executor._training, "model_class": type(executor._user_model).__name__}
+    members = {name: data for name, data in members.items() if data}
+    return archive.write(filename, facts["model_class"], members, facts)
+
+
+def _device_state(compiled) -> dict[str, torch.Tensor]:
+    """What the host has no copy of, by path; ``replicaN:path`` for replicas that differ."""
+    executable, program = compiled.executable, compiled.program
+    out = {}
+    for state in executable.states():
+        on_host = state.path in program.states
+        if state.path == "rng" or (on_host and state.path not in program.updated) \
+                or state.path in program.weight_groups:
+            continue
+        first = _read(executable, state, 0)
+        if not on_host:
+            out[state.path] = first
+        for replica in range(1, executable.replicas):
+            value = _read(executable, state, replica)
+            if not torch.equal(_bits(value), _bits(first)):
+                out[f"replica{replica}:{state.path}"] = value
+    return out
+
+
+def _read(executable, state, replica: int) -> torch.Tensor:
+    value = torch.empty(state.sizes, dtype=torch_dtype(state.dtype))
+    executable.read_state(state.path, value.data_ptr(), value.nbytes, replica)
+    return value
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.flatten().view(torch.uint8)
+
+
+class File:
+    """An opened file: checked, and not yet believed.
+
+    Args:
+        filename: its path.
+
+    Attributes:
+        path: as given.
+        manifest: what its manifest says.
+
+    Raises:
+        poptorch.Error: It cannot be read, is damaged, or is no file of this version.
+    """
+
+    def __init__(self, filename):
+        self.path = filename
+        self.manifest, self._members = archive.read(filename)
+        self._decoder = Decoder({**self._tensors("weights.safetensors"),
+                                 **self._tensors("tensors.safetensors")})
+        self._state = self._tensors("state.safetensors")
+
+    @contextlib.contextmanager
+    def guard(self, member: str, *, is_its_fault: bool = False):
+        """Turns whatever strange contents lead to into an error that names file and member.
+
+        Args:
+            member: what is being read, or relied on.
+            is_its_fault: whether an Error, too, can only come from the member's contents. Others
+                are the user's, or this machine is too small; they only get the name of the file.
+        """
+        try:
+            yield
+        except Exception as error:
+            text = str(error)
+            if not isinstance(error, Error) or (is_its_fault and str(self.path) not in text):
+                raise problems.unreadable(self.path, member, error) from error
+            where, _, what = text.partition("] ")
+            if str(self.path) in text or not what:
+                raise
+            raise Error(f"{where}] {self.path}: {what}") from error
+
+    def _tensors(self, name: str) -> dict[str, torch.Tensor]:
+        with self.guard(name):
+            return tensors.unpacked(self._members.get(name, b""))
+
+    def _text(self, name: str) -> str:
+        with self.guard(name):
+            return self._needed(name).decode()
+
+    def _needed(self, name: str) -> bytes:
+        if name not in self._members:
+            raise problems.damaged(self.path, f"it has no {name}")
+        return self._members[name]
+
+    def __contains__(self, document: str) -> bool:
+        return f"{document}.json" in self._members
+
+    def document(self, name: str):
+        """The object in ``<name>.json``."""
+        member = f"{name}.json"
+        with self.guard(member):
+            return self._decoder.document(json.loads(self._needed(member)))
+
+    def interface(self, model: torch.nn.Module, spec: StepSpec) -> Interface:
+        """The host's side of the program, bound to ``model``, for a wrapper that wants ``spec``."""
+        with self.guard("interface.json"):
+            return Interface.from_data(self.document("interface"), model, spec)
+
+    def executable(self, options: dict):
+        """The program itself, with kernels of this machine; its states hold zeros.
+
+        Args:
+            options: for ``_C.assemble_text``.
+        """
+        name = "constants.safetensors"
+        with self.guard(name, is_its_fault=True):
+            constants = self._members.get(name)
+            stored = _C.unpack_constants(constants, name) if constants else None
+        with self.guard("partition.json"):
+            shares = json.loads(self._needed("partition.json"))
+            schema.check(shares, [_SHARE], "partition")
+        texts = [(step, self._text(f"{step}.ir")) for step in _STEPS
+                 if f"{step}.ir" in self._members]
+        text = self._text("plan.ir")
+        with self.guard("plan.ir"):
+            try:
+                return _C.assemble_text(text, options, stored, texts, shares)
+            except Error as error:
+                # This machine is too small, or its environment asks for what it has not.
+                if error.message.startswith(("[run]", "[compile] POPTORCH_", "[POPTORCH_")):
+                    raise
+                raise problems.unreadable(self.path, "plan.ir", error) from error
+
+    def restore_rng_state(self, random) -> None:
+        """Sets the state of the random generator, where it was saved."""
+        if "rng" in self:
+            with self.guard("rng.json", is_its_fault=True):
+                random.write(json.loads(self._members["rng.json"]))
+
+    def write_state(self, executable, *, with_optimizer: bool) -> None:
+        """Puts into the program what only the device knew.
+
+        Args:
+            executable: the program.
+            with_optimizer: whether that includes the state of the optimizer.
+        """
+        roles = {state.path: state.role for state in executable.states()}
+        with self.guard("state.safetensors", is_its_fault=True):
+            # What is for all replicas comes first, in whatever order the file has it.
+            for name, value in sorted(self._state.items(), key=lambda item: item[0] not in roles):
+                first, _, rest = name.partition(":")
+                path, replica = name, None
+                if first.startswith("replica") and name not in roles:
+                    path, replica = rest, int(first.removeprefix("replica"))
+                if with_optimizer or roles.get(path) != "optimizer":
+                    executable.write_state(path, value.data_ptr(), value.nbytes, replica)

@@ -1,0 +1,38 @@
+"""The errors of files that cannot be used; each names the file, the part, and what to do."""
+
+from poptorch.errors import Error
+
+_SHOWN = 300  # characters of another error in a message
+
+
+def unread(path, error: Exception) -> Error:
+    """The error for a file that the system does not give."""
+    return Error(f"[load] cannot read {path}: {error}. Give the file that save() or "
+                 f"compileAndExport() wrote.")
+
+
+def foreign(path, why: str) -> Error:
+    """The error for a file that is something else."""
+    return Error(f"[load] {path} is not a file of poptorch: {why}. Give the file that save() or "
+                 f"compileAndExport() wrote.")
+
+
+def damaged(path, why: str) -> Error:
+    """The error for a file that is not as it was written."""
+    return Error(f"[load] {path} is damaged: {why.removesuffix('.')}. Copy or export it again.")
+
+
+def unreadable(path, member: str, error: Exception) -> Error:
+    """The error for a member that is not what was written.
+
+    Args:
+        path: of the file.
+        member: its name.
+        error: what reading it led to.
+    """
+    why = str(error).partition("\n")[0][:_SHOWN]
+    if isinstance(error, KeyError):
+        why = f"no entry {why}"
+    elif type(error) not in (Error, ValueError):
+        why = f"{type(error).__name__}: {why}"
+    return damaged(path, f"its {member} is not what poptorch writes ({why})")

@@ -1,0 +1,150 @@
+"""The executor's methods for files."""
+
+import time
+
+from poptorch._capture.process_state import one_at_a_time
+from poptorch._files import executable as files
+from poptorch._runtime import settings
+from poptorch._runtime.compiled import CompiledModel
+from poptorch.errors import Error
+
+
+class Saving:
+    """Writes a compiled model to a file and takes one from there; a part of PoplarExecutor."""
+
+    def compileAndExport(self, filename: str, *args, export_model: bool = True, **kwargs) -> str:
+        """Compiles the model, if it is not yet, and writes it to a file, weights included.
+
+        Args:
+            filename: the file's path; a file there is replaced, also through a link. In a folder
+                that exists, a new file is made.
+            args: as the module's ``forward`` takes them.
+            export_model: whether module and optimizer go into the file, as :func:`poptorch.load`
+                needs them. False for a module of a class that is not at the top level of a
+                Python module; then :meth:`loadExecutable` takes the file.
+            kwargs: as ``forward`` takes them.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            poptorch.Error: The model cannot be compiled, some part of the module cannot be
+                written, or the file cannot be.
+
+        Example:
+            >>> import os, poptorch, tempfile, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> x = torch.ones(3, 4)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = model.compileAndExport(os.path.join(folder, "linear.poptorch"), x)
+            ...     again = poptorch.load(path)
+            >>> torch.equal(again(x), model(x))
+            True
+        """
+        self._compiled_for(args, kwargs).arguments.match(args, kwargs)
+        return self.save(filename, export_model)
+
+    def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> str:
+        """Writes the compiled model to a file, as it is now.
+
+        The file holds the program, the weights (those trained on the device are read back
+        first), the optimizer's state, the options, and what ``export_model`` and
+        ``save_rng_state`` say. A model that is loaded from it goes on where this one is.
+
+        Args:
+            filename: as in :meth:`compileAndExport`.
+            export_model: as in :meth:`compileAndExport`.
+            save_rng_state: whether the state of the device's random generator goes into the
+                file; without it, a loaded model starts at the seed of its options.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            poptorch.Error: The model is not compiled, some part of the module cannot be written,
+                or the file cannot be.
+
+        Example:
+            >>> import os, poptorch, tempfile, torch
+            >>> class Net(torch.nn.Sequential):
+            ...     def forward(self, x):
+            ...         return poptorch.identity_loss(super().forward(x), "sum")
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.trainingModel(Net(torch.nn.Linear(4, 2)), opts)
+            >>> x = torch.ones(3, 4)
+            >>> loss = model(x)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = model.save(os.path.join(folder, "net.poptorch"), export_model=False)
+            ...     print(os.path.basename(path))
+            net.poptorch
+        """
+        self._compiled_model()
+        self.copyWeightsToHostIfNeeded()
+        if self._optimizer is not None:
+            self._optimizer.state.before_run()
+        return files.write(self, filename, export_model=export_model,
+                           save_rng_state=save_rng_state)
+
+    def loadExecutable(self, filename: str) -> None:
+        """Takes the program from a file instead of compiling; the weights are the module's.
+
+        The state of the random generator and, unless the optimizer has a state of its own, the
+        optimizer's state are those of the file.
+
+        Args:
+            filename: of a file that :meth:`compileAndExport` or :meth:`save` wrote for a module
+                of the same class, wrapped with the same options and kind of optimizer.
+
+        Raises:
+            poptorch.Error: The file cannot be used; the message says why: damaged, written by
+                another version, or made for another module or other options.
+
+        Example:
+            >>> import os, poptorch, tempfile, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> net, x = torch.nn.Linear(4, 2), torch.ones(3, 4)
+            >>> model = poptorch.inferenceModel(net, opts)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = os.path.join(folder, "linear.poptorch")
+            ...     _ = model.compileAndExport(path, x, export_model=False)
+            ...     other = poptorch.inferenceModel(net, opts)
+            ...     other.loadExecutable(path)
+            >>> other.isCompiled(), torch.equal(other(x), model(x))
+            (True, True)
+        """
+        optimizer = self._optimizer and self._optimizer.optimizer
+        self._load(files.File(filename), with_optimizer=not (optimizer and optimizer.state))
+
+    def _load(self, file: files.File, *, with_optimizer: bool) -> None:
+        with one_at_a_time:
+            self._load_now(file, with_optimizer)
+
+    def _load_now(self, file: files.File, with_optimizer: bool) -> None:
+        if self.isCompiled():
+            raise Error("[loadExecutable] the model is compiled already. Call destroy() first.")
+        if file.manifest["training"] != self._training:
+            kinds = {True: "trainingModel", False: "inferenceModel"}
+            raise Error(f"[loadExecutable] {file.path}: the file was saved from "
+                        f"{kinds[file.manifest['training']]}, this is "
+                        f"{kinds[self._training]}. Wrap the module with the former.")
+        begin = time.monotonic()
+        self._weights.bring()
+        self._device.before_compile()
+        interface = file.interface(self._model, self._step_spec())
+        with file.guard("interface.json"):
+            if self._optimizer is not None:
+                self._optimizer.check_compatible(interface.program.optimizer)
+        executable = file.executable(settings.compile_options(self._options))
+        with file.guard("interface.json"):
+            interface.check_states(executable)
+            compiled = CompiledModel.of(interface, executable, self._model, self._options)
+            interface.check_streams(executable, compiled.call)
+        with file.guard("interface.json"), self._publishing(compiled, begin):
+            file.write_state(executable, with_optimizer=with_optimizer)
+            file.restore_rng_state(compiled.random)
+            self._device.after_compile()
+            if self._report is not None:
+                self._report.compiled(executable)
+            if self._optimizer is not None and with_optimizer:
+                self._optimizer.state.came_with_program()

@@ -1,0 +1,84 @@
+"""How a tensor lies in memory, and the same elements as a tensor of one dimension.
+
+``emit(target, *arguments)`` adds an operation and returns its result.
+"""
+
+import math
+
+import numpy
+import torch
+
+aten = torch.ops.aten
+
+
+def dims_in_memory(tensor) -> list[int] | None:
+    """The dimensions in the order in which they lie in memory, the last one closest; None where
+    there are gaps, or elements lie on each other."""
+    if tensor.numel() < 2:
+        return list(range(tensor.dim()))
+    order = sorted(range(tensor.dim()), key=lambda d: -tensor.stride(d))
+    wide = [d for d in order if tensor.shape[d] != 1]
+    step = 1
+    for d in reversed(wide):
+        if tensor.stride(d) != step:
+            return None
+        step *= tensor.shape[d]
+    if wide == sorted(wide):
+        return list(range(tensor.dim()))
+    return [d for d in order if tensor.shape[d] == 1] + wide
+
+
+def expanded_dims(tensor) -> list[int]:
+    """The dimensions along which all elements are one in memory."""
+    return [dim for dim, (size, step) in enumerate(zip(tensor.shape, tensor.stride()))
+            if step == 0 and size > 1]
+
+
+def distinct(tensor):
+    """``tensor`` with one element of each expanded dimension."""
+    for dim in expanded_dims(tensor):
+        tensor = tensor.narrow(dim, 0, 1)
+    return tensor
+
+
+def extent(tensor) -> int:
+    """Elements of the memory from the first element of ``tensor`` to its last."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+
+
+def flat(emit, x, dims: list[int]):
+    """The memory of ``x``, the dimensions of which lie in the order ``dims``."""
+    if dims != sorted(dims):
+        x = emit(aten.permute.default, x, dims)
+    return x if len(dims) == 1 else emit(aten.reshape.default, x, [-1])
+
+
+def unflat(emit, x, dims: list[int], size: list[int]):
+    """The tensor of ``size`` that has the memory ``x``."""
+    if len(dims) != 1:
+        x = emit(aten.reshape.default, x, [size[d] for d in dims])
+    if dims == sorted(dims):
+        return x
+    return emit(aten.permute.default, x, [dims.index(d) for d in range(len(dims))])
+
+
+def positions(size, stride, offset: int) -> numpy.ndarray:
+    """``offset + sum(index[d] * stride[d])`` for each index: integers of shape ``size``."""
+    found = numpy.asarray(offset, dtype=numpy.int64)
+    for count, step in zip(size, stride):
+        found = found[..., None] + numpy.arange(count) * step
+    return found
+
+
+def lies_on_itself(size, stride) -> bool:
+    """Whether several indices of a view in memory may name one place."""
+    if 0 in size:
+        return False
+    reach = 0
+    for step, count in sorted((step, count) for count, step in zip(size, stride) if count > 1):
+        if step <= reach:
+            return numpy.unique(positions(size, stride, 0)).size != math.prod(size)
+        reach += step * (count - 1)
+    return False

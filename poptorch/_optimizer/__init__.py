@@ -1,0 +1,1 @@
+"""Optimizers on the device: the rows of their kinds, the update, and who has their state."""

@@ -1,0 +1,53 @@
+"""Tells of what the device does not know of an optimizer: attributes, and code of its own."""
+
+from poptorch._logging import logger
+from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings
+from poptorch._optimizer.rows import spec_of
+
+# Our own, and what torch's learning-rate schedulers write into groups and optimizers.
+_EXPECTED = frozenset({"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "step",
+                       *SETTINGS})
+
+
+def _is_of_rows(cls: type, of_row: type) -> bool:
+    """Whether a class is that of a row, or the one of ``poptorch.optim`` made of it."""
+    return cls is of_row or (issubclass(cls, DeviceSettings) and cls.__bases__[-1] is of_row)
+
+
+class AttributeWatch:
+    """Remembers the attributes of the first optimizer, and tells of others once; of each class of
+    the user's own, too.
+
+    Args:
+        relax: tell at level DEBUG instead of as a warning.
+    """
+
+    def __init__(self, relax: bool):
+        self._tell = logger.debug if relax else logger.warning
+        self._known: dict[str, set[str]] = {}
+        self._classes: set[type] = set()
+
+    def look(self, optimizer) -> None:
+        """Looks at an optimizer and its groups."""
+        kind, spec = type(optimizer), spec_of(optimizer)
+        if kind not in self._classes and not _is_of_rows(kind, spec.cls):
+            self._classes.add(kind)
+            logger.warning("%s is a subclass: Poptorch does not run Python optimizer code "
+                           "directly. The device updates as %s does, what %s changes is not "
+                           "seen.", kind.__name__, spec.name, kind.__name__)
+        self._compare("optimizer attribute", optimizer.__dict__)
+        for number, group in enumerate(optimizer.param_groups):
+            self._compare(f"group {number} attribute", group)
+
+    def _compare(self, what: str, present: dict) -> None:
+        known = self._known.get(what)
+        if known is None:
+            self._known[what] = set(present)
+            return
+        names = [name for name in present if name not in known]
+        if names:
+            known.update(names)
+            told = [n for n in names if not n.startswith("_") and n not in _EXPECTED]
+            if told:
+                self._tell("Ignoring unexpected %s: %s. The update on the device does not know "
+                           "it.", what, ", ".join(told))

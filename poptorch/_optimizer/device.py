@@ -1,0 +1,165 @@
+"""The states of an optimizer as one compiled program has them."""
+
+import torch
+
+from poptorch._logging import logger
+from poptorch._optimizer.spec import COUNT, STEP, OptimizerSpec
+from poptorch._transparent import plain_access
+from poptorch._types import check_dense, host_tensor, torch_dtype
+from poptorch._weights import values as device_values
+from poptorch.errors import Error
+
+Values = dict[str, torch.Tensor]
+
+
+class DeviceStates:
+    """Reads and writes the states of all parameters that a program updates.
+
+    Args:
+        program: what translate made, with an optimizer.
+        executable: the compiled program.
+
+    Attributes:
+        spec: the kind of the optimizer.
+        names: name of each parameter that is updated, by identity; some have no state.
+        tensors: the parameters that have one, by identity.
+        previous: stores of optimizers that this program was given before, see ``LiveStates``.
+    """
+
+    def __init__(self, program, executable):
+        layout = program.optimizer
+        self.spec: OptimizerSpec = layout.spec
+        self.names = {id(tensor): (tensor, name)
+                      for group in layout.groups for name, tensor in group.params}
+        self.previous: list = []
+        self._executable = executable
+        states = {state.path: state for state in executable.states()}
+        # (entry, state of the program, groups of the weight)
+        self._entries = [
+            (entry, states[entry.path],
+             None if self._has_no_dims(entry.key) else program.weight_groups.get(entry.parameter))
+            for entry in layout.entries() if entry.path in states]
+        self.tensors = {id(entry.tensor): entry.tensor for entry, _, _ in self._entries}
+        # What the host had of each parameter when it was last written here: (tensor, version).
+        self._given: dict[int, dict[str, tuple]] = {}
+        self._is_told = False
+
+    def _has_no_dims(self, key: str) -> bool:
+        return key == COUNT or any(s.key == key and s.has_no_dims for s in self.spec.states)
+
+    def outside(self, key: str, parameter: str) -> str:
+        """What a state is called in ``ipu_state``."""
+        if key == COUNT:
+            return f"{STEP}___{parameter}"
+        return next(state.of(parameter) for state in self.spec.states if state.key == key)
+
+    def read(self) -> dict[int, Values]:
+        """The states of each parameter, by its identity and torch's keys, the count among them.
+
+        They are of the parameter's dtype, or of the device's if that is wider.
+        """
+        found: dict[int, Values] = {}
+        counts: Values = {}
+        # Tensors that are made for inference could not be updated on the host.
+        with torch.inference_mode(False), torch.no_grad(), plain_access():
+            for entry, state, groups in self._entries:
+                if entry.key == COUNT and entry.path in counts:
+                    value = counts[entry.path].clone()
+                else:
+                    value = device_values.read(self._executable, state, groups)
+                if entry.key == COUNT:
+                    value = counts[entry.path] = value.to(torch.float32)
+                else:
+                    value = value.to(torch.promote_types(value.dtype, entry.tensor.dtype))
+                found.setdefault(id(entry.tensor), {})[entry.key] = value
+        return found
+
+    def write(self, values: dict[int, Values]) -> None:
+        """Gives the program the states of all parameters; what is not among them begins at zero.
+
+        Raises:
+            poptorch.Error: A value is not of the shape of the device's; or parameters that are
+                counted together have different counts.
+        """
+        with plain_access():
+            self._check_shapes(values)
+            uneven = self.uneven({key: _count(own) for key, own in values.items()})
+            if uneven is not None:
+                raise Error("[load_state_dict] {} is {:g} and {} is {:g}, but the program counts "
+                            "both together. Call the model, or make them equal.".format(*uneven))
+            for entry, state, groups in self._entries:
+                value = values.get(id(entry.tensor), {}).get(entry.key)
+                if value is None:
+                    self._executable.clear_state(state.path)
+                else:
+                    host = _of_type(torch.as_tensor(value), torch_dtype(state.dtype), entry.path)
+                    device_values.write(self._executable, state.path, host, groups)
+        self._given = {key: {name: (value, _version(value)) for name, value in own.items()}
+                       for key, own in values.items()}
+
+    def uneven(self, counts: dict[int, float]) -> tuple | None:
+        """Two parameters that the program counts together and that differ: name and count of the
+        one, then of the other. None: there are none.
+
+        Args:
+            counts: updates of each parameter by identity; those that are not there have none.
+        """
+        seen: dict[str, tuple] = {}
+        for entry, _, _ in self._entries:
+            if entry.key == COUNT:
+                count = counts.get(id(entry.tensor), 0.0)
+                mine = self.outside(COUNT, entry.parameter), count
+                first = seen.setdefault(entry.path, mine)
+                if first[1] != count:
+                    return *first, *mine
+        return None
+
+    def tell_of_late_writes(self, key: int, values: Values | None) -> None:
+        """Tells, once, that the host wrote to a state of which the device had a newer value.
+
+        Args:
+            key: identity of the parameter.
+            values: what the host has of it.
+        """
+        given = self._given.pop(key, None)
+        if given is None or self._is_told:
+            return
+        now = values or {}
+        if any(now.get(name) is not value or _version(value) != version
+               for name, (value, version) in given.items() if name in now or name != COUNT):
+            self._is_told = True
+            logger.warning("The program wrote to an outdated state of %s, which it had read "
+                           "before the last run: what it wrote is lost. Read optimizer.state "
+                           "again after a run, then write.", self.names[key][1])
+
+    def _check_shapes(self, values: dict[int, Values]) -> None:
+        for entry, state, groups in self._entries:
+            value = values.get(id(entry.tensor), {}).get(entry.key)
+            if value is None:
+                continue
+            shape, sizes = tuple(torch.as_tensor(value).shape), tuple(state.sizes)
+            if groups is not None and shape[1:] == sizes:
+                groups.check(self.outside(entry.key, entry.parameter), shape)
+            elif groups is not None or shape != sizes:
+                needed = sizes if groups is None else (groups.count, *sizes)
+                raise Error(f"[load_state_dict] {self.outside(entry.key, entry.parameter)} has "
+                            f"the shape {shape}, the model needs {needed}. Load the state of an "
+                            f"optimizer of the same model.")
+
+
+def _count(values: Values) -> float:
+    return float(values.get(COUNT, 0.0))
+
+
+def _version(value) -> int | None:
+    """The version of a tensor; None where there is none."""
+    if not isinstance(value, torch.Tensor) or value.is_inference():
+        return None
+    return value._version
+
+
+def _of_type(tensor: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
+    if tensor.dtype is not dtype:
+        return host_tensor(tensor, name).to(dtype)
+    check_dense(tensor, name)
+    return tensor.detach().contiguous()

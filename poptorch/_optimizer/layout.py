@@ -1,0 +1,89 @@
+"""What a program has of an optimizer: its groups, their streams, and where each state lies."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+from poptorch import _schema as schema
+from poptorch._optimizer.rows import ROWS
+from poptorch._optimizer.spec import COUNT, OptimizerSpec
+
+
+@dataclass
+class GroupLayout:
+    """What is compiled for one parameter group.
+
+    Attributes:
+        stream: of the group's hyper-parameters.
+        compiled_in: what ``OptimizerSpec.compiled_in`` said of the group.
+        params: ``(parameter name, parameter)`` of those that are updated.
+        states: ``(path, parameter name, key)`` of what is kept; of the key ``step`` too, where
+            there are other states. Parameters that have made equal numbers of updates share
+            the path of that.
+    """
+
+    stream: str
+    compiled_in: tuple = ()
+    params: list = field(default_factory=list)
+    states: list = field(default_factory=list)
+
+
+class StateEntry(NamedTuple):
+    """A state of one parameter.
+
+    Attributes:
+        path: on the device.
+        parameter: its name.
+        tensor: the parameter itself.
+        key: what torch's optimizer calls it.
+    """
+
+    path: str
+    parameter: str
+    tensor: torch.Tensor
+    key: str
+
+
+@dataclass
+class UpdateLayout:
+    """What is compiled for a whole optimizer: its kind and its groups."""
+
+    spec: OptimizerSpec
+    groups: list[GroupLayout] = field(default_factory=list)
+
+    def entries(self) -> Iterator[StateEntry]:
+        """The states of all parameters."""
+        for group in self.groups:
+            tensors = dict(group.params)
+            for path, name, key in group.states:
+                yield StateEntry(path, name, tensors[name], key)
+
+    def to_data(self) -> dict:
+        """This as plain data, parameters by name."""
+        groups = [{"stream": group.stream, "params": [name for name, _ in group.params],
+                   "states": group.states, "compiled_in": group.compiled_in}
+                  for group in self.groups]
+        return {"class": self.spec.name, "groups": groups}
+
+    @classmethod
+    def from_data(cls, data: dict, parameters: dict[str, torch.Tensor]) -> "UpdateLayout":
+        """The layout that :meth:`to_data` described, of the parameters of these names.
+
+        Raises:
+            ValueError: The data are of another form.
+        """
+        by_name = {spec.name: spec for spec in ROWS.values()}
+        schema.check(data, {"class": {*by_name}, "groups": list}, "optimizer")
+        spec = by_name[data["class"]]
+        keys = {COUNT, *(state.key for state in spec.states)}
+        form = {"stream": str, "params": [str], "states": list, "compiled_in": tuple}
+        schema.check(data["groups"], [form], "optimizer.groups")
+        for group in data["groups"]:
+            schema.check(group["states"], [(str, {*group["params"]}, keys)], "optimizer.states")
+        groups = [GroupLayout(group["stream"], tuple(group["compiled_in"]),
+                              [(name, parameters[name]) for name in group["params"]],
+                              [tuple(state) for state in group["states"]])
+                  for group in data["groups"]]
+        return cls(spec, groups)

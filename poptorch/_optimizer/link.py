@@ -1,0 +1,225 @@
+"""The user's optimizer and the compiled update: what may change, and what each call is given."""
+
+import weakref
+from collections.abc import Iterable, Iterator
+from operator import is_
+
+import torch
+
+from poptorch._logging import logger
+from poptorch._optimizer import device_settings, update
+from poptorch._optimizer.attributes import AttributeWatch
+from poptorch._optimizer.layout import GroupLayout, UpdateLayout
+from poptorch._optimizer.rows import spec_of
+from poptorch._optimizer.spec import OptimizerSpec
+from poptorch._optimizer.state import OptimizerState
+from poptorch.errors import Error
+
+
+def _parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """``named_parameters`` that does not make the module bring its weights to the host."""
+    parts, seen = [("", module)], set()
+    while parts:
+        path, part = parts.pop(0)
+        if part is None or id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield from ((path + name, parameter) for name, parameter in part._parameters.items()
+                    if parameter is not None)
+        parts += [(f"{path}{name}.", child) for name, child in part._modules.items()]
+
+
+def _already_compiled(what: str, number: int, got) -> ValueError:
+    return ValueError(f"[setOptimizer] {what} of parameter group {number} is already compiled, "
+                      f"got {got}. Call destroy() on the executor first.")
+
+
+class OptimizerLink:
+    """Connects an executor with the torch optimizer that the user holds.
+
+    Args:
+        module: the user's module, whose parameters are updated.
+        optimizer: the user's; None: SGD with a learning rate of 0.01.
+        relax: tell of attributes that the device does not know at level DEBUG only.
+
+    Attributes:
+        optimizer: the one in use.
+        state: its state, on the device or waiting for it.
+
+    Raises:
+        poptorch.Error: The device has no update of its kind, or it holds no parameter of the
+            module.
+    """
+
+    def __init__(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None,
+                 relax: bool = False):
+        self._module = module
+        if optimizer is None:
+            trained = [p for p in module.parameters() if p.requires_grad]
+            optimizer = torch.optim.SGD([{"params": trained or list(module.parameters())}], lr=0.01)
+        self.state = OptimizerState()
+        # An executor that was forgotten without destroy() leaves the state to its optimizer.
+        weakref.finalize(self, self.state.release).atexit = False
+        self._watch = AttributeWatch(relax)
+        self._layout: UpdateLayout | None = None
+        self._members: list[tuple] = []  # of the groups, when they were compiled
+        self._sent: list = []
+        self._has_told_of_others = False
+        self._use(optimizer, "trainingModel")
+
+    def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
+        device_settings.check(optimizer)
+        is_known = where == "setOptimizer" and optimizer is self.optimizer
+        if not is_known or self._has_other_members():
+            self._check_members(optimizer, where)
+        self._watch.look(optimizer)
+        self.optimizer = optimizer
+        self.state.use(optimizer)
+
+    def _check_members(self, optimizer, where: str) -> None:
+        own = {id(parameter) for _, parameter in _parameters(self._module)}
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        others = len(held - own)
+        kind, module = type(optimizer).__name__, type(self._module).__name__
+        if own and others == len(held):
+            raise Error(f"[{where}] the optimizer {kind} holds {len(held)} parameters, none of "
+                        f"them is one of the {len(own)} of the wrapped {module}, so nothing "
+                        f"would be trained. Make it of parameters() of the module that is "
+                        f"wrapped.")
+        if others and not self._has_told_of_others:
+            self._has_told_of_others = True
+            logger.warning("%d of the %d parameters of the optimizer %s are none of the wrapped "
+                           "%s: this executor does not train them.", others, len(held), kind,
+                           module)
+
+    def check_settings(self) -> None:
+        """Raises an Error when a setting of the device was changed to what comes later."""
+        device_settings.check(self.optimizer)
+
+    def set(self, optimizer: torch.optim.Optimizer) -> None:
+        """Takes another optimizer.
+
+        Raises:
+            ValueError: It would change what is compiled in.
+        """
+        spec = spec_of(optimizer)
+        is_another = optimizer is not self.optimizer
+        if self._layout is not None:
+            self._check_spec(spec, self._layout)
+            if is_another:
+                self._check_groups(spec, optimizer.param_groups, self._layout)
+            elif not self._has_other_members():  # those are for the next call
+                self._check_compiled_in(spec, optimizer.param_groups, self._layout)
+        self._use(optimizer, "setOptimizer")
+        if is_another and self._layout is not None:
+            self._members = [tuple(group["params"]) for group in optimizer.param_groups]
+            self._sent = [None] * len(self._members)
+
+    def numbers(self) -> list[list[float]]:
+        """The hyper-parameters of each group, as the device wants them."""
+        spec = spec_of(self.optimizer)
+        return [spec.hyper_values(group) for group in self.optimizer.param_groups]
+
+    def emit_update(self, e, program, gradients: dict) -> UpdateLayout:
+        """Appends the update to a program, see :func:`update.emit_update`."""
+        self.check_settings()
+        spec = spec_of(self.optimizer)
+        return update.emit_update(e, program, gradients, spec, self.optimizer.param_groups,
+                                  self.state.counter(spec))
+
+    def forget(self) -> None:
+        """Takes note that nothing is compiled any more: any optimizer may come next."""
+        self._layout, self._members, self._sent = None, [], []
+        self.state.release()
+
+    def check_compatible(self, layout: UpdateLayout) -> None:
+        """Raises a ValueError when the present optimizer is not one that ``layout`` is for."""
+        self.check_settings()
+        spec, groups = spec_of(self.optimizer), self.optimizer.param_groups
+        self._members = [tuple(group["params"]) for group in groups]
+        self._check_spec(spec, layout)
+        self._check_groups(spec, groups, layout)
+
+    def _check_spec(self, spec: OptimizerSpec, layout: UpdateLayout) -> None:
+        if spec is not layout.spec:
+            raise ValueError(f"[setOptimizer] {layout.spec.name} is already compiled, got "
+                             f"{spec.name}. Call destroy() on the executor first.")
+
+    def _check_groups(self, spec: OptimizerSpec, groups: list[dict], layout) -> None:
+        if len(groups) != len(layout.groups):
+            raise ValueError(f"[setOptimizer] a number of {len(layout.groups)} parameter groups is "
+                             f"already compiled, got {len(groups)}. Call destroy() on the "
+                             f"executor first.")
+        self._check_compiled_in(spec, groups, layout)
+        for number, (group, compiled) in enumerate(zip(groups, layout.groups)):
+            self._check_parameters(number, group["params"], compiled)
+
+    def _check_parameters(self, number: int, given: Iterable, compiled: GroupLayout) -> None:
+        found = {id(parameter) for parameter in given}
+        missing = [name for name, parameter in compiled.params if id(parameter) not in found]
+        if missing:
+            raise ValueError(f"[setOptimizer] {missing[0]} in parameter group {number} is already "
+                             f"compiled, the new optimizer does not have it there. Make the "
+                             f"optimizer of the same parameters, or call destroy() on the "
+                             f"executor first.")
+        new = found - {id(parameter) for parameter in self._members[number]}
+        more = [name for name, parameter in _parameters(self._module)
+                if id(parameter) in new and parameter.requires_grad] if new else []
+        if more:
+            raise ValueError(f"[setOptimizer] parameter group {number} without {more[0]} is "
+                             f"already compiled, the new optimizer has it there. Make the "
+                             f"optimizer of the same parameters, or call destroy() on the "
+                             f"executor first.")
+
+    def _check_compiled_in(self, spec: OptimizerSpec, groups: list[dict], layout) -> None:
+        flags = len(spec.flags)
+        for number, (group, compiled) in enumerate(zip(groups, layout.groups)):
+            was, values = compiled.compiled_in, spec.compiled_in(group)
+            for name, old, new in zip(spec.flags, was, values):
+                if old != new:
+                    raise _already_compiled(f"{name}={old}", number, new)
+            for state, old, new in zip(spec.states, was[flags:], values[flags:]):
+                if old != new:
+                    what = f"an update {'with' if old else 'without'} {state.when}"
+                    raise _already_compiled(what, number, f"{state.when}={group[state.when]}")
+
+    def compiled(self, program, executable, can_run: bool) -> None:
+        """Takes note of what was compiled.
+
+        Args:
+            program: what translate made.
+            executable: the compiled program.
+            can_run: whether the program is to run here.
+        """
+        self._layout = program.optimizer
+        self._members = [tuple(group["params"]) for group in self.optimizer.param_groups]
+        self._sent = [None] * len(self._layout.groups)
+        self.state.bind(program, executable, can_run)
+
+    def _has_other_members(self) -> bool:
+        groups, members = self.optimizer.param_groups, self._members
+        return len(groups) != len(members) or not all(
+            len(group["params"]) == len(known) and all(map(is_, group["params"], known))
+            for group, known in zip(groups, members))
+
+    def has_outgrown(self) -> bool:
+        """Whether the program has to be compiled anew: parameters or groups were added to the
+        optimizer or taken from it, or parameters that are counted together differ in their
+        counts."""
+        if self._layout is None:
+            return False
+        return self._has_other_members() or not self.state.fits()
+
+    def refresh(self, call) -> None:
+        """Before a call: sends the hyper-parameters of groups where they changed since the last
+        one, and the state that the host has."""
+        spec = self._layout.spec
+        groups = self.optimizer.param_groups
+        for number, (group, compiled) in enumerate(zip(groups, self._layout.groups)):
+            values = spec.hyper_values(group)
+            if spec.compiled_in(group) != compiled.compiled_in:
+                self._check_compiled_in(spec, groups, self._layout)
+            if self._sent[number:number + 1] != [values]:
+                call.bind(compiled.stream, torch.tensor(values, dtype=torch.float64))
+                self._sent[number:number + 1] = [values]
+        self.state.before_run()

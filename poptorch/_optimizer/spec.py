@@ -1,0 +1,151 @@
+"""The form of a row of ``rows.py``: all that the rest of the program knows of a kind of optimizer.
+
+From a row follow the update ops of a program, what crosses to the device and back, the names in
+``state_dict()`` and of anchors, the checks of ``setOptimizer``, the entry in files, and the table
+in docs/reference/optimizers.md. docs/internals/add_an_optimizer.md says how to write one.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+# What all kinds have: a setting shared by all parameters, and the count of updates.
+LOSS_SCALING = "lossScaling_FLOAT"
+STEP = "Step"
+COUNT = "step"
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """One number of the op's hyper-parameter vector, streamed in: its change recompiles nothing.
+
+    Attributes:
+        name: what the row calls it.
+        key: of the parameter group; ``betas.0`` is the first item of ``betas``. None: a constant.
+        value: of the constant.
+    """
+
+    name: str
+    key: str | None
+    value: float = 0.0
+
+    def of(self, group: dict) -> float:
+        """The number for one parameter group."""
+        if self.key is None:
+            return self.value
+        key, _, index = self.key.partition(".")
+        return float(group[key][int(index)] if index else group[key])
+
+
+@dataclass(frozen=True)
+class StateTensor:
+    """A tensor that the update keeps for each parameter.
+
+    Attributes:
+        key: what torch's optimizer calls it in ``state[parameter]``.
+        outside: its name in ``ipu_state`` and of anchors, without the parameter's.
+        operand: of the op, and its result; None: the key.
+        when: the group key that asks for it, if not all groups have it.
+        has_no_dims: it is one number, not of the parameter's shape.
+        dtype: on the device; None: the parameter's.
+    """
+
+    key: str
+    outside: str
+    operand: str | None = None
+    when: str | None = None
+    has_no_dims: bool = False
+    dtype: torch.dtype | None = None
+
+    def is_in(self, group: dict) -> bool:
+        """Whether parameters of a group have it."""
+        return self.when is None or bool(group.get(self.when))
+
+    def of(self, parameter: str) -> str:
+        """Its name outside, for one parameter."""
+        return f"{self.outside}___{parameter}"
+
+    def type_of(self, parameter: torch.Tensor) -> tuple[torch.dtype, list[int]]:
+        """Dtype and sizes for one parameter, as the host has it."""
+        return (self.dtype or parameter.dtype,
+                [] if self.has_no_dims else list(parameter.shape))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A number that an update uses, as ``ipu_param`` and anchors show it.
+
+    Attributes:
+        name: without the parameter's.
+        hyper: names of the hyper-parameters of which it is the product.
+        is_complement: it is 1 minus that.
+    """
+
+    name: str
+    hyper: tuple[str, ...]
+    is_complement: bool = False
+
+    def of(self, parameter: str) -> str:
+        """Its name outside, for one parameter."""
+        return f"{self.name}___specific___{parameter}"
+
+
+@dataclass(frozen=True)
+class OptimizerSpec:
+    """One kind of optimizer.
+
+    Attributes:
+        cls: of torch, or a class of the same meaning; its subclasses are of this kind unless
+            they have a row of their own. Its name stands in messages and files.
+        op: of the update: ``param``, ``grad``, the state tensors, ``step`` (which counts from 1)
+            and ``hyper`` are its operands, the first of which it makes anew. It is computed once
+            for each parameter.
+        hyper: the vector that the op reads, in its order.
+        flags: group keys that are attributes of the op, and so compiled in.
+        states: the tensors that it keeps.
+        settings: the numbers that are shown outside.
+        counts: torch's optimizer has the number of updates, as ``state[parameter]["step"]``. False:
+            only the device counts, from the first update on.
+        doc: one line for the reference.
+    """
+
+    cls: type
+    op: str
+    hyper: tuple[Hyper, ...]
+    flags: tuple[str, ...]
+    states: tuple[StateTensor, ...]
+    settings: tuple[Setting, ...]
+    counts: bool = True
+    doc: str = ""
+
+    @property
+    def name(self) -> str:
+        """What messages and files call it."""
+        return self.cls.__name__
+
+    def hyper_values(self, group: dict) -> list[float]:
+        """The hyper-parameter vector of one group."""
+        return [hyper.of(group) for hyper in self.hyper]
+
+    def compiled_in(self, group: dict) -> tuple[bool, ...]:
+        """What of a group is part of the program: its flags, and which state tensors it has."""
+        return (*(bool(group.get(key)) for key in self.flags),
+                *(state.when is None or bool(group.get(state.when)) for state in self.states))
+
+    def states_of(self, group: dict) -> list[StateTensor]:
+        """The state tensors that parameters of a group have. Where there is none, nothing is
+        counted for the outside either."""
+        return [state for state in self.states if state.is_in(group)]
+
+    def index_of(self, hyper: str) -> int:
+        """The place of a hyper-parameter in the vector."""
+        return [known.name for known in self.hyper].index(hyper)
+
+    def setting_values(self, group: dict) -> list[tuple[Setting, float]]:
+        """The settings of one group."""
+        values = self.hyper_values(group)
+        products = [math.prod(values[self.index_of(name)] for name in setting.hyper)
+                    for setting in self.settings]
+        return [(setting, 1.0 - product if setting.is_complement else product)
+                for setting, product in zip(self.settings, products)]

@@ -1,0 +1,1 @@
+"""What is shown of a compilation and of a compiled program."""

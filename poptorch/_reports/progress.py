@@ -1,0 +1,65 @@
+"""Shows and records the steps of a compilation."""
+
+import threading
+import time
+
+from tqdm import tqdm
+
+from poptorch import _interrupts as interrupts
+from poptorch import profiling
+
+# The steps before the first run, as the progress bar counts them.
+STEPS = ("capture", "translate", "rewrite", "place", "schedule", "plan", "assemble")
+
+
+class _Bar(tqdm):
+    """A bar that leaves the process as it is. The lock that tqdm makes for all its bars would fix
+    how multiprocessing starts processes, and a thread would watch for slow ones."""
+
+    monitor_interval = 0
+    _own_lock = threading.RLock()
+
+    @classmethod
+    def get_lock(cls):
+        # Once the program has bars of its own: theirs, as all bars are in one list.
+        cls._lock = vars(tqdm).get("_lock") or cls._own_lock
+        return cls._lock
+
+
+class StepProgress:
+    """A progress bar that is moved, and a span that is recorded, by each step.
+
+    Args:
+        name: of the model.
+        is_shown: whether there is a bar.
+    """
+
+    def __init__(self, name: str, is_shown: bool):
+        self._name = name
+        self._bar = _Bar(total=len(STEPS), desc=f"compile {name}", unit="step", leave=False,
+                         disable=not is_shown)
+        self._step = ""
+        self._begin_ns = 0
+
+    def __call__(self, step: str) -> None:
+        """Notes that a step begins, and so that the one before it is done."""
+        self._end_step()
+        interrupts.check()
+        self._step, self._begin_ns = step, time.monotonic_ns()
+        self._bar.set_postfix_str(step, refresh=False)
+        self._bar.update(STEPS.index(step) - self._bar.n)
+
+    def __enter__(self) -> "StepProgress":
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        self._end_step()
+        if kind is None:
+            self._bar.update(len(STEPS) - self._bar.n)
+        self._bar.close()
+
+    def _end_step(self) -> None:
+        if self._step:
+            profiling.add_span(self._step, f"compile {self._name}", self._begin_ns,
+                               time.monotonic_ns())
+            self._step = ""

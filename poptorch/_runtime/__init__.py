@@ -1,0 +1,1 @@
+"""What a compiled model is, and how one is built, called and checked."""

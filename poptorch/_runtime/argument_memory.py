@@ -1,0 +1,59 @@
+"""What a program takes for granted of the memory of its arguments, where that can be seen."""
+
+import torch
+
+from poptorch._layout import extent, lies_on_itself
+from poptorch.errors import Error
+
+
+def check_memory(tensors: list[torch.Tensor], names: list[str], layouts: dict,
+                 changed: list[int]) -> None:
+    """Checks the arguments of a call.
+
+    Args:
+        tensors: the arguments.
+        names: of them, for messages.
+        layouts: the layout that the program depends on, by number of the argument.
+        changed: numbers of the arguments that ``forward`` changes.
+
+    Raises:
+        poptorch.Error: One lies otherwise than when the model was compiled; or one that is changed
+            shares memory with another one, or its elements with each other.
+    """
+    for number, (strides, start) in layouts.items():
+        _check_layout(tensors[number], names[number], strides, start)
+    for number in changed:
+        tensor = tensors[number]
+        if lies_on_itself(tensor.shape, tensor.stride()):
+            raise Error(f"[arguments] forward changes {names[number]} in place, several elements "
+                        f"of which are one in memory (sizes {list(tensor.shape)}, strides "
+                        f"{list(tensor.stride())}). Pass {names[number]}.contiguous().")
+        for other, another in enumerate(tensors):
+            if other != number and _share(tensor, another):
+                raise Error(f"[arguments] forward changes {names[number]} in place, and "
+                            f"{names[other]} lies in the same memory; the program has a copy of "
+                            f"each. Pass {names[other]}.clone().")
+
+
+def _check_layout(tensor: torch.Tensor, name: str, strides: list, start: int | None) -> None:
+    given = list(tensor.stride())
+    if any(step not in (None, now) for step, now in zip(strides, given)):
+        raise Error(f"[arguments] {name}: expected strides {strides} but got {given}. forward "
+                    f"makes use of how its arguments lie in memory, so the model is compiled for "
+                    f"that of its first call; call destroy() first to compile for others.")
+    if start not in (None, tensor.storage_offset()):
+        raise Error(f"[arguments] {name}: expected a tensor that begins at element {start} of its "
+                    f"memory but got one at {tensor.storage_offset()}. forward calls as_strided, "
+                    f"so the model is compiled for the place in its first call; call destroy() "
+                    f"first to compile for others, or pass {name}.clone().")
+
+
+def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the parts of memory in which two tensors lie overlap."""
+    (a_begin, a_end), (b_begin, b_end) = _bytes(a), _bytes(b)
+    return a_begin < b_end and b_begin < a_end
+
+
+def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
+    begin = tensor.data_ptr()
+    return begin, begin + extent(tensor) * tensor.itemsize

@@ -1,0 +1,387 @@
+"""The arguments of a call: their structure at the first call, and checks of later ones."""
+
+import inspect
+import math
+from collections.abc import Collection, Iterator
+
+import numpy
+import torch
+
+from poptorch import _schema as schema
+from poptorch._capture.structure import Structure, children_of, join_path, rebuilt
+from poptorch._logging import logger
+from poptorch._translate import StepSpec
+from poptorch._types import check_dense, ir_dtype, narrowed
+from poptorch.errors import Error
+
+
+class ArgsParser:
+    """Which parameters a model takes.
+
+    An executor makes one from the signature of ``forward``. A program may give the executor one
+    of its own before the first call: of a subclass whose constructor sets the attributes.
+
+    Args:
+        model: the module.
+
+    Attributes:
+        _varnames: names of the parameters, in order.
+        _defaults: their defaults, ``inspect.Parameter.empty`` where there is none; the last of
+            the parameters have them, if there are fewer than parameters.
+        _has_variadic_arguments: whether there are ``*args`` or ``**kwargs``; the parameters are
+            then those of ``forward``.
+        _warned_not_contiguous_input: kept for subclasses that set it.
+    """
+
+    def __init__(self, model: torch.nn.Module):
+        parameters = inspect.signature(model.forward).parameters.values()
+        self._has_variadic_arguments = any(p.kind in _VARIADIC for p in parameters)
+        self._varnames = [p.name for p in parameters]
+        self._defaults = [p.default for p in parameters]
+        self._warned_not_contiguous_input = False
+
+    def signature(self, model: torch.nn.Module) -> inspect.Signature | None:
+        """The parameters as a signature; None where nothing is known of them."""
+        if self._has_variadic_arguments:
+            return _signature(model)
+        empty = inspect.Parameter.empty
+        missing = len(self._varnames) - len(self._defaults)
+        return inspect.Signature([
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+            for name, default in zip(self._varnames, [empty] * missing + list(self._defaults))])
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class Leaf:
+    """One place in the argument structure: a tensor's shape and dtype, or a constant's value."""
+
+    def __init__(self, path: str, value):
+        self.path = path
+        self.is_tensor = isinstance(value, torch.Tensor)
+        self.value = None if self.is_tensor else value
+        if self.is_tensor:
+            self.shape, self.dtype = value.shape, narrowed(value.dtype)
+            self.given = value.dtype  # in the first call
+
+    def fits(self, value) -> bool:
+        """Whether ``value`` is a dense tensor like the compiled one, once it is narrowed."""
+        return (isinstance(value, torch.Tensor) and narrowed(value.dtype) is self.dtype
+                and value.is_cpu and value.layout is torch.strided and not value.is_nested
+                and value.shape == self.shape)
+
+
+class Arguments:
+    """Arguments as the compiled program takes them.
+
+    Args:
+        model: the module; its ``forward`` gives the signature.
+        args, kwargs: of the first call.
+        spec: how many micro-batches share the first dimension of each tensor.
+        parser: which parameters the module takes, if it is not ``forward`` that says so.
+
+    Attributes:
+        leaves: every tensor and constant, in order of the structure.
+
+    Raises:
+        poptorch.Error: A mandatory parameter is missing, a tensor is on another device, or a
+            first dimension cannot be cut into micro-batches.
+    """
+
+    def __init__(self, model: torch.nn.Module, args: tuple, kwargs: dict, spec: StepSpec,
+                 parser: ArgsParser | None = None):
+        self._signature = _signature(model) if parser is None else parser.signature(model)
+        self._micro_batches = spec.micro_batches
+        self._formula = spec.micro_batch_formula
+        bound = self._bind(args, kwargs)
+        self.leaves: list[Leaf] = []
+        self._structure = dict, {name: self._described(name, value)
+                                 for name, value in bound.items()}
+        for leaf, tensor in zip(self.tensor_leaves(), self._flat(bound)):
+            self._check_batch(leaf, tensor)
+        for leaf in self.leaves:
+            if not leaf.is_tensor:
+                _check_constant(leaf)
+        self._plain = self._plain_leaves(args, kwargs)
+
+    def micro_batch(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The arguments of the first call, cut down to one micro-batch."""
+        return self._unbind(self._cut(self._bind(args, kwargs)))
+
+    def to_data(self) -> dict:
+        """What the program depends on, as plain data and classes: not the module, nor the first
+        call's tensors."""
+        return {"structure": _plain(self._structure),
+                "positional": None if self._plain is None else len(self._plain)}
+
+    @classmethod
+    def from_data(cls, data: dict, model: torch.nn.Module) -> "Arguments":
+        """The arguments that :meth:`to_data` described, for the signature of ``model``.
+
+        Raises:
+            ValueError: The data are of another form.
+        """
+        schema.check(data, {"structure": tuple, "positional": int | None}, "arguments")
+        new = cls.__new__(cls)
+        new._signature = _signature(model)
+        new.leaves = []
+        new._structure = _filled(data["structure"], new.leaves, "arguments.structure")
+        count = data["positional"]
+        new._plain = None if count is None else new.leaves[:count]
+        if count is not None and not (0 <= count <= len(new.leaves) and all(
+                leaf.is_tensor == (i < count) for i, leaf in enumerate(new.leaves))):
+            raise ValueError(f"arguments.positional is {count}, there are {len(new.leaves)} leaves")
+        return new
+
+    def tensor_leaves(self) -> list[Leaf]:
+        """The tensors among the leaves, in order: the order of :meth:`match`'s result."""
+        return [leaf for leaf in self.leaves if leaf.is_tensor]
+
+    def match(self, args: tuple, kwargs: dict) -> list[torch.Tensor]:
+        """The tensors of a later call, in the order of the leaves.
+
+        Raises:
+            poptorch.Error: Structure, shape, dtype, device or a constant's value differs.
+        """
+        plain = self._plain
+        if plain is not None and not kwargs and len(args) == len(plain) \
+                and all(map(Leaf.fits, plain, args)):
+            return list(args)
+        tensors: list[torch.Tensor] = []
+        self._match(self._structure, self._bind(args, kwargs), "", tensors)
+        return tensors
+
+    def _plain_leaves(self, args: tuple, kwargs: dict) -> list[Leaf] | None:
+        """The leaves of positional arguments that are all tensors, with defaults for the rest;
+        else None. Calls like that need not be bound to the signature."""
+        leaves, defaults = self.leaves[:len(args)], self.leaves[len(args):]
+        is_plain = not kwargs and len(leaves) == len(args) and all(map(Leaf.fits, leaves, args))
+        return leaves if is_plain and not any(leaf.is_tensor for leaf in defaults) else None
+
+    # -- binding to the signature --------------------------------------------------------------
+
+    def _bind(self, args: tuple, kwargs: dict) -> dict:
+        """The arguments by parameter; ``*args`` as a tuple and ``**kwargs`` as a dict."""
+        if self._signature is None:
+            return {"args": args, "kwargs": kwargs}
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise self._binding_error(args, kwargs, error) from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def _binding_error(self, args, kwargs, error) -> Error:
+        parameters = self._signature.parameters
+        by_position = [p for p in parameters.values() if p.kind in (
+            inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        for position, parameter in enumerate(by_position):
+            given = position < len(args) or parameter.name in kwargs
+            if not given and parameter.default is inspect.Parameter.empty:
+                return Error(f"[arguments] Mandatory parameter {parameter.name} missing: forward "
+                             f"takes {self._signature}. Pass it.")
+        return Error(f"[arguments] {error}: forward takes {self._signature}.")
+
+    def _unbind(self, bound: dict) -> tuple[tuple, dict]:
+        if self._signature is None:
+            return bound["args"], bound["kwargs"]
+        again = inspect.BoundArguments(self._signature, bound)
+        return again.args, again.kwargs
+
+    # -- structure -----------------------------------------------------------------------------
+
+    def _described(self, name: str, value):
+        """The structure of the argument of a parameter; its leaves become ours."""
+        try:
+            return self._describe(value, name, self.leaves)
+        except RecursionError:
+            raise Error(f"[arguments] {name} is a {type(value).__name__} that holds itself, or is "
+                        f"nested too deeply to be taken apart. Pass tensors in lists, tuples and "
+                        f"dictionaries that hold one another.") from None
+
+    def _describe(self, value, path: str, leaves: list):
+        """The structure of ``value`` as (class, {key: child}) around leaves."""
+        children = children_of(value)
+        if children is None:
+            if isinstance(value, torch.Tensor):
+                _check_tensor(value, path)
+            leaf = Leaf(path, value)
+            leaves.append(leaf)
+            return leaf
+        return type(value), {key: self._describe(child, join_path(path, key), leaves)
+                             for key, child in children.items()}
+
+    def _flat(self, value) -> list[torch.Tensor]:
+        if isinstance(value, torch.Tensor):
+            return [value]
+        return [t for child in (children_of(value) or {}).values() for t in self._flat(child)]
+
+    def _cut(self, value):
+        """``value`` with each tensor cut down to its first micro-batch."""
+        if self._micro_batches == 1:
+            return value
+        if isinstance(value, torch.Tensor):
+            return value.narrow(0, 0, value.shape[0] // self._micro_batches)
+        children = children_of(value)
+        if children is None:
+            return value
+        return rebuilt(value, {key: self._cut(child) for key, child in children.items()})
+
+    def _check_batch(self, leaf: Leaf, tensor: torch.Tensor) -> None:
+        if tensor.requires_grad:
+            logger.warning("[arguments] %s requires grad: it is detached, the gradient of an "
+                           "argument is not computed.", leaf.path)
+        n = self._micro_batches
+        if n == 1:
+            return
+        if not leaf.shape or leaf.shape[0] % n:
+            raise Error(
+                f"[arguments] {leaf.path}: the first dimension must hold {self._formula} "
+                f"micro-batches of equal size, got {leaf.shape}. Pass a multiple of {n}, for "
+                f"instance by means of poptorch.DataLoader.")
+
+    # -- later calls ---------------------------------------------------------------------------
+
+    def _match(self, expected, value, path: str, tensors: list) -> None:
+        if isinstance(expected, Leaf):
+            self._match_leaf(expected, value, tensors)
+            return
+        kind, expected_children = expected
+        if type(value) is not kind:  # not a subclass either: what comes back is of the class
+            raise Error(f"[arguments] Type mismatch for {path}: expected {kind} but got "
+                        f"{type(value)}. Call destroy() first to compile for other arguments.")
+        children = children_of(value)
+        if isinstance(value, dict):
+            self._match_keys(expected_children, value, path)
+        elif len(children) != len(expected_children):
+            named = self._named_before(path)
+            what = f"items in {path}" if named is None else "positional arguments"
+            raise Error(f"[arguments] Number of {what} mismatch: expected "
+                        f"{len(expected_children) + (named or 0)} arguments but got "
+                        f"{len(children) + (named or 0)}. Call destroy() first to compile for "
+                        f"other arguments.")
+        for key, child in expected_children.items():
+            self._match(child, children[key], join_path(path, key), tensors)
+
+    def _named_before(self, path: str) -> int | None:
+        """How many parameters precede ``*args``; None for another path than that of ``*args``."""
+        if self._signature is None:
+            return 0 if path == "args" else None
+        kinds = {name: p.kind for name, p in self._signature.parameters.items()}
+        if kinds.get(path) is not inspect.Parameter.VAR_POSITIONAL:
+            return None
+        return list(kinds).index(path)
+
+    def _match_keys(self, keys, value: dict, path: str) -> None:
+        missing = [str(k) for k in keys if k not in value]
+        extra = [str(k) for k in value if k not in keys]
+        where = f" (in {path})" if path else ""
+        if missing:
+            raise Error(f"[arguments] Missing arguments: {', '.join(missing)}.{where} The model "
+                        f"was compiled with them; destroy() it to compile again.")
+        if extra:
+            raise Error(f"[arguments] Unexpected arguments: {', '.join(extra)}.{where} The model "
+                        f"was compiled without them; destroy() it to compile again.")
+
+    def _match_leaf(self, leaf: Leaf, value, tensors: list) -> None:
+        if leaf.is_tensor != isinstance(value, torch.Tensor):
+            kind = torch.Tensor if leaf.is_tensor else type(leaf.value)
+            raise Error(f"[arguments] Type mismatch for {leaf.path}: expected {kind} but got "
+                        f"{type(value)}. Call destroy() first to compile for other arguments.")
+        if not leaf.is_tensor:
+            if type(value) is not type(leaf.value) or not _same(value, leaf.value):
+                raise Error(f"[arguments] mismatch for {leaf.path}: expected {leaf.value!r} but "
+                            f"got {value!r}. Values other than tensors are compiled in; call "
+                            f"destroy() first to compile for others.")
+            return
+        if value.shape != leaf.shape or narrowed(value.dtype) is not leaf.dtype:
+            raise self._tensor_error(leaf, value)
+        check_dense(value, leaf.path)
+        tensors.append(value)
+
+    def _tensor_error(self, leaf: Leaf, value: torch.Tensor) -> Error:
+        expected, got, first = leaf.shape, value.shape, ""
+        on_device = narrowed(value.dtype)
+        if on_device is not leaf.dtype:
+            note = "" if on_device is value.dtype else f" ({on_device} on the device)"
+            expected, got = leaf.dtype, f"{value.dtype}{note}"
+            if leaf.given is not leaf.dtype:
+                first = f", {leaf.given} here, which is {leaf.dtype} on the device"
+        return Error(f"[arguments] {leaf.path}: expected {expected} but got {got}. The model is "
+                     f"compiled for the shapes and types of its first call{first}; call destroy() "
+                     f"first to compile for others.")
+
+
+_TENSOR_LEAF = ({"tensor"}, str, torch.Size, torch.dtype)
+
+
+def _plain(part) -> tuple:
+    """A part of the structure as nested tuples."""
+    if not isinstance(part, Leaf):
+        kind, children = part
+        return "container", kind, {key: _plain(child) for key, child in children.items()}
+    if part.is_tensor:
+        return "tensor", part.path, part.shape, part.dtype
+    return "constant", part.path, part.value
+
+
+def _filled(data, leaves: list[Leaf], where: str):
+    """The part that :func:`_plain` described; its leaves are appended to ``leaves``."""
+    if isinstance(data, tuple) and data[:1] == ("container",):
+        schema.check(data, ({"container"}, type, dict), where)
+        return data[1], {key: _filled(child, leaves, f"{where}.{key}")
+                         for key, child in data[2].items()}
+    leaf = Leaf.__new__(Leaf)
+    leaf.is_tensor = isinstance(data, tuple) and data[:1] == ("tensor",)
+    schema.check(data, _TENSOR_LEAF if leaf.is_tensor else ({"constant"}, str, object), where)
+    leaf.path, leaf.value = data[1], None if leaf.is_tensor else data[2]
+    if leaf.is_tensor:
+        leaf.shape, leaf.dtype = data[2:]
+        leaf.given = leaf.dtype
+    leaves.append(leaf)
+    return leaf
+
+
+def _signature(model) -> inspect.Signature | None:
+    try:
+        return inspect.signature(model.forward)
+    except (TypeError, ValueError):
+        return None
+
+
+def _same(a, b) -> bool:
+    if isinstance(a, float) and a == b == 0.0:
+        return math.copysign(1.0, a) == math.copysign(1.0, b)
+    try:
+        return bool(a == b) or bool(a != a and b != b)
+    except Exception:  # values that cannot tell are not the same
+        return a is b
+
+
+def _check_tensor(tensor: torch.Tensor, path: str) -> None:
+    """Refuses tensors that no program takes."""
+    check_dense(tensor, path)
+    try:
+        ir_dtype(tensor.dtype)
+    except Error as error:
+        raise Error(f"[arguments] {path}: {error.message.partition('] ')[2]}") from error
+
+
+def _check_constant(leaf: Leaf) -> None:
+    """Refuses values of which a later call could not tell whether they are the same."""
+    if isinstance(leaf.value, numpy.ndarray):
+        raise Error(f"[arguments] {leaf.path} is a numpy array of shape {leaf.value.shape}, "
+                    f"expected a tensor. Pass torch.from_numpy({leaf.path}).")
+    kind = type(leaf.value).__name__
+    is_collection = isinstance(leaf.value, Collection) and not isinstance(leaf.value, (str, bytes))
+    if isinstance(leaf.value, Iterator) or is_collection and Structure.of(list(leaf.value))[0]:
+        raise Error(f"[arguments] {leaf.path} is a {kind}, which is not taken apart into tensors. "
+                    f"Pass list({leaf.path}) or tuple({leaf.path}).")
+    held = [name for name, item in getattr(leaf.value, "__dict__", {}).items()
+            if isinstance(item, torch.Tensor)]
+    if held:
+        raise Error(f"[arguments] {leaf.path} is a {kind}, which holds "
+                    f"tensors ({', '.join(held)}). Pass tensors, or lists, tuples, dictionaries "
+                    f"or dataclasses of them; or tell how to take the class apart by "
+                    f"poptorch.registerCustomArgParser.")

@@ -1,0 +1,68 @@
+"""The steps before the first run: capture, translate, and what ``_C.compile`` does."""
+
+from dataclasses import dataclass
+
+import torch
+
+from poptorch import _C
+from poptorch._capture import capture
+from poptorch._runtime import settings
+from poptorch._runtime.arguments import Arguments, ArgsParser
+from poptorch._runtime.interface import Interface
+from poptorch._runtime.modes import TrainingModes
+from poptorch._translate import StepSpec, translate
+from poptorch.options import Options
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a program is made from, apart from the arguments of the first call.
+
+    Attributes:
+        model: the module that is captured.
+        user_model: the module that the options speak of.
+        options: resolved options.
+        spec: the loops around the captured graph.
+        modes: which layers are in training mode.
+        optimizer: the executor's ``OptimizerLink``; None for inference.
+        parser: which parameters the model takes, if it is not ``forward`` that says so.
+    """
+
+    model: torch.nn.Module
+    user_model: torch.nn.Module
+    options: Options
+    spec: StepSpec
+    modes: TrainingModes
+    optimizer: object
+    parser: ArgsParser | None
+
+
+def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interface, object]:
+    """Makes a program for arguments like these.
+
+    Args:
+        source: what it is made from.
+        args, kwargs: of the first call.
+        progress: called with the name of each step as it begins.
+
+    Returns:
+        The interface of the program, and the program. Nothing else is changed.
+
+    Raises:
+        poptorch.Error: The module cannot be compiled for these arguments.
+    """
+    options, spec = source.options, source.spec
+    progress("capture")
+    arguments = Arguments(source.model, args, kwargs, spec, source.parser)
+    captured = capture(source.model, *arguments.micro_batch(args, kwargs),
+                       training=spec.training,
+                       location_excludes=options.source_location_excludes,
+                       module_paths=options.module_namescope_enabled,
+                       grouped=frozenset(path for path, _ in spec.weight_groups),
+                       mode_of=source.modes.mode_of)
+    settings.check_buffers(options, source.user_model, captured)
+    progress("translate")
+    program = translate(captured, spec, source.optimizer)
+    executable = _C.compile(program.module, settings.compile_options(options), progress)
+    interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes)
+    return interface, executable

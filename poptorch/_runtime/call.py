@@ -1,0 +1,222 @@
+"""One call of a compiled program: host memory in, run, host memory out, the user's structure."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from poptorch import _C
+from poptorch._logging import logger
+from poptorch._runtime.argument_memory import check_memory
+from poptorch._runtime.outputs import OutputPlan, Returned
+from poptorch._types import host_tensor, torch_dtype, write_back
+from poptorch.enums import OutputMode
+from poptorch.errors import Error
+
+_MODE_NAMES = {OutputMode.All: "all", OutputMode.Final: "final", OutputMode.EveryN: "every_n",
+               OutputMode.Sum: "sum"}
+_LOG_NAMES = {OutputMode.All: "ALL", OutputMode.Final: "FINAL", OutputMode.EveryN: "EVERYN",
+              OutputMode.Sum: "Sum"}
+
+# Smaller results come from torch's allocator, which is as fast for them.
+_POOLED_BYTES = 1 << 20
+
+
+class Call:
+    """Everything that is the same in each call, worked out once.
+
+    Args:
+        executable: the compiled program.
+        program: what translate made, for the names of streams.
+        outputs: the structure of what ``forward`` returns.
+        options: resolved options.
+        spec: loops around the captured graph.
+        arguments: the argument structure.
+    """
+
+    def __init__(self, executable, program, outputs, options, spec, arguments):
+        self._executable = executable
+        self._rebuild = outputs.unflatten
+        self._streams = executable.streams()
+        self._position = {stream.name: i for i, stream in enumerate(self._streams)}
+        self._pointers = [0] * len(self._streams)
+        self._held: list = [None] * len(self._streams)
+        self._pool = _C.HostPool()
+        self._leaves = arguments.tensor_leaves()
+        # (stream position, index among the argument tensors, dtype on the device)
+        self._inputs = [(self._position[stream], leaf, self._leaves[leaf].dtype)
+                        for leaf, stream in program.inputs.items()
+                        if stream in self._position]
+        # (stream position, what makes its tensor), and what the tensor is for
+        self._results: list = []
+        self._write_backs: list = []
+        # Of captured tensors; without a host tensor in a program that came from a file.
+        self._constant_updates: list = []
+        self._gradient_outputs: list = []
+        self._anchors: list = []
+        steps = (spec.device_iterations, spec.accumulation, spec.replicas)
+        if spec.input_group_size > 1 and any(
+                output is not None and output.kind == "input_update"
+                for _, output in program.outputs):
+            raise Error("[inputReplicaGrouping] forward changes an input in place, and several "
+                        "replicas share it. Change a clone() of it, or leave the groups out.")
+        self._is_synthetic = spec.synthetic_data
+        plan = OutputPlan(options.output_mode, options.output_return_period, *steps)
+        everything = OutputPlan(OutputMode.All, 1, *steps)
+        self._options, self._steps = options, steps
+        self._weight_groups = program.weight_groups
+        for stream, output in program.outputs:
+            self._add_output(stream, output, plan, everything)
+        self._kept = [*self._gradient_outputs, *self._anchors]
+        self._layouts = program.layouts
+        self._is_memory_seen = bool(self._layouts or self._write_backs)
+        self._updates = (*self._write_backs, *self._constant_updates)
+
+    def _add_output(self, stream: str, output, plan, everything) -> None:
+        position = self._position[stream]
+        info = self._streams[position]
+        sizes = list(info.sizes)
+        if output is None:
+            self._set_mode(stream, OutputMode.Final, 1)
+            make = self._maker(info, [self._executable.replicas, *sizes])
+            self._gradient_outputs.append((position, make, stream.removeprefix("Gradient___")))
+        elif output.kind == "anchor":
+            self._add_anchor(position, output.name)
+        elif output.kind == "input_update":
+            self._set_mode(stream, OutputMode.All, 1)
+            make = self._maker(info, everything.shape(sizes))
+            self._write_backs.append((position, make, output.leaf))
+        elif output.kind == "constant_update":
+            self._set_mode(stream, OutputMode.Final, 1)
+            make = self._maker(info, [self._executable.replicas, *sizes])
+            self._constant_updates.append((position, make, output.tensor))
+        else:
+            self._set_mode(stream, plan.mode, plan.period)
+            self._results.append((position, self._maker(info, plan.shape(sizes))))
+
+    def _add_anchor(self, position: int, short: str) -> None:
+        info = self._streams[position]
+        name, mode, period = self._options.anchored_tensors[short]
+        if mode is None:
+            mode, period = self._options.output_mode, self._options.output_return_period
+        iterations, _, replicas = self._steps
+        # What is not in the accumulation loop has one value for each device iteration.
+        micro = self._executable.host_slices(info.name) // (iterations * replicas)
+        plan = OutputPlan(mode, period, iterations, micro, replicas)
+        logger.debug("Anchored %s %s/%d", name, _LOG_NAMES[mode], period)
+        self._set_mode(info.name, mode, period)
+        self._anchors.append((position, self._maker(info, plan.shape(list(info.sizes))), short))
+
+    def _maker(self, stream, shape: list[int]) -> Callable[[], torch.Tensor]:
+        """What allocates a result of a stream."""
+        dtype = torch_dtype(stream.dtype)
+        if math.prod(shape) * dtype.itemsize >= _POOLED_BYTES:
+            return lambda: torch.from_dlpack(self._pool.empty(stream.dtype, shape))
+        strides = [math.prod(shape[i + 1:]) for i in range(len(shape))]
+        # The quickest of torch's ways to make a tensor.
+        return partial(torch.empty_strided, shape, strides, dtype=dtype)
+
+    def result_types(self) -> dict[str, tuple]:
+        """Shape and dtype of the host tensor of each output, by stream."""
+        found = {}
+        for position, make, *_ in (*self._results, *self._write_backs, *self._constant_updates,
+                                   *self._kept):
+            tensor = make()
+            found[self._streams[position].name] = (list(tensor.shape), tensor.dtype)
+        return found
+
+    def anchored(self, short: str) -> torch.Tensor:
+        """The values of an anchored tensor in the last run.
+
+        Raises:
+            poptorch.Error: Nothing is anchored under that name, or nothing has run.
+        """
+        known = {name: position for position, _, name in self._anchors}
+        if short not in known:
+            raise Error(f"[getAnchoredTensor] no tensor is anchored as {short!r}, but "
+                        f"{', '.join(known) or 'none is'}. Call options.anchorTensor({short!r}, "
+                        f"<name of the tensor>) before the model is wrapped.")
+        tensor = self._held[known[short]]
+        if tensor is None:
+            raise Error(f"[getAnchoredTensor] {short!r} has no values: the model has not run. Call "
+                        f"it first.")
+        return tensor
+
+    def _set_mode(self, stream: str, mode: OutputMode, period: int) -> None:
+        name = "none" if self._is_synthetic else _MODE_NAMES[mode]
+        self._executable.set_output_mode(stream, name, period)
+
+    def bind(self, stream: str, tensor: torch.Tensor) -> None:
+        """Lets a stream read ``tensor`` (a host tensor of the device's dtype) in each call."""
+        position = self._position.get(stream)
+        if position is not None:
+            self._held[position] = tensor
+            self._pointers[position] = tensor.data_ptr()
+
+    def run(self, tensors: list[torch.Tensor]):
+        """Runs the program on the argument tensors; returns what ``forward`` returns."""
+        if self._is_synthetic:
+            return self._run_synthetic()
+        if self._is_memory_seen:
+            check_memory(tensors, [leaf.path for leaf in self._leaves], self._layouts,
+                         [leaf for _, _, leaf in self._write_backs])
+        # Copies of this call: another thread may make one at the same time.
+        pointers, held = self._pointers.copy(), self._held.copy()
+        for position, leaf, dtype in self._inputs:
+            host = tensors[leaf]
+            if host.dtype is not dtype or not host.is_contiguous() or host.requires_grad \
+                    or host.is_neg():
+                host = host_tensor(host, self._leaves[leaf].path)
+            held[position] = host
+            pointers[position] = host.data_ptr()
+        results = []
+        for position, make in self._results:
+            result = make()
+            pointers[position] = result.data_ptr()
+            result.__class__ = Returned
+            results.append(result)
+        updates = [_allocate(pointers, position, make) for position, make, _ in self._updates]
+        kept = [_allocate(pointers, position, make) for position, make, _ in self._kept]
+        self._executable.run(pointers, torch.get_num_threads())
+        for (position, *_), tensor in zip(self._kept, kept):
+            self._held[position] = tensor
+        if updates:
+            with torch.no_grad():
+                for (_, _, leaf), update in zip(self._write_backs, updates):
+                    write_back(tensors[leaf], update)
+                constants = updates[len(self._write_backs):]
+                for (_, _, tensor), update in zip(self._constant_updates, constants):
+                    if tensor is not None:
+                        write_back(tensor, update[0])
+        return self._rebuild(results)
+
+    def _run_synthetic(self):
+        """Runs without any tensor of the host's; the results are zeros."""
+        self._executable.run(self._pointers, torch.get_num_threads())
+        return self._rebuild([make().zero_() for _, make in self._results])
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """Gradients of the last update, by parameter; of each group, where it has groups.
+
+        Raises:
+            poptorch.Error: They were not kept, or nothing has run.
+        """
+        found = {name: self._held[position]
+                 for position, _, name in self._gradient_outputs}
+        if not found or any(t is None for t in found.values()):
+            raise Error("[testing.gradients] no gradients are there. Compile and run the model "
+                        "within `with poptorch.testing.keep_gradients():`.")
+        return {name: self._of_groups(name, values) for name, values in found.items()}
+
+    def _of_groups(self, name: str, values: torch.Tensor) -> torch.Tensor:
+        groups = self._weight_groups.get(name)
+        if groups is None:
+            return values[0]
+        return values[[groups.writer(entry) for entry in range(groups.entries)]]
+
+
+def _allocate(pointers: list[int], position: int, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    tensor = make()
+    pointers[position] = tensor.data_ptr()
+    return tensor

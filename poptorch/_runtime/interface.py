@@ -1,0 +1,178 @@
+"""What the executor knows of a compiled program, and the form of it that a file holds."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from poptorch import _schema as schema
+from poptorch._capture.captured import OutputSpec
+from poptorch._capture.structure import Structure
+from poptorch._optimizer.layout import UpdateLayout
+from poptorch._runtime.arguments import Arguments
+from poptorch._translate import Program, StepSpec
+from poptorch._types import torch_dtype
+from poptorch.errors import Error
+
+# Outputs of these kinds are no results of the call.
+_BESIDE = ("anchor", "input_update", "constant_update")
+_OUTPUT = tuple | None  # (kind, name, leaf)
+_FORM = {
+    "arguments": dict, "outputs": list, "inputs": {int: str}, "results": [(str, _OUTPUT)],
+    "layouts": {int: ([int | None], int | None)},
+    "weights": [str], "tensor_names": [str], "updated": [str], "optimizer": dict | None,
+    "spec": {str: object}}
+
+
+@dataclass
+class Interface:
+    """How arguments, results and states of a program are those of the user's module.
+
+    Attributes:
+        arguments: the structure of the arguments.
+        outputs: the structure of what ``forward`` returns.
+        program: names of streams and states, and the host's tensors.
+        spec: the loops around the captured graph.
+        attributes: module, name and path of the plain attributes that ``forward`` depends on; not
+            known of a program that comes from a file.
+    """
+
+    arguments: Arguments
+    outputs: Structure
+    program: Program
+    spec: StepSpec
+    attributes: Sequence[tuple[torch.nn.Module, str, str]] = ()
+
+    def to_data(self) -> dict:
+        """This as plain data, tensors and classes."""
+        program = self.program
+        layout = program.optimizer
+        return {
+            "arguments": self.arguments.to_data(),
+            "outputs": self.outputs.to_data(),
+            "inputs": dict(program.inputs),
+            "layouts": dict(program.layouts),
+            "results": [(stream, None if output is None else
+                         (output.kind, output.name, output.leaf))
+                        for stream, output in program.outputs],
+            "weights": list(program.states),
+            "tensor_names": program.tensor_names,
+            "updated": sorted(program.updated),
+            "optimizer": None if layout is None else layout.to_data(),
+            "spec": dict(vars(self.spec)),
+        }
+
+    @classmethod
+    def from_data(cls, data: dict, model: torch.nn.Module, spec: StepSpec) -> "Interface":
+        """The interface that :meth:`to_data` described, to the tensors of ``model``.
+
+        Args:
+            data: from a file.
+            model: whose parameters and buffers the program has.
+            spec: of the wrapper, which must be that of the program.
+
+        Raises:
+            ValueError: The data are of another form.
+            poptorch.Error: The module lacks a parameter or buffer of the program, or the wrapper
+                asks for another program.
+        """
+        schema.check(data, _FORM, "interface")
+        _check_same_spec(spec, StepSpec(**data["spec"]))
+        named = {**dict(model.named_parameters(remove_duplicate=False)),
+                 **dict(model.named_buffers(remove_duplicate=False))}
+        missing = [path for path in data["weights"] if path not in named]
+        if missing:
+            raise Error(f"[loadExecutable] the file was made from a module with {missing[0]}, "
+                        f"which {type(model).__name__} does not have. Wrap a module of the same "
+                        f"class and settings.")
+        arguments = Arguments.from_data(data["arguments"], model)
+        program = Program(None, inputs=dict(data["inputs"]), layouts=dict(data["layouts"]))
+        program.outputs = [(stream, None if output is None else _output(*output))
+                           for stream, output in data["results"]]
+        program.states = {path: named[path] for path in data["weights"]}
+        program.updated = set(data["updated"])
+        program.weight_groups = dict(spec.weight_groups)
+        program.tensor_names = data["tensor_names"]
+        if data["optimizer"] is not None:
+            program.optimizer = UpdateLayout.from_data(data["optimizer"], named)
+        interface = cls(arguments, Structure.from_data(data["outputs"]), program, spec)
+        interface._check_numbers()
+        return interface
+
+    def _check_numbers(self) -> None:
+        """Checks that what refers to a leaf, a result or a stream refers to one that is there."""
+        outputs = [output for _, output in self.program.outputs if output is not None]
+        results = sum(output.kind not in _BESIDE for output in outputs)
+        if results != len(self.outputs.paths):
+            raise ValueError(f"{results} results for {len(self.outputs.paths)} tensors that "
+                             f"forward returns")
+        leaves = [output.leaf for output in outputs if output.kind == "input_update"]
+        count = len(self.arguments.tensor_leaves())
+        for leaf in (*self.program.inputs, *leaves):
+            if not isinstance(leaf, int) or not 0 <= leaf < count:
+                raise ValueError(f"tensor {leaf!r} of {count} among the arguments")
+        groups = self.program.optimizer.groups if self.program.optimizer else ()
+        names = [*self.program.inputs.values(), *(stream for stream, _ in self.program.outputs),
+                 *(group.stream for group in groups)]
+        if len(set(names)) != len(names):
+            raise ValueError(f"a stream is used twice, of {', '.join(names)}")
+
+    def check_states(self, executable) -> None:
+        """Checks that each weight of the module is as large as the program's.
+
+        Raises:
+            poptorch.Error: One is not.
+        """
+        for state in executable.states():
+            host = self.program.states.get(state.path)
+            if host is None:
+                continue
+            shape = tuple(host.shape[state.path in self.program.weight_groups:])
+            if shape != state.sizes:
+                raise Error(f"[loadExecutable] {state.path} is {shape} in the module "
+                            f"and {state.sizes} in the file. Wrap a module of the same settings.")
+
+    def check_streams(self, executable, call) -> None:
+        """Checks that the program reads and writes host memory of just the sizes it is given.
+
+        Raises:
+            ValueError: It does not.
+        """
+        if executable.device_iterations != self.spec.device_iterations:
+            raise ValueError(f"{executable.device_iterations} device iterations, not "
+                             f"{self.spec.device_iterations}")
+        leaves = self.arguments.tensor_leaves()
+        streams = {stream.name: stream for stream in executable.streams()}
+        given = {}
+        for leaf, stream in self.program.inputs.items():
+            given[stream] = (list(leaves[leaf].shape), leaves[leaf].dtype)
+        for group in self.program.optimizer.groups if self.program.optimizer else ():
+            given[group.stream] = ([len(self.program.optimizer.spec.hyper)], torch.float64)
+        given.update(call.result_types())
+        for name, stream in streams.items():
+            if self.spec.synthetic_data and not stream.is_input:
+                continue  # nothing is written to the host
+            if name not in given:
+                raise ValueError(f"nothing belongs to the stream {name!r}")
+            shape, dtype = given[name]
+            wanted = executable.host_slices(name) * math.prod(stream.sizes)
+            if wanted != math.prod(shape) or torch_dtype(stream.dtype) is not dtype:
+                raise ValueError(f"the stream {name!r} is {wanted} elements of {stream.dtype}, "
+                                 f"not {math.prod(shape)} of {dtype}")
+
+
+def _output(*data) -> OutputSpec:
+    schema.check(data, (str, str, int | None), "a result")
+    kind, name, leaf = data
+    return OutputSpec(kind, name, None, leaf)
+
+
+def _check_same_spec(own: StepSpec, compiled: StepSpec) -> None:
+    """Raises an Error when a wrapper's options ask for another program than a file has."""
+    for name, value in vars(own).items():
+        other = getattr(compiled, name)
+        if value != other:
+            raise Error(f"[loadExecutable] the executable was compiled with {name}={other}, this "
+                        f"wrapper asks for {name}={value}. Wrap the module with the options of "
+                        f"the model that was saved, and call the same replicaGrouping().")

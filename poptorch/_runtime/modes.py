@@ -1,0 +1,26 @@
+"""Which layers are in training mode, as it was when the module was wrapped."""
+
+import weakref
+
+import torch
+
+
+class TrainingModes:
+    """The ``training`` flag of every layer of a module, kept apart from the module's own.
+
+    A program may switch the module to and fro after it has wrapped it; what is compiled is what
+    it was at the time of wrapping, or what the executor's ``train()`` and ``eval()`` said since.
+    """
+
+    def __init__(self, module: torch.nn.Module):
+        self._module = module
+        self.note()
+
+    def note(self) -> None:
+        """Takes the flags that the layers have now."""
+        self._modes = weakref.WeakKeyDictionary(
+            (part, part.training) for part in self._module.modules())
+
+    def mode_of(self, part: torch.nn.Module) -> bool:
+        """The noted flag of a layer; of one that came later its own."""
+        return self._modes.get(part, part.training)

@@ -1,0 +1,63 @@
+"""The state of the device's random generator: its seed and how often it has moved on."""
+
+import torch
+
+from poptorch.errors import Error
+
+_PATH = "rng"
+
+
+def _seed_of(random_seed: int | None) -> int:
+    """The seed, 64 bits: the given one, else what torch's default generator was last given."""
+    return (torch.initial_seed() if random_seed is None else random_seed) & (2**64 - 1)
+
+
+class RandomState:
+    """The random generator of one program.
+
+    Args:
+        executable: the program, whose generator is given the seed.
+        random_seed: of the options.
+    """
+
+    def __init__(self, executable, random_seed: int | None):
+        self._executable = executable
+        self._is_used = any(state.path == _PATH for state in executable.states())
+        # What is shown as seed for a program that draws no random numbers.
+        self._seed = 0
+        self.write([_seed_of(random_seed), *[0] * executable.replicas])
+
+    def read(self) -> list[int]:
+        """Seed, then the counter of each replica."""
+        executable = self._executable
+        if not self._is_used:
+            return [self._seed] + [0] * executable.replicas
+        counters = []
+        for replica in range(executable.replicas):
+            words = torch.empty(4, dtype=torch.int32)
+            executable.read_state(_PATH, words.data_ptr(), words.nbytes, replica)
+            low, high, _, counter = (int(word) & 0xFFFFFFFF for word in words)
+            counters.append(counter)
+        return [low | high << 32, *counters]
+
+    def write(self, state: list[int]) -> None:
+        """Sets what :meth:`read` returned.
+
+        Raises:
+            poptorch.Error: It is not such a list.
+        """
+        executable = self._executable
+        wanted = 1 + executable.replicas
+        is_list = isinstance(state, (list, tuple)) and len(state) == wanted and all(
+            isinstance(word, int) and not isinstance(word, bool) for word in state)
+        if not is_list or not 0 <= state[0] < 2**64 or not all(0 <= c < 2**32 for c in state[1:]):
+            raise Error(f"[rng_state] expected a list of {wanted} ints (the seed, of 64 bits, and "
+                        f"a counter of 32 bits for each of {executable.replicas} replicas), got "
+                        f"{state!r:.80}. Use a value that rng_state gave.")
+        self._seed, *counters = state
+        if not self._is_used:
+            return
+        for replica, counter in enumerate(counters):
+            words = [self._seed & 0xFFFFFFFF, self._seed >> 32, replica, counter]
+            tensor = torch.tensor(words, dtype=torch.int64).to(torch.int32)
+            executable.write_state(_PATH, tensor.data_ptr(), tensor.nbytes, replica)

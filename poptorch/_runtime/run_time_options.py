@@ -1,0 +1,51 @@
+"""Options that a compiled program does not depend on."""
+
+from poptorch.errors import Error
+from poptorch.options import Options
+
+
+def check_read(options) -> None:
+    """Checks options that were read from a file.
+
+    Raises:
+        ValueError: They are none, or one of them is missing or of a value that it cannot have.
+    """
+    if not isinstance(options, Options):
+        raise ValueError(f"{options!r:.60} instead of options")
+    if _values(options).keys() != _values(Options()).keys():
+        raise ValueError(f"the options {', '.join(_values(options))}")
+    try:
+        Options.fromDict(options.toDict())
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"{error}") from error
+
+
+def edited(options: Options, edit) -> Options:
+    """A copy of ``options`` that ``edit``, a function or None, has changed.
+
+    Raises:
+        poptorch.Error: An option was changed that is compiled in.
+    """
+    new = options.clone()
+    new._values["offline_ipu_version"] = None  # the program is compiled: now it may run
+    before, run_time = _values(new), {row.name for _, row in _rows(new) if row.is_run_time}
+    if edit is not None:
+        edit(new)
+    for name, value in _values(new).items():
+        if name not in run_time and value != before[name]:
+            raise Error(f"[load] edit_opts_fn changed {name} from {before[name]!r} to {value!r}, "
+                        f"which is compiled into the program. It may change "
+                        f"{', '.join(sorted(run_time))}. Wrap the module anew to compile with "
+                        f"other options.")
+    return new
+
+
+def _rows(options: Options) -> list:
+    """Group and row of each option."""
+    groups = (options, *options._groups.values())
+    return [(group, row) for group in groups for row in group.ROWS]
+
+
+def _values(options: Options) -> dict:
+    """The values of all rows, by name."""
+    return {row.name: group._values[row.name] for group, row in _rows(options)}

@@ -1,0 +1,106 @@
+"""What the options of an executor mean for the steps: the one place that reads most of them."""
+
+import torch
+
+from poptorch import testing
+from poptorch._device.device import MOST_IPUS
+from poptorch._logging import use_log_options
+from poptorch._translate import StepSpec
+from poptorch._weights.grouping import check_divides
+from poptorch.enums import CommGroupType, MeanReductionStrategy, OutputMode, ReductionType
+from poptorch.errors import Error
+from poptorch.options import Options
+
+_STRATEGY = "mean_accumulation_and_replication_reduction_strategy"
+
+
+def resolved(options: Options, module: torch.nn.Module, training: bool) -> Options:
+    """A frozen copy in which defaults that depend on the model are decided.
+
+    Args:
+        options: the user's, which are frozen by this.
+        module: the user's.
+        training: whether the model trains.
+
+    Raises:
+        poptorch.Error: The options contradict one another.
+    """
+    options._freeze()
+    own = options.clone()
+    if own.output_mode is OutputMode.Default:
+        own._set("output_mode", OutputMode.Final if training else OutputMode.All)
+    if training and getattr(own.Training, _STRATEGY) is None:
+        own.Training._set(_STRATEGY, _mean_strategy(module))
+    if own.model_name is None:
+        own._set("model_name", "training" if training else "inference")
+    check_divides("inputReplicaGrouping", "groups", own.input_group_size, own.replication_factor)
+    own._freeze()
+    use_log_options(own.max_repeat_logs, own.log_dir)
+    return own
+
+
+def _mean_strategy(module: torch.nn.Module) -> MeanReductionStrategy:
+    """When to divide if the user leaves it open: sums in half precision must not overflow."""
+    halves = (torch.float16, torch.bfloat16)
+    has_halves = any(p.requires_grad and p.dtype in halves for p in module.parameters())
+    return MeanReductionStrategy.Running if has_halves else MeanReductionStrategy.Post
+
+
+def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpec:
+    """What translate puts around the captured graph.
+
+    Args:
+        options: resolved options.
+        training: whether a call trains.
+        weight_groups: path and groups of the weights with a value for each group of replicas.
+    """
+    reduction = options.Training.accumulation_and_replication_reduction_type
+    strategy = getattr(options.Training, _STRATEGY)
+    return StepSpec(training=training, device_iterations=options.device_iterations,
+                    accumulation=options.Training.gradient_accumulation if training else 1,
+                    replicas=options.replication_factor,
+                    input_group_size=options.input_group_size,
+                    weight_groups=weight_groups,
+                    mean=reduction is ReductionType.Mean, mean_strategy=strategy,
+                    synthetic_data=options.enable_synthetic_data,
+                    keep_gradients=testing.keeps_gradients(),
+                    anchors=tuple((short, name) for short, (name, _, _)
+                                  in options.anchored_tensors.items()),
+                    strategy=options._execution_strategy,
+                    locations=options.TensorLocations._for_compiler())
+
+
+def compile_options(options: Options) -> dict:
+    """The options of ``_C.compile``."""
+    is_orthogonal = options.input_group_type is CommGroupType.Orthogonal
+    return {"threads": torch.get_num_threads(), "replicas": options.replication_factor,
+            "max_ipus": MOST_IPUS, "power_of_two_ipus": not options.auto_round_num_ipus,
+            "input_group_size": options.input_group_size,
+            "orthogonal_input_groups": is_orthogonal}
+
+
+def check_buffers(options: Options, module: torch.nn.Module, captured) -> None:
+    """Checks what the options say about buffers against a captured model.
+
+    Args:
+        options: resolved options.
+        module: the user's module.
+        captured: what capture recorded of it.
+
+    Raises:
+        poptorch.Error: Replicas would change a buffer that they share; or a buffer that the
+            options name is not there.
+    """
+    names = {spec.name for spec in captured.inputs if spec.kind == "buffer"}
+    changed = [spec.name for spec in captured.outputs
+               if spec.kind == "buffer_update" and spec.name in names]
+    if changed and options.broadcast_buffers and options.replication_factor > 1:
+        raise Error(f"[broadcastBuffers] PopTorch does not support broadcasting buffers, and "
+                    f"forward changes {', '.join(changed)} on {options.replication_factor} "
+                    f"replicas. Call options.broadcastBuffers(False), so that each replica has "
+                    f"its own.")
+    known = dict(module.named_buffers())
+    for name in options.updatable_named_buffers:
+        if name not in known:
+            raise Error(f"[updatableNamedBuffers] the module has no buffer {name!r}. Its buffers "
+                        f"are: {', '.join(known) or 'none'}.")

@@ -1,0 +1,43 @@
+"""Tensor classes of ours that nobody outside of the process sees."""
+
+import copy
+
+import torch
+
+# Parts of torch that its documentation of subclasses names but that are no public names.
+plain_access = torch._C.DisableTorchFunctionSubclass
+no_torch_function = torch._C._disabled_torch_function_impl
+
+
+class Transparent:
+    """For subclasses of torch.Tensor: copies, pickles and what is printed are those of torch's
+    own class. Derived classes name that class last among their bases."""
+
+    def _plain(self) -> torch.Tensor:
+        """A tensor of torch's own class with the same memory and attributes."""
+        with plain_access():
+            plain = self.as_subclass(torch.Tensor)
+        plain.__dict__.update(self.__dict__)
+        return plain
+
+    def __repr__(self, *args, **kwargs) -> str:
+        return self._plain().__repr__(*args, **kwargs)
+
+    def __format__(self, format_spec: str) -> str:
+        return self._plain().__format__(format_spec)
+
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            memo[id(self)] = copy.deepcopy(self._plain(), memo)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol):
+        return self._plain().__reduce_ex__(protocol)
+
+
+def plain_class(tensor: torch.Tensor) -> type:
+    """The class that a tensor has for everybody outside: torch's own for a transparent one."""
+    kind = type(tensor)
+    while issubclass(kind, Transparent):
+        kind = kind.__bases__[-1]
+    return kind

@@ -1,0 +1,1 @@
+"""One truth for every weight: who wrote it last, and which programs have a copy of what."""

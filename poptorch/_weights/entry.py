@@ -1,0 +1,222 @@
+"""A living storage, the tensors that lie in it and the programs that have copies of them."""
+
+import itertools
+import os
+import weakref
+
+import torch
+
+from poptorch._layout import extent
+from poptorch._types import host_tensor, write_back
+from poptorch._weights import values
+from poptorch._weights.ownership import Ownership
+from poptorch.errors import Error
+
+
+class Record:
+    """A parameter or buffer: where it lies, and how often it had been written when last looked at.
+
+    Args:
+        tensor: which is not kept alive.
+        entry: of its storage.
+
+    Attributes:
+        watchers: the modules wrapped for training that watch it.
+        was_warned: a write of the host to it was told of.
+        grouping: what ``replicaGrouping`` declared for it, see grouping.py.
+    """
+
+    __slots__ = ("entry", "grouping", "tensor", "version", "was_warned", "watchers")
+
+    def __init__(self, tensor: torch.Tensor, entry: "Entry", forget):
+        self.tensor = weakref.ref(tensor, forget)
+        self.watchers: weakref.WeakSet = weakref.WeakSet()
+        self.was_warned = False
+        self.grouping = None
+        self.enter(tensor, entry)
+
+    def enter(self, tensor: torch.Tensor, entry: "Entry") -> None:
+        """The tensor lies in that storage (from now on)."""
+        self.entry = entry
+        self.version = version_of(tensor)
+        entry.records.append(self)
+
+    def path(self) -> str | None:
+        """How some program names the tensor; None: no program has it."""
+        return next((part.path for program in self.entry.ownership.copies
+                     for part in program.parts if part.record is self), None)
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How often a tensor was written in place; those of inference mode do not count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+class Entry:
+    """What is known of one storage.
+
+    Args:
+        storage: which is not kept alive.
+        forget: called when it is gone.
+
+    Attributes:
+        ownership: who has its newest value.
+        records: the tensors in it, as far as somebody asked for them.
+        is_handed_out: somebody was given a way to write to it that no version counts.
+    """
+
+    def __init__(self, storage: torch.UntypedStorage, forget=None):
+        self.storage = weakref.ref(storage, forget)
+        self.ownership = Ownership()
+        self.records: list[Record] = []
+        self.is_handed_out = False
+
+    def tensors(self) -> list[tuple[Record, torch.Tensor]]:
+        """The living tensors in the storage."""
+        found = [(record, record.tensor()) for record in self.records]
+        return [(record, tensor) for record, tensor in found if tensor is not None]
+
+    def differing(self) -> list[Record]:
+        """The tensors of which the host's value is not the agreed one."""
+        storage = self.agreed()
+        return list(dict.fromkeys(
+            part.record for program in self.ownership.copies for part in program.parts_in(self)
+            if not program.is_host_equal(part, storage)))
+
+    def agreed(self) -> torch.UntypedStorage | None:
+        """The bytes of the agreed value, put together from the programs' copies; bytes that no
+        program has are the host's. None: the storage is gone."""
+        storage = self.storage()
+        if storage is None:
+            return None
+        storage, copies = storage.clone(), self.ownership.copies
+        programs = sorted(copies, key=copies.get)
+        if len(self.records) == 1:  # as nearly always: each has all of it
+            programs = programs[-1:]
+        with torch.no_grad():
+            for program in programs:
+                for part in program.parts_in(self):
+                    write_back(placed(part.tensor(), storage), program.read(part))
+        return storage
+
+
+def placed(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
+    """What ``tensor`` would be in another storage."""
+    return torch.empty(0, dtype=tensor.dtype).set_(
+        storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
+class Part:
+    """A state of a program, and the tensor that it is a copy of.
+
+    Attributes:
+        path: of the state.
+        tensor: gives the tensor, or None when it is gone.
+        record: of the tensor.
+        is_updated: runs change it.
+    """
+
+    def __init__(self, path: str, record: Record, is_updated: bool):
+        self.path, self.record, self.is_updated = path, record, is_updated
+        self.tensor = record.tensor
+
+
+class CompiledProgram:
+    """A compiled program as the store knows it: its copies, not the user's tensors.
+
+    Args:
+        executable: the compiled program.
+        program: what translate made.
+        executor: whose ``copyWeightsToHost`` is called when the host needs its values.
+
+    Attributes:
+        parts: its states that are copies of tensors, in the order of their paths.
+        finalizer: what happens when the executor is forgotten.
+        checked_at: the store's number of changes when all its copies were found to be current.
+        ran_at: the same, when its runs were last noted.
+    """
+
+    def __init__(self, executable, program, executor):
+        self.executable = executable
+        self.executor = weakref.ref(executor)
+        self._groups = dict(program.weight_groups)
+        self._states = {state.path: state for state in executable.states()}
+        self.parts: list[Part] = []
+        self.checked_at = self.ran_at = -1
+        self.finalizer: weakref.finalize | None = None
+        self._process = os.getpid()
+
+    def is_of_this_process(self) -> bool:
+        """Whether the program is not that of the process which this one was forked from."""
+        return self._process == os.getpid()
+
+    def is_newest(self) -> bool:
+        """Whether a living storage waits for what the program wrote."""
+        return any(entry.ownership.newest is self and entry.storage() is not None
+                   for entry in self.entries())
+
+    def add_part(self, path: str, record: Record, is_updated: bool) -> None:
+        """Notes that a state is a copy of a tensor; nothing is done if it was optimized away."""
+        if path in self._states:
+            self.parts.append(Part(path, record, is_updated))
+
+    def entries(self, updated_only: bool = False) -> list[Entry]:
+        """The storages that its tensors lie in, each once."""
+        return list(dict.fromkeys(part.record.entry for part in self.parts
+                                  if part.is_updated or not updated_only))
+
+    def parts_in(self, entry: Entry) -> list[Part]:
+        """Those of which the tensor lies in one storage."""
+        return [part for part in self.parts
+                if part.record.entry is entry and part.tensor() is not None]
+
+    def read(self, part: Part) -> torch.Tensor:
+        """The value that the device has."""
+        return values.read(self.executable, self._states[part.path], self._groups.get(part.path))
+
+    def upload(self, part: Part) -> None:
+        """Gives the device the host's value."""
+        values.upload(self.executable, part.path, part.tensor(), self._groups.get(part.path))
+
+    def write(self, part: Part, storage: torch.UntypedStorage) -> None:
+        """Gives the device the value that the tensor would have in another storage."""
+        self.write_value(part, placed(part.tensor(), storage))
+
+    def write_value(self, part: Part, value: torch.Tensor) -> None:
+        """Gives the device a value."""
+        host = host_tensor(value, part.path)
+        values.write(self.executable, part.path, host, self._groups.get(part.path))
+
+    def is_host_equal(self, part: Part, storage: torch.UntypedStorage) -> bool:
+        """Whether the host's value is, to the device, that in another storage."""
+        tensor = part.tensor()
+        return torch.equal(host_tensor(tensor, part.path),
+                           host_tensor(placed(tensor, storage), part.path))
+
+    def check_memory(self) -> None:
+        """Checks that no state that runs change lies in the memory of another one.
+
+        Raises:
+            poptorch.Error: Two do: the program has a copy of each.
+        """
+        for entry in self.entries(updated_only=True):
+            for one, other in itertools.combinations(self.parts_in(entry), 2):
+                if (one.is_updated or other.is_updated) and overlap(one.tensor(), other.tensor()):
+                    changed = one if one.is_updated else other
+                    raise Error(f"[weights] {one.path} and {other.path} lie in the same memory, "
+                                f"and a run changes {changed.path}; the device has a copy of each. "
+                                f"Make them one tensor of the module (self.b = self.a), or give "
+                                f"one a clone().")
+
+
+def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one storage have an element in common."""
+    begins = [tensor.storage_offset() * tensor.itemsize for tensor in (one, other)]
+    ends = [begin + extent(tensor) * tensor.itemsize for begin, tensor in zip(begins, (one, other))]
+    if begins[0] >= ends[1] or begins[1] >= ends[0]:
+        return False
+    if one.dtype is not other.dtype:
+        return True
+    marks = torch.zeros(max(ends) // one.itemsize, dtype=torch.bool)
+    marks.as_strided(one.size(), one.stride(), one.storage_offset()).fill_(True)
+    return bool(marks.as_strided(other.size(), other.stride(), other.storage_offset()).any())

@@ -1,0 +1,186 @@
+"""Weights with a value for each group of replicas: what ``replicaGrouping`` declares."""
+
+import weakref
+from collections.abc import Iterator, MutableMapping
+from typing import NamedTuple
+
+import torch
+
+from poptorch import _checks
+from poptorch._translate.replica_groups import WeightGroups
+from poptorch._weights.store import STORE
+from poptorch.enums import CommGroupType, VariableRetrievalMode
+from poptorch.errors import Error
+
+# All executors that are alive, to find those that a parameter belongs to.
+_executors: "weakref.WeakSet" = weakref.WeakSet()
+
+
+class Grouping(NamedTuple):
+    """The arguments of ``replicaGrouping``."""
+
+    comm_group_type: CommGroupType
+    shards: int
+    variable_retrieval_mode: VariableRetrievalMode
+
+
+def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
+                    variable_retrieval_mode: VariableRetrievalMode) -> None:
+    """Gives this parameter of a wrapped module a value for each group of replicas.
+
+    The parameter's first dimension then counts the groups: with m groups it has the shape
+    ``(m, ...)``, and ``forward`` sees ``(...)``, the value of the replica's group. Gradients are
+    added within a group and, where the options ask for the mean, divided by the number of all
+    replicas, as the loss is the mean over the whole batch; optimizer states belong to the replicas
+    likewise. Holds for all executors of the module; to be called after it was
+    wrapped and before the first of them is compiled. A further call replaces an earlier one.
+
+    Args:
+        comm_group_type: which replicas form a group. ``All``: none do, the parameter is as any
+            other; ``NoGrouping``: each replica for itself.
+        shards: the number of replicas in a group, a divisor of the replication factor. Ignored
+            for ``All`` and ``NoGrouping``.
+        variable_retrieval_mode: what is read back. ``OnePerGroup``: the value of the first replica
+            of each group. ``AllReplicas``: that of each replica; from the compilation on, the
+            parameter has an entry for each replica, in their order, of which each gets its own.
+
+    Raises:
+        TypeError: The type, the number or the mode is not of its kind.
+        ValueError: ``shards`` is less than 1.
+        poptorch.Error: The parameter belongs to no wrapped module, or to one that is compiled. The
+            compilation raises one when ``shards`` does not divide the replicas, or the first
+            dimension of the parameter is not the number of groups.
+
+    Example:
+        >>> import poptorch, torch
+        >>> class Scale(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.factor = torch.nn.Parameter(torch.tensor([[2.0], [3.0]]))
+        ...     def forward(self, x):
+        ...         return x * self.factor
+        >>> opts = poptorch.Options().replicationFactor(4).showCompilationProgressBar(False)
+        >>> model = poptorch.inferenceModel(Scale(), opts)
+        >>> model.factor.replicaGrouping(poptorch.CommGroupType.Consecutive, 2,
+        ...                              poptorch.VariableRetrievalMode.OnePerGroup)
+        >>> model(torch.ones(4, 1)).flatten().tolist()
+        [2.0, 2.0, 3.0, 3.0]
+    """
+    where = "replicaGrouping"
+    _checks.one_of(CommGroupType, comm_group_type, where)
+    if comm_group_type in (CommGroupType.All, CommGroupType.NoGrouping):
+        shards = 1
+    _checks.at_least(1, shards, where)
+    _checks.one_of(VariableRetrievalMode, variable_retrieval_mode, where)
+    grouping = Grouping(comm_group_type, shards, variable_retrieval_mode)
+    owners = [executor for executor in _executors
+              if any(parameter is self for parameter in executor._model.parameters())]
+    if not owners:
+        raise Error(f"[replicaGrouping] the parameter of shape {tuple(self.shape)} belongs to no "
+                    f"wrapped module. Call it after inferenceModel() or trainingModel().")
+    if any(executor.isCompiled() for executor in owners):
+        raise Error(f"[replicaGrouping] the model of the parameter of shape {tuple(self.shape)} "
+                    f"is compiled already, without {comm_group_type.name} groups of {shards}. "
+                    f"Call it before the model is compiled, or destroy() the executor first.")
+    STORE.record(self).grouping = None if comm_group_type is CommGroupType.All else grouping
+
+
+# A method of all parameters, as those of modules for inference keep their class.
+torch.nn.Parameter.replicaGrouping = replicaGrouping
+
+
+def register(executor) -> None:
+    """Lets the parameters of an executor's module be grouped."""
+    _executors.add(executor)
+
+
+def declared(executor) -> dict[str, Grouping]:
+    """What was declared for parameters of an executor's module, by path."""
+    records = {path: STORE.known(parameter)
+               for path, parameter in executor._model.named_parameters()}
+    return {path: record.grouping for path, record in records.items()
+            if record is not None and record.grouping is not None}
+
+
+def declare(executor, groupings: dict[str, Grouping]) -> None:
+    """Declares the like of what :func:`declared` returned."""
+    parameters = dict(executor._model.named_parameters()) if groupings else {}
+    for path, grouping in groupings.items():
+        parameters[path].replicaGrouping(*grouping)
+
+
+def check_divides(where: str, what: str, size: int, replicas: int) -> None:
+    """Raises an Error when groups of ``size`` replicas do not divide their number."""
+    if replicas % size:
+        raise Error(f"[{where}] {what} of {size} replicas do not divide "
+                    f"replicationFactor({replicas}). Choose a divisor of {replicas}.")
+
+
+def weight_groups(executor) -> tuple[tuple[str, WeightGroups], ...]:
+    """Path and groups of each weight that has a value for each group.
+
+    Raises:
+        poptorch.Error: Their size does not divide the number of replicas, or the first dimension
+            of a parameter is not their number.
+    """
+    out = []
+    parameters = dict(executor._model.named_parameters())
+    replicas = executor.options.replication_factor
+    for path, (kind, size, mode) in declared(executor).items():
+        check_divides("replicaGrouping", f"{path}: groups", size, replicas)
+        groups = WeightGroups(replicas, size, kind is CommGroupType.Orthogonal,
+                              mode is VariableRetrievalMode.AllReplicas)
+        groups.check(path, parameters[path].shape)
+        out.append((path, groups))
+    return tuple(out)
+
+
+class PerReplicaParams(MutableMapping):
+    """``executor.per_replica_params``: an older spelling of ``replicaGrouping``, by path.
+
+    Args:
+        executor: whose module has the parameters.
+    """
+
+    def __init__(self, executor):
+        self._executor = executor
+
+    def __getitem__(self, path: str) -> Grouping:
+        return declared(self._executor)[path]
+
+    def __setitem__(self, path: str, grouping: tuple) -> None:
+        parameters = dict(self._executor._model.named_parameters())
+        if path not in parameters:
+            raise Error(f"[per_replica_params] the module has no parameter {path!r}. Its "
+                        f"parameters are: {', '.join(parameters) or 'none'}.")
+        parameters[path].replicaGrouping(*grouping)
+
+    def __delitem__(self, path: str) -> None:
+        self[path] = self[path]._replace(comm_group_type=CommGroupType.All)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(declared(self._executor))
+
+    def __len__(self) -> int:
+        return len(declared(self._executor))
+
+
+class Grouped:
+    """Grouped weights by their path; a part of PoplarExecutor."""
+
+    @property
+    def per_replica_params(self) -> PerReplicaParams:
+        """An older spelling of ``replicaGrouping``: its arguments, by the path of the parameter.
+
+        Example:
+            >>> import poptorch, torch
+            >>> net = torch.nn.Linear(4, 2)
+            >>> net.bias = torch.nn.Parameter(torch.zeros(3, 2))
+            >>> model = poptorch.inferenceModel(net, poptorch.Options().replicationFactor(3))
+            >>> model.per_replica_params["bias"] = (
+            ...     poptorch.CommGroupType.NoGrouping, 0,
+            ...     poptorch.VariableRetrievalMode.OnePerGroup)
+            >>> list(model.per_replica_params)
+            ['bias']
+        """
+        return PerReplicaParams(self)

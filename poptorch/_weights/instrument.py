@@ -1,0 +1,150 @@
+"""Gives a user's module a class that reads the weights back before anybody looks at them."""
+
+import weakref
+
+import torch
+
+from poptorch._weights import watched
+from poptorch._weights.store import STORE
+
+_MARK = "_poptorch_instrumented"
+
+# For each wrapped module, the store's number of changes when the host was found up to date.
+_checked: "weakref.WeakKeyDictionary[torch.nn.Module, int]" = weakref.WeakKeyDictionary()
+
+
+_wrapped: "weakref.WeakSet[torch.nn.Module]" = weakref.WeakSet()
+
+
+def is_instrumented(module: torch.nn.Module) -> bool:
+    """Whether :func:`instrument` was applied to ``module`` and not undone."""
+    return module in _wrapped
+
+
+def instrument(module: torch.nn.Module) -> None:
+    """Replaces the module's class by a subclass whose readers first bring the weights to the host.
+
+    The module stays the same object, with the same attributes; pickles and copies of it are of
+    the original class.
+    """
+    module.__class__ = _subclass(type(module))
+    _wrapped.add(module)
+    watched.watch(module)
+
+
+def remove(module: torch.nn.Module) -> None:
+    """Gives the module its own class back."""
+    if not is_instrumented(module):
+        return
+    watched.unwatch(module)
+    _wrapped.discard(module)
+    cls, ours = type(module), getattr(type(module), _MARK)
+    if cls is ours:
+        module.__class__ = plain_class(cls)
+    else:  # somebody made a subclass of ours, as parametrizations do
+        cls.__bases__ = tuple(map(plain_class, cls.__bases__))
+
+
+def plain_class(cls: type) -> type:
+    """The class of a module, without what :func:`instrument` made of it."""
+    return cls.__bases__[0] if _MARK in cls.__dict__ else cls
+
+
+# Modules that unwrap() took the class from.
+_unwrapped: "weakref.WeakSet" = weakref.WeakSet()
+
+
+def unwrap(module: torch.nn.Module) -> None:
+    """Gives a wrapped module its own class back, until :func:`rewrap`; others stay as they are.
+
+    For what looks at the class of a module: saving, generation.
+    """
+    if is_instrumented(module):
+        bring_to_host(module)
+        remove(module)
+        _unwrapped.add(module)
+
+
+def rewrap(module: torch.nn.Module) -> None:
+    """Undoes :func:`unwrap`; modules that it did not change stay as they are."""
+    if module in _unwrapped:
+        _unwrapped.remove(module)
+        instrument(module)
+
+
+def bring_to_host(module: torch.nn.Module) -> None:
+    """Brings the tensors of a module up to date."""
+    if _checked.get(module) != STORE.changes and not STORE.bring(watched.tensors_of(module)):
+        _checked[module] = STORE.changes
+
+
+_classes: dict = {}
+
+
+def _subclass(cls: type) -> type:
+    if cls not in _classes:
+        members = {"__module__": cls.__module__, "__doc__": cls.__doc__,
+                   "__qualname__": cls.__qualname__, "__getattr__": _getattr_of(cls),
+                   "__reduce_ex__": _reduce_ex_of(cls), "destroy": _destroy}
+        for name in ("named_parameters", "named_buffers", "state_dict", "named_modules",
+                     "load_state_dict", "_apply", "__call__"):
+            members[name] = _reader(cls, name)
+        if hasattr(cls, "__deepcopy__"):
+            members["__deepcopy__"] = _deepcopy_of(cls)
+        made = _classes[cls] = type(cls.__name__, (cls,), members)
+        setattr(made, _MARK, made)
+    return _classes[cls]
+
+
+def _reader(cls: type, name: str):
+    original = getattr(cls, name)
+
+    def read(self, *args, **kwargs):
+        bring_to_host(self)
+        return original(self, *args, **kwargs)
+
+    read.__name__, read.__doc__ = name, original.__doc__
+    return read
+
+
+def _getattr_of(cls: type):
+    def find(self, name: str):
+        # Parameters, buffers and children are found here, as torch.nn.Module keeps them in tables.
+        bring_to_host(self)
+        return cls.__getattr__(self, name)
+
+    return find
+
+
+def _reduce_ex_of(cls: type):
+    def reduce(self, protocol):
+        bring_to_host(self)
+        if cls.__reduce_ex__ is not object.__reduce_ex__ or \
+                cls.__reduce__ is not object.__reduce__ or type(self).__bases__[0] is not cls:
+            return cls.__reduce_ex__(self, protocol)
+        # Not copyreg.__newobj__, which insists that the object is of the class it names.
+        return new, (cls,), self.__getstate__()
+
+    return reduce
+
+
+def _deepcopy_of(cls: type):
+    def deepcopy(self, memo):
+        bring_to_host(self)
+        copied = cls.__deepcopy__(self, memo)
+        if type(copied) is _classes[cls]:
+            copied.__class__ = cls
+        return copied
+
+    return deepcopy
+
+
+def new(cls: type):
+    """An object of ``cls`` without attributes: what a pickle begins with."""
+    return cls.__new__(cls)
+
+
+def _destroy(self) -> None:
+    """Reads the weights back and undoes the wrapping, so that the module can be wrapped again."""
+    bring_to_host(self)
+    remove(self)

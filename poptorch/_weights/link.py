@@ -1,0 +1,140 @@
+"""What one executor has to do with the store of weights."""
+
+from collections.abc import Iterable
+
+import torch
+
+from poptorch import _interrupts as interrupts
+from poptorch._transparent import plain_access
+from poptorch._weights import instrument
+from poptorch._weights.entry import CompiledProgram
+from poptorch._weights.store import STORE
+from poptorch._weights.values import spread
+from poptorch._weights.watched import tensors_of
+
+# What is asked of each tensor in each call, in the quickest way.
+_version = torch.Tensor._version.__get__
+_storage = torch.Tensor.untyped_storage
+
+
+class Copies:
+    """A compiled model's program and its tensors.
+
+    Args:
+        compiled: the compiled model.
+        executor: of which ``copyWeightsToHost`` is called; it is not kept alive.
+    """
+
+    def __init__(self, compiled, executor):
+        self.compiled = compiled
+        program = compiled.program
+        self.program = CompiledProgram(compiled.executable, program, executor)
+        with plain_access():
+            for path, tensor in program.states.items():
+                self.program.add_part(path, STORE.record(tensor), path in program.updated)
+            self._tensors = [part.tensor() for part in self.program.parts]
+            self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]
+
+    def look(self) -> None:
+        """Notes what every call compares: versions, and the storages themselves."""
+        with plain_access():
+            self._versions = list(map(_version, self._counted))
+            self._storages = list(map(_storage, self._tensors))
+
+    def is_same(self) -> bool:
+        """Whether nobody wrote to the tensors, or changed copies, since the last look."""
+        with plain_access():
+            return (self.program.checked_at == STORE.changes
+                    and list(map(_version, self._counted)) == self._versions
+                    and list(map(_storage, self._tensors)) == self._storages)
+
+
+class WeightLink:
+    """Keeps the copies of an executor's program and the module's tensors what they should be.
+
+    Args:
+        module: the module that the user wrapped.
+        training: whether the module is watched.
+    """
+
+    def __init__(self, module: torch.nn.Module, training: bool):
+        self._module = module
+        self._training = training
+        self._copies: Copies | None = None
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._training and not instrument.is_instrumented(self._module):
+            instrument.instrument(self._module)
+
+    def unwatch(self) -> None:
+        """Ends the watch of a module for training; its tensors may still be those of another."""
+        if self._training:
+            instrument.remove(self._module)
+
+    def compiled(self, compiled, executor) -> None:
+        """Takes note of a new program and gives it its first values.
+
+        Args:
+            compiled: the compiled model.
+            executor: of which ``copyWeightsToHost`` is called; it is not kept alive.
+
+        Raises:
+            poptorch.Error: A run changes a tensor in whose memory another one lies.
+        """
+        self._watch()  # destroy() ended that
+        spread(compiled.program)
+        self._copies = Copies(compiled, executor)
+        STORE.join(self._copies.program)
+        self._copies.look()
+
+    def before_run(self, compiled) -> None:
+        """Brings the copies of a compiled model up to date, where others wrote since its last run.
+
+        Args:
+            compiled: nothing is done if another thread has destroyed it meanwhile.
+        """
+        copies = self._copies
+        if copies is not None and copies.compiled is compiled and not copies.is_same():
+            with interrupts.deferred():
+                STORE.sync(copies.program)
+                copies.look()
+
+    def note_run(self, compiled) -> None:
+        """Takes note of what a run changes; also of one that fails, which may have begun."""
+        copies = self._copies
+        if copies is not None and copies.compiled is compiled \
+                and copies.program.ran_at != STORE.changes:
+            with interrupts.deferred():
+                STORE.ran(copies.program)
+
+    def bring(self) -> bool:
+        """Brings the module's tensors up to date; whether a device had newer values."""
+        return STORE.bring(tensors_of(self._module))
+
+    def to_host(self) -> None:
+        """Writes to the host what runs of the program changed, except what others wrote since."""
+        STORE.fetch(self._copies.program)
+
+    def to_device(self, paths: Iterable[str] | None = None) -> None:
+        """Lets the host's values hold for all programs.
+
+        Args:
+            paths: of the program's states; None: all.
+        """
+        STORE.publish(self._copies.program, paths)
+
+    def loaded(self) -> None:
+        """The same for the tensors of the module, whether this executor is compiled or not."""
+        STORE.publish_to_all(tensors_of(self._module))
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether runs of this program wrote what the host has not got."""
+        return self._copies is not None and self._copies.program.is_newest()
+
+    def forget(self) -> None:
+        """The program is given up."""
+        if self._copies is not None:
+            copies, self._copies = self._copies, None
+            STORE.leave(copies.program)

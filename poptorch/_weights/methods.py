@@ -1,0 +1,163 @@
+"""The executor's methods that copy weights between the module and the device."""
+
+from poptorch import _interrupts as interrupts
+from poptorch.errors import Error
+
+
+class WeightCopies:
+    """Keeps the module's weights and the device's the same; a part of PoplarExecutor."""
+
+    @interrupts.whole
+    def copyWeightsToDevice(self) -> None:
+        """Copies the module's parameters and buffers to the device. Done by the first call.
+
+        What the host writes to them later is seen by the device after the next call of this. What
+        another thread writes to them *meanwhile* may be lost.
+
+        Raises:
+            poptorch.Error: The model is not compiled.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> x = torch.ones(1, 4)
+            >>> _ = model(x)
+            >>> with torch.no_grad():
+            ...     _ = model.bias.fill_(3), model.weight.fill_(0)
+            >>> model.copyWeightsToDevice()
+            >>> model(x)
+            tensor([[3., 3.]])
+        """
+        self._compiled_model().guard.check()
+        self._weights.to_device()
+
+    @interrupts.whole
+    def copyWeightsToHost(self) -> None:
+        """Copies the trained parameters and buffers from the device into the module.
+
+        Reading a parameter, ``state_dict``, ``save`` and other wrappers of the module do it by
+        themselves where the device has newer values.
+
+        Raises:
+            poptorch.Error: The model is not compiled.
+
+        Example:
+            >>> import poptorch, torch
+            >>> class Scale(torch.nn.Module):
+            ...     def __init__(self):
+            ...         super().__init__()
+            ...         self.w = torch.nn.Parameter(torch.ones(()))
+            ...     def forward(self, x):
+            ...         return poptorch.identity_loss(self.w * x, "sum")
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> net = Scale()
+            >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+            >>> model = poptorch.trainingModel(net, opts, optimizer)
+            >>> loss = model(torch.ones(3))
+            >>> model.copyWeightsToHost()
+            >>> net.w.item()
+            -0.5
+        """
+        self._compiled_model()
+        self._weights.to_host()
+
+    def copyNamedBuffersToDevice(self) -> None:
+        """Copies the buffers that ``Options.updatableNamedBuffers`` names to the device.
+
+        Raises:
+            poptorch.Error: The options name none, or the model is not compiled.
+
+        Example:
+            >>> import poptorch, torch
+            >>> class Shift(torch.nn.Module):
+            ...     def __init__(self):
+            ...         super().__init__()
+            ...         self.register_buffer("by", torch.zeros(2))
+            ...     def forward(self, x):
+            ...         return x + self.by
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> _ = opts.updatableNamedBuffers(["by"])
+            >>> model = poptorch.inferenceModel(Shift(), opts)
+            >>> _ = model(torch.ones(2)), model.by.fill_(5)
+            >>> model.copyNamedBuffersToDevice()
+            >>> model(torch.ones(2))
+            tensor([6., 6.])
+        """
+        compiled = self._compiled_model()
+        names = self._options.updatable_named_buffers
+        if not names:
+            raise Error("[copyNamedBuffersToDevice] the options name no buffers. Call "
+                        "options.updatableNamedBuffers([...]) before the model is wrapped.")
+        self._weights.to_device(names)
+
+    def copyWeightsToHostIfNeeded(self) -> bool:
+        """Copies weights to the module if the device has newer ones.
+
+        Returns:
+            True when they were copied, False when the module was up to date.
+
+        Example:
+            >>> import poptorch, torch
+            >>> class Scale(torch.nn.Module):
+            ...     def __init__(self):
+            ...         super().__init__()
+            ...         self.w = torch.nn.Parameter(torch.ones(()))
+            ...     def forward(self, x):
+            ...         return poptorch.identity_loss(self.w * x, "sum")
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> net = Scale()
+            >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+            >>> model = poptorch.trainingModel(net, opts, optimizer)
+            >>> loss = model(torch.ones(3))
+            >>> model.copyWeightsToHostIfNeeded(), model.copyWeightsToHostIfNeeded()
+            (True, False)
+        """
+        return self._weights.bring()
+
+    def state_dict(self, *args, **kwargs):
+        """The module's ``state_dict``, with the trained values.
+
+        Args:
+            args: as ``torch.nn.Module.state_dict`` takes them.
+            kwargs: likewise.
+
+        Returns:
+            Parameters and buffers by name.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> list(model.state_dict())
+            ['weight', 'bias']
+        """
+        self.copyWeightsToHostIfNeeded()
+        return self._user_model.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict, strict: bool = True):
+        """Loads values into the module, and to the device if the model is compiled.
+
+        Args:
+            state_dict: values by name, as from :meth:`state_dict`.
+            strict: whether the names must be exactly the module's.
+
+        Returns:
+            A named tuple with ``missing_keys`` and ``unexpected_keys``.
+
+        Raises:
+            RuntimeError: ``strict``, and the names differ; or a shape does.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> x, values = torch.ones(1, 4), {"bias": torch.ones(2), "weight": torch.zeros(2, 4)}
+            >>> _ = model(x), model.load_state_dict(values)
+            >>> model(x)
+            tensor([[1., 1.]])
+        """
+        self.copyWeightsToHostIfNeeded()
+        result = self._user_model.load_state_dict(state_dict, strict)
+        self._weights.loaded()
+        return result

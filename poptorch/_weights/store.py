@@ -1,0 +1,393 @@
+"""The store: every storage of a wrapped module, and what programs and hosts do to it.
+
+Before a program runs it takes what others wrote (:meth:`WeightStore.sync`); afterwards what it
+wrote is noted (:meth:`WeightStore.ran`). Who reads the host's memory asks for the newest values
+first (:meth:`WeightStore.bring`). ``docs/internals/weights.md`` has the rules.
+"""
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from poptorch._logging import logger
+from poptorch._transparent import plain_access
+from poptorch._types import write_back
+from poptorch._weights.entry import CompiledProgram, Entry, Record, overlap, version_of
+from poptorch._weights.ownership import Source
+from poptorch.errors import Error
+
+
+class WeightStore:
+    """All storages that programs have copies of, or that are watched.
+
+    Attributes:
+        changes: grows with everything that may make a copy outdated.
+        lock: held while copies move. Nobody compiles with it, or waits for a compilation.
+    """
+
+    def __init__(self):
+        self.changes = 0
+        self.lock = threading.RLock()
+        self._entries: dict[int, Entry] = {}
+        self._records: dict[int, Record] = {}
+        self._depth = 0
+        # Programs without an executor, until nobody needs their values.
+        self._orphans: list[CompiledProgram] = []
+        os.register_at_fork(after_in_child=self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        # Another thread, which the child process has not, may hold the lock.
+        self.lock, self._depth = threading.RLock(), 0
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self.lock:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if self._orphans:
+                    self._drop_orphans()
+
+    # -- tensors -------------------------------------------------------------------------------
+
+    def known(self, tensor: torch.Tensor) -> Record | None:
+        """The record of a tensor, None if there is none."""
+        record = self._records.get(id(tensor))
+        return record if record is not None and record.tensor() is tensor else None
+
+    def record(self, tensor: torch.Tensor) -> Record:
+        """The record of a tensor: always the same one."""
+        record = self.known(tensor)
+        if record is None:
+            key, records = id(tensor), self._records
+
+            def forget(reference):
+                found = records.get(key)
+                if found is not None and found.tensor is reference:
+                    del records[key]
+                    found.entry.records.remove(found)
+
+            entry = self._entry(tensor.untyped_storage())
+            record = records[key] = Record(tensor, entry, forget)
+        return record
+
+    def _entry(self, storage: torch.UntypedStorage) -> Entry:
+        found = self._entries.get(id(storage))
+        if found is None or found.storage() is not storage:
+            key, entries = id(storage), self._entries
+
+            def forget(reference):
+                entry = entries.get(key)
+                if entry is not None and entry.storage is reference:
+                    del entries[key]
+                    self._drop_orphans()
+
+            found = entries[key] = Entry(storage, forget)
+        return found
+
+    def handed_out(self, tensor: torch.Tensor) -> None:
+        """Notes that somebody can write to a tensor without that its version grows."""
+        record = self.known(tensor)
+        if record is not None and record.entry.ownership.copies:
+            record.entry.is_handed_out = True
+            self.changes += 1
+
+    # -- what programs do ----------------------------------------------------------------------
+
+    def join(self, program: CompiledProgram) -> None:
+        """Gives a new program its first values: those that the other programs have.
+
+        Raises:
+            poptorch.Error: It changes a tensor that shares memory with another one of it.
+        """
+        with self._locked():
+            self._look(program.entries())
+            program.check_memory()
+            program.finalizer = weakref.finalize(program.executor(), self._orphaned, program)
+            program.finalizer.atexit = False
+            self._sync(program)
+
+    def sync(self, program: CompiledProgram) -> None:
+        """Gives a program what was written elsewhere since its last run."""
+        with self._locked():
+            self._look(program.entries())
+            self._sync(program)
+
+    def _sync(self, program: CompiledProgram) -> None:
+        fetched = set()
+        for entry in program.entries():
+            if entry.ownership.source(program) is Source.NEWEST:
+                self._bring(entry.ownership.newest)
+                if entry.ownership.newest is None:
+                    fetched.add(entry)
+        for entry in program.entries():
+            if not entry.ownership.is_current(program):
+                self._take(program, entry, entry in fetched)
+        program.checked_at = self.changes
+
+    def _take(self, program: CompiledProgram, entry: Entry, is_fetched: bool) -> None:
+        ownership = entry.ownership
+        with plain_access():
+            parts, storage = program.parts_in(entry), None
+            if ownership.copies and not is_fetched:
+                storage = entry.agreed()
+                if all(program.is_host_equal(part, storage) for part in parts):
+                    storage = None
+                elif ownership.source(program) is Source.HOST:  # written, and nobody noticed
+                    ownership.host_written()
+                    self._warn([part.record for part in parts])
+            for part in parts:
+                if storage is None:
+                    program.upload(part)
+                else:
+                    program.write(part, storage)
+        ownership.took(program)
+        self.changes += 1
+
+    def ran(self, program: CompiledProgram) -> None:
+        """Notes that a program ran, and changed the values that its runs change."""
+        with self._locked():
+            for entry in program.entries(updated_only=True):
+                if not entry.ownership.is_alone_ahead(program):
+                    entry.ownership.ran(program)
+                    self.changes += 1
+            program.checked_at = program.ran_at = self.changes
+
+    def leave(self, program: CompiledProgram) -> None:
+        """A program is given up; values that it alone has go to other programs."""
+        with self._locked(), plain_access():
+            if program.finalizer is not None:
+                program.finalizer.detach()
+            for entry in program.entries():
+                heirs = entry.ownership.heirs(program) if program.is_of_this_process() else []
+                storage = entry.agreed() if heirs else None
+                for heir in heirs if storage is not None else ():
+                    for part in heir.parts_in(entry):
+                        heir.write(part, storage)
+                    entry.ownership.took(heir)
+                entry.ownership.left(program)
+            program.parts = []
+            self.changes += 1
+
+    def _orphaned(self, program: CompiledProgram) -> None:
+        self._orphans.append(program)
+        self._drop_orphans()
+
+    def _drop_orphans(self) -> None:
+        """Lets programs without an executor go that nobody needs. May be called at any time, as
+        Python frees objects when it wants to: while copies move, it leaves that for later."""
+        if not self._orphans or not self.lock.acquire(blocking=False):
+            return
+        try:
+            if self._depth == 0:
+                left = [program for program in self._orphans if not program.is_newest()]
+                self._orphans = [one for one in self._orphans if one not in left]
+                for program in left:
+                    self.leave(program)
+        finally:
+            self.lock.release()
+
+    # -- what the host does --------------------------------------------------------------------
+
+    def publish(self, program: CompiledProgram, paths: Iterable[str] | None = None) -> None:
+        """Gives a program the host's values, which hold for all programs from now on.
+
+        Where another program trained since the host last had the values, and the host was not
+        written either, it gets what was trained.
+
+        Args:
+            program: any that has copies.
+            paths: of its states; None: all.
+        """
+        with self._locked():
+            self._look(program.entries(), warn=False)
+            for entry in program.entries():
+                ownership, parts = entry.ownership, program.parts_in(entry)
+                if paths is not None and not any(part.path in paths for part in parts):
+                    continue
+                if ownership.newest not in (None, program) and not ownership.is_pending:
+                    self._bring(ownership.newest)
+                with plain_access():
+                    for part in parts:
+                        program.upload(part)
+                ownership.published(program)
+                self._noted(entry)
+
+    def publish_to_all(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Gives every program that has copies of some tensors the host's values of them."""
+        with self._locked():
+            entries = self._entries_of(tensors)
+            self._look(entries, warn=False)
+            for entry in entries:
+                ownership = entry.ownership
+                programs = list(ownership.copies)
+                for number, program in enumerate(programs):
+                    with plain_access():
+                        for part in program.parts_in(entry):
+                            program.upload(part)
+                    if number == 0:
+                        ownership.published(program)
+                    ownership.took(program)
+                self._noted(entry)
+
+    def fetch(self, program: CompiledProgram) -> None:
+        """Writes to the host what runs of a program changed, except what others wrote since."""
+        with self._locked(), plain_access(), torch.no_grad():
+            for entry in program.entries(updated_only=True):
+                if not entry.ownership.is_current(program):
+                    continue
+                if entry.ownership.newest is program:
+                    self._warn_of_loss(entry)
+                for part in program.parts_in(entry):
+                    if part.is_updated:
+                        write_back(part.tensor().detach(), program.read(part))
+                entry.ownership.fetched()
+                self._noted(entry)
+
+    def bring(self, tensors: Iterable[torch.Tensor]) -> bool:
+        """Brings tensors up to date, before somebody reads them; whether any was not."""
+        with self._locked():
+            return self._bring_entries(self._entries_of(tensors))
+
+    def bring_record(self, record: Record) -> None:
+        """The same for the tensor of a record."""
+        if record.entry.ownership.newest is not None:
+            with self._locked():
+                self._bring_entries([record.entry])
+
+    def _bring_entries(self, entries: list[Entry]) -> bool:
+        newest = dict.fromkeys(entry.ownership.newest for entry in entries)
+        newest.pop(None, None)
+        for program in newest:
+            self._bring(program)
+        return bool(newest)
+
+    def _bring(self, program: CompiledProgram) -> None:
+        """Brings what a program has to the host: by its executor's method, which programs replace,
+        where the executor is still there."""
+        executor = program.executor()
+        if executor is None:
+            self.fetch(program)
+        else:
+            executor.copyWeightsToHost()
+
+    def _entries_of(self, tensors: Iterable[torch.Tensor]) -> list[Entry]:
+        """The known storages that tensors lie in, each once."""
+        found = {}
+        with plain_access():
+            for tensor in tensors:
+                entry = self._entries.get(id(tensor.untyped_storage()))
+                if entry is not None:
+                    found[entry] = None
+        return list(found)
+
+    # -- writes of the host --------------------------------------------------------------------
+
+    def _noted(self, entry: Entry) -> None:
+        """Notes what the host has now, which no program was left ignorant of."""
+        entry.is_handed_out = False
+        with plain_access():
+            for record, tensor in entry.tensors():
+                record.version = version_of(tensor)
+        self.changes += 1
+
+    def _look(self, entries: list[Entry], warn: bool = True) -> None:
+        """Looks whether the host wrote to storages since they were last looked at."""
+        written: list[Record] = []
+        with plain_access():
+            for entry in entries:
+                for record, tensor in entry.tensors():
+                    if tensor.untyped_storage() is not entry.storage():
+                        self._move(record, tensor)
+                        self._note_write(record, written)
+                    elif version_of(tensor) != record.version:
+                        record.version = version_of(tensor)
+                        self._note_write(record, written)
+                if entry.is_handed_out and entry.ownership.newest is None:
+                    entry.is_handed_out = False
+                    for record in entry.differing():
+                        self._note_write(record, written)
+        if warn:
+            self._warn(written)
+
+    def _note_write(self, record: Record, written: list[Record]) -> None:
+        record.entry.ownership.host_written()
+        self.changes += 1
+        written.append(record)
+
+    def _move(self, record: Record, tensor: torch.Tensor) -> None:
+        """Follows a tensor that was given other memory (``weight.data = value``).
+
+        Raises:
+            poptorch.Error: In that memory lies another tensor of a program.
+        """
+        old, new = record.entry, self._entry(tensor.untyped_storage())
+        old_copies = old.ownership.copies
+        holders = {program: part for program in sorted(old_copies, key=old_copies.get)
+                   for part in program.parts if part.record is record}
+        for program in new.ownership.copies if holders else ():
+            for part in program.parts_in(new):
+                if part.record is not record and overlap(part.tensor(), tensor):
+                    own = next(iter(holders.values())).path
+                    raise Error(f"[weights] {own} was given the memory of {part.path} after it was "
+                                f"compiled. Give it memory of its own, {own}.data = "
+                                f"value.clone(); or call destroy(), and the next call compiles "
+                                f"the module as it is.")
+        latest = next(reversed(holders.items()), None)
+        for program, part in holders.items():
+            if program is not latest[0] and not old.ownership.is_current(program):
+                program.write_value(part, latest[0].read(latest[1]))
+            new.ownership.copies.setdefault(program, new.ownership.version)
+        if old.ownership.newest in holders and new.ownership.newest is None:
+            new.ownership.newest = old.ownership.newest
+        old.records.remove(record)
+        record.enter(tensor, new)
+        for program in holders:
+            if not program.parts_in(old):
+                old.ownership.left(program)
+
+    # -- what is told --------------------------------------------------------------------------
+
+    def _warn(self, records: list[Record]) -> None:
+        names = self._new_names(records)
+        if names:
+            logger.warning(
+                "[weights] %s %s written on the host after a model with it was compiled: the "
+                "device goes on with the value it has, and what it trains replaces what was "
+                "written. Call copyWeightsToDevice() on an executor of the module to use what was "
+                "written.", _listed(names),
+                "were" if len(names) > 1 else "was")
+
+    def _warn_of_loss(self, entry: Entry) -> None:
+        if entry.ownership.is_pending:
+            return  # it was told of, and a later run took its place
+        names = self._new_names([record for record, tensor in entry.tensors()
+                                 if version_of(tensor) != record.version])
+        if names:
+            logger.warning(
+                "[weights] %s was written on the host by way of another tensor while the device "
+                "had a newer value, which takes its place. Read the parameter or buffer itself "
+                "before it is written.", _listed(names))
+
+    def _new_names(self, records: list[Record]) -> list[str]:
+        """The paths of tensors of which nobody was told before."""
+        names = []
+        for record in dict.fromkeys(records):
+            path = record.path()
+            if path is not None and not record.was_warned:
+                record.was_warned = True
+                names.append(path)
+        return names
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+STORE = WeightStore()

@@ -1,0 +1,135 @@
+"""Parameters and buffers that bring the trained values to the host before anybody reads them.
+
+While a module is wrapped for training, its tensors have one of the classes of this file: the same
+objects, of a subclass whose only difference is ``__torch_function__``. So a parameter that a
+program held before the training call is as up to date as one read from the module afterwards.
+"""
+
+import sys
+
+import torch
+
+from poptorch._transparent import Transparent, plain_access, plain_class
+from poptorch._weights.store import STORE
+
+# What tells nothing about values, and so needs no copy.
+_METADATA = frozenset(
+    getattr(torch.Tensor, name).__get__
+    for name in ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "grad",
+                 "grad_fn", "ndim", "_version", "is_cpu", "is_sparse", "is_quantized",
+                 "is_meta", "itemsize", "nbytes", "_backward_hooks", "output_nr")
+) | frozenset(
+    getattr(torch.Tensor, name)
+    for name in ("size", "dim", "numel", "stride", "storage_offset", "is_contiguous", "nelement",
+                 "is_floating_point", "is_complex", "element_size", "requires_grad_", "__len__",
+                 "__hash__", "register_hook")
+)
+# What lets its caller write without that the tensor's version grows.
+_HANDING_OUT = frozenset({torch.Tensor.data.__get__} | {
+    getattr(torch.Tensor, name)
+    for name in ("numpy", "data_ptr", "untyped_storage", "storage", "__array__", "__dlpack__")})
+
+
+def watch(module: torch.nn.Module) -> None:
+    """Watches all parameters and buffers of ``module``. Lazy and subclassed ones stay as they
+    are: only reading them through the module brings them up to date."""
+    with plain_access():
+        for tensor in tensors_of(module):
+            watched = _WATCHED.get(plain_class(tensor))
+            if watched is not None:  # also what a call returned: as a buffer it is a plain tensor
+                tensor.__class__ = watched
+            if type(tensor) in _PLAIN:
+                STORE.record(tensor).watchers.add(module)
+
+
+def unwatch(module: torch.nn.Module) -> None:
+    """Gives the tensors of ``module`` their own classes back, unless another wrapped module has
+    them too."""
+    with plain_access():
+        for tensor in tensors_of(module):
+            plain, record = _PLAIN.get(type(tensor)), STORE.known(tensor)
+            if record is not None:
+                record.watchers.discard(module)
+            if plain is not None and (record is None or not record.watchers):
+                tensor.__class__ = plain
+
+
+def tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
+    """The parameters and buffers of a module, without that this counts as reading them."""
+    parts, found = {id(module): module}, []
+    left = [module]
+    while left:
+        part = left.pop()
+        found += [tensor for table in (part._parameters, part._buffers)
+                  for tensor in table.values() if tensor is not None]
+        inner = [child for child in part._modules.values()
+                 if child is not None and id(child) not in parts]
+        parts.update((id(child), child) for child in inner)
+        left += inner
+    return found
+
+
+def _bring_to_host(values) -> None:
+    for value in values:
+        if type(value) in _PLAIN:
+            record = STORE.known(value)
+            if record is not None:
+                STORE.bring_record(record)
+        elif isinstance(value, (list, tuple)):
+            _bring_to_host(value)
+
+
+class _Watched(Transparent):
+    """What the two classes share."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func not in _METADATA:
+            _bring_to_host(args)
+            if kwargs:
+                _bring_to_host(kwargs.values())
+            if func in _HANDING_OUT:
+                STORE.handed_out(args[0])
+            if func is torch.Tensor.detach and sys._getframe(1).f_code is _NEW_PARAMETER:
+                return _detached_for_parameter(args[0])
+        with plain_access():
+            return func(*args, **(kwargs or {}))
+
+    def _plain(self) -> torch.Tensor:
+        _bring_to_host([self])
+        return super()._plain()
+
+    def _becomes_parameter(self, _) -> None:
+        self.__class__ = torch.nn.Parameter
+
+    # torch.nn.Parameter sets it in a tensor of another class, which it leaves as it is.
+    _is_param = property(fset=_becomes_parameter)
+
+
+_NEW_PARAMETER = torch.nn.Parameter.__new__.__code__
+
+
+def _detached_for_parameter(tensor: torch.Tensor) -> torch.Tensor:
+    """What ``torch.nn.Parameter(tensor)`` asks for: of the same class, else it refuses."""
+    with plain_access():
+        detached = tensor.detach()
+    detached.__class__ = type(tensor)
+    return detached
+
+
+class _WatchedParameter(_Watched, torch.nn.Parameter):
+    def _plain(self) -> torch.nn.Parameter:
+        plain = torch.nn.Parameter(super()._plain().detach(), self.requires_grad)
+        plain.__dict__.update(self.__dict__)
+        return plain
+
+
+class _WatchedBuffer(_Watched, torch.Tensor):
+    pass
+
+
+for _watched, _name in ((_WatchedParameter, "Parameter"), (_WatchedBuffer, "Tensor")):
+    _watched.__name__ = _watched.__qualname__ = _name  # as in messages of torch
+
+_WATCHED = {torch.nn.Parameter: _WatchedParameter, torch.Tensor: _WatchedBuffer}
+_PLAIN = {watched: plain for plain, watched in _WATCHED.items()}

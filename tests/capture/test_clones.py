@@ -1,0 +1,135 @@
+"""What runs while a module is captured is another module; the user's is not touched."""
+
+import functools
+import threading
+
+import torch
+from torch import nn
+
+import poptorch
+from poptorch._capture import capture
+from poptorch._capture.torch_private import FakeTensor
+from tests.capture.common import check_inference, check_training
+from tests.helpers import quiet_options
+
+
+class Paused(nn.Module):
+    """Stops in the midst of a capture."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(3, 3), nn.BatchNorm1d(3)
+        self.lstm, self.drop = nn.LSTM(3, 3), nn.Dropout(0.5)
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def forward(self, x):
+        y = self.lstm(self.drop(self.norm(self.linear(x))))[0]
+        if poptorch.isRunningOnIpu():
+            self.reached.set()
+            assert self.go_on.wait(60)
+        return self.lstm(self.linear(y))[0]
+
+
+def test_another_thread_uses_the_module_while_it_is_captured():
+    net = Paused().eval()
+    x = torch.rand(4, 3)
+    expected = net(x).detach()
+    net.train()
+    model = poptorch.inferenceModel(net, quiet_options())
+    net.eval()
+    compiling = threading.Thread(target=model.compile, args=(x,))
+    compiling.start()
+    assert net.reached.wait(60)
+    try:
+        assert not any(part.training for part in net.modules())
+        found = net(x)
+        tensors = [*net.parameters(), *net.buffers(), *net.lstm._flat_weights, found]
+    finally:
+        net.go_on.set()
+        compiling.join()
+    assert not any(isinstance(tensor, FakeTensor) for tensor in tensors)
+    assert torch.equal(found, expected)
+    loss = net(x).sum()
+    loss.backward()
+    assert net.linear.weight.grad is not None
+
+
+def plus_one(forward, x):
+    return forward(x) + 1
+
+
+class Led(nn.Module):
+    """Reaches its parts by ways other than children."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2)])
+        self.in_list, self.scales = list(self.parts), {part: 0.5 for part in self.parts}
+        self.twice = functools.partial(self.part, times=2)
+        self.nested = [{"me": (self, self.in_list)}]
+        self.nested.append(self.nested)
+        self.parts[0].parent = self.in_list
+        self.method = self.last
+        self.parts[2].forward = functools.partial(plus_one, self.parts[2].forward)
+
+    def part(self, x, number, times):
+        return self.in_list[number](x) * self.scales[self.parts[number]] * times
+
+    def last(self, x):
+        assert self.nested[0]["me"][0] is self and self.parts[0].parent[1] is self.parts[1]
+        return self.parts[2](x)
+
+    def forward(self, x):
+        y = self.method(self.twice(self.twice(x, 0), 1))
+        return y, nn.functional.mse_loss(y, x)
+
+
+def test_attributes_lead_to_the_same_parts():
+    for check in (check_inference, check_training):
+        captured = check(Led().double(), torch.rand(3, 2, dtype=torch.float64))
+        kinds = [spec.kind for spec in captured.inputs]
+        assert kinds.count("param") == 6 and "constant" not in kinds
+
+
+def test_what_a_closure_holds_is_the_users_module():
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    plain = net[0].forward
+    net[0].forward = lambda x: plain(x) + net[1](x)
+    net.forward = lambda x: nn.functional.mse_loss(net[0](x), x)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    captured = capture(net, (torch.rand(3, 2),), training=True)
+    assert {spec.kind for spec in captured.inputs} == {"input", "param", "buffer"}
+    names = [(spec.kind, spec.name) for spec in captured.outputs]
+    trained = [name for kind, name in names if kind == "grad"]
+    assert trained == [name for name, _ in net.named_parameters()]
+    assert ("buffer_update", "1.running_mean") in names
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+class Sets(nn.Module):
+    """Sets, changes and deletes attributes in forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.count, self.seen, self.old, self.best = 0, [], 1, None
+
+    def forward(self, x):
+        self.count += 1
+        self.seen.append(self.count)
+        self.a.best, self.best = self.b, [self.a, self.forward]
+        self.kept = x
+        del self.old
+        return self.b(self.a(x))
+
+
+def test_what_forward_sets_reaches_the_users_module():
+    module = Sets()
+    seen = module.seen
+    capture(module, (torch.ones(1, 2),), training=False)
+    assert module.count == 1 and module.seen is seen and seen == [1]
+    assert module.a.best is module.b and module.best[0] is module.a
+    assert module.best[1].__self__ is module
+    assert not hasattr(module, "kept") and not hasattr(module, "old")
+    module.old = 2
+    assert type(module(torch.ones(1, 2))) is torch.Tensor and module.count == 2

@@ -1,0 +1,270 @@
+"""Random histories of optimizers and of the executors that train with them, beside eager PyTorch.
+
+Each executor trains a part of its own; an optimizer holds parameters of several. Whatever happens,
+``optimizer.state`` and ``state_dict()`` show what eager training has, and training goes on from it.
+"""
+
+import collections
+import contextlib
+import copy
+import gc
+import pickle
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+import poptorch
+from tests.fuzz.judge import attempt, budget
+from tests.helpers import quiet_options, relative_error
+
+SIZE, ROWS, PARTS, MOST = 3, 4, 3, 4  # MOST: optimizers
+KINDS = {
+    "sgd": ("SGD", {"lr": 0.125}),
+    "momentum": ("SGD", {"lr": 0.125, "momentum": 0.75, "dampening": 0.25, "weight_decay": 0.125}),
+    "adam": ("Adam", {"lr": 0.0625, "betas": (0.75, 0.875)}),
+    "amsgrad": ("Adam", {"lr": 0.0625, "amsgrad": True}),
+    "adamw": ("AdamW", {"lr": 0.0625}),
+}
+COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda value: pickle.loads(pickle.dumps(value))}
+numbers = st.integers(0, PARTS - 1)
+
+
+class Part(torch.nn.Linear):
+    def forward(self, x):
+        return poptorch.identity_loss(torch.tanh(super().forward(x)).square(), "mean")
+
+
+def parameters(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+class Histories(RuleBasedStateMachine):
+    """Everything is there twice: ``ours`` and ``eager`` are parts, and ``optimizers`` holds pairs
+    of an optimizer and eager's; ``used[i]`` is the number of the one that executor ``i`` has."""
+
+    @initialize(seed=st.integers(0, 2**20), kind=st.sampled_from(sorted(KINDS)),
+                is_torch=st.booleans(), looks=st.booleans(), split=st.integers(1, PARTS))
+    def begin(self, seed, kind, is_torch, looks, split):
+        torch.manual_seed(seed)
+        self.stack = contextlib.ExitStack()
+        self.stack.enter_context(poptorch.testing.wide())
+        self.is_torch, self.kind, self.looks = is_torch, kind, looks
+        self.ours = torch.nn.ModuleList(Part(SIZE, SIZE) for _ in range(PARTS)).double()
+        self.eager = copy.deepcopy(self.ours)
+        self.used = [int(number >= split) for number in range(PARTS)]
+        chosen = [[n for n in range(PARTS) if self.used[n] == which] for which in (0, 1)]
+        self.optimizers = [self.new_pair(numbers) for numbers in chosen if numbers]
+        self.kept = []
+        self.models = [None] * PARTS
+        for number in range(PARTS):
+            self.wrap(number)
+
+    def teardown(self):
+        if not hasattr(self, "stack"):
+            return
+        with self.stack:
+            for number in range(PARTS):  # what went wrong shows in a step
+                self.call(number)
+            self.compare()
+            for model in self.models:
+                model.destroy()
+            self.compare()
+
+    def new_pair(self, chosen):
+        name, settings = KINDS[self.kind]
+        package = torch.optim if self.is_torch else poptorch.optim
+
+        def groups(parts):
+            # Of the last part the bias comes later, as a group of its own.
+            held = [[parts[n].weight, parts[n].bias] for n in chosen]
+            return [{"params": sum(held, [])[:-1]}]
+
+        return (getattr(package, name)(groups(self.ours), **settings),
+                getattr(torch.optim, name)(groups(self.eager), **settings))
+
+    def wrap(self, number):
+        optimizer = self.optimizers[self.used[number]][0]
+        self.models[number] = poptorch.trainingModel(
+            self.ours[number], quiet_options(), optimizer)
+
+    def done(self):
+        if self.looks:
+            self.compare()
+
+    # -- comparisons ---------------------------------------------------------------------------
+
+    def near(self, ours, expected, what):
+        assert ours.dtype is expected.dtype, what
+        error = relative_error(ours.detach(), expected.detach())
+        assert error < 1e-9, f"{what}: error {error}"
+
+    def compare(self):
+        for name, value in self.eager.named_parameters():
+            self.near(self.ours.get_parameter(name), value, name)
+        for optimizer, reference in self.optimizers:
+            found, expected = optimizer.state_dict()["state"], reference.state_dict()["state"]
+            assert found.keys() == expected.keys()
+            for number, entry in expected.items():
+                assert found[number].keys() == entry.keys()
+                for key, value in entry.items():
+                    self.near(found[number][key], value, f"{number} {key}")
+
+    @precondition(lambda self: not self.looks)
+    @rule()
+    def look(self):
+        self.compare()
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def eager_step(self, parts, optimizer, number, x):
+        optimizer.zero_grad()
+        loss = parts[number](x)
+        loss.backward()
+        optimizer.step()
+        for part in parts:
+            part.zero_grad()
+        return loss
+
+    def call(self, number):
+        x = torch.randn(ROWS, SIZE, dtype=torch.float64)
+        loss, error = attempt(self.models[number], x)
+        assert error is None, str(error)
+        reference = self.optimizers[self.used[number]][1]
+        self.near(loss, self.eager_step(self.eager, reference, number, x), "loss")
+
+    @rule(number=numbers, times=st.integers(1, 3), factor=st.sampled_from([1.0, 0.5, 2.0]),
+          sets=st.booleans())
+    def train(self, number, times, factor, sets):
+        pair = self.optimizers[self.used[number]]
+        for optimizer in pair:
+            optimizer.param_groups[-1]["lr"] *= factor
+        if sets:
+            self.models[number].setOptimizer(pair[0])
+        for _ in range(times):
+            self.call(number)
+        self.done()
+
+    @rule(order=st.permutations(range(PARTS)))
+    def train_all(self, order):
+        for number in order:
+            self.call(number)
+        self.done()
+
+    @rule(number=numbers)
+    def step_on_the_cpu(self, number):
+        x = torch.randn(ROWS, SIZE, dtype=torch.float64)
+        optimizer, reference = self.optimizers[self.used[number]]
+        self.eager_step(self.ours, optimizer, number, x)
+        self.eager_step(self.eager, reference, number, x)
+        if self.models[number].isCompiled():
+            self.models[number].copyWeightsToDevice()
+        self.done()
+
+    # -- executors -----------------------------------------------------------------------------
+
+    @rule(number=numbers, compiles=st.booleans())
+    def destroy(self, number, compiles):
+        self.models[number].destroy()
+        if compiles:
+            self.models[number].compile(torch.zeros(ROWS, SIZE, dtype=torch.float64))
+        self.done()
+
+    @rule(number=numbers, forgets=st.booleans())
+    def wrap_again(self, number, forgets):
+        if forgets:
+            getattr(self.ours[number], "destroy", bool)()  # a method of wrapped modules only
+            self.models[number] = None
+            gc.collect()
+        else:
+            self.models[number].destroy()
+        self.wrap(number)
+        self.done()
+
+    @precondition(lambda self: len(self.optimizers) < MOST)
+    @rule(number=numbers, lr=st.sampled_from([0.03125, 0.25]))
+    def set_another(self, number, lr):
+        """Which goes on with the state of the former."""
+        name, settings = KINDS[self.kind]
+        old, old_reference = self.optimizers[self.used[number]]
+        grouped = [[dict(params=list(group["params"])) for group in optimizer.param_groups]
+                   for optimizer in (old, old_reference)]
+        optimizer = type(old)(grouped[0], **{**settings, "lr": lr})
+        reference = getattr(torch.optim, name)(grouped[1], **{**settings, "lr": lr})
+        _, error = attempt(self.models[number].setOptimizer, optimizer)
+        if error is not None:  # the former one has a group that the program does not have yet
+            assert "is already compiled" in str(error)
+            return
+        own = reference.state_dict()["param_groups"]
+        reference.load_state_dict({"state": copy.deepcopy(old_reference.state_dict()["state"]),
+                                   "param_groups": own})
+        self.optimizers.append((optimizer, reference))
+        self.used[number] = len(self.optimizers) - 1
+        self.done()
+
+    # -- optimizers ----------------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def add_group(self, data):
+        optimizer, reference = data.draw(st.sampled_from(self.optimizers))
+        for number, (part, eager) in enumerate(zip(self.ours, self.eager)):
+            held = {id(p) for p in parameters(optimizer)}
+            if id(part.weight) in held and id(part.bias) not in held:
+                optimizer.add_param_group({"params": [part.bias], "lr": 0.25})
+                reference.add_param_group({"params": [eager.bias], "lr": 0.25})
+                self.done()
+                return
+
+    @rule(data=st.data(), how=st.sampled_from(sorted(COPIES)))
+    def keep_state(self, data, how):
+        index = data.draw(st.integers(0, len(self.optimizers) - 1))
+        states = [COPIES[how](optimizer.state_dict()) for optimizer in self.optimizers[index]]
+        self.kept.append((index, states))
+
+    @precondition(lambda self: self.kept)
+    @rule(data=st.data())
+    def load_state(self, data):
+        index, states = data.draw(st.sampled_from(self.kept))
+        pair = self.optimizers[index]
+        # Ours keeps what a state does not have, torch's begins anew.
+        misses = pair[1].state_dict()["state"].keys() - states[1]["state"].keys()
+        for optimizer, state in zip(pair, states):
+            if not misses or self.is_torch:
+                _, error = attempt(optimizer.load_state_dict, copy.deepcopy(state))
+                assert error is None or "parameter group" in str(error)
+        self.done()
+
+    @rule(data=st.data(), how=st.sampled_from(["clear", "replace", "drop", "write", "assign"]))
+    def write_state(self, data, how):
+        pair = data.draw(st.sampled_from(self.optimizers))
+        at = data.draw(st.integers(0, len(parameters(pair[1])) - 1))
+        for optimizer in pair:
+            parameter, states = parameters(optimizer)[at], optimizer.state
+            if how == "clear":
+                states.clear()
+            elif how == "replace":
+                optimizer.state = collections.defaultdict(dict)
+            elif parameter in states and how == "drop":
+                del states[parameter]
+            elif parameter in states and how == "write":
+                for value in states[parameter].values():
+                    value.mul_(2)
+            elif parameter in states:
+                states[parameter] = {key: value * 2 for key, value in states[parameter].items()}
+        self.done()
+
+    @rule(how=st.sampled_from(sorted(COPIES)))
+    def copy_all(self, how):
+        """Modules and optimizers; the copies go on."""
+        old = self.models
+        self.ours, ours = COPIES[how]((self.ours, [pair[0] for pair in self.optimizers]))
+        self.optimizers = [(optimizer, pair[1]) for optimizer, pair in zip(ours, self.optimizers)]
+        for model in old:
+            model.destroy()
+        for number in range(PARTS):
+            self.wrap(number)
+        self.done()
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = budget(12, stateful_step_count=20)

@@ -1,0 +1,322 @@
+"""Histories of executors with overlapping modules, the host and its copies, step by step.
+
+After each step, host and devices are compared with ``weight_rule.py``, by ways that nobody notices.
+"""
+
+import copy
+import gc
+import pickle
+import weakref
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from torch import nn
+
+import poptorch
+from poptorch._transparent import plain_access
+from tests.fuzz.judge import budget
+from tests.fuzz.weight_rule import Holder, Rule
+from tests.helpers import quiet_options
+
+RATE = 0.125
+MOST = 4  # executors at a time
+STEPS = 25  # of a history
+STORAGES = ("a.w", "a.n", "b.w", "b.n")
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
+X = torch.tensor([[1.0, -0.5], [0.25, 0.75]])
+
+
+class Part(nn.Module):
+    """A weight, and the number of calls in training mode, which is part of the result."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([start, start / 2]))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.calls.add_(1.0)
+        return (x * self.weight).sum(1) + self.calls / 16
+
+
+class Both(nn.Module):
+    def __init__(self, a, b):
+        super().__init__()
+        self.a, self.b = a, b
+
+    def forward(self, x):
+        return self.a(x) + self.b(x)
+
+
+class WithLoss(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        y = self.net(x)
+        return y, poptorch.identity_loss((y * y).mean(), "none")
+
+
+# How a module is wrapped: which parts it has, whether it trains, whether it counts its calls.
+KINDS = {"infer a": ("a", False, False), "infer b": ("b", False, False),
+         "infer both": ("ab", False, False), "infer alias": ("a", False, False),
+         "count a": ("a", False, True), "count both": ("ab", False, True),
+         "train a": ("a", True, True), "train b": ("b", True, True),
+         "train both": ("ab", True, True)}
+
+
+class Program(Holder):
+    """What the rule knows of an executor."""
+
+    def __init__(self, kind):
+        self.parts, self.trains, self.counts = KINDS[kind]
+        super().__init__([f"{part}.{what}" for part in self.parts for what in "wn"])
+
+    def updated(self):
+        return [s for s in self.storages if self.trains or (self.counts and s.endswith("n"))]
+
+    def compute(self, x):
+        if self.counts:
+            for part in self.parts:
+                self.device[f"{part}.n"] = self.device[f"{part}.n"] + 1
+        y = sum((x.double() * self.device[f"{part}.w"]).sum(1) + self.device[f"{part}.n"] / 16
+                for part in self.parts)
+        if self.trains:
+            step = RATE * 2 / len(y) * (y[:, None] * x.double()).sum(0)
+            for part in self.parts:
+                self.device[f"{part}.w"] = self.device[f"{part}.w"] - step
+        return y
+
+
+class Histories(RuleBasedStateMachine):
+    @initialize(kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=2, max_size=3))
+    def begin(self, kinds):
+        self.a, self.b = Part(1.0), Part(-0.75)
+        self.both = Both(self.a, self.b)
+        self.alias = Part(0.0)
+        self.alias.weight = nn.Parameter(self.a.weight.data)
+        self.alias.calls = self.a.calls
+        self.tensors = {"a.w": self.a.weight, "a.n": self.a.calls,
+                        "b.w": self.b.weight, "b.n": self.b.calls}
+        self.rule = Rule({s: t.detach().double().clone() for s, t in self.tensors.items()})
+        self.executors: list[tuple] = []
+        self.kept = [dict(self.rule.host)]
+        # The wrapped modules that watch each storage; a class stays until one of them ends it.
+        self.watchers = {s: set() for s in STORAGES}
+        self.is_watched = dict.fromkeys(STORAGES, False)
+        for number, kind in enumerate(kinds):
+            self.wrap(kind)
+            self.call([number], 1, 1)
+
+    def teardown(self):
+        for model, _ in getattr(self, "executors", ()):
+            model.destroy()
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def pick(self, number):
+        return self.executors[number % len(self.executors)]
+
+    def watch(self, p):
+        for s in p.storages if p.trains else ():
+            self.watchers[s].add(p)
+            self.is_watched[s] = True
+
+    def unwatch(self, p):
+        for s in p.storages if p.trains else ():
+            self.watchers[s].discard(p)
+            self.is_watched[s] = bool(self.watchers[s])
+
+    def seen_by_host(self, storages):
+        self.rule.read([s for s in storages if self.is_watched[s]])
+
+    def check(self, found, s, what):
+        with plain_access():
+            torch.testing.assert_close(found.detach().double(), self.rule.host[s], **TOLERANCE,
+                                       msg=lambda words: f"{what} {s}: {words}")
+
+    # -- executors -----------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.executors) < MOST)
+    @rule(kind=st.sampled_from(sorted(KINDS)))
+    def wrap(self, kind):
+        p = Program(kind)
+        module = {"a": self.a, "b": self.b, "both": self.both, "alias": self.alias}[
+            kind.partition(" ")[2]]
+        module.train(p.counts)
+        if p.trains:
+            module = WithLoss(module)
+            optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
+            model = poptorch.trainingModel(module, quiet_options(), optimizer)
+        else:
+            model = poptorch.inferenceModel(module, quiet_options())
+        self.watch(p)
+        self.rule.programs.append(p)
+        self.executors.append((model, p))
+
+    @precondition(lambda self: self.executors)
+    @rule(numbers=st.lists(st.integers(0, MOST - 1), min_size=1, max_size=2),
+          times=st.integers(1, 2), scale=st.sampled_from([1, -2]))
+    def call(self, numbers, times, scale):
+        for number in numbers * times:
+            model, p = self.pick(number)
+            found = model(X * scale)
+            self.watch(p)
+            expected = self.rule.call(p, X * scale)
+            torch.testing.assert_close((found[0] if p.trains else found).double(), expected,
+                                       **TOLERANCE)
+
+    @precondition(lambda self: self.executors)
+    @rule(number=st.integers(0, MOST - 1))
+    def compile(self, number):
+        model, p = self.pick(number)
+        model.compile(X)
+        self.rule.compile(p)
+        self.watch(p)
+
+    @precondition(lambda self: self.executors)
+    @rule(number=st.integers(0, MOST - 1))
+    def destroy(self, number):
+        model, p = self.pick(number)
+        model.destroy()
+        self.rule.destroy(p)
+        self.unwatch(p)
+
+    @precondition(lambda self: self.executors)
+    @rule(number=st.integers(0, MOST - 1))
+    def forget(self, number):
+        model, p = self.executors.pop(number % len(self.executors))
+        gone = weakref.ref(model)
+        del model
+        if gone() is not None:
+            gc.collect()
+        assert gone() is None
+        p.is_orphan = True
+        for s in p.storages:
+            self.watchers[s].discard(p)
+
+    @precondition(lambda self: self.executors)
+    @rule(number=st.integers(0, MOST - 1), s=st.sampled_from([None, *STORAGES]))
+    def to_device(self, number, s):
+        model, p = self.pick(number)
+        if s is not None:
+            self.write(s, 1.0, False)
+        if p.is_compiled:
+            model.copyWeightsToDevice()
+            self.rule.publish(p, p.storages)
+
+    @precondition(lambda self: self.executors)
+    @rule(number=st.integers(0, MOST - 1))
+    def to_host(self, number):
+        model, p = self.pick(number)
+        if p.is_compiled:
+            model.copyWeightsToHost()
+            self.rule.fetch(p)
+
+    @precondition(lambda self: self.executors)
+    @rule(number=st.integers(0, MOST - 1))
+    def read_by_executor(self, number):
+        model, p = self.pick(number)
+        state = model.state_dict()
+        self.rule.read(p.storages)
+        for path, value in state.items():
+            part = "b" if "b." in path or p.parts == "b" else "a"
+            self.check(value, f"{part}.{'w' if path.endswith('weight') else 'n'}", "state_dict")
+
+    @precondition(lambda self: self.executors)
+    @rule(number=st.integers(0, MOST - 1), kept=st.integers(0, 20))
+    def load_by_executor(self, number, kept):
+        model, p = self.pick(number)
+        values = self.kept[kept % len(self.kept)]
+        state = {path: values[self.storage_of(path, p)].float() for path in model.state_dict()}
+        model.load_state_dict(state)
+        self.rule.read(p.storages)
+        self.rule.load(p.storages, values)
+
+    def storage_of(self, path, p):
+        part = "b" if "b." in path or p.parts == "b" else "a"
+        return f"{part}.{'w' if path.endswith('weight') else 'n'}"
+
+    # -- the host ------------------------------------------------------------------------------
+
+    @rule(s=st.sampled_from(STORAGES), how=st.sampled_from(["clone", "item", "equal"]))
+    def read(self, s, how):
+        tensor = self.tensors[s]
+        if how == "clone":
+            found = tensor.clone()
+        elif how == "item":
+            found = torch.tensor(tensor.tolist())
+        else:
+            torch.equal(torch.zeros(()), tensor)
+            found = tensor
+        self.seen_by_host([s])
+        self.check(found, s, how)
+
+    @rule(part=st.sampled_from("ab"))
+    def read_module(self, part):
+        state = getattr(self, part).state_dict()
+        self.seen_by_host([f"{part}.w", f"{part}.n"])
+        self.check(state["weight"], f"{part}.w", "state_dict")
+        self.check(state["calls"], f"{part}.n", "state_dict")
+        self.kept.append(dict(self.rule.host))
+
+    @rule(s=st.sampled_from(STORAGES), by=st.sampled_from([0.5, -1.25]), data=st.booleans())
+    def write(self, s, by, data):
+        with torch.no_grad():
+            if data and s.endswith("w"):
+                self.tensors[s].data.add_(by)
+            else:
+                self.tensors[s].add_(by)
+        self.seen_by_host([s])
+        self.rule.write(s, self.rule.host[s] + by)
+
+    @rule(part=st.sampled_from("ab"), kept=st.integers(0, 20))
+    def load_module(self, part, kept):
+        values = self.kept[kept % len(self.kept)]
+        getattr(self, part).load_state_dict({"weight": values[f"{part}.w"].float(),
+                                             "calls": values[f"{part}.n"].float()})
+        storages = [f"{part}.w", f"{part}.n"]
+        self.seen_by_host(storages)
+        for s in storages:
+            self.rule.write(s, values[s])
+
+    @rule(with_pickle=st.booleans(), which=st.sampled_from(["a", "both"]), mode=st.booleans())
+    def copy_module(self, with_pickle, which, mode):
+        self.both.train(mode)  # which changes nothing of what is wrapped
+        module = getattr(self, which)
+        again = pickle.loads(pickle.dumps(module)) if with_pickle else copy.deepcopy(module)
+        self.seen_by_host(STORAGES if which == "both" else ("a.w", "a.n"))
+        for path, value in again.state_dict().items():
+            part = "b" if path.startswith("b.") else "a"
+            self.check(value, f"{part}.{'w' if path.endswith('weight') else 'n'}", "copy")
+        for tensor in (*again.parameters(), *again.buffers()):
+            assert type(tensor) in (nn.Parameter, torch.Tensor)
+            with torch.no_grad():
+                tensor.zero_()  # which nobody else sees
+
+    # -- what holds after each step ------------------------------------------------------------
+
+    @invariant()
+    def host_and_devices_have_what_the_rule_says(self):
+        if not hasattr(self, "rule"):
+            return
+        self.rule.drop_orphans()
+        for s, tensor in self.tensors.items():
+            self.check(tensor, s, "host")
+        for model, p in self.executors:
+            assert model.isCompiled() == p.is_compiled
+            if not p.is_compiled:
+                continue
+            program = model._weights._copies.program
+            for part in program.parts:
+                s = self.storage_of(part.path, p)
+                with plain_access():
+                    found = program.read(part).double()
+                torch.testing.assert_close(found, p.device[s], **TOLERANCE)
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = budget(40, stateful_step_count=STEPS)

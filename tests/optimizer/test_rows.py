@@ -1,0 +1,123 @@
+"""Rows of optimizer kinds: one more is added by its row alone; those there fit the ops."""
+
+import copy
+
+import pytest
+import torch
+
+import poptorch
+from poptorch import _C
+from poptorch._optimizer import rows
+from poptorch._optimizer.spec import Hyper, OptimizerSpec, Setting, StateTensor
+from tests.helpers import quiet_options
+from tests.optim.common import Net, batch
+from tests.optimizer.test_live_states import check_states, cpu_step
+
+
+class HeavyBall(torch.optim.Optimizer):
+    """An optimizer of a program's own, with names of its own."""
+
+    def __init__(self, params, rate, friction=0.75, maximize=False):
+        super().__init__(params, {"rate": rate, "friction": friction, "maximize": maximize})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                gradient = -p.grad if group["maximize"] else p.grad
+                if "speed" in self.state[p]:
+                    self.state[p]["speed"].mul_(group["friction"]).add_(gradient)
+                else:
+                    self.state[p]["speed"] = gradient.clone()
+                p.sub_(self.state[p]["speed"] * group["rate"])
+
+
+SPEC = OptimizerSpec(
+    cls=HeavyBall, op="sgd_update",
+    hyper=(Hyper("lr", "rate"), Hyper("momentum", "friction"), Hyper("dampening", None, 0.0),
+           Hyper("weight_decay", None, 0.0)),
+    flags=("maximize",), states=(StateTensor("speed", "Speed", operand="momentum_buffer"),),
+    settings=(Setting("rate", ("lr",)), Setting("loss", ("momentum",), is_complement=True)),
+    counts=False, doc="A heavy ball.")
+
+
+@pytest.fixture(autouse=True)
+def one_more(monkeypatch):
+    monkeypatch.setitem(rows.ROWS, HeavyBall, SPEC)
+    with poptorch.testing.wide():
+        yield
+
+
+class Ours(poptorch.optim.Optimizer, HeavyBall):
+    """With what poptorch.optim adds."""
+
+
+def data():
+    return batch(dtype=torch.float64)
+
+
+@pytest.mark.parametrize("cls", [HeavyBall, Ours])
+def test_a_row_is_enough(cls, tmp_path, capsys):
+    net = Net().double()
+    eager = copy.deepcopy(net)
+    optimizer, reference = cls(net.parameters(), 0.5), HeavyBall(eager.parameters(), 0.5)
+    model = poptorch.trainingModel(net, quiet_options(), optimizer)
+    for rate in (0.5, 0.25):
+        optimizer.param_groups[0]["rate"] = reference.param_groups[0]["rate"] = rate
+        x = data()
+        model(*x)
+        cpu_step(eager, reference, x)
+    check_states(optimizer, reference)
+    path = model.save(tmp_path / "net.poptorch")
+    other = copy.deepcopy(net)
+    again = cls(other.parameters(), 0.25)
+    loaded = poptorch.trainingModel(other, quiet_options(), again)
+    loaded.loadExecutable(path)
+    check_states(again, reference)
+    x = data()
+    model(*x), loaded(*x)
+    cpu_step(eager, reference, x)
+    check_states(again, reference)
+    check_states(optimizer, reference)
+    with pytest.raises(ValueError, match="maximize=False of parameter group 0 is already compiled, "
+                                         "got True"):
+        model.setOptimizer(cls(net.parameters(), 0.25, maximize=True))
+    assert "subclass" not in capsys.readouterr().err
+
+
+def test_what_ours_shows_of_it():
+    net = Net()
+    optimizer = Ours(net.parameters(), 0.5)
+    poptorch.trainingModel(net, quiet_options(), optimizer)(*batch())
+    state = optimizer.state_dict()
+    assert torch.equal(state["ipu_state"]["Speed___fc.bias"],
+                       optimizer.state[net.fc.bias]["speed"])
+    assert state["ipu_state"]["Step___fc.bias"] == 1
+    assert state["ipu_param"]["rate___specific___fc.bias"] == 0.5
+    assert state["ipu_param"]["loss___specific___fc.bias"] == 0.25
+
+
+@pytest.mark.parametrize("spec", rows.ROWS.values(), ids=lambda spec: spec.name)
+def test_rows_fit_their_ops(spec):
+    row = next(row for row in _C.op_table() if row["name"] == spec.op)
+    operands = [name.rstrip("?*") for name in row["operands"]]
+    states = [state.operand or state.key for state in spec.states]
+    assert operands == ["param", "grad", *states, "step", "hyper"]
+    assert [name.rstrip("?*") for name in row["results"]] == ["param", *states]
+    assert {name for name, _, _ in row["attrs"]} == set(spec.flags)
+    assert str(len(spec.hyper)) and spec.doc.endswith(".")
+    group = spec.cls([torch.nn.Parameter(torch.ones(1))], lr=0.1).param_groups[0]
+    assert len(spec.hyper_values(group)) == len(spec.hyper)
+    assert set(spec.flags) - {"decoupled_weight_decay"} <= group.keys()
+    names = {hyper.name for hyper in spec.hyper}
+    assert all(set(setting.hyper) <= names for setting in spec.settings)
+
+
+def test_an_optimizer_without_a_row_is_refused():
+    net = Net()
+    words = (r"\[optimizer\] RAdam has no update op on the device. Use one of: SGD, Adam, AdamW, "
+             r"HeavyBall \(of")
+    with pytest.raises(poptorch.Error, match=words):
+        poptorch.trainingModel(net, quiet_options(), torch.optim.RAdam(net.parameters()))

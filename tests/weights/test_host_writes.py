@@ -1,0 +1,205 @@
+"""What the host writes after compilation: pending until copyWeightsToDevice(), and told of once."""
+
+import pytest
+import torch
+from torch import nn
+
+import poptorch
+from tests.helpers import quiet_options
+
+X = torch.ones(1, 2)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([[1.0, 2.0]]))
+        self.register_buffer("offset", torch.zeros(()))
+
+    def forward(self, x):
+        y = (x * self.weight).sum() + self.offset
+        return y, poptorch.identity_loss(y * 0, "none")
+
+
+def inference(net):
+    return poptorch.inferenceModel(net, quiet_options())
+
+
+def training(net):
+    return poptorch.trainingModel(net, quiet_options(),
+                                  torch.optim.SGD(net.parameters(), lr=0.0))
+
+
+def in_place(net):
+    with torch.no_grad():
+        net.weight.fill_(5.0)
+
+
+def by_data(net):
+    net.weight.data.fill_(5.0)
+
+
+def by_held_data(net):
+    net.held.fill_(5.0)
+
+
+def other_data(net):
+    net.weight.data = torch.full((1, 2), 5.0)
+
+
+def by_numpy(net):
+    net.weight.data.numpy()[:] = 5.0
+
+
+def by_state_dict(net):
+    net.load_state_dict({"weight": torch.full((1, 2), 5.0), "offset": torch.zeros(())})
+
+
+def by_optimizer(net):
+    net.weight.grad = torch.tensor([[-4.0, -3.0]])
+    torch.optim.SGD([net.weight], lr=1.0).step()
+
+
+WRITES = [in_place, by_data, other_data, by_numpy, by_state_dict, by_optimizer]
+# Nothing tells of these where nothing watches the module.
+UNSEEN = {by_data, by_numpy}
+
+
+@pytest.mark.parametrize("wrap", [inference, training])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_is_pending(write, wrap, caplog):
+    net = Net()
+    model = wrap(net)
+    assert model(X)[0] == 3.0
+    write(net)
+    assert net.weight.sum() == 10.0, "the host reads what it wrote"
+    for _ in range(2):
+        assert model(X)[0] == 3.0
+    meanwhile = inference(net)
+    assert meanwhile(X)[0] == 3.0, "an executor compiled meanwhile has the others' value"
+    assert net.weight.sum() == (10.0 if wrap is inference else 3.0), "what was trained is newer"
+    told = [record.getMessage() for record in caplog.records
+            if "written on the host" in record.getMessage()]
+    words = "weight and 1 more were written" if write is by_state_dict else "weight was written"
+    assert len(told) == 1 and words in told[0]
+    assert "copyWeightsToDevice()" in told[0]
+    if wrap is training:
+        write(net)
+    model.copyWeightsToDevice()
+    assert model(X)[0] == 10.0 and meanwhile(X)[0] == 10.0
+
+
+@pytest.mark.parametrize("wrap", [inference, training])
+@pytest.mark.parametrize("write", set(WRITES) - UNSEEN, ids=lambda write: write.__name__)
+def test_it_is_told_of_at_the_next_call(write, wrap, caplog):
+    net = Net()
+    model = wrap(net)
+    model(X)
+    write(net)
+    assert not caplog.records
+    model(X)
+    assert len(caplog.records) == 1
+    write(net)
+    model(X)
+    assert len(caplog.records) == 1, "once"
+
+
+def test_several_are_one_warning(caplog):
+    net = Net()
+    model = inference(net)
+    model(X)
+    with torch.no_grad():
+        net.weight.fill_(5.0), net.offset.fill_(1.0)
+    model(X)
+    assert len(caplog.records) == 1
+    assert "weight and 1 more were written" in caplog.records[0].getMessage()
+
+
+def test_reading_by_data_is_no_write(caplog):
+    net = Net()
+    model = training(net)
+    model(X)
+    assert net.weight.data.sum() == 3.0
+    model(X)
+    assert not caplog.records
+
+
+def test_loading_by_the_executor_is_not_pending(caplog):
+    net = Net()
+    model, other = inference(net), inference(net)
+    model(X), other(X)
+    model.load_state_dict({"weight": torch.full((1, 2), 5.0), "offset": torch.ones(())})
+    assert model(X)[0] == 11.0 and other(X)[0] == 11.0
+    other.destroy()
+    other.load_state_dict({"weight": torch.full((1, 2), 6.0), "offset": torch.ones(())})
+    assert model(X)[0] == 13.0 and not caplog.records
+
+
+def test_named_buffers_alone_are_copied():
+    net = Net()
+    options = quiet_options()
+    options.updatableNamedBuffers(["offset"])
+    model, other = poptorch.inferenceModel(net, options), inference(net)
+    model(X), other(X)
+    with torch.no_grad():
+        net.weight.fill_(5.0), net.offset.fill_(1.0)
+    model.copyNamedBuffersToDevice()
+    assert model(X)[0] == 4.0 and other(X)[0] == 4.0
+    other.copyWeightsToDevice()
+    assert model(X)[0] == 11.0
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self):
+        self.calls += 1
+        return self.calls + 0
+
+
+def test_a_buffer_that_inference_changes():
+    net = Counter()
+    model, other = inference(net), inference(net)
+    assert [model().item() for _ in range(3)] == [1.0, 2.0, 3.0]
+    assert net.calls == 0, "without a watch, the host is asked for a copy"
+    model.copyWeightsToHost()
+    assert net.calls == 3
+    assert other() == 4 and model() == 5
+    with torch.no_grad():
+        net.calls.fill_(20.0)
+    assert other() == 6
+    assert net.calls == 20.0, "what the host wrote stays until it is copied either way"
+    other.copyWeightsToDevice()
+    assert model() == 21
+
+
+def test_a_write_past_the_watch_is_told_of(caplog):
+    net = Counter()
+    model = inference(net)
+    model()
+    with torch.no_grad():
+        net.calls.fill_(20.0)
+    model.copyWeightsToHost()
+    assert net.calls == 1
+    assert "calls was written on the host by way of another tensor" in caplog.text
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.count = torch.zeros(())
+
+    def forward(self):
+        self.count += 1
+        return self.count + 0
+
+
+def test_a_plain_attribute_that_forward_changes_is_told_of(caplog):
+    net = Plain()
+    model = inference(net)
+    assert [model().item() for _ in range(3)] == [1.0, 1.0, 1.0] and net.count == 1
+    told = [r.getMessage() for r in caplog.records if "plain attribute" in r.getMessage()]
+    assert len(told) == 1
+    assert "tensor count in place" in told[0] and "register_buffer('count', ...)" in told[0]
