@@ -75,7 +75,8 @@ def _compare(overload, got, wanted, reference):
     largest = reference[fits].abs().max().item()
     ours, eagers = ((x.double() - reference).abs()[fits] for x in (got, wanted))
     if overload not in LESS_FINITE:
-        assert ours.isfinite().all(), f"{got}, not {wanted}"
+        # Eager overflows on the way to some finite numbers, where ours may, too.
+        assert (ours.isfinite() | ~eagers.isfinite()).all(), f"{got}, not {wanted}"
     # Of float32 what the numeric rule says; of halves what eager has, and two units.
     is_half = wanted.dtype is not torch.float32
     limit = (1 if is_half else 4) * eagers.nan_to_num(torch.inf).max().item()

@@ -56,7 +56,7 @@ def interrupted(function, seconds: float) -> bool:
         time.sleep(0)
         return False
     except KeyboardInterrupt:
-        return timer.finished.is_set()
+        return True
     finally:
         timer.join()
 
