@@ -135,8 +135,8 @@ Prepared pack_convolution(const Call& call) {
   const Form form =
       form_of(call.attrs(), type.sizes, input_size, call.out().numel(), call.threads);
   const auto room = static_cast<size_t>(call.out().bytes());
-  const auto run = [=, g = Geometry(call.attrs())](const Args& args) {
-    const aten::CallState state(args.threads);
+  const auto run = [=, g = Geometry(call.attrs()), threads = call.threads](const Args& args) {
+    const aten::CallState state(threads);  // oneDNN's choice of a form depends on their number
     at::Tensor weight = aten::wrap(args.inputs[0], type).contiguous();
     const void* bytes = weight.const_data_ptr();
     if (!form.description.empty()) {

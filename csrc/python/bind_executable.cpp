@@ -16,6 +16,7 @@
 #include "plan/plan.h"
 #include "python/bind.h"
 #include "python/host_storage.h"
+#include "python/signal_watch.h"
 #include "schedule/schedule.h"
 #include "support/error.h"
 
@@ -141,11 +142,9 @@ void run(Executable& self, const std::vector<uintptr_t>& pointers, int threads) 
   std::vector<void*> host;
   host.reserve(pointers.size());
   for (const uintptr_t address : pointers) host.push_back(to_pointer(address));
+  const SignalWatch watch(self.is_long());
   const py::gil_scoped_release released;
-  self.run(host, threads, [] {
-    const py::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-  });
+  self.run(host, threads, [&] { watch.check(); });
 }
 
 // `storage` is the address of the torch storage that the bytes belong to.

@@ -135,7 +135,12 @@ void Executable::run(const std::vector<void*>& host, int threads,
   check_process();
   const std::scoped_lock lock(mutex_);
   ++runs_begun_;
-  engine_.run(host, threads, poll);
+  bool has_polled = false;
+  engine_.run(host, threads, [&] {
+    has_polled = true;
+    if (poll) poll();
+  });
+  is_long_ = has_polled;
 }
 
 std::vector<std::array<int64_t, 2>> Executable::timestamps() const {

@@ -74,6 +74,8 @@ class Executable {
   // One call: `host[i]` is the host tensor of `streams()[i]`. Sizes are the caller's business. For
   // `poll` see Engine::run; it must not use this executable.
   void run(const std::vector<void*>& host, int threads, const std::function<void()>& poll = {});
+  // Whether the last run went on until it asked `poll`; true before the first.
+  bool is_long() const { return is_long_; }
   // How many runs began, also those that failed on the way.
   int64_t runs_begun() const { return runs_begun_; }
   // Begin and end of each device iteration of the last run, in ns of CLOCK_MONOTONIC.
@@ -95,6 +97,7 @@ class Executable {
   Reports reports_;
   int process_;  // where the arenas are
   std::atomic<int64_t> runs_begun_ = 0;
+  std::atomic<bool> is_long_ = true;
   // One run, one state's copy, one setting at a time. Who waits for it holds no other lock: a run
   // may wait for Python's in `poll`.
   mutable std::mutex mutex_;

@@ -50,7 +50,8 @@ def check_isa(subject, isa):
 def check_threads(subject, dtype):
     """Two and three threads give the bits of one, or right values where bits may differ."""
     for threads in (2, 3):
-        results = evaluate(subject.sample, subject.operands(dtype), dtype, threads=threads)
+        operands = subject.again(threads).operands(dtype)
+        results = evaluate(subject.sample, operands, dtype, threads=threads)
         if subject.sample.equal_bits:
             check_equal_bits(results, subject.results(dtype))
         else:

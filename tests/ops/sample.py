@@ -40,6 +40,8 @@ class Sample:
         dtypes: floating-point dtypes to run in; ``dtype:f32`` attributes follow.
         equal_bits: whether the number of threads leaves all bits as they are. Not so for what
             oneDNN computes: it cuts sums by threads.
+        is_packed: whether ``inputs`` takes a number of threads, on which the form of packed
+            operands depends.
         wide: positions of operands that are f32 where the others are halves.
         note: tells apart samples of one row in the names of tests.
     """
@@ -51,6 +53,7 @@ class Sample:
     check: Callable | None = None
     dtypes: tuple = FLOATS
     equal_bits: bool = True
+    is_packed: bool = False
     wide: tuple = ()
     note: str = ""
 

@@ -17,21 +17,22 @@ class Subject:
     Attributes:
         sample: the sample.
         seed: what the random numbers of the operands depend on.
+        threads: for how many threads packed operands are packed.
         inputs: its operands; floating-point ones are f32.
     """
 
-    def __init__(self, sample, seed):
+    def __init__(self, sample, seed, threads=1):
         self.sample = sample
         self.seed = seed
         torch.manual_seed(seed)
-        self.inputs = sample.inputs()
+        self.inputs = sample.inputs(threads) if sample.is_packed else sample.inputs()
         self._operands = {}
         self._references = {}
         self._results = {}
 
-    def again(self):
+    def again(self, threads=1):
         """The same with operands made anew; with other ones only where settings change them."""
-        other = Subject(self.sample, self.seed)
+        other = Subject(self.sample, self.seed, threads)
         pairs = zip(self.inputs, other.inputs, strict=True)
         if all(a is b is None or torch.equal(a, b) for a, b in pairs):
             other._operands, other._references = self._operands, self._references

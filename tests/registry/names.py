@@ -84,11 +84,11 @@ EXECUTOR = {
 }
 
 FILES = {
-    "load": _API + "test_files.py::test_training_goes_on_bit_for_bit",
-    "PoplarExecutor.compileAndExport": _API + "test_files.py::test_export_before_the_first_call",
-    "PoplarExecutor.save": _API + "test_files.py::test_training_goes_on_bit_for_bit",
+    "load": "tests/files/test_files.py::test_training_goes_on_bit_for_bit",
+    "PoplarExecutor.compileAndExport": "tests/files/test_files.py::test_export_before_the_first_call",
+    "PoplarExecutor.save": "tests/files/test_files.py::test_training_goes_on_bit_for_bit",
     "PoplarExecutor.loadExecutable":
-        _API + "test_files.py::test_load_executable_takes_the_weights_of_the_module",
+        "tests/files/test_files.py::test_load_executable_takes_the_weights_of_the_module",
     "PoplarExecutor.rng_state": _API + "test_inspection.py::test_random_state_of_replicas",
     "PoplarExecutor.getTensorNames": _API + "test_anchors.py::test_names_are_readable_and_stable",
     "PoplarExecutor.getAnchoredTensor": _API + "test_anchors.py::test_gradients_and_weights",

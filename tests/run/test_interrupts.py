@@ -100,6 +100,61 @@ def test_forward_is_interrupted_between_operations():
     assert model(torch.ones(2)).tolist() == [2, 2]
 
 
+class Long(torch.nn.Module):
+    """Some 100 ms of products in ten iterations."""
+
+    def forward(self, x):
+        for _ in range(8):
+            x = (x @ x).tanh()
+        return x
+
+
+@pytest.fixture
+def wakeups():
+    """A descriptor that the program has given to signal.set_wakeup_fd, and its other end."""
+    receive, send = os.pipe2(os.O_NONBLOCK)
+    signal.set_wakeup_fd(send)
+    yield receive, send
+    signal.set_wakeup_fd(-1)
+    os.close(receive)
+    os.close(send)
+
+
+def run_until_alarm():
+    """A run that the handler of a signal ends."""
+    model = poptorch.inferenceModel(Long(), quiet_options(deviceIterations=40))
+    x = torch.rand(40 * 320, 320)
+    model(x)
+
+    def handle(number, frame):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        begin = time.monotonic()
+        model(x)
+        seconds = time.monotonic() - begin
+        with pytest.raises(TimeoutError):
+            signal.setitimer(signal.ITIMER_REAL, seconds / 4)
+            model(x)
+        assert len(model(x)) == len(x)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_handlers_of_all_signals_run_during_a_run():
+    run_until_alarm()
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_wakeup_descriptor_of_the_program_stays(wakeups):
+    receive, send = wakeups
+    run_until_alarm()
+    assert os.read(receive, 64) == bytes([signal.SIGALRM])
+    assert signal.set_wakeup_fd(send) == send
+
+
 QUESTIONS = {
     "set_profiling": lambda it: it.set_profiling(True),
     "set_output_mode": lambda it: it.set_output_mode(it.streams()[-1].name, "all"),
@@ -110,13 +165,7 @@ QUESTIONS = {
 
 
 def test_who_waits_for_a_run_lets_other_threads_go_on():
-    class Net(torch.nn.Module):
-        def forward(self, x):
-            for _ in range(8):
-                x = (x @ x).tanh()
-            return x
-
-    model = poptorch.inferenceModel(Net(), quiet_options(deviceIterations=10))
+    model = poptorch.inferenceModel(Long(), quiet_options(deviceIterations=10))
     x = torch.rand(10 * 320, 320)
     model(x)
     executable = model._compiled_model().executable

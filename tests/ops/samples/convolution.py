@@ -127,9 +127,9 @@ def packed(name, activation="none", bias=True, residual=False):
     _, x, w, y = CASES[name]
     attrs = packing(name)
 
-    def inputs():
+    def inputs(threads=1):
         weight = _C.evaluate("pack_convolution", [fixed_weights(name).numpy()],
-                             attrs | {"input_size": list(x)})[0]
+                             attrs | {"input_size": list(x)}, threads=threads)[0]
         return [last_channels(randn(*x)), torch.from_numpy(weight), randn(y[1]) if bias else None,
                 last_channels(randn(*y)) if residual else None]
 
@@ -142,7 +142,7 @@ def packed(name, activation="none", bias=True, residual=False):
     note = f"{name}, bias {bias}, residual {residual}"
     return Sample("packed_convolution", inputs,
                   attrs | {"weight_size": list(w), "activation": activation}, reference,
-                  dtypes=("f32",), equal_bits=False, note=note)
+                  dtypes=("f32",), equal_bits=False, is_packed=True, note=note)
 
 
 PACKED = ("plain", "padded", "pointwise", "stem", "strided pointwise", "groups", "depthwise",
