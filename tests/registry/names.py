@@ -85,7 +85,8 @@ EXECUTOR = {
 
 FILES = {
     "load": "tests/files/test_files.py::test_training_goes_on_bit_for_bit",
-    "PoplarExecutor.compileAndExport": "tests/files/test_files.py::test_export_before_the_first_call",
+    "PoplarExecutor.compileAndExport":
+        "tests/files/test_files.py::test_export_before_the_first_call",
     "PoplarExecutor.save": "tests/files/test_files.py::test_training_goes_on_bit_for_bit",
     "PoplarExecutor.loadExecutable":
         "tests/files/test_files.py::test_load_executable_takes_the_weights_of_the_module",
