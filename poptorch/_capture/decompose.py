@@ -9,6 +9,7 @@ is. Operations that torch's own table takes apart by plain ATen operations are t
 import torch
 
 from poptorch._capture.torch_private import decomposition_table
+from poptorch.errors import Error
 
 aten = torch.ops.aten
 
@@ -198,6 +199,17 @@ def _addbmm(x, a, b, *, beta=1, alpha=1):
     if not x.is_floating_point():
         beta, alpha = int(beta), int(alpha)
     return torch.addmm(x, a, b, beta=beta, alpha=alpha)
+
+
+@decomposes(aten.addmv.default)
+def _addmv(x, a, b, *, beta=1, alpha=1):
+    if a.numel() > 0 or a.dim() != 2 or b.shape != a.shape[1:]:
+        return NotImplemented
+    if x.shape != a.shape[:1]:  # eager's result then has the shape of x
+        raise Error(f"[addmv] the product of a matrix {list(a.shape)} and a vector has "
+                    f"{a.shape[0]} elements, the tensor that it is added to has the shape "
+                    f"{list(x.shape)}. Expand that to [{a.shape[0]}].")
+    return torch.zeros_like(x) if beta == 0 else (x * beta).to(x.dtype)
 
 
 @decomposes(aten.trace.default)

@@ -105,6 +105,21 @@ def test_decomposition(name):
         assert getattr(node.target, "namespace", "aten") in ("aten", "poptorch"), node
 
 
+@pytest.mark.parametrize("sizes", [((1,), (0, 3), (3,)), ((1,), (3, 0), (0,)), ((), (3, 0), (0,))])
+def test_addmv_of_a_matrix_without_elements(sizes):
+    """Eager forgets to expand what the product is added to."""
+    x, matrix, vector = map(torch.ones, sizes)
+    with pytest.raises(poptorch.Error) as raised:
+        capture(Function(lambda m, *args: torch.addmv(*args)), (x, matrix, vector), training=False)
+    rows = len(matrix)
+    assert str(raised.value).startswith(
+        f"[addmv] the product of a matrix {list(sizes[1])} and a vector has {rows} elements, the "
+        f"tensor that it is added to has the shape {list(sizes[0])}. Expand that to [{rows}].")
+    assert raised.value.location.startswith(__file__)
+    expanded = Function(lambda m, x, *args: torch.addmv(x.expand(rows), *args))
+    check_inference(expanded, x, matrix, vector)
+
+
 def test_bincount_with_a_known_length():
     numbers = torch.tensor([1, 3, 1, 0])
     check_inference(Function(lambda m, x: torch.bincount(x, minlength=5)), numbers)
