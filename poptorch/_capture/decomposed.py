@@ -42,3 +42,8 @@ def _memory(value) -> int | None:
     """The identity of the memory of a tensor."""
     is_plain = isinstance(value, torch.Tensor) and value.layout is torch.strided
     return value.untyped_storage()._cdata if is_plain else None
+
+
+def fits(result: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether a result can be copied to a tensor, which keeps its shape and type."""
+    return result.shape == target.shape and torch.can_cast(result.dtype, target.dtype)

@@ -16,7 +16,7 @@ from poptorch import blocks
 from poptorch._capture import attached, decompose_shape  # noqa: F401  (adds to the table)
 from poptorch._capture import torch_private as private
 from poptorch._capture.decompose import DECOMPOSITIONS, ELEMENTWISE, computed_in
-from poptorch._capture.decomposed import mismatch, with_own_memory
+from poptorch._capture.decomposed import fits, mismatch, with_own_memory
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
 from poptorch._capture.memory import Memory
@@ -358,11 +358,18 @@ class Recorder(private.DispatchMode):
         return self._plain(func, args, kwargs) if out is NotImplemented else out
 
     def _decomposed_in_place(self, func, args, kwargs):
-        out = self._taken_apart(functional_form(func), args, kwargs)
-        if out is NotImplemented or not torch.can_cast(out.dtype, args[0].dtype):
+        """In place, or with ``out=``: what the decomposition gives, copied there."""
+        named = {name: kwargs[name] for _, name in mutated_arguments(func) if name in kwargs}
+        others = {name: value for name, value in kwargs.items() if name not in named}
+        found = self._taken_apart(functional_form(func), args, others)
+        targets = list(named.values()) or [args[0]]
+        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        if found is NotImplemented or not all(map(fits, results, targets)):
             return self._plain(func, args, kwargs)
         with self:
-            return args[0].copy_(out)
+            for target, result in zip(targets, results, strict=True):
+                target.copy_(result)
+        return targets[0] if len(targets) == 1 else tuple(targets)
 
     def _taken_apart(self, func, args, kwargs):
         """The result of a decomposition, in the type and the memory that PyTorch gives it."""

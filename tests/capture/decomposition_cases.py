@@ -131,8 +131,9 @@ CASES = {
         [n(4, 6), n(4, 6), n(4, 1), n.positive(4, 1), 0, {}]],
     aten.aminmax.default: lambda n: [[n(4, 6), {}], [n(4, 6), {"dim": 1}],
                                      [n(4, 6), {"dim": 0, "keepdim": True}], [n(), {}]],
-    aten.addmv.default: lambda n: [[n(m), n(m, k), n(k), {"beta": beta}]
-                                   for m, k in ((3, 0), (0, 3), (0, 0), (3, 4)) for beta in (1, 2, 0)],
+    aten.addmv.default: lambda n: [
+        [n(m), n(m, k), n(k), {"beta": beta}]
+        for m, k in ((3, 0), (0, 3), (0, 0), (3, 4)) for beta in (1, 2, 0)],
     aten.addbmm.default: lambda n: [[n(4, 5), n(3, 4, 6), n(3, 6, 5), {}],
                                     [n(5), n(3, 4, 6), n(3, 6, 5), {"beta": 2, "alpha": 3}],
                                     [n(4, 5), n(3, 4, 6), n(3, 6, 5), {"beta": 0}]],

@@ -7,6 +7,7 @@ from torch.utils import _pytree as pytree
 import poptorch
 from poptorch._capture import decompose_shape  # noqa: F401  (adds to the table)
 from poptorch._capture.decompose import DECOMPOSITIONS
+from poptorch._capture.functional_ops import functional_form
 from tests.capture.common import tensors_of
 from tests.capture.decomposition_cases import CASES, Numbers
 from tests.capture.test_memory import Function
@@ -92,6 +93,38 @@ def test_as_exact_as_eager(overload):
             for *args, kwargs in CASES[overload](Numbers(dtype, special)):
                 checked += check(overload, args, kwargs)
     assert checked
+
+
+def out_form(overload):
+    """The overload that writes to given tensors, and their names; None if there is none."""
+    packet = overload.overloadpacket
+    for other in (getattr(packet, name) for name in packet.overloads()):
+        if functional_form(other) is overload and other._schema.arguments[-1].is_out:
+            return other, [argument.name for argument in other._schema.arguments if argument.is_out]
+    return None
+
+
+@pytest.mark.parametrize("overload", list(filter(out_form, DECOMPOSITIONS)), ids=str)
+def test_out(overload):
+    into, names = out_form(overload)
+    taken = {argument.name for argument in into._schema.arguments}  # no dtype beside a tensor
+    for *args, kwargs in CASES[overload](Numbers(torch.float32, False)):
+        def forward(*given):
+            *given, token = given
+            found = tensors_of(overload(*given, **kwargs))
+            outs = {name: torch.empty_like(x) for name, x in zip(names, found)}
+            into(*given, **{name: x for name, x in kwargs.items() if name in taken}, **outs)
+            return *found, *outs.values(), token
+
+        try:
+            overload(*args, **kwargs)
+        except (RuntimeError, NotImplementedError, ValueError):
+            continue
+        *results, _ = poptorch.inferenceModel(Function(forward), quiet_options())(
+            *args, torch.ones(1))
+        wanted, found = results[:len(names)], results[len(names):]
+        for one, other in zip(wanted, found, strict=True):
+            assert torch.equal(one.nan_to_num(), other.nan_to_num()), f"{args} {kwargs}"
 
 
 @pytest.mark.parametrize("call", [
