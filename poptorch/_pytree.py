@@ -268,7 +268,7 @@ def _bare(part):
 _KINDS = {"parser": PARSED, "registered": REGISTERED, "mapping": MAPPING, "sequence": SEQUENCE,
           "dataclass": FIELDS}
 _NAMES = {id(kind): name for name, kind in _KINDS.items()}
-_PART = ({*_KINDS}, type, tuple, object, (dict, dict), tuple)
+_PART = ({*_KINDS}, type, tuple, object, tuple | None, tuple)
 _DATA = (type(None), bool, int, float, complex, str, bytes, torch.dtype, enum.Enum)
 # Called without arguments, these make something empty.
 _FACTORIES = (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
@@ -278,7 +278,7 @@ def _is_data(value) -> bool:
     left, seen = [value], set()
     while left:
         item = left.pop()
-        if type(item) in (list, tuple, dict, set, frozenset):
+        if type(item) in (list, tuple, torch.Size, dict, set, frozenset):
             if id(item) not in seen:
                 left += [*item, *item.values()] if type(item) is dict else item
             seen.add(id(item))
@@ -295,15 +295,13 @@ def _plain(part) -> tuple | None:
     if not _is_data(part.context):
         raise Error(f"[save] a {part.cls.__name__} among the arguments or results has beside its "
                     f"parts {part.context!r:.80}, which cannot be put into a file. Let it be made "
-                    f"of numbers, strings, and tuples, lists and dictionaries of them.")
-    state = State({}, {})
-    if part.template is not None:
-        # Of an object with a parser its tensors are no state of it.
-        state = state_of(part.template) if part.kind is PARSED else part.template
-        state = State(*({name: value for name, value in table.items()
-                         if not holds(value, torch.Tensor)} for table in state))
-    return (_NAMES[id(part.kind)], part.cls, tuple(part.keys), part.context, tuple(state),
-            tuple(map(_plain, part.children)))
+                    f"of numbers, strings, built-in classes, and lists and dictionaries of them.")
+    state = part.template
+    if part.kind is PARSED and state is not None:  # the object, of which tensors are no state
+        state = ({name: value for name, value in table.items() if not holds(value, torch.Tensor)}
+                 for table in state_of(state))
+    return (_NAMES[id(part.kind)], part.cls, tuple(part.keys), part.context,
+            state and tuple(state), tuple(map(_plain, part.children)))
 
 
 def _filled(data, where: str):
@@ -316,7 +314,7 @@ def _filled(data, where: str):
         return Constant(data[1])
     schema.check(data, _PART, where)
     name, cls, keys, context, state, children = data
-    kind, state = _KINDS[name], State(*state)
+    kind, template = _KINDS[name], None
     if kind_of(cls) is not kind:
         raise ValueError(f"{where} is a container of kind {name} and of {cls}, which is none here. "
                          f"Register the class before loading, as it was when the file was written")
@@ -326,12 +324,14 @@ def _filled(data, where: str):
         raise ValueError(f"{where} has the fields {keys!r:.60}, {cls} has others")
     if not _is_data(context):
         raise ValueError(f"{where} has {context!r:.60} beside its parts, which is more than data")
-    for slot in state.slots:
-        if not isinstance(getattr(cls, slot, None), types.MemberDescriptorType):
-            raise ValueError(f"{where} has the attribute {slot!r:.60}, {cls} has no such slot")
-    template = state if any(state) else None
-    if kind is PARSED:
-        template = cls.__new__(cls)
-        set_state(template, state)
+    if state is not None:
+        schema.check(state, (dict, dict), where)
+        template = State(*state)
+        for slot in template.slots:
+            if not isinstance(getattr(cls, slot, None), types.MemberDescriptorType):
+                raise ValueError(f"{where} has the attribute {slot!r:.60}, {cls} has no such slot")
+        if kind is PARSED:
+            template = cls.__new__(cls)
+            set_state(template, State(*state))
     return Node(cls, kind, dict.fromkeys(keys) if kind is MAPPING else keys, context, template,
                 [_filled(child, join_path(where, key)) for key, child in zip(keys, children)])

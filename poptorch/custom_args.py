@@ -40,7 +40,8 @@ class ICustomArgParser(abc.ABC):
         """Returns an object like ``original_structure`` that holds other tensors.
 
         Args:
-            original_structure: an object of the registered class; it must stay as it is.
+            original_structure: an object of the registered class; it must stay as it is. In a
+                model that was loaded from a file it has no tensors.
             tensor_iterator: gives as many tensors as :meth:`yieldTensors`, in its order. Their
                 first dimension may be longer or shorter than in ``original_structure``.
         """

@@ -283,7 +283,7 @@ class Arguments:
 
 
 _FORM = {"structure": tuple, "positional": int | None, "tensors": [(torch.Size, torch.dtype)]}
-_ROOT = ({"mapping"}, type, tuple, object, tuple, tuple)  # the parameters
+_ROOT = ({"mapping"}, type, tuple, object, tuple | None, tuple)  # the parameters
 
 
 def _leaves(structure: Structure, tensors: list[tuple]) -> list[Leaf]:
