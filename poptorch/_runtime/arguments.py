@@ -1,7 +1,6 @@
 """The arguments of a call: their structure at the first call, and checks of later ones."""
 
 import inspect
-from collections.abc import Iterator
 
 import numpy
 import torch
