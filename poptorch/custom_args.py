@@ -40,7 +40,8 @@ class ICustomArgParser(abc.ABC):
         """Returns an object like ``original_structure`` that holds other tensors.
 
         Args:
-            original_structure: an object of the registered class; it must stay as it is.
+            original_structure: an object of the registered class; it must stay as it is. In a
+                model that was loaded from a file it has no tensors.
             tensor_iterator: gives as many tensors as :meth:`yieldTensors`, in its order. Their
                 first dimension may be longer or shorter than in ``original_structure``.
         """
@@ -50,7 +51,11 @@ _parsers: dict[type, ICustomArgParser] = {}
 
 
 def registerCustomArgParser(input_class_type: type, parser: ICustomArgParser) -> None:
-    """Makes objects of a class known as holders of tensors.
+    """Makes objects of a class known as holders of tensors: as arguments, as results, and as
+    batches of :class:`poptorch.DataLoader`.
+
+    Lists, tuples, dictionaries and dataclasses need no parser, nor do classes that
+    ``torch.utils._pytree.register_pytree_node`` knows. A parser goes before all of them.
 
     Args:
         input_class_type: the class; its subclasses follow, unless they have a parser of their
@@ -85,12 +90,8 @@ def registerCustomArgParser(input_class_type: type, parser: ICustomArgParser) ->
     _parsers[input_class_type] = parser
 
 
-def parser_of(value) -> ICustomArgParser | None:
-    """The parser registered for the class of ``value`` or the nearest of its bases, or None.
-
-    Args:
-        value: any object.
-    """
+def parser_for(cls: type) -> ICustomArgParser | None:
+    """The parser registered for a class or the nearest of its bases, or None."""
     if not _parsers:
         return None
-    return next((_parsers[c] for c in type(value).__mro__ if c in _parsers), None)
+    return next((_parsers[c] for c in cls.__mro__ if c in _parsers), None)

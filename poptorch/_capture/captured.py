@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from poptorch._capture.structure import Structure
+from poptorch._pytree import Structure
 from poptorch.blocks import BlockUse
 
 

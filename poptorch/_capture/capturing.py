@@ -2,11 +2,12 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
 from poptorch import _context as context
+from poptorch import _pytree as pytree
 from poptorch import blocks
 from poptorch._capture import process_state, refusals, substitutions, tracing
 from poptorch._capture import torch_private as private
@@ -18,8 +19,8 @@ from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.module_state import ModuleState
 from poptorch._capture.places import Places
 from poptorch._capture.recorder import Recorder
-from poptorch._capture.structure import Structure
 from poptorch._logging import logger
+from poptorch._pytree import Structure
 from poptorch.errors import Error
 
 
@@ -198,7 +199,9 @@ class _Capture:
 
     def _assemble(self, result) -> Captured:
         leaves, out_spec = Structure.of(result)
-        out_spec.check_constants(_refuse_hidden_tensors)
+        for _, constant in out_spec.leaves():
+            if constant is not None:
+                _refuse_hidden_tensors(constant.value)
         outputs = self._outputs(leaves, out_spec)
         real = [spec for spec, leaf in zip(outputs, leaves)
                 if not isinstance(leaf, private.FakeTensor)]
@@ -283,12 +286,10 @@ def _refuse_hidden_tensors(value) -> None:
     if isinstance(value, Iterator):
         raise Error(f"[output] forward returned a {kind}, of which the items are made after it "
                     f"was captured. Return list(...) or tuple(...) of it.")
-    if isinstance(value, Collection) and not isinstance(value, (str, bytes)):
-        if Structure.of(list(value))[0]:
-            raise Error(f"[output] forward returned a {kind} that holds tensors, which is not "
-                        f"taken apart. Return list(...) or tuple(...) of it.")
-    held = [name for name, item in getattr(value, "__dict__", {}).items()
-            if isinstance(item, private.FakeTensor)]
+    if pytree.is_closed(value):
+        raise Error(f"[output] forward returned a {kind} that holds tensors, which is not "
+                    f"taken apart. Return list(...) or tuple(...) of it.")
+    held = pytree.tensor_attributes(value, private.FakeTensor)
     if held:
         raise Error(f"[output] forward returned a {kind}, which holds tensors "
                     f"({', '.join(held)}). Return tensors, lists, tuples, dictionaries or "

@@ -12,6 +12,7 @@ import torch
 
 from poptorch._capture import replay
 from poptorch._capture import torch_private as private
+from poptorch._pytree import map_only
 
 _KEPT = 4096  # answers
 _accepted: set = set()  # of the process, as torch's answers do not change
@@ -42,11 +43,11 @@ class OperandTypes:
         _collect(kwargs.values(), tensors, numbers)
         if _is_plain({t.dtype for t in tensors} | ({kwargs.get("dtype")} - {None}), numbers):
             return
-        few = private.tree_map_only(torch.Tensor, _Few, (tuple(args), kwargs))
+        few = map_only(torch.Tensor, _Few, (tuple(args), kwargs))
         key = func, torch.get_default_dtype(), repr(few)
         if key in _accepted:
             return
-        made = private.tree_map_only(_Few, _Few.tensor, few)
+        made = map_only(_Few, _Few.tensor, few)
         if replay.refusal(func, *made) is not None:  # it may be for the sizes
             error = replay.refusal(func, args, kwargs)
             if error is not None:

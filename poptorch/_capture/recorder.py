@@ -25,6 +25,7 @@ from poptorch._capture.picks import Picks
 from poptorch._capture.places import Places
 from poptorch._capture.recorded_ops import OTHER_STATISTICS, SAME_VALUES, WRONG_RULES, cast, steps
 from poptorch._capture.shapes import Shapes
+from poptorch._pytree import map_only
 from poptorch._types import check_dense
 from poptorch.errors import error_at
 
@@ -205,10 +206,10 @@ class Recorder(private.DispatchMode):
     def _asked_operator(self, func, args, kwargs):
         """What the operator gives for real tensors like these, or its own refusal."""
         with private.without_modes(), torch.no_grad():
-            real_args, real_kwargs = private.tree_map_only(
+            real_args, real_kwargs = map_only(
                 torch.Tensor, _zeros_like, (args, kwargs or {}))
             out = func(*real_args, **real_kwargs)
-        return private.tree_map_only(torch.Tensor, self._like, out)
+        return map_only(torch.Tensor, self._like, out)
 
     def _like(self, tensor: torch.Tensor):
         return private.fake_like(self.fake_mode, tensor)
@@ -378,7 +379,7 @@ class Recorder(private.DispatchMode):
         with self, self._types.unasked():
             if func in ELEMENTWISE:
                 dtype = computed_in((expected[0] if several else expected).dtype)
-                args, kwargs = private.tree_map(partial(cast, dtype), (args, kwargs))
+                args, kwargs = map_only(torch.Tensor, partial(cast, dtype), (args, kwargs))
             out = DECOMPOSITIONS[func](*args, **kwargs)
             if out is NotImplemented:
                 return out

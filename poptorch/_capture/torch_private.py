@@ -20,7 +20,8 @@ from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+
+from poptorch._pytree import map_only
 
 __all__ = [
     "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
@@ -28,8 +29,7 @@ __all__ = [
     "backward_sequence_number", "causal_masks_unread", "decompose_composite",
     "decomposition_table", "detached", "distributions_validate", "fake_like",
     "forward_sequence_number", "has_fused_attention", "is_composite", "new_fake_mode",
-    "overloads_of", "recurrent_functions", "suggest_memory_format", "tree_leaves", "tree_map",
-    "tree_map_only", "without_modes",
+    "overloads_of", "recurrent_functions", "suggest_memory_format", "without_modes",
 ]
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
@@ -144,7 +144,7 @@ def has_fused_attention(*arguments, **named) -> bool:
 
     is_enabled = torch.is_grad_enabled()
     with without_modes(), torch.set_grad_enabled(is_enabled):
-        arguments, named = tree_map_only(torch.Tensor, real, (arguments, named))
+        arguments, named = map_only(torch.Tensor, real, (arguments, named))
         return torch._fused_sdp_choice(*arguments, **named) != 0
 
 

@@ -140,6 +140,7 @@ class Saving:
             interface.check_states(executable)
             compiled = CompiledModel.of(interface, executable, self._model, self._options)
             interface.check_streams(executable, compiled.call)
+            compiled.call.check_structure()
         with file.guard("interface.json"), self._publishing(compiled, begin):
             file.write_state(executable, with_optimizer=with_optimizer)
             file.restore_rng_state(compiled.random)

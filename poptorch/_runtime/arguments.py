@@ -1,15 +1,14 @@
 """The arguments of a call: their structure at the first call, and checks of later ones."""
 
 import inspect
-import math
-from collections.abc import Collection, Iterator
 
 import numpy
 import torch
 
+from poptorch import _pytree as pytree
 from poptorch import _schema as schema
-from poptorch._capture.structure import Structure, children_of, join_path, rebuilt
 from poptorch._logging import logger
+from poptorch._pytree import Mismatch, Structure
 from poptorch._translate import StepSpec
 from poptorch._types import check_dense, ir_dtype, narrowed
 from poptorch.errors import Error
@@ -57,13 +56,17 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class Leaf:
     """One place in the argument structure: a tensor's shape and dtype, or a constant's value."""
 
-    def __init__(self, path: str, value):
-        self.path = path
-        self.is_tensor = isinstance(value, torch.Tensor)
-        self.value = None if self.is_tensor else value
-        if self.is_tensor:
-            self.shape, self.dtype = value.shape, narrowed(value.dtype)
-            self.given = value.dtype  # in the first call
+    def __init__(self, path: str, value=None):
+        self.path, self.value = path, value
+        self.is_tensor = False
+
+    @classmethod
+    def of_tensor(cls, path: str, shape: torch.Size, dtype: torch.dtype,
+                  given: torch.dtype) -> "Leaf":
+        """The place of a tensor, of a dtype on the device and one in the first call."""
+        leaf = cls(path)
+        leaf.is_tensor, leaf.shape, leaf.dtype, leaf.given = True, shape, dtype, given
+        return leaf
 
     def fits(self, value) -> bool:
         """Whether ``value`` is a dense tensor like the compiled one, once it is narrowed."""
@@ -95,10 +98,12 @@ class Arguments:
         self._micro_batches = spec.micro_batches
         self._formula = spec.micro_batch_formula
         bound = self._bind(args, kwargs)
-        self.leaves: list[Leaf] = []
-        self._structure = dict, {name: self._described(name, value)
-                                 for name, value in bound.items()}
-        for leaf, tensor in zip(self.tensor_leaves(), self._flat(bound)):
+        tensors, structure = Structure.of_named(bound, "arguments")
+        for path, tensor in zip(structure.paths, tensors):
+            _check_tensor(tensor, path)
+        self._structure = structure.without_templates()
+        self.leaves = _leaves(structure, [(t.shape, narrowed(t.dtype), t.dtype) for t in tensors])
+        for leaf, tensor in zip(self.tensor_leaves(), tensors):
             self._check_batch(leaf, tensor)
         for leaf in self.leaves:
             if not leaf.is_tensor:
@@ -107,13 +112,19 @@ class Arguments:
 
     def micro_batch(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """The arguments of the first call, cut down to one micro-batch."""
-        return self._unbind(self._cut(self._bind(args, kwargs)))
+        n = self._micro_batches
+        if n == 1:
+            return self._unbind(self._bind(args, kwargs))
+        return self._unbind(pytree.map_only(
+            torch.Tensor, lambda tensor: tensor.narrow(0, 0, tensor.shape[0] // n),
+            self._bind(args, kwargs)))
 
     def to_data(self) -> dict:
         """What the program depends on, as plain data and classes: not the module, nor the first
         call's tensors."""
-        return {"structure": _plain(self._structure),
-                "positional": None if self._plain is None else len(self._plain)}
+        return {"structure": self._structure.to_data(),
+                "positional": None if self._plain is None else len(self._plain),
+                "tensors": [(leaf.shape, leaf.dtype) for leaf in self.tensor_leaves()]}
 
     @classmethod
     def from_data(cls, data: dict, model: torch.nn.Module) -> "Arguments":
@@ -122,11 +133,17 @@ class Arguments:
         Raises:
             ValueError: The data are of another form.
         """
-        schema.check(data, {"structure": tuple, "positional": int | None}, "arguments")
+        schema.check(data, _FORM, "arguments")
         new = cls.__new__(cls)
         new._signature = _signature(model)
-        new.leaves = []
-        new._structure = _filled(data["structure"], new.leaves, "arguments.structure")
+        new._structure = Structure.from_data(data["structure"], "arguments.structure")
+        schema.check(data["structure"], _ROOT, "arguments.structure")
+        schema.check(list(data["structure"][2]), [str], "arguments")
+        if len(new._structure.paths) != len(data["tensors"]):
+            raise ValueError(f"arguments.tensors has {len(data['tensors'])} entries for "
+                             f"{len(new._structure.paths)} tensors of arguments.structure")
+        new.leaves = _leaves(new._structure,
+                             [(shape, dtype, dtype) for shape, dtype in data["tensors"]])
         count = data["positional"]
         new._plain = None if count is None else new.leaves[:count]
         if count is not None and not (0 <= count <= len(new.leaves) and all(
@@ -148,8 +165,13 @@ class Arguments:
         if plain is not None and not kwargs and len(args) == len(plain) \
                 and all(map(Leaf.fits, plain, args)):
             return list(args)
+        try:
+            values = self._structure.flatten_like(self._bind(args, kwargs))
+        except Mismatch as mismatch:
+            raise self._structure_error(mismatch) from None
         tensors: list[torch.Tensor] = []
-        self._match(self._structure, self._bind(args, kwargs), "", tensors)
+        for leaf, value in zip(self.leaves, values):
+            self._match_leaf(leaf, value, tensors)
         return tensors
 
     def _plain_leaves(self, args: tuple, kwargs: dict) -> list[Leaf] | None:
@@ -189,45 +211,6 @@ class Arguments:
         again = inspect.BoundArguments(self._signature, bound)
         return again.args, again.kwargs
 
-    # -- structure -----------------------------------------------------------------------------
-
-    def _described(self, name: str, value):
-        """The structure of the argument of a parameter; its leaves become ours."""
-        try:
-            return self._describe(value, name, self.leaves)
-        except RecursionError:
-            raise Error(f"[arguments] {name} is a {type(value).__name__} that holds itself, or is "
-                        f"nested too deeply to be taken apart. Pass tensors in lists, tuples and "
-                        f"dictionaries that hold one another.") from None
-
-    def _describe(self, value, path: str, leaves: list):
-        """The structure of ``value`` as (class, {key: child}) around leaves."""
-        children = children_of(value)
-        if children is None:
-            if isinstance(value, torch.Tensor):
-                _check_tensor(value, path)
-            leaf = Leaf(path, value)
-            leaves.append(leaf)
-            return leaf
-        return type(value), {key: self._describe(child, join_path(path, key), leaves)
-                             for key, child in children.items()}
-
-    def _flat(self, value) -> list[torch.Tensor]:
-        if isinstance(value, torch.Tensor):
-            return [value]
-        return [t for child in (children_of(value) or {}).values() for t in self._flat(child)]
-
-    def _cut(self, value):
-        """``value`` with each tensor cut down to its first micro-batch."""
-        if self._micro_batches == 1:
-            return value
-        if isinstance(value, torch.Tensor):
-            return value.narrow(0, 0, value.shape[0] // self._micro_batches)
-        children = children_of(value)
-        if children is None:
-            return value
-        return rebuilt(value, {key: self._cut(child) for key, child in children.items()})
-
     def _check_batch(self, leaf: Leaf, tensor: torch.Tensor) -> None:
         if tensor.requires_grad:
             logger.warning("[arguments] %s requires grad: it is detached, the gradient of an "
@@ -243,26 +226,22 @@ class Arguments:
 
     # -- later calls ---------------------------------------------------------------------------
 
-    def _match(self, expected, value, path: str, tensors: list) -> None:
-        if isinstance(expected, Leaf):
-            self._match_leaf(expected, value, tensors)
-            return
-        kind, expected_children = expected
-        if type(value) is not kind:  # not a subclass either: what comes back is of the class
-            raise Error(f"[arguments] Type mismatch for {path}: expected {kind} but got "
-                        f"{type(value)}. Call destroy() first to compile for other arguments.")
-        children = children_of(value)
-        if isinstance(value, dict):
-            self._match_keys(expected_children, value, path)
-        elif len(children) != len(expected_children):
-            named = self._named_before(path)
-            what = f"items in {path}" if named is None else "positional arguments"
-            raise Error(f"[arguments] Number of {what} mismatch: expected "
-                        f"{len(expected_children) + (named or 0)} arguments but got "
-                        f"{len(children) + (named or 0)}. Call destroy() first to compile for "
-                        f"other arguments.")
-        for key, child in expected_children.items():
-            self._match(child, children[key], join_path(path, key), tensors)
+    def _structure_error(self, mismatch: Mismatch) -> Error:
+        path, expected, got = mismatch.path, mismatch.expected, mismatch.got
+        if mismatch.what == "keys":
+            return _keys_error(expected, got, path)
+        if mismatch.what == "type":
+            return Error(f"[arguments] Type mismatch for {path}: expected {expected} but got "
+                         f"{got}. Call destroy() first to compile for other arguments.")
+        if mismatch.what == "context":
+            return Error(f"[arguments] mismatch for {path}: expected a container with {expected!r} "
+                         f"beside its parts but got one with {got!r}. What is no tensor is "
+                         f"compiled in; call destroy() first to compile for others.")
+        named = self._named_before(path)
+        what = f"items in {path}" if named is None else "positional arguments"
+        return Error(f"[arguments] Number of {what} mismatch: expected {expected + (named or 0)} "
+                     f"arguments but got {got + (named or 0)}. Call destroy() first to compile "
+                     f"for other arguments.")
 
     def _named_before(self, path: str) -> int | None:
         """How many parameters precede ``*args``; None for another path than that of ``*args``."""
@@ -273,24 +252,13 @@ class Arguments:
             return None
         return list(kinds).index(path)
 
-    def _match_keys(self, keys, value: dict, path: str) -> None:
-        missing = [str(k) for k in keys if k not in value]
-        extra = [str(k) for k in value if k not in keys]
-        where = f" (in {path})" if path else ""
-        if missing:
-            raise Error(f"[arguments] Missing arguments: {', '.join(missing)}.{where} The model "
-                        f"was compiled with them; destroy() it to compile again.")
-        if extra:
-            raise Error(f"[arguments] Unexpected arguments: {', '.join(extra)}.{where} The model "
-                        f"was compiled without them; destroy() it to compile again.")
-
     def _match_leaf(self, leaf: Leaf, value, tensors: list) -> None:
         if leaf.is_tensor != isinstance(value, torch.Tensor):
             kind = torch.Tensor if leaf.is_tensor else type(leaf.value)
             raise Error(f"[arguments] Type mismatch for {leaf.path}: expected {kind} but got "
                         f"{type(value)}. Call destroy() first to compile for other arguments.")
         if not leaf.is_tensor:
-            if type(value) is not type(leaf.value) or not _same(value, leaf.value):
+            if type(value) is not type(leaf.value) or not pytree.same(value, leaf.value):
                 raise Error(f"[arguments] mismatch for {leaf.path}: expected {leaf.value!r} but "
                             f"got {value!r}. Values other than tensors are compiled in; call "
                             f"destroy() first to compile for others.")
@@ -313,34 +281,26 @@ class Arguments:
                      f"first to compile for others.")
 
 
-_TENSOR_LEAF = ({"tensor"}, str, torch.Size, torch.dtype)
+_FORM = {"structure": tuple, "positional": int | None, "tensors": [(torch.Size, torch.dtype)]}
+_ROOT = ({"mapping"}, type, tuple, object, tuple | None, tuple)  # the parameters
 
 
-def _plain(part) -> tuple:
-    """A part of the structure as nested tuples."""
-    if not isinstance(part, Leaf):
-        kind, children = part
-        return "container", kind, {key: _plain(child) for key, child in children.items()}
-    if part.is_tensor:
-        return "tensor", part.path, part.shape, part.dtype
-    return "constant", part.path, part.value
+def _leaves(structure: Structure, tensors: list[tuple]) -> list[Leaf]:
+    """All leaves of the arguments; of each tensor shape and dtypes are known."""
+    left = iter(tensors)
+    return [Leaf.of_tensor(path, *next(left)) if part is None else Leaf(path, part.value)
+            for path, part in structure.leaves()]
 
 
-def _filled(data, leaves: list[Leaf], where: str):
-    """The part that :func:`_plain` described; its leaves are appended to ``leaves``."""
-    if isinstance(data, tuple) and data[:1] == ("container",):
-        schema.check(data, ({"container"}, type, dict), where)
-        return data[1], {key: _filled(child, leaves, f"{where}.{key}")
-                         for key, child in data[2].items()}
-    leaf = Leaf.__new__(Leaf)
-    leaf.is_tensor = isinstance(data, tuple) and data[:1] == ("tensor",)
-    schema.check(data, _TENSOR_LEAF if leaf.is_tensor else ({"constant"}, str, object), where)
-    leaf.path, leaf.value = data[1], None if leaf.is_tensor else data[2]
-    if leaf.is_tensor:
-        leaf.shape, leaf.dtype = data[2:]
-        leaf.given = leaf.dtype
-    leaves.append(leaf)
-    return leaf
+def _keys_error(expected: list, got: list, path: str) -> Error:
+    missing = [str(key) for key in expected if key not in got]
+    extra = [str(key) for key in got if key not in expected]
+    where = f" (in {path})" if path else ""
+    if missing:
+        return Error(f"[arguments] Missing arguments: {', '.join(missing)}.{where} The model "
+                     f"was compiled with them; destroy() it to compile again.")
+    return Error(f"[arguments] Unexpected arguments: {', '.join(extra)}.{where} The model "
+                 f"was compiled without them; destroy() it to compile again.")
 
 
 def _signature(model) -> inspect.Signature | None:
@@ -348,15 +308,6 @@ def _signature(model) -> inspect.Signature | None:
         return inspect.signature(model.forward)
     except (TypeError, ValueError):
         return None
-
-
-def _same(a, b) -> bool:
-    if isinstance(a, float) and a == b == 0.0:
-        return math.copysign(1.0, a) == math.copysign(1.0, b)
-    try:
-        return bool(a == b) or bool(a != a and b != b)
-    except Exception:  # values that cannot tell are not the same
-        return a is b
 
 
 def _check_tensor(tensor: torch.Tensor, path: str) -> None:
@@ -374,12 +325,10 @@ def _check_constant(leaf: Leaf) -> None:
         raise Error(f"[arguments] {leaf.path} is a numpy array of shape {leaf.value.shape}, "
                     f"expected a tensor. Pass torch.from_numpy({leaf.path}).")
     kind = type(leaf.value).__name__
-    is_collection = isinstance(leaf.value, Collection) and not isinstance(leaf.value, (str, bytes))
-    if isinstance(leaf.value, Iterator) or is_collection and Structure.of(list(leaf.value))[0]:
+    if pytree.is_closed(leaf.value):
         raise Error(f"[arguments] {leaf.path} is a {kind}, which is not taken apart into tensors. "
                     f"Pass list({leaf.path}) or tuple({leaf.path}).")
-    held = [name for name, item in getattr(leaf.value, "__dict__", {}).items()
-            if isinstance(item, torch.Tensor)]
+    held = pytree.tensor_attributes(leaf.value)
     if held:
         raise Error(f"[arguments] {leaf.path} is a {kind}, which holds "
                     f"tensors ({', '.join(held)}). Pass tensors, or lists, tuples, dictionaries "

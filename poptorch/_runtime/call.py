@@ -126,6 +126,21 @@ class Call:
             found[self._streams[position].name] = (list(tensor.shape), tensor.dtype)
         return found
 
+    def check_structure(self) -> None:
+        """Puts results together once, as a call does.
+
+        Raises:
+            poptorch.Error: Their classes do not take them.
+        """
+        results = [make() for _, make in self._results]
+        try:
+            self._rebuild(results)
+        except Exception as error:
+            raise Error(f"[loadExecutable] the results cannot be put together as forward returned "
+                        f"them: {type(error).__name__}: {error}. Compile the model anew; where a "
+                        f"parser was registered, reconstruct() may use no tensor of the original "
+                        f"object, as a file has none.") from error
+
     def anchored(self, short: str) -> torch.Tensor:
         """The values of an anchored tensor in the last run.
 

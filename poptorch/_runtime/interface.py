@@ -8,8 +8,8 @@ import torch
 
 from poptorch import _schema as schema
 from poptorch._capture.captured import OutputSpec
-from poptorch._capture.structure import Structure
 from poptorch._optimizer.layout import UpdateLayout
+from poptorch._pytree import Structure
 from poptorch._runtime.arguments import Arguments
 from poptorch._translate import Program, StepSpec
 from poptorch._types import torch_dtype
@@ -19,7 +19,7 @@ from poptorch.errors import Error
 _BESIDE = ("anchor", "input_update", "constant_update")
 _OUTPUT = tuple | None  # (kind, name, leaf)
 _FORM = {
-    "arguments": dict, "outputs": list, "inputs": {int: str}, "results": [(str, _OUTPUT)],
+    "arguments": dict, "outputs": tuple | None, "inputs": {int: str}, "results": [(str, _OUTPUT)],
     "layouts": {int: ([int | None], int | None)},
     "weights": [str], "tensor_names": [str], "updated": [str], "optimizer": dict | None,
     "spec": {str: object}}
@@ -96,7 +96,7 @@ class Interface:
         program.tensor_names = data["tensor_names"]
         if data["optimizer"] is not None:
             program.optimizer = UpdateLayout.from_data(data["optimizer"], named)
-        interface = cls(arguments, Structure.from_data(data["outputs"]), program, spec)
+        interface = cls(arguments, Structure.from_data(data["outputs"], "outputs"), program, spec)
         interface._check_numbers()
         return interface
 

@@ -1,26 +1,36 @@
 """Micro-batches joined into one item, and items cut into rows; nested in any way."""
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy
 import torch
 
-from poptorch._capture.structure import children_of, join_path, rebuilt
-from poptorch.custom_args import parser_of
+from poptorch._containers import holds
+from poptorch._pytree import Mismatch, Structure, same
+
+_ARRAYS = (torch.Tensor, numpy.ndarray)
 
 
 def join(parts: list):
     """One item that holds the micro-batches ``parts`` one after the other along dimension 0.
 
-    Dictionaries, lists, tuples, dataclasses and classes with a custom parser are joined member
-    by member; lists without tensors (of strings, say) are put one after the other; other values
-    must be the same in all parts.
+    Containers (see ``_containers.py``) are joined member by member; lists without tensors (of
+    strings, say) are put one after the other; other values must be the same in all parts.
 
     Raises:
         ValueError: The parts differ in structure, or in a value that is not a tensor.
+        poptorch.Error: A container holds itself, or tensors beside its parts.
     """
-    return parts[0] if len(parts) == 1 else _combine(parts, _one_after_the_other, "")
+    if len(parts) == 1:
+        return parts[0]
+    _, structure = _taken_apart(parts[0])
+    columns = zip(*(_leaves_like(structure, part) for part in parts))
+    joined = []
+    for (path, constant), column in zip(structure.leaves(), columns):
+        _check_alike(column, path, is_constant=constant is not None)
+        if constant is None:
+            joined.append(_one_after_the_other(column))
+    return structure.unflatten(joined)
 
 
 def row_count(item) -> int:
@@ -29,13 +39,7 @@ def row_count(item) -> int:
     Raises:
         ValueError: It has none, or they have different lengths.
     """
-    lengths = []
-
-    def note(parts):
-        lengths.append(len(parts[0]) if getattr(parts[0], "ndim", 1) else None)
-        return parts[0]
-
-    _combine([item], note, "")
+    lengths = [len(leaf) if getattr(leaf, "ndim", 1) else None for leaf in _taken_apart(item)[0]]
     if not lengths or None in lengths or len(set(lengths)) > 1:
         found = sorted(set(map(str, lengths)))
         raise ValueError(f"[DataLoader] to put batches of another size together, each tensor of a "
@@ -46,7 +50,8 @@ def row_count(item) -> int:
 
 def rows(item, first: int, last: int):
     """The rows ``first`` up to, not including, ``last`` of an item."""
-    return _combine([item], lambda parts: parts[0][first:last], "")
+    leaves, structure = _taken_apart(item)
+    return structure.unflatten(leaf[first:last] for leaf in leaves)
 
 
 def combine_batch_tensors_gen(groups: Iterable) -> Iterator[torch.Tensor]:
@@ -68,60 +73,34 @@ def _one_after_the_other(parts):
     return [value for part in parts for value in part]
 
 
-def _combine(parts: list, combine_rows: Callable, path: str):
-    """``parts``, alike in structure, as one; ``combine_rows`` is given the leaves with rows."""
-    first = parts[0]
-    if isinstance(first, torch.Tensor | numpy.ndarray):
-        _check_kind(parts, type(first), path)
-        return combine_rows(parts)
-    if parser_of(first) is not None:
-        _check_kind(parts, type(first), path)
-        tensors = [children_of(part) for part in parts]
-        _check_same(tensors, len, "number of tensors", path)
-        return rebuilt(first, {i: combine_rows([part[i] for part in tensors])
-                               for i in tensors[0]})
-    if isinstance(first, dict):
-        _check_same(parts, lambda part: list(part), "keys", path)
-        return rebuilt(first, {key: _combine([part[key] for part in parts], combine_rows,
-                                             join_path(path, key)) for key in first})
-    if dataclasses.is_dataclass(first) and not isinstance(first, type):
-        _check_kind(parts, type(first), path)
-        children = [children_of(part) for part in parts]
-        return rebuilt(first, {name: _combine([part[name] for part in children], combine_rows,
-                                              join_path(path, name)) for name in children[0]})
-    if type(first) is list and not any(_has_tensor(value) for value in first):
-        _check_kind(parts, list, path)
-        return combine_rows(parts)
-    if isinstance(first, list | tuple):
-        _check_same(parts, len, "length", path)
-        return rebuilt(first, {i: _combine(list(members), combine_rows, join_path(path, i))
-                               for i, members in enumerate(zip(*parts))})
-    _check_same(parts, lambda part: part, "value", path)
-    return first
+def _taken_apart(item) -> tuple[list, Structure]:
+    """What of an item has rows, and the structure around it."""
+    return Structure.of(item, "DataLoader", "an item", _has_rows)
 
 
-def _has_tensor(value) -> bool:
-    if isinstance(value, torch.Tensor | numpy.ndarray) or parser_of(value) is not None:
-        return True
-    if isinstance(value, dict):
-        return any(map(_has_tensor, value.values()))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return any(_has_tensor(getattr(value, f.name)) for f in dataclasses.fields(value))
-    return isinstance(value, list | tuple) and any(map(_has_tensor, value))
+def _has_rows(value) -> bool:
+    """Whether a value has one row for each sample: a tensor, an array, a list of other things."""
+    return isinstance(value, _ARRAYS) or type(value) is list and not holds(value, _ARRAYS)
 
 
-def _check_kind(parts, kind: type, path: str) -> None:
-    for part in parts:
-        if not isinstance(part, kind):
-            raise _differ("type", kind.__name__, type(part).__name__, path)
+def _leaves_like(structure: Structure, part) -> list:
+    try:
+        return structure.flatten_like(part)
+    except Mismatch as mismatch:
+        one, other = mismatch.expected, mismatch.got
+        if mismatch.what == "type":
+            one, other = one.__name__, other.__name__
+        raise _differ(mismatch.what, one, other, mismatch.path) from None
 
 
-def _check_same(parts, of: Callable, what: str, path: str) -> None:
-    _check_kind(parts, type(parts[0]), path)
-    expected = of(parts[0])
-    for part in parts[1:]:
-        if of(part) != expected:
-            raise _differ(what, expected, of(part), path)
+def _check_alike(column: tuple, path: str, *, is_constant: bool) -> None:
+    """Checks what stands at one place of each part."""
+    first = column[0]
+    for value in column[1:]:
+        if not isinstance(value, type(first)):
+            raise _differ("type", type(first).__name__, type(value).__name__, path)
+        if is_constant and not same(value, first):
+            raise _differ("value", first, value, path)
 
 
 def _differ(what, one, other, path) -> ValueError:

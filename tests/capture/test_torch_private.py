@@ -51,12 +51,6 @@ def test_fake_tensors_lie_as_real_ones_do(mode):
         assert fake.untyped_storage().nbytes() == real.untyped_storage().nbytes()
 
 
-def test_trees_are_mapped():
-    assert private.tree_map(lambda x: x + 1, (1, [2, {"a": 3}])) == (2, [3, {"a": 4}])
-    assert private.tree_leaves((1, [2, {"a": 3}])) == [1, 2, 3]
-    assert private.tree_map_only(str, lambda x: x * 2, (1, ["b"])) == (1, ["bb"])
-
-
 def test_detached_shares_memory_but_not_history(mode):
     with mode:
         x = torch.nn.Parameter(torch.empty_strided((2, 3), (3, 1)))

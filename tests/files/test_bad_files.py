@@ -69,7 +69,7 @@ def lost_member(members, _):
 
 CHANGES = {
     "version": (renamed_version, False, "has poptorch_version '0.0.1', this is"),
-    "format": (newer_format, False, "has format_version 99, this is 3"),
+    "format": (newer_format, False, "has format_version 99, this is 4"),
     "torch": (other_torch, False, "has torch_version '1.13.1.cpu', this is '"),
     "hash": (changed_member("plan.ir", b"relu", b"silu"), False, "plan.ir was changed"),
     "lost": (lost_member, False, "differ in plan.ir"),
@@ -97,7 +97,7 @@ CHANGES = {
                                          b'["positional",true]'), True,
                           r"arguments.positional is True, expected int \| None"),
     "a path is a number": (changed_member("interface.json", b'"input"', b"3"), True,
-                           r"\[1\] is 3, expected str"),
+                           r"arguments\[0\] is 3, expected str"),
     "an option's value": (changed_member("options.json", b'"device_iterations",1',
                                          b'"device_iterations",-1'), True,
                           "options.json is not.*deviceIterations"),

@@ -222,7 +222,7 @@ def test_ordinary_tools_read_it(tmp_path):
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         manifest = json.loads(archive.read("manifest.json"))
-        assert manifest["format_version"] == 3 and manifest["training"] is False
+        assert manifest["format_version"] == 4 and manifest["training"] is False
         assert manifest["poptorch_version"] == poptorch.__version__
         assert archive.read("plan.ir").decode() == model.ir("plan")
         assert archive.read("translate.ir").decode() == model.ir("translate")
@@ -293,3 +293,35 @@ def test_options_that_may_be_edited(tmp_path):
         again.options.deviceIterations(4)
     with pytest.raises(poptorch.Error, match="changed device_iterations from 2 to 4"):
         poptorch.load(path, lambda opts: opts.deviceIterations(4))
+
+
+class Scaled:
+    """A result with a parser that looks at the tensor of the original."""
+
+    def __init__(self, values):
+        self.values = values
+
+
+class ScaledParser(poptorch.ICustomArgParser):
+    def yieldTensors(self, struct):
+        yield struct.values
+
+    def reconstruct(self, original_structure, tensor_iterator):
+        assert original_structure.values.ndim == 2
+        return Scaled(next(tensor_iterator))
+
+
+class Scaler(torch.nn.Module):
+    def forward(self, x):
+        return Scaled(x * 2)
+
+
+def test_results_that_cannot_be_put_together(tmp_path, monkeypatch):
+    monkeypatch.setattr("poptorch.custom_args._parsers", {})
+    poptorch.registerCustomArgParser(Scaled, ScaledParser())
+    model = poptorch.inferenceModel(Scaler(), options())
+    path = model.compileAndExport(tmp_path / "net.poptorch", torch.ones(2, 3))
+    assert model(torch.ones(2, 3)).values.sum() == 12
+    with pytest.raises(poptorch.Error, match=r"\[loadExecutable\] .*net.poptorch: the results "
+                                             r"cannot be put together .*AttributeError.*reconst"):
+        poptorch.load(path)

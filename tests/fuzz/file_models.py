@@ -29,8 +29,7 @@ class Reader(torch.nn.Module):
         turned = torch.linalg.solve_triangular(
             torch.eye(6) * 2 + torch.ones(6, 6).triu(), x[:, -1].T, upper=True).T @ self.turn.T
         y = torch.cat([self.fc(x[:, -1]) * scale, turned], dim=1)
-        top = y.topk(3, dim=1)
-        return {"scores": y.softmax(1), "top": (top.values, top.indices), "words": words}
+        return {"scores": y.softmax(1), "top": y.topk(3, dim=1), "words": words}
 
 
 class Learner(torch.nn.Module):
