@@ -6,6 +6,7 @@ from operator import is_
 
 import torch
 
+from poptorch import _C
 from poptorch._logging import logger
 from poptorch._optimizer import device_settings, update
 from poptorch._optimizer.attributes import AttributeWatch
@@ -64,6 +65,7 @@ class OptimizerLink:
         self._layout: UpdateLayout | None = None
         self._members: list[tuple] = []  # of the groups, when they were compiled
         self._sent: list = []
+        self._groups: _C.ItemWatch | None = None
         self._has_told_of_others = False
         self._use(optimizer, "trainingModel")
 
@@ -113,7 +115,7 @@ class OptimizerLink:
         self._use(optimizer, "setOptimizer")
         if is_another and self._layout is not None:
             self._members = [tuple(group["params"]) for group in optimizer.param_groups]
-            self._sent = [None] * len(self._members)
+            self._sent, self._groups = [None] * len(self._members), None
 
     def numbers(self) -> list[list[float]]:
         """The hyper-parameters of each group, as the device wants them."""
@@ -129,7 +131,7 @@ class OptimizerLink:
 
     def forget(self) -> None:
         """Takes note that nothing is compiled any more: any optimizer may come next."""
-        self._layout, self._members, self._sent = None, [], []
+        self._layout, self._members, self._sent, self._groups = None, [], [], None
         self.state.release()
 
     def check_compatible(self, layout: UpdateLayout) -> None:
@@ -193,7 +195,7 @@ class OptimizerLink:
         """
         self._layout = program.optimizer
         self._members = [tuple(group["params"]) for group in self.optimizer.param_groups]
-        self._sent = [None] * len(self._layout.groups)
+        self._sent, self._groups = [None] * len(self._layout.groups), None
         self.state.bind(program, executable, can_run)
 
     def _has_other_members(self) -> bool:
@@ -208,13 +210,22 @@ class OptimizerLink:
         counts."""
         if self._layout is None:
             return False
-        return self._has_other_members() or not self.state.fits()
+        return not self._is_settled() and self._has_other_members() or not self.state.fits()
 
     def refresh(self, call) -> None:
         """Before a call: sends the hyper-parameters of groups where they changed since the last
         one, and the state that the host has."""
-        spec = self._layout.spec
-        groups = self.optimizer.param_groups
+        if not self._is_settled():
+            self._send(call)
+            self._groups = _watched(self.optimizer)
+        self.state.before_run()
+
+    def _is_settled(self) -> bool:
+        """Whether the groups hold what they held when all of it was compiled in or sent."""
+        return self._groups is not None and self._groups.is_same()
+
+    def _send(self, call) -> None:
+        spec, groups = self._layout.spec, self.optimizer.param_groups
         for number, (group, compiled) in enumerate(zip(groups, self._layout.groups)):
             values = spec.hyper_values(group)
             if spec.compiled_in(group) != compiled.compiled_in:
@@ -222,4 +233,26 @@ class OptimizerLink:
             if self._sent[number:number + 1] != [values]:
                 call.bind(compiled.stream, torch.tensor(values, dtype=torch.float64))
                 self._sent[number:number + 1] = [values]
-        self.state.before_run()
+
+
+# Values of which nothing can change as long as they are the same objects.
+_FIXED = frozenset({bool, int, float, str, type(None)})
+
+
+def _is_fixed(value) -> bool:
+    kind = type(value)
+    return kind in _FIXED or kind is tuple and all(map(_is_fixed, value))
+
+
+def _watched(optimizer: torch.optim.Optimizer) -> _C.ItemWatch | None:
+    """Notes what the groups of an optimizer hold; None where they hold what can change within, as
+    a learning rate that is a tensor."""
+    own, groups = vars(optimizer), optimizer.param_groups
+    are_plain = own.get("param_groups") is groups and type(groups) is list and all(
+        type(group) is dict and type(group["params"]) is list and all(
+            _is_fixed(value) for key, value in group.items() if key != "params")
+        for group in groups)
+    if not are_plain:
+        return None
+    members = [group["params"] for group in groups]
+    return _C.ItemWatch([groups, *groups, *members], [(own, "param_groups")])
