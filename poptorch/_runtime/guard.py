@@ -6,7 +6,9 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from poptorch import _C
-from poptorch._runtime.snapshot import Snapshot
+from poptorch._capture.reads import table_of
+from poptorch._capture.snapshot import Snapshot
+from poptorch._translate import Program
 from poptorch._transparent import plain_access
 from poptorch.errors import Error
 
@@ -23,16 +25,18 @@ class ModuleGuard:
 
     Args:
         module: the module.
-        states: the tensors that the program reads or writes.
+        program: what translate made, with the tensors that it reads or writes.
         training: whether what belongs to the backward pass matters.
         attributes: what ``forward`` read of the module and of objects that it holds: the one that
             has the attribute, its name, and its path.
     """
 
-    def __init__(self, module: torch.nn.Module, states: dict[str, torch.Tensor], training: bool,
-                 attributes=()):
+    def __init__(self, module: torch.nn.Module, program: Program, training: bool, attributes=()):
+        states = program.states
         kept = {id(tensor) for tensor in states.values()}
         self._training = training
+        # The host has a value of these for each group or each replica, as copies were made.
+        self._grouped = program.weight_groups
         self._parts = list(module.named_modules())
         self._tables, places = [], []
         for path, part in self._parts:
@@ -48,8 +52,8 @@ class ModuleGuard:
         self._states = [(path, tensor, _type_of(tensor)) for path, tensor in states.items()]
         self._tensors = _C.TensorWatch([tensor for _, tensor, _ in self._states], training)
         self._hooks = [(path, kind, tuple(table)) for path, kind, table in self._hook_tables()]
-        self._attributes = [(vars(holder), name, path) for holder, name, path in attributes
-                            if name in vars(holder)]
+        found = [(table_of(holder, name), name, path) for holder, name, path in attributes]
+        self._attributes = [one for one in found if one[1] in one[0]]
         self._forwards = [(path, vars(part), vars(part).get("forward"))
                           for path, part in self._parts]
         self._watch()
@@ -105,11 +109,15 @@ class ModuleGuard:
             with plain_access():
                 now = _type_of(tensor)
             for what, was, found in zip(_CONVERSIONS, known, now):
-                if was != found and (self._training or what != "requires_grad"):
+                if was != found and self._matters(what, path):
                     raise _error(f"{path}: {_CONVERSIONS[what].format(was, found)}")
         self._check_hooks()
         self._tensors.note(_CONVERTED)
         self._watch()
+
+    def _matters(self, what: str, path: str) -> bool:
+        return self._training if what == "requires_grad" \
+            else what != "shape" or path not in self._grouped
 
     def _check_items(self) -> None:
         if not all(map(is_, map(dict.get, *self._places), self._held)):

@@ -2,6 +2,7 @@
 
 import reprlib
 from collections import deque
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import torch
@@ -62,6 +63,22 @@ class Snapshot:
     def text(self) -> str:
         """The value as it was."""
         return _text(self._known)
+
+
+def objects_within(value, path: str) -> Iterator[tuple[str, object]]:
+    """What containers in a value hold, to any depth, with paths; of another value that one."""
+    seen, left = set(), [(path, value)]
+    while left:
+        path, value = left.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        parts = _parts(value)
+        if parts is None:
+            yield path, value
+        else:
+            left += [(_joined(path, value, key), part) for key, part in parts
+                     if type(part) not in _VALUES]
 
 
 def _parts(value) -> list[tuple] | None:
