@@ -94,16 +94,22 @@ class Reads:
             return
         self._objects[id(found)] = found, module, path
         if not self._change(type(found)):
-            own = object.__getattribute__(found, "__dict__")
-            self._add(Place(found, "__dict__", module, f"{path}.__dict__"), own)
+            self._add_all(found)
+
+    def _add_all(self, holder) -> None:
+        _, module, path = self._objects[id(holder)]
+        place = Place(holder, "__dict__", module, f"{path}.__dict__")
+        self._add(place, object.__getattribute__(holder, "__dict__"))
 
     def _read(self, holder, name: str, value) -> None:
         known = self._objects.get(id(holder))
         if known is None or known[0] is not holder or (id(holder), name) in self._found \
                 or threading.get_ident() != self._thread:
             return
-        if name == "__dict__" or name in object.__getattribute__(holder, "__dict__"):
+        if name in object.__getattribute__(holder, "__dict__"):
             self._add(Place(holder, name, known[1], f"{known[2]}.{name}"), value)
+        elif name == "__dict__" or not hasattr(type(holder), name):  # a reader gave another one
+            self._add_all(holder)
 
     def _change(self, cls: type) -> bool:
         """Gives a class readers and writers that take note; whether it can be given them."""

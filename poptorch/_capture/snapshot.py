@@ -1,7 +1,7 @@
 """A plain value as it was: told apart later from what it is, however it was changed."""
 
 import reprlib
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -27,7 +27,8 @@ class Snapshot:
 
     Attributes:
         value: the object itself, as it is now.
-        containers: dictionaries and lists in it.
+        containers: dictionaries and lists in it; not those that are ordered otherwise than they
+            hold their items.
         is_quick: whether everything in it stays as it was while its containers hold the same
             objects; else it has to be compared.
     """
@@ -42,7 +43,7 @@ class Snapshot:
         parts = None if id(value) in outer else _parts(value)
         if parts is None:
             return value, None
-        if isinstance(value, (dict, list)):
+        if isinstance(value, (dict, list)) and not isinstance(value, OrderedDict):
             self.containers.append(value)
         elif isinstance(value, SimpleNamespace):
             self.containers.append(vars(value))
@@ -83,6 +84,8 @@ def objects_within(value, path: str) -> Iterator[tuple[str, object]]:
 
 def _parts(value) -> list[tuple] | None:
     """Keys and values of what is gone through; None for other objects."""
+    if isinstance(value, OrderedDict):
+        return list(OrderedDict.items(value))
     if isinstance(value, dict):
         return list(dict.items(value))
     if isinstance(value, SimpleNamespace):
