@@ -63,7 +63,8 @@ class ModuleGuard:
         kinds = _HOOKS if self._training else _HOOKS[:2]
         found = [(path or "the module", kind, getattr(part, kind))
                  for path, part in self._parts for kind in kinds]
-        found += [("all modules", kind, getattr(torch_module, f"_global{kind}")) for kind in kinds]
+        found += [("all modules", f"global{kind}", getattr(torch_module, f"_global{kind}"))
+                  for kind in kinds]
         if self._training:
             found += [(path, "register_hook", tensor._backward_hooks or {})
                       for path, tensor, _ in self._states]
@@ -153,7 +154,7 @@ class ModuleGuard:
     def _check_hooks(self) -> None:
         for (path, kind, keys), (_, _, table) in zip(self._hooks, self._hook_tables()):
             if tuple(table) != keys:
-                did = "added" if len(table) > len(keys) else "removed"
+                did = "removed" if any(key not in table for key in keys) else "added"
                 undo = "Remove it" if did == "added" else "Put it back"
                 raise _error(f"{path}: a hook ({kind.strip('_')}) was {did} after the module was "
                              f"compiled. {undo}")
