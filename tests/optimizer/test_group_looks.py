@@ -80,7 +80,8 @@ def test_an_item_of_a_list_of_numbers():
     for betas, change in (([0.5, 0.5], change_item), ((0.5, 0.5), change_tuple),
                           ((0.5, 0.5), lambda optimizer: None)):
         net = Scale()
-        optimizer = torch.optim.Adam(net.parameters(), lr=0.5, betas=betas)
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.5)
+        optimizer.param_groups[0]["betas"] = betas
         model = poptorch.trainingModel(net, quiet_options(), optimizer)
         for _ in range(2):
             step(net, model)
