@@ -169,7 +169,7 @@ BARS = [
     Bar("GRU training: times as fast as eager", 2.0, "speed", _gru),
     Bar("tiny network: us an iteration beyond its products", 15.0, "overhead",
         _extreme("beyond", max, _is(mode="train")), True),
-    Bar("tiny network: us of Python a call", 60.0, "overhead", _extreme("python", max), True),
+    Bar("small networks: us of Python a call", 60.0, "overhead", _extreme("python", max), True),
     Bar("first call over bare capture", 1.6, "first-call", _extreme("over_tracer", max), True),
     Bar("first call over torch.compile's cold one", 0.1, "first-call", _extreme("of_cold", max),
         True, "first-call --peers"),

@@ -23,6 +23,12 @@ def mlp():
     return Classifier(nn.Sequential(*layers))
 
 
+def linears(count):
+    """So many layers of 8 features, each with two parameters that every call looks at."""
+    return Classifier(nn.Sequential(*(nn.Linear(8, 10 if i + 1 == count else 8)
+                                      for i in range(count))))
+
+
 def digits_convnet():
     """A convolutional classifier of 28x28 images."""
     layers = [

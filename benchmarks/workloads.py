@@ -84,6 +84,8 @@ DEPTHS = (12, 24, 48, 96)
 WORKLOADS_BY_DEPTH = [
     Workload(f"narrow-{n}", partial(networks.narrow, n), tokens(512, 32), 2) for n in DEPTHS
 ]
+# Many parameters and little to compute, to see what looking at each of them in each call takes.
+OF_100_PARAMETERS = Workload("linears", partial(networks.linears, 50), vectors(8), 4, "adamw")
 # The network of another workload, several iterations a call.
 IN_LOOPS = {workload.name for workload in WORKLOADS if workload.device_iterations > 1}
 # The full run measures whole networks instead of these.
@@ -99,7 +101,7 @@ SMALLER = {
 
 def find(name):
     """The workload of that name."""
-    for workload in WORKLOADS + WORKLOADS_BY_DEPTH:
+    for workload in [*WORKLOADS, *WORKLOADS_BY_DEPTH, OF_100_PARAMETERS]:
         if workload.name == name:
             return workload
     names = ", ".join(workload.name for workload in WORKLOADS)

@@ -268,6 +268,31 @@ class HostPool:
     def empty(self, dtype: str, sizes: Sequence[int]) -> object:
         """A DLPack capsule of an uninitialized tensor, for ``torch.from_dlpack``."""
 
+class TensorWatch:
+    """Tells what changed of tensors since it was made, or last noted it."""
+
+    WRITTEN: int
+    CONVERTED: int
+    def __init__(self, tensors: Sequence[object], has_gradients: bool) -> None: ...
+    def look(self) -> int:
+        """The sum of ``WRITTEN`` (values, or where they lie) and ``CONVERTED`` (dtype, shape; with
+        gradients also ``requires_grad`` and the table of hooks), if any tensor changed so."""
+    def note(self, changes: int) -> None:
+        """Takes all tensors as they are, as far as these changes go."""
+
+class ItemWatch:
+    """Tells whether dicts and lists hold the same objects in the same order, and places of dicts
+    the same object, as when it was made or last noted them."""
+
+    def __init__(
+        self,
+        containers: Sequence[dict | list],
+        places: Sequence[tuple[dict, object]] = (),
+    ) -> None: ...
+    def is_same(self) -> bool: ...
+    def note(self) -> None:
+        """Takes everything as it is."""
+
 def memory_limit(root: str = "") -> int:
     """Bytes of memory that this process may have, by the files under ``root``."""
 

@@ -107,10 +107,10 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         tensors = compiled.arguments.match(args, kwargs)
         if self._optimizer is not None and self._optimizer.has_outgrown():
             compiled = self._compiled_again(compiled, args, kwargs)
-        compiled.guard.check()
+        is_written = compiled.guard.check()
         if self._optimizer is not None and self._optimizer.state.has_loaded:
             self._weights.bring()
-        self._weights.before_run(compiled)
+        self._weights.before_run(compiled, is_written)
         if self._optimizer is not None:
             self._optimizer.refresh(compiled.call)
         # Before it, as it may be ended after its first updates, and what ends it may also come

@@ -19,8 +19,12 @@ COLUMNS = [
 def _measure(plan):
     if not any(workload.name.startswith("mlp") for workload in plan.workloads):
         return
-    many, one = workloads.find("mlp-x1000"), workloads.find("mlp")
-    for _, mode in plan.pace.each([(one, mode) for mode in plan.modes]):
+    many, one, wide = workloads.find("mlp-x1000"), workloads.find("mlp"), workloads.find("linears")
+    cases = [(workload, mode) for mode in plan.modes for workload in (one, wide)]
+    for workload, mode in plan.pace.each(cases):
+        if workload is wide:
+            yield [_python(wide, mode, plan)]
+            continue
         settings = [
             setting(many, mode, backends.OURS, threads=1),
             setting(one, mode, "floor", threads=1),
@@ -43,9 +47,20 @@ def _measure(plan):
         yield [row | {"python": single.figures["python_us"]}]
 
 
+def _python(workload, mode, plan):
+    """The row of a network of which only what Python takes is measured."""
+    with measure.processes([setting(workload, mode, backends.OURS)], pace=plan.pace) as started:
+        started[0].ask("warm")
+        started[0].note("python_us", calls=CALLS)
+    result = started[0].result
+    row = {"workload": workload.name, "mode": mode}
+    return row | ({"error": result.error} if result.error
+                  else {"python": result.figures["python_us"]})
+
+
 PART = Part(
     "overhead",
-    "what the tiny network costs beyond its products",
+    "what a call and an iteration of small networks cost beyond their products",
     COLUMNS,
     _measure,
     minutes=(0.7, 0.5),

@@ -22,6 +22,7 @@ void bind_ir(py::module_& module);
 void bind_ops(py::module_& module);
 void bind_mutants(py::module_& module);  // of the test build, see support/mutant.h
 void bind_rewrite(py::module_& module);
+void bind_watch(py::module_& module);
 
 // Python objects of the IR. They keep the module alive; a graph or value that a pass erased must
 // not be used any more.

@@ -10,6 +10,7 @@ PYBIND11_MODULE(_C, module) {
   poptorch::python::bind_ir(module);
   poptorch::python::bind_ops(module);
   poptorch::python::bind_rewrite(module);
+  poptorch::python::bind_watch(module);
 #ifdef POPTORCH_MUTANTS
   poptorch::python::bind_mutants(module);
 #endif

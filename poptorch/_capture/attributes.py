@@ -8,13 +8,12 @@ import torch
 from poptorch._capture import torch_private as private
 from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
 from poptorch._capture.places import Places
+from poptorch._capture.reads import Place, Reads
 from poptorch._logging import logger
 from poptorch.errors import place_text
 
 _MUTABLE = (list, dict, deque)
 _CONTAINERS = (*_MUTABLE, tuple)
-# Values of which it can be told, later and quickly, whether they are still the same.
-_SIMPLE = frozenset({bool, int, float, complex, str, tuple, type(None), torch.dtype, torch.Tensor})
 _LOOKED_AT = (*_CONTAINERS, private.FakeTensor)
 
 
@@ -34,8 +33,8 @@ class Attributes:
         # Mutable containers in attributes by identity, with what they held.
         self._contents: dict[int, tuple[object, list | dict]] = {}
         self._lines: dict[tuple[int, str], tuple[str, int] | None] = {}
-        # Attributes with simple values that forward asked for.
-        self._read: dict[tuple[int, str], tuple[torch.nn.Module, str]] = {}
+        self._reads = Reads()
+        self._depended_on: list[Place] = []
 
     def keep(self, module: torch.nn.Module, path: str) -> None:
         """Remembers the attributes that a module has now, and what their containers hold."""
@@ -62,16 +61,15 @@ class Attributes:
         """``(file, line)`` where the attribute was last set or deleted; None if it is not known."""
         return self._lines.get((id(module), name))
 
-    def read(self) -> list[tuple[torch.nn.Module, str]]:
-        """``(module, name)`` of the attributes with simple values that ``forward`` read and did not
-        set: a change of one of them would change the program."""
-        return [place for key, place in self._read.items() if key not in self._lines]
+    def read(self) -> list[Place]:
+        """The attributes of modules, and of objects that they hold, that ``forward`` read and did
+        not change: a change of one of them would change the program."""
+        return self._depended_on
 
     def _get(self, module, name: str):
         value = super(torch.nn.Module, module).__getattribute__(name)
-        if type(value) in _SIMPLE and name not in OF_EACH_MODULE:
-            if name in super(torch.nn.Module, module).__getattribute__("__dict__"):
-                self._read.setdefault((id(module), name), (module, name))
+        if name in super(torch.nn.Module, module).__getattribute__("__dict__"):
+            self._reads.of_module(module, name, value)
         return value
 
     def __enter__(self):
@@ -79,10 +77,12 @@ class Attributes:
 
         def set_attribute(module, name, value):
             self._lines[id(module), name] = self._places.here()
+            self._reads.was_set(module, name)
             self._set(module, name, value)
 
         def delete_attribute(module, name):
             self._lines[id(module), name] = self._places.here()
+            self._reads.was_set(module, name)
             self._delete(module, name)
 
         self._getter = vars(torch.nn.Module).get("__getattribute__")
@@ -97,6 +97,7 @@ class Attributes:
         else:
             torch.nn.Module.__getattribute__ = self._getter
         torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = self._set, self._delete
+        self._depended_on = self._reads.finish()
         told = set()
         for module, path, before in self._before:
             attributes = _own(module)

@@ -73,7 +73,8 @@ class Captured:
         in_spec: the structure of the positional and keyword arguments, ``(args, kwargs)``.
         training: whether there is a backward pass.
         blocks: every block that the forward pass began, in order.
-        attributes: module, name and path of the plain attributes that ``forward`` depends on.
+        attributes: what ``forward`` depends on of modules and of objects that they hold: what has
+            the attribute, its name and its path.
     """
 
     graph: torch.fx.Graph
@@ -83,7 +84,7 @@ class Captured:
     in_spec: Structure
     training: bool
     blocks: tuple[BlockUse, ...] = ()
-    attributes: list[tuple[torch.nn.Module, str, str]] = field(default_factory=list)
+    attributes: list[tuple[object, str, str]] = field(default_factory=list)
 
     def rebuild_output(self, tensors: list):
         """What ``forward`` returns, with ``tensors`` in place of the ``output`` results."""

@@ -145,14 +145,17 @@ class ModuleState:
         self._attributes.__exit__(*exception)
         self._clones.publish()
 
-    def attributes_read(self) -> list[tuple[torch.nn.Module, str, str]]:
-        """Module, name and path of the plain attributes that ``forward`` depends on."""
+    def attributes_read(self) -> list[tuple[object, str, str]]:
+        """What ``forward`` depends on of modules and of objects that they hold: what has the
+        attribute, its name and its path."""
         read = {}
-        for module, name in self._attributes.read():
-            user_module = self._clones.user_module(module)
-            path = self.names.get(id(user_module))
+        for place in self._attributes.read():
+            module = self._clones.user_module(place.module)
+            holder = self._clones.user_module(place.holder)
+            path = self.names.get(id(module))
             if path is not None:
-                read[path, name] = user_module, name, f"{path}.{name}".lstrip(".")
+                read[id(holder), place.name] = (
+                    holder, place.name, f"{path}.{place.path}".lstrip("."))
         return list(read.values())
 
     def warn_of_change(self, tensor: torch.Tensor) -> None:

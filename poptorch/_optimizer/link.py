@@ -1,11 +1,13 @@
 """The user's optimizer and the compiled update: what may change, and what each call is given."""
 
 import weakref
+from array import array
 from collections.abc import Iterable, Iterator
 from operator import is_
 
 import torch
 
+from poptorch import _C
 from poptorch._logging import logger
 from poptorch._optimizer import device_settings, update
 from poptorch._optimizer.attributes import AttributeWatch
@@ -64,6 +66,9 @@ class OptimizerLink:
         self._layout: UpdateLayout | None = None
         self._members: list[tuple] = []  # of the groups, when they were compiled
         self._sent: list = []
+        # What was in the groups when all of it was compiled in or sent; None: look at all of it.
+        self._group_lists: _C.ItemWatch | None = None
+        self._group_items: _C.ItemWatch | None = None
         self._has_told_of_others = False
         self._use(optimizer, "trainingModel")
 
@@ -113,7 +118,7 @@ class OptimizerLink:
         self._use(optimizer, "setOptimizer")
         if is_another and self._layout is not None:
             self._members = [tuple(group["params"]) for group in optimizer.param_groups]
-            self._sent = [None] * len(self._members)
+            self._sent, self._group_lists = [None] * len(self._members), None
 
     def numbers(self) -> list[list[float]]:
         """The hyper-parameters of each group, as the device wants them."""
@@ -129,7 +134,7 @@ class OptimizerLink:
 
     def forget(self) -> None:
         """Takes note that nothing is compiled any more: any optimizer may come next."""
-        self._layout, self._members, self._sent = None, [], []
+        self._layout, self._members, self._sent, self._group_lists = None, [], [], None
         self.state.release()
 
     def check_compatible(self, layout: UpdateLayout) -> None:
@@ -193,10 +198,12 @@ class OptimizerLink:
         """
         self._layout = program.optimizer
         self._members = [tuple(group["params"]) for group in self.optimizer.param_groups]
-        self._sent = [None] * len(self._layout.groups)
+        self._sent, self._group_lists = [None] * len(self._layout.groups), None
         self.state.bind(program, executable, can_run)
 
     def _has_other_members(self) -> bool:
+        if self._has_same_lists():
+            return False
         groups, members = self.optimizer.param_groups, self._members
         return len(groups) != len(members) or not all(
             len(group["params"]) == len(known) and all(map(is_, group["params"], known))
@@ -213,13 +220,57 @@ class OptimizerLink:
     def refresh(self, call) -> None:
         """Before a call: sends the hyper-parameters of groups where they changed since the last
         one, and the state that the host has."""
-        spec = self._layout.spec
+        if not self._has_same_lists():
+            self._send(call)
+            self._look_at_groups()
+        elif self._group_items is None or not self._group_items.is_same():
+            self._send(call)
+            self._look_at_items()
+        self.state.before_run()
+
+    def _has_same_lists(self) -> bool:
+        """Whether the groups are the same objects and hold the same parameters."""
+        return self._group_lists is not None and self._group_lists.is_same()
+
+    def _look_at_groups(self) -> None:
+        own, groups = vars(self.optimizer), self.optimizer.param_groups
+        self._group_lists = self._group_items = None
+        if own.get("param_groups") is groups and type(groups) is list and all(
+                type(group) is dict and type(group["params"]) is list for group in groups):
+            places = [(own, "param_groups"), *((group, "params") for group in groups)]
+            lists = [groups, *(group["params"] for group in groups)]
+            self._group_lists = _C.ItemWatch(lists, places)
+            self._look_at_items()
+
+    def _look_at_items(self) -> None:
         groups = self.optimizer.param_groups
+        if not all(map(_has_fixed_values, groups)):
+            self._group_items = None
+        elif self._group_items is None:
+            self._group_items = _C.ItemWatch(groups)
+        else:
+            self._group_items.note()
+
+    def _send(self, call) -> None:
+        spec, groups = self._layout.spec, self.optimizer.param_groups
         for number, (group, compiled) in enumerate(zip(groups, self._layout.groups)):
             values = spec.hyper_values(group)
             if spec.compiled_in(group) != compiled.compiled_in:
                 self._check_compiled_in(spec, groups, self._layout)
             if self._sent[number:number + 1] != [values]:
-                call.bind(compiled.stream, torch.tensor(values, dtype=torch.float64))
+                # In half the time of torch.tensor(values).
+                host = torch.frombuffer(array("d", values), dtype=torch.float64)
+                call.bind(compiled.stream, host)
                 self._sent[number:number + 1] = [values]
-        self.state.before_run()
+
+
+# Values of which nothing can change as long as they are the same objects.
+_FIXED = frozenset({bool, int, float, str, type(None)})
+
+
+def _has_fixed_values(group: dict) -> bool:
+    """Whether a group holds nothing that can change within, as a tensor for the learning rate
+    does; apart from its parameters."""
+    params = group["params"]
+    return all(type(value) is tuple and _FIXED.issuperset(map(type, value))
+               for value in group.values() if type(value) not in _FIXED and value is not params)

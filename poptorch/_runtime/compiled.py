@@ -51,6 +51,6 @@ class CompiledModel:
         """
         program, spec = interface.program, interface.spec
         call = Call(executable, program, interface.outputs, options, spec, interface.arguments)
-        guard = ModuleGuard(model, program.states.values(), spec.training, interface.attributes)
+        guard = ModuleGuard(model, program, spec.training, interface.attributes)
         return cls(executable, interface, program, interface.arguments, call, guard,
                    RandomState(executable, options.random_seed))

@@ -1,36 +1,42 @@
 """Notices that a module no longer is the one that was compiled."""
 
-from itertools import repeat
-from operator import is_, itemgetter
+from operator import is_
 
 import torch
-from torch.utils.hooks import RemovableHandle
+from torch.nn.modules import module as torch_module
 
+from poptorch import _C
+from poptorch._capture.reads import table_of
+from poptorch._capture.snapshot import Snapshot
+from poptorch._translate import Program
 from poptorch._transparent import plain_access
 from poptorch.errors import Error
 
 # Hooks that are part of forward, then those of the backward pass.
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-# Asked of each tensor in each call, in the quickest way.
-_dtype = torch.Tensor.dtype.__get__
-_requires_grad = torch.Tensor.requires_grad.__get__
+_WRITTEN, _CONVERTED = _C.TensorWatch.WRITTEN, _C.TensorWatch.CONVERTED
 
 
 class ModuleGuard:
     """A module as it was when it was compiled, as far as its program depends on that.
 
-    Each call asks for it, so what is compared is prepared, and compared by few operations in C.
+    Each call asks for it: two looks in C++ tell whether anything at all is another. What it is,
+    and whether the program depends on it, is found out only then.
 
     Args:
         module: the module.
-        states: the tensors that the program reads or writes.
+        program: what translate made, with the tensors that it reads or writes.
         training: whether what belongs to the backward pass matters.
-        attributes: module, name and path of the plain attributes that ``forward`` depends on.
+        attributes: what ``forward`` read of the module and of objects that it holds: the one that
+            has the attribute, its name, and its path.
     """
 
-    def __init__(self, module: torch.nn.Module, states, training: bool, attributes=()):
-        kept = {id(tensor) for tensor in states}
+    def __init__(self, module: torch.nn.Module, program: Program, training: bool, attributes=()):
+        states = program.states
+        kept = {id(tensor) for tensor in states.values()}
         self._training = training
+        # The host has a value of these for each group or each replica, as copies were made.
+        self._grouped = program.weight_groups
         self._parts = list(module.named_modules())
         self._tables, places = [], []
         for path, part in self._parts:
@@ -42,104 +48,131 @@ class ModuleGuard:
         # Tables of modules, the keys in them, and what was there; and its path.
         tables, keys, self._held, self._paths = zip(*places) if places else ((), (), (), ())
         self._places = tables, keys
-        states = [(held, path) for held, path in zip(self._held, self._paths)
-                  if isinstance(held, torch.Tensor)]
-        self._states = [held for held, _ in states]
-        self._state_paths = [path for _, path in states]
-        with plain_access():
-            self._dtypes = list(map(_dtype, self._states))
-            self._requires_grad = list(map(_requires_grad, self._states))
-        self._sizes = list(map(len, self._tables))
-        self._keep_hooks()
-        self._keep_attributes(attributes)
+        self._keys = [list(table) for table in self._tables]
+        self._states = [(path, tensor, _type_of(tensor)) for path, tensor in states.items()]
+        self._tensors = _C.TensorWatch([tensor for _, tensor, _ in self._states], training)
+        self._hooks = [(path, kind, tuple(table)) for path, kind, table in self._hook_tables()]
+        found = [(table_of(holder, name), name, path) for holder, name, path in attributes]
+        self._attributes = [one for one in found if one[1] in one[0]]
+        self._forwards = [(path, vars(part), vars(part).get("forward"))
+                          for path, part in self._parts]
+        self._watch()
 
-    def _keep_hooks(self) -> None:
-        # (path, kind, table of hooks)
-        self._hooks = [(path, kind, getattr(part, kind)) for path, part in self._parts
-                       for kind in (_HOOKS if self._training else _HOOKS[:2])]
-        self._hook_keys = [tuple(table) for _, _, table in self._hooks]
-        # Hooks may go from these only; where one came, torch's number of hooks has grown.
-        self._used_hooks = [table for _, _, table in self._hooks if table]
-        self._used_sizes = list(map(len, self._used_hooks))
-        self._hooks_made = RemovableHandle.next_id
+    def _hook_tables(self) -> list[tuple]:
+        """Path, kind and table of all hooks that there may be."""
+        kinds = _HOOKS if self._training else _HOOKS[:2]
+        found = [(path or "the module", kind, getattr(part, kind))
+                 for path, part in self._parts for kind in kinds]
+        found += [("all modules", f"global{kind}", getattr(torch_module, f"_global{kind}"))
+                  for kind in kinds]
+        if self._training:
+            found += [(path, "register_hook", tensor._backward_hooks or {})
+                      for path, tensor, _ in self._states]
+        return found
 
-    def _keep_attributes(self, attributes) -> None:
-        by_module: dict[int, tuple[dict, list]] = {}
-        self._tensors = []
-        for module, name, path in attributes:
-            held = vars(module)
-            if isinstance(held.get(name), torch.Tensor):
-                self._tensors.append((held, name, held[name], path))
-            elif name in held:
-                by_module.setdefault(id(module), (held, []))[1].append((name, path))
-        self._configured = []
-        for held, names in by_module.values():
-            keys = [name for name, _ in names]
-            get = itemgetter(*keys, keys[0])  # a tuple, also of one
-            self._configured.append((held, get, get(held), names))
-        self._own = [vars(part) for _, part in self._parts]
-        self._forwards = [held.get("forward") for held in self._own]
+    def _watch(self) -> None:
+        """Takes note of the objects that everything but tensors consists of."""
+        self._snapshots = [Snapshot(held[name]) for held, name, _ in self._attributes]
+        # Those with containers that are not looked into in C++.
+        self._slow = [number for number, one in enumerate(self._snapshots) if not one.is_quick]
+        containers = [*self._tables, *(table for _, _, table in self._hook_tables()),
+                      *(one for snapshot in self._snapshots for one in snapshot.containers)]
+        places = [(held, name) for held, name, _ in self._attributes]
+        places += [(held, "forward") for _, held, _ in self._forwards]
+        self._items = _C.ItemWatch(list({id(one): one for one in containers}.values()), places)
 
-    def check(self) -> None:
+    def check(self) -> bool:
         """Checks that the module still is as it was compiled.
 
+        Returns:
+            Whether a tensor was written on the host, or lies elsewhere, since :meth:`note_written`.
+
         Raises:
-            poptorch.Error: A layer, a tensor, a hook or a plain attribute that ``forward`` depends
-                on came, went or was replaced, or a tensor's dtype or (in training)
+            poptorch.Error: A layer, a tensor, a hook or an attribute that ``forward`` depends on
+                came, went or was replaced or changed, or a tensor's dtype, shape or (in training)
                 ``requires_grad`` is another.
         """
-        # Metadata of a tensor that torch_function watches: without the detour through Python.
-        with plain_access():
-            if list(map(_dtype, self._states)) != self._dtypes or self._training and \
-                    list(map(_requires_grad, self._states)) != self._requires_grad:
-                raise self._converted()
+        changes = self._tensors.look()
+        if changes & _CONVERTED:
+            self._check_converted()
+        if not self._items.is_same():
+            self._check_items()
+        for number in self._slow:
+            self._check_attribute(number)
+        return bool(changes & _WRITTEN)
+
+    def note_written(self) -> None:
+        """Takes note that the program knows of all writes to its tensors."""
+        self._tensors.note(_WRITTEN)
+
+    def _check_converted(self) -> None:
+        for path, tensor, known in self._states:
+            with plain_access():
+                now = _type_of(tensor)
+            for what, was, found in zip(_CONVERSIONS, known, now):
+                if was != found and self._matters(what, path):
+                    raise _error(f"{path}: {_CONVERSIONS[what].format(was, found)}")
+        self._check_hooks()
+        self._tensors.note(_CONVERTED)
+        self._watch()
+
+    def _matters(self, what: str, path: str) -> bool:
+        return self._training if what == "requires_grad" \
+            else what != "shape" or path not in self._grouped
+
+    def _check_items(self) -> None:
         if not all(map(is_, map(dict.get, *self._places), self._held)):
             raise self._replaced()
-        if list(map(len, self._tables)) != self._sizes:
-            raise self._added()
-        if RemovableHandle.next_id != self._hooks_made \
-                or list(map(len, self._used_hooks)) != self._used_sizes:
-            self._check_hooks()
-        self._check_attributes()
+        if list(map(list, self._tables)) != self._keys:
+            self._check_keys()
+        self._check_hooks()
+        for number in range(len(self._attributes)):
+            self._check_attribute(number)
+        for path, held, forward in self._forwards:
+            if held.get("forward") is not forward:
+                raise _error(f"{path or 'the module'}: forward was replaced after the module was "
+                             f"compiled. Put it back")
+        self._watch()
 
-    def _added(self) -> Error:
-        for (path, part), *sizes in zip(self._parts, *[iter(self._sizes)] * 3):
+    def _check_keys(self) -> None:
+        for (path, part), *known in zip(self._parts, *[iter(self._keys)] * 3):
             tables = (part._modules, part._parameters, part._buffers)
-            for what, table, size in zip(("layer", "parameter", "buffer"), tables, sizes):
-                if len(table) > size:
-                    name = f"{path}.{list(table)[-1]}".lstrip(".")
-                    return _error(f"{name}: the {what} was added after the module was compiled. "
-                                  f"Remove it")
-        return _error(f"{type(self._parts[0][1]).__name__}: a layer, parameter or buffer that was "
-                      f"compiled was removed. Put it back")
+            for what, table, keys in zip(("layer", "parameter", "buffer"), tables, known):
+                added = [key for key in table if key not in keys]
+                gone = [key for key in keys if key not in table]
+                for did, undo, names in (("added", "Remove it", added),
+                                         ("removed", "Put it back", gone)):
+                    if names:
+                        name = f"{path}.{names[-1]}".lstrip(".")
+                        raise _error(f"{name}: the {what} was {did} after the module was "
+                                     f"compiled. {undo}")
+                if what == "layer" and list(table) != keys:
+                    raise _error(f"{path or 'the module'}: its layers were {', '.join(keys)} when "
+                                 f"the module was compiled, they are {', '.join(table)}. Put them "
+                                 f"in that order again")
 
     def _check_hooks(self) -> None:
-        for (path, kind, table), keys in zip(self._hooks, self._hook_keys):
+        for (path, kind, keys), (_, _, table) in zip(self._hooks, self._hook_tables()):
             if tuple(table) != keys:
-                did = "added" if len(table) > len(keys) else "removed"
+                did = "removed" if any(key not in table for key in keys) else "added"
                 undo = "Remove it" if did == "added" else "Put it back"
-                raise _error(f"{path or 'the module'}: a hook ({kind.strip('_')}) was {did} after "
-                             f"the module was compiled. {undo}")
-        self._hooks_made = RemovableHandle.next_id
+                raise _error(f"{path}: a hook ({kind.strip('_')}) was {did} after the module was "
+                             f"compiled. {undo}")
 
-    def _check_attributes(self) -> None:
-        for held, get, values, names in self._configured:
-            try:
-                is_same = get(held) == values
-            except KeyError:
-                is_same = False
-            if not is_same:
-                raise _changed(held, names, values)
-        for held, name, tensor, path in self._tensors:
-            if held.get(name) is not tensor:
-                raise _error(f"{path}: the tensor that was compiled in was replaced. Put it back; "
-                             f"for a value that changes use register_buffer and copy_()")
-        if not all(map(is_, map(dict.get, self._own, repeat("forward")), self._forwards)):
-            path = next(path for (path, _), held, forward
-                        in zip(self._parts, self._own, self._forwards)
-                        if held.get("forward") is not forward)
-            raise _error(f"{path or 'the module'}: forward was replaced after the module was "
-                         f"compiled. Put it back")
+    def _check_attribute(self, number: int) -> None:
+        (held, name, path), snapshot = self._attributes[number], self._snapshots[number]
+        if name not in held:
+            raise _error(f"{path}: the attribute that was compiled in is gone. Set it to "
+                         f"{snapshot.text()}")
+        now = held[name]
+        found = snapshot.difference(now, path)
+        if found is None:
+            return
+        path, was, now = found
+        if isinstance(snapshot.value, torch.Tensor):
+            raise _error(f"{path}: the tensor that was compiled in was replaced. Put it back; "
+                         f"for a value that changes use register_buffer and copy_()")
+        raise _error(f"{path}: it was {was} when the module was compiled, it is {now}. Set it back")
 
     def _replaced(self) -> Error:
         for table, key, held, path in zip(*self._places, self._held, self._paths):
@@ -148,16 +181,17 @@ class ModuleGuard:
                 return _of_another(path, held, now)
         raise AssertionError("nothing was replaced")
 
-    def _converted(self) -> Error:
-        for tensor, path, dtype, requires_grad in zip(
-                self._states, self._state_paths, self._dtypes, self._requires_grad):
-            if tensor.dtype is not dtype:
-                return _error(f"{path}: it was compiled as {dtype}, it is {tensor.dtype}. Convert "
-                              f"it back")
-            if tensor.requires_grad is not requires_grad:
-                return _error(f"{path}: it was compiled with requires_grad={requires_grad}, it has "
-                              f"requires_grad={tensor.requires_grad}. Set it back")
-        raise AssertionError("no tensor was converted")
+
+# What of a tensor is compiled in, and what is said if it is another.
+_CONVERSIONS = {
+    "dtype": "it was compiled as {}, it is {}. Convert it back",
+    "shape": "it was compiled with the shape {}, it has the shape {}. Give it its shape back",
+    "requires_grad": "it was compiled with requires_grad={}, it has requires_grad={}. Set it back",
+}
+
+
+def _type_of(tensor: torch.Tensor) -> tuple:
+    return tensor.dtype, tuple(tensor.shape), tensor.requires_grad
 
 
 def _of_another(path: str, held, now) -> Error:
@@ -171,19 +205,6 @@ def _of_another(path: str, held, now) -> Error:
     return _error(f"{path}: the tensor of shape {tuple(held.shape)} that was compiled was "
                   f"replaced, there is {found}. To change values use copy_() and "
                   f"copyWeightsToDevice()")
-
-
-def _changed(held: dict, names: list[tuple[str, str]], values: tuple) -> Error:
-    missing = object()
-    for (name, path), value in zip(names, values):
-        now = held.get(name, missing)
-        if now is missing:
-            return _error(f"{path}: the attribute that was compiled in is gone. Set it to "
-                          f"{value!r}")
-        if now != value:
-            return _error(f"{path}: it was {value!r} when the module was compiled, it is {now!r}. "
-                          f"Set it back")
-    raise AssertionError("no attribute differs")
 
 
 def _error(what: str) -> Error:

@@ -34,15 +34,15 @@ class Interface:
         outputs: the structure of what ``forward`` returns.
         program: names of streams and states, and the host's tensors.
         spec: the loops around the captured graph.
-        attributes: module, name and path of the plain attributes that ``forward`` depends on; not
-            known of a program that comes from a file.
+        attributes: what ``forward`` depends on of modules and of objects that they hold, as
+            ``Captured`` has it; not known of a program that comes from a file.
     """
 
     arguments: Arguments
     outputs: Structure
     program: Program
     spec: StepSpec
-    attributes: Sequence[tuple[torch.nn.Module, str, str]] = ()
+    attributes: Sequence[tuple[object, str, str]] = ()
 
     def to_data(self) -> dict:
         """This as plain data, tensors and classes."""

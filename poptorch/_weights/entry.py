@@ -14,7 +14,7 @@ from poptorch.errors import Error
 
 
 class Record:
-    """A parameter or buffer: where it lies, and how often it had been written when last looked at.
+    """A parameter or buffer: where it lies, and what told of writes when it was last looked at.
 
     Args:
         tensor: which is not kept alive.
@@ -26,7 +26,7 @@ class Record:
         grouping: what ``replicaGrouping`` declared for it, see grouping.py.
     """
 
-    __slots__ = ("entry", "grouping", "tensor", "version", "was_warned", "watchers")
+    __slots__ = ("entry", "grouping", "mark", "tensor", "was_warned", "watchers")
 
     def __init__(self, tensor: torch.Tensor, entry: "Entry", forget):
         self.tensor = weakref.ref(tensor, forget)
@@ -38,7 +38,7 @@ class Record:
     def enter(self, tensor: torch.Tensor, entry: "Entry") -> None:
         """The tensor lies in that storage (from now on)."""
         self.entry = entry
-        self.version = version_of(tensor)
+        self.mark = mark_of(tensor)
         entry.records.append(self)
 
     def path(self) -> str | None:
@@ -47,9 +47,11 @@ class Record:
                      for part in program.parts if part.record is self), None)
 
 
-def version_of(tensor: torch.Tensor) -> int:
-    """How often a tensor was written in place; those of inference mode do not count."""
-    return 0 if tensor.is_inference() else tensor._version
+def mark_of(tensor: torch.Tensor) -> tuple:
+    """What is another after a write of the host: how often a tensor was written in place (those of
+    inference mode do not count), and where in its storage it lies."""
+    version = 0 if tensor.is_inference() else tensor._version
+    return version, tensor.storage_offset(), tensor.stride()
 
 
 class Entry:

@@ -12,10 +12,6 @@ from poptorch._weights.store import STORE
 from poptorch._weights.values import spread
 from poptorch._weights.watched import tensors_of
 
-# What is asked of each tensor in each call, in the quickest way.
-_version = torch.Tensor._version.__get__
-_storage = torch.Tensor.untyped_storage
-
 
 class Copies:
     """A compiled model's program and its tensors.
@@ -32,21 +28,6 @@ class Copies:
         with plain_access():
             for path, tensor in program.states.items():
                 self.program.add_part(path, STORE.record(tensor), path in program.updated)
-            self._tensors = [part.tensor() for part in self.program.parts]
-            self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]
-
-    def look(self) -> None:
-        """Notes what every call compares: versions, and the storages themselves."""
-        with plain_access():
-            self._versions = list(map(_version, self._counted))
-            self._storages = list(map(_storage, self._tensors))
-
-    def is_same(self) -> bool:
-        """Whether nobody wrote to the tensors, or changed copies, since the last look."""
-        with plain_access():
-            return (self.program.checked_at == STORE.changes
-                    and list(map(_version, self._counted)) == self._versions
-                    and list(map(_storage, self._tensors)) == self._storages)
 
 
 class WeightLink:
@@ -86,19 +67,21 @@ class WeightLink:
         spread(compiled.program)
         self._copies = Copies(compiled, executor)
         STORE.join(self._copies.program)
-        self._copies.look()
+        compiled.guard.note_written()
 
-    def before_run(self, compiled) -> None:
+    def before_run(self, compiled, is_written: bool) -> None:
         """Brings the copies of a compiled model up to date, where others wrote since its last run.
 
         Args:
             compiled: nothing is done if another thread has destroyed it meanwhile.
+            is_written: what its guard said of the host's tensors.
         """
         copies = self._copies
-        if copies is not None and copies.compiled is compiled and not copies.is_same():
+        if copies is not None and copies.compiled is compiled \
+                and (is_written or copies.program.checked_at != STORE.changes):
             with interrupts.deferred():
                 STORE.sync(copies.program)
-                copies.look()
+                compiled.guard.note_written()
 
     def note_run(self, compiled) -> None:
         """Takes note of what a run changes; also of one that fails, which may have begun."""

@@ -16,7 +16,7 @@ import torch
 from poptorch._logging import logger
 from poptorch._transparent import plain_access
 from poptorch._types import write_back
-from poptorch._weights.entry import CompiledProgram, Entry, Record, overlap, version_of
+from poptorch._weights.entry import CompiledProgram, Entry, Record, mark_of, overlap
 from poptorch._weights.ownership import Source
 from poptorch.errors import Error
 
@@ -294,7 +294,7 @@ class WeightStore:
         entry.is_handed_out = False
         with plain_access():
             for record, tensor in entry.tensors():
-                record.version = version_of(tensor)
+                record.mark = mark_of(tensor)
         self.changes += 1
 
     def _look(self, entries: list[Entry], warn: bool = True) -> None:
@@ -306,8 +306,8 @@ class WeightStore:
                     if tensor.untyped_storage() is not entry.storage():
                         self._move(record, tensor)
                         self._note_write(record, written)
-                    elif version_of(tensor) != record.version:
-                        record.version = version_of(tensor)
+                    elif mark_of(tensor) != record.mark:
+                        record.mark = mark_of(tensor)
                         self._note_write(record, written)
                 if entry.is_handed_out and entry.ownership.newest is None:
                     entry.is_handed_out = False
@@ -368,7 +368,7 @@ class WeightStore:
         if entry.ownership.is_pending:
             return  # it was told of, and a later run took its place
         names = self._new_names([record for record, tensor in entry.tensors()
-                                 if version_of(tensor) != record.version])
+                                 if mark_of(tensor) != record.mark])
         if names:
             logger.warning(
                 "[weights] %s was written on the host by way of another tensor while the device "

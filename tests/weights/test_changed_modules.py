@@ -30,6 +30,16 @@ def wrap(net, training):
     return poptorch.inferenceModel(net, quiet_options())
 
 
+def exchange_hook(net):
+    net.layers[0]._forward_hooks.clear()
+    net.layers[0].register_forward_hook(lambda layer, args, out: out * 2)
+
+
+def reorder(net):
+    layers = net.layers._modules
+    layers["0"] = layers.pop("0")
+
+
 CHANGES = {
     "layer": (lambda net: net.layers.append(nn.ReLU()), "layers.2: the layer was added"),
     "inserted layer": (lambda net: net.layers.insert(0, nn.ReLU()), "the layer"),
@@ -46,6 +56,11 @@ CHANGES = {
                          "the module: a hook (forward_pre_hooks) was added"),
     "removed hook": (lambda net: net.layers[0]._forward_hooks.clear(),
                      "layers.0: a hook (forward_hooks) was removed"),
+    "exchanged hook": (exchange_hook, "layers.0: a hook (forward_hooks) was removed"),
+    "order of layers": (reorder, "layers: its layers were 0, 1 when the module was compiled, they "
+                                 "are 1, 0. Put them in that order again"),
+    "shape": (lambda net: setattr(net.plain.weight, "data", torch.ones(6, 4)),
+              "plain.weight: it was compiled with the shape (4, 4), it has the shape (6, 4)"),
     "number": (lambda net: setattr(net, "slope", 5.0),
                "slope: it was 2.0 when the module was compiled, it is 5.0"),
     "argument of a layer": (lambda net: setattr(net.layers[1], "negative_slope", 0.5),
@@ -90,6 +105,40 @@ def test_backward_hooks_matter_in_training_only():
                 model(x)
         else:
             model(x)
+
+
+def test_hooks_of_gradients_matter_in_training_only():
+    for training in (False, True):
+        net, x = Net(), torch.randn(2, 4)
+        first = net.plain.weight.register_hook(lambda grad: grad * 2)
+        model = wrap(net, training)
+        model(x)
+        handle = net.layers[0].bias.register_hook(lambda grad: grad * 0)
+        if training:
+            with pytest.raises(Error, match=r"layers.0.bias: a hook \(register_hook\) was added"):
+                model(x)
+        handle.remove()
+        model(x)
+        first.remove()
+        net.plain.weight.register_hook(lambda grad: grad * 3)
+        if training:
+            with pytest.raises(Error, match=r"plain.weight: a hook \(register_hook\) was "):
+                model(x)
+        else:
+            model(x)
+
+
+def test_hooks_of_all_modules():
+    net, x = Net(), torch.randn(2, 4)
+    model = wrap(net, False)
+    y, _ = model(x)
+    handle = nn.modules.module.register_module_forward_hook(lambda layer, args, out: out * 2)
+    try:
+        with pytest.raises(Error, match=r"all modules: a hook \(global_forward_hooks\) was added"):
+            model(x)
+    finally:
+        handle.remove()
+    assert torch.equal(model(x)[0], y)
 
 
 def test_what_forward_does_not_read_may_change():

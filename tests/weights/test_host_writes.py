@@ -104,6 +104,18 @@ def test_it_is_told_of_at_the_next_call(write, wrap, caplog):
     assert len(caplog.records) == 1, "once"
 
 
+def test_another_place_in_the_same_memory_is_a_write(caplog):
+    net, memory = Net(), torch.tensor([[1.0, 2.0, 4.0]])
+    net.weight = nn.Parameter(memory[:, :2])
+    model = inference(net)
+    assert model(X)[0] == 3.0
+    net.weight.data = memory[:, 1:]
+    assert model(X)[0] == 3.0 and net.weight.sum() == 6.0
+    assert len(caplog.records) == 1 and "weight was written" in caplog.records[0].getMessage()
+    model.copyWeightsToDevice()
+    assert model(X)[0] == 6.0
+
+
 def test_several_are_one_warning(caplog):
     net = Net()
     model = inference(net)

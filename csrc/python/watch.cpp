@@ -1,0 +1,178 @@
+#include "python/watch.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "support/error.h"
+
+namespace poptorch::python {
+
+namespace py = pybind11;
+
+namespace {
+
+c10::TensorImpl& unpacked(const py::object& tensor) {
+  return *THPVariable_Unpack(tensor.ptr()).unsafeGetTensorImpl();
+}
+
+// Tensors of inference mode do not count how often they are written.
+uint32_t version_of(c10::TensorImpl& impl) {
+  return impl.is_inference() ? 0 : impl.version_counter().current_version();
+}
+
+PyObject* hooks_of(const py::object& tensor) {
+  return reinterpret_cast<THPVariable*>(tensor.ptr())->backward_hooks;
+}
+
+bool is_item(const py::object& item, PyObject* object) { return item.ptr() == object; }
+
+}  // namespace
+
+TensorWatch::TensorWatch(const py::sequence& tensors, bool has_gradients)
+    : has_gradients_(has_gradients) {
+  for (const py::handle tensor : tensors) {
+    INTERNAL_CHECK(THPVariable_Check(tensor.ptr()), "a tensor is expected");
+    known_.emplace_back();
+    known_.back().tensor = py::reinterpret_borrow<py::object>(tensor);
+  }
+  note(written | converted);
+}
+
+int TensorWatch::changes(const Known& known) const {
+  c10::TensorImpl& impl = unpacked(known.tensor);
+  int found = 0;
+  if (version_of(impl) != known.version ||
+      impl.unsafe_storage().unsafeGetStorageImpl() != known.storage.unsafeGetStorageImpl() ||
+      impl.storage_offset() != known.offset || impl.strides() != known.strides) {
+    found |= written;
+  }
+  if (impl.dtype() != known.dtype || impl.sizes() != known.sizes) {
+    found |= converted;
+  }
+  if (has_gradients_ && (impl.requires_grad() != known.requires_grad ||
+                         hooks_of(known.tensor) != known.hooks.ptr())) {
+    found |= converted;
+  }
+  return found;
+}
+
+int TensorWatch::look() const {
+  int found = 0;
+  for (const Known& known : known_) found |= changes(known);
+  return found;
+}
+
+void TensorWatch::note(int changes) {
+  for (Known& known : known_) {
+    c10::TensorImpl& impl = unpacked(known.tensor);
+    if ((changes & written) != 0) {
+      known.storage = impl.unsafe_storage();
+      known.version = version_of(impl);
+      known.offset = impl.storage_offset();
+      known.strides = impl.strides().vec();
+    }
+    if ((changes & converted) != 0) {
+      known.dtype = impl.dtype();
+      known.sizes = impl.sizes().vec();
+      known.requires_grad = impl.requires_grad();
+      known.hooks = py::reinterpret_borrow<py::object>(hooks_of(known.tensor));
+    }
+  }
+}
+
+int TensorWatch::traverse(visitproc visit, void* arg) const {
+  for (const Known& known : known_) {
+    Py_VISIT(known.tensor.ptr());
+    Py_VISIT(known.hooks.ptr());
+  }
+  return 0;
+}
+
+void TensorWatch::clear() {
+  const std::vector<Known> known = std::move(known_);
+  known_.clear();
+}
+
+ItemWatch::ItemWatch(const py::sequence& containers, const py::sequence& places) {
+  for (const py::handle container : containers) {
+    const bool is_dict = PyDict_Check(container.ptr());
+    INTERNAL_CHECK(is_dict || PyList_Check(container.ptr()), "a dict or a list is expected");
+    containers_.push_back({py::reinterpret_borrow<py::object>(container), is_dict, {}});
+  }
+  for (const py::handle place : places) {
+    const auto [dict, key] = place.cast<std::pair<py::dict, py::object>>();
+    places_.push_back({dict, key, {}});
+  }
+  note();
+}
+
+bool ItemWatch::is_same() const {
+  for (const auto& [object, is_dict, items] : containers_) {
+    const auto size = static_cast<Py_ssize_t>(items.size());
+    PyObject* const container = object.ptr();
+    if (is_dict) {
+      if (2 * PyDict_GET_SIZE(container) != size) return false;
+      PyObject *key = nullptr, *value = nullptr;
+      Py_ssize_t position = 0;
+      for (auto item = items.begin(); PyDict_Next(container, &position, &key, &value); item += 2) {
+        if (!is_item(item[0], key) || !is_item(item[1], value)) return false;
+      }
+    } else {
+      if (PyList_GET_SIZE(container) != size) return false;
+      for (Py_ssize_t i = 0; i < size; ++i) {
+        if (!is_item(items[i], PyList_GET_ITEM(container, i))) return false;
+      }
+    }
+  }
+  for (const auto& [dict, key, value] : places_) {
+    PyObject* const now = PyDict_GetItemWithError(dict.ptr(), key.ptr());
+    if (now == nullptr && PyErr_Occurred() != nullptr) throw py::error_already_set();
+    if (!is_item(value, now)) return false;
+  }
+  return true;
+}
+
+void ItemWatch::note() {
+  // What is let go of may run code of its own: only when everything is noted.
+  std::vector<py::object> before;
+  for (auto& [object, is_dict, items] : containers_) {
+    std::move(items.begin(), items.end(), std::back_inserter(before));
+    items.clear();
+    if (is_dict) {
+      for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(object)) {
+        items.push_back(py::reinterpret_borrow<py::object>(key));
+        items.push_back(py::reinterpret_borrow<py::object>(value));
+      }
+    } else {
+      for (const py::handle item : py::reinterpret_borrow<py::list>(object)) {
+        items.push_back(py::reinterpret_borrow<py::object>(item));
+      }
+    }
+  }
+  for (auto& [dict, key, value] : places_) {
+    before.push_back(std::move(value));
+    value = py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
+    if (!value && PyErr_Occurred() != nullptr) throw py::error_already_set();
+  }
+}
+
+int ItemWatch::traverse(visitproc visit, void* arg) const {
+  for (const auto& [object, is_dict, items] : containers_) {
+    Py_VISIT(object.ptr());
+    for (const py::object& item : items) Py_VISIT(item.ptr());
+  }
+  for (const auto& [dict, key, value] : places_) {
+    Py_VISIT(dict.ptr());
+    Py_VISIT(key.ptr());
+    Py_VISIT(value.ptr());
+  }
+  return 0;
+}
+
+void ItemWatch::clear() {
+  const std::vector<Container> containers = std::move(containers_);
+  const std::vector<Place> places = std::move(places_);
+  containers_.clear();
+  places_.clear();
+}
+
+}  // namespace poptorch::python

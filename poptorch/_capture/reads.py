@@ -1,0 +1,153 @@
+"""The attributes that ``forward`` reads, of modules and of the objects that they hold.
+
+An object that was read from a module, as a configuration is, gets readers and writers of its class
+that take note, for as long as ``forward`` runs: what of it is read, and what ``forward`` sets.
+Containers are taken as a whole, as none tells what of it is read; so are objects whose class
+cannot be changed (``SimpleNamespace``).
+"""
+
+import argparse
+import enum
+import sys
+import threading
+from typing import NamedTuple
+
+import torch
+
+from poptorch._capture import torch_private as private
+from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
+from poptorch._capture.snapshot import Snapshot, objects_within
+
+_METHODS = ("__getattribute__", "__setattr__", "__delattr__")
+# Objects of these hold what is not the program's: loggers, locks, random generators.
+_FOREIGN = frozenset(sys.stdlib_module_names) | {"torch", "poptorch"}
+_IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not a class of C
+_NOT_READ = frozenset({*OF_EACH_MODULE, *RECURRENT_CACHES})
+
+
+class Place(NamedTuple):
+    """An attribute.
+
+    Attributes:
+        holder: the object that has it.
+        name: the attribute, or ``__dict__`` for all of the object's.
+        module: the module that leads to the object.
+        path: of the attribute, from the module.
+    """
+
+    holder: object
+    name: str
+    module: torch.nn.Module
+    path: str
+
+
+class Reads:
+    """Notes what is read and set while ``forward`` runs."""
+
+    def __init__(self):
+        self._found: dict[tuple[int, str], tuple[Place, Snapshot]] = {}
+        self._set: set[tuple[int, str]] = set()
+        # Objects that were read, by identity: the module that leads to each, and the path.
+        self._objects: dict[int, tuple[object, torch.nn.Module, str]] = {}
+        # What stood in classes in place of the readers and writers.
+        self._classes: dict[type, dict] = {}
+        self._thread = threading.get_ident()
+
+    def of_module(self, module: torch.nn.Module, name: str, value) -> None:
+        """Takes note that an attribute of a module was read, one of the object itself."""
+        if name not in _NOT_READ and (id(module), name) not in self._found:
+            self._add(Place(module, name, module, name), value)
+
+    def was_set(self, holder, name: str) -> None:
+        """Takes note that an attribute was set or deleted."""
+        self._set.add((id(holder), name))
+
+    def finish(self) -> list[Place]:
+        """Gives classes their own methods back.
+
+        Returns:
+            What was read, and what ``forward`` itself has not changed since.
+        """
+        for cls, before in reversed(self._classes.items()):
+            for name, method in before.items():
+                if method is None:
+                    delattr(cls, name)
+                else:
+                    setattr(cls, name, method)
+        places = [place for key, (place, snapshot) in self._found.items()
+                  if key not in self._set and self._is_unchanged(place, snapshot)]
+        self._found, self._objects, self._classes = {}, {}, {}
+        return places
+
+    def _is_unchanged(self, place: Place, snapshot: Snapshot) -> bool:
+        table = table_of(place.holder, place.name)
+        return place.name in table and snapshot.difference(table[place.name], "") is None
+
+    def _add(self, place: Place, value) -> None:
+        self._found[id(place.holder), place.name] = place, Snapshot(value)
+        if not isinstance(value, private.FakeTensor):
+            for path, part in objects_within(value, place.path):
+                self._enter(part, place.module, path)
+
+    def _enter(self, found, module: torch.nn.Module, path: str) -> None:
+        if id(found) in self._objects or not _is_configuration(found):
+            return
+        self._objects[id(found)] = found, module, path
+        if not self._change(type(found)):
+            self._add_all(found)
+
+    def _add_all(self, holder) -> None:
+        _, module, path = self._objects[id(holder)]
+        place = Place(holder, "__dict__", module, f"{path}.__dict__")
+        self._add(place, object.__getattribute__(holder, "__dict__"))
+
+    def _read(self, holder, name: str, value) -> None:
+        known = self._objects.get(id(holder))
+        if known is None or known[0] is not holder or (id(holder), name) in self._found \
+                or threading.get_ident() != self._thread:
+            return
+        if name in object.__getattribute__(holder, "__dict__"):
+            self._add(Place(holder, name, known[1], f"{known[2]}.{name}"), value)
+        elif name == "__dict__" or not hasattr(type(holder), name):  # a reader gave another one
+            self._add_all(holder)
+
+    def _change(self, cls: type) -> bool:
+        """Gives a class readers and writers that take note; whether it can be given them."""
+        if cls in self._classes:
+            return True
+        before = {name: vars(cls).get(name) for name in _METHODS}
+        get, put, delete = (getattr(cls, name) for name in _METHODS)
+
+        def getter(holder, name):
+            value = get(holder, name)
+            self._read(holder, name, value)
+            return value
+
+        def setter(holder, name, value):
+            self.was_set(holder, name)
+            put(holder, name, value)
+
+        def deleter(holder, name):
+            self.was_set(holder, name)
+            delete(holder, name)
+
+        try:
+            for name, method in zip(_METHODS, (getter, setter, deleter)):
+                setattr(cls, name, method)
+        except (AttributeError, TypeError):  # its metaclass refuses the first one
+            return False
+        self._classes[cls] = before
+        return True
+
+
+def table_of(holder, name: str) -> dict:
+    """Where an attribute of that name stands, see :class:`Place`."""
+    own = object.__getattribute__(holder, "__dict__")
+    return {name: own} if name == "__dict__" else own
+
+
+def _is_configuration(value) -> bool:
+    kind = type(value)
+    return bool(kind.__flags__ & _IS_HEAP_TYPE and kind.__dictoffset__) \
+        and not issubclass(kind, (torch.Tensor, torch.nn.Module, type, enum.Enum)) \
+        and (kind.__module__.partition(".")[0] not in _FOREIGN or kind is argparse.Namespace)

@@ -1,0 +1,292 @@
+"""Configuration that ``forward`` reads is compiled in: changed in place, it is an error."""
+
+import argparse
+import logging
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import poptorch
+from poptorch import Error
+from tests.helpers import quiet_options
+
+
+class Vision:
+    def __init__(self):
+        self.scale, self.name = 2.0, "vision"
+
+
+class Config:
+    """With parts, and an attribute that is computed."""
+
+    def __init__(self):
+        self.scale, self.label, self.sizes = 2.0, "config", [1, 2]
+        self.vision = Vision()
+
+    @property
+    def doubled(self):
+        return self.vision.scale * 2
+
+
+@dataclass
+class Layer:
+    width: int = 3
+    extra: dict = field(default_factory=lambda: {"bias": 1.0})
+
+
+class Slots:
+    __slots__ = ("scale",)
+
+    def __init__(self):
+        self.scale = 1.0
+
+
+class Odd:
+    """Compares as arrays do."""
+
+    def __eq__(self, other):
+        return torch.ones(2) == 1
+
+    __hash__ = object.__hash__
+
+
+class Inner(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+
+    def forward(self, x):
+        return x * self.config.scale + self.config.sizes[1] + self.config.doubled
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.inner = nn.Linear(2, 2), Inner(Config())
+        self.sizes, self.table = [1, 2], {"k": 1, "deep": {"list": [1.0, (2, [3.0])]}}
+        self.kinds, self.queue = {"a", "b"}, deque([1, 2])
+        self.ordered = OrderedDict(a=1, b=2)
+        self.space = SimpleNamespace(scale=1.0, more=SimpleNamespace(items=[1]))
+        self.args = argparse.Namespace(scale=1.0)
+        self.layers = [Layer(), Layer(5)]
+        self.act, self.odd, self.slots = torch.relu, [Odd()], Slots()
+        self.dtype, self.whole, self.nothing = torch.float32, 2, float("nan")
+        self.calls, self.history, self.stats = 0, [], SimpleNamespace(calls=0)
+        self.meter = Vision()
+
+    def forward(self, x):
+        self.calls += 1
+        self.history.append(self.calls)
+        self.stats.calls += 1
+        self.meter.scale = self.meter.scale + 1
+        y = self.act(self.inner(self.linear(x.to(self.dtype))))
+        y = y * sum(self.sizes) + self.table["k"] + self.table["deep"]["list"][1][1][0]
+        y = y + len(self.kinds) + self.queue[0] + self.ordered["a"] + self.nothing
+        y = y * self.space.scale + self.space.more.items[0] + self.args.scale * self.whole
+        y = y + sum(layer.width * layer.extra["bias"] for layer in self.layers)
+        return y + len(self.odd) + self.slots.scale
+
+
+def sets(owner, name, value):
+    return lambda net: setattr(eval(f"net.{owner}" if owner else "net"), name, value)
+
+
+CHANGES = {
+    "append": (lambda net: net.sizes.append(3), "sizes: it was [1, 2] when the module was "
+                                                "compiled, it is [1, 2, 3]. Set it back"),
+    "item": (lambda net: net.sizes.__setitem__(1, 7), "sizes[1]: it was 2 when the module was "
+                                                      "compiled, it is 7"),
+    "key": (lambda net: net.table.update(k=2), "table['k']: it was 1 when the module was compiled, "
+                                               "it is 2"),
+    "order": (lambda net: net.table.update(k=net.table.pop("k")), "table: it was {"),
+    "nested": (lambda net: net.table["deep"]["list"][1][1].append(0),
+               "table['deep']['list'][1][1]: it was [3.0] when the module was compiled, it is "
+               "[3.0, 0]"),
+    "set": (lambda net: net.kinds.add("c"), "kinds: it was {'a', 'b'} when"),
+    "deque": (lambda net: net.queue.rotate(), "queue[0]: it was 1 when the module was compiled, it "
+                                              "is 2"),
+    "ordered": (lambda net: net.ordered.move_to_end("a"), "ordered: it was {'a': 1, 'b': 2} when"),
+    "namespace": (lambda net: setattr(net.space, "scale", 3.0), "space.scale: it was 1.0 when"),
+    "deep namespace": (lambda net: net.space.more.items.append(2), "space.more.items: it was [1] "
+                                                                   "when the module was compiled, "
+                                                                   "it is [1, 2]"),
+    "arguments": (lambda net: setattr(net.args, "scale", 3.0), "args.scale: it was 1.0 when"),
+    "config": (lambda net: setattr(net.inner.config, "scale", 3.0),
+               "inner.config.scale: it was 2.0 when the module was compiled, it is 3.0"),
+    "list of a config": (lambda net: net.inner.config.sizes.insert(0, 9),
+                         "inner.config.sizes: it was [1, 2] when"),
+    "part of a config": (lambda net: setattr(net.inner.config.vision, "scale", 5.0),
+                         "inner.config.vision.scale: it was 2.0 when"),
+    "deleted": (lambda net: delattr(net.inner.config, "scale"),
+                "inner.config.scale: the attribute that was compiled in is gone. Set it to 2.0"),
+    "another config": (lambda net: setattr(net.inner, "config", Config()), "inner.config: it was"),
+    "dataclass": (lambda net: setattr(net.layers[1], "width", 1), "layers[1].width: it was 5 when"),
+    "dict of a dataclass": (lambda net: net.layers[0].extra.update(bias=0.0),
+                            "layers[0].extra['bias']: it was 1.0 when"),
+    "function": (lambda net: setattr(net, "act", torch.tanh), "act: it was <built-in"),
+    "object": (lambda net: net.odd.__setitem__(0, Odd()), "odd[0]: it was <"),
+    "kind of number": (lambda net: setattr(net, "whole", 2.0), "whole: it was 2 when the module "
+                                                               "was compiled, it is 2.0"),
+    "slots": (lambda net: setattr(net, "slots", Slots()), "slots: it was <"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_it_is_an_error(change):
+    apply, words = CHANGES[change]
+    net, x = Net(), torch.ones(2, 2)
+    model = poptorch.inferenceModel(net, quiet_options())
+    model(x)
+    model(x)
+    apply(net)
+    for _ in range(2):
+        with pytest.raises(Error) as caught:
+            model(x)
+        assert words in caught.value.message and "destroy()" in caught.value.message
+    if change != "deleted":
+        model.destroy()
+        torch.testing.assert_close(model(x), net(x).detach(), equal_nan=True)
+
+
+def test_what_forward_does_not_read_or_changes_itself_may_change():
+    net, x = Net(), torch.ones(2, 2)
+    model = poptorch.inferenceModel(net, quiet_options())
+    y = model(x)
+    assert (net.calls, net.history, net.stats.calls, net.meter.scale) == (1, [1], 1, 3.0)
+    net.inner.config.label, net.inner.config.vision.name = "other", "other"
+    net.inner.config.more = 5
+    net.calls, net.stats.calls, net.meter.scale = 7, 7, 7.0
+    net.history.append(7)
+    net.layers[0].more = 1
+    for _ in range(2):
+        torch.testing.assert_close(model(x), y, equal_nan=True)
+
+
+def test_equal_values_are_no_change():
+    net, x = Net(), torch.ones(2, 2)
+    model = poptorch.inferenceModel(net, quiet_options())
+    y = model(x)
+    net.sizes, net.table["deep"] = [1, 2], {"list": [1.0, (2, [3.0])]}
+    net.queue, net.kinds, net.nothing = deque([1, 2]), {"b", "a"}, float("nan")
+    net.inner.config.sizes, net.inner.config.scale = [1, 2], float("2")
+    for _ in range(2):
+        torch.testing.assert_close(model(x), y, equal_nan=True)
+    net.sizes.append(3)  # of the new list
+    with pytest.raises(Error, match="sizes: it was"):
+        model(x)
+    net.sizes.pop()
+    torch.testing.assert_close(model(x), y, equal_nan=True)
+
+
+class Plain(nn.Module):
+    def __init__(self, held):
+        super().__init__()
+        self.held = held
+
+    def forward(self, x):
+        return x * type(self).factor(self.held)
+
+
+def model_of(held, factor):
+    net = type("Of", (Plain,), {"factor": staticmethod(factor)})(held)
+    return net, poptorch.inferenceModel(net, quiet_options())
+
+
+def test_loggers_are_left_alone():
+    held = logging.getLogger("poptorch.test_changed_configuration")
+    _, model = model_of(held, lambda log: log.debug("forward runs") or 2.0)
+    y = model(torch.ones(2))
+    held.isEnabledFor(logging.INFO), held.setLevel(logging.ERROR)
+    assert torch.equal(model(torch.ones(2)), y)
+
+
+def test_classes_are_as_they_were_also_after_an_error():
+    class Base:
+        def __init__(self):
+            self.x = 1.0
+
+    class Derived(Base):
+        def __getattribute__(self, name):
+            return super().__getattribute__(name)
+
+    before = [dict(vars(cls)) for cls in (Base, Derived)]
+    for factor in (lambda held: held[0].x + held[1].x, lambda held: held[0].x + held[1].y):
+        net, model = model_of([Derived(), Base()], factor)
+        try:
+            model(torch.ones(2))
+        except AttributeError:
+            assert factor is not None and not model.isCompiled()
+        assert [dict(vars(cls)) for cls in (Base, Derived)] == before
+
+
+def test_other_names_of_attributes():
+    class Renamed:
+        names = {"factor": "scale"}
+
+        def __init__(self):
+            self.scale, self.unread = 2.0, 1
+
+        def __getattribute__(self, name):
+            names = super().__getattribute__("names")
+            return super().__getattribute__(names.get(name, name))
+
+    held = Renamed()
+    _, model = model_of(held, lambda held: held.factor)
+    y = model(torch.ones(2))
+    assert torch.equal(model(torch.ones(2)), y)
+    held.scale = 3.0
+    with pytest.raises(Error, match=r"held.__dict__\['scale'\]: it was 2.0 when .* it is 3.0"):
+        model(torch.ones(2))
+
+
+def test_a_container_that_holds_itself():
+    held = [2.0]
+    held.append(held)
+    net, model = model_of(held, lambda held: held[1][0])
+    y = model(torch.ones(2))
+    assert torch.equal(model(torch.ones(2)), y)
+    held[0] = 3.0
+    with pytest.raises(Error, match=r"held\[0\]: it was 2.0"):
+        model(torch.ones(2))
+
+
+def test_a_class_that_cannot_be_changed_is_compared_as_a_whole():
+    class Closed(type):
+        def __setattr__(cls, name, value):
+            raise AttributeError(name)
+
+    class Fixed(metaclass=Closed):
+        def __init__(self):
+            self.x, self.unread = 2.0, 1
+
+    held = Fixed()
+    _, model = model_of(held, lambda held: held.x)
+    model(torch.ones(2))
+    held.unread = 2
+    with pytest.raises(Error, match=r"held.__dict__\['unread'\]: it was 1 when"):
+        model(torch.ones(2))
+
+
+def test_modules_in_containers_keep_their_places():
+    class Routed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(2, 2), nn.Linear(2, 2)
+            self.route = [self.first, self.last]
+
+        def forward(self, x):
+            for layer in self.route:
+                x = layer(x)
+            return x
+
+    net, x = Routed(), torch.ones(2, 2)
+    model = poptorch.inferenceModel(net, quiet_options())
+    y = model(x)
+    assert torch.equal(model(x), y)
+    net.route.reverse()
+    with pytest.raises(Error, match=r"route\[0\]: it was Linear"):
+        model(x)
