@@ -114,6 +114,9 @@ def load_constants(path: str) -> Module:
 def unpack_constants(data: bytes, name: str) -> Module:
     """Likewise, of the bytes of a file of that name."""
 
+def annotations() -> dict[str, list[str]]:
+    """The attributes that ops of several rows may carry, and the only ops that do (none: any)."""
+
 def op_table() -> list[dict[str, Any]]:
     """All rows of the op table, sorted by name."""
 

@@ -7,63 +7,29 @@ business (:mod:`poptorch.strategies`).
 
 import functools
 import threading
-from dataclasses import dataclass
 
 import torch
 
+from poptorch import _annotations as annotations
 from poptorch import _context as context
+from poptorch._annotations import BlockUse
 from poptorch._logging import logger
 from poptorch.errors import Error
-
-
-@dataclass(frozen=True)
-class BlockUse:
-    """A block as ``forward`` began it.
-
-    Attributes:
-        user_id: the block's name.
-        ipu_id: the IPU that it asks for, None: the strategy chooses.
-        place: ``(file, line)`` of the user's program where it began, or None.
-        module: dotted path of the module in whose ``forward`` it began.
-        is_scoped: whether it ends with a ``with`` statement or function, so that what comes
-            after it is outside of all blocks.
-    """
-
-    user_id: str
-    ipu_id: int | None
-    place: tuple[str, int] | None = None
-    module: str = ""
-    is_scoped: bool = False
 
 
 class _State(threading.local):
     """What belongs to one capture.
 
     Attributes:
-        active: the current block, and the number of the recomputation that began it.
         next_auto_id: for the next block without a name.
         uses: every block that was begun in the forward pass, in order.
-        scopes: the name scopes that are entered.
     """
 
-    active: tuple[BlockUse | None, int] = (None, 0)
     next_auto_id = 0
     uses: tuple[BlockUse, ...] = ()
-    scopes: tuple[str, ...] = ()
 
 
 _state = _State()
-
-
-def current(recompute: int = 0) -> BlockUse | None:
-    """The current block of this thread, None outside of all blocks.
-
-    Args:
-        recompute: number of the recomputation that runs in the backward pass; blocks begun
-            elsewhere do not count. 0: the forward pass.
-    """
-    use, number = _state.active
-    return use if number == recompute else None
 
 
 def uses() -> tuple[BlockUse, ...]:
@@ -71,36 +37,30 @@ def uses() -> tuple[BlockUse, ...]:
     return _state.uses
 
 
-def in_scopes(module: str) -> str:
-    """A module path behind the name scopes that are entered: ``encoder/layers.0``."""
-    return "/".join((*_state.scopes, module)) if _state.scopes else module
-
-
 def reset() -> None:
-    """Leaves all blocks and scopes and restarts the numbering."""
-    _state.active = (None, 0)
+    """Forgets all blocks and restarts the numbering."""
     _state.next_auto_id = 0
-    _state.uses = _state.scopes = ()
+    _state.uses = ()
 
 
 def _begin(user_id: str | int | None, ipu_id: int | None, is_scoped: bool = False,
-           layer: torch.nn.Module | None = None) -> None:
+           layer: torch.nn.Module | None = None):
+    """Begins a block in a capture; returns what :func:`_annotations.end` takes."""
     capture = context.current()
     recorder = capture.recorder
     module = recorder.module if layer is None else capture.path_of(layer)
-    place, recompute = recorder.places.here(), 0
+    place = recorder.places.here()
     if recorder.in_backward:
-        place, recompute = recorder.places.in_backward()
+        place, _ = recorder.places.in_backward()
         known = _begun_before(user_id, ipu_id, place, module)
         if known is not None:
-            _state.active = (known, recompute)
-            return
+            return annotations.begin("block", known)
     if user_id is None:
         user_id = _state.next_auto_id
         _state.next_auto_id += 1
     use = BlockUse(str(user_id), ipu_id, place, module, is_scoped)
     _state.uses += (use,)
-    _state.active = (use, recompute)
+    return annotations.begin("block", use)
 
 
 def _begun_before(user_id, ipu_id, place, module: str) -> BlockUse | None:
@@ -162,15 +122,14 @@ class Block:
         self._outer = []
 
     def __enter__(self):
-        self._outer.append(_state.active)
-        if context.is_capturing():
-            _begin(self._user_id, self._ipu_id, is_scoped=True)
+        is_seen = context.is_capturing()
+        self._outer.append(_begin(self._user_id, self._ipu_id, True) if is_seen else None)
         return self
 
     def __exit__(self, *exception):
         outer = self._outer.pop()
         if context.is_capturing():
-            _state.active = outer
+            annotations.end("block", outer)
 
     @staticmethod
     def start(user_id: str | int | None = None, ipu_id: int | None = None) -> None:
@@ -229,29 +188,29 @@ class NameScope:
         if not name:
             raise ValueError("[NameScope] name is empty. Give the prefix that names shall have.")
         self._name = name
-        self._outer = []
+        self._entered = []
 
     def __enter__(self):
-        self._outer.append(_state.scopes)
-        if context.is_capturing():
-            _state.scopes += (self._name,)
+        self._entered.append(annotations.entered("scope", (self._name,)))
+        self._entered[-1].__enter__()
         return self
 
     def __exit__(self, *exception):
-        outer = self._outer.pop()
-        if context.is_capturing():
-            _state.scopes = outer
+        self._entered.pop().__exit__(*exception)
 
 
 class Attribute:
     """A context manager: hints for what is computed inside, by the names of the back end.
 
     The hints of other PopTorch versions are about how their back end shares code among like
-    parts of a program. There is no such sharing here, so they change nothing, of which a warning
-    tells once.
+    parts of a program. There is no such sharing here, so they have no effect, of which a warning
+    tells once. The IR text shows them, as ``attributes=[["__outline", [["layer", "a"]]]]``; like
+    operations with unlike hints are not computed once for both.
 
     Args:
-        attributes: hints by name.
+        attributes: hints by name: numbers, strings, or dictionaries and lists of them; of anything
+            else its ``repr`` is shown. Inside of another Attribute, hints of its names replace
+            its own.
 
     Raises:
         TypeError: There are none.
@@ -267,12 +226,16 @@ class Attribute:
             raise TypeError("[Attribute] expected hints as keywords, got none. Give some, such as "
                             "__outline={...}.")
         _warn_of_hints()
+        self._attributes = attributes
+        self._entered = []
 
     def __enter__(self):
+        self._entered.append(annotations.entered("attributes", self._attributes))
+        self._entered[-1].__enter__()
         return self
 
     def __exit__(self, *exception):
-        pass
+        self._entered.pop().__exit__(*exception)
 
 
 @functools.cache

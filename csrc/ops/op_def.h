@@ -111,7 +111,7 @@ ir::Attrs complete_attrs(const OpDef& row, const ir::Attrs& attrs);
 // Operand and attribute names, kinds and counts against the row; a user error. `op` needs no
 // results.
 void check_signature(const OpDef& row, const ir::Op& op);
-// An attribute that any op may carry, written by a step after translate (`ipu`, `addr`, ...).
+// An attribute of the table in ops/annotation.h.
 bool is_annotation(std::string_view attr_name);
 // Names of the table near to this one, as words for a message; empty when none is near.
 std::string near_names(std::string_view name);

@@ -1,18 +1,15 @@
+// The op table, and what is checked and filled in by its rows.
 #include <algorithm>
 #include <array>
 #include <unordered_map>
 
+#include "ops/annotation.h"
 #include "ops/op_def.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
 
 namespace {
-
-// Written by the steps after translate; any op may carry them.
-constexpr std::array<std::string_view, 14> annotations = {
-    "addr", "backward", "block", "cycles", "inplace", "ipu", "order", "phase", "recompute",
-     "role", "scratch_addr", "scratch_bytes", "stage", "tiles"};
 
 struct Table {
   std::vector<OpDef> rows;
@@ -80,7 +77,8 @@ bool kind_fits(const AttrDef& def, const ir::Attr& attr) {
 
 void check_attrs(const OpDef& row, const ir::Op& op) {
   for (const auto& [name, value] : op.attrs) {
-    if (is_annotation(name)) continue;
+    const Annotation* annotation = find_annotation(name);
+    if (annotation != nullptr && may_carry(row.name, *annotation)) continue;
     const auto def = std::find_if(row.attrs.begin(), row.attrs.end(),
                                   [&](const AttrDef& attr) { return attr.name == name; });
     if (def == row.attrs.end()) {
@@ -172,10 +170,6 @@ const OpDef& op_def(std::string_view name) {
                                          : concat("Near names: ", near, ".")));
   }
   return *row;
-}
-
-bool is_annotation(std::string_view attr_name) {
-  return std::find(annotations.begin(), annotations.end(), attr_name) != annotations.end();
 }
 
 ir::Attr attr_of(const ir::Op& op, std::string_view name) {

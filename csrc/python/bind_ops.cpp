@@ -9,6 +9,7 @@
 #include "kernels/gemm_blocked.h"
 #include "kernels/gemm_split.h"
 #include "kernels/simd/isa.h"
+#include "ops/annotation.h"
 #include "ops/evaluate.h"
 #include "ops/kernel.h"
 #include "ops/op_def.h"
@@ -170,6 +171,18 @@ void set_variable(const char* name, const char* value) {
 }  // namespace
 
 void bind_ops(py::module_& module) {
+  module.def(
+      "annotations",
+      [] {
+        py::dict rows;
+        for (const ops::Annotation& row : ops::annotations()) {
+          py::list names;
+          for (const std::string_view name : row.ops) names.append(std::string(name));
+          rows[py::str(std::string(row.name))] = names;
+        }
+        return rows;
+      },
+      "The attributes that ops of several rows may carry, and the only ops that do (none: any).");
   module.def(
       "op_table",
       [] {

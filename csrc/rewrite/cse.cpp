@@ -6,6 +6,7 @@
 //   %0 = relu %x : f32[4]
 //   %1 = relu %x : f32[4]              %0 = relu %x : f32[4]
 //   %2 = add %0, %1 : f32[4]       =>  %2 = add %0, %0 : f32[4]
+#include "ops/annotation.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/pass.h"
@@ -16,7 +17,10 @@ namespace poptorch::rewrite {
 namespace {
 
 // Whether the op was written by the backward pass says nothing about what it computes.
-bool counts(const ir::Attrs::Item& item) { return item.first != "backward"; }
+bool counts(const ir::Attrs::Item& item) {
+  const ops::Annotation* annotation = ops::find_annotation(item.first);
+  return annotation == nullptr || annotation->rule != ops::Rule::origin;
+}
 
 // Everything that must be equal but the operands, as text.
 std::string description(const ir::Op& op) {

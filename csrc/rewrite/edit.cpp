@@ -1,7 +1,9 @@
 #include "rewrite/edit.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "ops/annotation.h"
 #include "ops/op_def.h"
 #include "support/half.h"
 
@@ -79,12 +81,10 @@ const ir::Value* memory_of(const ir::Value* value) {
 }
 
 bool belong_together(const ir::Op& a, const ir::Op& b) {
-  for (const char* name : {"recompute", "block"}) {
-    const ir::Attr *of_a = a.attrs.find(name), *of_b = b.attrs.find(name);
-    if ((of_a == nullptr) != (of_b == nullptr)) return false;
-    if (of_a != nullptr && !(*of_a == *of_b)) return false;
-  }
-  return true;
+  return std::all_of(
+      ops::annotations().begin(), ops::annotations().end(), [&](const ops::Annotation& annotation) {
+        return annotation.rule != ops::Rule::apart || ops::agree(a, b, annotation);
+      });
 }
 
 std::optional<double> uniform_value(const ir::Module& module, const ir::Value& value) {

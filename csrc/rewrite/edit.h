@@ -24,7 +24,8 @@ bool is_backward(const ir::Op& op);
 // The value whose memory this one lies in.
 const ir::Value* memory_of(const ir::Value* value);
 
-// Whether one op may stand for both: of one block, both or none recomputed for a checkpoint.
+// Whether one op may stand for both: they agree in the annotations that keep ops apart, such as
+// their block, and whether they are recomputed for a checkpoint.
 bool belong_together(const ir::Op& a, const ir::Op& b);
 
 // The number that every element of a `constant` or `full` has; empty when the value is neither, is

@@ -8,15 +8,15 @@
 //
 // The fused op stands where the last of its ops stood. So a region is closed as soon as an op
 // outside of it uses one of its values, and an op joins an open region only if
-//   - it has the same annotations (block, phase, recomputation), and no op of another block lies
-//     between;
+//   - it agrees in the annotations that keep ops apart (block, recomputation), and no op of another
+//     block lies between;
 //   - operands that would die earlier are not larger than the values that need not be kept instead,
 //     if large values are made in between.
 // An op may still join a closed region, and so move up to it, when its other operands are made
 // before it and nothing large is in between.
 #include <algorithm>
-#include <array>
 
+#include "ops/annotation.h"
 #include "ops/fused.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
@@ -29,8 +29,11 @@ namespace {
 constexpr size_t most_ops = 40;       // of a region: more would need too many registers
 constexpr size_t most_operands = 24;
 constexpr int64_t large_bytes = 4096;
-// Annotations that all ops of a region have alike, and the fused op too.
-constexpr std::array shared_attrs = {"backward", "block", "recompute"};
+
+// Whether all ops of a region have the annotation alike, and the fused op too.
+bool is_shared(const ops::Annotation& annotation) {
+  return annotation.rule == ops::Rule::apart || annotation.rule == ops::Rule::origin;
+}
 
 bool is_kept_anyway(const ir::Value* memory) {
   const std::string& maker = memory->op->name;
@@ -181,10 +184,18 @@ class Fuser {
 
   static bool is_alike(const ir::Op& a, const ir::Op& b) {
     if (a.result()->type.sizes != b.result()->type.sizes) return false;
-    for (const char* name : shared_attrs) {
-      if (!(ops::attr_of(a, name) == ops::attr_of(b, name))) return false;
-    }
-    return true;
+    return std::all_of(ops::annotations().begin(), ops::annotations().end(),
+                       [&](const ops::Annotation& annotation) {
+                         return !is_shared(annotation) || ops::agree(a, b, annotation);
+                       });
+  }
+
+  // Whether the fused op has a label: all of its ops have it alike.
+  static bool is_common(const Region& region, const ops::Annotation& annotation) {
+    return annotation.rule == ops::Rule::label &&
+           std::all_of(region.ops.begin(), region.ops.end(), [&](const ir::Op* op) {
+             return ops::agree(*op, region.anchor(), annotation);
+           });
   }
 
   // Values from outside, each once.
@@ -290,8 +301,10 @@ class Fuser {
     attrs.set("body", std::move(body));
     attrs.set("out", out);
     const ir::Op& anchor = region.anchor();
-    for (const char* name : shared_attrs) {
-      if (anchor.attrs.has(name)) attrs.set(name, *anchor.attrs.find(name));
+    for (const ops::Annotation& annotation : ops::annotations()) {
+      const ir::Attr* attr = anchor.attrs.find(annotation.name);
+      const bool is_kept = is_shared(annotation) || is_common(region, annotation);
+      if (attr != nullptr && is_kept) attrs.set(annotation.name, *attr);
     }
     auto fused = graph_.make("fused", operands, std::move(attrs), types, anchor.place);
     for (size_t i = 0; i < replaced.size(); ++i) instead.emplace(replaced[i], fused->result(i));

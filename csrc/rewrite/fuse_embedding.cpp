@@ -7,6 +7,7 @@
 //   %2 = add %1, %x : f32[9,4]
 // =>
 //   %2 = embedding_backward %g, %i, %x {num_weights=9} : f32[9,4]
+#include "ops/annotation.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/pass.h"
@@ -29,6 +30,12 @@ const ir::Op* rows_of(const ir::Op& add, size_t operand) {
   return fits ? rows : nullptr;
 }
 
+// Whether it is the addition that says what the op has of an annotation.
+bool is_kept_by_addition(std::string_view name) {
+  const ops::Annotation* annotation = ops::find_annotation(name);
+  return annotation != nullptr && ops::may_carry("add", *annotation);
+}
+
 bool fuse(ir::Graph& graph) {
   const auto uses = graph.count_uses();
   std::unordered_set<const ir::Op*> dead;
@@ -40,7 +47,7 @@ bool fuse(ir::Graph& graph) {
       op->name = rows->name;
       op->attrs.erase("alpha");
       for (const auto& [name, value] : rows->attrs) {
-        if (!ops::is_annotation(name)) op->attrs.set(name, value);
+        if (!is_kept_by_addition(name)) op->attrs.set(name, value);
       }
       dead.insert(rows);
     }

@@ -1,10 +1,11 @@
 #include "rewrite/op_list.h"
 
+#include "ops/annotation.h"
 #include "ops/op_def.h"
 
 namespace poptorch::rewrite {
 
-// `like` gives the place and what every op may carry: where it runs, in which phase.
+// `like` gives the place and, as far as the op may carry them, the annotations.
 ir::Op* OpList::make(std::string name, std::vector<ir::Value*> operands, ir::Attrs attrs,
                      const ir::Op& like) {
   ir::Op bare;
@@ -13,7 +14,9 @@ ir::Op* OpList::make(std::string name, std::vector<ir::Value*> operands, ir::Att
   bare.attrs = attrs;
   const std::vector<ir::Type> types = ops::infer(bare);
   for (const auto& [key, value] : like.attrs) {
-    if (ops::is_annotation(key) && !attrs.has(key)) attrs.set(key, value);
+    const ops::Annotation* annotation = ops::find_annotation(key);
+    if (annotation == nullptr || attrs.has(key)) continue;
+    if (ops::may_carry(name, *annotation)) attrs.set(key, value);
   }
   ops_.push_back(
       graph_.make(std::move(name), std::move(operands), std::move(attrs), types, like.place));

@@ -61,9 +61,9 @@ class Captured:
     """A captured program.
 
     Each node of the graph has in its ``meta``: ``val`` (a fake tensor, or a tuple of them),
-    ``place`` (``(file, line)`` of the user, or None), ``module`` (dotted path), ``block`` (a
-    ``poptorch.blocks.BlockUse`` or None), ``backward`` (bool), ``recompute`` (0, or the number of
-    the recomputed region); random ones also ``salt``.
+    ``place`` (``(file, line)`` of the user, or None), ``module`` (dotted path), ``annotations``
+    (a ``poptorch._annotations.Annotations``), ``backward`` (bool), ``recompute`` (0, or the number
+    of the recomputed region); random ones also ``salt``.
 
     Attributes:
         graph: functional: no node changes a tensor.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from poptorch import _annotations as annotations
 from poptorch import _context as context
 from poptorch import _pytree as pytree
 from poptorch import blocks
@@ -87,6 +88,7 @@ class _Capture:
                                       self._training, self._grouped, self._mode_of)
             self._declare_inputs()
             context.set_current(self)
+            annotations.reset()
             blocks.reset()
             try:
                 result = self._trace()
@@ -98,6 +100,7 @@ class _Capture:
                     raise
                 raise refused from error
             finally:
+                annotations.reset()
                 blocks.reset()
                 context.set_current(None)
             return self._assemble(result)

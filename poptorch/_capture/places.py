@@ -103,6 +103,15 @@ class Places:
             frame = frame.f_back
         return place, 0 if checkpoint is None else self._number(checkpoint)
 
+    def is_under_checkpoint(self) -> bool:
+        """Whether the present function runs under torch.utils.checkpoint."""
+        frame = sys._getframe(1)
+        while frame is not None and self._kind(frame) != _OUTSIDE:
+            if self._kind(frame) == _RECOMPUTES:
+                return True
+            frame = frame.f_back
+        return False
+
     def _kind(self, frame) -> int:
         file = frame.f_code.co_filename
         kind = self._kinds.get(file)

@@ -11,8 +11,8 @@ from functools import partial
 import torch
 from torch import fx
 
+from poptorch import _annotations as annotations
 from poptorch import _interrupts as interrupts
-from poptorch import blocks
 from poptorch._capture import attached, decompose_shape  # noqa: F401  (adds to the table)
 from poptorch._capture import torch_private as private
 from poptorch._capture.decompose import DECOMPOSITIONS, ELEMENTWISE, computed_in
@@ -80,7 +80,7 @@ class Recorder(private.DispatchMode):
         with self.graph.inserting_before(self._inputs_end):
             node = self.graph.placeholder(name)
         node.target = node.name  # the name as an identifier, without dots
-        node.meta = {"val": tensor, "place": None, "module": "", "block": None,
+        node.meta = {"val": tensor, "place": None, "module": "", "annotations": annotations.NONE,
                      "backward": False, "recompute": 0}
         attached.attach(tensor, node)
         return node
@@ -286,9 +286,9 @@ class Recorder(private.DispatchMode):
         """Everything known about a node that is being recorded."""
         if self.in_backward:
             return self._backward_meta(val)
-        meta = {"val": val, "place": self.places.here(),
-                "module": blocks.in_scopes(self.module), "block": blocks.current(),
-                "backward": False, "recompute": 0}
+        said = annotations.current()
+        meta = {"val": val, "place": self.places.here(), "module": said.path(self.module),
+                "annotations": said, "backward": False, "recompute": 0}
         self._origin.setdefault(private.forward_sequence_number(), meta)
         return meta
 
@@ -297,14 +297,15 @@ class Recorder(private.DispatchMode):
         origin = self._origin.get(number)
         place, recompute = self.places.in_backward()
         if origin is None:
-            origin = {"place": place, "module": self.module, "block": None}
-        place = place or origin["place"]
+            origin = {"place": place, "module": self.module, "annotations": annotations.NONE}
+        meta = {"val": val, "place": place or origin["place"], "module": origin["module"],
+                "backward": True, "recompute": recompute}
         if not recompute:
-            return {"val": val, "place": place, "module": origin["module"],
-                    "block": origin["block"], "backward": True, "recompute": 0}
-        meta = {"val": val, "place": place, "module": self.module or origin["module"],
-                "block": blocks.current(recompute) or origin["block"], "backward": True,
-                "recompute": recompute}
+            return {**meta, "annotations": origin["annotations"].of_gradient}
+        said = annotations.in_recomputation(origin["annotations"], recompute)
+        meta["annotations"] = said
+        if self.module:
+            meta["module"] = said.path(self.module)
         self._origin.setdefault(private.forward_sequence_number(), meta)
         return meta
 

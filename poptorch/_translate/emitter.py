@@ -6,6 +6,10 @@ from poptorch import _C
 from poptorch._types import host_tensor, ir_dtype, torch_dtype
 
 
+# The only ops that carry an annotation (none: any op), by its name.
+_CARRIERS = {name: frozenset(ops) for name, ops in _C.annotations().items()}
+
+
 class Emitter:
     """Writes one graph of a module.
 
@@ -13,7 +17,8 @@ class Emitter:
         module: the ``_C.Module``.
         graph: the ``_C.Graph`` that ops are appended to.
         place: ``(file, line, module path)`` for the next ops, or None.
-        notes: attributes that every op gets: ``backward``, ``recompute``, ``block``, ...
+        notes: attributes that every op gets that may carry them: ``backward``, ``recompute``, and
+            those of the annotations.
     """
 
     def __init__(self, module, graph):
@@ -32,7 +37,8 @@ class Emitter:
     def ops(self, name: str, operands: list, attrs: dict, types=None, names=None) -> list:
         """Appends an op and returns all its results."""
         if self.notes:
-            attrs = {**attrs, **self.notes}
+            attrs = {**attrs, **{key: value for key, value in self.notes.items()
+                                 if not _CARRIERS[key] or name in _CARRIERS[key]}}
         return self.graph.op(name, operands, attrs, types, self.place, names)
 
     def plain(self, name: str, operands: list, attrs: dict, types=None, names=None) -> list:

@@ -230,14 +230,11 @@ def _is_other_float(value, target: torch.dtype) -> bool:
 
 
 def _notes(meta) -> dict:
-    notes = {}
-    if meta.get("backward"):
+    notes = meta["annotations"].attributes()
+    if meta["backward"]:
         notes["backward"] = True
-    if meta.get("recompute"):
+    if meta["recompute"]:
         notes["recompute"] = meta["recompute"]
-    block = meta.get("block")
-    if block is not None:
-        notes["block"] = block.user_id
     return notes
 
 

@@ -31,7 +31,7 @@ def _forward_nodes(captured):
 
 def _starts_outside(captured) -> bool:
     first = next(_forward_nodes(captured), None)
-    return first is not None and first.meta["block"] is None
+    return first is not None and first.meta["annotations"].get("block") is None
 
 
 def _check_outside(captured, strategy) -> None:
@@ -41,7 +41,7 @@ def _check_outside(captured, strategy) -> None:
     if not is_automatic or scoped is None:
         return
     for node in _forward_nodes(captured):
-        if node.meta["block"] is None and node.meta["place"] is not None:
+        if node.meta["annotations"].get("block") is None and node.meta["place"] is not None:
             raise error_at(f"[{type(strategy).__name__}] No active Block: {node.target} runs "
                            f'outside of all blocks, as block "{scoped.user_id}" ends with its '
                            f"`with` statement; {AutoStage.AutoIncrement} has no stage for it. Put "

@@ -289,7 +289,8 @@ def check_types(captured):
     for node in captured.graph.nodes:
         if node.op == "output":
             continue
-        assert {"val", "place", "module", "block", "backward", "recompute"} <= set(node.meta), node
+        known = {"val", "place", "module", "annotations", "backward", "recompute"}
+        assert known <= set(node.meta), node
         if node.op == "call_function" and node.target is not operator.getitem:
             assert not node.target._schema.is_mutable, node
             assert torch.Tag.nondeterministic_seeded not in node.target.tags or \

@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import poptorch
+from poptorch import _annotations as annotations
 from poptorch._capture import capture
 from tests.capture.common import Function, nodes
 
@@ -80,7 +81,8 @@ def test_modules_that_raise_and_are_caught_leave_no_name():
     assert nodes(captured)[-1].meta["module"] == ""
 
 
-def ids(block):
+def block_of(node):
+    block = node.meta["annotations"].get("block")
     return block and (block.user_id, block.ipu_id)
 
 
@@ -106,7 +108,7 @@ def test_recomputed_nodes():
     for node in again:
         layer = 2 - node.meta["recompute"]  # the last layer is recomputed first
         assert node.meta["module"] in ("", f"layers.{layer}")
-        assert ids(node.meta["block"]) == (f"b{layer}", layer)
+        assert block_of(node) == (f"b{layer}", layer)
         assert node.meta["backward"]
         assert node.meta["place"] == (__file__, line_of(Recomputed.part, "torch.tanh"))
     tanh = [n for n in nodes(captured) if n.target is torch.ops.aten.tanh.default]
@@ -140,7 +142,7 @@ def blocks_of(forward, *parts):
         module.add_module(name, part)
     captured = capture(module, (torch.ones(1, 2),), training=False)
     relus = nodes(captured, torch.ops.aten.relu.default)
-    return [ids(n.meta["block"]) for n in relus]
+    return [block_of(n) for n in relus]
 
 
 def test_blocks_as_contexts():
@@ -214,17 +216,17 @@ def test_backward_nodes_have_the_block_of_their_forward_node():
     for node in nodes(captured):
         if node.meta["backward"] and node.meta["module"]:
             expected = {"a": ("a", 0), "b": ("b", 1)}[node.meta["module"]]
-            assert ids(node.meta["block"]) == expected
-    assert {ids(n.meta["block"]) for n in nodes(captured) if n.meta["backward"]} >= {
+            assert block_of(node) == expected
+    assert {block_of(n) for n in nodes(captured) if n.meta["backward"]} >= {
         ("a", 0), ("b", 1)}
 
 
 def test_blocks_do_nothing_outside_of_a_capture():
     with poptorch.Block("x"):
         poptorch.Block.start("y")
-        assert poptorch.blocks.current() is None
+        assert not annotations.current().values
     assert poptorch.BeginBlock(nn.ReLU())(torch.tensor(-1.0)) == 0
-    assert poptorch.blocks.current() is None
+    assert not annotations.current().values
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -236,4 +238,4 @@ def test_an_error_within_a_block_leaves_it(training):
 
     with pytest.raises(KeyError):
         capture(Function(forward), (torch.ones(1),), training=training)
-    assert poptorch.blocks.current() is None
+    assert not annotations.current().values

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import poptorch
+from poptorch import _annotations as annotations
 from poptorch._capture import capture, is_capturing
 from tests.capture.common import Function, check_inference, check_training
 from tests.helpers import check_equal_bits
@@ -63,7 +64,7 @@ def process():
         "hooks": (len(hooks._global_forward_hooks), len(hooks._global_forward_pre_hooks)),
         "capturing": is_capturing(),
         "modes": torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack(),
-        "block": poptorch.blocks.current(),
+        "block": annotations.current(),
         "distributions": torch.distributions.Distribution._validate_args,
     }
 

@@ -45,6 +45,7 @@ def test_good_modules():
         (["%0 = contiguous : f32[2,3]"], r'operand "x" \(number 0\) is missing'),
         (["%0 = contiguous _ : f32[2,3]"], r'operand "x" \(number 0\) is missing'),
         ([X, "%0 = contiguous %x {a=1} : f32[2,3]"], 'no attribute "a". Its attributes: none'),
+        ([X, "%0 = relu %x {available_memory=0.3} : f32[2,3]"], 'no attribute "available_memory"'),
         (["%0 = state : f32[2,3]"], 'attribute "path" is missing. Give a string'),
         (["%0 = state {path=1} : f32[2,3]"], 'attribute "path" is 1, an int. Give a string'),
         (["%0, %1 = state {path=\"a\"} : f32[], f32[]"], "has 2 results, its row names 1"),

@@ -12,7 +12,7 @@ ORDER = """
     _environment _logging _interrupts testing
     _schema _context _transparent custom_args _containers _pytree _checks _later profiling
     _layout _types
-    _strategy blocks _stages _scope_ops _loss _running strategies
+    _strategy _annotations blocks _stages _scope_ops _loss _running strategies
     options _device _reports
     _capture _translate _handling
     _weights _optimizer optim
