@@ -22,7 +22,7 @@ from poptorch._capture import (
     input_layouts,
 )
 from poptorch._capture import torch_private as private
-from poptorch._capture.losses import STANDARD
+from poptorch._capture.losses import STANDARD, STANDARD_OVERLOADS
 
 
 class Functions(private.TorchFunctionMode):
@@ -105,7 +105,7 @@ def _without_overrides(func):
 
 
 HANDLERS = {
-    **dict.fromkeys(STANDARD, _loss),
+    **dict.fromkeys((*STANDARD, *STANDARD_OVERLOADS), _loss),
     F.l1_loss: _with("weight", _loss),
     torch.chain_matmul: _with("out", _call),
     torch.Tensor.backward: _backward,

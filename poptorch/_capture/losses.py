@@ -21,6 +21,19 @@ STANDARD = tuple(
         "smooth_l1_loss soft_margin_loss triplet_margin_loss triplet_margin_with_distance_loss"
     ).split()
 )
+# Likewise, in graphs: what torch.export makes of these functions.
+STANDARD_OVERLOADS = tuple(
+    overload
+    for name in (
+        "binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss "
+        "cross_entropy_loss ctc_loss hinge_embedding_loss huber_loss kl_div l1_loss "
+        "margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss nll_loss "
+        "nll_loss_nd nll_loss2d poisson_nll_loss smooth_l1_loss soft_margin_loss "
+        "triplet_margin_loss"
+    ).split()
+    for overload in private.overloads_of(getattr(torch.ops.aten, name))
+    if not overload._schema.is_mutable
+)
 # Autograd nodes that give the number they are given, in another shape or type, or beside others.
 _SAME_NUMBER = frozenset(
     f"{name}Backward0" for name in (
@@ -67,7 +80,8 @@ class Losses:
         One that is not reduced is not the loss yet: what forward makes of it is.
         """
         is_reduced = _is_reduced(function, args, kwargs)
-        self._note(self._standard if is_reduced else self._unreduced, loss, function.__name__)
+        self._note(self._standard if is_reduced else self._unreduced, loss,
+                   _name(function))
 
     def _note(self, losses: list, loss, name: str) -> None:
         if isinstance(loss, torch.Tensor) and not self._recorder.in_backward:
@@ -121,14 +135,30 @@ class Losses:
             f"not flow into the one from {other.where}. {todo}", other.place, other.module)
 
 
+def _name(function) -> str:
+    is_overload = isinstance(function, private.OpOverload)
+    return (function.overloadpacket if is_overload else function).__name__
+
+
 def _is_reduced(function, args: tuple, kwargs: dict) -> bool:
     """Whether a call of a loss function gives one number."""
+    if isinstance(function, private.OpOverload):
+        return _reduction(function, args, kwargs) != 0
     given = _signature(function).bind(*args, **kwargs)
     given.apply_defaults()
     named = given.arguments
     if named.get("size_average") is None and named.get("reduce") is None:
         return named["reduction"] != "none"
     return named["reduce"] is None or bool(named["reduce"])
+
+
+def _reduction(overload, args: tuple, kwargs: dict) -> int:
+    """The argument ``reduction`` of an overload; 0: the result is not reduced."""
+    for position, argument in enumerate(overload._schema.arguments):
+        if argument.name == "reduction":
+            given = args[position] if position < len(args) else argument.default_value
+            return kwargs.get("reduction", given)
+    raise AssertionError(f"{overload} has no reduction")
 
 
 _signature = functools.cache(inspect.signature)
