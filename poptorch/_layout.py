@@ -82,3 +82,9 @@ def lies_on_itself(size, stride) -> bool:
             return numpy.unique(positions(size, stride, 0)).size != math.prod(size)
         reach += step * (count - 1)
     return False
+
+
+def memory_of(value) -> int | None:
+    """The identity of the memory of a dense tensor; None for anything else."""
+    is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return value.untyped_storage()._cdata if is_dense else None

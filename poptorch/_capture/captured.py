@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from poptorch._capture.regions import region_of
 from poptorch._pytree import Structure
 from poptorch.blocks import BlockUse
 
@@ -65,6 +66,9 @@ class Captured:
     (a ``poptorch._annotations.Annotations``), ``backward`` (bool), ``recompute`` (0, or the number
     of the recomputed region); random ones also ``salt``.
 
+    A node of the function ``region`` runs the graph of its ``meta["region"]``, a
+    :class:`poptorch._capture.regions.Region`.
+
     Attributes:
         graph: functional: no node changes a tensor.
         inputs: one for each placeholder, in order.
@@ -92,13 +96,22 @@ class Captured:
 
     def text(self) -> str:
         """The graph in a readable form, one line a node; tests compare it."""
-        return "\n".join([*map(_line, self._operations()), *self._ends()]) + "\n"
-
-    def _operations(self):
-        return [node for node in self.graph.nodes if node.op in ("placeholder", "call_function")]
+        return "\n".join([*_lines(self.graph), *self._ends()]) + "\n"
 
     def _ends(self):
         return [f"{spec.kind} {spec.name}: %{spec.node.name}" for spec in self.outputs]
+
+
+def _lines(graph: torch.fx.Graph):
+    """A line for each node; the graph of a region is indented below its node."""
+    for node in graph.nodes:
+        if node.op == "output":
+            continue
+        yield _line(node)
+        if region_of(node) is not None:
+            inner = region_of(node).graph
+            yield from (f"    {line}" for line in _lines(inner))
+            yield f"    return {_argument(next(reversed(inner.nodes)).args[0])}"
 
 
 def _line(node: torch.fx.Node) -> str:

@@ -20,6 +20,7 @@ from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.module_state import ModuleState
 from poptorch._capture.places import Places
 from poptorch._capture.recorder import Recorder
+from poptorch._capture.regions import placeholders, prune
 from poptorch._logging import logger
 from poptorch._pytree import Structure
 from poptorch.errors import Error
@@ -226,7 +227,7 @@ class _Capture:
         inputs = self._inputs(layouts)
         graph = self.recorder.graph
         graph.output(tuple(spec.node for spec in outputs))
-        _prune(graph)
+        prune(graph)
         inputs = self._drop_unused_constants(inputs)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
                         self._blocks, self._state.attributes_read())
@@ -265,8 +266,7 @@ class _Capture:
 
     def _drop_unused_constants(self, inputs: list[InputSpec]) -> list[InputSpec]:
         kept = []
-        placeholders = [n for n in self.recorder.graph.nodes if n.op == "placeholder"]
-        for node, spec in zip(placeholders, inputs):
+        for node, spec in zip(placeholders(self.recorder.graph), inputs):
             if spec.kind == "constant" and not node.users:
                 self.recorder.graph.erase_node(node)
             else:
@@ -297,10 +297,3 @@ def _refuse_hidden_tensors(value) -> None:
         raise Error(f"[output] forward returned a {kind}, which holds tensors "
                     f"({', '.join(held)}). Return tensors, lists, tuples, dictionaries or "
                     f"dataclasses of them.")
-
-
-def _prune(graph: torch.fx.Graph) -> None:
-    """Removes operations whose results nobody uses."""
-    for node in reversed(graph.nodes):
-        if node.op == "call_function" and not node.users:
-            graph.erase_node(node)

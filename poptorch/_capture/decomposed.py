@@ -2,6 +2,8 @@
 
 import torch
 
+from poptorch._layout import memory_of
+
 aten = torch.ops.aten
 
 # Their fake kernels promote the arguments; eager's result has the type of the first one.
@@ -34,14 +36,8 @@ def mismatch(func, args, results: list, expected: list) -> str:
 
 def with_own_memory(results: list, arguments) -> list:
     """The results, copies of those that lie in the memory of an argument."""
-    taken = {_memory(x) for x in arguments} - {None}
-    return [aten.clone.default(x) if _memory(x) in taken else x for x in results]
-
-
-def _memory(value) -> int | None:
-    """The identity of the memory of a tensor."""
-    is_plain = isinstance(value, torch.Tensor) and value.layout is torch.strided
-    return value.untyped_storage()._cdata if is_plain else None
+    taken = {memory_of(x) for x in arguments} - {None}
+    return [aten.clone.default(x) if memory_of(x) in taken else x for x in results]
 
 
 def fits(result: torch.Tensor, target: torch.Tensor) -> bool:

@@ -22,6 +22,8 @@ from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.library import ops
 from poptorch._capture.picks import has_history
 from poptorch._capture.refusals import of_node
+from poptorch._capture.regions import hidden_memory, region_of
+from poptorch._layout import memory_of
 from poptorch.errors import Error, error_at
 
 aten = torch.ops.aten
@@ -41,6 +43,8 @@ class Values:
         self._graph = graph
         self._fake_mode = fake_mode
         self._at: fx.Node | None = None
+        self._next: fx.Node | None = None
+        self._hidden: set[int] = set()
         # View -> what it was made from; view -> root; both of recorded nodes.
         self._parent: dict[fx.Node, fx.Node] = {}
         self._root: dict[fx.Node, fx.Node] = {}
@@ -51,11 +55,15 @@ class Values:
 
     def move_to(self, node: fx.Node) -> None:
         """New nodes are put before ``node``, and come from the same place."""
-        self._at = node
+        self._at = self._next = node
+
+    def move_behind(self, node: fx.Node) -> None:
+        """New nodes are put behind ``node``, and come from the same place."""
+        self._at, self._next = node, node.next
 
     def emit(self, target, *args, **kwargs) -> fx.Node:
         """Adds a node, with its value computed from those of its operands."""
-        with self._graph.inserting_before(self._at):
+        with self._graph.inserting_before(self._next):
             node = self._graph.create_node("call_function", target, args, kwargs,
                                            name=target.overloadpacket.__name__)
         with self._fake_mode:
@@ -65,7 +73,7 @@ class Values:
 
     def emit_part(self, node: fx.Node, index: int) -> fx.Node:
         """Adds a node for one of several results."""
-        with self._graph.inserting_before(self._at):
+        with self._graph.inserting_before(self._next):
             part = self._graph.create_node("call_function", operator.getitem, (node, index), {})
         part.meta = {**node.meta, "val": node.meta["val"][index]}
         return part
@@ -111,7 +119,11 @@ class Values:
             is_uniform: whether all elements of ``value`` are equal.
         """
         node = self._alias.get(node, node)
-        root, chain = self._root.get(node, node), []
+        root, chain = self.root(node), []
+        if memory_of(_val(root)) in self._hidden:
+            raise self.error("[capture] a tensor is changed in place, and a region of the graph "
+                             "before it gave a view of that tensor, or several tensors that lie in "
+                             "the same memory. Return copies from the region: `x.clone()`.")
         lies_on_itself = layout.lies_on_itself(_val(root).shape, _val(root).stride())
         while node in self._parent:
             parent = self._parent[node]
@@ -132,6 +144,34 @@ class Values:
         self.changed[node] = value
         for view, view_value in chain:
             self._view_value[view] = (version, view_value)
+
+    def root(self, node: fx.Node) -> fx.Node:
+        """The recorded node whose memory the tensor of ``node`` is in."""
+        return self._root.get(node, node)
+
+    def hide(self, memory: set[int]) -> None:
+        """Notes memory in which tensors lie together, while it is not known how."""
+        self._hidden |= memory
+
+    def run_region(self, node: fx.Node) -> None:
+        """Makes a region functional. What it changes outside of it becomes results."""
+        inner = region_of(node)
+        inner.finish_inputs()
+        hidden = hidden_memory(inner, inner.results())
+        finals, changed = functionalize(inner.graph, inner.results(), self._fake_mode)
+        targets = [self._alias.get(outer, outer)
+                   for outer in (placeholder.meta["stands_for"] for placeholder in changed)]
+        roots = [self.root(self._alias.get(outer, outer)) for outer in node.args]
+        if any(roots.count(self.root(target)) > 1 for target in targets):
+            raise self.error("[capture] a region of the graph changes a tensor in place and takes "
+                             "another one too that lies in the same memory. Make the view of it "
+                             "inside of the region, or pass a copy: `x.clone()`.")
+        node.args = fx.map_arg(node.args, self.present)
+        inner.finish([*finals, *changed.values()])
+        self.move_behind(node)
+        for index, target in enumerate(targets, len(finals)):
+            self.change(target, self.emit_part(node, index))
+        self.hide(hidden)
 
     def _owner(self, view: fx.Node) -> fx.Node:
         """The root of a view, or the pick that it is made of: where that lies is not known."""
@@ -209,12 +249,13 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
 
     Returns:
         The nodes of the values wanted, and the final value of each placeholder that is changed.
+        Regions are finished.
 
     Raises:
         poptorch.Error: A change has no functional form.
     """
     nodes = [node for node in graph.nodes if node.op == "call_function"]
-    if not any(mutated_arguments(node.target) for node in nodes):
+    if not any(mutated_arguments(node.target) or region_of(node) for node in nodes):
         return outputs, {}
     values = Values(graph, fake_mode)
     replaced = []
@@ -222,7 +263,9 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
         values.move_to(node)
         mutated = mutated_arguments(node.target)
         try:
-            if mutated:
+            if region_of(node) is not None:
+                values.run_region(node)
+            elif mutated:
                 _replace_change(values, node, mutated)
                 replaced.append(node)
             else:

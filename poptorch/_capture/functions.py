@@ -37,6 +37,8 @@ class Functions(private.TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         handler, out = HANDLERS.get(func), NotImplemented
+        if handler is None and isinstance(func, private.HigherOrderOperator):
+            handler = HIGHER_ORDER.get(func.name())
         if handler is not None:
             out = handler(self._capture, func, args, kwargs or {})
         if out is NotImplemented:
@@ -103,6 +105,16 @@ def _without_overrides(func):
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy
 
+
+def _invoke_subgraph(capture, func, args, kwargs):
+    """What ``torch.compiler.nested_compile_region`` becomes in a graph."""
+    subgraph, name, *operands = args
+    with capture.recorder.region(name or func.name()), capture.functions:
+        return subgraph(*operands)
+
+
+# By name: torch makes these operators when they are first used.
+HIGHER_ORDER = {"invoke_subgraph": _invoke_subgraph}
 
 HANDLERS = {
     **dict.fromkeys((*STANDARD, *STANDARD_OVERLOADS), _loss),

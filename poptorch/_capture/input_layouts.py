@@ -11,6 +11,7 @@ from torch import fx
 from poptorch._capture import torch_private as private
 from poptorch._capture import views
 from poptorch._capture.functional_ops import mutated_arguments
+from poptorch._capture.regions import nodes_within
 
 
 def _view_or_copy(capture, func, args, kwargs):
@@ -55,7 +56,7 @@ class InputLayouts:
         if not self._choices:
             return False
         changed = set()
-        for node in graph.nodes:
+        for node in nodes_within(graph):
             if node.op == "call_function":
                 for position, name in mutated_arguments(node.target):
                     target = node.args[position] if position < len(node.args) \

@@ -45,7 +45,7 @@ def _moment(recorder, tensors) -> list[tuple]:
 
 def _value_then(recorder, node, newest):
     """A copy of the value that a recorded tensor had after the node ``newest``."""
-    with recorder.graph.inserting_after(newest):
+    with recorder.after(newest):
         copy = aten.clone.default(recorder.value_of(node))
-    recorder.node_of(copy).meta = {**newest.meta, "val": copy}
+        recorder.node_of(copy).meta = {**newest.meta, "val": copy}
     return copy

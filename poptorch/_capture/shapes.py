@@ -42,6 +42,11 @@ class Shapes:
             raise self._recorder.error(
                 f"[capture] forward changes the shape of a tensor from outside in place ({func}). "
                 f"Change a new view of it instead.")
+        if self._recorder.is_across(tensor):
+            raise self._recorder.error(
+                f"[capture] the shape of a tensor of {list(tensor.shape)} is changed in place "
+                f"({func}) in a region of the graph, or after it, and the tensor was made on the "
+                f"other side of its border. Change a new view of it instead.")
 
     def shadow(self, tensor):
         """What a tensor that is about to change its shape was until now."""

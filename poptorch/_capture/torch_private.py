@@ -7,7 +7,7 @@ import warnings
 
 import torch
 from torch._decomp import decomposition_table
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_impls import fast_detach
 from torch._subclasses.fake_tensor import (
@@ -25,8 +25,8 @@ from poptorch._pytree import map_only
 
 __all__ = [
     "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
-    "FakeTensor", "FakeTensorMode", "OpOverload", "TorchFunctionMode", "autograd_nodes",
-    "backward_sequence_number", "causal_masks_unread", "decompose_composite",
+    "FakeTensor", "FakeTensorMode", "HigherOrderOperator", "OpOverload", "TorchFunctionMode",
+    "autograd_nodes", "backward_sequence_number", "causal_masks_unread", "decompose_composite",
     "decomposition_table", "detached", "distributions_validate", "fake_like",
     "forward_sequence_number", "has_fused_attention", "is_composite", "new_fake_mode",
     "overloads_of", "recurrent_functions", "suggest_memory_format", "without_modes",

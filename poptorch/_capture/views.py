@@ -104,6 +104,8 @@ def root_of(node):
             node = node.args[0].args[0]
         elif node.op == "call_function" and is_view(node.target):
             node = node.args[0]
+        elif "stands_for" in node.meta:  # on the other side of the border of a region
+            node = node.meta["stands_for"]
         else:
             return node
 

@@ -15,6 +15,7 @@ import torch
 
 from poptorch import _C
 from poptorch._capture.captured import OutputSpec
+from poptorch._capture.inlining import inlined
 from poptorch._translate import reduction
 from poptorch._translate.emitter import Emitter
 from poptorch._translate.nodes import Nodes
@@ -137,6 +138,8 @@ class _Translation:
     """The state of one translation: a graph after the other, innermost last."""
 
     def __init__(self, captured, spec: StepSpec, optimizer):
+        # A region that runs once is where its node is; loops will be graphs of the module.
+        captured = inlined(captured)
         self.captured = captured
         self.spec = spec
         self.program = Program(_C.Module(), partition_of(captured, spec),

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import poptorch
 from poptorch._capture.entries import capture_graph
+from poptorch._capture.regions import region_of
 from poptorch._translate import StepSpec, translate
 from tests.run.drive import Driver
 
@@ -131,3 +132,15 @@ def test_the_number_of_inputs_is_checked():
     with pytest.raises(poptorch.Error, match=r"^\[capture\] the graph has 2 inputs \(x, y\), but "
                        r"got 1 example inputs\. Give one for each\.$"):
         capture_graph(graph, [torch.randn(2)])
+
+
+@torch.compiler.nested_compile_region
+def layer(x, w):
+    return (x @ w).relu()
+
+
+def test_nested_regions_of_torch_compile(backend):
+    w = torch.randn(4, 4)
+    captured = check(backend, lambda x: layer(layer(x, w), w).sum(), torch.randn(2, 4),
+                     dynamic=False)
+    assert [region_of(node) is not None for node in captured.graph.nodes].count(True) == 2

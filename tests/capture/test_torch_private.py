@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
 
 from poptorch import _capture
 from poptorch._capture import torch_private as private
@@ -200,3 +201,8 @@ def test_attention_has_one_kernel_or_several():
     q = torch.ones(1, 2, 3, 4)
     assert private.has_fused_attention(q, q, q, None, 0.0, False, scale=None, enable_gqa=False)
     assert not private.has_fused_attention(q, q, q, None, 0.5, False)
+
+
+def test_higher_order_operators():
+    assert isinstance(invoke_subgraph, private.HigherOrderOperator)
+    assert invoke_subgraph.name() == "invoke_subgraph"
