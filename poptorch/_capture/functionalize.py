@@ -147,6 +147,7 @@ class Values:
 
     def root(self, node: fx.Node) -> fx.Node:
         """The recorded node whose memory the tensor of ``node`` is in."""
+        node = self._alias.get(node, node)
         return self._root.get(node, node)
 
     def hide(self, memory: set[int]) -> None:
@@ -158,10 +159,11 @@ class Values:
         inner = region_of(node)
         inner.finish_inputs()
         hidden = hidden_memory(inner, inner.results())
+        hidden |= {memory_of(_val(self.root(outer)))
+                   for outer in node.args if memory_of(_val(outer)) in hidden}
         finals, changed = functionalize(inner.graph, inner.results(), self._fake_mode)
-        targets = [self._alias.get(outer, outer)
-                   for outer in (placeholder.meta["stands_for"] for placeholder in changed)]
-        roots = [self.root(self._alias.get(outer, outer)) for outer in node.args]
+        targets = [placeholder.meta["stands_for"] for placeholder in changed]
+        roots = list(map(self.root, node.args))
         if any(roots.count(self.root(target)) > 1 for target in targets):
             raise self.error("[capture] a region of the graph changes a tensor in place and takes "
                              "another one too that lies in the same memory. Make the view of it "

@@ -38,7 +38,7 @@ class Functions(private.TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         handler, out = HANDLERS.get(func), NotImplemented
         if handler is None and isinstance(func, private.HigherOrderOperator):
-            handler = HIGHER_ORDER.get(func.name())
+            handler = HIGHER_ORDER.get(func.name(), _refuse_higher_order)
         if handler is not None:
             out = handler(self._capture, func, args, kwargs or {})
         if out is NotImplemented:
@@ -111,6 +111,13 @@ def _invoke_subgraph(capture, func, args, kwargs):
     subgraph, name, *operands = args
     with capture.recorder.region(name or func.name()), capture.functions:
         return subgraph(*operands)
+
+
+def _refuse_higher_order(capture, func, args, kwargs):
+    raise capture.recorder.error(
+        f"[{func.name()}] forward calls torch.ops.higher_order.{func.name()}, an operation on "
+        f"functions, which is not implemented. Use operations on tensors (torch.where for a "
+        f"choice), or `if` and loops of Python where values of tensors do not decide.")
 
 
 # By name: torch makes these operators when they are first used.

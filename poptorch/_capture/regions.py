@@ -154,7 +154,7 @@ def hidden_memory(inner: Region, results: list[fx.Node]) -> set[int]:
     places = [memory_of(node.meta["val"]) for node in results]
     others = {memory_of(node.meta["val"]) for node in placeholders(inner.graph)}
     shared = {place for place in places if place in others or places.count(place) > 1}
-    for node in inner.graph.nodes:
+    for node in nodes_within(inner.graph):
         if "picked_from" in node.meta and memory_of(node.meta["val"]) in places:
             shared |= {memory_of(end.meta["val"]) for end in (node, node.meta["picked_from"])}
     return shared

@@ -274,6 +274,16 @@ def test_elements_at_places_that_tensors_name():
     with pytest.raises(poptorch.Error, match="gave a view of that tensor"):
         capture(Function(outside), (matrix(), torch.tensor(2)), training=False)
 
+    def shown(m, x, i):
+        y = x[i]
+        with region("outer"), region("inner"):
+            z = y.view(-1)
+        x.add_(1)
+        return z
+
+    with pytest.raises(poptorch.Error, match="gave a view of that tensor"):
+        capture(Function(shown), (matrix(), torch.tensor(2)), training=False)
+
     def across(m, x, i):
         y = x[i]
         with region():
@@ -394,6 +404,16 @@ def test_a_program_with_regions_runs(training):
     torch.testing.assert_close(ours.w, eager.w)
     assert ours.calls == 2
     assert "mm" in "".join(model.getTensorNames())
+
+
+def test_other_operations_on_functions_are_refused():
+    def forward(m, x):
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    with pytest.raises(poptorch.Error, match=r"^\[cond\] forward calls torch\.ops\.higher_order\."
+                       r"cond, an operation on functions, which is not implemented\. Use "
+                       r"(?s:.*)test_regions\.py:"):
+        capture(Function(forward), (matrix(),), training=False)
 
 
 class Part(nn.Module):
