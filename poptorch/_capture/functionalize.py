@@ -120,7 +120,7 @@ class Values:
         """
         node = self._alias.get(node, node)
         root, chain = self.root(node), []
-        if memory_of(_val(root)) in self._hidden:
+        if self._hidden and memory_of(_val(root)) in self._hidden:
             raise self.error("[capture] a tensor is changed in place, and a region of the graph "
                              "before it gave a view of that tensor, or several tensors that lie in "
                              "the same memory. Return copies from the region: `x.clone()`.")
