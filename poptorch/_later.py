@@ -1,8 +1,8 @@
-"""Names of the public API whose work comes later: calling one says so."""
+"""Names of the public API that are not implemented: calling one raises an Error."""
 
 from poptorch.errors import Error
 
-# Work that is not done yet, by the word that rows use for it.
+# What is not implemented, by the word that rows use for it.
 LATER = {
     "schedules": "pipelined, phased and overlapped schedules",
     "devices": "attaching to devices",
@@ -19,11 +19,11 @@ LATER = {
 
 def _later(name: str, what: str):
     def called(*args, **kwargs):
-        raise Error(f"[{name}] is not there yet: it belongs to {what}, which this version of "
+        raise Error(f"[{name}] is not implemented: it belongs to {what}, which this version of "
                     f"poptorch does not have. Leave the call out.")
 
     called.__name__ = called.__qualname__ = name
-    called.__doc__ = f"""{what[0].upper()}{what[1:]}. Not there yet.
+    called.__doc__ = f"""{what[0].upper()}{what[1:]}. Not implemented.
 
     Raises:
         poptorch.Error: Always.

@@ -59,9 +59,9 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
     options = checked_options(Options() if options is None else options, "trainingModel")
     if options.Distributed.numProcesses > 1:
         raise Error(f"[Distributed.configureProcessId] training in "
-                    f"{options.Distributed.numProcesses} processes is not there yet: gradients "
-                    f"are not combined over processes. Call options.Distributed.disable(), and "
-                    f"use replicationFactor.")
+                    f"{options.Distributed.numProcesses} processes is not implemented: "
+                    f"gradients are not combined over processes. Call "
+                    f"options.Distributed.disable(), and use replicationFactor.")
     if instrument.is_instrumented(model):
         raise RuntimeError("Model has already been wrapped in 'poptorch.trainingModel'. Call "
                            "destroy() on the executor or on the model to wrap it again.")

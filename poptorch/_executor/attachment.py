@@ -1,4 +1,4 @@
-"""The executor's hold on its device, as the API shows it; letting go of it is work to come."""
+"""The executor's hold on its device, as the API shows it; releasing it is not implemented."""
 
 from poptorch._later import LATER
 from poptorch.errors import Error
@@ -25,7 +25,7 @@ class Attachment:
         return self._device.is_held
 
     def attachToDevice(self) -> None:
-        """Takes the device again after :meth:`detachFromDevice`; not there yet.
+        """Takes the device again after :meth:`detachFromDevice`; not implemented.
 
         Raises:
             poptorch.Error: Always, so far.
@@ -34,12 +34,12 @@ class Attachment:
             >>> import poptorch, torch
             >>> poptorch.inferenceModel(torch.nn.ReLU()).attachToDevice()
             Traceback (most recent call last):
-            poptorch.errors.Error: [attachToDevice] is not there yet: it belongs to ...
+            poptorch.errors.Error: [attachToDevice] is not implemented: it belongs to ...
         """
-        raise _not_yet("attachToDevice", "devices")
+        raise _not_implemented("attachToDevice", "devices")
 
     def detachFromDevice(self) -> None:
-        """Lets go of the device; not there yet. ``destroy()`` frees it for good.
+        """Lets go of the device; not implemented. ``destroy()`` frees it for good.
 
         Raises:
             poptorch.Error: Always, so far.
@@ -53,10 +53,10 @@ class Attachment:
         if not self._device.is_held:
             raise Error("[detachFromDevice] Device is not attached: the model holds none. Call "
                         "it, or compile() it, first.")
-        raise _not_yet("detachFromDevice", "devices")
+        raise _not_implemented("detachFromDevice", "devices")
 
     def cycleCount(self) -> int:
-        """The cycles that the last run took on the device; not there yet.
+        """The cycles that the last run took on the device; not implemented.
 
         Returns:
             Their number; of several replicas, that of the first.
@@ -68,11 +68,11 @@ class Attachment:
             >>> import poptorch, torch
             >>> poptorch.inferenceModel(torch.nn.ReLU()).cycleCount()
             Traceback (most recent call last):
-            poptorch.errors.Error: [cycleCount] is not there yet: it belongs to ...
+            poptorch.errors.Error: [cycleCount] is not implemented: it belongs to ...
         """
-        raise _not_yet("cycleCount", "cycles")
+        raise _not_implemented("cycleCount", "cycles")
 
 
-def _not_yet(name: str, work: str) -> Error:
-    return Error(f"[{name}] is not there yet: it belongs to {LATER[work]}, which this version of "
+def _not_implemented(name: str, work: str) -> Error:
+    return Error(f"[{name}] is not implemented: it belongs to {LATER[work]}, which this version of "
                  f"poptorch does not have. Leave the call out.")

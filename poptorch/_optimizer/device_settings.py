@@ -4,7 +4,7 @@ import torch
 
 from poptorch.errors import Error
 
-# Those whose work comes later, and the value that asks for none of it.
+# Those that are not implemented, and the only value that they take.
 SETTINGS = {
     "loss_scaling": 1.0, "velocity_scaling": 1.0, "use_combined_accum": False,
     "accum_type": torch.float32, "velocity_accum_type": torch.float32,
@@ -25,8 +25,8 @@ class DeviceSettings:
 
 
 def check(optimizer) -> None:
-    """Raises an Error when a setting, of an optimizer of ``poptorch.optim`` or of its groups, asks
-    for what comes later."""
+    """Raises an Error when a setting, of an optimizer of ``poptorch.optim`` or of its groups, has a
+    value that is not implemented."""
     if not isinstance(optimizer, DeviceSettings):
         return
     for where, settings in [("", vars(optimizer)), *(
@@ -36,5 +36,5 @@ def check(optimizer) -> None:
             value = settings.get(name)
             if value is not None and value != neutral:
                 raise Error(f"[optim.{type(optimizer).__name__}] {name}={value!r}{where} is not "
-                            f"there yet: it comes later, this version of poptorch has only "
-                            f"{neutral!r}. Leave it out.")
+                            f"implemented: this version of poptorch has only {neutral!r}. "
+                            f"Leave it out.")

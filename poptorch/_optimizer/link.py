@@ -98,7 +98,7 @@ class OptimizerLink:
                            module)
 
     def check_settings(self) -> None:
-        """Raises an Error when a setting of the device was changed to what comes later."""
+        """Raises an Error when a setting of the device has a value that is not implemented."""
         device_settings.check(self.optimizer)
 
     def set(self, optimizer: torch.optim.Optimizer) -> None:

@@ -25,11 +25,11 @@ class SGD(Optimizer, torch.optim.SGD):
         maximize: ascend instead of descend, default False.
         foreach, differentiable: how torch runs it on the CPU.
         loss_scaling, velocity_scaling, use_combined_accum, accum_type, velocity_accum_type,
-        max_grad_norm: of the device; None or their neutral values, others come later.
+        max_grad_norm: of the device; None or their neutral values, others are not implemented.
 
     Raises:
         ValueError: A setting is out of torch's range.
-        poptorch.Error: A setting asks for what comes later.
+        poptorch.Error: A setting has a value that is not implemented.
 
     Example:
         >>> import torch, poptorch
@@ -71,11 +71,11 @@ class Adam(Optimizer, torch.optim.Adam):
         foreach, capturable, differentiable, fused: how torch runs it on the CPU.
         loss_scaling, accum_type, first_order_momentum_accum_type,
         second_order_momentum_accum_type, max_grad_norm: of the device; None or their neutral
-            values, others come later.
+            values, others are not implemented.
 
     Raises:
         ValueError: A setting is out of torch's range.
-        poptorch.Error: A setting asks for what comes later.
+        poptorch.Error: A setting has a value that is not implemented.
 
     Example:
         >>> import torch, poptorch
@@ -119,11 +119,11 @@ class AdamW(Optimizer, torch.optim.AdamW):
         foreach, capturable: how torch runs it on the CPU.
         loss_scaling, bias_correction, accum_type, first_order_momentum_accum_type,
         second_order_momentum_accum_type, max_grad_norm: of the device; None or their neutral
-            values, others come later.
+            values, others are not implemented.
 
     Raises:
         ValueError: A setting is out of torch's range.
-        poptorch.Error: A setting asks for what comes later.
+        poptorch.Error: A setting has a value that is not implemented.
 
     Example:
         >>> import torch, poptorch

@@ -184,7 +184,7 @@ def test_attachment():
     assert model.isAttachedToDevice() is True and model._is_attached is True
     for name, work in [("attachToDevice", "attaching"), ("detachFromDevice", "attaching"),
                        ("cycleCount", "cycle counts")]:
-        with pytest.raises(poptorch.Error, match=f"{name}. is not there yet: .*{work}"):
+        with pytest.raises(poptorch.Error, match=f"{name}. is not implemented: .*{work}"):
             getattr(model, name)()
     model.destroy()
     assert model.isAttachedToDevice() is False

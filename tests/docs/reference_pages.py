@@ -271,17 +271,17 @@ def testing() -> str:
         for name in names)
 
 
-def not_there_yet() -> str:
+def not_implemented() -> str:
     """docs/reference/not_there_yet.md."""
-    lines = ["# Functions and classes that are not there yet\n",
+    lines = ["# Functions and classes that are not implemented\n",
              "These names exist; calling one raises a `poptorch.Error` that says so.\n",
              "| name | belongs to |", "|---|---|"]
     for package in (poptorch, poptorch.optim):
         for name, thing in sorted(vars(package).items()):
             if getattr(thing, "__module__", "") == "poptorch._later":
-                what = inspect.getdoc(thing).split(". Not there yet")[0]
+                what = inspect.getdoc(thing).split(". Not implemented")[0]
                 lines.append(f"| `{package.__name__}.{name}` | {what[0].lower()}{what[1:]} |")
-    methods = re.findall(r'_not_yet\("(\w+)", "(\w+)"\)', inspect.getsource(attachment))
+    methods = re.findall(r'_not_implemented\("(\w+)", "(\w+)"\)', inspect.getsource(attachment))
     lines += [f"| `poptorch.PoplarExecutor.{name}` | {LATER[work]} |" for name, work in methods]
     lines += ["", "Optimizers of `poptorch.optim` take these settings, but only with the value "
               "that asks for nothing:\n", "| setting | value |", "|---|---|"]
@@ -293,4 +293,4 @@ def not_there_yet() -> str:
 PAGES = {"options.md": options, "options_without_effect.md": options_without_effect,
          "enums.md": enums, "errors_and_logs.md": errors_and_logs, "data.md": data,
          "models.md": models, "blocks.md": blocks, "optimizers.md": optimizers,
-         "testing.md": testing, "not_there_yet.md": not_there_yet}
+         "testing.md": testing, "not_there_yet.md": not_implemented}

@@ -252,7 +252,7 @@ def test_several_marked_losses_and_numbers():
 
 @pytest.mark.parametrize("name", ["attachToDevice", "cycleCount"])
 def test_what_comes_later_says_so(name):
-    with pytest.raises(poptorch.Error, match=rf"\[{name}\] is not there yet"):
+    with pytest.raises(poptorch.Error, match=rf"\[{name}\] is not implemented"):
         getattr(wrapped(Net()), name)()
 
 
@@ -262,7 +262,7 @@ def test_detaching():
         model.detachFromDevice()
     model(X, T)
     assert model.isAttachedToDevice()
-    with pytest.raises(poptorch.Error, match="is not there yet"):
+    with pytest.raises(poptorch.Error, match="is not implemented"):
         model.detachFromDevice()
 
 

@@ -53,7 +53,7 @@ def test_settings_that_are_none_or_neutral(kind):
 @pytest.mark.parametrize("kind, name, value", [
     (kind, *setting) for kind, own in LATER_OF.items() for setting in {**LATER, **own}.items()])
 def test_settings_that_come_later(kind, name, value):
-    words = rf"^\[optim.{kind.__name__}\] {name}={value} is not there yet: it comes later"
+    words = rf"^\[optim.{kind.__name__}\] {name}={value} is not implemented: this version"
     with pytest.raises(poptorch.Error, match=words):
         kind(Net().parameters(), lr=0.1, **{name: value})
 
@@ -65,7 +65,7 @@ def test_a_setting_of_a_group():
     model = poptorch.trainingModel(net, quiet_options(), optimizer)
     model(X)
     optimizer.param_groups[0]["loss_scaling"] = 128.0
-    words = "loss_scaling=128.0 of parameter group 0 is not there yet"
+    words = "loss_scaling=128.0 of parameter group 0 is not implemented"
     with pytest.raises(poptorch.Error, match=words):
         model.setOptimizer(optimizer)
 
@@ -78,7 +78,7 @@ def test_a_setting_that_is_changed_afterwards(when):
     if when == "setOptimizer":
         model(X)
     optimizer.loss_scaling = 128.0
-    with pytest.raises(poptorch.Error, match=r"loss_scaling=128.0 is not there yet"):
+    with pytest.raises(poptorch.Error, match=r"loss_scaling=128.0 is not implemented"):
         model.compile(X) if when == "compile" else model.setOptimizer(optimizer)
     optimizer.loss_scaling = 1.0
     model.setOptimizer(optimizer)
@@ -146,7 +146,7 @@ def test_operators_that_come_later(name):
     found = poptorch
     for part in name.split("."):
         found = getattr(found, part)
-    with pytest.raises(poptorch.Error, match=rf"^\[{name}\] is not there yet"):
+    with pytest.raises(poptorch.Error, match=rf"^\[{name}\] is not implemented"):
         found(X)
 
 

@@ -34,7 +34,7 @@ def test_links_stay_links(model, tmp_path):
     (tmp_path / "folder").mkdir()
     target, link = tmp_path / "folder" / "net.poptorch", tmp_path / "link"
     second = tmp_path / "second"
-    link.symlink_to(target)  # of a file that is not there yet
+    link.symlink_to(target)  # of a file that does not exist
     second.symlink_to("link")
     for name in (link, second, link):
         assert model.save(name) == str(name)
