@@ -1,5 +1,6 @@
 """What values an option takes, and the errors for all others."""
 
+import abc
 import difflib
 import os
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ def near_names(name: str, names) -> str:
     return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
-class Check:
+class Check(abc.ABC):
     """Returns the value as it is kept, or raises with the values that the option takes.
 
     Attributes:
@@ -45,8 +46,9 @@ class Check:
 
     text = ""
 
+    @abc.abstractmethod
     def __call__(self, value, option: str):
-        raise NotImplementedError
+        """See the class."""
 
     def load(self, value):
         """The value for what :func:`plain` made of it; others come back as they are."""

@@ -3,6 +3,8 @@
 A strategy is set with ``Options.setExecutionStrategy`` and asked once, when the model is compiled.
 """
 
+import abc
+
 from poptorch._stages import BlockPlace, Partition, Phase, Stage, block_name, check_once
 from poptorch._strategy import _IExecutionStrategy
 from poptorch.blocks import BlockUse
@@ -10,7 +12,7 @@ from poptorch.enums import AutoStage, Liveness
 from poptorch.errors import Error, error_at
 
 
-class _Strategy(_IExecutionStrategy):
+class _Strategy(_IExecutionStrategy, abc.ABC):
     """What all strategies share: stages that hold blocks.
 
     ``_partition(uses, starts_outside)`` makes the partition of a model that begins the blocks
@@ -48,8 +50,9 @@ class _Strategy(_IExecutionStrategy):
         return (f'[{type(self).__name__}] block "{block}" is in no stage of the strategy: {held}. '
                 f"Name the block in one of the stages.")
 
+    @abc.abstractmethod
     def _all_stages(self) -> list[Stage]:
-        raise NotImplementedError
+        """The stages that were given, in their order."""
 
     def _stage_of(self, use: BlockUse) -> Stage:
         for stage in self._all_stages():

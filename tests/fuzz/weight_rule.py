@@ -1,7 +1,9 @@
 """Who has which value of a weight after each step, in plain numbers: docs/internals/weights.md."""
 
+import abc
 
-class Holder:
+
+class Holder(abc.ABC):
     """A program with copies.
 
     Args:
@@ -18,13 +20,13 @@ class Holder:
         self.is_compiled = self.is_orphan = False
         self.device, self.version = {}, {}
 
+    @abc.abstractmethod
     def updated(self):
         """What its runs change."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def compute(self, *args):
         """The result of a run with the values that it has, which it changes."""
-        raise NotImplementedError
 
 
 class Rule:
