@@ -288,10 +288,10 @@ class Histories(RuleBasedStateMachine):
         self.both.train(mode)  # which changes nothing of what is wrapped
         module = getattr(self, which)
         again = pickle.loads(pickle.dumps(module)) if with_pickle else copy.deepcopy(module)
-        self.seen_by_host(STORAGES if which == "both" else ("a.w", "a.n"))
-        for path, value in again.state_dict().items():
-            part = "b" if path.startswith("b.") else "a"
-            self.check(value, f"{part}.{'w' if path.endswith('weight') else 'n'}", "copy")
+        # In the order of copying: a watched tensor brings unwatched ones that were copied before.
+        for s, value in zip(STORAGES, again.state_dict().values()):
+            self.seen_by_host([s])
+            self.check(value, s, "copy")
         for tensor in (*again.parameters(), *again.buffers()):
             assert type(tensor) in (nn.Parameter, torch.Tensor)
             with torch.no_grad():
