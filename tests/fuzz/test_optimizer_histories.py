@@ -19,6 +19,7 @@ from tests.fuzz.judge import attempt, budget
 from tests.helpers import quiet_options, relative_error
 
 SIZE, ROWS, PARTS, MOST = 3, 4, 3, 4  # MOST: optimizers
+STEPS = 20  # of a history
 KINDS = {
     "sgd": ("SGD", {"lr": 0.125}),
     "momentum": ("SGD", {"lr": 0.125, "momentum": 0.75, "dampening": 0.25, "weight_decay": 0.125}),
@@ -267,4 +268,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = budget(12, stateful_step_count=20)
+TestHistories.settings = budget(12, stateful_step_count=STEPS)

@@ -15,7 +15,8 @@ class Edit(NamedTuple):
         file: path in the package.
         old: text that stands there once.
         new: what the copy has instead.
-        judge: what has to find it, ``programs`` or ``histories`` (test_weight_histories.py).
+        judge: what has to find it: ``programs``, or the histories of ``weights``
+            (test_weight_histories.py) or ``optimizers`` (test_optimizer_histories.py).
     """
 
     name: str
@@ -28,6 +29,7 @@ class Edit(NamedTuple):
 
 _STORE = "_weights/store.py"
 _OWNERSHIP = "_weights/ownership.py"
+_LIVE = "_optimizer/live.py"
 
 EDITS = (
     Edit("permute_is_its_inverse", "what is changed in place through a permute comes back by the "
@@ -55,26 +57,63 @@ EDITS = (
          _OWNERSHIP, """        self.version += 1
         self.copies[program] = self.version
         self.newest = None""", """        self.copies[program] = self.version
-        self.newest = None""", "histories"),
+        self.newest = None""", "weights"),
     Edit("last_one_leaves_no_heirs", "what only a destroyed program had is lost to older copies",
          _OWNERSHIP, "return [] if any(map(self.is_current, others)) else others", "return []",
-         "histories"),
+         "weights"),
     Edit("copies_undo_training", "copyWeightsToHost writes what another program has trained since",
          _STORE, """                if not entry.ownership.is_current(program):
                     continue
-""", "", "histories"),
+""", "", "weights"),
     Edit("taking_changes_nothing", "a program that runs on does not see that others took its value",
          _STORE, """        ownership.took(program)
         self.changes += 1
 """, """        ownership.took(program)
-""", "histories"),
+""", "weights"),
     Edit("first_destroy_ends_the_watch", "destroy() ends the watch of tensors that another module "
          "wrapped for training has", "_weights/watched.py",
          "if plain is not None and (record is None or not record.watchers):",
-         "if plain is not None:", "histories"),
+         "if plain is not None:", "weights"),
     Edit("pending_writes_are_seen", "an executor compiled after a write of the host takes it",
          _STORE, "if ownership.copies and not is_fetched:", "if ownership.is_pending and False:",
-         "histories"),
+         "weights"),
     Edit("stale_orphans_leave", "what a forgotten executor trained is lost", _STORE,
-         "if not program.is_newest()]", "]", "histories"),
+         "if not program.is_newest()]", "]", "weights"),
+    Edit("destroyed_state_is_lost", "destroy() loses the state that the program had", _LIVE,
+         """        with self._lock:
+            self._pull(device)
+            self._running = None
+""", """        with self._lock:
+            self._newest = {key: d for key, d in self._newest.items() if d is not device}
+            self._running = None
+""", "optimizers"),
+    Edit("counts_begin_anew", "a program counts its updates from 0 whatever state it is given",
+         "_optimizer/device.py", """                if value is None:
+                    self._executable""", """                if value is None or entry.key == COUNT:
+                    self._executable""", "optimizers"),
+    Edit("moments_are_swapped", "Adam's moments come to the host under each other's names",
+         "_optimizer/rows.py",
+         'StateTensor("exp_avg", "Accl1"), StateTensor("exp_avg_sq", "Accl2"),',
+         'StateTensor("exp_avg_sq", "Accl1", operand="exp_avg"), '
+         'StateTensor("exp_avg", "Accl2", operand="exp_avg_sq"),', "optimizers"),
+    Edit("items_are_stale", "state_dict() shows the state as the host had it last", _LIVE,
+         '"get", "items", "keys",', '"get", "keys",', "optimizers"),
+    Edit("state_writes_are_lost", "what the host writes to the state reaches no program", _LIVE,
+         "            del self._newest[key]", "            pass", "optimizers"),
+    Edit("added_group_is_ignored", "a group that is added after compiling is not trained",
+         "_optimizer/link.py", "return len(groups) != len(members) or not all(",
+         "return not all(", "optimizers"),
+    Edit("rates_are_sent_once", "a learning rate that changes is not sent", "_optimizer/link.py",
+         "if self._sent[number:number + 1] != [values]:",
+         "if self._sent[number:number + 1] in ([None], []):", "optimizers"),
+    Edit("another_optimizer_begins_anew", "setOptimizer() forgets the state that a program has",
+         _LIVE, "                    self._newest[key] = device", "                    pass",
+         "optimizers"),
+    Edit("former_optimizer_follows", "an optimizer that a program no longer has shows what is "
+         "trained with the next one", "_optimizer/state.py",
+         "            remember(self._device, old)", "            pass", "optimizers"),
+    Edit("replaced_state_is_ignored", "a dictionary that takes the place of optimizer.state is "
+         "ignored until something is compiled", "_optimizer/state.py",
+         "        if self._optimizer.state is self._store and self._store.is_running(self._device):",
+         "        if self._store.is_running(self._device):", "optimizers"),
 )

@@ -33,7 +33,7 @@ def all_mutants() -> dict[str, str]:
 
 
 def judge_of(mutant: str) -> str:
-    """What has to find a mutant: ``programs`` or ``histories``."""
+    """What has to find a mutant: ``programs``, or the histories of ``weights`` or ``optimizers``."""
     return next((edit.judge for edit in EDITS if edit.name == mutant), "programs")
 
 
@@ -50,10 +50,10 @@ def build(chosen: list[str] | None = None) -> None:
         subprocess.run([sys.executable, "setup.py", "-q", "build_mutants"], cwd=ROOT, check=True)
         _lay_out(FOLDER / "lib", FOLDER / "lib" / "poptorch")
     for edit in EDITS:
-        if is_built or edit.judge == "histories":
+        if is_built or edit.judge != "programs":
             folder = FOLDER / "edited" / edit.name
-            _lay_out(folder, ROOT / "poptorch" if edit.judge == "histories"
-                     else FOLDER / "lib" / "poptorch")
+            _lay_out(folder, FOLDER / "lib" / "poptorch" if edit.judge == "programs"
+                     else ROOT / "poptorch")
             _apply(edit, folder)
 
 
@@ -88,7 +88,7 @@ def folder_of(mutant: str, judge: str = "programs") -> Path:
     edited = FOLDER / "edited" / mutant
     if mutant in {edit.name for edit in EDITS}:
         return edited
-    return FOLDER / ("shipped" if judge == "histories" else "lib")
+    return FOLDER / ("lib" if judge == "programs" else "shipped")
 
 
 def environment_of(mutant: str, judge: str = "programs") -> dict[str, str]:

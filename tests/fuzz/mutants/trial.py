@@ -14,9 +14,9 @@ import hypothesis
 from hypothesis.stateful import run_state_machine_as_test
 
 import poptorch
+from tests.fuzz import test_optimizer_histories, test_weight_histories
 from tests.fuzz.judge import budget
 from tests.fuzz.programs.search import search
-from tests.fuzz.test_weight_histories import STEPS, Histories
 
 # For each seed, as the first history that hypothesis tries is an empty one.
 _HISTORIES = 20
@@ -29,18 +29,26 @@ def _by_programs(seed: int) -> dict | None:
     return {"kind": found[0][2].kind, "words": found[0][2].words} if found else None
 
 
-def _by_histories(seed: int) -> dict | None:
-    hypothesis.seed(seed)(Histories)
-    try:
-        run_state_machine_as_test(Histories, settings=budget(_HISTORIES, stateful_step_count=STEPS))
-    except Exception as error:
-        return {"kind": "wrong", "words": f"{type(error).__name__}: {error}"}
-    return None
+def _by_histories(test):
+    def judge(seed: int) -> dict | None:
+        hypothesis.seed(seed)(test.Histories)
+        settings = budget(_HISTORIES, stateful_step_count=test.STEPS)
+        try:
+            run_state_machine_as_test(test.Histories, settings=settings)
+        except Exception as error:
+            return {"kind": "wrong", "words": f"{type(error).__name__}: {error}"}
+        return None
+
+    return judge
+
+
+_JUDGES = {"programs": _by_programs, "weights": _by_histories(test_weight_histories),
+           "optimizers": _by_histories(test_optimizer_histories)}
 
 
 def main() -> None:
     """Runs the command."""
-    judge = {"programs": _by_programs, "histories": _by_histories}[sys.argv[1]]
+    judge = _JUDGES[sys.argv[1]]
     first, count = map(int, sys.argv[2:4])
     print(json.dumps({"package": poptorch.__file__}), flush=True)
     for seed in range(first, first + count):
