@@ -113,7 +113,7 @@ EDITS = (
          "trained with the next one", "_optimizer/state.py",
          "            remember(self._device, old)", "            pass", "optimizers"),
     Edit("replaced_state_is_ignored", "a dictionary that takes the place of optimizer.state is "
-         "ignored until something is compiled", "_optimizer/state.py",
-         "        if self._optimizer.state is self._store and self._store.is_running(self._device):",
-         "        if self._store.is_running(self._device):", "optimizers"),
+         "thrown away", "_optimizer/state.py",
+         "        if self._optimizer.state is not self._store:  # as",
+         "        self._optimizer.state = self._store\n        if False:  # as", "optimizers"),
 )

@@ -33,7 +33,7 @@ def all_mutants() -> dict[str, str]:
 
 
 def judge_of(mutant: str) -> str:
-    """What has to find a mutant: ``programs``, or the histories of ``weights`` or ``optimizers``."""
+    """What has to find a mutant, see :class:`Edit`."""
     return next((edit.judge for edit in EDITS if edit.name == mutant), "programs")
 
 
