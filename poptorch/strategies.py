@@ -19,8 +19,6 @@ class _Strategy(_IExecutionStrategy, abc.ABC):
     ``uses``, and computes something before the first of them or not.
     """
 
-    _kind = ""
-
     def stage(self, block_id: str) -> Stage:
         """The stage that a block belongs to.
 
@@ -201,6 +199,11 @@ class PipelinedExecution(_StagedExecution):
     """
 
     _kind = "pipelined"
+
+    def _least_steps(self, stages: int, training: bool) -> tuple[int, str]:
+        if training:
+            return 2 * stages - 1, "2 * stages - 1"
+        return stages, "the number of pipeline stages"
 
 
 class _PhasedExecution(_Strategy):
@@ -436,17 +439,3 @@ class ParallelPhasedExecution(_PhasedExecution):
                 raise Error(f"[ParallelPhasedExecution] phase {phase} has {stage!r} on IPU {ipu}: "
                             f"{kinds[phase % 2]} phases run on {kinds[phase % 2]} IPUs. Choose "
                             f"them with phase({phase}).ipus.")
-
-
-def from_plain(values: dict) -> _Strategy:
-    """The strategy that ``Options.toDict`` gave as a dict.
-
-    Raises:
-        TypeError: It is no dict, or a value in it has another type.
-        ValueError: A value is missing, or is none that a strategy has.
-    """
-    kinds = (PipelinedExecution, ShardedExecution, SerialPhasedExecution, ParallelPhasedExecution)
-    try:
-        return {kind._kind: kind for kind in kinds}[values["kind"]]._from_plain(values)
-    except KeyError as missing:
-        raise ValueError(f"no execution strategy: {missing}") from None

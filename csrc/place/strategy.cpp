@@ -13,10 +13,11 @@ namespace {
 struct Kind {
   std::string_view name;
   bool is_phased;
+  Liveness liveness;
 };
 
 constexpr Kind kinds[] = {
-#define STRATEGY(name, is_phased, doc) {#name, is_phased},
+#define STRATEGY(name, is_phased, liveness, doc) {#name, is_phased, Liveness::liveness},
 #include "place/strategies.def"
 #undef STRATEGY
 };
@@ -59,9 +60,7 @@ const ir::AttrList& list_of(const ir::Attr& attr) {
   return *list;
 }
 
-}  // namespace
-
-Strategy::Liveness Strategy::liveness_from(const std::string& name) {
+Liveness liveness_from(const std::string& name) {
   if (name == "always_live") return Liveness::always;
   if (name == "off_chip_after_fwd") return Liveness::after_fwd;
   if (name == "off_chip_after_fwd_no_overlap") return Liveness::after_fwd_no_overlap;
@@ -71,14 +70,15 @@ Strategy::Liveness Strategy::liveness_from(const std::string& name) {
                           "off_chip_after_each_phase."));
 }
 
+}  // namespace
+
 Strategy::Strategy(const ir::Op& op) {
-  const std::string& kind = op.attrs.get_string("kind");
-  is_phased_ = kind_from(kind).is_phased;
+  const Kind& kind = kind_from(op.attrs.get_string("kind"));
+  is_phased_ = kind.is_phased;
+  liveness_ = kind.liveness;
   phases_ = op.attrs.get_int("phases", 1);
   separate_backward_ = op.attrs.get_bool("separate_backward", false);
   if (op.attrs.has("liveness")) liveness_ = liveness_from(op.attrs.get_string("liveness"));
-  // Two groups of IPUs take turns so that one can load and store while the other computes.
-  if (kind == "parallel_phased") liveness_ = Liveness::after_fwd;
   if (op.attrs.has("outside")) outside_ = spot_from(list_of(*op.attrs.find("outside")), 0);
   for (const ir::Attr& item : list_of(*op.attrs.find("blocks"))) {
     const ir::AttrList& row = list_of(item);

@@ -30,6 +30,9 @@ struct Location {
   int64_t least_elements = 2;  // smaller ones stay on the chip
 };
 
+// When activations leave the chip.
+enum class Liveness { always, after_fwd, after_fwd_no_overlap, after_each_phase };
+
 // Where an op runs. `phase` is that of the forward pass; the backward pass of it has its own number
 // (Strategy::phase_number).
 struct Spot {
@@ -66,9 +69,6 @@ class Strategy {
   bool is_off_chip(std::string_view role, const ir::Type& type) const;
 
  private:
-  enum class Liveness { always, after_fwd, after_fwd_no_overlap, after_each_phase };
-
-  static Liveness liveness_from(const std::string& name);
   int64_t stride() const;
   Location location_of(std::string_view role) const;
 

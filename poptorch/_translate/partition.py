@@ -1,8 +1,8 @@
 """From the blocks of a captured model and the execution strategy to the partition, checked."""
 
+from poptorch._stages import Partition
 from poptorch.enums import AutoStage
 from poptorch.errors import error_at
-from poptorch.strategies import Partition, PipelinedExecution
 
 
 def partition_of(captured, spec) -> Partition | None:
@@ -20,7 +20,7 @@ def partition_of(captured, spec) -> Partition | None:
         return None
     _check_outside(captured, spec.strategy)
     partition = spec.strategy._partition(captured.blocks, _starts_outside(captured))
-    _check_pipeline(captured, partition, spec)
+    _check_steps(captured, partition, spec)
     return partition
 
 
@@ -48,24 +48,18 @@ def _check_outside(captured, strategy) -> None:
                            f"it into a block.", node.meta["place"], node.meta["module"])
 
 
-def _check_pipeline(captured, partition: Partition, spec) -> None:
-    stages = partition.stages
-    if not isinstance(spec.strategy, PipelinedExecution) or stages == 1:
-        return
-    if spec.training:
-        have, least = spec.accumulation, 2 * stages - 1
-        option, rule = "Training.gradientAccumulation", "2 * stages - 1"
-    else:
-        have, least = spec.device_iterations, stages
-        option, rule = "deviceIterations", "the number of pipeline stages"
+def _check_steps(captured, partition: Partition, spec) -> None:
+    least, rule = spec.strategy._least_steps(partition.stages, spec.training)
+    have, option = (spec.accumulation, "Training.gradientAccumulation") if spec.training else (
+        spec.device_iterations, "deviceIterations")
     if have >= least:
         return
     last = max(partition.blocks, key=lambda block: block.stage)
     use = next(use for use in captured.blocks if use.user_id == last.block)
-    raise error_at(f"[PipelinedExecution] poptorch.Options().{option} must be greater than or "
-                   f"equal to {rule}: it is {have}, but the {stages} stages need {least}. Raise "
-                   f"it, or choose poptorch.ShardedExecution. The last stage has block "
-                   f'"{last.block}".', use.place, use.module)
+    raise error_at(f"[{type(spec.strategy).__name__}] poptorch.Options().{option} must be greater "
+                   f"than or equal to {rule}: it is {have}, but the {partition.stages} stages need "
+                   f"{least}. Raise it, or choose poptorch.ShardedExecution. The last stage has "
+                   f'block "{last.block}".', use.place, use.module)
 
 
 def emit_strategy(e, partition: Partition) -> None:

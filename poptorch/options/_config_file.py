@@ -8,11 +8,12 @@ import sys
 import torch
 
 from poptorch._checks import near_names
+from poptorch._strategy import KINDS
 from poptorch.options._group import OptionGroup
 
-# What arguments may build, with the methods that may follow: descriptions, no actions.
-_CONSTRUCTORS = ("TensorLocationSettings", "Stage", "Phase", "ShardedExecution",
-                 "PipelinedExecution", "SerialPhasedExecution", "ParallelPhasedExecution")
+# What arguments may build beside strategies, with the methods that may follow: descriptions, no
+# actions.
+_CONSTRUCTORS = ("TensorLocationSettings", "Stage", "Phase")
 _GROUPS = ("Training", "Precision", "TensorLocations", "Distributed", "Jit", "_Popart", "_popart")
 
 
@@ -142,9 +143,10 @@ def _built(tree: ast.Call):
         return _setter(_built(function.value), function.attr)(*_arguments(tree),
                                                               **_keywords(tree))
     names = _names(function)
-    if len(names) != 2 or names[0] != "poptorch" or names[1] not in _CONSTRUCTORS:
+    known = (*_CONSTRUCTORS, *(kind.__name__ for kind in KINDS.values()))
+    if len(names) != 2 or names[0] != "poptorch" or names[1] not in known:
         raise SyntaxError(f"{ast.unparse(function)}() may not be called here. Arguments may be "
-                          f"built with poptorch.{', '.join(_CONSTRUCTORS)}.")
+                          f"built with poptorch.{', '.join(known)}.")
     made = getattr(sys.modules["poptorch"], names[1])(*_arguments(tree), **_keywords(tree))
     return made
 

@@ -363,11 +363,8 @@ class Execution(OptionGroup):
         """Sets how the blocks of a model become stages and phases on IPUs.
 
         Args:
-            strategy: a :class:`poptorch.PipelinedExecution` (the default, with
-                ``AutoStage.SameAsIpu``), :class:`poptorch.ShardedExecution`,
-                :class:`poptorch.SerialPhasedExecution` or
-                :class:`poptorch.ParallelPhasedExecution`. A model without blocks runs on one IPU
-                whatever it is.
+            strategy: one such as :class:`poptorch.PipelinedExecution` (the default, with
+                ``AutoStage.SameAsIpu``). A model without blocks runs on one IPU whatever it is.
 
         Returns:
             This object, so that calls can be chained.

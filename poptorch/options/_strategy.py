@@ -1,8 +1,7 @@
 """The check of the option that holds an execution strategy."""
 
 from poptorch._checks import Check
-from poptorch._strategy import _IExecutionStrategy
-from poptorch.strategies import from_plain
+from poptorch._strategy import _IExecutionStrategy, from_plain
 
 
 class IsStrategy(Check):

@@ -12,6 +12,7 @@ from poptorch._device import environment
 from poptorch._executor import attachment
 from poptorch._optimizer.device_settings import SETTINGS
 from poptorch._optimizer.rows import ROWS
+from poptorch._strategy import KINDS
 from poptorch.options._group import LATER
 
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example")
@@ -232,8 +233,8 @@ def blocks() -> str:
         class_("poptorch.Block", poptorch.Block),
         _functions("Functions", "BeginBlock BlockFunction removeBlocks module_repr", 3),
         *(class_(f"poptorch.{name}", getattr(poptorch, name)) for name in (
-            "NameScope", "Attribute", "Stage", "Phase", "ShardedExecution", "PipelinedExecution",
-            "SerialPhasedExecution", "ParallelPhasedExecution"))])
+            "NameScope", "Attribute", "Stage", "Phase",
+            *(kind.__name__ for kind in KINDS.values())))])
 
 
 def optimizers() -> str:
