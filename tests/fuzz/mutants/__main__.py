@@ -3,8 +3,8 @@
 Builds the extension with the mistakes of ``csrc/support/mutants.def``, lays out a copy of the
 package for each of ``edits.py``, and lets the random programs of ``tests/fuzz/programs`` look for
 one after the other; for those in how weights and states of optimizers are kept, the histories of
-test_weight_histories.py and test_optimizer_histories.py do that. The exit status is 1 if one is not
-found, or if a program that finds one is wrong without it, too.
+test_weight_histories.py, test_group_histories.py and test_optimizer_histories.py do that. The exit
+status is 1 if one is not found, or if a program that finds one is wrong without it, too.
 """
 
 import argparse

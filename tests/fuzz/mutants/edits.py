@@ -16,7 +16,8 @@ class Edit(NamedTuple):
         old: text that stands there once.
         new: what the copy has instead.
         judge: what has to find it: ``programs``, or the histories of ``weights``
-            (test_weight_histories.py) or ``optimizers`` (test_optimizer_histories.py).
+            (test_weight_histories.py), ``groups`` (test_group_histories.py) or ``optimizers``
+            (test_optimizer_histories.py).
     """
 
     name: str
@@ -30,6 +31,7 @@ class Edit(NamedTuple):
 _STORE = "_weights/store.py"
 _OWNERSHIP = "_weights/ownership.py"
 _LIVE = "_optimizer/live.py"
+_REPLICAS = "_translate/replica_groups.py"
 
 EDITS = (
     Edit("permute_is_its_inverse", "what is changed in place through a permute comes back by the "
@@ -79,6 +81,19 @@ EDITS = (
          "weights"),
     Edit("stale_orphans_leave", "what a forgotten executor trained is lost", _STORE,
          "if not program.is_newest()]", "]", "weights"),
+    Edit("groups_are_read_by_number", "the value of group i is read from replica i",
+         "_weights/values.py", "[(groups.writer(entry), value) for", "[(entry, value) for",
+         "groups"),
+    Edit("groups_are_dealt", "replicas get the values of groups in turn, whatever their groups are",
+         _REPLICAS, "return self.of(replica) if entries == self.count else replica",
+         "return replica % entries", "groups"),
+    Edit("entries_of_a_group_are_one", "with a value for each replica, a group gets that of one",
+         _REPLICAS, "return self.of(replica) if entries == self.count else replica",
+         "return self.of(replica) if entries == self.count else self.first(self.of(replica))",
+         "groups"),
+    Edit("shared_value_is_kept", "after a destroy(), weights of groups are not given to others",
+         _STORE, "for heir in heirs if storage is not None else ():",
+         "for heir in heirs if storage is None else ():", "groups"),
     Edit("destroyed_state_is_lost", "destroy() loses the state that the program had", _LIVE,
          """        with self._lock:
             self._pull(device)

@@ -14,7 +14,7 @@ import hypothesis
 from hypothesis.stateful import run_state_machine_as_test
 
 import poptorch
-from tests.fuzz import test_optimizer_histories, test_weight_histories
+from tests.fuzz import test_group_histories, test_optimizer_histories, test_weight_histories
 from tests.fuzz.judge import budget
 from tests.fuzz.programs.search import search
 
@@ -43,6 +43,7 @@ def _by_histories(test):
 
 
 _JUDGES = {"programs": _by_programs, "weights": _by_histories(test_weight_histories),
+           "groups": _by_histories(test_group_histories),
            "optimizers": _by_histories(test_optimizer_histories)}
 
 
