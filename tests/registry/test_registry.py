@@ -36,7 +36,9 @@ def _methods(name, kind):
     for part in parts:
         for member, thing in vars(part).items():
             is_public = member == "__call__" or not member.startswith("_")
-            if is_public and not inspect.isclass(thing) and (
+            # torch wraps the method `step` of a class when its first optimizer is made.
+            is_own = getattr(thing, "__module__", kind.__module__).startswith("poptorch")
+            if is_public and is_own and not inspect.isclass(thing) and (
                     callable(thing) or isinstance(thing, property | classmethod)):
                 yield f"{name}.{member}"
 
