@@ -110,7 +110,7 @@ def _aten_rrelu(capture, func, args, kwargs):
 
 
 def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, momentum, eps):
-    if x.dim() < 2 or (training and x.numel() <= x.shape[1]):
+    if x.dim() < 2 or x.shape[1] == 0 or (training and x.numel() <= x.shape[1]):
         return NotImplemented  # torch has the words for it
     weight = _beside(bias, weight, x)
     if not training:

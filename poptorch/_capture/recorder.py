@@ -180,7 +180,11 @@ class Recorder(Recording, private.DispatchMode):
 
     def _native_batch_norm(self, func, args, kwargs):
         """Changes the running statistics, though its schema does not say so."""
-        running_mean, training = args[3], args[5]
+        x, running_mean, training = args[0], args[3], args[5]
+        if x.numel() == 0:  # torch's kernel of its gradient divides by a size
+            raise self.error(f"[native_batch_norm] the input of shape {list(x.shape)} has no "
+                             f"elements, which PyTorch does not take here. Call "
+                             f"torch.nn.functional.batch_norm, or pass at least one.")
         if training and running_mean is not None:
             raise self.error("[capture] torch.native_batch_norm updates running statistics "
                              "unseen. Call torch.nn.functional.batch_norm.")

@@ -185,6 +185,32 @@ def test_changes_that_no_schema_tells():
         capture(module, (torch.ones(2, 3),), training=False)
 
 
+@pytest.mark.parametrize("sizes", [(4, 0, 5, 5), (0, 3, 5, 5)])
+def test_native_batch_norm_of_nothing(sizes):
+    """Rules for fake tensors take it, and the kernel of its gradient ends the process."""
+    def forward(m, x):
+        y = torch.native_batch_norm(x, m.w, m.w, None, None, True, 0.1, 1e-5)[0]
+        return F.mse_loss(y, x)
+
+    module = Function(forward, {"w": torch.ones(sizes[1])})
+    with pytest.raises(poptorch.Error) as raised:
+        capture(module, (torch.ones(sizes),), training=True)
+    assert str(raised.value).startswith(
+        f"[native_batch_norm] the input of shape {list(sizes)} has no elements, which PyTorch does "
+        f"not take here. Call torch.nn.functional.batch_norm, or pass at least one.")
+    assert raised.value.location.startswith(__file__)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_without_channels(training):
+    def forward(m, x):
+        return F.batch_norm(x, m.w.detach(), m.w.detach(), m.w, training=training)
+
+    module = Function(forward, {"w": torch.ones(0)})
+    with pytest.raises(poptorch.Error, match="PyTorch refuses.*change the arguments"):
+        capture(module, (torch.ones(4, 0, 5, 5),), training=False)
+
+
 def test_backward_inside_forward():
     def forward(m, x):
         loss = F.mse_loss(x * m.p, x)
