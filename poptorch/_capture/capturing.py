@@ -51,8 +51,12 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         Exception: Whatever ``forward`` itself raises, unchanged.
     """
     places = Places() if location_excludes is None else Places(location_excludes)
-    return _Capture(module, args, kwargs or {}, training, places, module_paths,
-                    grouped, mode_of).run()
+    work = _Capture(module, args, kwargs or {}, training, places, module_paths,
+                    grouped, mode_of)
+    try:
+        return work.run()
+    finally:
+        vars(work).clear()  # its parts refer to it, and so would keep the module alive
 
 
 class _Capture:

@@ -38,6 +38,11 @@ class Net(nn.Module):
         return hidden + F.scaled_dot_product_attention(hidden, hidden, hidden)
 
 
+class WithLoss(nn.Module):
+    def forward(self, x):
+        return poptorch.identity_loss(x, "sum")
+
+
 ARGUMENTS = torch.ones(4, 4), torch.tensor([[1, 2], [2, 1]])
 
 
@@ -49,6 +54,33 @@ def compile_and_destroy(training):
         model = poptorch.inferenceModel(net, quiet_options())
     model(*ARGUMENTS)
     model.destroy()
+
+
+@pytest.fixture
+def no_collection():
+    """Python's garbage collector does not run; what is done once in a process has been done."""
+    compile_and_destroy(training=False)
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("destroys", [False, True])
+def test_a_module_does_not_wait_for_the_garbage_collector(training, destroys, no_collection):
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    if training:
+        net.append(WithLoss())
+        model = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), 0.1))
+    else:
+        model = poptorch.inferenceModel(net, quiet_options())
+    model(torch.ones(2, 4))
+    if destroys:
+        model.destroy()
+    gone = weakref.ref(net), weakref.ref(model)
+    del net, model
+    assert [one() for one in gone] == [None, None]
 
 
 def count_fakes() -> int:
