@@ -186,6 +186,14 @@ def test_the_judge_finds_wrong_integers():
     assert damaged("call 0 result 1", lambda x: x + 1, program).kind == "wrong"
 
 
+def test_the_judge_takes_no_integers_that_leave_int32_on_the_way():
+    program = EXAMPLE.but(lines=("v0 = (x0 > w0).sum(0) + 65536", "v1 = v0 * v0 - v0 * v0 + v0"),
+                          outputs=("v1",), loss="")
+    assert judge.judge(program) is None
+    with pytest.raises(judge.Invalid, match="on the way"):
+        damaged("call 0 result 0", lambda x: x + 1, program)
+
+
 def test_the_judge_says_nothing_of_what_a_rounding_decides():
     """(x * 3) / 3 > x where x is what the rounding of the division says."""
     program = EXAMPLE.but(lines=("v0 = (x0 * 3.1) / 3.1", "v1 = v0 > x0"), loss="")

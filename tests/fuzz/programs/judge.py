@@ -91,7 +91,10 @@ def judge(program: Program, note=None) -> Finding | None:
     words = _types_differ(ours, expected, program.setting.wide)
     if words:
         return Finding("wrong", words)
-    return _judged(program, ours, near, reference)
+    finding = _judged(program, ours, near, reference)
+    if finding is not None and not program.setting.wide and _passes_int32(program):
+        raise Invalid("integers on the way that the device has not")
+    return finding
 
 
 def _judged(program: Program, ours, near, reference) -> Finding | None:
@@ -111,9 +114,30 @@ def _judged(program: Program, ours, near, reference) -> Finding | None:
 
 
 def _leaves_int32(run) -> bool:
+    return any(map(_is_beyond_int32, run.values()))
+
+
+def _is_beyond_int32(x) -> bool:
     limits = torch.iinfo(torch.int32)
-    return any(t.dtype is torch.int64 and t.numel()
-               and (t.max() > limits.max or t.min() < limits.min) for t in run.values())
+    return isinstance(x, torch.Tensor) and x.dtype is torch.int64 and x.numel() > 0 \
+        and bool(x.max() > limits.max or x.min() < limits.min)
+
+
+class _NotingIntegers(TorchDispatchMode):
+    """Notes whether the result of any operation leaves int32, also where a later one is within."""
+
+    is_beyond = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.is_beyond |= any(map(_is_beyond_int32, pytree.tree_leaves(out)))
+        return out
+
+
+def _passes_int32(program: Program) -> bool:
+    with _NotingIntegers() as mode:
+        eager(program, NATURAL)
+    return mode.is_beyond
 
 
 def _types_differ(ours, expected, wide: bool) -> str:
