@@ -176,7 +176,7 @@ def _instance_norm(capture, func, args, kwargs):
         weight = _beside(bias, weight, input)
         parts = [t if t is None else t.repeat(n) for t in
                  (weight, bias, running_mean, running_var)]
-        x = input.reshape(1, n * c, *input.shape[2:])
+        x = input.contiguous().view(1, n * c, *input.shape[2:])  # as eager, for its strides
         y, _, _, mean, var = ops.batch_norm(x, *parts, float(momentum), eps)
         if running_mean is not None:
             with torch.no_grad():

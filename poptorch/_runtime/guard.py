@@ -6,6 +6,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from poptorch import _C
+from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.reads import table_of
 from poptorch._capture.snapshot import Snapshot
 from poptorch._translate import Program
@@ -51,7 +52,7 @@ class ModuleGuard:
         self._keys = [list(table) for table in self._tables]
         self._states = [(path, tensor, _type_of(tensor)) for path, tensor in states.items()]
         self._tensors = _C.TensorWatch([tensor for _, tensor, _ in self._states], training)
-        self._hooks = [(path, kind, tuple(table)) for path, kind, table in self._hook_tables()]
+        self._hooks = [(path, kind, _keys(table)) for path, kind, table in self._hook_tables()]
         found = [(table_of(holder, name), name, path) for holder, name, path in attributes]
         self._attributes = [one for one in found if one[1] in one[0]]
         self._forwards = [(path, vars(part), vars(part).get("forward"))
@@ -153,7 +154,7 @@ class ModuleGuard:
 
     def _check_hooks(self) -> None:
         for (path, kind, keys), (_, _, table) in zip(self._hooks, self._hook_tables()):
-            if tuple(table) != keys:
+            if _keys(table) != keys:
                 did = "removed" if any(key not in table for key in keys) else "added"
                 undo = "Remove it" if did == "added" else "Put it back"
                 raise _error(f"{path}: a hook ({kind.strip('_')}) was {did} after the module was "
@@ -188,6 +189,12 @@ _CONVERSIONS = {
     "shape": "it was compiled with the shape {}, it has the shape {}. Give it its shape back",
     "requires_grad": "it was compiled with requires_grad={}, it has requires_grad={}. Set it back",
 }
+
+
+def _keys(hooks: dict) -> tuple:
+    """The keys of hooks, without those that a capture in another thread has added."""
+    return tuple(key for key, hook in list(hooks.items())
+                 if not isinstance(getattr(hook, "__self__", None), ModulePaths))
 
 
 def _type_of(tensor: torch.Tensor) -> tuple:

@@ -193,6 +193,7 @@ class Weights(RuleBasedStateMachine):
     @rule()
     def one_more(self):
         model = poptorch.inferenceModel(self.net.eval(), quiet_options())
+        self.bring()  # eval() walks over the module
         self.others.append(self.add(model, False))
 
     @rule(data=st.data())

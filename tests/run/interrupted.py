@@ -18,7 +18,7 @@ import poptorch
 from poptorch._capture import is_capturing
 from tests.helpers import quiet_options
 
-HANDLER = signal.getsignal(signal.SIGINT)
+HANDLER = signal.default_int_handler
 
 
 class Net(nn.Module):
@@ -139,6 +139,7 @@ def elapsed(function) -> float:
 
 
 def main(kind: str, count: int, seed: int) -> None:
+    signal.signal(signal.SIGINT, HANDLER)
     draw = random.Random(seed)
     subject = {"compile": Compiling, "run": Running}[kind]()
     longest = min(subject.seconds() for _ in range(3))

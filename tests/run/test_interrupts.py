@@ -15,6 +15,14 @@ from poptorch import _interrupts as interrupts
 from tests.helpers import Cases, quiet_options
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """The handler that Python sets, also where these tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def check_many(kind: str, count: int, seed: int) -> None:
     command = [sys.executable, "-m", "tests.run.interrupted", kind, str(count), str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60 + 10 * count)

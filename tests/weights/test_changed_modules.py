@@ -1,5 +1,7 @@
 """A module that changes after it was compiled: what would change its program is an error."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -139,6 +141,23 @@ def test_hooks_of_all_modules():
     finally:
         handle.remove()
     assert torch.equal(model(x)[0], y)
+
+
+def test_a_capture_in_another_thread_is_no_change():
+    model, x = wrap(Net(), False), torch.randn(2, 4)
+    expected, _ = model(x)
+    found = []
+
+    class Other(nn.Module):
+        def forward(self, y):
+            thread = threading.Thread(target=lambda: found.append(model(x)[0]))
+            thread.start()
+            thread.join()
+            return y + 1
+
+    wrap(Other(), False)(torch.ones(2))
+    found.append(model(x)[0])
+    assert torch.equal(found[0], expected) and torch.equal(found[1], expected)
 
 
 def test_what_forward_does_not_read_may_change():
