@@ -4,26 +4,21 @@ Executors for inference and for training of one module, the host and its copies.
 host and the replicas of all devices are compared with ``weight_rule.py``.
 """
 
-import gc
-import weakref
-
 import torch
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 from torch import nn
 
 import poptorch
 from poptorch import CommGroupType, VariableRetrievalMode
-from poptorch._transparent import plain_access
+from tests.fuzz.executor_histories import MOST, TOLERANCE, ExecutorHistories
 from tests.fuzz.judge import budget
-from tests.fuzz.weight_rule import Holder, Rule
+from tests.fuzz.weight_rule import Holder
 from tests.helpers import quiet_options
 
 RATE = 0.125
 REPLICAS, ROWS = 4, 2  # ROWS: of the batch, for each replica
-MOST = 3  # executors at a time
 STEPS = 20  # of a history
-TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 # What is declared, and the group of each replica.
 GROUPS = {
     "consecutive": ((CommGroupType.Consecutive, 2), (0, 0, 1, 1)),
@@ -94,51 +89,27 @@ class Program(Holder):
         return torch.cat(results)
 
 
-class Histories(RuleBasedStateMachine):
+class Histories(ExecutorHistories):
+    x = X
+
     @initialize(kinds=st.permutations(KINDS), group=st.sampled_from(sorted(GROUPS)),
                 mode=st.sampled_from(list(VariableRetrievalMode)))
     def begin(self, kinds, group, mode):
         declared, self.groups = GROUPS[group]
         count = max(self.groups) + 1
         self.net = Net(count)
-        self.tensors = {"own": self.net.own, "shared": self.net.shared}
+        tensors = {"own": self.net.own, "shared": self.net.shared}
         reads_all = mode is VariableRetrievalMode.AllReplicas
         self.entries = tuple(range(REPLICAS)) if reads_all else self.groups
-        host = {s: t.detach().double().clone() for s, t in self.tensors.items()}
+        host = {s: t.detach().double().clone() for s, t in tensors.items()}
         if reads_all:
             host["own"] = host["own"][list(self.groups)]
-        self.rule = Rule(host)
-        self.kept = [dict(host)]
-        self.executors: list[tuple] = []
-        self.watchers, self.is_watched = set(), False
+        self.start(tensors, host)
         for kind in kinds:
             self.wrap(kind)
         self.net.own.replicaGrouping(*declared, mode)
         for number in range(len(kinds)):
-            self.call(number, 1)
-
-    def teardown(self):
-        for model, _ in getattr(self, "executors", ()):
-            model.destroy()
-
-    # -- helpers -------------------------------------------------------------------------------
-
-    def pick(self, number):
-        return self.executors[number % len(self.executors)]
-
-    def watch(self, p):
-        if p.trains:
-            self.watchers.add(p)
-            self.is_watched = True
-
-    def seen_by_host(self, storages):
-        if self.is_watched:
-            self.rule.read(storages)
-
-    def check(self, found, s, what):
-        with plain_access():
-            torch.testing.assert_close(found.detach().double(), self.rule.host[s], **TOLERANCE,
-                                       msg=lambda words: f"{what} {s}: {words}")
+            self.call([number], 1, 1)
 
     def values_of(self, paths, kept):
         values = self.kept[kept % len(self.kept)]
@@ -157,48 +128,7 @@ class Histories(RuleBasedStateMachine):
             model = poptorch.trainingModel(module, options, optimizer)
         else:
             model = poptorch.inferenceModel(self.net, options)
-        self.watch(p)
-        self.rule.programs.append(p)
-        self.executors.append((model, p))
-
-    @precondition(lambda self: self.executors)
-    @rule(number=st.integers(0, MOST - 1), scale=st.sampled_from([1, -2]))
-    def call(self, number, scale):
-        model, p = self.pick(number)
-        found = model(X * scale)
-        self.watch(p)
-        torch.testing.assert_close((found[0] if p.trains else found).double(),
-                                   self.rule.call(p, X * scale), **TOLERANCE)
-
-    @precondition(lambda self: self.executors)
-    @rule(number=st.integers(0, MOST - 1))
-    def compile(self, number):
-        model, p = self.pick(number)
-        model.compile(X)
-        self.rule.compile(p)
-        self.watch(p)
-
-    @precondition(lambda self: self.executors)
-    @rule(number=st.integers(0, MOST - 1))
-    def destroy(self, number):
-        model, p = self.pick(number)
-        model.destroy()
-        self.rule.destroy(p)
-        if p.trains:
-            self.watchers.discard(p)
-            self.is_watched = bool(self.watchers)
-
-    @precondition(lambda self: self.executors)
-    @rule(number=st.integers(0, MOST - 1))
-    def forget(self, number):
-        model, p = self.executors.pop(number % len(self.executors))
-        gone = weakref.ref(model)
-        del model
-        if gone() is not None:
-            gc.collect()
-        assert gone() is None
-        p.is_orphan = True
-        self.watchers.discard(p)
+        self.add(model, p)
 
     @precondition(lambda self: self.executors)
     @rule(number=st.integers(0, MOST - 1), s=st.sampled_from([None, *STORAGES]),
@@ -210,14 +140,6 @@ class Histories(RuleBasedStateMachine):
         if p.is_compiled:
             model.copyWeightsToDevice()
             self.rule.publish(p, STORAGES)
-
-    @precondition(lambda self: self.executors)
-    @rule(number=st.integers(0, MOST - 1))
-    def to_host(self, number):
-        model, p = self.pick(number)
-        if p.is_compiled:
-            model.copyWeightsToHost()
-            self.rule.fetch(p)
 
     @precondition(lambda self: self.executors)
     @rule(number=st.integers(0, MOST - 1))
@@ -275,24 +197,14 @@ class Histories(RuleBasedStateMachine):
 
     # -- what holds after each step ------------------------------------------------------------
 
-    @invariant()
-    def host_and_replicas_have_what_the_rule_says(self):
-        if not hasattr(self, "rule"):
-            return
-        self.rule.drop_orphans()
-        for s, tensor in self.tensors.items():
-            self.check(tensor, s, "host")
-        for model, p in self.executors:
-            assert model.isCompiled() == p.is_compiled
-            if p.is_compiled:
-                executable = model._compiled_model().executable
-                for path in (state.path for state in executable.states()):
-                    s = path.rpartition(".")[2]
-                    for replica in range(REPLICAS if s in STORAGES else 0):
-                        found = torch.empty(2)
-                        executable.read_state(path, found.data_ptr(), found.nbytes, replica)
-                        torch.testing.assert_close(found.double(), p.of_replica(s, replica),
-                                                   **TOLERANCE)
+    def check_device(self, model, p):
+        executable = model._compiled_model().executable
+        for path in (state.path for state in executable.states()):
+            s = path.rpartition(".")[2]
+            for replica in range(REPLICAS if s in STORAGES else 0):
+                found = torch.empty(2)
+                executable.read_state(path, found.data_ptr(), found.nbytes, replica)
+                torch.testing.assert_close(found.double(), p.of_replica(s, replica), **TOLERANCE)
 
 
 TestHistories = Histories.TestCase

@@ -4,26 +4,23 @@ After each step, host and devices are compared with ``weight_rule.py``, by ways 
 """
 
 import copy
-import gc
 import pickle
-import weakref
 
 import torch
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 from torch import nn
 
 import poptorch
 from poptorch._transparent import plain_access
+from tests.fuzz.executor_histories import MOST, TOLERANCE, ExecutorHistories
 from tests.fuzz.judge import budget
-from tests.fuzz.weight_rule import Holder, Rule
+from tests.fuzz.weight_rule import Holder
 from tests.helpers import quiet_options
 
 RATE = 0.125
-MOST = 4  # executors at a time
 STEPS = 25  # of a history
 STORAGES = ("a.w", "a.n", "b.w", "b.n")
-TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 X = torch.tensor([[1.0, -0.5], [0.25, 0.75]])
 
 
@@ -91,7 +88,9 @@ class Program(Holder):
         return y
 
 
-class Histories(RuleBasedStateMachine):
+class Histories(ExecutorHistories):
+    x = X
+
     @initialize(kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=2, max_size=3))
     def begin(self, kinds):
         self.a, self.b = Part(1.0), Part(-0.75)
@@ -99,44 +98,12 @@ class Histories(RuleBasedStateMachine):
         self.alias = Part(0.0)
         self.alias.weight = nn.Parameter(self.a.weight.data)
         self.alias.calls = self.a.calls
-        self.tensors = {"a.w": self.a.weight, "a.n": self.a.calls,
-                        "b.w": self.b.weight, "b.n": self.b.calls}
-        self.rule = Rule({s: t.detach().double().clone() for s, t in self.tensors.items()})
-        self.executors: list[tuple] = []
-        self.kept = [dict(self.rule.host)]
-        # The wrapped modules that watch each storage; a class stays until one of them ends it.
-        self.watchers = {s: set() for s in STORAGES}
-        self.is_watched = dict.fromkeys(STORAGES, False)
+        tensors = {"a.w": self.a.weight, "a.n": self.a.calls,
+                   "b.w": self.b.weight, "b.n": self.b.calls}
+        self.start(tensors, {s: t.detach().double().clone() for s, t in tensors.items()})
         for number, kind in enumerate(kinds):
             self.wrap(kind)
             self.call([number], 1, 1)
-
-    def teardown(self):
-        for model, _ in getattr(self, "executors", ()):
-            model.destroy()
-
-    # -- helpers -------------------------------------------------------------------------------
-
-    def pick(self, number):
-        return self.executors[number % len(self.executors)]
-
-    def watch(self, p):
-        for s in p.storages if p.trains else ():
-            self.watchers[s].add(p)
-            self.is_watched[s] = True
-
-    def unwatch(self, p):
-        for s in p.storages if p.trains else ():
-            self.watchers[s].discard(p)
-            self.is_watched[s] = bool(self.watchers[s])
-
-    def seen_by_host(self, storages):
-        self.rule.read([s for s in storages if self.is_watched[s]])
-
-    def check(self, found, s, what):
-        with plain_access():
-            torch.testing.assert_close(found.detach().double(), self.rule.host[s], **TOLERANCE,
-                                       msg=lambda words: f"{what} {s}: {words}")
 
     # -- executors -----------------------------------------------------------------------------
 
@@ -153,50 +120,7 @@ class Histories(RuleBasedStateMachine):
             model = poptorch.trainingModel(module, quiet_options(), optimizer)
         else:
             model = poptorch.inferenceModel(module, quiet_options())
-        self.watch(p)
-        self.rule.programs.append(p)
-        self.executors.append((model, p))
-
-    @precondition(lambda self: self.executors)
-    @rule(numbers=st.lists(st.integers(0, MOST - 1), min_size=1, max_size=2),
-          times=st.integers(1, 2), scale=st.sampled_from([1, -2]))
-    def call(self, numbers, times, scale):
-        for number in numbers * times:
-            model, p = self.pick(number)
-            found = model(X * scale)
-            self.watch(p)
-            expected = self.rule.call(p, X * scale)
-            torch.testing.assert_close((found[0] if p.trains else found).double(), expected,
-                                       **TOLERANCE)
-
-    @precondition(lambda self: self.executors)
-    @rule(number=st.integers(0, MOST - 1))
-    def compile(self, number):
-        model, p = self.pick(number)
-        model.compile(X)
-        self.rule.compile(p)
-        self.watch(p)
-
-    @precondition(lambda self: self.executors)
-    @rule(number=st.integers(0, MOST - 1))
-    def destroy(self, number):
-        model, p = self.pick(number)
-        model.destroy()
-        self.rule.destroy(p)
-        self.unwatch(p)
-
-    @precondition(lambda self: self.executors)
-    @rule(number=st.integers(0, MOST - 1))
-    def forget(self, number):
-        model, p = self.executors.pop(number % len(self.executors))
-        gone = weakref.ref(model)
-        del model
-        if gone() is not None:
-            gc.collect()
-        assert gone() is None
-        p.is_orphan = True
-        for s in p.storages:
-            self.watchers[s].discard(p)
+        self.add(model, p)
 
     @precondition(lambda self: self.executors)
     @rule(number=st.integers(0, MOST - 1), s=st.sampled_from([None, *STORAGES]))
@@ -207,14 +131,6 @@ class Histories(RuleBasedStateMachine):
         if p.is_compiled:
             model.copyWeightsToDevice()
             self.rule.publish(p, p.storages)
-
-    @precondition(lambda self: self.executors)
-    @rule(number=st.integers(0, MOST - 1))
-    def to_host(self, number):
-        model, p = self.pick(number)
-        if p.is_compiled:
-            model.copyWeightsToHost()
-            self.rule.fetch(p)
 
     @precondition(lambda self: self.executors)
     @rule(number=st.integers(0, MOST - 1))
@@ -299,23 +215,12 @@ class Histories(RuleBasedStateMachine):
 
     # -- what holds after each step ------------------------------------------------------------
 
-    @invariant()
-    def host_and_devices_have_what_the_rule_says(self):
-        if not hasattr(self, "rule"):
-            return
-        self.rule.drop_orphans()
-        for s, tensor in self.tensors.items():
-            self.check(tensor, s, "host")
-        for model, p in self.executors:
-            assert model.isCompiled() == p.is_compiled
-            if not p.is_compiled:
-                continue
-            program = model._weights._copies.program
-            for part in program.parts:
-                s = self.storage_of(part.path, p)
-                with plain_access():
-                    found = program.read(part).double()
-                torch.testing.assert_close(found, p.device[s], **TOLERANCE)
+    def check_device(self, model, p):
+        program = model._weights._copies.program
+        for part in program.parts:
+            with plain_access():
+                found = program.read(part).double()
+            torch.testing.assert_close(found, p.device[self.storage_of(part.path, p)], **TOLERANCE)
 
 
 TestHistories = Histories.TestCase
