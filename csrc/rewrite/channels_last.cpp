@@ -52,10 +52,25 @@ int64_t moved_dim(int64_t dim) {
   return std::find(to_last.begin(), to_last.end(), dim) - to_last.begin();
 }
 
+// Whether some results of a convolution see nothing but padding. Given channels last, oneDNN reads
+// past the image there (torch 2.13, AVX-512), and may end the process.
+bool is_wide_padding(const ir::Op& op) {
+  const ir::Dims& weight = op.operand(op.name == "convolution_backward" ? 2 : 1)->type.sizes;
+  const auto number = [&](const char* name, size_t dim) {
+    const ir::Dims given = op.attrs.get_ints(name);
+    return given[std::min(dim, given.size() - 1)];
+  };
+  for (size_t dim = 0; dim < weight.size() - 2; ++dim) {
+    const int64_t reach = number("dilation", dim) * (weight[dim + 2] - 1) + 1;
+    if (number("padding", dim) >= reach) return true;
+  }
+  return false;
+}
+
 // A convolution of the kind that this pass moves.
 bool is_plain(const ir::Op& op) {
   return is_image(op.operand(0)) && is_first(op) && op.operand(0)->type.dtype != ir::DType::f64 &&
-         ops::attr_of(op, "transposed") == ir::Attr(false);
+         ops::attr_of(op, "transposed") == ir::Attr(false) && !is_wide_padding(op);
 }
 
 // Not dropout, though it goes element by element: its mask is drawn by the number of the element,

@@ -59,10 +59,9 @@ class Folder {
       if (norm.operand(i) != nullptr && !is_fixed(norm.operand(i))) return false;
     }
     if (norm.operands.size() > 5) return false;
-    const ir::Op& layer = *norm.operand(0)->op;
-    if (uses_.at(layer.result()) != 1 || layer.result()->type.dtype != norm.result()->type.dtype) {
-      return false;
-    }
+    const ir::Value* image = norm.operand(0);  // one of several results, maybe
+    const ir::Op& layer = *image->op;
+    if (uses_.at(image) != 1 || image->type.dtype != norm.result()->type.dtype) return false;
     if (is_plain_convolution(layer)) {
       return is_foldable(layer.result()->type.dtype) && is_fixed(layer.operand(1)) &&
              (layer.operand(2) == nullptr || is_fixed(layer.operand(2)));
