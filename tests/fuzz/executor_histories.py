@@ -6,12 +6,24 @@ import weakref
 import torch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from torch import nn
 
+import poptorch
 from poptorch._transparent import plain_access
 from tests.fuzz.weight_rule import Rule
 
 MOST = 4  # executors at a time
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+class WithLoss(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        y = self.net(x)
+        return y, poptorch.identity_loss((y * y).mean(), "none")
 
 
 class ExecutorHistories(RuleBasedStateMachine):

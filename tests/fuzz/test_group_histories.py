@@ -11,7 +11,7 @@ from torch import nn
 
 import poptorch
 from poptorch import CommGroupType, VariableRetrievalMode
-from tests.fuzz.executor_histories import MOST, TOLERANCE, ExecutorHistories
+from tests.fuzz.executor_histories import MOST, TOLERANCE, ExecutorHistories, WithLoss
 from tests.fuzz.judge import budget
 from tests.fuzz.weight_rule import Holder
 from tests.helpers import quiet_options
@@ -41,16 +41,6 @@ class Net(nn.Module):
 
     def forward(self, x):
         return (x * (self.own + self.shared)).sum(1)
-
-
-class WithLoss(nn.Module):
-    def __init__(self, net):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x):
-        y = self.net(x)
-        return y, poptorch.identity_loss((y * y).mean(), "none")
 
 
 class Program(Holder):

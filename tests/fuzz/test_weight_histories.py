@@ -13,7 +13,7 @@ from torch import nn
 
 import poptorch
 from poptorch._transparent import plain_access
-from tests.fuzz.executor_histories import MOST, TOLERANCE, ExecutorHistories
+from tests.fuzz.executor_histories import MOST, TOLERANCE, ExecutorHistories, WithLoss
 from tests.fuzz.judge import budget
 from tests.fuzz.weight_rule import Holder
 from tests.helpers import quiet_options
@@ -45,16 +45,6 @@ class Both(nn.Module):
 
     def forward(self, x):
         return self.a(x) + self.b(x)
-
-
-class WithLoss(nn.Module):
-    def __init__(self, net):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x):
-        y = self.net(x)
-        return y, poptorch.identity_loss((y * y).mean(), "none")
 
 
 # How a module is wrapped: which parts it has, whether it trains, whether it counts its calls.

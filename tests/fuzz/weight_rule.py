@@ -76,6 +76,7 @@ class Rule:
     def compile(self, p):
         if not p.is_compiled:
             self.read(p.storages)
+            self.drop_orphans()  # before the new program could have their values instead of others
             self.sync(p)
             p.is_compiled = True
 

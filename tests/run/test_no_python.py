@@ -10,7 +10,7 @@ import torch
 
 import poptorch
 
-ITERATIONS = 1000
+ITERATIONS = 4000
 
 
 class Net(torch.nn.Module):
