@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import torch
@@ -175,12 +176,8 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         with self._recorded(), StepProgress(
                 options.model_name, options.show_compilation_progress_bar) as progress:
             interface, executable = build(source, args, kwargs, progress)
-        self._device.after_compile()
-        if self._report is not None:
-            self._report.compiled(executable)
         compiled = CompiledModel.of(interface, executable, self._model, options)
-        with self._publishing(compiled, begin):
-            pass
+        self._publish(compiled, begin)
         logger.debug("compiled %s: %s", options.model_name, executable.step_times())
         hooks.after_compile()
         return compiled
@@ -188,21 +185,25 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
     def _step_spec(self) -> StepSpec:
         return settings.step_spec(self._options, self._training, grouping.weight_groups(self))
 
-    @contextlib.contextmanager
-    def _publishing(self, compiled: CompiledModel, begin: float):
-        """Makes a program this executor's: with weights and optimizer states at their start, and
-        after what is done within. Where something is raised, nothing is compiled.
+    def _publish(self, compiled: CompiledModel, begin: float,
+                 restore: Callable[[], None] = lambda: None) -> None:
+        """Makes a program this executor's. Where something is raised, nothing is compiled.
 
         Args:
             compiled: the program.
             begin: when its compilation began, by ``time.monotonic``.
+            restore: called once the program has the module's weights and the optimizer's states,
+                to give it others.
         """
         try:
             if self._optimizer is not None:
                 self._optimizer.compiled(compiled.program, compiled.executable,
                                          self._device.can_run)
             self._weights.compiled(compiled, self)
-            yield
+            restore()
+            self._device.after_compile()
+            if self._report is not None:
+                self._report.compiled(compiled.executable)
         except BaseException:
             self._forget()
             raise

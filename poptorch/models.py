@@ -75,7 +75,7 @@ def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> Po
     Args:
         model: the module, or a ``torch.export.ExportedProgram``, or the executor of a
             :func:`trainingModel` (its module is used). Call ``eval()`` on a module first where
-            dropout or batch norm shall behave so.
+            dropout or batch norm is to behave as in evaluation.
         options: how to compile and run; None: the defaults. They cannot be changed afterwards.
 
     Returns:

@@ -244,7 +244,7 @@ void bind_steps(py::module_& module) {
              "Bytes by category of a planned module.");
 }
 
-// What a program tells of itself and of its last run.
+// What is known of a program and of its last run.
 void bind_reports(py::class_<Executable>& executable) {
   executable
       .def("ir", [](const Executable& self, const std::string& step) { return self.ir(step); },

@@ -141,11 +141,12 @@ class Saving:
             compiled = CompiledModel.of(interface, executable, self._model, self._options)
             interface.check_streams(executable, compiled.call)
             compiled.call.check_structure()
-        with file.guard("interface.json"), self._publishing(compiled, begin):
+
+        def restore() -> None:
             file.write_state(executable, with_optimizer=with_optimizer)
             file.restore_rng_state(compiled.random)
-            self._device.after_compile()
-            if self._report is not None:
-                self._report.compiled(executable)
             if self._optimizer is not None and with_optimizer:
                 self._optimizer.state.came_with_program()
+
+        with file.guard("interface.json"):
+            self._publish(compiled, begin, restore)

@@ -52,7 +52,7 @@ class ModuleGuard:
         self._keys = [list(table) for table in self._tables]
         self._states = [(path, tensor, _type_of(tensor)) for path, tensor in states.items()]
         self._tensors = _C.TensorWatch([tensor for _, tensor, _ in self._states], training)
-        self._hooks = [(path, kind, _keys(table)) for path, kind, table in self._hook_tables()]
+        self._hooks = [(path, kind, _hook_keys(table)) for path, kind, table in self._hook_tables()]
         found = [(table_of(holder, name), name, path) for holder, name, path in attributes]
         self._attributes = [one for one in found if one[1] in one[0]]
         self._forwards = [(path, vars(part), vars(part).get("forward"))
@@ -154,7 +154,7 @@ class ModuleGuard:
 
     def _check_hooks(self) -> None:
         for (path, kind, keys), (_, _, table) in zip(self._hooks, self._hook_tables()):
-            if _keys(table) != keys:
+            if _hook_keys(table) != keys:
                 did = "removed" if any(key not in table for key in keys) else "added"
                 undo = "Remove it" if did == "added" else "Put it back"
                 raise _error(f"{path}: a hook ({kind.strip('_')}) was {did} after the module was "
@@ -191,7 +191,7 @@ _CONVERSIONS = {
 }
 
 
-def _keys(hooks: dict) -> tuple:
+def _hook_keys(hooks: dict) -> tuple:
     """The keys of hooks, without those that a capture in another thread has added."""
     return tuple(key for key, hook in list(hooks.items())
                  if not isinstance(getattr(hook, "__self__", None), ModulePaths))
