@@ -45,7 +45,7 @@ class _GroupUpdate:
         self.e, self.program, self.spec = e, program, spec
         self.compiled = compiled
         self.states = spec.states_of(group)
-        self.row = next(row for row in _C.op_table() if row["name"] == spec.op)
+        self.row = _C.op_row(spec.op)
         self.operands = [name.rstrip("?*") for name in self.row["operands"]]
         self.attrs = {name: bool(group.get(name)) for name in spec.flags}
         # Numbers of the host, in double: 1 - beta2 in float32 would be off by 1e-5 of itself.

@@ -2,6 +2,8 @@
 
 import functools
 import operator
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 
@@ -106,9 +108,10 @@ class Nodes:
         return argument
 
 
-def rows_by_aten() -> dict:
+@functools.cache  # the rows are compiled in; to read them takes milliseconds
+def rows_by_aten() -> Mapping[str, dict]:
     """The op rows by the ATen names that they translate 1:1."""
-    return {aten: row for row in _C.op_table() for aten in row["aten"]}
+    return MappingProxyType({aten: row for row in _C.op_table() for aten in row["aten"]})
 
 
 class _RowRule:
