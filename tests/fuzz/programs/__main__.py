@@ -55,9 +55,11 @@ def _searched(arguments, first: int) -> Tally:
     tally = Tally()
     workers = Workers(arguments.jobs, arguments.seconds)
     shown_total = arguments.count if arguments.count < 10**9 else None
-    with tqdm(total=shown_total, unit=" programs", disable=None) as bar:
+    often = 0.1 if sys.stderr.isatty() else 60.0
+    with tqdm(total=shown_total, unit=" programs", mininterval=often) as bar:
         for part in workers.search(first, arguments.count):
             tally.add(part)
+            bar.set_postfix(judged=tally.judged, wrong=len(tally.found), refresh=False)
             bar.update(CHUNK)
             for _, _, finding in part.found:
                 tqdm.write(f"{finding.words}\n")
