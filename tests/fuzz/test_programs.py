@@ -22,6 +22,7 @@ from tests.fuzz.programs.program import (
     targets_of,
 )
 from tests.fuzz.programs.running import eager, through_poptorch
+from tests.fuzz.programs.vocabulary import base
 from tests.fuzz.programs.workers import Workers
 
 SECONDS = 60.0  # of the default run
@@ -135,18 +136,48 @@ def test_the_judge_finds_a_wrong_number(name):
 @pytest.mark.parametrize("size, own, accepted, found", [
     (1.0, 1e-3, 3e-3, 5e-3),
     (1.0, 8.0, 8e3, 9e3),  # no digit of eager's is right
-    (0.0, 0.0, 1e-13, 1e-11),  # the largest number of the run is 1e18
+    (0.0, 0.0, 100.0, 130.0),  # the largest number of the run is 1e18
 ])
 def test_the_judge_measures_an_error_by_eagers(size, own, accepted, found):
     largest = 1e18 if size == 0.0 else 1.0
     reference = {"gradient w0": torch.tensor([size], dtype=torch.float64),
                  "call 0 result 1": torch.tensor(7), "call 0 result 2": torch.zeros(0),
+                 "state w1": torch.tensor([10.0], dtype=torch.float64),
                  "call 0 result 0": torch.tensor([largest], dtype=torch.float64)}
     near = {**reference, "gradient w0": torch.tensor([size + own])}
     for error, is_found in ((accepted, False), (found, True)):
         ours = {**reference, "gradient w0": torch.tensor([size - error])}
         with mock.patch.object(judge, "RUNS", ()):
             assert (judge._judged(EXAMPLE, ours, near, reference) is not None) is is_found
+
+
+def test_the_judge_says_nothing_of_training_in_which_no_digit_is_determined():
+    """Runs of eager that differ by more than all numbers; one tensor of roundings is no such run.
+    """
+    reference = {"state w0": torch.ones(2, dtype=torch.float64),
+                 "gradient w0": torch.zeros(2, dtype=torch.float64)}
+    ours = {name: x + 0.5 for name, x in reference.items()}
+    for error, is_determined in ((1e-6, True), (2.0, False)):
+        runs = [{name: (x + error).float() for name, x in reference.items()}]
+        with mock.patch.object(judge, "_perturbed", return_value=runs), \
+                mock.patch.object(judge, "ORDER", judge.FACTOR):
+            if is_determined:
+                assert judge._judged(EXAMPLE, ours, runs[0], reference).kind == "wrong"
+            else:
+                ours = {name: x + 100.0 for name, x in reference.items()}
+                with pytest.raises(judge.Invalid, match="no digit"):
+                    judge._judged(EXAMPLE, ours, runs[0], reference)
+
+
+def test_rows_ask_for_finite_numbers():
+    """Also of what is computed from others, in other calls too."""
+    d = mock.Mock(sources=[Source("x0", (1,), "F32", fill="special"), Source("x1", (1,), "F32")],
+                  lines=["v0 = x0.expand([1])", "v1 = x1 * 1", "v2 = x1 * 2", "v2.add_(v0)"],
+                  env={f"v{i}": torch.ones(1) for i in range(3)})
+    assert base.finite(d, "v1") == "v1"
+    for name in ("v0", "v2"):
+        with pytest.raises(base.Rejected):
+            base.finite(d, name)
 
 
 def test_the_judge_moves_each_step_of_a_recurrent_layer():

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz.programs.program import DTYPE_NAMES
+from tests.fuzz.programs.program import DTYPE_NAMES, reads_of, targets_of
 
 
 class Rejected(Exception):
@@ -107,7 +107,10 @@ def _another_layout(d, sizes):
 
 def finite(d, name):
     """A tensor without infinities and NaN, in other calls too; others are rejected."""
-    is_special = any(s.name == name and s.fill == "special" for s in d.sources)
-    if is_special or not d.env[name].isfinite().all():
+    special = {s.name for s in d.sources if s.fill == "special"}
+    for line in d.lines:  # what is computed from it, or changed by it
+        if special.intersection(reads_of(line)):
+            special.update(targets_of(line) or reads_of(line)[:1])
+    if name in special or not d.env[name].isfinite().all():
         raise Rejected
     return name
