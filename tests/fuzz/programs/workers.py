@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from torch._subclasses.fake_tensor import FakeTensorMode
+
 from tests.fuzz.programs.judge import Finding
 from tests.fuzz.programs.search import Tally, search, shown
 
@@ -22,6 +24,7 @@ def _work(number: int, tasks, results, current, end: float) -> None:
 
     for first, count in iter(tasks.get, None):
         tally = search(range(first, first + count), end - time.time(), note)
+        FakeTensorMode.cache_clear()  # torch's, of operations by shape: it only grows
         tally.found = [(seed, program, Finding(finding.kind, shown(seed, program, finding)))
                        for seed, program, finding in tally.found]
         note(_IDLE)
