@@ -24,8 +24,8 @@ from tests.fuzz.programs.running import eager, through_poptorch
 FACTOR = 4.0
 # Where eager's error is larger than all of the numbers, it is known by its order of magnitude only.
 ORDER = 1024.0
-# What is by so much smaller than the largest number of a run may be 0 in the reference: 1 - tanh(x)^2
-# in float64 where it is below a rounding of 1.
+# What is by so much smaller than the largest number of a run may be 0 in the reference: so is
+# 1 - tanh(x)^2 in float64 where it is below a rounding of 1.
 SMALLEST = 2.0**-53
 # Perturbed runs that a suspect is given; the second number only if the first are not enough.
 RUNS = (4, 24)
