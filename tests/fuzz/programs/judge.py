@@ -303,6 +303,9 @@ class _Perturbing(TorchDispatchMode):
                       for r in func._schema.returns)
         if name not in _MOVES and not is_view:
             pytree.tree_map_(self._move, out)
+        elif name == "_to_copy" and out.dtype in _HALVES and args[0].is_floating_point():
+            rounded = out.to(args[0].dtype) != args[0]
+            out.copy_(torch.where(rounded, self._move(out.clone()), out))
         return out
 
     def _probe(self, func, args, kwargs):
