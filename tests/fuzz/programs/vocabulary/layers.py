@@ -124,7 +124,7 @@ def norm(d):
                 "group": f"nn.GroupNorm({groups}, {channels})",
                 "instance": f"nn.InstanceNorm{rank}d({channels}, affine={d.chance(0.5)})"}[kind]
     m = made(d, text, dtype_of(d, x))
-    if kind == "instance" or kind == "batch" and 1 in d.env[x].shape[1:]:
+    if kind == "instance" or kind == "batch" and 1 in d.env[x].shape:
         d.emit(unambiguous(d, x, f"{m}({x})"))
     else:
         called(d, m, x)

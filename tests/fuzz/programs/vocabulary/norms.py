@@ -75,7 +75,7 @@ def batch(d):
     more = f", momentum={d.rng.choice((0.1, 0.5, 0.01, 1.0))}" if d.chance(0.4) else ""
     more += f", eps={d.rng.choice((1e-3, 0.1))}" if d.chance(0.2) else ""
     call = f"F.batch_norm({x}, {running}, {weight}, {bias}, training={training}{more})"
-    ended(d, unambiguous(d, x, call) if 1 in d.env[x].shape[1:] else call, x)
+    ended(d, unambiguous(d, x, call) if 1 in d.env[x].shape else call, x)
 
 
 @row("norms", 4)
