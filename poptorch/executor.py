@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import torch
 
 from poptorch import _interrupts as interrupts
+from poptorch import _plain_torch as plain_torch
 from poptorch import profiling
 from poptorch._capture.process_state import one_at_a_time
 from poptorch._device.device import Device
@@ -97,10 +98,11 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
 
         Raises:
             poptorch.Error: An argument differs from the compiled ones; or the model cannot be
-                compiled.
+                compiled; or torch traces or transforms what the caller does.
             AssertionError: The options say that the model is compiled and never run.
         """
         self._device.check_can_run()
+        is_plain = plain_torch.is_plain_for("executor")
         # One object for the whole call: another thread may destroy() or compile meanwhile.
         compiled = self._compiled
         if compiled is None:
@@ -108,9 +110,17 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         tensors = compiled.arguments.match(args, kwargs)
         if self._optimizer is not None and self._optimizer.has_outgrown():
             compiled = self._compiled_again(compiled, args, kwargs)
+        if is_plain:
+            return self._run_with_weights(compiled, tensors)
+        with plain_torch.plain_torch():
+            return self._run_with_weights(compiled, tensors)
+
+    def _run_with_weights(self, compiled: CompiledModel, tensors: list[torch.Tensor]):
+        """A run with the newest weights and states, which it changes."""
         is_written = compiled.guard.check()
         if self._optimizer is not None and self._optimizer.state.has_loaded:
             self._weights.bring()
+        self._weights.check_arguments(compiled, tensors)
         self._weights.before_run(compiled, is_written)
         if self._optimizer is not None:
             self._optimizer.refresh(compiled.call)
@@ -144,6 +154,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             >>> model.isCompiled()
             True
         """
+        plain_torch.is_plain_for("compile")
         self._compiled_for(args, kwargs)
 
     @interrupts.whole
@@ -176,8 +187,9 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         with self._recorded(), StepProgress(
                 options.model_name, options.show_compilation_progress_bar) as progress:
             interface, executable = build(source, args, kwargs, progress)
-        compiled = CompiledModel.of(interface, executable, self._model, options)
-        self._publish(compiled, begin)
+        with plain_torch.plain_torch():
+            compiled = CompiledModel.of(interface, executable, self._model, options)
+            self._publish(compiled, begin)
         logger.debug("compiled %s: %s", options.model_name, executable.step_times())
         hooks.after_compile()
         return compiled
@@ -303,18 +315,6 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         return self.train(False)
 
     # -- life time -----------------------------------------------------------------------------
-
-    def isCompiled(self) -> bool:
-        """Whether the model has been compiled (and not destroyed).
-
-        Example:
-            >>> import poptorch, torch
-            >>> opts = poptorch.Options().showCompilationProgressBar(False)
-            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
-            >>> model.isCompiled()
-            False
-        """
-        return self._compiled is not None
 
     @interrupts.whole
     def destroy(self) -> None:

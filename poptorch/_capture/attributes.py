@@ -48,14 +48,21 @@ class Attributes:
 
     def warn_of_change(self, tensor: torch.Tensor) -> None:
         """Warns that ``forward`` changes a tensor in place that is no parameter or buffer."""
-        path, name = next(((path, name) for _, path, attributes in self._before
-                           for name, value in attributes.items() if value is tensor), ("", None))
-        if name is not None:
-            logger.warning(
-                "[capture] forward changes the tensor %s in place, which is a plain attribute: its "
-                "value is compiled in, and each call begins with it. For a state that lasts from "
-                "call to call, make it with register_buffer(%r, ...).",
-                f"{path}.{name}".lstrip("."), name)
+        for _, path, attributes in self._before:
+            for name, value in attributes.items():
+                place = _place_in(value, tensor)
+                if place is not None:
+                    logger.warning(
+                        "[capture] forward changes the tensor %s%s in place, which is a plain "
+                        "attribute: its value is compiled in, and each call begins with it. For a "
+                        "state that lasts from call to call, make it with register_buffer(%r, "
+                        "...).", f"{path}.{name}".lstrip("."), place, name)
+                    return
+        logger.warning(
+            "[capture] forward changes a tensor of the sizes %s in place that is no argument, "
+            "parameter or buffer: its value is compiled in, and each call begins with it. For a "
+            "state that lasts from call to call, give the module a buffer (register_buffer).",
+            list(tensor.shape))
 
     def line(self, module: torch.nn.Module, name: str) -> tuple[str, int] | None:
         """``(file, line)`` where the attribute was last set or deleted; None if it is not known."""
@@ -134,6 +141,20 @@ class Attributes:
             "device: afterwards the attribute is %s. Return the tensor; for a state that lasts, "
             "use register_buffer and `self.%s.copy_(value)`.%s", name,
             "as it was before" if was_there else "gone", name, f"\n  at {place}" if place else "")
+
+
+def _place_in(value, tensor: torch.Tensor) -> str | None:
+    """Where a tensor is in a value: ``""`` if it is the value, ``[0]`` in a list; None: nowhere."""
+    places, seen = [(value, "")], set()
+    while places:
+        value, place = places.pop()
+        if value is tensor:
+            return place
+        if isinstance(value, _CONTAINERS) and id(value) not in seen:
+            seen.add(id(value))
+            parts = value.items() if isinstance(value, dict) else enumerate(value)
+            places += [(part, f"{place}[{key!r}]") for key, part in parts]
+    return None
 
 
 def _own(module: torch.nn.Module) -> dict:

@@ -15,6 +15,18 @@ _OP = re.compile(r"  (?:%[\w.]+(?:, %[\w.]+)* = )?(?P<op>(?!output\b)\w+)\b")
 class Inspection:
     """Names, anchors, times and the random state; a part of PoplarExecutor."""
 
+    def isCompiled(self) -> bool:
+        """Whether the model has been compiled (and not destroyed).
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> model.isCompiled()
+            False
+        """
+        return self._compiled is not None
+
     def getTensorNames(self) -> list[str]:
         """The names of all tensors of the model, as ``Options.anchorTensor`` takes them.
 

@@ -14,6 +14,11 @@ def _is_of_rows(cls: type, of_row: type) -> bool:
     return cls is of_row or (issubclass(cls, DeviceSettings) and cls.__bases__[-1] is of_row)
 
 
+def has_step_hooks(optimizer) -> bool:
+    """Whether ``register_step_pre_hook`` or ``register_step_post_hook`` was called."""
+    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
+
+
 class AttributeWatch:
     """Remembers the attributes of the first optimizer, and tells of others once; of each class of
     the user's own, too.
@@ -26,6 +31,7 @@ class AttributeWatch:
         self._tell = logger.debug if relax else logger.warning
         self._known: dict[str, set[str]] = {}
         self._classes: set[type] = set()
+        self._has_told_of_hooks = False
 
     def look(self, optimizer) -> None:
         """Looks at an optimizer and its groups."""
@@ -35,6 +41,10 @@ class AttributeWatch:
             logger.warning("%s is a subclass: Poptorch does not run Python optimizer code "
                            "directly. The device updates as %s does, what %s changes is not "
                            "seen.", kind.__name__, spec.name, kind.__name__)
+        if has_step_hooks(optimizer) and not self._has_told_of_hooks:
+            self._has_told_of_hooks = True
+            logger.warning("%s has hooks of step(): Poptorch does not run Python optimizer code "
+                           "directly, so a call of the model does not call them.", kind.__name__)
         self._compare("optimizer attribute", optimizer.__dict__)
         for number, group in enumerate(optimizer.param_groups):
             self._compare(f"group {number} attribute", group)

@@ -4,7 +4,7 @@ import torch
 
 from poptorch._logging import logger
 from poptorch._optimizer.spec import COUNT, STEP, OptimizerSpec
-from poptorch._transparent import plain_access
+from poptorch._plain_torch import plain_torch
 from poptorch._types import check_dense, host_tensor, torch_dtype
 from poptorch._weights import values as device_values
 from poptorch.errors import Error
@@ -61,7 +61,7 @@ class DeviceStates:
         found: dict[int, Values] = {}
         counts: Values = {}
         # Tensors that are made for inference could not be updated on the host.
-        with torch.inference_mode(False), torch.no_grad(), plain_access():
+        with plain_torch(), torch.inference_mode(False), torch.no_grad():
             for entry, state, groups in self._entries:
                 if entry.key == COUNT and entry.path in counts:
                     value = counts[entry.path].clone()
@@ -81,7 +81,7 @@ class DeviceStates:
             poptorch.Error: A value is not of the shape of the device's; or parameters that are
                 counted together have different counts.
         """
-        with plain_access():
+        with plain_torch():
             self._check_shapes(values)
             uneven = self.uneven({key: _count(own) for key, own in values.items()})
             if uneven is not None:

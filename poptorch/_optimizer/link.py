@@ -128,6 +128,7 @@ class OptimizerLink:
     def emit_update(self, e, program, gradients: dict) -> UpdateLayout:
         """Appends the update to a program, see :func:`update.emit_update`."""
         self.check_settings()
+        self._check_members(self.optimizer, "trainingModel")  # either may have changed since
         spec = spec_of(self.optimizer)
         return update.emit_update(e, program, gradients, spec, self.optimizer.param_groups,
                                   self.state.counter(spec))

@@ -17,6 +17,7 @@ from poptorch._logging import logger
 from poptorch._optimizer.device import DeviceStates, Values
 from poptorch._optimizer.rows import ROWS
 from poptorch._optimizer.spec import COUNT, LOSS_SCALING, STEP, OptimizerSpec
+from poptorch._plain_torch import plain_torch
 from poptorch._transparent import plain_access
 
 KEPT = "_kept_states"
@@ -78,7 +79,7 @@ class LiveStates(collections.defaultdict):
 
     def fits(self, device: DeviceStates) -> bool:
         """Whether parameters that the program counts together have equal counts."""
-        with self._lock:
+        with self._lock, plain_torch():
             if not self._is_stale(device):
                 return True
             self.settle()
@@ -132,8 +133,8 @@ class LiveStates(collections.defaultdict):
         mine = [key for key, newest in self._newest.items() if newest is device]
         if not mine:
             return
-        values = device.read()
-        with plain_access():
+        with plain_torch():
+            values = device.read()
             for key in mine:
                 tensor, own = device.tensors[key], values[key]
                 device.tell_of_late_writes(key, super().get(tensor))
@@ -147,7 +148,7 @@ class LiveStates(collections.defaultdict):
         """Brings the dictionary up to date. Called before whatever looks at it."""
         self._running = None
         if self._newest or self._pending:
-            with self._lock:
+            with self._lock, plain_torch():
                 for device in list({id(d): d for d in self._newest.values()}.values()):
                     self._pull(device)
                 self._place_pending()
@@ -235,7 +236,7 @@ class LiveStates(collections.defaultdict):
         if not self._names:
             return dict(self._pending) or None
         found = {}
-        with plain_access():
+        with plain_torch():
             for group, tensor, name in self._named_members(groups):
                 values = self._values_of(tensor)
                 states = self._spec.states_of(group)
@@ -254,7 +255,8 @@ class LiveStates(collections.defaultdict):
             return self._loaded_settings
         found = {setting.of(name): value for group, _, name in self._named_members(groups)
                  for setting, value in self._spec.setting_values(group)} | {LOSS_SCALING: 1.0}
-        return {name: torch.tensor(value, dtype=torch.float32) for name, value in found.items()}
+        with plain_torch():
+            return {name: torch.tensor(value, dtype=torch.float32) for name, value in found.items()}
 
     def _named_members(self, groups: list[dict]):
         names = {id(tensor): name for name, tensor in self._by_name().items()}
@@ -278,7 +280,7 @@ class LiveStates(collections.defaultdict):
             logger.warning("ipu_state names %d parameters, state has %d: it is taken from state.",
                            count, len(content))
             values = None
-        with self._lock, plain_access():
+        with self._lock, plain_torch():
             for tensor, entry in content.items():
                 if values is None or id(tensor) not in named:
                     self._counts.pop(id(tensor), None)
@@ -299,7 +301,7 @@ class LiveStates(collections.defaultdict):
             device: the program that was trained with it.
             members: identities of the parameters of this one's.
         """
-        with self._lock, other._lock, plain_access():
+        with self._lock, other._lock, plain_torch():
             moved = {key for key, newest in other._newest.items() if newest is device}
             if other._newest.keys() - moved or other._pending:
                 other.settle()

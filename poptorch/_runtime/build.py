@@ -6,6 +6,7 @@ import torch
 
 from poptorch import _C
 from poptorch._capture import capture
+from poptorch._plain_torch import plain_torch
 from poptorch._runtime import settings
 from poptorch._runtime.arguments import Arguments, ArgsParser
 from poptorch._runtime.interface import Interface
@@ -62,7 +63,8 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
                        mode_of=source.modes.mode_of)
     settings.check_buffers(options, source.user_model, captured)
     progress("translate")
-    program = translate(captured, spec, source.optimizer)
-    executable = _C.compile(program.module, settings.compile_options(options), progress)
-    interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes)
+    with plain_torch():
+        program = translate(captured, spec, source.optimizer)
+        executable = _C.compile(program.module, settings.compile_options(options), progress)
+        interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes)
     return interface, executable

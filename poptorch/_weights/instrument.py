@@ -25,10 +25,12 @@ def instrument(module: torch.nn.Module) -> None:
     """Replaces the module's class by a subclass whose readers first bring the weights to the host.
 
     The module stays the same object, with the same attributes; pickles and copies of it are of
-    the original class.
+    the original class. Where that was done before, only tensors that it did not have then are
+    watched from now on.
     """
-    module.__class__ = _subclass(type(module))
-    _wrapped.add(module)
+    if not is_instrumented(module):
+        module.__class__ = _subclass(type(module))
+        _wrapped.add(module)
     watched.watch(module)
 
 

@@ -11,6 +11,7 @@ from poptorch._weights.entry import CompiledProgram
 from poptorch._weights.store import STORE
 from poptorch._weights.values import spread
 from poptorch._weights.watched import tensors_of
+from poptorch.errors import Error
 
 
 class Copies:
@@ -28,6 +29,12 @@ class Copies:
         with plain_access():
             for path, tensor in program.states.items():
                 self.program.add_part(path, STORE.record(tensor), path in program.updated)
+        trained = {path for group in (program.optimizer.groups if program.optimizer else ())
+                   for path, _ in group.params}
+        # What forward changes: a program has a copy of it, and one of an argument in its memory.
+        self.changed_states = frozenset((program.updated - trained) | program.changed.keys())
+        self.changed_arguments = frozenset(output.leaf for _, output in program.outputs
+                                           if output is not None and output.kind == "input_update")
 
 
 class WeightLink:
@@ -45,7 +52,7 @@ class WeightLink:
         self._watch()
 
     def _watch(self) -> None:
-        if self._training and not instrument.is_instrumented(self._module):
+        if self._training:
             instrument.instrument(self._module)
 
     def unwatch(self) -> None:
@@ -63,11 +70,35 @@ class WeightLink:
         Raises:
             poptorch.Error: A run changes a tensor in whose memory another one lies.
         """
-        self._watch()  # destroy() ended that
+        self._watch()  # destroy() ended that, and tensors may have come since
         spread(compiled.program)
         self._copies = Copies(compiled, executor)
         STORE.join(self._copies.program)
         compiled.guard.note_written()
+
+    def check_arguments(self, compiled, tensors: list[torch.Tensor]) -> None:
+        """Checks that no argument lies in the memory of a parameter or buffer, where ``forward``
+        changes one of both.
+
+        Args:
+            compiled: the compiled model.
+            tensors: the arguments.
+
+        Raises:
+            poptorch.Error: One does.
+        """
+        copies = self._copies
+        if copies is None or not (copies.changed_states or copies.changed_arguments):
+            return
+        for number, tensor in enumerate(tensors):
+            part = STORE.part_in_memory(copies.program, tensor, None if number in
+                                        copies.changed_arguments else copies.changed_states)
+            if part is not None:
+                name = compiled.arguments.tensor_leaves()[number].path
+                changed = name if number in copies.changed_arguments else part.path
+                raise Error(f"[arguments] forward changes {changed} in place, and {name} lies in "
+                            f"the memory of {part.path}; the program has a copy of each. Pass "
+                            f"{name}.clone().")
 
     def before_run(self, compiled, is_written: bool) -> None:
         """Brings the copies of a compiled model up to date, where others wrote since its last run.

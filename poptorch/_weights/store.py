@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from poptorch._logging import logger
+from poptorch._plain_torch import plain_torch
 from poptorch._transparent import plain_access
 from poptorch._types import write_back
-from poptorch._weights.entry import CompiledProgram, Entry, Record, mark_of, overlap
+from poptorch._weights.entry import CompiledProgram, Entry, Part, Record, mark_of, overlap
 from poptorch._weights.ownership import Source
 from poptorch.errors import Error
 
@@ -45,7 +46,7 @@ class WeightStore:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        with self.lock:
+        with self.lock, plain_torch():
             self._depth += 1
             try:
                 yield
@@ -286,6 +287,21 @@ class WeightStore:
                 if entry is not None:
                     found[entry] = None
         return list(found)
+
+    def part_in_memory(self, program: CompiledProgram, tensor: torch.Tensor,
+                       paths: frozenset[str] | None) -> Part | None:
+        """The part of a program of which a tensor has memory, None if there is none.
+
+        Args:
+            program: any.
+            tensor: any.
+            paths: of the parts to look at; None: all.
+        """
+        with plain_access():
+            entry = self._entries.get(id(tensor.untyped_storage()))
+            return None if entry is None else next(
+                (part for part in program.parts_in(entry) if (paths is None or part.path in paths)
+                 and overlap(part.tensor(), tensor)), None)
 
     # -- writes of the host --------------------------------------------------------------------
 

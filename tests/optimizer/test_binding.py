@@ -268,3 +268,34 @@ def test_names_of_fewer_parameters_than_the_state_has(capsys):
     other.load_state_dict(state)
     check_states(other, pair.reference)
     assert "ipu_state names 1 parameters, state has 4" in capsys.readouterr().err
+
+
+def test_an_optimizer_of_layers_that_were_replaced_after_wrapping():
+    net = Net()
+    model = poptorch.trainingModel(net, quiet_options(), make("torch", "sgd", net.parameters()))
+    net.first, net.second = Net().first.to(DTYPE), Net().second.to(DTYPE)
+    with pytest.raises(poptorch.Error, match="SGD holds 4 parameters, none of them is one of"):
+        model(x())
+    model.setOptimizer(make("torch", "sgd", net.parameters()))
+    assert model(x()) > 0
+
+
+@pytest.mark.parametrize("members", [list, lambda: list(Net().parameters())],
+                         ids=["none", "others"])
+def test_an_optimizer_that_loses_its_parameters(members):
+    net = Net()
+    optimizer = make("torch", "sgd", net.parameters())
+    model = poptorch.trainingModel(net, quiet_options(), optimizer)
+    model(x())
+    optimizer.param_groups[0]["params"] = members()
+    with pytest.raises(poptorch.Error, match="none of them is one of the 4 of the wrapped Net"):
+        model(x())
+
+
+def test_hooks_of_step_are_told_of_once(capsys):
+    net = Net()
+    optimizer = make("torch", "sgd", net.parameters())
+    optimizer.register_step_post_hook(lambda *_: None)
+    model = poptorch.trainingModel(net, quiet_options(), optimizer)
+    model.setOptimizer(optimizer)
+    assert capsys.readouterr().err.count("SGD has hooks of step()") == 1

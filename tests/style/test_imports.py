@@ -10,7 +10,8 @@ PACKAGE = ROOT / "poptorch"
 ORDER = """
     _built version errors enums poptorch_core
     _environment _logging _interrupts testing
-    _schema _context _transparent custom_args _containers _pytree _checks _later profiling
+    _schema _context _transparent _plain_torch
+    custom_args _containers _pytree _checks _later profiling
     _layout _types
     _strategy _annotations blocks _stages _scope_ops _loss _running strategies
     options _device _reports

@@ -215,3 +215,25 @@ def test_a_plain_attribute_that_forward_changes_is_told_of(caplog):
     told = [r.getMessage() for r in caplog.records if "plain attribute" in r.getMessage()]
     assert len(told) == 1
     assert "tensor count in place" in told[0] and "register_buffer('count', ...)" in told[0]
+
+
+_GLOBAL = torch.zeros(3)
+
+
+class Hidden(nn.Module):
+    """Changes tensors in an attribute's containers, and one that no module has."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = {"counts": [torch.zeros(2), torch.zeros(2)]}
+
+    def forward(self):
+        self.kept["counts"][1].add_(1)
+        return self.kept["counts"][1] + _GLOBAL.add_(1)[0]
+
+
+def test_plain_tensors_elsewhere_that_forward_changes_are_told_of(caplog):
+    model = inference(Hidden())
+    assert [model()[0].item() for _ in range(2)] == [2.0, 2.0]
+    assert "changes the tensor kept['counts'][1] in place, which is a plain attr" in caplog.text
+    assert "a tensor of the sizes [3] in place that is no argument, parameter or" in caplog.text

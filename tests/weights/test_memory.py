@@ -192,6 +192,42 @@ def test_one_argument_twice():
     assert torch.equal(model(halves[:2], halves[2:]), torch.full((2,), 2.0))
 
 
+class Counting(nn.Module):
+    """Changes a buffer, or its argument."""
+
+    def __init__(self, of_argument):
+        super().__init__()
+        self.of_argument = of_argument
+        self.weight = nn.Parameter(torch.ones(2))
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x):
+        (x if self.of_argument else self.count).add_(1)
+        return x * self.weight + self.count
+
+
+@pytest.mark.parametrize("give", [lambda t: t, lambda t: t.detach(), lambda t: t.view(1, 2)[0]],
+                         ids=["itself", "detached", "view"])
+def test_a_buffer_that_forward_changes_as_an_argument(give):
+    net = Counting(of_argument=False)
+    model = inference(net)
+    with pytest.raises(Error, match=r"changes count in place, and x lies in the memory of count; "
+                                    r".* Pass x.clone\(\)"):
+        model(give(net.count))
+    torch.testing.assert_close(model(give(net.count).clone()), torch.ones(2))
+    weight = net.weight.detach()
+    torch.testing.assert_close(model(weight), weight + 2)
+
+
+def test_a_parameter_as_an_argument_that_forward_changes():
+    net = Counting(of_argument=True)
+    model = inference(net)
+    with pytest.raises(Error, match=r"changes x in place, and x lies in the memory of weight"):
+        model(net.weight.detach())
+    torch.testing.assert_close(net.weight.detach(), torch.ones(2))
+    torch.testing.assert_close(model(torch.ones(2)), torch.full((2,), 2.0))
+
+
 def test_tied_weights_train_as_one():
     def share(net):
         net.b.weight = net.a.weight

@@ -137,3 +137,26 @@ def test_parametrizing_a_layer_of_a_wrapped_module(norm):
     x = torch.randn(2, 4)
     torch.testing.assert_close(model(x)[1], eager(x)[1].detach())
     assert net.fc.weight.shape == (3, 4)
+
+
+def test_tensors_that_came_between_wrapping_and_compiling():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(2)
+
+        def forward(self, x):
+            return poptorch.identity_loss(self.norm(x).square().sum(), "none")
+
+    net = Net()
+    model = poptorch.trainingModel(net, quiet_options())
+    net.norm.weight = torch.nn.Parameter(torch.full((2,), 3.0))
+    net.norm.running_mean = torch.full((2,), 5.0)
+    model.setOptimizer(torch.optim.SGD(net.parameters(), lr=0.5))
+    norm = net.norm  # not by way of the wrapped module, which has readers of its own
+    model(torch.tensor([[1.0, 2.0], [3.0, 5.0]]))
+    assert not torch.equal(norm.weight, torch.full((2,), 3.0))
+    model(torch.tensor([[1.0, 2.0], [3.0, 5.0]]))
+    assert not torch.equal(norm.running_mean, torch.full((2,), 5.0))
+    model.destroy()
+    assert type(norm.weight) is torch.nn.Parameter and type(norm.running_mean) is torch.Tensor
