@@ -1,5 +1,7 @@
 """Rules for element-wise ops: promotion of operands, scalars, and ops made of others."""
 
+import math
+
 import torch
 
 from poptorch import _C
@@ -81,9 +83,12 @@ def _scaled(e, node, name: str, x, y, **attrs):
 
 
 def _fits(value, dtype: torch.dtype) -> bool:
-    """Whether a number is one of ``dtype``; of a tensor's numbers, whether eager rounds them."""
+    """Whether a number is one of ``dtype``; of a tensor's numbers, whether eager rounds them.
+
+    It does not where there is one number alone, in any number of dimensions.
+    """
     if isinstance(value, _C.Value):
-        return len(value.sizes) > 0 or value.dtype == ir_dtype(dtype)
+        return math.prod(value.sizes) != 1 or value.dtype == ir_dtype(dtype)
     return value != value or torch.tensor(float(value)).to(dtype).item() == value
 
 

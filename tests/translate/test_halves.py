@@ -107,3 +107,44 @@ def test_numbers_keep_their_value(name, dtype):
         ours, eager, exact = ours.double()[fits], eager.double()[fits], exact[fits]
         error = ((ours - exact).abs() - (eager - exact).abs()) / exact.abs().clamp(min=1e-7)
         assert fits.sum() == 0 or error.max() <= torch.finfo(dtype).eps / 8, number
+
+
+@pytest.mark.parametrize("sizes", [(), (1,), (1, 1)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_one_whole_number_keeps_its_value(sizes, dtype):
+    """A tensor of one number is a number, in any number of dimensions."""
+    def forward(x, one):
+        return x / one, x * 0.01 * one, x[:1] / one, x // one, x.mul(0.01).mul_(one.view(()))
+
+    class All(torch.nn.Module):
+        def forward(self, x, one):
+            return forward(x, one)
+
+    x, one = (0.5 + torch.rand(40)).to(dtype), torch.full(sizes, 90_001)
+    results = poptorch.inferenceModel(All(), quiet_options())(x, one)
+    for ours, eager in zip(results, forward(x, one), strict=True):
+        assert torch.equal(ours, eager)
+
+
+@pytest.mark.parametrize("reduce", [torch.amax, torch.max, torch.amin,
+                                    lambda x: torch.linalg.vector_norm(x, INFINITY)])
+def test_more_equal_numbers_than_float16_counts(reduce):
+    """The gradient of each is its part of the whole one."""
+    x = torch.full((80_000,), 60.0).half()
+    eager = x.clone().requires_grad_()
+    (reduce(eager).float() * 1000).backward()
+
+    class Reduced(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.x = torch.nn.Parameter(x.clone())
+
+        def forward(self):
+            return poptorch.identity_loss(reduce(self.x).float() * 1000, "sum")
+
+    net = Reduced()
+    with poptorch.testing.keep_gradients():
+        model = poptorch.trainingModel(
+            net, quiet_options(), torch.optim.SGD(net.parameters(), lr=0.0))
+        model()
+    assert torch.equal(poptorch.testing.gradients(model)["x"], eager.grad) and eager.grad.any()
