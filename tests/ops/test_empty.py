@@ -249,6 +249,17 @@ FUNCTIONS = {
     "conv1d": (lambda x: F.conv1d(x, torch.ones(4, 3, 3), torch.ones(4)), (0, 3, 5)),
     "conv_transpose2d": (
         lambda x: F.conv_transpose2d(x, torch.ones(3, 4, 3, 3), stride=2), (0, 3, 5, 5)),
+    "conv_transpose1d, no result": (
+        lambda x: F.conv_transpose1d(x, torch.ones(3, 2, 2), torch.ones(2), 2, 4), (2, 3, 4)),
+    "conv_transpose2d, no result": (
+        lambda x: F.conv_transpose2d(x, torch.ones(3, 2, 2, 2), stride=2, padding=4),
+        (2, 3, 4, 4)),
+    "conv_transpose2d weight, no result": (
+        lambda x: F.conv_transpose2d(torch.ones(2, 3, 4, 4), x, stride=2, padding=4),
+        (3, 2, 2, 2)),
+    "conv1d, no channels": (lambda x: F.conv1d(x, torch.ones(2, 0, 2)), (2, 0, 4)),
+    "conv2d, no channels": (
+        lambda x: F.conv2d(x, torch.ones(2, 0, 2, 2), torch.ones(2)), (2, 0, 4, 4)),
     "conv2d, groups": (lambda x: F.conv2d(x, torch.ones(4, 1, 3, 3), groups=4), (0, 4, 5, 5)),
     "conv2d weight": (lambda x: F.conv2d(torch.ones(0, 3, 5, 5), x), (4, 3, 3, 3)),
     "linear": (lambda x: F.linear(torch.ones(3, 4), x), (0, 4)),
