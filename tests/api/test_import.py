@@ -1,5 +1,6 @@
 """What ``import poptorch`` costs and says."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import zipfile
 
 import pytest
 
+import poptorch
 from tests.helpers import ROOT, run_python
 
 ADDED = """
@@ -60,14 +62,31 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path):
     assert "poptorch/_C.pyi" in names
 
 
-def test_a_checkout_that_is_not_built(tmp_path):
+NONE = ("import sys; sys.meta_path[:] = [finder for finder in sys.meta_path if 'editable' not "
+        "in getattr(finder, '__module__', '')]; import poptorch")
+# What the finder of an editable installation of another checkout does.
+ANOTHER = """
+import sys
+from importlib.util import spec_from_file_location
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return spec_from_file_location(name, "{file}") if name == "poptorch._C" else None
+
+sys.meta_path.append(Finder)
+import poptorch
+"""
+
+
+@pytest.mark.parametrize("code", [NONE, ANOTHER], ids=["nowhere", "in another checkout"])
+def test_a_checkout_that_is_not_built(tmp_path, code):
     shutil.copytree(ROOT / "poptorch", tmp_path / "poptorch",
                     ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    # The finder of an editable installation would find the extension of the checkout.
-    code = ("import sys; sys.meta_path[:] = [finder for finder in sys.meta_path if 'editable' not "
-            "in getattr(finder, '__module__', '')]; import poptorch")
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True,
-                          text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code.replace("{file}", poptorch._C.__file__)],
+                          cwd=tmp_path, env=environment, capture_output=True, text=True,
+                          check=False)
     said = done.stderr.strip().splitlines()[-1]
     assert said.startswith("ImportError: [poptorch] the extension poptorch._C is not built")
     assert f"Run `make build` in {tmp_path}" in said and "circular" not in said
