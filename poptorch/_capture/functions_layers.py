@@ -19,6 +19,8 @@ def _dropout(capture, x, p, training, inplace, shape=None):
         return NotImplemented
     if not training or p == 0.0 or x.numel() == 0:
         return x
+    if not x.is_floating_point():
+        return NotImplemented  # torch has the words for it
     if p == 1.0:
         out = x * 0.0
     elif shape is None:
@@ -110,7 +112,9 @@ def _aten_rrelu(capture, func, args, kwargs):
 
 
 def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, momentum, eps):
-    if x.dim() < 2 or x.shape[1] == 0 or (training and x.numel() <= x.shape[1]):
+    parts = [t for t in (running_mean, running_var, weight, bias) if t is not None]
+    if (x.dim() < 2 or x.shape[1] == 0 or (training and x.numel() <= x.shape[1])
+            or not x.is_floating_point() or any(t.shape != x.shape[1:2] for t in parts)):
         return NotImplemented  # torch has the words for it
     weight = _beside(bias, weight, x)
     if not training:

@@ -68,6 +68,8 @@ def _lstm(capture, func, args, kwargs):
     x, states, weights, *settings = args
     if len(states) != 2 or states[0].shape[-1] != states[1].shape[-1]:
         return NotImplemented  # projections
+    if not all(t.is_floating_point() for t in (x, *states)):
+        return NotImplemented  # torch has the words for it
 
     def cell(x, states, weights, reverse):
         return ops.lstm(x, *states, *weights, reverse, torch.is_grad_enabled())[:3]
@@ -88,6 +90,8 @@ def _one_state(run, lower_precision: bool = False):
         if _is_packed(args, kwargs):
             return NotImplemented
         x, state, weights, *settings = args
+        if not (x.is_floating_point() and state.is_floating_point()):
+            return NotImplemented  # torch has the words for it
         if lower_precision:
             (x, state), weights = autocast(x, state), autocast(*weights)
 

@@ -220,6 +220,30 @@ class Layers(nn.Module):
         return self.body(x)
 
 
+# Layers that are one operation of ours, what they are called with, and eager's words.
+WHOLE_LAYERS = {
+    "batch_norm": (nn.BatchNorm1d(8), torch.ones(2, 7), "should contain 7 elements not 8"),
+    "batch_norm of integers": (nn.BatchNorm1d(4), torch.ones(2, 4).long(),
+                               "not implemented for 'Long'"),
+    "dropout": (nn.Dropout(0.5), torch.ones(3).long(), "Float can't be cast to .* Long"),
+    "rnn": (nn.RNN(8, 3), torch.ones(2, 7, 8).long(), "must have the same dtype, but got Long"),
+    "gru": (nn.GRU(8, 3), torch.ones(2, 7, 8).long(), "must have the same dtype, but got Long"),
+    "lstm": (nn.LSTM(8, 3), torch.ones(2, 7, 8).long(), "must have the same dtype, but got Long"),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE_LAYERS)
+@pytest.mark.parametrize("training", [False, True])
+def test_whole_layers_are_refused_in_torchs_words(name, training):
+    layer, x, words = WHOLE_LAYERS[name]
+    if name == "dropout" and not training:
+        assert capture(layer.eval(), (x,), training=False)
+        return
+    with pytest.raises(poptorch.Error, match=words) as raised:
+        capture(layer.train(training), (x,), training=training)
+    assert "i32" not in str(raised.value) and "test_refusals.py" in raised.value.location
+
+
 @pytest.mark.parametrize("x, words", [
     (torch.ones(3, 5), "mat1 and mat2 shapes cannot be multiplied (3x5 and 4x2)"),
     (torch.ones(3, 4, dtype=torch.int64), "must have the same dtype, but got Long and Float"),
