@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
+#include <typeinfo>
 #include <unordered_map>
 
 #include "kernels/aten_allocator.h"
@@ -120,23 +122,37 @@ std::string kind_of(const c10::Error& error) {
   return "";
 }
 
+struct Refusal {
+  std::string message, kind;
+};
+
+// What torch refused, if it refused anything.
+template <typename Fn>
+std::optional<Refusal> refusal_of(const Fn& fn) {
+  try {
+    fn();
+    return std::nullopt;
+  } catch (const c10::Error& error) {
+    return Refusal{error.what_without_backtrace(), kind_of(error)};
+  } catch (const std::exception& error) {
+    // oneDNN's pass through torch; its headers are not among those of torch.
+    if (std::string_view(typeid(error).name()) != "N4dnnl5errorE") throw;
+    return Refusal{error.what(), ""};
+  }
+}
+
 // torch's errors say what is wrong with the arguments: they are the user's.
 template <typename Fn>
 void with_user_errors(const Prepared& prepared, const Fn& fn) {
-  std::string message, kind;
-  try {
-    fn();
-    return;
-  } catch (const c10::Error& error) {
-    message = error.what_without_backtrace();
-    kind = kind_of(error);
-  }
+  const std::optional<Refusal> refusal = refusal_of(fn);
+  if (!refusal) return;
   std::string types;
   for (size_t i = 0; i < prepared.inputs.size(); ++i) {
     types += (i == 0 ? "" : ", ") + (prepared.present[i] ? prepared.inputs[i].text() : "none");
   }
   throw UserError(
-      concat("[", prepared.name, "] PyTorch refused the call on (", types, "): ", message), kind);
+      concat("[", prepared.name, "] PyTorch refused the call on (", types, "): ", refusal->message),
+      refusal->kind);
 }
 
 void run(const Prepared& prepared, const Args& args) {
@@ -195,15 +211,14 @@ Recording dry_run(const Prepared& prepared, int threads) {
   const Args args{inputs.data(), outputs.data(), nullptr, threads};
   const CallState state(threads);
   Recorder recorder(memory);
-  try {
+  const std::optional<Refusal> refusal = refusal_of([&] {
     const Tensors tensors = wrap_inputs(prepared, args);
     Tensors results;
     prepared.function(args, tensors, results);
     deliver(prepared, args, results, &recorder);
-  } catch (const c10::Error&) {
-    return {};  // zeros may be no valid data (a matrix to invert): runs take torch's own memory
-  }
-  return recorder.finish();
+  });
+  // Zeros may be no valid data (a matrix to invert): runs take torch's own memory.
+  return refusal ? Recording{} : recorder.finish();
 }
 
 // The same for a batch of `count`.

@@ -209,6 +209,8 @@ def test_an_operator_frees_on_another_thread():
         ("aten::roll", [x], [], "argument self is missing"),
         ("aten::roll", [x], ["%0", 1, 0, 4], "takes 3 arguments, given 4"),
         ("aten::roll", [x], ["%0", 1, 7], "PyTorch refused the call on .*Dimension out of range"),
+        ("aten::conv_transpose2d.input", [torch.ones(2, 3, 4, 4), torch.ones(3, 0, 2, 2)],
+         ["%0", "%1"], "PyTorch refused the call on .*could not create a primitive descriptor"),
         ("aten::narrow", [x], ["%0", 0, 0, 2], r"sizes \[2, 4\], expected \[3, 4\]"),
     ],
 )
