@@ -282,8 +282,8 @@ class _BlockMixin:
 
     def __reduce_ex__(self, protocol):
         # The class exists in this process only: pickles and copies annotate a plain module.
-        plain_class = type(self).__mro__[2]
-        plain = plain_class.__new__(plain_class)
+        cls = plain_class(type(self))
+        plain = cls.__new__(cls)
         plain.__dict__.update(self.__dict__)
         user_id, ipu_id = plain.__dict__.pop("_user_id"), plain.__dict__.pop("_ipu_id")
         return BeginBlock, (plain, user_id, ipu_id)
@@ -294,6 +294,11 @@ def _block_class(cls: type) -> type:
     members = {"__module__": cls.__module__, "__doc__": cls.__doc__,
                "__qualname__": cls.__qualname__}
     return type(cls.__name__, (_BlockMixin, cls), members)
+
+
+def plain_class(cls: type) -> type:
+    """The class of a module, without what :func:`BeginBlock` made of it."""
+    return cls.__bases__[1] if cls.__bases__[0] is _BlockMixin else cls
 
 
 class _BlockCallable:
@@ -364,7 +369,7 @@ def removeBlocks(module: torch.nn.Module) -> None:
                     f"Pass the model itself.")
     for part in module.modules():
         if isinstance(part, _BlockMixin):
-            part.__class__ = type(part).__mro__[2]
+            part.__class__ = plain_class(type(part))
             del part._user_id, part._ipu_id
 
 

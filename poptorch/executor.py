@@ -23,10 +23,11 @@ from poptorch._reports.progress import StepProgress
 from poptorch._runtime import hooks, settings
 from poptorch._runtime.build import Source, build
 from poptorch._runtime.compiled import CompiledModel
+from poptorch._runtime.in_flight import Ended, InFlight
 from poptorch._runtime.modes import TrainingModes
 from poptorch._translate import StepSpec
 from poptorch._weights import grouping
-from poptorch._weights.link import WeightLink
+from poptorch._weights.link import WeightLink, check_kept
 from poptorch._weights.methods import WeightCopies
 from poptorch.errors import Error
 from poptorch.options import Options, checked_options
@@ -76,6 +77,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             self._user_model, optimizer,
             self._options.relax_optimizer_attributes_checks) if training else None
         self._compiled: CompiledModel | None = None
+        self._in_flight = InFlight()
         self._modes = TrainingModes(model)
         self._weights = WeightLink(self._user_model, training)
         # Other programs put a parser of theirs here before the first call.
@@ -103,17 +105,31 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         """
         self._device.check_can_run()
         is_plain = plain_torch.is_plain_for("executor")
-        # One object for the whole call: another thread may destroy() or compile meanwhile.
+        while True:
+            try:
+                return self._called(is_plain, args, kwargs)
+            except Ended:
+                time.sleep(0)  # whoever ends it goes on
+
+    def _called(self, is_plain: bool, args: tuple, kwargs: dict):
+        # One object for the whole call: another thread may destroy() or compile until it begins.
         compiled = self._compiled
         if compiled is None:
             compiled = self._compiled_for(args, kwargs)
         tensors = compiled.arguments.match(args, kwargs)
-        if self._optimizer is not None and self._optimizer.has_outgrown():
-            compiled = self._compiled_again(compiled, args, kwargs)
-        if is_plain:
-            return self._run_with_weights(compiled, tensors)
-        with plain_torch.plain_torch():
-            return self._run_with_weights(compiled, tensors)
+        caller = self._in_flight.begin()
+        try:
+            if self._compiled is not compiled:
+                raise Ended
+            if self._optimizer is None or not self._optimizer.has_outgrown():
+                if is_plain:
+                    return self._run_with_weights(compiled, tensors)
+                with plain_torch.plain_torch():
+                    return self._run_with_weights(compiled, tensors)
+        finally:
+            self._in_flight.leave(caller)
+        self._compile_again(compiled, args, kwargs)
+        raise Ended
 
     def _run_with_weights(self, compiled: CompiledModel, tensors: list[torch.Tensor]):
         """A run with the newest weights and states, which it changes."""
@@ -128,11 +144,13 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         # right after it; and after it, as another thread may have read the values meanwhile.
         self._weights.note_run(compiled)
         try:
-            return self._run(compiled, tensors)
+            result = self._run(compiled, tensors)
         finally:
-            self._weights.note_run(compiled)
+            replaced = self._weights.note_run(compiled, is_end=True)
             if self._optimizer is not None:
                 self._optimizer.state.after_run()
+        check_kept(replaced)
+        return result
 
     def compile(self, *args, **kwargs) -> None:
         """Compiles the model for arguments like these, without running it.
@@ -163,17 +181,16 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             return self._compiled or self._compile(args, kwargs)
 
     @interrupts.whole
-    def _compiled_again(self, outgrown: CompiledModel, args: tuple, kwargs: dict) -> CompiledModel:
+    def _compile_again(self, outgrown: CompiledModel, args: tuple, kwargs: dict) -> None:
         """Compiles for the parameters and groups that the optimizer has now."""
-        with one_at_a_time:
+        with self._in_flight.end("call"), one_at_a_time:
             if self._compiled is not outgrown:  # another thread was faster
-                return self._compiled_for(args, kwargs)
+                return
             random = outgrown.random.read()
             self.copyWeightsToHostIfNeeded()
             self._forget()
             compiled = self._compile(args, kwargs)
             compiled.random.write(random)
-            return compiled
 
     def _compile(self, args: tuple, kwargs: dict) -> CompiledModel:
         begin = time.monotonic()
@@ -329,13 +346,15 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             >>> model.isCompiled()
             False
         """
-        if self._weights.is_newest:
-            self.copyWeightsToHost()
-        if self._report is not None:
-            self._report.write_trace()
-        self._forget()
-        self._device.release()
-        self._weights.unwatch()
+        # Apart from the lock: the handler of a signal in a call may wait for that.
+        with self._in_flight.end("destroy"), one_at_a_time:
+            if self._weights.is_newest:
+                self._weights.to_host()
+            if self._report is not None:
+                self._report.write_trace()
+            self._forget()
+            self._device.release()
+            self._weights.unwatch()
 
     def _forget(self) -> None:
         self._compiled = None

@@ -41,10 +41,10 @@ void bind_watch(py::module_& module) {
                                     [](const py::object&) { return +TensorWatch::converted; });
   py::class_<ItemWatch>(module, "ItemWatch", collected<ItemWatch>(),
                         "Tells whether dicts and lists hold the same objects in the same order, "
-                        "and places of dicts the same object, as when it was made or last noted "
-                        "them.")
-      .def(py::init<const py::sequence&, const py::sequence&>(), py::arg("containers"),
-           py::arg("places") = py::tuple())
+                        "places of dicts the same object, and objects have the same class, as when "
+                        "it was made or last noted them.")
+      .def(py::init<const py::sequence&, const py::sequence&, const py::sequence&>(),
+           py::arg("containers"), py::arg("places") = py::tuple(), py::arg("typed") = py::tuple())
       .def("is_same", &ItemWatch::is_same)
       .def("note", &ItemWatch::note, "Takes everything as it is.");
 }

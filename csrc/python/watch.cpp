@@ -92,7 +92,8 @@ void TensorWatch::clear() {
   known_.clear();
 }
 
-ItemWatch::ItemWatch(const py::sequence& containers, const py::sequence& places) {
+ItemWatch::ItemWatch(const py::sequence& containers, const py::sequence& places,
+                     const py::sequence& typed) {
   for (const py::handle container : containers) {
     const bool is_dict = PyDict_Check(container.ptr());
     INTERNAL_CHECK(is_dict || PyList_Check(container.ptr()), "a dict or a list is expected");
@@ -102,10 +103,16 @@ ItemWatch::ItemWatch(const py::sequence& containers, const py::sequence& places)
     const auto [dict, key] = place.cast<std::pair<py::dict, py::object>>();
     places_.push_back({dict, key, {}});
   }
+  for (const py::handle object : typed) {
+    typed_.push_back({py::reinterpret_borrow<py::object>(object), {}});
+  }
   note();
 }
 
 bool ItemWatch::is_same() const {
+  for (const auto& [object, type] : typed_) {
+    if (!type.is(py::type::handle_of(object))) return false;
+  }
   for (const auto& [object, is_dict, items] : containers_) {
     const auto size = static_cast<Py_ssize_t>(items.size());
     PyObject* const container = object.ptr();
@@ -153,9 +160,17 @@ void ItemWatch::note() {
     value = py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
     if (!value && PyErr_Occurred() != nullptr) throw py::error_already_set();
   }
+  for (auto& [object, type] : typed_) {
+    before.push_back(std::move(type));
+    type = py::type::of(object);
+  }
 }
 
 int ItemWatch::traverse(visitproc visit, void* arg) const {
+  for (const auto& [object, type] : typed_) {
+    Py_VISIT(object.ptr());
+    Py_VISIT(type.ptr());
+  }
   for (const auto& [object, is_dict, items] : containers_) {
     Py_VISIT(object.ptr());
     for (const py::object& item : items) Py_VISIT(item.ptr());
@@ -171,8 +186,10 @@ int ItemWatch::traverse(visitproc visit, void* arg) const {
 void ItemWatch::clear() {
   const std::vector<Container> containers = std::move(containers_);
   const std::vector<Place> places = std::move(places_);
+  const std::vector<Typed> typed = std::move(typed_);
   containers_.clear();
   places_.clear();
+  typed_.clear();
 }
 
 }  // namespace poptorch::python

@@ -48,11 +48,13 @@ class TensorWatch {
 };
 
 // What dicts and lists held when they were last noted: the same objects, in the same order; of
-// some dicts only what single keys led to.
+// some dicts only what single keys led to. And the classes of objects.
 class ItemWatch {
  public:
   // `containers`: dicts and lists. `places`: pairs (dict, key), where the key may be missing.
-  ItemWatch(const pybind11::sequence& containers, const pybind11::sequence& places);
+  // `typed`: objects that keep their class.
+  ItemWatch(const pybind11::sequence& containers, const pybind11::sequence& places,
+            const pybind11::sequence& typed);
 
   // Whether everything is as it was when it was noted.
   bool is_same() const;
@@ -72,8 +74,13 @@ class ItemWatch {
     pybind11::object dict, key, value;  // without a value: the key was missing
   };
 
+  struct Typed {
+    pybind11::object object, type;
+  };
+
   std::vector<Container> containers_;
   std::vector<Place> places_;
+  std::vector<Typed> typed_;
 };
 
 }  // namespace poptorch::python

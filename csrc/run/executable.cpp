@@ -43,6 +43,20 @@ size_t find_stream(const std::vector<assemble::Stream>& streams, std::string_vie
   return static_cast<size_t>(found - streams.begin());
 }
 
+// The thread of a run, as long as it lasts.
+class Running {
+ public:
+  explicit Running(std::atomic<std::thread::id>& runner) : runner_(runner) {
+    runner_ = std::this_thread::get_id();
+  }
+  ~Running() { runner_ = std::thread::id(); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  std::atomic<std::thread::id>& runner_;
+};
+
 }  // namespace
 
 Executable::Executable(assemble::Program program, EngineOptions options, Reports reports)
@@ -55,6 +69,13 @@ void Executable::check_process() const {
   USER_CHECK(getpid() == process_, "[run] the device's memory belongs to process ", process_,
              ", this is process ", getpid(), ", a fork of it. Use the model where it was compiled; "
              "to read trained weights elsewhere, call copyWeightsToHost() before the fork.");
+}
+
+Executable::Lock Executable::locked(std::string_view what) const {
+  USER_CHECK(!is_running_here(), "[run] ", what, " the model while a call of it runs in the same "
+             "thread: the handler of a signal may only read its weights. Do that after the call; "
+             "a handler that raises an exception ends it.");
+  return Lock(mutex_);
 }
 
 const std::string& Executable::ir(std::string_view step) const {
@@ -86,7 +107,7 @@ void Executable::write_state(std::string_view path, const void* data, size_t byt
   USER_CHECK(replica < replicas(), "[run] replica ", replica, " was asked for, there are ",
              replicas(), ".");
   check_process();
-  const std::scoped_lock lock(mutex_);
+  const Lock lock = locked("writing weights of");
   for (int r = 0; r < replicas(); ++r) {
     if (replica < 0 || replica == r) write_order(state, data, engine_.own_state(state, r));
   }
@@ -106,7 +127,7 @@ bool Executable::share_state(std::string_view path, void* data, size_t bytes) {
   auto* begin = static_cast<std::byte*>(data);
   auto pages = SharedPages::share({begin, begin + bytes});
   if (pages == nullptr) return false;
-  const std::scoped_lock lock(mutex_);
+  const Lock lock = locked("writing weights of");
   if (engine_.share_state(state, std::move(pages))) engine_.state_written(state);
   return true;
 }
@@ -114,7 +135,7 @@ bool Executable::share_state(std::string_view path, void* data, size_t bytes) {
 void Executable::clear_state(std::string_view path) {
   const assemble::State& state = find_state(states(), path);
   check_process();
-  const std::scoped_lock lock(mutex_);
+  const Lock lock = locked("writing weights of");
   for (int r = 0; r < replicas(); ++r) {
     std::memset(engine_.own_state(state, r), 0, static_cast<size_t>(state.type.bytes()));
   }
@@ -126,16 +147,18 @@ void Executable::read_state(std::string_view path, void* data, size_t bytes, int
   USER_CHECK(replica >= 0 && replica < replicas(), "[run] replica ", replica,
              " was asked for, there are ", replicas(), ".");
   check_process();
-  const std::scoped_lock lock(mutex_);
+  // Between two parts of a run the states are whole.
+  const Lock lock = is_running_here() ? Lock() : Lock(mutex_);
   read_order(state, engine_.state_data(state, replica), data);
 }
 
 void Executable::run(const std::vector<void*>& host, int threads,
                      const std::function<void()>& poll) {
   check_process();
-  const std::scoped_lock lock(mutex_);
+  const Lock lock = locked("calling");
   ++runs_begun_;
   bool has_polled = false;
+  const Running running(runner_);
   engine_.run(host, threads, [&] {
     has_polled = true;
     if (poll) poll();
@@ -144,17 +167,17 @@ void Executable::run(const std::vector<void*>& host, int threads,
 }
 
 std::vector<std::array<int64_t, 2>> Executable::timestamps() const {
-  const std::scoped_lock lock(mutex_);
+  const Lock lock = locked("reading times of");
   return engine_.timestamps();
 }
 
 std::vector<Engine::Spent> Executable::spent() const {
-  const std::scoped_lock lock(mutex_);
+  const Lock lock = locked("reading times of");
   return engine_.spent();
 }
 
 void Executable::set_profiling(bool is_on) {
-  const std::scoped_lock lock(mutex_);
+  const Lock lock = locked("profiling");
   engine_.set_profiling(is_on);
 }
 
@@ -163,21 +186,21 @@ void Executable::set_output_mode(std::string_view stream, OutputMode mode, int64
   USER_CHECK(!streams()[index].is_input, "[run] stream \"", stream,
              "\" is an input: it has no output mode.");
   USER_CHECK(period >= 1, "[run] the output period is ", period, ". Give 1 or more.");
-  const std::scoped_lock lock(mutex_);
+  const Lock lock = locked("changing");
   engine_.slices(index).mode = mode;
   engine_.slices(index).period = period;
 }
 
 std::vector<std::array<int64_t, 2>> Executable::stream_times(std::string_view stream) const {
   const size_t index = find_stream(streams(), stream);
-  const std::scoped_lock lock(mutex_);
+  const Lock lock = locked("reading times of");
   std::vector<std::array<int64_t, 2>> times = engine_.stream_times()[index];
   if (!times.empty()) times.resize(static_cast<size_t>(engine_.slices(index).host_slices()));
   return times;
 }
 
 int64_t Executable::host_slices(std::string_view stream) const {
-  const std::scoped_lock lock(mutex_);
+  const Lock lock = locked("asking about");
   return engine_.slices(find_stream(streams(), stream)).host_slices();
 }
 

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -72,7 +73,8 @@ class Executable {
   std::string constants() const;
 
   // One call: `host[i]` is the host tensor of `streams()[i]`. Sizes are the caller's business. For
-  // `poll` see Engine::run; it must not use this executable.
+  // `poll` see Engine::run; it may read states, which are those of the last update, and all else
+  // that waits for the end of a run is a user error in it.
   void run(const std::vector<void*>& host, int threads, const std::function<void()>& poll = {});
   // Whether the last run went on until it asked `poll`; true before the first.
   bool is_long() const { return is_long_; }
@@ -89,8 +91,14 @@ class Executable {
   const Engine& engine() const { return engine_; }
 
  private:
+  using Lock = std::unique_lock<std::mutex>;
+
   // A forked child has no arenas (run/arena.h), nor the thread that may hold the lock.
   void check_process() const;
+  // Whether this is called by the `poll` of a run.
+  bool is_running_here() const { return runner_ == std::this_thread::get_id(); }
+  // The end of a run of another thread; `what` of this one's is a user error.
+  Lock locked(std::string_view what) const;
 
   Engine engine_;
   bool is_sharing_ = true;
@@ -98,6 +106,7 @@ class Executable {
   int process_;  // where the arenas are
   std::atomic<int64_t> runs_begun_ = 0;
   std::atomic<bool> is_long_ = true;
+  std::atomic<std::thread::id> runner_ = {};  // the thread that runs it
   // One run, one state's copy, one setting at a time. Who waits for it holds no other lock: a run
   // may wait for Python's in `poll`.
   mutable std::mutex mutex_;

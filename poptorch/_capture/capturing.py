@@ -92,10 +92,10 @@ class _Capture:
             self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
                                       self._training, self._grouped, self._mode_of)
             self._declare_inputs()
-            context.set_current(self)
-            annotations.reset()
-            blocks.reset()
             try:
+                context.set_current(self)
+                annotations.reset()
+                blocks.reset()
                 result = self._trace()
                 self._blocks = blocks.uses()
             except Exception as error:

@@ -35,8 +35,8 @@ def preserved(training: bool):
 @contextlib.contextmanager
 def _distributions_unchecked():
     validates = distributions_validate()
-    Distribution.set_default_validate_args(False)
     try:
+        Distribution.set_default_validate_args(False)
         yield
     finally:
         Distribution.set_default_validate_args(validates)
@@ -48,9 +48,9 @@ def _preserved(training: bool):
     dtype = torch.get_default_dtype()
     # Errors of forward reach the caller; torch would print them first.
     torch_log = logging.getLogger("torch._subclasses.fake_tensor")
-    torch_log.addFilter(_silent)
-    torch.default_generator.manual_seed(_SEED)
     try:
+        torch_log.addFilter(_silent)
+        torch.default_generator.manual_seed(_SEED)
         with torch.inference_mode(False), torch.set_grad_enabled(training):
             yield
     finally:

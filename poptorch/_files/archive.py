@@ -113,6 +113,7 @@ def read(filename) -> tuple[dict, dict[str, bytes]]:
     """
     path = path_of(filename, "load")
     try:
+        place.checked_status(path, "read")
         with open(path, "rb") as file:
             start = file.read(4)
             size = file.seek(0, os.SEEK_END)

@@ -5,6 +5,7 @@ docs/internals/file_format.md describes the members.
 
 import contextlib
 import json
+from dataclasses import dataclass
 
 import torch
 
@@ -13,11 +14,12 @@ from poptorch import _schema as schema
 from poptorch._files import archive, problems, tensors
 from poptorch._files.decode import Decoder
 from poptorch._files.encode import Encoder
+from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.interface import Interface
 from poptorch._translate import StepSpec
 from poptorch._types import torch_dtype
-from poptorch._weights import grouping
 from poptorch.errors import Error
+from poptorch.options import Options
 
 _STEPS = ("translate", "rewrite", "place", "schedule")  # before the plan: their texts, for readers
 
@@ -26,33 +28,60 @@ _SHARE = {"blocks": [str], "modules": [str], "parameters": [str], **dict.fromkey
     ("ipu", "stage", "phase", "parameter_elements", "parameter_bytes", "ops", "copied_bytes"), int)}
 
 
-def write(executor, filename, *, export_model: bool, save_rng_state: bool) -> str:
-    """Writes a compiled executor to a file; returns the file's path.
+@dataclass(frozen=True)
+class Saved:
+    """What an executor gives to a file; the weights are on the host.
+
+    Attributes:
+        compiled: the compiled model.
+        model: the module that is captured.
+        options: resolved options.
+        training: whether a call trains.
+        exported: what is needed to wrap the module again, see :func:`exported`; None: nothing.
+        has_random: whether the state of the random generator goes into the file.
+        kind: the name of the user's class.
+    """
+
+    compiled: CompiledModel
+    model: torch.nn.Module
+    options: Options
+    training: bool
+    exported: dict | None
+    has_random: bool
+    kind: str
+
+
+def exported(model: torch.nn.Module, user_model: torch.nn.Module, optimizer,
+             groupings: dict) -> dict:
+    """The module, the optimizer (an ``OptimizerLink`` or None) and the declared groupings, as
+    they stand in a file."""
+    return {"model": model, "user_model": user_model,
+            "optimizer": optimizer and optimizer.state.rest(),
+            "groupings": {path: tuple(given) for path, given in groupings.items()}}
+
+
+def write(saved: Saved, filename) -> str:
+    """Writes a compiled model to a file; returns the file's path.
 
     Args:
-        executor: compiled, its weights brought to the host.
+        saved: what goes into it.
         filename: a path, or a folder that exists.
-        export_model: whether the module and the optimizer go into the file.
-        save_rng_state: whether the state of the random generator does.
 
     Raises:
         poptorch.Error: Something is not of a kind that can be written, or the file cannot be.
     """
-    model, compiled = executor._model, executor._compiled_model()
+    model, compiled = saved.model, saved.compiled
     executable = compiled.executable
     weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     encoder = Encoder(weights)
-    values = {"interface": compiled.interface.to_data(), "options": executor._options}
-    if export_model:
-        values["model"] = {"model": model, "user_model": executor._user_model,
-                           "optimizer": executor._optimizer and executor._optimizer.state.rest(),
-                           "groupings": {path: tuple(given) for path, given
-                                         in grouping.declared(executor).items()}}
+    values = {"interface": compiled.interface.to_data(), "options": saved.options}
+    if saved.exported is not None:
+        values["model"] = saved.exported
     members = {}
     for name, value in values.items():
         text = json.dumps(encoder.document(value, name), allow_nan=False, separators=(",", ":"))
         members[f"{name}.json"] = text.encode()
-    if save_rng_state and executor._device.is_held:
+    if saved.has_random:
         members["rng.json"] = json.dumps(compiled.random.read()).encode()
     members |= {f"{step}.ir": executable.ir(step).encode() for step in executable.steps()}
     members["partition.json"] = json.dumps(executable.shares(), separators=(",", ":")).encode()
@@ -60,7 +89,7 @@ def write(executor, filename, *, export_model: bool, save_rng_state: bool) -> st
     members["weights.safetensors"] = tensors.packed(weights)
     members["state.safetensors"] = tensors.packed(_device_state(compiled))
     members["tensors.safetensors"] = tensors.packed(encoder.tensors)
-    facts = {"training": executor._training, "model_class": type(executor._user_model).__name__}
+    facts = {"training": saved.training, "model_class": saved.kind}
     members = {name: data for name, data in members.items() if data}
     return archive.write(filename, facts["model_class"], members, facts)
 

@@ -48,17 +48,31 @@ def replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
         raise
 
 
+def checked_status(path: Path, what: str) -> os.stat_result:
+    """Of a regular file, or of what a link to one leads to.
+
+    Args:
+        path: where it is.
+        what: is to be done with it, for the message.
+
+    Raises:
+        OSError: Nothing is there, or something else: to open a pipe may take for ever.
+    """
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+                 stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+        kind = kinds.get(stat.S_IFMT(status.st_mode), "something else")
+        raise OSError(errno.EINVAL, f"{kind} is there, only files are {what}")
+    return status
+
+
 def _status(path: Path) -> os.stat_result | None:
     """Of what is there; None if nothing is."""
     try:
-        old = os.stat(path)
+        old = checked_status(path, "replaced")
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(old.st_mode):
-        kinds = {stat.S_IFDIR: "a folder", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-                 stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-        kind = kinds.get(stat.S_IFMT(old.st_mode), "something else")
-        raise OSError(errno.EINVAL, f"{kind} is there, only files are replaced")
     if not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, "the file there may not be written to")
     return old

@@ -6,6 +6,7 @@ from poptorch._capture.process_state import one_at_a_time
 from poptorch._files import executable as files
 from poptorch._runtime import settings
 from poptorch._runtime.compiled import CompiledModel
+from poptorch._weights import grouping
 from poptorch.errors import Error
 
 
@@ -79,12 +80,15 @@ class Saving:
             ...     print(os.path.basename(path))
             net.poptorch
         """
-        self._compiled_model()
+        compiled = self._compiled_model()
         self.copyWeightsToHostIfNeeded()
         if self._optimizer is not None:
             self._optimizer.state.before_run()
-        return files.write(self, filename, export_model=export_model,
-                           save_rng_state=save_rng_state)
+        exported = files.exported(self._model, self._user_model, self._optimizer,
+                                  grouping.declared(self)) if export_model else None
+        return files.write(files.Saved(
+            compiled, self._model, self._options, self._training, exported,
+            save_rng_state and self._device.is_held, type(self._user_model).__name__), filename)
 
     def loadExecutable(self, filename: str) -> None:
         """Takes the program from a file instead of compiling; the weights are the module's.

@@ -5,12 +5,13 @@ from operator import is_
 import torch
 from torch.nn.modules import module as torch_module
 
-from poptorch import _C
+from poptorch import _C, blocks
 from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.reads import table_of
 from poptorch._capture.snapshot import Snapshot
 from poptorch._translate import Program
 from poptorch._transparent import plain_access
+from poptorch._weights import instrument
 from poptorch.errors import Error
 
 # Hooks that are part of forward, then those of the backward pass.
@@ -55,6 +56,7 @@ class ModuleGuard:
         self._hooks = [(path, kind, _hook_keys(table)) for path, kind, table in self._hook_tables()]
         found = [(table_of(holder, name), name, path) for holder, name, path in attributes]
         self._attributes = [one for one in found if one[1] in one[0]]
+        self._classes = [_class_of(part) for _, part in self._parts]
         self._forwards = [(path, vars(part), vars(part).get("forward"))
                           for path, part in self._parts]
         self._watch()
@@ -80,7 +82,8 @@ class ModuleGuard:
                       *(one for snapshot in self._snapshots for one in snapshot.containers)]
         places = [(held, name) for held, name, _ in self._attributes]
         places += [(held, "forward") for _, held, _ in self._forwards]
-        self._items = _C.ItemWatch(list({id(one): one for one in containers}.values()), places)
+        self._items = _C.ItemWatch(list({id(one): one for one in containers}.values()), places,
+                                   [part for _, part in self._parts])
 
     def check(self) -> bool:
         """Checks that the module still is as it was compiled.
@@ -133,6 +136,11 @@ class ModuleGuard:
             if held.get("forward") is not forward:
                 raise _error(f"{path or 'the module'}: forward was replaced after the module was "
                              f"compiled. Put it back")
+        for (path, part), known in zip(self._parts, self._classes):
+            if _class_of(part) is not known:
+                raise _error(f"{path or 'the module'}: its class was {known.__qualname__} when the "
+                             f"module was compiled, it is {_class_of(part).__qualname__}. Set "
+                             f"__class__ back")
         self._watch()
 
     def _check_keys(self) -> None:
@@ -189,6 +197,14 @@ _CONVERSIONS = {
     "shape": "it was compiled with the shape {}, it has the shape {}. Give it its shape back",
     "requires_grad": "it was compiled with requires_grad={}, it has requires_grad={}. Set it back",
 }
+
+
+def _class_of(module: torch.nn.Module) -> type:
+    """The class of a module, without what wrapping it and blocks make of it."""
+    cls, plain = type(module), None
+    while cls is not plain:
+        plain, cls = cls, blocks.plain_class(instrument.plain_class(cls))
+    return cls
 
 
 def _hook_keys(hooks: dict) -> tuple:

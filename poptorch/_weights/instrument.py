@@ -40,7 +40,9 @@ def remove(module: torch.nn.Module) -> None:
         return
     watched.unwatch(module)
     _wrapped.discard(module)
-    cls, ours = type(module), getattr(type(module), _MARK)
+    cls, ours = type(module), getattr(type(module), _MARK, None)
+    if ours is None:  # somebody gave it a class of theirs
+        return
     if cls is ours:
         module.__class__ = plain_class(cls)
     else:  # somebody made a subclass of ours, as parametrizations do

@@ -37,6 +37,23 @@ class Copies:
                                            if output is not None and output.kind == "input_update")
 
 
+def check_kept(replaced: list[str]) -> None:
+    """Checks that nobody replaced what a run changed.
+
+    Args:
+        replaced: what :meth:`WeightLink.note_run` gave after the run.
+
+    Raises:
+        poptorch.Error: Somebody did.
+    """
+    if replaced:
+        more = f" and {len(replaced) - 1} more" if len(replaced) > 1 else ""
+        raise Error(f"[weights] {replaced[0]}{more}: another executor ran with it, or wrote it, "
+                    f"during this call, in another thread or the handler of a signal. That value "
+                    f"holds, what this call made of it is lost. Let one call end before the other "
+                    f"begins.")
+
+
 class WeightLink:
     """Keeps the copies of an executor's program and the module's tensors what they should be.
 
@@ -114,13 +131,22 @@ class WeightLink:
                 STORE.sync(copies.program)
                 compiled.guard.note_written()
 
-    def note_run(self, compiled) -> None:
-        """Takes note of what a run changes; also of one that fails, which may have begun."""
+    def note_run(self, compiled, is_end: bool = False) -> list[str]:
+        """Takes note of what a run changes, before it and, also if it fails, after it.
+
+        Args:
+            compiled: nothing is done if another thread has destroyed it meanwhile.
+            is_end: whether this is after the run.
+
+        Returns:
+            Paths of what was replaced meanwhile, see :func:`check_kept`.
+        """
         copies = self._copies
         if copies is not None and copies.compiled is compiled \
                 and copies.program.ran_at != STORE.changes:
             with interrupts.deferred():
-                STORE.ran(copies.program)
+                return STORE.ran(copies.program, is_end)
+        return []
 
     def bring(self) -> bool:
         """Brings the module's tensors up to date; whether a device had newer values."""

@@ -151,14 +151,27 @@ class WeightStore:
         ownership.took(program)
         self.changes += 1
 
-    def ran(self, program: CompiledProgram) -> None:
-        """Notes that a program ran, and changed the values that its runs change."""
+    def ran(self, program: CompiledProgram, is_end: bool = False) -> list[str]:
+        """Notes that a program runs, and changes the values that its runs change.
+
+        Args:
+            program: which had the agreed values.
+            is_end: whether the same was noted as the run began.
+
+        Returns:
+            Paths of the values that others replaced meanwhile: what the run made of them is lost.
+        """
         with self._locked():
+            replaced = []
             for entry in program.entries(updated_only=True):
-                if not entry.ownership.is_alone_ahead(program):
+                if is_end and not entry.ownership.is_current(program):
+                    replaced += [part.path for part in program.parts_in(entry) if part.is_updated]
+                elif not entry.ownership.is_alone_ahead(program):
                     entry.ownership.ran(program)
                     self.changes += 1
-            program.checked_at = program.ran_at = self.changes
+            if not replaced:
+                program.checked_at = program.ran_at = self.changes
+            return replaced
 
     def leave(self, program: CompiledProgram) -> None:
         """A program is given up; values that it alone has go to other programs."""

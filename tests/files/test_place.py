@@ -84,6 +84,14 @@ def test_only_files_are_replaced(model, no_file):
     assert os.listdir(no_file.parent) == ["there"]
 
 
+def test_only_files_are_read(no_file):
+    """To open a pipe would take until somebody writes to it."""
+    model = poptorch.inferenceModel(torch.nn.Linear(4, 2), quiet_options())
+    for read in (poptorch.load, model.loadExecutable):
+        with pytest.raises(poptorch.Error, match=r"\[load\] cannot read .*only files are read"):
+            read(no_file)
+
+
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002, 0o027])
 def test_permissions_are_those_of_open(model, tmp_path, umask):
     before = os.umask(umask)

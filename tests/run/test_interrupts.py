@@ -1,5 +1,6 @@
 """Ctrl-C during compilations and calls, and what waits for an engine that runs."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -78,6 +79,46 @@ def test_the_programs_own_handler_is_kept(handler):
         signal.signal(signal.SIGINT, before)
 
 
+def test_handlers_of_all_signals_wait_in_their_order():
+    came = []
+    numbers = signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
+    before = {number: signal.signal(number, lambda number, frame: came.append(number))
+              for number in numbers}
+    try:
+        with interrupts.deferred():
+            for number in numbers:
+                signal.raise_signal(number)
+            assert came == []
+            interrupts.check()
+            assert came == list(numbers)
+            signal.raise_signal(signal.SIGTERM)
+        assert came == [*numbers, signal.SIGTERM]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_handlers_after_one_that_raises_run_too():
+    came = []
+    numbers = signal.SIGUSR2, signal.SIGINT, signal.SIGUSR1
+
+    def handle(number, frame):
+        came.append(number)
+        raise OSError(number)
+
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        with pytest.raises(OSError):
+            with interrupts.deferred():
+                for number in numbers:
+                    signal.raise_signal(number)
+        assert sorted(came) == sorted(numbers)
+        assert all(signal.getsignal(number) is handle for number in numbers)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_other_threads_install_nothing():
     seen = []
 
@@ -149,6 +190,142 @@ def run_until_alarm():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+class Trained(torch.nn.Module):
+    """Adds 1 to its weight in each of many iterations, of some milliseconds each."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        for _ in range(4):
+            x = (x @ x).tanh()
+        return poptorch.identity_loss(0 * x.sum() - self.weight, "sum")
+
+
+ITERATIONS = 60
+
+
+@contextlib.contextmanager
+def during_a_run(act):
+    """A model in training; in its next call the handler of a signal runs ``act(model)``."""
+    net = Trained()
+    model = poptorch.trainingModel(net, quiet_options(deviceIterations=ITERATIONS),
+                                   torch.optim.SGD(net.parameters(), 1.0))
+    x, seen = torch.rand(ITERATIONS * 320, 320), []
+    model.compile(x)
+    begin = time.monotonic()
+    model(x)
+    seconds = time.monotonic() - begin
+
+    def handle(number, frame):
+        seen.append(act(model))
+
+    def send():
+        while model._executable.runs_begun == 1:
+            time.sleep(0.001)
+        time.sleep(seconds / 4)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    thread = threading.Thread(target=send)
+    try:
+        thread.start()
+        yield model, x, seen
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_handler_reads_the_weights_of_the_last_update():
+    with during_a_run(lambda model: model.model.weight.item()) as (model, x, seen):
+        model(x)
+        assert model.model.weight.item() == 2 * ITERATIONS
+    assert len(seen) == 1 and ITERATIONS < seen[0] < 2 * ITERATIONS
+
+
+@pytest.mark.parametrize("name, act", [
+    (r"\[destroy\] a call of", lambda model, x: model.destroy()),
+    ("calling", lambda model, x: model(x)),
+    ("writing weights of", lambda model, x: model.copyWeightsToDevice()),
+    ("profiling", lambda model, x: model._executable.set_profiling(True)),
+])
+def test_a_handler_changes_nothing_that_runs(name, act):
+    data = []
+
+    def refused(model):
+        words = f"{name} the model( while a call of it runs| is running) in the same thread"
+        with pytest.raises(poptorch.Error, match=words):
+            act(model, *data)
+        return True
+
+    with during_a_run(refused) as (model, x, seen):
+        data.append(x)
+        model(x)
+        assert seen == [True]
+        assert model.model.weight.item() == 2 * ITERATIONS
+        model(x)
+        assert model.model.weight.item() == 3 * ITERATIONS
+
+
+@pytest.mark.parametrize("is_handler", [True, False])
+def test_who_trains_the_same_weights_at_once_is_told(is_handler):
+    class Around(torch.nn.Module):
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            return self.net(x)
+
+    def train(model):
+        around = Around(model.model)
+        other = poptorch.trainingModel(around, quiet_options(),
+                                       torch.optim.SGD(around.parameters(), 1000.0))
+        other(torch.rand(8, 8))
+
+    def in_a_thread(model):
+        thread = threading.Thread(target=train, args=(model,))
+        thread.start()
+        threads.append(thread)
+
+    threads = []
+    with during_a_run(train if is_handler else in_a_thread) as (model, x, seen):
+        try:
+            model(x)
+        except poptorch.Error as error:
+            assert "weight: another executor ran with it" in str(error)
+            expected = {1000 + updates for updates in range(ITERATIONS, 2 * ITERATIONS)}
+        else:
+            assert not is_handler
+            expected = {1000 + 2 * ITERATIONS}
+        for thread in threads:
+            thread.join()
+        assert seen == [None] and model.model.weight.item() in expected
+
+
+def test_nothing_is_lost_where_another_thread_destroys():
+    net = Trained()
+    model = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), 1.0))
+    x, ends, done, calls = torch.rand(8, 8), threading.Event(), [], []
+
+    def destroy():
+        while not ends.wait(0.01):
+            model.destroy()
+            done.append(1)
+
+    thread = threading.Thread(target=destroy)
+    try:
+        thread.start()
+        while len(done) < 20:
+            model(x)
+            calls.append(1)
+    finally:
+        ends.set()
+        thread.join()
+    assert net.weight.item() == len(calls)
 
 
 def test_handlers_of_all_signals_run_during_a_run():

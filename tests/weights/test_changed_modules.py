@@ -71,6 +71,10 @@ CHANGES = {
                                                    "gone. Set it to 2.0"),
     "tensor": (lambda net: setattr(net, "scale", torch.tensor(1.0)),
                "scale: the tensor that was compiled in was replaced"),
+    "class": (lambda net: setattr(net.layers[1], "__class__", nn.ReLU6),
+              "layers.1: its class was LeakyReLU when the module was compiled, it is ReLU6"),
+    "class of the root": (lambda net: setattr(net, "__class__", type("Other", (Net,), {})),
+                          "the module: its class was Net when the module was compiled, it is Other"),
     "forward": (lambda net: setattr(net.plain, "forward", lambda x: x),
                 "plain: forward was replaced after the module was compiled"),
 }

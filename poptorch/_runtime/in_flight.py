@@ -1,0 +1,64 @@
+"""Which threads are in a call of an executor: what ends a program waits for them."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+from poptorch.errors import Error
+
+_POLL_S = 0.0005
+
+
+class Ended(Exception):
+    """The program was given up, and nothing has run: the call begins anew."""
+
+
+class InFlight:
+    """The calls of one executor that have begun and not ended."""
+
+    def __init__(self):
+        # Entered and left without a lock, in each call: these are single steps of the interpreter.
+        self._callers: list[tuple[int, int]] = []
+        self._ends = 0  # threads in end()
+
+    def begin(self) -> tuple[int, int]:
+        """Notes a call of this thread; gives what :meth:`leave` takes.
+
+        Raises:
+            Ended: :meth:`end` is entered in another thread.
+        """
+        caller = os.getpid(), threading.get_ident()
+        self._callers.append(caller)
+        if self._ends:  # asked after the note is made, as end() asks the other way round
+            self.leave(caller)
+            raise Ended
+        return caller
+
+    def leave(self, caller: tuple[int, int]) -> None:
+        """A call has ended."""
+        self._callers.remove(caller)
+
+    @contextlib.contextmanager
+    def end(self, what: str) -> Iterator[None]:
+        """Waits for the calls of other threads; none begins within.
+
+        Args:
+            what: is to be done, for the message.
+
+        Raises:
+            poptorch.Error: This thread is in a call: the handler of a signal asks.
+        """
+        process, thread = os.getpid(), threading.get_ident()
+        if (process, thread) in self._callers:
+            raise Error(f"[{what}] a call of the model is running in the same thread: the handler "
+                        f"of a signal may only read its weights. Do that after the call; a handler "
+                        f"that raises an exception ends it.")
+        self._ends += 1
+        try:
+            while any(caller[0] == process for caller in list(self._callers)):
+                time.sleep(_POLL_S)
+            yield
+        finally:
+            self._ends -= 1
