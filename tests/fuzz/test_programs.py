@@ -167,6 +167,11 @@ def test_the_judge_says_nothing_of_training_in_which_no_digit_is_determined():
                 ours = {name: x + 100.0 for name, x in reference.items()}
                 with pytest.raises(judge.Invalid, match="no digit"):
                     judge._judged(EXAMPLE, ours, runs[0], reference)
+    runs = [{"state w0": torch.ones(2), "gradient w0": torch.tensor([0.0, math.nan])}]
+    ours = {name: x + 100.0 for name, x in reference.items()}
+    with mock.patch.object(judge, "_perturbed", return_value=runs), \
+            pytest.raises(judge.Invalid, match="no digit"):
+        judge._judged(EXAMPLE, ours, runs[0], reference)
 
 
 def test_rows_ask_for_finite_numbers():
@@ -196,6 +201,33 @@ def test_the_judge_moves_each_step_of_a_recurrent_layer():
     with Noting():
         assert judge._perturbed(gates, 1, 1)
     assert not [name for name in met if "mkldnn" in name] and "tanh" in " ".join(met)
+
+
+def test_the_judge_moves_each_step_of_attention():
+    program = EXAMPLE.but(
+        sources=(Source("x0", (2, 1, 3, 4), "F32"),),
+        lines=("v0 = F.scaled_dot_product_attention(x0, x0, x0)",), outputs=("v0",), loss="")
+    with mock.patch.object(judge._Perturbing, "_move", side_effect=lambda x: x) as moved:
+        judge._perturbed(program, 1, 1)
+    assert moved.call_count > 2
+
+
+@pytest.mark.parametrize("line", ["v0 = x0.sigmoid()", "v0 = x0.mul(99).tanh()", "v0 = x0.sin()"])
+def test_the_judge_moves_nothing_beyond_one(line):
+    """Else eager would refuse what takes probabilities in all runs but those that move nothing."""
+    program = EXAMPLE.but(sources=(Source("x0", (3, 4), "BF16"),), lines=(line,), outputs=("v0",),
+                          loss="")
+    for run in judge._perturbed(program, 1, 4):
+        assert run["call 0 result 0"].abs().max() <= 1
+
+
+def test_the_judge_knows_what_a_norm_of_one_element_leaves():
+    program = EXAMPLE.but(
+        sources=(Source("x0", (2, 2), "F32", fill="whole"), Source("w0", (2,), "F32")),
+        lines=("v0 = F.group_norm(x0, 2, w0)", "v1 = v0.any()"), outputs=("v1",), loss="",
+        setting=Setting(wide=True))
+    found = {bool(run["call 0 result 0"]) for run in judge._perturbed(program, 1, 6)}
+    assert found == {True, False}
 
 
 def test_the_judge_finds_another_dtype_shape_or_special_value():

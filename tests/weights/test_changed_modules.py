@@ -74,7 +74,7 @@ CHANGES = {
     "class": (lambda net: setattr(net.layers[1], "__class__", nn.ReLU6),
               "layers.1: its class was LeakyReLU when the module was compiled, it is ReLU6"),
     "class of the root": (lambda net: setattr(net, "__class__", type("Other", (Net,), {})),
-                          "the module: its class was Net when the module was compiled, it is Other"),
+                          "the module: its class was Net when the module was compiled, it is"),
     "forward": (lambda net: setattr(net.plain, "forward", lambda x: x),
                 "plain: forward was replaced after the module was compiled"),
 }

@@ -43,6 +43,8 @@ static T attention_softmax(const ScoreRow<T>& row, int64_t n) {
 // Scores become the softmax (recomputed) times `keep`; `grads`, the gradients of these, become the
 // gradients of the scores. What normalizing subtracts is the inner product of the softmax and its
 // gradient: that of the result and its gradient is the same, but the result may have been rounded.
+// The softmax is normalized anew: of large scores the logarithm has no digit left behind the point,
+// and what all gradients have in common must cancel.
 static void attention_gradient(const ScoreRow<T>& row, int64_t n, T logsumexp) {
   if (logsumexp == -__builtin_huge_val()) {
     return each(n, [&](int64_t i, auto io) {
@@ -50,20 +52,30 @@ static void attention_gradient(const ScoreRow<T>& row, int64_t n, T logsumexp) {
       io.store(row.grads + i, V{});
     });
   }
-  const V shift = splat(logsumexp);
-  const V inner = splat(join_sum(sum_lanes(n, [&](int64_t i, auto io) {
-    const V p = exp_of(masked(row, i, io) - shift);
+  V most = splat(-__builtin_huge_val());
+  each(n, [&](int64_t i, auto io) {
+    const V v = masked(row, i, io);
+    io.store(row.scores + i, v);
+    most = v > most ? v : most;
+  });
+  const V shift = splat(join_largest(most));
+  V sum{};
+  const T product = join_sum(sum_lanes(n, [&](int64_t i, auto io) {
+    const V p = exp_of(io.load(row.scores + i, -__builtin_huge_val()) - shift);
     V g = io.load(row.grads + i);
     if (row.keep != nullptr) {
       g *= io.load(row.keep + i);
       io.store(row.grads + i, g);
     }
     io.store(row.scores + i, p);
+    sum += p;
     return p * g;
-  })));
+  }));
+  const V scale = splat(1 / join_sum(sum));
+  const V inner = splat(product) * scale;
   each(n, [&](int64_t i, auto io) {
-    V p = io.load(row.scores + i);
+    const V p = io.load(row.scores + i) * scale;
     io.store(row.grads + i, p * (io.load(row.grads + i) - inner));
-    if (row.keep != nullptr) io.store(row.scores + i, p * io.load(row.keep + i));
+    io.store(row.scores + i, row.keep == nullptr ? p : p * io.load(row.keep + i));
   });
 }

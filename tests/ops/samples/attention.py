@@ -73,7 +73,8 @@ def forward_reference(causal, p):
 
 def backward_reference(causal, p):
     def reference(grad, q, k, v, mask, logsumexp, rng):
-        weights = torch.exp(scores_of(q, k, mask, causal) - logsumexp.unsqueeze(-1)).nan_to_num(0)
+        # As exact as its softmax; the logarithm of the sum only tells which rows are hidden.
+        weights = torch.ops.aten._safe_softmax(scores_of(q, k, mask, causal), -1)
         of_weights = dropped(grad @ v.transpose(-1, -2), rng, p)
         inner = (weights * of_weights).sum(-1, keepdim=True)
         of_scores = weights * (of_weights - inner) * SCALE
