@@ -153,16 +153,25 @@ class WeightLink:
         return STORE.bring(tensors_of(self._module))
 
     def to_host(self) -> None:
-        """Writes to the host what runs of the program changed, except what others wrote since."""
-        STORE.fetch(self._copies.program)
+        """Writes to the host what runs of the program changed, except what others wrote since.
 
-    def to_device(self, paths: Iterable[str] | None = None) -> None:
-        """Lets the host's values hold for all programs.
+        Nothing, where the program has no device: the host was given it before.
+        """
+        if self._copies is not None:
+            STORE.fetch(self._copies.program)
+
+    def to_device(self, compiled, paths: Iterable[str] | None = None) -> None:
+        """Lets the host's values hold for all programs; for one without a device when it has one.
 
         Args:
+            compiled: the compiled model.
             paths: of the program's states; None: all.
         """
-        STORE.publish(self._copies.program, paths)
+        if self._copies is not None:
+            STORE.publish(self._copies.program, paths)
+        else:
+            STORE.publish_to_all(tensor for path, tensor in compiled.program.states.items()
+                                 if paths is None or path in paths)
 
     def loaded(self) -> None:
         """The same for the tensors of the module, whether this executor is compiled or not."""
