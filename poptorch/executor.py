@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import torch
 
@@ -408,35 +407,6 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             ('Default', 'All')
         """
         return self._options
-
-    @property
-    def training(self) -> bool:
-        """Whether a call trains.
-
-        Example:
-            >>> import poptorch, torch
-            >>> opts = poptorch.Options().showCompilationProgressBar(False)
-            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
-            >>> model.training
-            False
-        """
-        return self._training
-
-    # Names that existing programs read.
-
-    @property
-    def _executable(self):
-        """The compiled program; None before."""
-        return self._compiled and self._compiled.executable
-
-    @property
-    def _executable_inputs(self):
-        """Tensors like those that the model is compiled for, without values; None before."""
-        if self._compiled is None:
-            return None
-        leaves = self._compiled.arguments.tensor_leaves()
-        return SimpleNamespace(args=tuple(torch.zeros((), dtype=leaf.dtype).expand(leaf.shape)
-                                          for leaf in leaves))
 
     def __getattr__(self, name: str):
         user_model = self.__dict__.get("_user_model")

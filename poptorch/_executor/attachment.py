@@ -101,11 +101,10 @@ class Attachment:
                 return False
             if self._weights.is_newest:
                 self._weights.to_host()
-            try:
-                self._weights.forget()
-                device_memory.release(compiled)
-            finally:  # whatever happened: the next call brings program and weights together anew
-                self._device.release()
+            # First, so that the next call does all the rest anew, whatever happens here.
+            self._device.release()
+            self._weights.forget()
+            device_memory.release(compiled)
             return True
 
     def _attach(self) -> None:
@@ -119,8 +118,8 @@ class Attachment:
             if compiled is None or self._device.is_held:  # another thread was faster
                 return
             compiled.guard.check()
-            self._device.take()
             try:
+                self._device.take()
                 device_memory.restore(compiled, lambda: self._weights.compiled(compiled, self),
                                       self._weights.forget)
             except BaseException:

@@ -87,6 +87,7 @@ class WeightLink:
         Raises:
             poptorch.Error: A run changes a tensor in whose memory another one lies.
         """
+        self.forget()  # one that a fault has left behind
         self._watch()  # destroy() ended that, and tensors may have come since
         spread(compiled.program)
         self._copies = Copies(compiled, executor)
@@ -185,5 +186,5 @@ class WeightLink:
     def forget(self) -> None:
         """The program is given up."""
         if self._copies is not None:
-            copies, self._copies = self._copies, None
-            STORE.leave(copies.program)
+            STORE.leave(self._copies.program)
+            self._copies = None

@@ -22,8 +22,8 @@ class Device(OptionGroup):
         Row("sync_pattern", SyncPattern.Full, "Which IPUs wait for one another.",
             Member(SyncPattern), "syncPattern", later="schedules"),
         Row("executable_cache_path", None, "Folder of compiled programs; None: no cache.",
-            OrNone(Path()), "enableExecutableCaching", later="cache", backend="cachePath",
-            is_run_time=True),
+            OrNone(Path(is_as_given=True)), "enableExecutableCaching", later="cache",
+            backend="cachePath", is_run_time=True),
         Row("log_cycle_count", False, "Log the cycles of each run.", Bool(), "logCycleCount",
             later="cycles", backend="instrumentWithHardwareCycleCounter", is_run_time=True),
     )

@@ -193,7 +193,7 @@ def test_attachment():
         model.detachFromDevice()
 
 
-# -- devices that are asked for by their number -----------------------------------------------------
+# -- devices that are asked for by their number -----------------------------------------------
 
 X = torch.ones(2)
 ON_DEMAND = {"connectionType": poptorch.ConnectionType.OnDemand}
