@@ -223,6 +223,21 @@ class Executable:
     def clear_state(self, path: str) -> None:
         """Fills a state with zeros, in all replicas."""
     def read_state(self, path: str, ptr: int, nbytes: int, replica: int = 0) -> None: ...
+    def release(self, elsewhere: set[str]) -> None:
+        """Gives the memory of the program back; no run until :meth:`restore`.
+
+        States keep their values, and can be read and written, but for those whose values the
+        caller says are ``elsewhere``: these are to be written again after ``restore``.
+        """
+    def restore(self) -> None:
+        """Takes memory again, with the states that were kept."""
+    @property
+    def has_memory(self) -> bool:
+        """False between :meth:`release` and :meth:`restore`."""
+    def has_state(self, path: str) -> bool:
+        """Whether a state has a value; only of a released program it may have none."""
+    def is_same_in_replicas(self, path: str) -> bool:
+        """Whether all replicas have the same value of a state."""
     def set_output_mode(self, stream: str, mode: str, period: int = 1) -> None:
         """Sets what an output returns: ``all``, ``final``, ``every_n`` (of a period), ``sum``,
         ``none``.

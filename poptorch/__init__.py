@@ -8,13 +8,17 @@ import warnings as _warnings
 import torch as _torch
 
 from poptorch import _built as _built
+from poptorch import _impl as _impl
+from poptorch import _poplar_executor as _poplar_executor
 from poptorch import _scope_ops as _scope_ops
+from poptorch import _utils as _utils
 from poptorch import enums as enums
 from poptorch import optim as optim
 from poptorch import options as options
 from poptorch import poptorch_core as poptorch_core
 from poptorch import profiling as profiling
 from poptorch import testing as testing
+from poptorch._args_parser import ArgsParser as _ArgsParser  # noqa: F401
 from poptorch._later import CPU as CPU
 from poptorch._later import MultiConv as MultiConv
 from poptorch._later import cond as cond

@@ -120,15 +120,20 @@ class Text(Check):
         return value
 
 
+@dataclass(frozen=True)
 class Path(Check):
-    """A path, kept as an absolute one: the program may change its folder later."""
+    """A path, kept as an absolute one: the program may change its folder later. Or as it is given,
+    where programs read it back."""
+
+    is_as_given: bool = False
 
     text = "a path (str or os.PathLike)"
 
     def __call__(self, value, option: str) -> str:
         if not isinstance(value, (str, os.PathLike)):
             raise self.wrong_type(value, option)
-        return os.path.abspath(os.fspath(value))
+        path = os.fspath(value)
+        return path if self.is_as_given else os.path.abspath(path)
 
 
 class Texts(Check):

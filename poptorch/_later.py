@@ -5,7 +5,7 @@ from poptorch.errors import Error
 # What is not implemented, by the word that rows use for it.
 LATER = {
     "schedules": "pipelined, phased and overlapped schedules",
-    "devices": "attaching to devices",
+    "devices": "devices of other hosts",
     "cache": "executable caching",
     "cycles": "cycle counts",
     "estimates": "cycle and tile-memory estimates",

@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import torch
 
@@ -116,10 +115,12 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         compiled = self._compiled
         if compiled is None:
             compiled = self._compiled_for(args, kwargs)
+        if not self._device.is_held:
+            self._attach()
         tensors = compiled.arguments.match(args, kwargs)
         caller = self._in_flight.begin()
         try:
-            if self._compiled is not compiled:
+            if self._compiled is not compiled or not self._device.is_held:
                 raise Ended
             if self._optimizer is None or not self._optimizer.has_outgrown():
                 if is_plain:
@@ -175,8 +176,11 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         plain_torch.is_plain_for("compile")
         self._compiled_for(args, kwargs)
 
-    @interrupts.whole
     def _compiled_for(self, args: tuple, kwargs: dict) -> CompiledModel:
+        return self._device.when_free(lambda: self._compiled_once(args, kwargs))
+
+    @interrupts.whole
+    def _compiled_once(self, args: tuple, kwargs: dict) -> CompiledModel:
         with one_at_a_time:  # whoever waited here finds it compiled
             return self._compiled or self._compile(args, kwargs)
 
@@ -197,16 +201,16 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         hooks.before_compile()
         self._options._Popart.check_known()
         self._weights.bring()
-        self._device.before_compile()
         options = self._options
         source = Source(self._model, self._user_model, options, self._step_spec(), self._modes,
                         self._optimizer, self._args_parser)
-        with self._recorded(), StepProgress(
-                options.model_name, options.show_compilation_progress_bar) as progress:
-            interface, executable = build(source, args, kwargs, progress)
-        with plain_torch.plain_torch():
-            compiled = CompiledModel.of(interface, executable, self._model, options)
-            self._publish(compiled, begin)
+        with self._device.compiling():
+            with self._recorded(), StepProgress(
+                    options.model_name, options.show_compilation_progress_bar) as progress:
+                interface, executable = build(source, args, kwargs, progress)
+            with plain_torch.plain_torch():
+                compiled = CompiledModel.of(interface, executable, self._model, options)
+                self._publish(compiled, begin)
         logger.debug("compiled %s: %s", options.model_name, executable.step_times())
         hooks.after_compile()
         return compiled
@@ -230,7 +234,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
                                          self._device.can_run)
             self._weights.compiled(compiled, self)
             restore()
-            self._device.after_compile()
+            self._device.take()
             if self._report is not None:
                 self._report.compiled(compiled.executable)
         except BaseException:
@@ -403,35 +407,6 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             ('Default', 'All')
         """
         return self._options
-
-    @property
-    def training(self) -> bool:
-        """Whether a call trains.
-
-        Example:
-            >>> import poptorch, torch
-            >>> opts = poptorch.Options().showCompilationProgressBar(False)
-            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
-            >>> model.training
-            False
-        """
-        return self._training
-
-    # Names that existing programs read.
-
-    @property
-    def _executable(self):
-        """The compiled program; None before."""
-        return self._compiled and self._compiled.executable
-
-    @property
-    def _executable_inputs(self):
-        """Tensors like those that the model is compiled for, without values; None before."""
-        if self._compiled is None:
-            return None
-        leaves = self._compiled.arguments.tensor_leaves()
-        return SimpleNamespace(args=tuple(torch.zeros((), dtype=leaf.dtype).expand(leaf.shape)
-                                          for leaf in leaves))
 
     def __getattr__(self, name: str):
         user_model = self.__dict__.get("_user_model")

@@ -288,6 +288,25 @@ void bind_states(py::class_<Executable>& type) {
            py::arg("path"), py::arg("ptr"), py::arg("nbytes"), py::arg("replica") = 0);
 }
 
+void bind_memory(py::class_<Executable>& type) {
+  type.def("release", &Executable::release, py::arg("elsewhere"),
+           py::call_guard<py::gil_scoped_release>())
+      .def("restore", &Executable::restore, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("has_memory", [](const Executable& self) {
+        return without_gil([&] { return self.has_memory(); });
+      })
+      .def("has_state",
+           [](const Executable& self, const std::string& path) {
+             return without_gil([&] { return self.has_state(path); });
+           },
+           py::arg("path"))
+      .def("is_same_in_replicas",
+           [](const Executable& self, const std::string& path) {
+             return without_gil([&] { return self.is_same_in_replicas(path); });
+           },
+           py::arg("path"));
+}
+
 }  // namespace
 
 void bind_executable(py::module_& module) {
@@ -295,6 +314,7 @@ void bind_executable(py::module_& module) {
   bind_steps(module);
   py::class_<Executable> type(module, "Executable", "A compiled program with its memory.");
   bind_states(type);
+  bind_memory(type);
   type.def("streams", &Executable::streams, "All streams, in the order that `run` takes them.")
       .def("states", &Executable::states)
       .def_property_readonly("replicas", &Executable::replicas)

@@ -35,35 +35,9 @@ void copy_bytes(void* to, const void* from, int64_t bytes, int threads) {
 }  // namespace
 
 Engine::Engine(assemble::Program program, const EngineOptions& options)
-    : program_(std::move(program)) {
+    : program_(std::move(program)), options_(options) {
   INTERNAL_CHECK(options.replicas >= 1, options.replicas, " replicas");
-  // Pages beyond the limit would end the process when they are populated.
-  const int64_t limit = memory_limit();
-  USER_CHECK(program_.arena_bytes <= limit / options.replicas, "[run] the memory of ",
-             options.replicas, " replicas needs ", program_.arena_bytes,
-             " bytes for each, this process may have ", limit,
-             " bytes in all. Try a smaller batch or fewer replicas.");
-  for (int r = 0; r < options.replicas; ++r) {
-    Arena& arena = arenas_.emplace_back(program_.arena_bytes);
-    for (const assemble::Extent& extent : program_.scratch) {
-      arena.use_small_pages(extent.begin, extent.end);
-    }
-    for (const assemble::Extent& extent : program_.resident) {
-      arena.populate(extent.begin, extent.end);
-    }
-    std::byte* base = arena.data();
-    if (options.poison) {
-      std::memset(base, poison_byte, static_cast<size_t>(program_.arena_bytes));
-    }
-    for (const assemble::Constant& constant : program_.constants) {
-      std::memcpy(base + constant.addr, constant.bytes.data(), constant.bytes.size());
-    }
-    std::vector<void*>& pointers = pointers_.emplace_back();
-    pointers.reserve(program_.offsets.size());
-    for (const int64_t offset : program_.offsets) {
-      pointers.push_back(offset < 0 ? nullptr : base + offset);
-    }
-  }
+  allocate();
   for (const assemble::Stream& stream : program_.streams) {
     SliceMap& map = slices_.emplace_back();
     map.iterations = program_.device_iterations;
@@ -88,12 +62,109 @@ Engine::Engine(assemble::Program program, const EngineOptions& options)
   }
 }
 
+Arena Engine::make_arena() const {
+  Arena arena(program_.arena_bytes);
+  for (const assemble::Extent& extent : program_.scratch) {
+    arena.use_small_pages(extent.begin, extent.end);
+  }
+  for (const assemble::Extent& extent : program_.resident) {
+    arena.populate(extent.begin, extent.end);
+  }
+  std::byte* base = arena.data();
+  if (options_.poison) {
+    std::memset(base, poison_byte, static_cast<size_t>(program_.arena_bytes));
+  }
+  for (const assemble::Constant& constant : program_.constants) {
+    std::memcpy(base + constant.addr, constant.bytes.data(), constant.bytes.size());
+  }
+  return arena;
+}
+
+void Engine::allocate() {
+  // Pages beyond the limit would end the process when they are populated.
+  const int64_t limit = memory_limit();
+  USER_CHECK(program_.arena_bytes <= limit / replicas(), "[run] the memory of ", replicas(),
+             " replicas needs ", program_.arena_bytes, " bytes for each, this process may have ",
+             limit, " bytes in all. Try a smaller batch or fewer replicas.");
+  std::vector<Arena> arenas;
+  std::vector<std::vector<void*>> pointers;
+  for (int r = 0; r < replicas(); ++r) {
+    std::byte* base = arenas.emplace_back(make_arena()).data();
+    std::vector<void*>& at = pointers.emplace_back();
+    at.reserve(program_.offsets.size());
+    for (const int64_t offset : program_.offsets) {
+      at.push_back(offset < 0 ? nullptr : base + offset);
+    }
+  }
+  arenas_ = std::move(arenas);
+  pointers_ = std::move(pointers);
+}
+
+bool Engine::is_same_in_replicas(const assemble::State& state) const {
+  const std::byte* first = state_data(state, 0);
+  for (int r = 1; r < replicas(); ++r) {
+    const std::byte* other = state_data(state, r);
+    const bool is_same =
+        other == first ||
+        std::memcmp(first, other, static_cast<size_t>(state.type.bytes())) == 0;
+    if (!is_same) return false;
+  }
+  return true;
+}
+
+void Engine::release(const Paths& elsewhere) {
+  if (!has_memory()) return;
+  for (const assemble::State& state : program_.states) {
+    if (elsewhere.count(state.path) > 0) continue;
+    std::vector<std::vector<std::byte>>& copies = kept_[state.path];
+    for (int r = 0; r < (is_same_in_replicas(state) ? 1 : replicas()); ++r) {
+      const std::byte* at = state_data(state, r);
+      copies.emplace_back(at, at + state.type.bytes());
+    }
+  }
+  shared_.clear();
+  pointers_.clear();
+  arenas_.clear();
+}
+
+void Engine::restore() {
+  if (has_memory()) return;
+  allocate();
+  for (const assemble::State& state : program_.states) {
+    const auto bytes = static_cast<size_t>(state.type.bytes());
+    for (int r = 0; r < replicas(); ++r) {
+      std::byte* to = arena(r) + state.addr;
+      const auto found = kept_.find(state.path);
+      if (found == kept_.end()) {
+        std::memset(to, 0, bytes);
+      } else {
+        const size_t copy = found->second.size() == 1 ? 0 : static_cast<size_t>(r);
+        std::memcpy(to, found->second[copy].data(), bytes);
+      }
+    }
+  }
+  kept_.clear();
+  is_stale_ = true;
+}
+
 const std::byte* Engine::state_data(const assemble::State& state, int replica) const {
+  if (!has_memory()) {
+    const auto found = kept_.find(state.path);
+    if (found == kept_.end()) return nullptr;
+    return found->second[found->second.size() == 1 ? 0 : static_cast<size_t>(replica)].data();
+  }
   const auto found = shared_.find(state.path);
   return found == shared_.end() ? arena(replica) + state.addr : found->second->data();
 }
 
 std::byte* Engine::own_state(const assemble::State& state, int replica) {
+  if (!has_memory()) {
+    std::vector<std::vector<std::byte>>& copies = kept_[state.path];
+    if (copies.empty()) copies.emplace_back(static_cast<size_t>(state.type.bytes()));
+    const std::vector<std::byte> first = copies.front();
+    copies.resize(static_cast<size_t>(replicas()), first);
+    return copies[static_cast<size_t>(replica)].data();
+  }
   if (const auto found = shared_.find(state.path); found != shared_.end()) {
     for (int r = 0; r < replicas(); ++r) {
       std::byte* at = arena(r) + state.addr;
@@ -106,6 +177,7 @@ std::byte* Engine::own_state(const assemble::State& state, int replica) {
 }
 
 bool Engine::share_state(const assemble::State& state, std::shared_ptr<const SharedPages> pages) {
+  INTERNAL_CHECK(has_memory(), "state ", state.path, " is shared without memory");
   std::shared_ptr<const SharedPages>& present = shared_[state.path];
   if (present == pages) return false;
   present = std::move(pages);
@@ -129,6 +201,7 @@ void Engine::point_state(const assemble::State& state, int replica, std::byte* a
 void Engine::run(const std::vector<void*>& host, int threads, const std::function<void()>& poll) {
   USER_CHECK(host.size() == program_.streams.size(), "[run] ", host.size(),
              " host tensors were given, the program has ", program_.streams.size(), " streams.");
+  USER_CHECK(has_memory(), "[run] the program's memory was released. Call restore() first.");
   host_ = host.data();
   threads_ = std::clamp(threads, 1, program_.threads);
   iteration_ = 0;

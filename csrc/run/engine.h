@@ -1,5 +1,5 @@
 // Runs a program: one arena for each replica, host streams, loops. After construction a run makes
-// no allocation. Not thread-safe: one run at a time.
+// no allocation. Not thread-safe: one run at a time. Between runs the arenas can be given back.
 #pragma once
 
 #include <array>
@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +34,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const assemble::Program& program() const { return program_; }
-  int replicas() const { return static_cast<int>(arenas_.size()); }
+  int replicas() const { return options_.replicas; }
   std::byte* arena(int replica) { return arenas_[static_cast<size_t>(replica)].data(); }
   const std::byte* arena(int replica) const { return arenas_[static_cast<size_t>(replica)].data(); }
   SliceMap& slices(size_t stream) { return slices_[stream]; }
@@ -45,12 +46,26 @@ class Engine {
   void run(const std::vector<void*>& host, int threads, const std::function<void()>& poll = {});
   const std::vector<std::array<int64_t, 2>>& timestamps() const { return timestamps_; }
 
+  // Gives the arenas back; no run until `restore`. States can still be read and written: they are
+  // kept in memory of their own, but for those in `elsewhere`, which have no value any more.
+  using Paths = std::set<std::string, std::less<>>;
+  void release(const Paths& elsewhere);
+  // Makes arenas again, with what was kept; the other states hold zeros. When it fails, nothing has
+  // changed.
+  void restore();
+  bool has_memory() const { return !arenas_.empty(); }
+  bool has_state(const assemble::State& state) const {
+    return has_memory() || kept_.count(state.path) > 0;
+  }
+  // Whether all replicas have the same bytes of a state.
+  bool is_same_in_replicas(const assemble::State& state) const;
+
   // For each stream and slice: when a step asked for it, and when it was there, in the last run. A
   // stream that is used where the host has it is there at once. Empty for `repeat` streams.
   const std::vector<std::vector<std::array<int64_t, 2>>>& stream_times() const {
     return stream_times_;
   }
-  // The bytes of a state in one replica.
+  // The bytes of a state in one replica; null: it has none, see `release`.
   const std::byte* state_data(const assemble::State& state, int replica) const;
   // The bytes of a state in a replica's own memory, to be overwritten.
   std::byte* own_state(const assemble::State& state, int replica);
@@ -73,6 +88,8 @@ class Engine {
   using Block = assemble::Block;
   using Instruction = assemble::Instruction;
 
+  void allocate();
+  Arena make_arena() const;
   // All replicas together.
   void run_joint(const Block& block, int64_t inner);
   void run_joint_loop(const Instruction& loop, int64_t inner);
@@ -91,7 +108,11 @@ class Engine {
   bool needs_all_replicas(const Instruction& instruction) const;
 
   assemble::Program program_;
-  std::vector<Arena> arenas_;
+  EngineOptions options_;
+  std::vector<Arena> arenas_;  // empty: released
+  // By path, while the arenas are released: the bytes of a state in each replica, or those that all
+  // of them have.
+  std::map<std::string, std::vector<std::vector<std::byte>>, std::less<>> kept_;
   std::vector<std::vector<void*>> pointers_;  // Program::offsets in each arena
   // By path: states that are read in shared pages, and the pages.
   std::map<std::string, std::shared_ptr<const SharedPages>, std::less<>> shared_;

@@ -89,17 +89,51 @@ const std::string& Executable::ir(std::string_view step) const {
 }
 
 std::string Executable::constants() const {
+  std::map<int64_t, const std::byte*> known;
+  for (const assemble::Constant& constant : engine_.program().constants) {
+    known[constant.addr] = constant.bytes.data();
+  }
   const std::unique_ptr<ir::Module> module = ir::parse(ir("plan"));
   for (const auto& graph : module->graphs) {
     for (const auto& op : graph->ops) {
       if (op->name != "constant" || !op->attrs.has("hash")) continue;
       const std::string& hash = op->attrs.get_string("hash");
       const std::string found =
-          module->add_constant(op->result()->type, engine_.arena(0) + op->attrs.get_int("addr"));
+          module->add_constant(op->result()->type, known.at(op->attrs.get_int("addr")));
       INTERNAL_CHECK(found == hash, "[run] the constant ", hash, " has hash ", found, " in memory");
     }
   }
   return ir::pack_constants(*module);
+}
+
+void Executable::release(const Engine::Paths& elsewhere) {
+  check_process();
+  const Lock lock = locked("releasing the memory of");
+  engine_.release(elsewhere);
+}
+
+void Executable::restore() {
+  check_process();
+  const Lock lock = locked("restoring the memory of");
+  engine_.restore();
+}
+
+bool Executable::has_memory() const {
+  const Lock lock = is_running_here() ? Lock() : Lock(mutex_);
+  return engine_.has_memory();
+}
+
+bool Executable::has_state(std::string_view path) const {
+  const assemble::State& state = find_state(states(), path);
+  const Lock lock = is_running_here() ? Lock() : Lock(mutex_);
+  return engine_.has_state(state);
+}
+
+bool Executable::is_same_in_replicas(std::string_view path) const {
+  const assemble::State& state = find_state(states(), path);
+  check_process();
+  const Lock lock = is_running_here() ? Lock() : Lock(mutex_);
+  return !engine_.has_state(state) || engine_.is_same_in_replicas(state);
 }
 
 void Executable::write_state(std::string_view path, const void* data, size_t bytes, int replica) {
@@ -128,6 +162,7 @@ bool Executable::share_state(std::string_view path, void* data, size_t bytes) {
   auto pages = SharedPages::share({begin, begin + bytes});
   if (pages == nullptr) return false;
   const Lock lock = locked("writing weights of");
+  if (!engine_.has_memory()) return false;
   if (engine_.share_state(state, std::move(pages))) engine_.state_written(state);
   return true;
 }
@@ -149,7 +184,10 @@ void Executable::read_state(std::string_view path, void* data, size_t bytes, int
   check_process();
   // Between two parts of a run the states are whole.
   const Lock lock = is_running_here() ? Lock() : Lock(mutex_);
-  read_order(state, engine_.state_data(state, replica), data);
+  const std::byte* from = engine_.state_data(state, replica);
+  USER_CHECK(from != nullptr, "[run] state \"", path, "\" has no value while the program's memory "
+             "is released. Read it from where release() was told that it is.");
+  read_order(state, from, data);
 }
 
 void Executable::run(const std::vector<void*>& host, int threads,

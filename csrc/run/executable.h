@@ -60,6 +60,16 @@ class Executable {
   bool share_state(std::string_view path, void* data, size_t bytes);
   // Whether a state is one of these, and the switch `share_weights` is on.
   bool can_share(std::string_view path) const;
+  // Gives the memory of the program back, see Engine::release; no run until `restore`. `elsewhere`
+  // names states that the caller has the values of, for all replicas, and writes again after
+  // `restore`. Nothing is done where it is done already.
+  void release(const Engine::Paths& elsewhere);
+  void restore();
+  bool has_memory() const;
+  // Whether a state can be read: all can, but those that `release` found elsewhere.
+  bool has_state(std::string_view path) const;
+  // Whether all replicas have the same value of a state that can be read.
+  bool is_same_in_replicas(std::string_view path) const;
   // Fills a state of every replica with zeros.
   void clear_state(std::string_view path);
   void read_state(std::string_view path, void* data, size_t bytes, int replica = 0) const;

@@ -1,5 +1,13 @@
 """Which device a program is compiled for and runs on."""
 
+import contextlib
+import gc
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+
 from poptorch._device import environment
 from poptorch._logging import logger
 from poptorch.enums import ConnectionType
@@ -9,11 +17,24 @@ from poptorch.options import Options
 # The most IPUs that one process may have.
 MOST_IPUS = 64
 
+_POLL_S = 0.01
+
 _said: set[str] = set()
+
+# Who holds the devices that were asked for by their number; one that is gone holds nothing.
+_holders: "dict[int, weakref.ref[Device]]" = {}
+_lock = threading.Lock()
+
+
+class Busy(Error):
+    """Another executor holds the device."""
 
 
 class Device:
     """The device of one executor. There is one kind so far, the IPU Model.
+
+    There are as many devices as executors ask for. One that is asked for by its number
+    (``useIpuId``) is the same for all of the process, and one executor holds it at a time.
 
     Args:
         options: resolved options of the executor.
@@ -38,18 +59,51 @@ class Device:
         """Whether the executor holds its device."""
         return self._is_held
 
-    def before_compile(self) -> None:
-        """Takes the device, if options say that it is taken from the start."""
-        if self._options.connection_type is ConnectionType.Always:
-            self._take()
+    def when_free(self, take: Callable):
+        """What ``take`` returns, which takes the device. If ``POPTORCH_WAIT_FOR_IPU`` says so, it
+        is called when nobody else holds the device.
 
-    def after_compile(self) -> None:
-        """Takes the device, unless that is done or the program is not to run."""
-        self._take()
+        No lock may be held: whoever holds the device needs them to let go of it.
+
+        Raises:
+            Busy: Another executor holds it, and nothing says that this one waits.
+        """
+        has_said = False
+        while True:
+            try:
+                return take()
+            except Busy as busy:
+                if not environment.waits():
+                    raise
+                if not has_said:
+                    logger.info("Waiting: %s", busy)
+                    has_said = True
+                while self._holder() is not None:
+                    time.sleep(_POLL_S)
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Around a compilation: takes the device, if options say that it is taken from the start,
+        and lets go of it when the compilation fails.
+
+        Raises:
+            Busy: Another executor holds it.
+        """
+        if self._options.connection_type is ConnectionType.Always:
+            self.take()
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Gives the device back."""
         self._is_held = False
+        with _lock:
+            reference = _holders.get(self._options.ipu_id)
+            if reference is not None and reference() is self:
+                del _holders[self._options.ipu_id]
 
     @property
     def can_run(self) -> bool:
@@ -65,9 +119,15 @@ class Device:
         if self._refusal:
             raise AssertionError(self._refusal)
 
-    def _take(self) -> None:
+    def take(self) -> None:
+        """Takes the device, unless that is done or the program is not to run.
+
+        Raises:
+            Busy: Another executor holds it.
+        """
         if self._is_held or self._refusal:
             return
+        self._claim()
         self._is_held = True
         if self._options.use_ipu_model is False:
             _once(logger.warning, "useIpuModel(False) asks for an IPU system, none is present: "
@@ -75,6 +135,38 @@ class Device:
         elif not _model_is_wanted(self._options):
             _once(logger.info, "No IPU system is present: running on the IPU Model.")
         logger.debug("Took the IPU Model as device.")
+
+    def _claim(self) -> None:
+        ipu_id = self._options.ipu_id
+        if ipu_id is None:
+            return
+        if self._holder() is not None:
+            gc.collect()  # it may be one that nobody can reach any more
+        with _lock:
+            holder = self._holder()
+            if holder is None:
+                _holders[ipu_id] = weakref.ref(self)
+                return
+        raise Busy(f"[useIpuId] device {ipu_id} is held by the executor of "
+                   f"{holder._options.model_name}, that of {self._options.model_name} asks for "
+                   f"it. Call detachFromDevice() or destroy() on the former first, ask for "
+                   f"another device, or set POPTORCH_WAIT_FOR_IPU=1 to wait for it.")
+
+    def _holder(self) -> "Device | None":
+        """Who else holds the device, None if nobody does."""
+        reference = _holders.get(self._options.ipu_id)
+        holder = None if reference is None else reference()
+        return None if holder is self else holder
+
+
+def _begin_anew() -> None:
+    """In a process that was forked: executors of the other one run there."""
+    global _lock
+    _lock = threading.Lock()
+    _holders.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _refusal(options: Options) -> str:

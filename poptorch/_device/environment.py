@@ -10,7 +10,7 @@ _WAIT = "POPTORCH_WAIT_FOR_IPU"
 _CACHE = "POPTORCH_CACHE_DIR"
 
 # Variables without effect so far, and the work that gives them theirs, as in options._group.LATER.
-WITHOUT_EFFECT = {_CACHE: "cache", _WAIT: "devices"}
+WITHOUT_EFFECT = {_CACHE: "cache"}
 
 
 def check() -> None:
@@ -21,14 +21,18 @@ def check() -> None:
     """
     for variable in MODELS:
         switch(variable)
-    if switch(_WAIT):
-        say_later(_WAIT, WITHOUT_EFFECT[_WAIT])
+    switch(_WAIT)
     folder = os.environ.get(_CACHE)
     if folder:
         if os.path.exists(folder) and not os.path.isdir(folder):
             raise ValueError(f"[{_CACHE}] expected a folder, got {folder!r}, which is none. Set "
                              f"it to a folder, or unset it.")
         say_later(_CACHE, WITHOUT_EFFECT[_CACHE])
+
+
+def waits() -> bool:
+    """Whether an executor waits for a device that another one holds."""
+    return bool(switch(_WAIT))
 
 
 def switch(variable: str) -> bool | None:

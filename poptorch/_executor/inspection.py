@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import torch
 
@@ -26,6 +27,35 @@ class Inspection:
             False
         """
         return self._compiled is not None
+
+    @property
+    def training(self) -> bool:
+        """Whether a call trains.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> model.training
+            False
+        """
+        return self._training
+
+    # Names that existing programs read.
+
+    @property
+    def _executable(self):
+        """The compiled program; None before."""
+        return self._compiled and self._compiled.executable
+
+    @property
+    def _executable_inputs(self):
+        """Tensors like those that the model is compiled for, without values; None before."""
+        if self._compiled is None:
+            return None
+        leaves = self._compiled.arguments.tensor_leaves()
+        return SimpleNamespace(args=tuple(torch.zeros((), dtype=leaf.dtype).expand(leaf.shape)
+                                          for leaf in leaves))
 
     def getTensorNames(self) -> list[str]:
         """The names of all tensors of the model, as ``Options.anchorTensor`` takes them.

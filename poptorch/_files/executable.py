@@ -103,6 +103,8 @@ def _device_state(compiled) -> dict[str, torch.Tensor]:
         if state.path == "rng" or (on_host and state.path not in program.updated) \
                 or state.path in program.weight_groups:
             continue
+        if on_host and executable.is_same_in_replicas(state.path):
+            continue
         first = _read(executable, state, 0)
         if not on_host:
             out[state.path] = first

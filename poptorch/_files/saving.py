@@ -88,7 +88,7 @@ class Saving:
                                   grouping.declared(self)) if export_model else None
         return files.write(files.Saved(
             compiled, self._model, self._options, self._training, exported,
-            save_rng_state and self._device.is_held, type(self._user_model).__name__), filename)
+            save_rng_state and self._device.can_run, type(self._user_model).__name__), filename)
 
     def loadExecutable(self, filename: str) -> None:
         """Takes the program from a file instead of compiling; the weights are the module's.
@@ -121,10 +121,15 @@ class Saving:
         self._load(files.File(filename), with_optimizer=not (optimizer and optimizer.state))
 
     def _load(self, file: files.File, *, with_optimizer: bool) -> None:
-        with one_at_a_time:
-            self._load_now(file, with_optimizer)
+        self._device.when_free(lambda: self._load_once(file, with_optimizer))
 
-    def _load_now(self, file: files.File, with_optimizer: bool) -> None:
+    def _load_once(self, file: files.File, with_optimizer: bool) -> None:
+        with one_at_a_time:
+            self._check_can_load(file)
+            with self._device.compiling():
+                self._load_now(file, with_optimizer)
+
+    def _check_can_load(self, file: files.File) -> None:
         if self.isCompiled():
             raise Error("[loadExecutable] the model is compiled already. Call destroy() first.")
         if file.manifest["training"] != self._training:
@@ -132,9 +137,10 @@ class Saving:
             raise Error(f"[loadExecutable] {file.path}: the file was saved from "
                         f"{kinds[file.manifest['training']]}, this is "
                         f"{kinds[self._training]}. Wrap the module with the former.")
+
+    def _load_now(self, file: files.File, with_optimizer: bool) -> None:
         begin = time.monotonic()
         self._weights.bring()
-        self._device.before_compile()
         interface = file.interface(self._model, self._step_spec())
         with file.guard("interface.json"):
             if self._optimizer is not None:

@@ -87,6 +87,7 @@ class WeightLink:
         Raises:
             poptorch.Error: A run changes a tensor in whose memory another one lies.
         """
+        self.forget()  # one that a fault has left behind
         self._watch()  # destroy() ended that, and tensors may have come since
         spread(compiled.program)
         self._copies = Copies(compiled, executor)
@@ -153,16 +154,25 @@ class WeightLink:
         return STORE.bring(tensors_of(self._module))
 
     def to_host(self) -> None:
-        """Writes to the host what runs of the program changed, except what others wrote since."""
-        STORE.fetch(self._copies.program)
+        """Writes to the host what runs of the program changed, except what others wrote since.
 
-    def to_device(self, paths: Iterable[str] | None = None) -> None:
-        """Lets the host's values hold for all programs.
+        Nothing, where the program has no device: the host was given it before.
+        """
+        if self._copies is not None:
+            STORE.fetch(self._copies.program)
+
+    def to_device(self, compiled, paths: Iterable[str] | None = None) -> None:
+        """Lets the host's values hold for all programs; for one without a device when it has one.
 
         Args:
+            compiled: the compiled model.
             paths: of the program's states; None: all.
         """
-        STORE.publish(self._copies.program, paths)
+        if self._copies is not None:
+            STORE.publish(self._copies.program, paths)
+        else:
+            STORE.publish_to_all(tensor for path, tensor in compiled.program.states.items()
+                                 if paths is None or path in paths)
 
     def loaded(self) -> None:
         """The same for the tensors of the module, whether this executor is compiled or not."""
@@ -176,5 +186,5 @@ class WeightLink:
     def forget(self) -> None:
         """The program is given up."""
         if self._copies is not None:
-            copies, self._copies = self._copies, None
-            STORE.leave(copies.program)
+            STORE.leave(self._copies.program)
+            self._copies = None

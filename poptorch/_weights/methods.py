@@ -12,7 +12,8 @@ class WeightCopies:
         """Copies the module's parameters and buffers to the device. Done by the first call.
 
         What the host writes to them later is seen by the device after the next call of this. What
-        another thread writes to them *meanwhile* may be lost.
+        another thread writes to them *meanwhile* may be lost. An executor that is detached gets
+        them when it has a device again; others that have copies of the same tensors get them now.
 
         Raises:
             poptorch.Error: The model is not compiled.
@@ -29,8 +30,9 @@ class WeightCopies:
             >>> model(x)
             tensor([[3., 3.]])
         """
-        self._compiled_model().guard.check()
-        self._weights.to_device()
+        compiled = self._compiled_model()
+        compiled.guard.check()
+        self._weights.to_device(compiled)
 
     @interrupts.whole
     def copyWeightsToHost(self) -> None:
@@ -89,7 +91,7 @@ class WeightCopies:
         if not names:
             raise Error("[copyNamedBuffersToDevice] the options name no buffers. Call "
                         "options.updatableNamedBuffers([...]) before the model is wrapped.")
-        self._weights.to_device(names)
+        self._weights.to_device(compiled, names)
 
     def copyWeightsToHostIfNeeded(self) -> bool:
         """Copies weights to the module if the device has newer ones.

@@ -234,12 +234,18 @@ class WeightStore:
                 self._noted(entry)
 
     def publish_to_all(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Gives every program that has copies of some tensors the host's values of them."""
+        """Gives every program that has copies of some tensors the host's values of them.
+
+        Where a program trained since the host last had the values, and the host was not written
+        either, all get what was trained.
+        """
         with self._locked():
             entries = self._entries_of(tensors)
             self._look(entries, warn=False)
             for entry in entries:
                 ownership = entry.ownership
+                if ownership.newest is not None and not ownership.is_pending:
+                    self._bring(ownership.newest)
                 programs = list(ownership.copies)
                 for number, program in enumerate(programs):
                     with plain_access():

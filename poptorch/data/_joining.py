@@ -54,14 +54,18 @@ def rows(item, first: int, last: int):
     return structure.unflatten(leaf[first:last] for leaf in leaves)
 
 
-def combine_batch_tensors_gen(groups: Iterable) -> Iterator[torch.Tensor]:
-    """Yields each group of tensors as one tensor, joined along dimension 0.
+def combine_batch_tensors_gen(batches: Iterable) -> Iterator[torch.Tensor]:
+    """Yields, for each position in a batch, the tensors there of all batches as one.
 
     Args:
-        groups: tuples of tensors; those without dimensions are joined to a vector.
+        batches: for each batch the list of its tensors, all of one length. Tensors are joined
+            along dimension 0; those without dimensions become a vector.
+
+    Raises:
+        ValueError: A batch has more tensors than another.
     """
-    for group in groups:
-        yield _one_after_the_other(group)
+    for parts in zip(*batches, strict=True):
+        yield _one_after_the_other(parts)
 
 
 def _one_after_the_other(parts):

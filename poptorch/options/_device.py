@@ -16,14 +16,14 @@ class Device(OptionGroup):
         Row("connection_type", ConnectionType.Always, "When the device is taken.",
             Member(ConnectionType), "connectionType", is_run_time=True),
         Row("ipu_id", None, "The device to take; None: any that is free.", OrNone(Int(0)),
-            "useIpuId", later="devices", is_run_time=True),
+            "useIpuId", is_run_time=True),
         Row("auto_round_num_ipus", False, "Take the next power of two of IPUs.", Bool(),
             "autoRoundNumIPUs"),
         Row("sync_pattern", SyncPattern.Full, "Which IPUs wait for one another.",
             Member(SyncPattern), "syncPattern", later="schedules"),
         Row("executable_cache_path", None, "Folder of compiled programs; None: no cache.",
-            OrNone(Path()), "enableExecutableCaching", later="cache", backend="cachePath",
-            is_run_time=True),
+            OrNone(Path(is_as_given=True)), "enableExecutableCaching", later="cache",
+            backend="cachePath", is_run_time=True),
         Row("log_cycle_count", False, "Log the cycles of each run.", Bool(), "logCycleCount",
             later="cycles", backend="instrumentWithHardwareCycleCounter", is_run_time=True),
     )
@@ -93,11 +93,16 @@ class Device(OptionGroup):
         return self._set("connection_type", connection_type)
 
     def useIpuId(self, ipu_id: int) -> "Options":
-        """Sets which device of the system to take.
+        """Sets which device to take. One executor of a process holds it at a time.
+
+        Another executor that asks for it is an error when it takes its device, until the first
+        one lets go of it by :meth:`PoplarExecutor.detachFromDevice` or ``destroy``. With the
+        environment variable ``POPTORCH_WAIT_FOR_IPU=1`` it waits instead, for another thread to
+        do that.
 
         Args:
-            ipu_id: number of a device, at least 0. It must have as many IPUs as the model uses,
-                over all replicas.
+            ipu_id: number of a device, at least 0. The IPU Model has devices of all numbers, with
+                as many IPUs as the model uses, and each process has devices of its own.
 
         Returns:
             This object, so that calls can be chained.

@@ -1,6 +1,9 @@
 """Effects of options on the device: which, when it is taken, how many IPUs."""
 
+import os
 import re
+import threading
+import time
 
 import pytest
 import torch
@@ -65,7 +68,7 @@ def test_bad_values_of_the_environment(variable, value, words, monkeypatch):
 
 
 @pytest.mark.parametrize("variable, value, neutral", [
-    ("POPTORCH_WAIT_FOR_IPU", "1", "0"), ("POPTORCH_CACHE_DIR", "no/such/folder", "")])
+    ("POPTORCH_CACHE_DIR", "no/such/folder", "")])
 def test_variables_without_effect_warn_once(variable, value, neutral, monkeypatch, capsys):
     monkeypatch.setattr("poptorch.options._group._said", set())
     monkeypatch.setenv(variable, neutral)
@@ -182,11 +185,135 @@ def test_attachment():
     assert model.isAttachedToDevice() is False and model._is_attached is False
     model(torch.ones(2))
     assert model.isAttachedToDevice() is True and model._is_attached is True
-    for name, work in [("attachToDevice", "attaching"), ("detachFromDevice", "attaching"),
-                       ("cycleCount", "cycle counts")]:
-        with pytest.raises(poptorch.Error, match=f"{name}. is not implemented: .*{work}"):
-            getattr(model, name)()
+    with pytest.raises(poptorch.Error, match="cycleCount. is not implemented: .*cycle counts"):
+        model.cycleCount()
     model.destroy()
     assert model.isAttachedToDevice() is False
     with pytest.raises(poptorch.Error, match="Device is not attached"):
         model.detachFromDevice()
+
+
+# -- devices that are asked for by their number -----------------------------------------------
+
+X = torch.ones(2)
+ON_DEMAND = {"connectionType": poptorch.ConnectionType.OnDemand}
+
+
+def numbered(number, module=None, **settings):
+    return poptorch.inferenceModel(module or torch.nn.ReLU(), quiet(useIpuId=number, **settings))
+
+
+@pytest.mark.parametrize("settings", [{}, ON_DEMAND], ids=["Always", "OnDemand"])
+@pytest.mark.parametrize("end", ["detachFromDevice", "destroy"])
+def test_one_executor_holds_a_device(end, settings):
+    first, second = numbered(3, modelName="first"), numbered(3, modelName="second", **settings)
+    first(X)
+    for use in (second.compile, second):
+        with pytest.raises(poptorch.Error, match=r"^\[useIpuId\] device 3 is held by the executor "
+                                                 r"of first, that of second asks for it\. Call "
+                                                 r"detachFromDevice"):
+            use(X)
+        assert not second.isAttachedToDevice()
+    getattr(first, end)()
+    assert torch.equal(second(X), X)
+    with pytest.raises(poptorch.Error, match="device 3 is held by the executor of second"):
+        first(X)
+    assert first.isCompiled() == (end == "detachFromDevice")
+    second.detachFromDevice()
+    assert torch.equal(first(X), X) and first.isAttachedToDevice()
+
+
+def test_devices_with_other_numbers_or_none():
+    models = [numbered(0), numbered(1), *(poptorch.inferenceModel(torch.nn.ReLU(), quiet())
+                                          for _ in range(2))]
+    for model in models:
+        model(X)
+    assert all(model.isAttachedToDevice() for model in models)
+
+
+def test_always_takes_the_device_before_it_compiles():
+    """The second model is not even looked at; OnDemand finds out when it is compiled."""
+    class Seen(torch.nn.Module):
+        def forward(self, x):
+            seen.append(1)
+            return x
+
+    first, seen = numbered(2), []
+    first(X)
+    for settings, count in (({}, 0), (ON_DEMAND, 1)):
+        with pytest.raises(poptorch.Error, match="device 2 is held"):
+            numbered(2, Seen(), **settings).compile(X)
+        assert len(seen) == count
+
+
+def test_an_executor_that_is_gone_or_failed_holds_nothing():
+    class Wrong(torch.nn.Module):
+        def forward(self, x):
+            return x / x.missing
+
+    failed = numbered(4, Wrong())
+    with pytest.raises(AttributeError):
+        failed(X)
+    first = numbered(4)
+    first(X)
+    with pytest.raises(AttributeError):
+        numbered(5, Wrong())(X)
+    first.itself = first  # an executor that only the collector of cycles finds
+    del first
+    numbered(4)(X)
+
+
+def test_a_model_that_never_runs_holds_nothing():
+    first = numbered(6)
+    first(X)
+    never = numbered(6, connectionType=poptorch.ConnectionType.Never)
+    never.compile(X)
+    assert never.isCompiled() and not never.isAttachedToDevice()
+
+
+@pytest.mark.parametrize("settings", [{}, ON_DEMAND], ids=["Always", "OnDemand"])
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["compile", "attach"])
+def test_waiting_for_a_device(settings, is_compiled, monkeypatch, log):
+    first, second = numbered(7), numbered(7, **settings)
+    if is_compiled:
+        second(X), second.detachFromDevice()
+    first(X)
+    monkeypatch.setenv("POPTORCH_WAIT_FOR_IPU", "1")
+    results = []
+    thread = threading.Thread(target=lambda: results.append(second(X)))
+    thread.start()
+    while not any(line.startswith("Waiting: [useIpuId] device 7 is held") for line in log()):
+        time.sleep(0.001)
+    assert not results
+    first.detachFromDevice()
+    thread.join()
+    assert torch.equal(results[0], X) and second.isAttachedToDevice()
+
+
+def test_a_device_of_a_file(tmp_path):
+    path = numbered(8).compileAndExport(str(tmp_path / "relu.poptorch"), X)
+    holder = numbered(9)
+    holder(X)
+    with pytest.raises(poptorch.Error, match="device 9 is held"):
+        poptorch.load(path, lambda options: options.useIpuId(9))
+    holder.detachFromDevice()
+    again = poptorch.load(path, lambda options: options.useIpuId(9))
+    with pytest.raises(poptorch.Error, match="model is compiled already"):
+        again.loadExecutable(path)
+    assert again.isAttachedToDevice() and again.options.ipu_id == 9 and torch.equal(again(X), X)
+
+
+def test_a_forked_process_has_devices_of_its_own():
+    holder = numbered(10)
+    holder(X)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.set_num_threads(1)
+            os.write(writer, b"ok" if torch.equal(numbered(10)(X), X) else b"no")
+        finally:
+            os._exit(0)
+    os.close(writer)
+    assert os.read(reader, 2) == b"ok" and os.waitpid(child, 0)[1] == 0
+    os.close(reader)

@@ -89,9 +89,12 @@ def test_rows():
 
 
 def test_combine_batch_tensors_gen():
-    groups = [(torch.ones(2, 3), torch.zeros(1, 3)), (torch.tensor(1), torch.tensor(2))]
-    joined = combine_batch_tensors_gen(iter(groups))
+    batches = [[torch.ones(2, 3), torch.tensor(1)], (torch.zeros(1, 3), torch.tensor(2))]
+    joined = combine_batch_tensors_gen(iter(batches))
     assert next(joined).sum(1).tolist() == [3, 3, 0] and next(joined).tolist() == [1, 2]
+    assert next(joined, None) is None and list(combine_batch_tensors_gen([])) == []
+    with pytest.raises(ValueError):
+        list(combine_batch_tensors_gen([batches[0], batches[1][:1]]))
 
 
 @pytest.mark.parametrize("one, other, words", [

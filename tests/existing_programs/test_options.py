@@ -29,6 +29,14 @@ def test_the_back_door():
         options._Popart.checkIsFrozen()
 
 
+def test_the_path_of_the_cache_is_as_it_was_given():
+    for path in ("cache", "./a/../b", "/tmp/x/"):
+        options = poptorch.Options().enableExecutableCaching(path)
+        assert options._popart.options["cachePath"] == options.toDict()["cachePath"] == path
+        assert options.clone()._popart.options["cachePath"] == path
+    assert "cachePath" not in options.enableExecutableCaching(None)._popart.options
+
+
 KEYS = {
     "decomposeGradSum": True,
     "subgraphCopyingStrategy": int(popart.SubgraphCopyingStrategy.JustInTime),

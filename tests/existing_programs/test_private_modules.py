@@ -13,7 +13,7 @@ import poptorch._poplar_executor
 import poptorch._utils
 from poptorch import poptorch_core
 from poptorch._capture import substitutions
-from tests.helpers import quiet_options
+from tests.helpers import quiet_options, run_python
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -75,8 +75,23 @@ def test_unwrap_and_rewrap():
 
 
 def test_joining_of_micro_batches():
-    joined = poptorch._utils.combine_batch_tensors_gen([(X, X + 1), (torch.tensor(1.0),) * 2])
-    assert [tuple(t.shape) for t in joined] == [(4, 3), (2,)]
+    """By position over the batches, each a list of its tensors."""
+    batches = [[X, torch.tensor([1.0])], [X + 1, torch.tensor([2.0])], [X + 2, torch.ones(1)]]
+    joined = poptorch._utils.combine_batch_tensors_gen(batches)
+    assert iter(joined) is joined
+    first, second = joined
+    assert torch.equal(first, torch.cat([X, X + 1, X + 2])) and second.tolist() == [1, 2, 1]
+
+
+def test_private_modules_come_with_the_package():
+    run_python("""
+import poptorch
+for module, name in [("_impl", "unwrapModelIfNecessary"), ("_impl", "rewrapModelIfNecessary"),
+                     ("_utils", "combine_batch_tensors_gen"), ("_args_parser", "ArgsParser"),
+                     ("_poplar_executor", "PoplarExecutor"), ("poptorch_core", "Error"),
+                     ("enums", "OutputMode"), ("options", "_IExecutionStrategy")]:
+    assert hasattr(getattr(poptorch, module), name), (module, name)
+""")
 
 
 def test_the_executors_module_may_be_executed_again():
@@ -168,6 +183,25 @@ def test_operators_of_the_dispatcher():
         scopes.pop_name_scope()
     with pytest.raises(poptorch.Error, match="unknown type 'FLOAT8'"):
         scopes.internal_cast(X, "FLOAT8")
+
+
+def test_scopes_and_casts_in_hooks():
+    """The same hooks on the CPU and while the model is compiled; a checkpoint of half values."""
+    def push(*_):
+        torch.ops.poptorch.push_name_scope("layer")
+
+    def pop(module, arguments, y):
+        torch.ops.poptorch.pop_name_scope()
+        return torch.ops.poptorch.internal_cast(y.half(), "FLOAT")
+
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    net[0].register_forward_pre_hook(push)
+    net[0].register_forward_hook(pop)
+    expected = net(X)
+    model = poptorch.inferenceModel(net, quiet_options())
+    y = model(X)
+    assert y.dtype is expected.dtype is torch.float32 and "layer/" in model.ir("translate")
+    torch.testing.assert_close(y, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_back_end_enumerations():

@@ -30,7 +30,7 @@ class ExecutorHistories(RuleBasedStateMachine):
     """A history, compared after each step with ``weight_rule.py``.
 
     Subclasses wrap modules, and have a method ``check_device(model, p)`` that compares what a
-    compiled program has.
+    program with a device has.
 
     Class attributes:
         x: the argument of a call.
@@ -115,6 +115,19 @@ class ExecutorHistories(RuleBasedStateMachine):
         self.unwatch(p)
 
     @precondition(lambda self: self.executors)
+    @rule(number=st.integers(0, MOST - 1), attaches=st.booleans())
+    def change_device(self, number, attaches):
+        """Lets go of the device, or takes it; the next call takes it by itself."""
+        model, p = self.pick(number)
+        if p.is_attached:
+            model.detachFromDevice()
+            self.rule.detach(p)
+        if p.is_compiled and attaches:
+            model.attachToDevice()
+            self.rule.attach(p)
+            self.watch(p)
+
+    @precondition(lambda self: self.executors)
     @rule(number=st.integers(0, MOST - 1))
     def forget(self, number):
         model, p = self.executors.pop(number % len(self.executors))
@@ -146,5 +159,6 @@ class ExecutorHistories(RuleBasedStateMachine):
             self.check(tensor, s, "host")
         for model, p in self.executors:
             assert model.isCompiled() == p.is_compiled
-            if p.is_compiled:
+            assert model.isAttachedToDevice() == p.is_attached
+            if p.is_attached:
                 self.check_device(model, p)

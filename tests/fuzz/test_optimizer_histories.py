@@ -171,6 +171,15 @@ class Histories(RuleBasedStateMachine):
             self.models[number].compile(torch.zeros(ROWS, SIZE, dtype=torch.float64))
         self.done()
 
+    @rule(number=numbers, attaches=st.booleans())
+    def detach(self, number, attaches):
+        model = self.models[number]
+        if model.isAttachedToDevice():
+            model.detachFromDevice()
+        if model.isCompiled() and attaches:
+            model.attachToDevice()
+        self.done()
+
     @rule(number=numbers, forgets=st.booleans())
     def wrap_again(self, number, forgets):
         if forgets:

@@ -250,6 +250,15 @@ class Calls(RuleBasedStateMachine):
         self.compiled = None
         assert not self.model.isCompiled()  # the optimizer has the state of what it trained
 
+    @rule(attaches=st.booleans())
+    def change_device(self, attaches):
+        was_attached = self.model.isAttachedToDevice()
+        name = "attachToDevice" if attaches else "detachFromDevice"
+        _, error = attempt(getattr(self.model, name))
+        is_possible = self.compiled is not None and was_attached != attaches
+        assert (error is None) == is_possible
+        assert self.model.isAttachedToDevice() == (attaches if is_possible else was_attached)
+
     @rule()
     def wrap_again(self):
         try:

@@ -10,14 +10,14 @@ class Holder(abc.ABC):
         storages: names of what it has copies of.
 
     Attributes:
-        device: its values, by name, while it is compiled.
+        device: its values, by name, while it has a device.
         version: of each.
         is_orphan: its executor was forgotten.
     """
 
     def __init__(self, storages):
         self.storages = storages
-        self.is_compiled = self.is_orphan = False
+        self.is_compiled = self.is_attached = self.is_orphan = False
         self.device, self.version = {}, {}
 
     @abc.abstractmethod
@@ -78,10 +78,19 @@ class Rule:
             self.read(p.storages)
             self.drop_orphans()  # before the new program could have their values instead of others
             self.sync(p)
-            p.is_compiled = True
+            p.is_compiled = p.is_attached = True
+
+    def attach(self, p):
+        self.sync(p)
+        p.is_attached = True
+
+    def detach(self, p):
+        self.destroy(p)
+        p.is_compiled = True
 
     def call(self, p, *args):
         self.compile(p)
+        p.is_attached = True
         self.sync(p)
         result = p.compute(*args)
         for s in p.updated():
@@ -96,6 +105,9 @@ class Rule:
         for s in storages:
             if self.newest[s] not in (None, p) and not self.pending[s]:
                 self.fetch(self.newest[s])
+            if p is not None and not p.is_attached:
+                self.publish_to_all([s])
+                continue
             self.version[s] += 1
             self.agreed[s], self.newest[s], self.pending[s] = self.host[s], None, False
             if p is not None:
@@ -105,6 +117,10 @@ class Rule:
         self.read(storages)
         for s in storages:
             self.host[s] = values[s]
+        self.publish_to_all(storages)
+
+    def publish_to_all(self, storages):
+        for s in storages:
             if self.holders(s):
                 self.publish(None, [s])
                 for p in self.holders(s):
@@ -118,7 +134,7 @@ class Rule:
                     self.give(q, s)
             if not others:
                 self.pending[s] = False
-        p.device, p.version, p.is_compiled = {}, {}, False
+        p.device, p.version, p.is_compiled, p.is_attached = {}, {}, False, False
 
     def destroy(self, p):
         if p in self.newest.values():

@@ -26,6 +26,7 @@ EFFECTS = {
     "relaxOptimizerAttributesChecks": _REPORTS + "test_unexpected_optimizer_attributes",
     "setExecutionStrategy": _DEVICE + "test_execution_strategy",
     "useIpuModel": _DEVICE + "test_use_ipu_model",
+    "useIpuId": _DEVICE + "test_one_executor_holds_a_device",
     "useOfflineIpuTarget": _DEVICE + "test_models_that_never_run",
     "connectionType": _DEVICE + "test_connection_type_says_when_the_device_is_taken",
     "autoRoundNumIPUs": _DEVICE + "test_number_of_ipus_must_be_a_power_of_two",

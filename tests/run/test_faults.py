@@ -10,9 +10,10 @@ import poptorch
 from poptorch import _C
 from poptorch._capture import capturing
 from poptorch._device.device import Device
+from poptorch._executor.attachment import Attachment
 from poptorch._optimizer.device import DeviceStates
 from poptorch._optimizer.link import OptimizerLink
-from poptorch._runtime import build, call, hooks, settings
+from poptorch._runtime import build, call, device_memory, hooks, settings
 from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.call import Call
 from poptorch._runtime.compiled import CompiledModel
@@ -26,17 +27,29 @@ from tests.helpers import Cases, quiet_options
 # What is called, in this order; a step that is never reached fails the test.
 STEPS = [
     (hooks, "before_compile"), (WeightLink, "bring"),
-    (Device, "before_compile"), (PoplarExecutor, "_step_spec"), (build, "Arguments"),
+    (Device, "compiling"), (PoplarExecutor, "_step_spec"), (build, "Arguments"),
     (Arguments, "micro_batch"), (build, "capture"), (capturing.Losses, "final"),
     (capturing, "functionalize"), (capturing._Capture, "_assemble"),
     (settings, "check_buffers"), (build, "translate"), (_C, "compile"), (build, "Interface"),
-    (Device, "after_compile"), (CompiledModel, "of"), (OptimizerLink, "compiled"),
+    (Device, "take"), (CompiledModel, "of"), (OptimizerLink, "compiled"),
     (WeightLink, "compiled"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
     (_C.Executable, "write_state"), (hooks, "after_compile"),
     (Arguments, "match"), (ModuleGuard, "check"),
     (WeightLink, "before_run"), (OptimizerLink, "refresh"), (DeviceStates, "write"),
     (Call, "run"), (_C.Executable, "run"), (call, "write_back"),
     (WeightLink, "note_run"),
+]
+
+
+# Likewise, of letting go of the device and of the call that takes it again.
+DEVICE_STEPS = [
+    (WeightLink, "to_host"), (WeightStore, "fetch"), (WeightLink, "forget"),
+    (WeightStore, "leave"), (device_memory, "release"), (_C.Executable, "is_same_in_replicas"),
+    (_C.Executable, "release"), (Device, "release"),
+    (Attachment, "_attach_once"), (ModuleGuard, "check"), (Device, "take"),
+    (device_memory, "restore"), (_C.Executable, "has_state"), (_C.Executable, "restore"),
+    (WeightLink, "compiled"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
+    (_C.Executable, "write_state"),
 ]
 
 
@@ -129,3 +142,46 @@ def test_a_fault_at_each_step(monkeypatch):
                         hit = check(monkeypatch, owner, name, is_after, is_compiled)
                         reached[owner, name] = reached.get((owner, name), False) or hit
     assert [step for step in STEPS if not reached.get(step)] == []
+
+
+def check_device(monkeypatch, owner, name, is_after):
+    net = Net()
+    eager = copy.deepcopy(net)
+    model, optimizer = poptorch.trainingModel(net, quiet_options(), sgd(net)), sgd(eager)
+
+    def step():
+        x, target = torch.rand(3, 4), torch.rand(3, 2)
+        out, loss = eager(x.clone(), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch.testing.assert_close(model(x, target)[0], out.detach())
+
+    step()
+    with monkeypatch.context() as patch:
+        raised = with_fault(patch, owner, name, is_after)
+        for use in (model.detachFromDevice, model.attachToDevice):
+            try:
+                use()
+            except Fault:
+                pass
+            except poptorch.Error as error:  # the device is gone, or is there, nevertheless
+                assert raised and "attached" in str(error)
+    torch.testing.assert_close(dict(net.state_dict()), dict(eager.state_dict()))
+    for _ in range(2):
+        step()
+        if model.isAttachedToDevice():
+            model.detachFromDevice()
+    torch.testing.assert_close(dict(net.state_dict()), dict(eager.state_dict()))
+    return bool(raised)
+
+
+def test_a_fault_at_each_step_of_detaching_and_attaching(monkeypatch):
+    reached = set()
+    with Cases() as cases:
+        for owner, name in DEVICE_STEPS:
+            for is_after in (False, True):
+                with cases.case(owner.__name__, name, "after" if is_after else "before"):
+                    if check_device(monkeypatch, owner, name, is_after):
+                        reached.add((owner, name))
+    assert [step for step in DEVICE_STEPS if step not in reached] == []
