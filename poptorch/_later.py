@@ -45,7 +45,6 @@ nearest = _later("nearest", "search of nearest points")
 nop = _later("nop", "operations that do nothing but stay in the program")
 recomputationCheckpoint = _later("recomputationCheckpoint", "choosing what is kept for the "
                                                             "backward pass")
-serializedMatMul = _later("serializedMatMul", "matrix products in several parts")
 set_available_memory = _later("set_available_memory", "limits of temporary memory by operation")
 set_overlap_for_input = _later("set_overlap_for_input", "overlap of computation with inputs")
 set_overlap_for_output = _later("set_overlap_for_output", "overlap of computation with outputs")

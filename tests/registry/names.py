@@ -183,13 +183,20 @@ TRAINING = {
        for name in _OPTIMIZERS for method in ("state_dict", "load_state_dict")},
 }
 
+_PRODUCTS = _API + "test_products.py::"
+COMPUTING = {
+    "serializedMatMul": _PRODUCTS + "test_values_and_gradients_are_those_of_one_product",
+    **{name: _PRODUCTS + "test_serialized_linear"
+       for name in ("SerializedLinear", "SerializedLinear.forward")},
+}
+
 # What comes later: each says so.
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
     "CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
     "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest", "nop",
-    "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
+    "recomputationCheckpoint", "set_available_memory",
     "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",
     "optim.VariableAttributes")}
 
 NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA, **ARGUMENTS,
-         **ENUMERATIONS, **TRAINING, **LATER}
+         **ENUMERATIONS, **TRAINING, **COMPUTING, **LATER}
