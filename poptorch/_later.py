@@ -45,7 +45,6 @@ nearest = _later("nearest", "search of nearest points")
 nop = _later("nop", "operations that do nothing but stay in the program")
 recomputationCheckpoint = _later("recomputationCheckpoint", "choosing what is kept for the "
                                                             "backward pass")
-set_available_memory = _later("set_available_memory", "limits of temporary memory by operation")
 set_overlap_for_input = _later("set_overlap_for_input", "overlap of computation with inputs")
 set_overlap_for_output = _later("set_overlap_for_output", "overlap of computation with outputs")
 LAMB = _later("optim.LAMB", "the LAMB optimizer")

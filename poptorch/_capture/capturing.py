@@ -19,6 +19,7 @@ from poptorch._capture.losses import Losses
 from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.module_state import ModuleState
 from poptorch._capture.places import Places
+from poptorch._capture.producers import Producers
 from poptorch._capture.recorder import Recorder
 from poptorch._capture.regions import placeholders, prune
 from poptorch._logging import logger
@@ -65,6 +66,7 @@ class _Capture:
     Attributes:
         recorder: of the operations.
         losses: the tensors marked as losses.
+        producers: the operations that gave its tensors.
         functions: the torch-function mode.
     """
 
@@ -79,6 +81,7 @@ class _Capture:
         self.fake_mode = private.new_fake_mode()
         self.recorder = Recorder(self.fake_mode, self.draw_salt, places)
         self.losses = Losses(self.recorder)
+        self.producers = Producers()
         self._batch_count = None
         self._gradients: list = []
         self._loss = None
