@@ -42,7 +42,6 @@ for_loop = _later("for_loop", "loops on the device")
 fps = _later("fps", "sampling of farthest points")
 ipu_print_tensor = _later("ipu_print_tensor", "printing tensors from the device")
 nearest = _later("nearest", "search of nearest points")
-nop = _later("nop", "operations that do nothing but stay in the program")
 recomputationCheckpoint = _later("recomputationCheckpoint", "choosing what is kept for the "
                                                             "backward pass")
 set_overlap_for_input = _later("set_overlap_for_input", "overlap of computation with inputs")

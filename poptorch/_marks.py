@@ -44,6 +44,31 @@ def set_available_memory(tensor: torch.Tensor,
     return tensor
 
 
+def nop(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as it is, by an operation ``nop`` that stays in the program.
+
+    No pass removes it, merges it with another one or computes it together with others, so that
+    the IR shows the tensor as a value of its own. Outside of poptorch nothing happens.
+
+    Args:
+        tensor: of any shape and type.
+
+    Returns:
+        The same tensor; in a program, a view of all of it.
+
+    Raises:
+        TypeError: ``tensor`` is no tensor.
+
+    Example:
+        >>> import poptorch, torch
+        >>> poptorch.nop(torch.ones(2))
+        tensor([1., 1.])
+    """
+    check_tensor("nop", "tensor", tensor)
+    capture = context.current()
+    return tensor if capture is None else capture.nop(tensor)
+
+
 def check_tensor(where: str, name: str, value) -> None:
     """Checks that an argument is a tensor.
 

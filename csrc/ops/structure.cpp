@@ -85,6 +85,14 @@ std::vector<OpDef> structure_ops() {
        .operands = {"x"},
        .infer = same_as_first,
        .strided = Strided::all},
+      {.name = "nop",
+       .doc = "`x`. It stays in the program: no pass removes it, merges it with another one or "
+              "computes it together with others.",
+       .operands = {"x"},
+       .infer = same_as_first,
+       .strided = Strided::all,
+       .inplace = {{0}},
+       .effects = true},
       {.name = "strategy",
        .doc = "Where the blocks of the model run: [name, ipu, stage, phase] of each. Read and "
               "removed by the step place.",

@@ -117,6 +117,12 @@ class _Capture:
         """Dotted path of a part of the model; of the part that runs, if it is none."""
         return self._state.names.get(id(module), self.recorder.module)
 
+    def nop(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A view of a whole tensor that stays an operation in the program."""
+        out = tensor.view(tensor.shape)
+        self.recorder.node_of(out).meta["nop"] = True
+        return out
+
     def draw_salt(self) -> int:
         """A number for a random operation, from the real generator.
 

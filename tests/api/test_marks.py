@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import poptorch
-from poptorch import set_available_memory
+from poptorch import nop, set_available_memory
 from tests.capture.common import Function
 from tests.helpers import quiet_options
 
@@ -148,3 +148,64 @@ def test_a_product_in_a_region():
         return set_available_memory(part(x), 0.2)
 
     assert limited(inference(forward, X, w=W)) == [("matmul", 0.2)]
+
+
+def ops_of(model, step="rewrite"):
+    """The names of the ops of a step, in order."""
+    lines = [line for line in model.ir(step).splitlines() if " = " in line]
+    return [line.split(" = ")[1].split()[0] for line in lines]
+
+
+def test_a_nop_stays_in_the_program():
+    def forward(m, x):
+        return nop(nop(x) * 2) + nop(nop(x) * 2)
+
+    model = inference(forward, X)
+    assert ops_of(model).count("nop") == 4
+    assert "fused" not in ops_of(inference(lambda m, x: nop(x * 2).relu(), X))
+    assert "fused" in ops_of(inference(lambda m, x: (x * 2).relu(), X))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32, torch.uint8,
+                                   torch.bool])
+def test_a_nop_of_any_type_and_layout(dtype):
+    x = torch.randint(0, 2, (3, 1, 4)).to(dtype)
+    inference(lambda m, x: (nop(x.mT.expand(3, 4, 5)), nop(x[0, 0, 1]), nop(x[:0])), x)
+
+
+def test_the_gradient_passes_a_nop():
+    def forward(m, x):
+        y = nop(nop(m.w) @ x).sin()
+        return y, F.mse_loss(y, x)
+
+    module = Function(forward, {"w": torch.randn(4, 4)})
+    x = torch.randn(4, 4)
+    module(x)[1].backward()
+    model = poptorch.trainingModel(Function(forward, {"w": module.w.detach().clone()}),
+                                   quiet_options())
+    with poptorch.testing.keep_gradients():
+        model(x)
+    torch.testing.assert_close(poptorch.testing.gradients(model)["w"], module.w.grad)
+    assert ops_of(model).count("nop") == 2
+
+
+def test_changes_in_place_pass_a_nop():
+    """Outside of poptorch it is the same tensor."""
+    def forward(m, x):
+        y = x * 1
+        z = nop(y)
+        z.add_(1)
+        y.mul_(2)
+        nop(x)[1].zero_()
+        return y, z, x
+
+    ours, theirs = X.clone(), X.clone()
+    model = poptorch.inferenceModel(Function(forward), quiet_options())
+    torch.testing.assert_close(model(ours), forward(None, theirs))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_nop_of_no_tensor_is_refused():
+    with pytest.raises(TypeError, match=r"^\[nop\] tensor .* expected to be a tensor, got int 3"):
+        nop(3)
+    assert nop(X) is X

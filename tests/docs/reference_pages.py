@@ -240,7 +240,7 @@ def blocks() -> str:
 def own_ops() -> str:
     """docs/reference/own_ops.md."""
     return "\n".join([
-        _functions("How something is computed", "serializedMatMul set_available_memory"),
+        _functions("How something is computed", "serializedMatMul set_available_memory nop"),
         class_("poptorch.SerializedLinear", poptorch.SerializedLinear)])
 
 

@@ -6,7 +6,7 @@ from tests.fuzz.programs.vocabulary.convolutions import convolved
 
 def marked(d, text):
     """A tensor about which one of the functions says something."""
-    return d.rng.choice(("poptorch.set_available_memory({}, 0.3)",)).format(text)
+    return d.rng.choice(("poptorch.set_available_memory({}, 0.3)", "poptorch.nop({})")).format(text)
 
 
 @row("own functions", 4)
