@@ -44,8 +44,6 @@ ipu_print_tensor = _later("ipu_print_tensor", "printing tensors from the device"
 nearest = _later("nearest", "search of nearest points")
 recomputationCheckpoint = _later("recomputationCheckpoint", "choosing what is kept for the "
                                                             "backward pass")
-set_overlap_for_input = _later("set_overlap_for_input", "overlap of computation with inputs")
-set_overlap_for_output = _later("set_overlap_for_output", "overlap of computation with outputs")
 LAMB = _later("optim.LAMB", "the LAMB optimizer")
 RMSprop = _later("optim.RMSprop", "the RMSprop optimizer")
 VariableAttributes = _later("optim.VariableAttributes", "constant and variable hyper-parameters")

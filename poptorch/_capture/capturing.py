@@ -18,6 +18,7 @@ from poptorch._capture.functions import Functions
 from poptorch._capture.losses import Losses
 from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.module_state import ModuleState
+from poptorch._capture.overlaps import Overlaps
 from poptorch._capture.places import Places
 from poptorch._capture.producers import Producers
 from poptorch._capture.recorder import Recorder
@@ -67,6 +68,7 @@ class _Capture:
         recorder: of the operations.
         losses: the tensors marked as losses.
         producers: the operations that gave its tensors.
+        overlaps: the copies from and to the host of which forward says something.
         functions: the torch-function mode.
     """
 
@@ -82,6 +84,7 @@ class _Capture:
         self.recorder = Recorder(self.fake_mode, self.draw_salt, places)
         self.losses = Losses(self.recorder)
         self.producers = Producers()
+        self.overlaps = Overlaps(self.recorder)
         self._batch_count = None
         self._gradients: list = []
         self._loss = None
@@ -161,6 +164,7 @@ class _Capture:
             fake = private.fake_like(self.fake_mode, tensor)
             self._fake_inputs.append(fake)
             self._input_nodes.append(self.recorder.placeholder(fake, name))
+        self.overlaps.declare_inputs(self._input_nodes, self._input_names)
         self._state_nodes = []
         for state in self._state.states:
             node = self.recorder.placeholder(state.fake, state.name)
@@ -177,11 +181,13 @@ class _Capture:
         with self._state, self._paths, self.fake_mode, self.recorder, self.functions:
             result = tracing.run_forward(self._state.module, args, kwargs)
             self._state.check_kept()
+            leaves, structure = Structure.of(result)
+            self._overlaps = self.overlaps.finish(leaves, structure.paths)
             ends = {node: self.recorder.shapes.end_of(state.fake, state.trained)
                     for state, node in zip(self._state.states, self._state_nodes)}
             self._looking_otherwise = {node: end for node, end in ends.items() if end is not None}
             if self._training:
-                self._differentiate(*Structure.of(result))
+                self._differentiate(leaves, structure)
         return result
 
     def _differentiate(self, results: list[torch.Tensor], structure: Structure) -> None:
@@ -243,7 +249,7 @@ class _Capture:
         prune(graph)
         inputs = self._drop_unused_constants(inputs)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
-                        self._blocks, self._state.attributes_read())
+                        self._blocks, self._state.attributes_read(), self._overlaps)
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []

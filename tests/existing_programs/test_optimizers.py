@@ -137,7 +137,7 @@ def test_groups_with_keys_of_other_programs():
 OPERATORS = ["CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
              "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest",
              "recomputationCheckpoint",
-             "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",
+             "optim.LAMB", "optim.RMSprop",
              "optim.VariableAttributes"]
 
 

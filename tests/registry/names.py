@@ -188,6 +188,8 @@ COMPUTING = {
     "serializedMatMul": _PRODUCTS + "test_values_and_gradients_are_those_of_one_product",
     **{name: _PRODUCTS + "test_serialized_linear"
        for name in ("SerializedLinear", "SerializedLinear.forward")},
+    **{f"set_overlap_for_{end}": _API + "test_overlap.py::test_streams_have_the_mode"
+       for end in ("input", "output")},
     "nop": _API + "test_marks.py::test_a_nop_stays_in_the_program",
     "set_available_memory":
         _API + "test_marks.py::test_the_limit_is_on_the_operation_that_gave_the_tensor",
@@ -198,7 +200,7 @@ LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" 
     "CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
     "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest",
     "recomputationCheckpoint",
-    "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",
+    "optim.LAMB", "optim.RMSprop",
     "optim.VariableAttributes")}
 
 NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA, **ARGUMENTS,

@@ -29,3 +29,10 @@ def of_an_operation(d):
         weight = operand(d, (a_size(d), d.env[x].shape[-1]), dtype_of(d, x), "wwwxb")
         text = f"F.linear({x}, {weight})"
     d.emit(f"{marked(d, text)}{d.rng.choice(('', '.relu()', ' * 2'))}")
+
+
+@row("own functions", 1)
+def of_an_input(d):
+    """Nothing may be computed from the input before."""
+    x = d.fresh(d.sizes(1), d.dtype(), kinds="x")
+    d.emit(f"poptorch.set_overlap_for_input({x}, poptorch.OverlapMode.NoOverlap) * 2")
