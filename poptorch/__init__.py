@@ -16,7 +16,6 @@ from poptorch import poptorch_core as poptorch_core
 from poptorch import profiling as profiling
 from poptorch import testing as testing
 from poptorch._later import CPU as CPU
-from poptorch._later import MultiConv as MultiConv
 from poptorch._later import cond as cond
 from poptorch._later import ctc_beam_search_decoder as ctc_beam_search_decoder
 from poptorch._later import custom_op as custom_op
@@ -32,6 +31,7 @@ from poptorch._logging import setLogLevel as setLogLevel
 from poptorch._loss import identity_loss as identity_loss
 from poptorch._marks import nop as nop
 from poptorch._marks import set_available_memory as set_available_memory
+from poptorch._multi_conv import MultiConv as MultiConv
 from poptorch._overlap import set_overlap_for_input as set_overlap_for_input
 from poptorch._overlap import set_overlap_for_output as set_overlap_for_output
 from poptorch._products import SerializedLinear as SerializedLinear

@@ -18,6 +18,7 @@ from poptorch._capture.functions import Functions
 from poptorch._capture.losses import Losses
 from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.module_state import ModuleState
+from poptorch._capture.multi_convs import MultiConvs
 from poptorch._capture.overlaps import Overlaps
 from poptorch._capture.places import Places
 from poptorch._capture.producers import Producers
@@ -68,6 +69,7 @@ class _Capture:
         recorder: of the operations.
         losses: the tensors marked as losses.
         producers: the operations that gave its tensors.
+        multi_convs: its convolutions that are computed together.
         overlaps: the copies from and to the host of which forward says something.
         functions: the torch-function mode.
     """
@@ -84,6 +86,7 @@ class _Capture:
         self.recorder = Recorder(self.fake_mode, self.draw_salt, places)
         self.losses = Losses(self.recorder)
         self.producers = Producers()
+        self.multi_convs = MultiConvs(self.recorder)
         self.overlaps = Overlaps(self.recorder)
         self._batch_count = None
         self._gradients: list = []

@@ -242,7 +242,8 @@ def own_ops() -> str:
     return "\n".join([
         _functions("How something is computed", "serializedMatMul set_available_memory nop "
                    "set_overlap_for_input set_overlap_for_output"),
-        class_("poptorch.SerializedLinear", poptorch.SerializedLinear)])
+        class_("poptorch.SerializedLinear", poptorch.SerializedLinear),
+        class_("poptorch.MultiConv", poptorch.MultiConv)])
 
 
 def optimizers() -> str:

@@ -36,3 +36,14 @@ def of_an_input(d):
     """Nothing may be computed from the input before."""
     x = d.fresh(d.sizes(1), d.dtype(), kinds="x")
     d.emit(f"poptorch.set_overlap_for_input({x}, poptorch.OverlapMode.NoOverlap) * 2")
+
+
+@row("own functions", 2)
+def of_convolutions(d):
+    """Two convolutions together, in one line."""
+    settings = d.rng.choice(("", ".enableConvDithering([True, False])", ".cycleBackOff(0.2)",
+                             ".planType(poptorch.MultiConvPlanType.Serial)",
+                             ".availableMemoryProportions((0.1, 0.3))",
+                             ".partialsTypes(torch.float16).perConvReservedTiles(8)"))
+    d.emit(f"within(poptorch.MultiConv(){settings}, lambda: ({convolved(d)[0]}, "
+           f"{convolved(d)[0]}))", 2)
