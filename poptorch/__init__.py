@@ -25,11 +25,11 @@ from poptorch._later import for_loop as for_loop
 from poptorch._later import fps as fps
 from poptorch._later import ipu_print_tensor as ipu_print_tensor
 from poptorch._later import nearest as nearest
-from poptorch._later import recomputationCheckpoint as recomputationCheckpoint
 from poptorch._logging import logger as logger
 from poptorch._logging import setLogLevel as setLogLevel
 from poptorch._loss import identity_loss as identity_loss
 from poptorch._marks import nop as nop
+from poptorch._marks import recomputationCheckpoint as recomputationCheckpoint
 from poptorch._marks import set_available_memory as set_available_memory
 from poptorch._multi_conv import MultiConv as MultiConv
 from poptorch._overlap import set_overlap_for_input as set_overlap_for_input

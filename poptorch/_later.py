@@ -41,8 +41,6 @@ for_loop = _later("for_loop", "loops on the device")
 fps = _later("fps", "sampling of farthest points")
 ipu_print_tensor = _later("ipu_print_tensor", "printing tensors from the device")
 nearest = _later("nearest", "search of nearest points")
-recomputationCheckpoint = _later("recomputationCheckpoint", "choosing what is kept for the "
-                                                            "backward pass")
 LAMB = _later("optim.LAMB", "the LAMB optimizer")
 RMSprop = _later("optim.RMSprop", "the RMSprop optimizer")
 VariableAttributes = _later("optim.VariableAttributes", "constant and variable hyper-parameters")

@@ -69,6 +69,42 @@ def nop(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if capture is None else capture.nop(tensor)
 
 
+def recomputationCheckpoint(*tensors: torch.Tensor) -> torch.Tensor | list[torch.Tensor]:
+    """Keeps tensors for the backward pass; what leads to them is computed again there.
+
+    As soon as the ``forward`` of a model that trains calls it, recomputation is on: between the
+    forward and the backward pass the marked tensors are kept, with the model's inputs and what
+    goes from one block to another, and all else that they are computed from is dropped. The
+    backward pass computes it again, between one mark and the next when it comes to them. Results
+    and gradients are the same to the last bit. What is computed behind the last mark is kept. In
+    inference, and outside of poptorch, nothing happens.
+
+    Args:
+        tensors: those to keep, at least one.
+
+    Returns:
+        The same tensors: one alone as it is, several as a list.
+
+    Raises:
+        TypeError: There is none, or one is no tensor.
+
+    Example:
+        >>> import poptorch, torch
+        >>> poptorch.recomputationCheckpoint(torch.ones(2))
+        tensor([1., 1.])
+    """
+    where = "recomputationCheckpoint"
+    if not tensors:
+        raise TypeError(f"[{where}] expected tensors, got none. Pass those that are to be kept.")
+    for index, tensor in enumerate(tensors):
+        check_tensor(where, f"argument {index}", tensor)
+    capture = context.current()
+    if capture is not None:
+        for tensor in tensors:
+            capture.checkpoint(tensor)
+    return tensors[0] if len(tensors) == 1 else list(tensors)
+
+
 def check_tensor(where: str, name: str, value) -> None:
     """Checks that an argument is a tensor.
 

@@ -15,6 +15,7 @@ from poptorch._capture import torch_private as private
 from poptorch._capture.captured import Captured, InputSpec, OutputSpec
 from poptorch._capture.functionalize import functionalize
 from poptorch._capture.functions import Functions
+from poptorch._capture.library import ops
 from poptorch._capture.losses import Losses
 from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.module_state import ModuleState
@@ -122,6 +123,12 @@ class _Capture:
     def path_of(self, module: torch.nn.Module) -> str:
         """Dotted path of a part of the model; of the part that runs, if it is none."""
         return self._state.names.get(id(module), self.recorder.module)
+
+    def checkpoint(self, tensor: torch.Tensor) -> None:
+        """Marks a tensor that training keeps for the backward pass."""
+        if self._training and not self.recorder.in_backward:
+            with torch.no_grad():
+                ops.checkpoint(tensor)
 
     def nop(self, tensor: torch.Tensor) -> torch.Tensor:
         """A view of a whole tensor that stays an operation in the program."""

@@ -21,6 +21,7 @@ from poptorch._translate.emitter import Emitter
 from poptorch._translate.nodes import Nodes
 from poptorch._translate.overlaps import check_overlaps, overlap_attrs
 from poptorch._translate.partition import emit_strategy, partition_of
+from poptorch._translate.recomputation import recomputed
 from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
 from poptorch._translate.tensor_names import GRADIENT, TensorNames
 from poptorch._types import ir_dtype
@@ -142,7 +143,7 @@ class _Translation:
 
     def __init__(self, captured, spec: StepSpec, optimizer):
         # A region that runs once is where its node is; loops will be graphs of the module.
-        captured = inlined(captured)
+        captured = recomputed(inlined(captured))
         self.captured = captured
         self.spec = spec
         partition = partition_of(captured, spec)

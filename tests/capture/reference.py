@@ -233,6 +233,10 @@ def serialized_matmul(lhs, rhs, cut, factor, keep_precision):
     return lhs @ rhs
 
 
+def checkpoint(x):
+    return x.new_empty(0)
+
+
 def bincount(self, weights, minlength):
     return torch.bincount(self, weights, minlength)
 
@@ -243,7 +247,7 @@ IMPLEMENTATIONS = {
         dropout, batch_norm, batch_norm_inference, batch_norm_backward, attention,
         attention_backward, lstm, lstm_backward, gru, gru_backward, rnn, rnn_backward,
         embedding_bag, embedding_bag_backward, elements, elements_scatter, bincount,
-        serialized_matmul)
+        serialized_matmul, checkpoint)
 }
 IMPLEMENTATIONS.update(dict.fromkeys(
     (aten.view.default, aten._unsafe_view.default, aten.view.dtype), view))

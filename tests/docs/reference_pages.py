@@ -240,7 +240,8 @@ def blocks() -> str:
 def own_ops() -> str:
     """docs/reference/own_ops.md."""
     return "\n".join([
-        _functions("How something is computed", "serializedMatMul set_available_memory nop "
+        _functions("How something is computed",
+                   "recomputationCheckpoint serializedMatMul set_available_memory nop "
                    "set_overlap_for_input set_overlap_for_output"),
         class_("poptorch.SerializedLinear", poptorch.SerializedLinear),
         class_("poptorch.MultiConv", poptorch.MultiConv)])

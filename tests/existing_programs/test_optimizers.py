@@ -136,7 +136,6 @@ def test_groups_with_keys_of_other_programs():
 
 OPERATORS = ["CPU", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
              "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest",
-             "recomputationCheckpoint",
              "optim.LAMB", "optim.RMSprop",
              "optim.VariableAttributes"]
 

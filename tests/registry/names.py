@@ -194,6 +194,8 @@ COMPUTING = {
     **{f"MultiConv.{name}": _API + "test_multi_conv.py::test_settings_are_in_the_ir" for name in (
         "availableMemoryProportions", "cycleBackOff", "enableConvDithering", "partialsTypes",
         "perConvReservedTiles", "planType")},
+    "recomputationCheckpoint":
+        _API + "test_checkpoints.py::test_the_same_bits_in_less_memory",
     "nop": _API + "test_marks.py::test_a_nop_stays_in_the_program",
     "set_available_memory":
         _API + "test_marks.py::test_the_limit_is_on_the_operation_that_gave_the_tensor",
@@ -203,7 +205,6 @@ COMPUTING = {
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
     "CPU", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
     "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest",
-    "recomputationCheckpoint",
     "optim.LAMB", "optim.RMSprop",
     "optim.VariableAttributes")}
 

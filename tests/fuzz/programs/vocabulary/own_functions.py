@@ -6,7 +6,8 @@ from tests.fuzz.programs.vocabulary.convolutions import convolved
 
 def marked(d, text):
     """A tensor about which one of the functions says something."""
-    return d.rng.choice(("poptorch.set_available_memory({}, 0.3)", "poptorch.nop({})")).format(text)
+    return d.rng.choice(("poptorch.set_available_memory({}, 0.3)", "poptorch.nop({})",
+                         "poptorch.recomputationCheckpoint({})")).format(text)
 
 
 @row("own functions", 4)
