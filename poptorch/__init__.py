@@ -20,7 +20,6 @@ from poptorch import profiling as profiling
 from poptorch import testing as testing
 from poptorch._args_parser import ArgsParser as _ArgsParser  # noqa: F401
 from poptorch._later import CPU as CPU
-from poptorch._later import MultiConv as MultiConv
 from poptorch._later import cond as cond
 from poptorch._later import ctc_beam_search_decoder as ctc_beam_search_decoder
 from poptorch._later import custom_op as custom_op
@@ -30,15 +29,17 @@ from poptorch._later import for_loop as for_loop
 from poptorch._later import fps as fps
 from poptorch._later import ipu_print_tensor as ipu_print_tensor
 from poptorch._later import nearest as nearest
-from poptorch._later import nop as nop
-from poptorch._later import recomputationCheckpoint as recomputationCheckpoint
-from poptorch._later import serializedMatMul as serializedMatMul
-from poptorch._later import set_available_memory as set_available_memory
-from poptorch._later import set_overlap_for_input as set_overlap_for_input
-from poptorch._later import set_overlap_for_output as set_overlap_for_output
 from poptorch._logging import logger as logger
 from poptorch._logging import setLogLevel as setLogLevel
 from poptorch._loss import identity_loss as identity_loss
+from poptorch._marks import nop as nop
+from poptorch._marks import recomputationCheckpoint as recomputationCheckpoint
+from poptorch._marks import set_available_memory as set_available_memory
+from poptorch._multi_conv import MultiConv as MultiConv
+from poptorch._overlap import set_overlap_for_input as set_overlap_for_input
+from poptorch._overlap import set_overlap_for_output as set_overlap_for_output
+from poptorch._products import SerializedLinear as SerializedLinear
+from poptorch._products import serializedMatMul as serializedMatMul
 from poptorch._running import ipuHardwareIsAvailable as ipuHardwareIsAvailable
 from poptorch._running import ipuHardwareVersion as ipuHardwareVersion
 from poptorch._running import isCompilingWithDispatcher as isCompilingWithDispatcher

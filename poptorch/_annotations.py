@@ -82,8 +82,15 @@ KINDS = {kind.name: kind for kind in (
     # In how many parts a product is computed: ``(dimension, parts)``. The products of its gradient
     # have other dimensions.
     Kind("serialization", tuple, attribute=list, of_gradients=False),
-    # How convolutions that are computed together share the tiles.
+    # Convolutions that are computed together: their number, how they share the tiles, whether they
+    # begin on different ones, those kept for each, the type of partial sums, and how much longer
+    # than the fastest a plan may take.
+    Kind("multi_conv", int),
     Kind("plan_type", str),
+    Kind("dithering", bool),
+    Kind("reserved_tiles", int),
+    Kind("partials_type", str),
+    Kind("cycle_back_off", float),
 )}
 
 

@@ -32,7 +32,6 @@ def _later(name: str, what: str):
 
 
 CPU = _later("CPU", "running a layer on the host in the midst of a model")
-MultiConv = _later("MultiConv", "combining convolutions into one")
 cond = _later("cond", "branches that are chosen at run time")
 ctc_beam_search_decoder = _later("ctc_beam_search_decoder", "decoding by beam search")
 custom_op = _later("custom_op", "operations of the user's own library")
@@ -42,13 +41,6 @@ for_loop = _later("for_loop", "loops on the device")
 fps = _later("fps", "sampling of farthest points")
 ipu_print_tensor = _later("ipu_print_tensor", "printing tensors from the device")
 nearest = _later("nearest", "search of nearest points")
-nop = _later("nop", "operations that do nothing but stay in the program")
-recomputationCheckpoint = _later("recomputationCheckpoint", "choosing what is kept for the "
-                                                            "backward pass")
-serializedMatMul = _later("serializedMatMul", "matrix products in several parts")
-set_available_memory = _later("set_available_memory", "limits of temporary memory by operation")
-set_overlap_for_input = _later("set_overlap_for_input", "overlap of computation with inputs")
-set_overlap_for_output = _later("set_overlap_for_output", "overlap of computation with outputs")
 LAMB = _later("optim.LAMB", "the LAMB optimizer")
 RMSprop = _later("optim.RMSprop", "the RMSprop optimizer")
 VariableAttributes = _later("optim.VariableAttributes", "constant and variable hyper-parameters")

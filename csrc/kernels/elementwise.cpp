@@ -190,6 +190,7 @@ KERNEL("where", elementwise, true)
 KERNEL("masked_fill", elementwise, true)
 KERNEL("cast", elementwise, true)
 KERNEL("clone", clone, true)
+KERNEL("nop", clone, true)
 
 }  // namespace
 

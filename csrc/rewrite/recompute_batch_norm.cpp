@@ -54,6 +54,7 @@ class Recomputer {
     const ir::Value& value = *op.result();
     const bool is_wide = value.type.dtype == ir::DType::f32 || value.type.dtype == ir::DType::f64;
     return is_wide && !is_backward(op) && !op.attrs.has("recompute") &&
+           !op.attrs.has("checkpoint") &&
            ops::attr_of(op, "relu") == ir::Attr(true) && early_.contains(&value) &&
            late_.contains(&value) && !kept_.contains(&value) && stays(op.operand(0)) &&
            (op.operand(5) == nullptr || stays(op.operand(5)));

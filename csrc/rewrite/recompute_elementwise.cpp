@@ -19,6 +19,7 @@
 //     or later and is not computed again itself;
 //   - it costs little: a few steps of arithmetic, which join the region of their user, or one
 //     dearer function of a matrix product, beside which it is little;
+//   - it is not marked to be kept (`checkpoint`);
 //   - all of it, its users too, belongs to one block: nothing has to be moved for it.
 #include <algorithm>
 #include <array>
@@ -155,8 +156,8 @@ class Recomputer {
   }
 
   static bool may_repeat(const ir::Op& op) {
-    return !is_backward(op) && !op.attrs.has("recompute") && ops::is_elementwise(op) &&
-           !ops::op_def(op.name).random;
+    return !is_backward(op) && !op.attrs.has("recompute") && !op.attrs.has("checkpoint") &&
+           ops::is_elementwise(op) && !ops::op_def(op.name).random;
   }
 
   // The ops that compute a value from what is alive at `position` anyway, in order; false if there

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from poptorch._capture.overlaps import Overlap
 from poptorch._capture.regions import region_of
 from poptorch._pytree import Structure
 from poptorch.blocks import BlockUse
@@ -64,7 +65,7 @@ class Captured:
     Each node of the graph has in its ``meta``: ``val`` (a fake tensor, or a tuple of them),
     ``place`` (``(file, line)`` of the user, or None), ``module`` (dotted path), ``annotations``
     (a ``poptorch._annotations.Annotations``), ``backward`` (bool), ``recompute`` (0, or the number
-    of the recomputed region); random ones also ``salt``.
+    of the recomputed region); random ones also ``salt``, views that ``poptorch.nop`` made ``nop``.
 
     A node of the function ``region`` runs the graph of its ``meta["region"]``, a
     :class:`poptorch._capture.regions.Region`.
@@ -79,6 +80,7 @@ class Captured:
         blocks: every block that the forward pass began, in order.
         attributes: what ``forward`` depends on of modules and of objects that they hold: what has
             the attribute, its name and its path.
+        overlaps: the copies from and to the host of which ``forward`` says something.
     """
 
     graph: torch.fx.Graph
@@ -89,6 +91,7 @@ class Captured:
     training: bool
     blocks: tuple[BlockUse, ...] = ()
     attributes: list[tuple[object, str, str]] = field(default_factory=list)
+    overlaps: tuple[Overlap, ...] = ()
 
     def rebuild_output(self, tensors: list):
         """What ``forward`` returns, with ``tensors`` in place of the ``output`` results."""

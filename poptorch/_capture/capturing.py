@@ -15,10 +15,14 @@ from poptorch._capture import torch_private as private
 from poptorch._capture.captured import Captured, InputSpec, OutputSpec
 from poptorch._capture.functionalize import functionalize
 from poptorch._capture.functions import Functions
+from poptorch._capture.library import ops
 from poptorch._capture.losses import Losses
 from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.module_state import ModuleState
+from poptorch._capture.multi_convs import MultiConvs
+from poptorch._capture.overlaps import Overlaps
 from poptorch._capture.places import Places
+from poptorch._capture.producers import Producers
 from poptorch._capture.recorder import Recorder
 from poptorch._capture.regions import placeholders, prune
 from poptorch._logging import logger
@@ -65,6 +69,9 @@ class _Capture:
     Attributes:
         recorder: of the operations.
         losses: the tensors marked as losses.
+        producers: the operations that gave its tensors.
+        multi_convs: its convolutions that are computed together.
+        overlaps: the copies from and to the host of which forward says something.
         functions: the torch-function mode.
     """
 
@@ -79,6 +86,9 @@ class _Capture:
         self.fake_mode = private.new_fake_mode()
         self.recorder = Recorder(self.fake_mode, self.draw_salt, places)
         self.losses = Losses(self.recorder)
+        self.producers = Producers()
+        self.multi_convs = MultiConvs(self.recorder)
+        self.overlaps = Overlaps(self.recorder)
         self._batch_count = None
         self._gradients: list = []
         self._loss = None
@@ -113,6 +123,18 @@ class _Capture:
     def path_of(self, module: torch.nn.Module) -> str:
         """Dotted path of a part of the model; of the part that runs, if it is none."""
         return self._state.names.get(id(module), self.recorder.module)
+
+    def checkpoint(self, tensor: torch.Tensor) -> None:
+        """Marks a tensor that training keeps for the backward pass."""
+        if self._training and not self.recorder.in_backward:
+            with torch.no_grad():
+                ops.checkpoint(tensor)
+
+    def nop(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A view of a whole tensor that stays an operation in the program."""
+        out = tensor.view(tensor.shape)
+        self.recorder.node_of(out).meta["nop"] = True
+        return out
 
     def draw_salt(self) -> int:
         """A number for a random operation, from the real generator.
@@ -152,6 +174,7 @@ class _Capture:
             fake = private.fake_like(self.fake_mode, tensor)
             self._fake_inputs.append(fake)
             self._input_nodes.append(self.recorder.placeholder(fake, name))
+        self.overlaps.declare_inputs(self._input_nodes, self._input_names)
         self._state_nodes = []
         for state in self._state.states:
             node = self.recorder.placeholder(state.fake, state.name)
@@ -168,11 +191,13 @@ class _Capture:
         with self._state, self._paths, self.fake_mode, self.recorder, self.functions:
             result = tracing.run_forward(self._state.module, args, kwargs)
             self._state.check_kept()
+            leaves, structure = Structure.of(result)
+            self._overlaps = self.overlaps.finish(leaves, structure.paths)
             ends = {node: self.recorder.shapes.end_of(state.fake, state.trained)
                     for state, node in zip(self._state.states, self._state_nodes)}
             self._looking_otherwise = {node: end for node, end in ends.items() if end is not None}
             if self._training:
-                self._differentiate(*Structure.of(result))
+                self._differentiate(leaves, structure)
         return result
 
     def _differentiate(self, results: list[torch.Tensor], structure: Structure) -> None:
@@ -234,7 +259,7 @@ class _Capture:
         prune(graph)
         inputs = self._drop_unused_constants(inputs)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
-                        self._blocks, self._state.attributes_read())
+                        self._blocks, self._state.attributes_read(), self._overlaps)
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []

@@ -6,7 +6,11 @@ import math
 import torch
 import torch.nn.functional as F
 
-from poptorch._capture import library_counts, library_embedding  # noqa: F401  (declare operations)
+from poptorch._capture import (  # noqa: F401  (declare operations)
+    library_counts,
+    library_embedding,
+    library_products,
+)
 from poptorch._capture.library import ops
 
 

@@ -16,7 +16,9 @@ import operator
 
 from torch import fx
 
+from poptorch._capture import library_marks  # noqa: F401  (declares an operation)
 from poptorch._capture.functional_ops import mutated_arguments
+from poptorch._capture.library import ops
 from poptorch._layout import memory_of
 
 
@@ -121,12 +123,13 @@ def placeholders(graph: fx.Graph) -> list[fx.Node]:
 
 
 def prune(graph: fx.Graph) -> None:
-    """Removes operations whose results nobody uses, and of regions what nobody uses."""
+    """Removes operations whose results nobody uses, and of regions what nobody uses. Marks stay."""
     for node in reversed(graph.nodes):
         if node.op != "call_function":
             continue
         if not node.users:
-            graph.erase_node(node)
+            if node.target is not ops.checkpoint.default:
+                graph.erase_node(node)
         elif region_of(node) is not None:
             region_of(node).prune()
 

@@ -248,6 +248,8 @@ def _notes(meta) -> dict:
         notes["backward"] = True
     if meta["recompute"]:
         notes["recompute"] = meta["recompute"]
+    if "checkpoint" in meta:
+        notes["checkpoint"] = True
     return notes
 
 

@@ -19,7 +19,9 @@ from poptorch._capture.inlining import inlined
 from poptorch._translate import reduction
 from poptorch._translate.emitter import Emitter
 from poptorch._translate.nodes import Nodes
+from poptorch._translate.overlaps import check_overlaps, overlap_attrs
 from poptorch._translate.partition import emit_strategy, partition_of
+from poptorch._translate.recomputation import recomputed
 from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
 from poptorch._translate.tensor_names import GRADIENT, TensorNames
 from poptorch._types import ir_dtype
@@ -45,6 +47,7 @@ class StepSpec:
         keep_gradients: stream the gradients that the optimizer sees to the host.
         anchors: ``(short name, name)`` of the tensors inside of the model that the host gets too.
         strategy: makes stages of the model's blocks.
+        io_tiles: tiles of each IPU that only transfer.
         locations: role and attributes of the kinds of tensors that are not kept where the
             strategy has them, as the op ``tensor_location`` takes them.
     """
@@ -61,6 +64,7 @@ class StepSpec:
     keep_gradients: bool = False
     anchors: tuple[tuple[str, str], ...] = ()
     strategy: _IExecutionStrategy = field(default_factory=PipelinedExecution)
+    io_tiles: int = 0
     locations: tuple[tuple[str, tuple[tuple[str, str | int], ...]], ...] = ()
 
     def reducing(self, path: str) -> ReplicaGroups:
@@ -139,10 +143,12 @@ class _Translation:
 
     def __init__(self, captured, spec: StepSpec, optimizer):
         # A region that runs once is where its node is; loops will be graphs of the module.
-        captured = inlined(captured)
+        captured = recomputed(inlined(captured))
         self.captured = captured
         self.spec = spec
-        self.program = Program(_C.Module(), partition_of(captured, spec),
+        partition = partition_of(captured, spec)
+        check_overlaps(captured, spec, partition)
+        self.program = Program(_C.Module(), partition,
                                weight_groups=dict(spec.weight_groups))
         self.optimizer = optimizer
         self.names = TensorNames(captured)
@@ -220,7 +226,9 @@ class _Translation:
             self.program.inputs[position] = f"input.{spec.name}"
             if spec.layout is not None:
                 self.program.layouts[position] = spec.layout
-            return e.named("stream_in", spec.name, {"stream": f"input.{spec.name}"}, *type_)
+            attrs = {"stream": f"input.{spec.name}",
+                     **overlap_attrs(self.captured, True, spec.name)}
+            return e.named("stream_in", spec.name, attrs, *type_)
         if spec.kind == "constant":
             return e.constant(spec.tensor, spec.tensor.dtype)
         self.program.states[spec.name] = spec.tensor
@@ -240,7 +248,10 @@ class _Translation:
             else:
                 stream = f"{spec.kind}.{index if spec.kind == 'output' else spec.name}"
                 index += spec.kind == "output"
-                e.plain("stream_out", [value], {"stream": stream}, [])
+                attrs = {"stream": stream}
+                if spec.kind == "output":
+                    attrs |= overlap_attrs(self.captured, False, spec.name)
+                e.plain("stream_out", [value], attrs, [])
                 self.program.outputs.append((stream, spec))
         for path, value in rebound.items():
             if path in gradients:

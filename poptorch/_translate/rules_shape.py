@@ -14,6 +14,8 @@ RULES = Rules()
        "aten::flatten", "aten::unflatten", "aten::_reshape_alias", "aten::view_copy",
        "aten::unsqueeze_copy", "aten::squeeze_copy")
 def _reshape(e, node, x, *args, **kwargs):
+    if "nop" in node.meta:
+        return e.op("nop", x)
     return e.reshape(x, node.meta["val"].shape)
 
 

@@ -237,6 +237,16 @@ def blocks() -> str:
             *(kind.__name__ for kind in KINDS.values())))])
 
 
+def own_ops() -> str:
+    """docs/reference/own_ops.md."""
+    return "\n".join([
+        _functions("How something is computed",
+                   "recomputationCheckpoint serializedMatMul set_available_memory nop "
+                   "set_overlap_for_input set_overlap_for_output"),
+        class_("poptorch.SerializedLinear", poptorch.SerializedLinear),
+        class_("poptorch.MultiConv", poptorch.MultiConv)])
+
+
 def optimizers() -> str:
     """docs/reference/optimizers.md."""
     base = poptorch.optim.Optimizer
@@ -293,5 +303,5 @@ def not_implemented() -> str:
 
 PAGES = {"options.md": options, "options_without_effect.md": options_without_effect,
          "enums.md": enums, "errors_and_logs.md": errors_and_logs, "data.md": data,
-         "models.md": models, "blocks.md": blocks, "optimizers.md": optimizers,
-         "testing.md": testing, "not_there_yet.md": not_implemented}
+         "models.md": models, "blocks.md": blocks, "own_ops.md": own_ops,
+         "optimizers.md": optimizers, "testing.md": testing, "not_there_yet.md": not_implemented}

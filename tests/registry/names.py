@@ -183,13 +183,30 @@ TRAINING = {
        for name in _OPTIMIZERS for method in ("state_dict", "load_state_dict")},
 }
 
+_PRODUCTS = _API + "test_products.py::"
+COMPUTING = {
+    "serializedMatMul": _PRODUCTS + "test_values_and_gradients_are_those_of_one_product",
+    **{name: _PRODUCTS + "test_serialized_linear"
+       for name in ("SerializedLinear", "SerializedLinear.forward")},
+    **{f"set_overlap_for_{end}": _API + "test_overlap.py::test_streams_have_the_mode"
+       for end in ("input", "output")},
+    "MultiConv": _API + "test_multi_conv.py::test_results_and_gradients_are_those_without",
+    **{f"MultiConv.{name}": _API + "test_multi_conv.py::test_settings_are_in_the_ir" for name in (
+        "availableMemoryProportions", "cycleBackOff", "enableConvDithering", "partialsTypes",
+        "perConvReservedTiles", "planType")},
+    "recomputationCheckpoint":
+        _API + "test_checkpoints.py::test_the_same_bits_in_less_memory",
+    "nop": _API + "test_marks.py::test_a_nop_stays_in_the_program",
+    "set_available_memory":
+        _API + "test_marks.py::test_the_limit_is_on_the_operation_that_gave_the_tensor",
+}
+
 # What comes later: each says so.
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
-    "CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
-    "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest", "nop",
-    "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
-    "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",
+    "CPU", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
+    "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest",
+    "optim.LAMB", "optim.RMSprop",
     "optim.VariableAttributes")}
 
 NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA, **ARGUMENTS,
-         **ENUMERATIONS, **TRAINING, **LATER}
+         **ENUMERATIONS, **TRAINING, **COMPUTING, **LATER}

@@ -13,7 +13,8 @@ ORDER = """
     _schema _context _transparent _plain_torch
     custom_args _containers _pytree _checks _later profiling
     _layout _types
-    _strategy _annotations blocks _stages _scope_ops _loss _running strategies
+    _strategy _annotations blocks _stages _scope_ops
+    _loss _marks _multi_conv _overlap _products _running strategies
     options _device _reports
     _capture _translate _handling
     _weights _optimizer optim

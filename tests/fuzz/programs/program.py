@@ -230,10 +230,16 @@ def _leave_start(module: torch.nn.Module) -> None:
                 tensor += torch.rand(tensor.shape, dtype=tensor.dtype) - 0.25
 
 
+def within(manager, compute):
+    """What a function gives inside of a context: a line has no `with`."""
+    with manager:
+        return compute()
+
+
 def namespace(world: dict) -> dict:
     """What the text of a program may name."""
     return {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "poptorch": poptorch,
-            "inf": float("inf"), "nan": float("nan"), **INTEGERS, **world}
+            "within": within, "inf": float("inf"), "nan": float("nan"), **INTEGERS, **world}
 
 
 def source_text(program: Program) -> str:

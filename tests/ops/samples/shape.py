@@ -139,7 +139,8 @@ def triangles():
 
 SAMPLES = [
     *(sample for sizes in ((4, 6), (2, 3, 4, 5), (), (0, 2), (70, 80))
-      for sample in some("contiguous", sizes, {}, lambda x: x.contiguous())),
+      for op in ("contiguous", "nop")
+      for sample in some(op, sizes, {}, lambda x: x.contiguous())),
     bool_scatter(), *reshapes(), *bitcasts(), *permutes(), *expands(), *slices(), *diagonals(),
     *pads(),
     *turned(), *triangles(),

@@ -1,6 +1,6 @@
 """Products of matrices and vectors in all layouts."""
 
-from tests.fuzz.programs.vocabulary.base import a_size, dtype_of, operand, row
+from tests.fuzz.programs.vocabulary.base import a_size, dtype_of, operand, row, small
 
 WHOLE = ("I64", "I32", "I16", "U8", "I8")
 ALPHA_BETA = ("", "", ", alpha=0.5", ", beta=0", ", beta=2, alpha=-1", ", alpha=0", ", beta=0.25")
@@ -152,6 +152,22 @@ def tensordot(d):
         theirs.append(len(sizes) - 1)
     y = operand(d, sizes, dtype)
     d.emit(f"torch.tensordot({x}, {y}, ({mine}, {theirs}))")
+
+
+@row("products", 3)
+def in_parts(d):
+    """Products that are computed in parts."""
+    parts = d.rng.choice((2, 2, 3, 4))
+    m, k, n = (a_size(d) for _ in range(3))
+    cut = d.rng.choice(("InputChannels", "ReducingDim", "OutputChannels"))
+    m, k, n = {"InputChannels": (parts * small(d, 5), k, n), "ReducingDim": (m, parts * k, n),
+               "OutputChannels": (m, k, parts * small(d, 5))}[cut]
+    batch, dtype = d.rng.choice(((), (), (2,), (2, 3))), d.dtype()
+    x = operand(d, (*batch, m, k), dtype)
+    y = operand(d, (*d.rng.choice(((), batch)), k, n), dtype)
+    # Sums of 16-bit parts, each rounded, are further from eager's than eager is from the truth.
+    d.emit(f"poptorch.serializedMatMul({x}, {y}, poptorch.MatMulSerializationMode.{cut}, {parts}, "
+           f"True)")
 
 
 @row("products", 3)

@@ -1,0 +1,50 @@
+"""Poptorch's own functions that say something about tensors: no value changes."""
+
+from tests.fuzz.programs.vocabulary.base import a_size, dtype_of, operand, row
+from tests.fuzz.programs.vocabulary.convolutions import convolved
+
+
+def marked(d, text):
+    """A tensor about which one of the functions says something."""
+    return d.rng.choice(("poptorch.set_available_memory({}, 0.3)", "poptorch.nop({})",
+                         "poptorch.recomputationCheckpoint({})")).format(text)
+
+
+@row("own functions", 4)
+def of_a_result(d):
+    d.emit(marked(d, d.any()))
+
+
+@row("own functions", 3)
+def of_an_operation(d):
+    kind = d.rng.choice(("linear", "linear", "convolution", "index"))
+    if kind == "convolution":
+        text = convolved(d)[0]
+    elif kind == "index":
+        x = d.floating(1, 3)
+        if d.env[x].shape[0] == 0:
+            x = operand(d, (3, 2), d.dtype())
+        text = f"{x}[{d.indices(d.env[x].shape[0], (a_size(d),))}]"
+    else:
+        x = d.floating(1, 3)
+        weight = operand(d, (a_size(d), d.env[x].shape[-1]), dtype_of(d, x), "wwwxb")
+        text = f"F.linear({x}, {weight})"
+    d.emit(f"{marked(d, text)}{d.rng.choice(('', '.relu()', ' * 2'))}")
+
+
+@row("own functions", 1)
+def of_an_input(d):
+    """Nothing may be computed from the input before."""
+    x = d.fresh(d.sizes(1), d.dtype(), kinds="x")
+    d.emit(f"poptorch.set_overlap_for_input({x}, poptorch.OverlapMode.NoOverlap) * 2")
+
+
+@row("own functions", 2)
+def of_convolutions(d):
+    """Two convolutions together, in one line."""
+    settings = d.rng.choice(("", ".enableConvDithering([True, False])", ".cycleBackOff(0.2)",
+                             ".planType(poptorch.MultiConvPlanType.Serial)",
+                             ".availableMemoryProportions((0.1, 0.3))",
+                             ".partialsTypes(torch.float16).perConvReservedTiles(8)"))
+    d.emit(f"within(poptorch.MultiConv(){settings}, lambda: ({convolved(d)[0]}, "
+           f"{convolved(d)[0]}))", 2)
