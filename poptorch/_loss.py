@@ -23,6 +23,7 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
         The reduced tensor: 0-d for ``"sum"`` and ``"mean"``, else of the shape of ``x``.
 
     Raises:
+        TypeError: ``x`` is no tensor.
         poptorch.Error: The reduction is unknown.
 
     Example:
@@ -30,7 +31,11 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
         >>> poptorch.identity_loss(torch.tensor([1.0, 3.0]), reduction="mean")
         tensor(2.)
     """
-    name = str(getattr(reduction, "name", reduction)).lower()
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"[identity_loss] x is expected to be a tensor, got {type(x).__name__} "
+                        f"{x!r}.")
+    name = getattr(reduction, "name", reduction)
+    name = name.lower() if isinstance(name, str) else None
     if name not in _REDUCTIONS:
         raise Error(f"[identity_loss] unknown reduction {reduction!r}. Choose \"sum\", \"mean\" "
                     f"or \"none\".")

@@ -55,8 +55,8 @@ def serializedMatMul(lhs: torch.Tensor, rhs: torch.Tensor, mode: MatMulSerializa
         raise _error(f"[serializedMatMul] factor is {factor}, and {mode} cuts dimension {dim} of "
                      f"{operand}, of size {size}, into that many equal parts. Choose a factor of "
                      f"{size}.")
-    is_cut = factor > 1 and size > 0 and lhs.shape[-1] == rhs.shape[-2]
-    if not is_cut or not context.is_capturing():
+    has_parts = lhs.numel() > 0 and rhs.numel() > 0 and lhs.shape[-1] == rhs.shape[-2]
+    if factor <= 1 or not has_parts or not context.is_capturing():
         return torch.matmul(lhs, rhs)
     return _in_parts(*_alike(lhs, rhs), number, factor, keep_precision)
 
@@ -92,9 +92,10 @@ def _in_parts(lhs, rhs, number: int, factor: int, keep_precision: bool):
     batch = torch.broadcast_shapes(lhs.shape[:-2], rhs.shape[:-2])
     sizes = (*batch, lhs.shape[-2], rhs.shape[-1])
     if rhs.dim() == 2:  # all rows of all matrices are cut together
-        lhs = lhs.reshape(-1, lhs.shape[-1])
+        lhs = lhs.reshape(lhs.shape[:-1].numel(), lhs.shape[-1])
     else:
-        lhs, rhs = (x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (lhs, rhs))
+        lhs, rhs = (x.expand(*batch, *x.shape[-2:]).reshape(batch.numel(), *x.shape[-2:])
+                    for x in (lhs, rhs))
     with entered("serialization", (number, factor)):
         out = torch.ops.poptorch.serialized_matmul(lhs, rhs, number, factor, keep_precision)
     return out.reshape(sizes)

@@ -79,5 +79,6 @@ def _operation(node: torch.fx.Node) -> str:
     target = source.target
     schema = getattr(target, "_schema", None)
     name = schema.name.rpartition("::")[2] if schema else target.__name__
-    parts = ["backward" if node.meta.get("backward") else "", source.meta.get("module") or "", name]
+    module = (source.meta.get("module") or "").rstrip("/")  # of a name scope outside of modules
+    parts = ["backward" if node.meta.get("backward") else "", module, name]
     return "/".join(part for part in parts if part)

@@ -101,6 +101,18 @@ def test_without_parts_it_is_one_product(mode, factor):
     assert "serialization" not in model.ir("translate")
 
 
+@pytest.mark.parametrize("sizes", [((2, 4, 0), (2, 0, 8)), ((2, 4, 0), (0, 8)), ((0, 4, 6), (6, 8)),
+                                   ((0, 4, 6), (0, 6, 8)), ((2, 3, 4, 6), (6, 0))], ids=str)
+def test_empty_products(sizes):
+    x, w = (torch.randn(size) for size in sizes)
+    for mode in CUTS:
+        factor = 2 if mode is not Mode.ReducingDim or x.shape[-1] else 0
+        model = poptorch.inferenceModel(Function(
+            lambda m, x, w, mode=mode, n=factor: poptorch.serializedMatMul(x, w, mode, n)),
+            quiet_options())
+        assert torch.equal(model(x, w), torch.matmul(x, w))
+
+
 def test_whole_numbers():
     x, w = torch.randint(-9, 9, (4, 6)), torch.randint(-9, 9, (6, 8))
     for mode in CUTS:

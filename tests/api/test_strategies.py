@@ -233,7 +233,7 @@ def test_name_scopes_are_prefixes():
 
         def forward(self, x):
             with poptorch.NameScope("outer"), poptorch.NameScope("inner"):
-                x = self.fc(x)
+                x = self.fc(x).relu()
             return self.fc(x)
 
     options = poptorch.Options().showCompilationProgressBar(False)
@@ -241,6 +241,7 @@ def test_name_scopes_are_prefixes():
     model.compile(torch.ones(1, 2))
     lines = [line for line in model.ir("translate").splitlines() if " addmm " in line]
     assert lines[0].endswith(" outer/inner/fc") and lines[1].endswith(" fc")
+    assert {"outer/inner/fc/addmm", "outer/inner/relu", "fc/addmm"} <= set(model.getTensorNames())
     assert Scoped()(torch.ones(1, 2)).shape == (1, 2)
 
 

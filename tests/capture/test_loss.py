@@ -25,6 +25,11 @@ def test_identity_loss_outside_of_a_capture():
     assert poptorch.identity_loss(x, "none") is x
     with pytest.raises(poptorch.Error, match='unknown reduction \'max\'. Choose "sum"'):
         poptorch.identity_loss(x, "max")
+    with pytest.raises(poptorch.Error, match="unknown reduction None"):
+        poptorch.identity_loss(x, None)
+    with pytest.raises(TypeError, match=r"^\[identity_loss\] x is expected to be a tensor, got "
+                       r"list"):
+        poptorch.identity_loss([x], "none")
 
 
 @pytest.mark.parametrize("reduction, target", [
