@@ -20,8 +20,6 @@ from poptorch._later import MultiConv as MultiConv
 from poptorch._later import cond as cond
 from poptorch._later import ctc_beam_search_decoder as ctc_beam_search_decoder
 from poptorch._later import custom_op as custom_op
-from poptorch._later import dynamic_slice as dynamic_slice
-from poptorch._later import dynamic_update as dynamic_update
 from poptorch._later import for_loop as for_loop
 from poptorch._later import fps as fps
 from poptorch._later import ipu_print_tensor as ipu_print_tensor
@@ -35,6 +33,8 @@ from poptorch._later import set_overlap_for_output as set_overlap_for_output
 from poptorch._logging import logger as logger
 from poptorch._logging import setLogLevel as setLogLevel
 from poptorch._loss import identity_loss as identity_loss
+from poptorch._own import dynamic_slice as dynamic_slice
+from poptorch._own import dynamic_update as dynamic_update
 from poptorch._running import ipuHardwareIsAvailable as ipuHardwareIsAvailable
 from poptorch._running import ipuHardwareVersion as ipuHardwareVersion
 from poptorch._running import isCompilingWithDispatcher as isCompilingWithDispatcher

@@ -98,6 +98,8 @@ FUNCTIONS = {
     "PoplarExecutor":
         "model, options, training, poptorch_version, optimizer=None, user_model=None",
     "isRunningOnIpu": "",
+    "dynamic_slice": "tensor, dim, start, size, step",
+    "dynamic_update": "input, src, dim, start, size",
     "load": "filename, edit_opts_fn=None",
     "Options": "",
     "TensorLocationSettings": "**default_values",

@@ -237,6 +237,11 @@ def blocks() -> str:
             *(kind.__name__ for kind in KINDS.values())))])
 
 
+def own_functions() -> str:
+    """docs/reference/own_functions.md."""
+    return _functions("Functions of PopTorch's own", "dynamic_slice dynamic_update", 2)
+
+
 def optimizers() -> str:
     """docs/reference/optimizers.md."""
     base = poptorch.optim.Optimizer
@@ -294,4 +299,5 @@ def not_implemented() -> str:
 PAGES = {"options.md": options, "options_without_effect.md": options_without_effect,
          "enums.md": enums, "errors_and_logs.md": errors_and_logs, "data.md": data,
          "models.md": models, "blocks.md": blocks, "optimizers.md": optimizers,
+         "own_functions.md": own_functions,
          "testing.md": testing, "not_there_yet.md": not_implemented}

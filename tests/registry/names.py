@@ -183,13 +183,19 @@ TRAINING = {
        for name in _OPTIMIZERS for method in ("state_dict", "load_state_dict")},
 }
 
+_OWN = "tests/own/"
+OWN = {
+    "dynamic_slice": _OWN + "test_dynamic.py::test_training_as_eager",
+    "dynamic_update": _OWN + "test_dynamic.py::test_training_as_eager",
+}
+
 # What comes later: each says so.
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
-    "CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
-    "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest", "nop",
+    "CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op",
+    "for_loop", "fps", "ipu_print_tensor", "nearest", "nop",
     "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
     "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",
     "optim.VariableAttributes")}
 
 NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA, **ARGUMENTS,
-         **ENUMERATIONS, **TRAINING, **LATER}
+         **ENUMERATIONS, **TRAINING, **OWN, **LATER}

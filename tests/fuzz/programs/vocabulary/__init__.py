@@ -9,6 +9,7 @@ from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their ro
     layers,
     losses,
     norms,
+    own,
     pools,
     products,
     reductions,

@@ -1,0 +1,4 @@
+"""Functions of PopTorch's own that compute something, on the device and outside of poptorch."""
+
+from poptorch._own.dynamic import dynamic_slice as dynamic_slice
+from poptorch._own.dynamic import dynamic_update as dynamic_update

@@ -1,0 +1,31 @@
+"""Functions of poptorch's own, which compute the same outside of it."""
+
+from tests.fuzz.programs.vocabulary.base import dtype_of, operand, row
+from tests.fuzz.programs.vocabulary.indexing import a_dim, changed, indexed
+
+
+def a_start(d, size, part):
+    """The text of a start of a part, now and then counted from the end."""
+    if part == size and d.chance(0.5):
+        return "torch.tensor(0)"
+    name = d.indices(size - part + 1, (1,), d.rng.choice(("I64", "I32")))
+    return f"({name} - {size})" if d.chance(0.3) else name
+
+
+@row("own", 5)
+def dynamic_part(d):
+    """A slice from a start that is known at run time on, or something put there."""
+    if d.chance(0.5):
+        x = indexed(d)
+        dim, shown = a_dim(d, x)
+        size = d.env[x].shape[dim]
+        part = d.rng.choice([n for n in range(1, size + 1) if size % n == 0])
+        d.emit(f"poptorch.dynamic_slice({x}, {shown}, {a_start(d, size, part)}, {part}, "
+               f"{d.rng.choice((1, 1, 2, 3))})")
+        return
+    x = changed(d)
+    dim, shown = a_dim(d, x)
+    shape = d.env[x].shape
+    part = d.rng.randint(1, shape[dim])
+    src = operand(d, (*shape[:dim], part, *shape[dim + 1:]), dtype_of(d, x))
+    d.emit(f"poptorch.dynamic_update({x}, {src}, {shown}, {a_start(d, shape[dim], part)}, {part})")
