@@ -15,7 +15,6 @@ from poptorch import options as options
 from poptorch import poptorch_core as poptorch_core
 from poptorch import profiling as profiling
 from poptorch import testing as testing
-from poptorch._later import CPU as CPU
 from poptorch._later import MultiConv as MultiConv
 from poptorch._later import cond as cond
 from poptorch._later import ctc_beam_search_decoder as ctc_beam_search_decoder
@@ -33,6 +32,7 @@ from poptorch._later import set_overlap_for_output as set_overlap_for_output
 from poptorch._logging import logger as logger
 from poptorch._logging import setLogLevel as setLogLevel
 from poptorch._loss import identity_loss as identity_loss
+from poptorch._own import CPU as CPU
 from poptorch._own import dynamic_slice as dynamic_slice
 from poptorch._own import dynamic_update as dynamic_update
 from poptorch._running import ipuHardwareIsAvailable as ipuHardwareIsAvailable

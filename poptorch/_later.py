@@ -31,7 +31,6 @@ def _later(name: str, what: str):
     return called
 
 
-CPU = _later("CPU", "running a layer on the host in the midst of a model")
 MultiConv = _later("MultiConv", "combining convolutions into one")
 cond = _later("cond", "branches that are chosen at run time")
 ctc_beam_search_decoder = _later("ctc_beam_search_decoder", "decoding by beam search")

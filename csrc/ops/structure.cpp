@@ -74,6 +74,13 @@ std::vector<OpDef> structure_ops() {
                  {"args", ir::AttrList{}, true},
                  {"salt", {}},
                  {"int32", ir::AttrList{}}}},
+      {.name = "host_call",
+       .doc = "Calls the function of the host that has the number `site` in this process, through "
+              "the operator `overload` of PyTorch, once in each run.",
+       .operands = {"operands*"},
+       .results = {"results*"},
+       .attrs = {{"overload", "", true}, {"site", 0, true}},
+       .effects = true},
       {.name = "view",
        .doc = "The memory of `x` seen with the strides of the result's type, from element `offset` "
               "on. Costs nothing. Made by the pass `views`.",

@@ -79,6 +79,7 @@ class Captured:
         blocks: every block that the forward pass began, in order.
         attributes: what ``forward`` depends on of modules and of objects that they hold: what has
             the attribute, its name and its path.
+        host_sites: the calls of functions of the host, which operations name by their numbers.
     """
 
     graph: torch.fx.Graph
@@ -89,6 +90,7 @@ class Captured:
     training: bool
     blocks: tuple[BlockUse, ...] = ()
     attributes: list[tuple[object, str, str]] = field(default_factory=list)
+    host_sites: list = field(default_factory=list)
 
     def rebuild_output(self, tensors: list):
         """What ``forward`` returns, with ``tensors`` in place of the ``output`` results."""

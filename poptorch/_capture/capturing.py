@@ -66,6 +66,7 @@ class _Capture:
         recorder: of the operations.
         losses: the tensors marked as losses.
         functions: the torch-function mode.
+        host_sites: the calls of functions of the host so far.
     """
 
     def __init__(self, module, args, kwargs, training: bool, places: Places,
@@ -82,6 +83,7 @@ class _Capture:
         self._batch_count = None
         self._gradients: list = []
         self._loss = None
+        self.host_sites: list = []
 
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""
@@ -113,6 +115,18 @@ class _Capture:
     def path_of(self, module: torch.nn.Module) -> str:
         """Dotted path of a part of the model; of the part that runs, if it is none."""
         return self._state.names.get(id(module), self.recorder.module)
+
+    def users(self, function):
+        """A module or a method of one, of the user's module where it is a clone's."""
+        return self._state.users(function)
+
+    def is_trained(self, tensor: torch.Tensor) -> str | None:
+        """The name of a parameter of the user's that the program trains; None for another tensor.
+        """
+        if not self._training:
+            return None
+        return next((state.name for state in self._state.states
+                     if state.trained and state.tensor is tensor), None)
 
     def draw_salt(self) -> int:
         """A number for a random operation, from the real generator.
@@ -234,7 +248,7 @@ class _Capture:
         prune(graph)
         inputs = self._drop_unused_constants(inputs)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
-                        self._blocks, self._state.attributes_read())
+                        self._blocks, self._state.attributes_read(), self.host_sites)
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []

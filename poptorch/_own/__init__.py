@@ -2,3 +2,4 @@
 
 from poptorch._own.dynamic import dynamic_slice as dynamic_slice
 from poptorch._own.dynamic import dynamic_update as dynamic_update
+from poptorch._own.host import CPU as CPU

@@ -104,6 +104,7 @@ class Program:
         bound: what makes the value of each tensor that the update has, by name; until all is
             translated.
         tensor_names: names of all tensors, see ``tensor_names.py``.
+        host_sites: the calls of functions of the host that the module names by their numbers.
     """
 
     module: object
@@ -118,6 +119,7 @@ class Program:
     optimizer: object = None
     bound: dict[str, Callable] = field(default_factory=dict)
     tensor_names: list[str] = field(default_factory=list)
+    host_sites: list = field(default_factory=list)
 
 
 def translate(captured, spec: StepSpec, optimizer=None) -> Program:
@@ -143,7 +145,8 @@ class _Translation:
         self.captured = captured
         self.spec = spec
         self.program = Program(_C.Module(), partition_of(captured, spec),
-                               weight_groups=dict(spec.weight_groups))
+                               weight_groups=dict(spec.weight_groups),
+                               host_sites=captured.host_sites)
         self.optimizer = optimizer
         self.names = TensorNames(captured)
         module = self.program.module

@@ -98,6 +98,9 @@ FUNCTIONS = {
     "PoplarExecutor":
         "model, options, training, poptorch_version, optimizer=None, user_model=None",
     "isRunningOnIpu": "",
+    "CPU": "layer_to_call, ID",
+    "CPU.execute": "",
+    "CPU.registerPersistentData": "",
     "dynamic_slice": "tensor, dim, start, size, step",
     "dynamic_update": "input, src, dim, start, size",
     "load": "filename, edit_opts_fn=None",

@@ -239,7 +239,9 @@ def blocks() -> str:
 
 def own_functions() -> str:
     """docs/reference/own_functions.md."""
-    return _functions("Functions of PopTorch's own", "dynamic_slice dynamic_update", 2)
+    names = "dynamic_slice dynamic_update"
+    return "\n".join([_functions("Functions of PopTorch's own", names, 2),
+                      class_("poptorch.CPU", poptorch.CPU)])
 
 
 def optimizers() -> str:

@@ -185,13 +185,17 @@ TRAINING = {
 
 _OWN = "tests/own/"
 OWN = {
+    "CPU": _OWN + "test_host.py::test_training_as_eager",
+    "CPU.__call__": _OWN + "test_host.py::test_training_as_eager",
+    "CPU.registerPersistentData": _OWN + "test_host.py::test_kept_data",
+    "CPU.execute": _OWN + "test_host.py::test_kept_data",
     "dynamic_slice": _OWN + "test_dynamic.py::test_training_as_eager",
     "dynamic_update": _OWN + "test_dynamic.py::test_training_as_eager",
 }
 
 # What comes later: each says so.
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
-    "CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op",
+    "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op",
     "for_loop", "fps", "ipu_print_tensor", "nearest", "nop",
     "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
     "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",

@@ -29,3 +29,19 @@ def dynamic_part(d):
     part = d.rng.randint(1, shape[dim])
     src = operand(d, (*shape[:dim], part, *shape[dim + 1:]), dtype_of(d, x))
     d.emit(f"poptorch.dynamic_update({x}, {src}, {shown}, {a_start(d, shape[dim], part)}, {part})")
+
+
+@row("own", 4)
+def host_function(d):
+    """A function that runs in eager, in the midst of the program."""
+    x = d.floating()
+    kind = d.rng.choice(("one", "one", "two", "values"))
+    if kind == "one":
+        function = d.rng.choice(("torch.sin", "F.softplus", "F.relu", "lambda a: a * 2",
+                                 "lambda a: a.flip(0) if a.dim() else a + 1"))
+        d.emit(f"poptorch.CPU({function}, 'host')({x})")
+    elif kind == "two":
+        y = d.partner(x)
+        d.emit(f"poptorch.CPU(lambda a, b: (a + b, a.sum()), 'host')({x}, {y})", 2)
+    else:
+        d.emit(f"poptorch.CPU(lambda a: a * (1 + a.detach().double().numpy().size), 'host')({x})")
