@@ -37,7 +37,6 @@ ctc_beam_search_decoder = _later("ctc_beam_search_decoder", "decoding by beam se
 custom_op = _later("custom_op", "operations of the user's own library")
 for_loop = _later("for_loop", "loops on the device")
 fps = _later("fps", "sampling of farthest points")
-ipu_print_tensor = _later("ipu_print_tensor", "printing tensors from the device")
 nearest = _later("nearest", "search of nearest points")
 nop = _later("nop", "operations that do nothing but stay in the program")
 recomputationCheckpoint = _later("recomputationCheckpoint", "choosing what is kept for the "

@@ -26,11 +26,11 @@ from poptorch._pytree import map_only
 __all__ = [
     "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
     "FakeTensor", "FakeTensorMode", "HigherOrderOperator", "OpOverload", "TorchFunctionMode",
-    "as_in_eager", "autograd_nodes", "backward_sequence_number", "causal_masks_unread",
-    "decompose_composite", "decomposition_table", "detached", "distributions_validate", "fake_like",
-    "forward_sequence_number", "has_fused_attention", "is_composite", "new_fake_mode",
-    "overloads_of", "recurrent_functions", "suggest_memory_format", "without_dispatch_modes",
-    "without_modes",
+    "as_in_eager", "autograd_nodes", "backward_sequence_number", "called_without_constants",
+    "causal_masks_unread", "decompose_composite", "decomposition_table", "detached",
+    "distributions_validate", "fake_like", "forward_sequence_number", "has_fused_attention",
+    "is_composite", "new_fake_mode", "overloads_of", "recurrent_functions", "suggest_memory_format",
+    "without_dispatch_modes", "without_modes",
 ]
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
@@ -134,6 +134,25 @@ def without_modes():
     """Real tensors and the real generator, in the midst of a capture."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         yield
+
+
+def called_without_constants(func, args, kwargs):
+    """The result of an operation without an implementation for real tensors. Torch would call it on
+    the values of fake tensors of one element, where it knows them."""
+    known = []
+
+    def forget(tensor: FakeTensor) -> FakeTensor:
+        if tensor.constant is not None:
+            known.append((tensor, tensor.constant))
+            tensor.constant = None
+        return tensor
+
+    map_only(FakeTensor, forget, (args, kwargs))
+    try:
+        return func(*args, **kwargs)
+    finally:
+        for tensor, constant in known:
+            tensor.constant = constant
 
 
 @contextlib.contextmanager

@@ -3,3 +3,4 @@
 from poptorch._own.dynamic import dynamic_slice as dynamic_slice
 from poptorch._own.dynamic import dynamic_update as dynamic_update
 from poptorch._own.host import CPU as CPU
+from poptorch._own.printing import ipu_print_tensor as ipu_print_tensor

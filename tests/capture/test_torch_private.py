@@ -238,3 +238,12 @@ def test_eager_within_an_operator():
     x = torch.tensor([1.0, 3.0])
     with torch.no_grad(), torch.inference_mode():
         assert eager_within(x).tolist() == [2, 6]
+
+
+def test_constants_are_not_computed_with(mode):
+    with mode:
+        one = torch.tensor(1.0)
+        assert one.constant is not None
+        found = private.called_without_constants(
+            torch.ops.poptorch.dropout.default, (one, 0.5, 3), {})
+    assert found.constant is None and one.constant is not None

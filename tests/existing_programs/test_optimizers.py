@@ -135,7 +135,7 @@ def test_groups_with_keys_of_other_programs():
 
 
 OPERATORS = ["MultiConv", "cond", "ctc_beam_search_decoder", "custom_op",
-             "for_loop", "fps", "ipu_print_tensor", "nearest", "nop",
+             "for_loop", "fps", "nearest", "nop",
              "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
              "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",
              "optim.VariableAttributes"]

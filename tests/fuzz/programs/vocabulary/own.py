@@ -45,3 +45,9 @@ def host_function(d):
         d.emit(f"poptorch.CPU(lambda a, b: (a + b, a.sum()), 'host')({x}, {y})", 2)
     else:
         d.emit(f"poptorch.CPU(lambda a: a * (1 + a.detach().double().numpy().size), 'host')({x})")
+
+
+@row("own", 1)
+def printed(d):
+    """A print of as little as there can be."""
+    d.emit(f"poptorch.ipu_print_tensor({d.any()}, 'p', {d.chance(0.5)}, 0, 0)")
