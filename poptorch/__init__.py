@@ -17,7 +17,6 @@ from poptorch import profiling as profiling
 from poptorch import testing as testing
 from poptorch._later import MultiConv as MultiConv
 from poptorch._later import cond as cond
-from poptorch._later import ctc_beam_search_decoder as ctc_beam_search_decoder
 from poptorch._later import custom_op as custom_op
 from poptorch._later import for_loop as for_loop
 from poptorch._later import fps as fps
@@ -32,6 +31,7 @@ from poptorch._logging import logger as logger
 from poptorch._logging import setLogLevel as setLogLevel
 from poptorch._loss import identity_loss as identity_loss
 from poptorch._own import CPU as CPU
+from poptorch._own import ctc_beam_search_decoder as ctc_beam_search_decoder
 from poptorch._own import dynamic_slice as dynamic_slice
 from poptorch._own import dynamic_update as dynamic_update
 from poptorch._own import ipu_print_tensor as ipu_print_tensor

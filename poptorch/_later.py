@@ -33,7 +33,6 @@ def _later(name: str, what: str):
 
 MultiConv = _later("MultiConv", "combining convolutions into one")
 cond = _later("cond", "branches that are chosen at run time")
-ctc_beam_search_decoder = _later("ctc_beam_search_decoder", "decoding by beam search")
 custom_op = _later("custom_op", "operations of the user's own library")
 for_loop = _later("for_loop", "loops on the device")
 fps = _later("fps", "sampling of farthest points")

@@ -2,13 +2,12 @@
 
 from dataclasses import asdict, astuple, dataclass
 
-import numpy as np
 import torch
 
-from poptorch import _C
 from poptorch._capture import library_printing  # noqa: F401  (declares the operation)
 from poptorch._capture.library import ops
 from poptorch._context import is_capturing
+from poptorch._own.evaluated import evaluated
 from poptorch.errors import Error
 
 _FORMATS = ("auto", "fixed", "scientific")
@@ -111,8 +110,5 @@ class _Printed(torch.autograd.Function):
 def _print(x: torch.Tensor, title: str, format: _Format) -> torch.Tensor:
     if is_capturing():
         return ops.print_tensor(x, title, *astuple(format))
-    host = x.detach().contiguous()
-    array = host.numpy() if host.dtype is not torch.bfloat16 else \
-        (host.view(torch.int16).numpy().view(np.uint16), "bf16")
-    _C.evaluate("print_tensor", [array], {"title": title, **asdict(format)})
+    evaluated("print_tensor", [x], {"title": title, **asdict(format)})
     return x.clone()

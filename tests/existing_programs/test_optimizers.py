@@ -134,7 +134,7 @@ def test_groups_with_keys_of_other_programs():
     assert not torch.equal(net.fc.weight, before[0]) and torch.equal(net.fc.bias, before[1])
 
 
-OPERATORS = ["MultiConv", "cond", "ctc_beam_search_decoder", "custom_op",
+OPERATORS = ["MultiConv", "cond", "custom_op",
              "for_loop", "fps", "nearest", "nop",
              "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
              "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",

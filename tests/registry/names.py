@@ -189,6 +189,7 @@ OWN = {
     "CPU.__call__": _OWN + "test_host.py::test_training_as_eager",
     "CPU.registerPersistentData": _OWN + "test_host.py::test_kept_data",
     "CPU.execute": _OWN + "test_host.py::test_kept_data",
+    "ctc_beam_search_decoder": _OWN + "test_decoding.py::test_as_told",
     "ipu_print_tensor": _OWN + "test_printing.py::test_training_as_eager",
     "dynamic_slice": _OWN + "test_dynamic.py::test_training_as_eager",
     "dynamic_update": _OWN + "test_dynamic.py::test_training_as_eager",
@@ -196,7 +197,7 @@ OWN = {
 
 # What comes later: each says so.
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
-    "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op",
+    "MultiConv", "cond", "custom_op",
     "for_loop", "fps", "nearest", "nop",
     "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
     "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",

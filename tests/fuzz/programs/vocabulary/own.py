@@ -1,6 +1,6 @@
 """Functions of poptorch's own, which compute the same outside of it."""
 
-from tests.fuzz.programs.vocabulary.base import dtype_of, operand, row
+from tests.fuzz.programs.vocabulary.base import dtype_of, finite, operand, row
 from tests.fuzz.programs.vocabulary.indexing import a_dim, changed, indexed
 
 
@@ -51,3 +51,17 @@ def host_function(d):
 def printed(d):
     """A print of as little as there can be."""
     d.emit(f"poptorch.ipu_print_tensor({d.any()}, 'p', {d.chance(0.5)}, 0, 0)")
+
+
+@row("own", 2)
+def decoding(d):
+    """The labellings of sequences."""
+    def fits(t):
+        return t.is_floating_point() and t.dim() == 3 and t.numel() < 500 and 1 < t.shape[2] < 30
+    x = d.pick(fits) if d.tensors(fits) else d.fresh(
+        (d.rng.randint(1, 9), d.rng.randint(1, 3), d.rng.randint(2, 6)), "F32")
+    time, batch, classes = d.env[x].shape
+    lengths = d.indices(time + 1, (batch,), d.rng.choice(("I64", "I32")))
+    probs = f"F.log_softmax({finite(d, x)}.to(F32), 2)"
+    d.emit(f"poptorch.ctc_beam_search_decoder({probs}, {lengths}, {d.rng.randrange(classes)}, "
+           f"{d.rng.choice((2, 5, 100))}, {d.rng.choice((1, 2))})", 3)
