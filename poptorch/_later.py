@@ -31,15 +31,10 @@ def _later(name: str, what: str):
     return called
 
 
-CPU = _later("CPU", "running a layer on the host in the midst of a model")
 cond = _later("cond", "branches that are chosen at run time")
-ctc_beam_search_decoder = _later("ctc_beam_search_decoder", "decoding by beam search")
 custom_op = _later("custom_op", "operations of the user's own library")
-dynamic_slice = _later("dynamic_slice", "slices whose start is known at run time")
-dynamic_update = _later("dynamic_update", "updates of slices whose start is known at run time")
 for_loop = _later("for_loop", "loops on the device")
 fps = _later("fps", "sampling of farthest points")
-ipu_print_tensor = _later("ipu_print_tensor", "printing tensors from the device")
 nearest = _later("nearest", "search of nearest points")
 LAMB = _later("optim.LAMB", "the LAMB optimizer")
 RMSprop = _later("optim.RMSprop", "the RMSprop optimizer")

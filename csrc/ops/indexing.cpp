@@ -138,6 +138,38 @@ Types infer_sort(const InferInput& in) {
   return {{x.dtype, x.sizes, {}}, {index_dtype(in, size), x.sizes, {}}};
 }
 
+// How many entries of a dimension a dynamic slice takes, of those that `size` covers.
+int64_t dynamic_count(const InferInput& in, const Type& x) {
+  const int64_t dim = single_dim(in, x), size = in.attrs().get_int("size");
+  const int64_t step = in.attrs().get_int("step");
+  const size_t start = in.count() - 1;
+  check_index(in, start);
+  USER_CHECK(in.operand(start).numel() == 1, "[", in.op.name, "] start is ",
+             in.operand(start).text(), ", one number is needed. Give a tensor of one element.");
+  USER_CHECK(x.rank() > 0 && size >= 1 && size <= x.sizes[dim] && step >= 1, "[", in.op.name,
+             "] size is ", size, ", step is ", step, " along dimension ", dim, " of ", x.text(),
+             ". Use a size of 1 to that of the dimension, and a step of at least 1.");
+  return (size - 1) / step + 1;
+}
+
+Types infer_dynamic_slice(const InferInput& in) {
+  const Type& x = in.operand(0);
+  const int64_t count = dynamic_count(in, x);
+  Dims sizes = x.sizes;
+  sizes[single_dim(in, x)] = count;
+  return {{x.dtype, sizes, {}}};
+}
+
+Types infer_dynamic_update(const InferInput& in) {
+  const Type& x = in.operand(0);
+  check_equal_dtype(in, 1, "src");
+  Dims sizes = infer_dynamic_slice(in)[0].sizes;
+  USER_CHECK(in.operand(1).sizes == sizes, "[dynamic_update] src is ", in.operand(1).text(),
+             ", the sizes ", sizes_text(sizes), " are needed. Give it the sizes of the part that "
+             "it replaces.");
+  return {{x.dtype, x.sizes, {}}};
+}
+
 const AttrDef dim_attr = {"dim", 0, true};
 const AttrDef last_dim_attr = {"dim", -1};
 const AttrDef index_dtype_attr = {"index_dtype", DType::i32};
@@ -213,6 +245,26 @@ std::vector<OpDef> advanced_ops() {
        .operands = {"self", "values", "indices?*"},
        .attrs = {{"accumulate", false}},
        .infer = infer_index_put,
+       .inplace = {{0}}},
+  };
+}
+
+std::vector<OpDef> dynamic_ops() {
+  return {
+      {.name = "dynamic_slice",
+       .aten = {"poptorch::dynamic_slice"},
+       .doc = "Every `step`-th of the `size` entries of `dim` from `start` on, a number that is "
+              "known at run time and counts from the end when it is negative. A part that is not "
+              "inside is refused.",
+       .operands = {"self", "start"},
+       .attrs = {dim_attr, {"size", 1, true}, {"step", 1}},
+       .infer = infer_dynamic_slice},
+      {.name = "dynamic_update",
+       .aten = {"poptorch::dynamic_update"},
+       .doc = "`self` with `src` in place of what dynamic_slice takes.",
+       .operands = {"self", "src", "start"},
+       .attrs = {dim_attr, {"size", 1, true}, {"step", 1}},
+       .infer = infer_dynamic_update,
        .inplace = {{0}}},
   };
 }
@@ -335,7 +387,7 @@ AdvancedIndex advanced_index(const InferInput& in, size_t first, bool mask_allow
 
 std::vector<OpDef> indexing_ops() {
   std::vector<OpDef> ops = by_dim_ops();
-  for (auto part : {advanced_ops, sorting_ops}) {
+  for (auto part : {advanced_ops, dynamic_ops, sorting_ops}) {
     for (OpDef& op : part()) ops.push_back(std::move(op));
   }
   return ops;

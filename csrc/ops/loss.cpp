@@ -2,6 +2,7 @@
 #include "ops/loss.h"
 
 #include "ops/checks.h"
+#include "ops/indexing.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -179,6 +180,39 @@ std::vector<OpDef> likelihood_ops() {
   };
 }
 
+// -- decoding --
+
+Types infer_beam_search(const InferInput& in) {
+  expect_float(in, 0);
+  const Type &probs = in.operand(0), &lengths = in.operand(1);
+  check_index(in, 1);
+  USER_CHECK(probs.rank() == 3 && lengths.sizes == Dims{probs.sizes[1]},
+             "[ctc_beam_search_decoder] probs are ", probs.text(), ", lengths are ",
+             lengths.text(), ". Give [time, batch, classes] and [batch].");
+  const int64_t blank = in.attrs().get_int("blank"), width = in.attrs().get_int("beam_width");
+  const int64_t top = in.attrs().get_int("top_paths");
+  USER_CHECK(blank >= 0 && blank < probs.sizes[2], "[ctc_beam_search_decoder] blank is ", blank,
+             " of ", probs.sizes[2], " classes. Use the number of a class.");
+  USER_CHECK(top >= 1 && top <= width, "[ctc_beam_search_decoder] top_paths is ", top,
+             ", beam_width is ", width, ". Let 1 <= top_paths <= beam_width.");
+  const int64_t batch = probs.sizes[1];
+  return {{probs.dtype, {batch, top}, {}},
+          {ir::DType::i32, {batch, top}, {}},
+          {ir::DType::i32, {batch, top, probs.sizes[0]}, {}}};
+}
+
+const OpDef beam_search = {
+    .name = "ctc_beam_search_decoder",
+    .aten = {"poptorch::ctc_beam_search_decoder"},
+    .doc = "The `top_paths` likeliest labellings of each sequence, by a prefix beam search: the "
+           "logarithms of their probabilities, their lengths, and their labels with `blank` "
+           "behind. Of equal ones the first in lexicographic order comes first. What is no path "
+           "has the logarithm -infinity and the length 0.",
+    .operands = {"probs", "lengths"},
+    .results = {"path_probs", "path_lengths", "paths"},
+    .attrs = {{"blank", 0}, {"beam_width", 100}, {"top_paths", 1}},
+    .infer = infer_beam_search};
+
 }  // namespace
 
 Reduction reduction_of(const InferInput& in) {
@@ -210,6 +244,7 @@ std::vector<OpDef> loss_ops() {
                     {"weight?", "pos_weight?"}),
   };
   for (const OpDef& op : others) ops.push_back(op);
+  ops.push_back(beam_search);
   return ops;
 }
 

@@ -81,6 +81,7 @@ class Captured:
         attributes: what ``forward`` depends on of modules and of objects that they hold: what has
             the attribute, its name and its path.
         overlaps: the copies from and to the host of which ``forward`` says something.
+        host_sites: the calls of functions of the host, which operations name by their numbers.
     """
 
     graph: torch.fx.Graph
@@ -92,6 +93,7 @@ class Captured:
     blocks: tuple[BlockUse, ...] = ()
     attributes: list[tuple[object, str, str]] = field(default_factory=list)
     overlaps: tuple[Overlap, ...] = ()
+    host_sites: list = field(default_factory=list)
 
     def rebuild_output(self, tensors: list):
         """What ``forward`` returns, with ``tensors`` in place of the ``output`` results."""

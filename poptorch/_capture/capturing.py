@@ -73,6 +73,7 @@ class _Capture:
         multi_convs: its convolutions that are computed together.
         overlaps: the copies from and to the host of which forward says something.
         functions: the torch-function mode.
+        host_sites: the calls of functions of the host so far.
     """
 
     def __init__(self, module, args, kwargs, training: bool, places: Places,
@@ -92,6 +93,7 @@ class _Capture:
         self._batch_count = None
         self._gradients: list = []
         self._loss = None
+        self.host_sites: list = []
 
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""
@@ -135,6 +137,18 @@ class _Capture:
         out = tensor.view(tensor.shape)
         self.recorder.node_of(out).meta["nop"] = True
         return out
+
+    def users(self, function):
+        """A module or a method of one, of the user's module where it is a clone's."""
+        return self._state.users(function)
+
+    def is_trained(self, tensor: torch.Tensor) -> str | None:
+        """The name of a parameter of the user's that the program trains; None for another tensor.
+        """
+        if not self._training:
+            return None
+        return next((state.name for state in self._state.states
+                     if state.trained and state.tensor is tensor), None)
 
     def draw_salt(self) -> int:
         """A number for a random operation, from the real generator.
@@ -259,7 +273,8 @@ class _Capture:
         prune(graph)
         inputs = self._drop_unused_constants(inputs)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
-                        self._blocks, self._state.attributes_read(), self._overlaps)
+                        self._blocks, self._state.attributes_read(), self._overlaps,
+                        self.host_sites)
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []

@@ -50,6 +50,10 @@ class Clones:
         """The user's module of a clone; of another module that one itself."""
         return self._to_user.get(id(module), module)
 
+    def users(self, value):
+        """A method, module or partial function, with the user's modules in place of clones."""
+        return _led(value, self._to_user)
+
     def publish(self) -> None:
         """Gives the user's modules the attributes that were set on the clones, or deleted."""
         for (module, clone), before in zip(self._pairs, self._before):
@@ -63,7 +67,6 @@ class Clones:
                     module.__dict__[name] = _led(after[name], self._to_user)
                 else:
                     module.__dict__.pop(name, None)
-
 
     def _publish_children(self, module, clone) -> None:
         for name, part in clone._modules.items():

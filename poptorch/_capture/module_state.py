@@ -145,6 +145,10 @@ class ModuleState:
         self._attributes.__exit__(*exception)
         self._clones.publish()
 
+    def users(self, value):
+        """A method, module or partial function, with the user's modules in place of clones."""
+        return self._clones.users(value)
+
     def attributes_read(self) -> list[tuple[object, str, str]]:
         """What ``forward`` depends on of modules and of objects that they hold: what has the
         attribute, its name and its path."""

@@ -26,10 +26,11 @@ from poptorch._pytree import map_only
 __all__ = [
     "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
     "FakeTensor", "FakeTensorMode", "HigherOrderOperator", "OpOverload", "TorchFunctionMode",
-    "autograd_nodes", "backward_sequence_number", "causal_masks_unread", "decompose_composite",
-    "decomposition_table", "detached", "distributions_validate", "fake_like",
-    "forward_sequence_number", "has_fused_attention", "is_composite", "new_fake_mode",
-    "overloads_of", "recurrent_functions", "suggest_memory_format", "without_modes",
+    "as_in_eager", "autograd_nodes", "backward_sequence_number", "called_without_constants",
+    "causal_masks_unread", "decompose_composite", "decomposition_table", "detached",
+    "distributions_validate", "fake_like", "forward_sequence_number", "has_fused_attention",
+    "is_composite", "new_fake_mode", "overloads_of", "recurrent_functions", "suggest_memory_format",
+    "without_dispatch_modes", "without_modes",
 ]
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
@@ -132,6 +133,48 @@ def decompose_composite(overload, args, kwargs):
 def without_modes():
     """Real tensors and the real generator, in the midst of a capture."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
+
+
+def called_without_constants(func, args, kwargs):
+    """The result of an operation without an implementation for real tensors. Torch would call it on
+    the values of fake tensors of one element, where it knows them."""
+    known = []
+
+    def forget(tensor: FakeTensor) -> FakeTensor:
+        if tensor.constant is not None:
+            known.append((tensor, tensor.constant))
+            tensor.constant = None
+        return tensor
+
+    map_only(FakeTensor, forget, (args, kwargs))
+    try:
+        return func(*args, **kwargs)
+    finally:
+        for tensor, constant in known:
+            tensor.constant = constant
+
+
+@contextlib.contextmanager
+def without_dispatch_modes():
+    """The same, but that functions of torch and dispatch modes may be entered anew."""
+    entered = torch.overrides._get_current_function_mode_stack()
+    with _disable_current_modes(), contextlib.ExitStack() as stack:
+        for _ in entered:
+            stack.enter_context(torch.overrides._pop_mode_temporarily())
+        yield
+
+
+_INCLUDED = torch._C._dispatch_tls_local_include_set()
+_EXCLUDED = torch._C._dispatch_tls_local_exclude_set()
+
+
+@contextlib.contextmanager
+def as_in_eager(keeps_gradients: bool):
+    """Within an operator, what holds outside of all operators: autograd and autocast as for the
+    user's own code."""
+    with torch._C._ForceDispatchKeyGuard(_INCLUDED, _EXCLUDED), \
+            torch.inference_mode(False), torch.set_grad_enabled(keeps_gradients):
         yield
 
 

@@ -71,6 +71,11 @@ def write(saved: Saved, filename) -> str:
         poptorch.Error: Something is not of a kind that can be written, or the file cannot be.
     """
     model, compiled = saved.model, saved.compiled
+    if compiled.program.host_sites:
+        names = ", ".join(sorted({repr(site.name) for site in compiled.program.host_sites}))
+        raise Error(f"[save] the program calls functions of the host (poptorch.CPU: {names}), "
+                    f"which a file cannot hold. Save the state_dict(), and compile the model anew "
+                    f"where it is loaded.")
     executable = compiled.executable
     weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     encoder = Encoder(weights)

@@ -66,6 +66,7 @@ class Call:
         everything = OutputPlan(OutputMode.All, 1, *steps)
         self._options, self._steps = options, steps
         self._weight_groups = program.weight_groups
+        self._host_sites = program.host_sites
         for stream, output in program.outputs:
             self._add_output(stream, output, plan, everything)
         self._kept = [*self._gradient_outputs, *self._anchors]
@@ -193,7 +194,7 @@ class Call:
             results.append(result)
         updates = [_allocate(pointers, position, make) for position, make, _ in self._updates]
         kept = [_allocate(pointers, position, make) for position, make, _ in self._kept]
-        self._executable.run(pointers, torch.get_num_threads())
+        self._run(pointers)
         for (position, *_), tensor in zip(self._kept, kept):
             self._held[position] = tensor
         if updates:
@@ -208,8 +209,15 @@ class Call:
 
     def _run_synthetic(self):
         """Runs without any tensor of the host's; the results are zeros."""
-        self._executable.run(self._pointers, torch.get_num_threads())
+        self._run(self._pointers)
         return self._rebuild([make().zero_() for _, make in self._results])
+
+    def _run(self, pointers: list[int]) -> None:
+        try:
+            self._executable.run(pointers, torch.get_num_threads())
+        finally:
+            for site in self._host_sites:
+                site.finish()
 
     def gradients(self) -> dict[str, torch.Tensor]:
         """Gradients of the last update, by parameter; of each group, where it has groups.

@@ -108,6 +108,7 @@ class Program:
         bound: what makes the value of each tensor that the update has, by name; until all is
             translated.
         tensor_names: names of all tensors, see ``tensor_names.py``.
+        host_sites: the calls of functions of the host that the module names by their numbers.
     """
 
     module: object
@@ -122,6 +123,7 @@ class Program:
     optimizer: object = None
     bound: dict[str, Callable] = field(default_factory=dict)
     tensor_names: list[str] = field(default_factory=list)
+    host_sites: list = field(default_factory=list)
 
 
 def translate(captured, spec: StepSpec, optimizer=None) -> Program:
@@ -149,7 +151,8 @@ class _Translation:
         partition = partition_of(captured, spec)
         check_overlaps(captured, spec, partition)
         self.program = Program(_C.Module(), partition,
-                               weight_groups=dict(spec.weight_groups))
+                               weight_groups=dict(spec.weight_groups),
+                               host_sites=captured.host_sites)
         self.optimizer = optimizer
         self.names = TensorNames(captured)
         module = self.program.module

@@ -98,6 +98,12 @@ FUNCTIONS = {
     "PoplarExecutor":
         "model, options, training, poptorch_version, optimizer=None, user_model=None",
     "isRunningOnIpu": "",
+    "CPU": "layer_to_call, ID",
+    "CPU.execute": "",
+    "CPU.registerPersistentData": "",
+    "ctc_beam_search_decoder": "probs, lengths, blank=0, beam_width=100, top_paths=1",
+    "dynamic_slice": "tensor, dim, start, size, step",
+    "dynamic_update": "input, src, dim, start, size",
     "load": "filename, edit_opts_fn=None",
     "Options": "",
     "TensorLocationSettings": "**default_values",

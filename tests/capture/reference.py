@@ -10,6 +10,7 @@ from poptorch._capture.inlining import inlined
 from poptorch._capture import capture
 from poptorch._capture import (  # noqa: F401  (declare operations)
     library_counts,
+    library_dynamic,
     library_embedding,
     library_memory,
     library_products,
@@ -241,13 +242,23 @@ def bincount(self, weights, minlength):
     return torch.bincount(self, weights, minlength)
 
 
+def dynamic_slice(self, dim, start, size, step):
+    return self.narrow(dim, int(start), size).movedim(dim, 0)[::step].movedim(0, dim)
+
+
+def dynamic_update(self, src, dim, start, size, step):
+    out = self.clone()
+    dynamic_slice(out, dim, start, size, step).copy_(src)
+    return out
+
+
 IMPLEMENTATIONS = {
     getattr(ops, function.__name__).default: function
     for function in (
         dropout, batch_norm, batch_norm_inference, batch_norm_backward, attention,
         attention_backward, lstm, lstm_backward, gru, gru_backward, rnn, rnn_backward,
         embedding_bag, embedding_bag_backward, elements, elements_scatter, bincount,
-        serialized_matmul, checkpoint)
+        serialized_matmul, checkpoint, dynamic_slice, dynamic_update)
 }
 IMPLEMENTATIONS.update(dict.fromkeys(
     (aten.view.default, aten._unsafe_view.default, aten.view.dtype), view))

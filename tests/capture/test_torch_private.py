@@ -206,3 +206,44 @@ def test_attention_has_one_kernel_or_several():
 def test_higher_order_operators():
     assert isinstance(invoke_subgraph, private.HigherOrderOperator)
     assert invoke_subgraph.name() == "invoke_subgraph"
+
+
+def test_outside_of_modes(mode):
+    class Counting(private.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            calls.append(func)
+            return func(*args, **(kwargs or {}))
+
+    calls: list = []
+    with mode, Counting():
+        with private.without_dispatch_modes():
+            real = torch.ones(2) + 1
+            assert not calls
+            with Counting():
+                torch.ones(2)
+            assert len(calls) == 1
+        assert type(torch.ones(2)) is private.FakeTensor and len(calls) == 2
+    assert real.tolist() == [2, 2]
+
+
+@torch.library.custom_op("poptorch_tests::eager_within", mutates_args=())
+def eager_within(x: torch.Tensor) -> torch.Tensor:
+    with private.as_in_eager(True):
+        y = x.detach().requires_grad_()
+        (y * y).sum().backward()
+    return y.grad
+
+
+def test_eager_within_an_operator():
+    x = torch.tensor([1.0, 3.0])
+    with torch.no_grad(), torch.inference_mode():
+        assert eager_within(x).tolist() == [2, 6]
+
+
+def test_constants_are_not_computed_with(mode):
+    with mode:
+        one = torch.tensor(1.0)
+        assert one.constant is not None
+        found = private.called_without_constants(
+            torch.ops.poptorch.dropout.default, (one, 0.5, 3), {})
+    assert found.constant is None and one.constant is not None

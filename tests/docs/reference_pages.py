@@ -247,6 +247,13 @@ def own_ops() -> str:
         class_("poptorch.MultiConv", poptorch.MultiConv)])
 
 
+def own_functions() -> str:
+    """docs/reference/own_functions.md."""
+    names = "dynamic_slice dynamic_update ipu_print_tensor ctc_beam_search_decoder"
+    return "\n".join([_functions("Functions of PopTorch's own", names, 2),
+                      class_("poptorch.CPU", poptorch.CPU)])
+
+
 def optimizers() -> str:
     """docs/reference/optimizers.md."""
     base = poptorch.optim.Optimizer
@@ -304,4 +311,5 @@ def not_implemented() -> str:
 PAGES = {"options.md": options, "options_without_effect.md": options_without_effect,
          "enums.md": enums, "errors_and_logs.md": errors_and_logs, "data.md": data,
          "models.md": models, "blocks.md": blocks, "own_ops.md": own_ops,
-         "optimizers.md": optimizers, "testing.md": testing, "not_there_yet.md": not_implemented}
+         "own_functions.md": own_functions, "optimizers.md": optimizers,
+         "testing.md": testing, "not_there_yet.md": not_implemented}

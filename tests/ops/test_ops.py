@@ -27,6 +27,8 @@ WITHOUT_SAMPLES = {
     "strategy": "the partition, not computation",
     "tensor_location": "the partition, not computation", "ipu_copy": "an alias, tested with place",
     "remote_store": "an alias, tested with place", "remote_load": "an alias, tested with place",
+    "print_tensor": "its text matters, tests/own/test_printing.py",
+    "host_call": "a function of the user's, tests/own/test_host.py",
     "aten": "tests/kernels/test_aten_opaque.py has its own cases",
 }
 ROWS_SAMPLED = {row: [s for s in SAMPLES if s.op == row] for row in ROWS}

@@ -201,12 +201,22 @@ COMPUTING = {
         _API + "test_marks.py::test_the_limit_is_on_the_operation_that_gave_the_tensor",
 }
 
+_OWN = "tests/own/"
+OWN = {
+    "CPU": _OWN + "test_host.py::test_training_as_eager",
+    "CPU.__call__": _OWN + "test_host.py::test_training_as_eager",
+    "CPU.registerPersistentData": _OWN + "test_host.py::test_kept_data",
+    "CPU.execute": _OWN + "test_host.py::test_kept_data",
+    "ctc_beam_search_decoder": _OWN + "test_decoding.py::test_as_told",
+    "ipu_print_tensor": _OWN + "test_printing.py::test_training_as_eager",
+    "dynamic_slice": _OWN + "test_dynamic.py::test_training_as_eager",
+    "dynamic_update": _OWN + "test_dynamic.py::test_training_as_eager",
+}
+
 # What comes later: each says so.
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
-    "CPU", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
-    "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest",
-    "optim.LAMB", "optim.RMSprop",
+    "cond", "custom_op", "for_loop", "fps", "nearest", "optim.LAMB", "optim.RMSprop",
     "optim.VariableAttributes")}
 
 NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA, **ARGUMENTS,
-         **ENUMERATIONS, **TRAINING, **COMPUTING, **LATER}
+         **ENUMERATIONS, **TRAINING, **COMPUTING, **OWN, **LATER}

@@ -251,8 +251,38 @@ def counts():
                      note=f"weights{size}")
 
 
-SAMPLES = [*counts(), *gathers(), *scatters(), *reductions(), *selections(), *advanced(), *masks(),
-           *sorting()]
+def dynamic():
+    """Parts from a start on; of size, step, and the sizes of the tensor."""
+    for sizes, dim, size, step in (((8,), 0, 4, 1), ((8,), 0, 5, 2), ((3, 5, 7), 1, 3, 2),
+                                   ((3, 5, 7), -1, 7, 1), ((3, 5, 7), 0, 1, 1), ((0, 4), 1, 2, 1),
+                                   ((97, 300), 0, 90, 4), ((97, 300), 1, 200, 1)):
+        attrs, n = {"dim": dim, "size": size, "step": step}, sizes[dim]
+        own = list(sizes)
+        own[dim] = (size - 1) // step + 1
+
+        def start(dtype=torch.int32, n=n, size=size):
+            low = int(torch.randint(0, n - size + 1, ()))
+            return numbers(low - n if low < n - size else low, dtype=dtype)
+
+        def taken(x, at, dim=dim, size=size, step=step):
+            at = int(at) % x.shape[dim]
+            return x.narrow(dim, at, size).movedim(dim, 0)[::step].movedim(0, dim).clone()
+
+        def put(x, src, at, dim=dim, size=size, step=step):
+            out, at = x.clone(), int(at) % x.shape[dim]
+            out.narrow(dim, at, size).movedim(dim, 0)[::step] = src.movedim(dim, 0)
+            return out
+
+        for make in (randn, bools):
+            note = f"{make.__name__}{sizes}"
+            yield Sample("dynamic_slice", lambda m=make, s=start, z=sizes: [m(*z), s()], attrs,
+                         taken, note=note)
+            yield Sample("dynamic_update", lambda m=make, s=start, z=sizes, o=tuple(own):
+                         [m(*z), m(*o), s(torch.int64)], attrs, put, note=note)
+
+
+SAMPLES = [*counts(), *dynamic(), *gathers(), *scatters(), *reductions(), *selections(),
+           *advanced(), *masks(), *sorting()]
 
 
 def one(*values, dtype=torch.int32):
@@ -266,6 +296,20 @@ BADS = [
     Bad("bincount", lambda: [one(0, 1).reshape(1, 2), None], {"minlength": 3}, "of a vector"),
     Bad("bincount", lambda: [one(0, 1), None], {"minlength": 0}, "minlength of at least 1"),
     Bad("bincount", lambda: [one(0, 1), randn(3)], {"minlength": 2}, "weights are f32[3]"),
+    Bad("dynamic_slice", lambda: [randn(4, 5), one(3)], {"dim": 1, "size": 3},
+        "start 3 with size 3 is out of range: dimension 1 has 5 entries, so 0 to 2"),
+    Bad("dynamic_slice", lambda: [randn(4), one(-1)], {"dim": 0, "size": 2}, "start -1 with"),
+    Bad("dynamic_slice", lambda: [randn(4), one(-5)], {"dim": 0, "size": 2}, "(or -4 to -2,"),
+    Bad("dynamic_slice", lambda: [randn(4), one(0, 1)], {"dim": 0, "size": 2}, "one number"),
+    Bad("dynamic_slice", lambda: [randn(4), randn(1)], {"dim": 0, "size": 2}, "i32 or i64"),
+    Bad("dynamic_slice", lambda: [randn(4), one(0)], {"dim": 0, "size": 5}, "size is 5, step is 1"),
+    Bad("dynamic_slice", lambda: [randn(), one(0)], {"dim": 0, "size": 1}, "size is 1"),
+    Bad("dynamic_update", lambda: [randn(4), randn(2), one(3)], {"dim": 0, "size": 2},
+        "[dynamic_update] start 3"),
+    Bad("dynamic_update", lambda: [randn(4), randn(3), one(0)], {"dim": 0, "size": 2},
+        "src is f32[3], the sizes [2] are needed"),
+    Bad("dynamic_update", lambda: [randn(4), one(3), one(0)], {"dim": 0, "size": 1},
+        "src is i32[1]"),
     Bad("gather", lambda: [randn(4, 5), one(0, 5).reshape(1, 2)], {"dim": 1},
         "index 5 (entry 1 of the index) is out of range: dimension 1 has 5 entries"),
     Bad("gather", lambda: [randn(4), one(0, -1)], {"dim": 0}, "index -1 (entry 1"),

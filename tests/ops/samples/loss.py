@@ -2,6 +2,7 @@
 
 import torch
 
+from tests.own.beam_search import decoded
 from tests.ops.sample import Bad, Sample, integers, numbers, randn, scalar, uniform
 
 NONE, MEAN, SUM = 0, 1, 2
@@ -144,7 +145,20 @@ def all_softmax_likelihoods():
             yield from softmax_likelihood(sizes, reduction, True, 1, torch.int32)
 
 
+def decodings():
+    for sizes, attrs in (((9, 3, 5), {}), ((9, 3, 5), {"beam_width": 3, "top_paths": 3}),
+                         ((0, 2, 3), {"top_paths": 2}), ((4, 0, 3), {}), ((5, 2, 1), {}),
+                         ((14, 2, 4), {"blank": 3, "beam_width": 5, "top_paths": 2})):
+        for dtype in (torch.int32, torch.int64):
+            yield Sample("ctc_beam_search_decoder",
+                         lambda z=sizes, t=dtype: [(2 * randn(*z)).log_softmax(2),
+                                                   integers(0, z[0] + 1, z[1], dtype=t)],
+                         attrs, lambda probs, lengths, a=attrs: decoded(probs, lengths, **a),
+                         note=f"{sizes}{dtype}")
+
+
 SAMPLES = [
+    *decodings(),
     *all_softmax_likelihoods(),
     *elementwise(),
     *cross_entropy(),
@@ -155,6 +169,17 @@ SAMPLES = [
 ]
 
 BADS = [
+    Bad("ctc_beam_search_decoder", lambda: [randn(3, 2, 4), integers(4, 5, 2)],
+        words="the length 4 of sequence 0 is out of range: there are 3 steps"),
+    Bad("ctc_beam_search_decoder", lambda: [randn(3, 2, 4), integers(1, 2, 3)],
+        words="lengths are i32[3]"),
+    Bad("ctc_beam_search_decoder", lambda: [randn(3, 2, 4), randn(2)], words="i32 or i64"),
+    Bad("ctc_beam_search_decoder", lambda: [randn(3, 2, 4), integers(1, 2, 2)], {"blank": 4},
+        "blank is 4 of 4 classes"),
+    Bad("ctc_beam_search_decoder", lambda: [randn(3, 2, 4), integers(1, 2, 2)],
+        {"beam_width": 2, "top_paths": 3}, "top_paths is 3, beam_width is 2"),
+    Bad("ctc_beam_search_decoder", lambda: [randn(3, 2, 4) / 0, integers(1, 2, 2)],
+        words="probs hold"),
     Bad("mse_loss", lambda: [randn(3), randn(4)], words="target is f32[4]"),
     Bad("mse_loss", lambda: [randn(3), randn(3)], {"reduction": 3}, words="reduction is 3"),
     Bad("mse_loss", lambda: [integers(0, 9, 3), integers(0, 9, 3)], words="floating-point"),

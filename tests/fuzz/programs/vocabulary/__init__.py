@@ -10,6 +10,7 @@ from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their ro
     losses,
     norms,
     own_functions,
+    own,
     pools,
     products,
     reductions,

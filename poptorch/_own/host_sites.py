@@ -1,0 +1,305 @@
+"""Calls of functions of the host from within a program: what each needs, and what calls it."""
+
+import itertools
+import weakref
+from dataclasses import dataclass
+
+import torch
+
+from poptorch import _context as context
+from poptorch._capture import torch_private as private
+from poptorch._capture.library import LIBRARY, define, ops
+from poptorch._pytree import Mismatch, Structure, map_only
+from poptorch._types import narrowed
+from poptorch.errors import Error
+
+_numbers = itertools.count()
+# Programs keep their sites alive.
+_sites: "weakref.WeakValueDictionary[int, Site | Gradient]" = weakref.WeakValueDictionary()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the function returns in one place.
+
+    Attributes:
+        shape, dtype: of the tensor.
+        has_gradient: whether a gradient flows to it.
+        arguments: numbers of the tensors among the arguments to which the gradient flows on.
+    """
+
+    shape: torch.Size
+    dtype: torch.dtype
+    has_gradient: bool
+    arguments: frozenset[int]
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, leaves: list[torch.Tensor]) -> "Result":
+        """That of a result which was computed from ``leaves``."""
+        ends = {id(node.variable) for node in private.autograd_nodes(tensor.grad_fn)
+                if hasattr(node, "variable")} if tensor.requires_grad else set()
+        reached = (i for i, leaf in enumerate(leaves) if leaf is tensor or id(leaf) in ends)
+        return cls(tensor.shape, tensor.dtype, tensor.requires_grad,
+                   frozenset(i for i in reached if leaves[i].requires_grad))
+
+
+class Site:
+    """One call in ``forward`` of a function of the host.
+
+    Args:
+        op: the ``poptorch.CPU`` that is called.
+        function: what runs.
+        arguments: structure of ``(args, kwargs)``.
+        tensors: the tensors among them, as they were captured.
+
+    Attributes:
+        number: by which the program names it.
+        name: that the user gave the op.
+        structure: of what the function returns; by :meth:`find_results`.
+        results: the tensors of which it is the structure.
+    """
+
+    def __init__(self, op, function, arguments: Structure, tensors: list[torch.Tensor]):
+        self.number, self.name = next(_numbers), op.name
+        self._op, self._function, self._arguments = op, function, arguments
+        keeps = torch.is_grad_enabled()
+        self._inputs = [(t.dtype, keeps and t.requires_grad) for t in tensors]
+        self._shapes = [t.shape for t in tensors]
+        # What each forward call keeps for its gradient, by the number that it returns.
+        self._kept: dict[int, tuple[list, list]] = {}
+        self._tickets = itertools.count()
+        self._gradients: list[Gradient] = []
+        self.structure: Structure | None = None
+        self.results: list[Result] = []
+        _sites[self.number] = self
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a gradient flows through it."""
+        return any(result.arguments for result in self.results)
+
+    # -- while it is captured ------------------------------------------------------------------
+
+    def find_results(self, capture, tensors: list[torch.Tensor]) -> None:
+        """Calls the function once, without data if it can do without.
+
+        Raises:
+            poptorch.Error: It changes its arguments, returns something else than tensors, or uses
+                a parameter that the program trains.
+            Exception: What the function itself raises.
+        """
+        error = capture.recorder.error
+        used = _Used()
+        outside, is_enabled = context.current(), torch.is_grad_enabled()
+        context.set_current(None)
+        try:
+            with private.without_dispatch_modes(), torch.set_grad_enabled(is_enabled), \
+                    _without_hooks():
+                leaves, changed, returned = self._tried(used, tensors)
+        finally:
+            context.set_current(outside)
+        names = sorted(set(filter(None, map(capture.is_trained, used.tensors))))
+        if names:
+            raise error(f"[CPU] {self.name!r} uses {', '.join(names)}, which the program trains: "
+                        f"the device has the newest value. Pass the parameter to the op as an "
+                        f"argument, or set requires_grad of it to False.")
+        if changed:
+            raise error(f"[CPU] {self.name!r} changes its argument number {changed[0]} in place, "
+                        f"which nobody would see. Change a clone() of it, and return that.")
+        found, self.structure = Structure.of(returned, "CPU", f"the result of {self.name!r}")
+        for path, constant in self.structure.leaves():
+            if constant is not None and constant.value is not None:
+                raise error(f"[CPU] {self.name!r} returns {type(constant.value).__name__} "
+                            f"{constant.value!r}{f' at {path}' if path else ''}, which would be "
+                            f"the same in each run. Return tensors: torch.tensor(value).")
+        self.results = [Result.of(tensor, leaves) for tensor in found]
+        if any(result.has_gradient for result in self.results) and not self.keeps:
+            raise error(f"[CPU] {self.name!r} has parameters of its own that require grad, and "
+                        f"none of its arguments does, so no gradient would reach them. Call it "
+                        f"under torch.no_grad(), or set requires_grad of them to False.")
+
+    def _tried(self, used: "_Used", tensors: list[torch.Tensor]):
+        """The arguments, numbers of those that the function changes, and what it returns."""
+        mode = private.new_fake_mode()
+        leaves = [self._leaf(private.fake_like(mode, t), trained)
+                  for t, (_, trained) in zip(tensors, self._inputs)]
+        try:
+            with mode, used:
+                return self._watched(leaves)
+        except Exception:  # it asks for values, as .numpy() and .item() do
+            leaves = [self._leaf(torch.zeros(t.shape, dtype=t.dtype), trained)
+                      for t, (_, trained) in zip(tensors, self._inputs)]
+            with used, torch.random.fork_rng():
+                return self._watched(leaves)
+
+    def _watched(self, leaves: list[torch.Tensor]):
+        before = [leaf._version for leaf in leaves]
+        returned = self._called(leaves)
+        changed = [i for i, leaf in enumerate(leaves) if leaf._version != before[i]]
+        return leaves, changed, returned
+
+    def _leaf(self, tensor: torch.Tensor, trained: bool) -> torch.Tensor:
+        return tensor.requires_grad_(trained)
+
+    def _called(self, leaves: list[torch.Tensor]):
+        args, kwargs = self._arguments.unflatten(leaves)
+        return self._function(*args, **kwargs)
+
+    # -- while the program runs ----------------------------------------------------------------
+
+    def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Calls the function: its results, and the number of what is kept for the gradient."""
+        leaves = [self._leaf(x.to(dtype), trained)
+                  for x, (dtype, trained) in zip(inputs, self._inputs, strict=True)]
+        with private.as_in_eager(self.keeps):
+            returned = self._called(leaves)
+            try:
+                results = self.structure.flatten_like(returned)
+            except Mismatch as mismatch:
+                raise self._other(f"returns another {mismatch.what} at "
+                                  f"{mismatch.path or 'its result'}: {mismatch.got!r}, when it was "
+                                  f"compiled {mismatch.expected!r}") from None
+            results = [r for r, (_, constant) in zip(results, self.structure.leaves())
+                       if constant is None]
+            self._check(results)
+            self._op._note(self._arguments.unflatten(leaves), returned)
+        found = [result.detach() for result in results]
+        if self.keeps:
+            ticket = next(self._tickets) % 2**31
+            self._kept[ticket] = leaves, results
+            found.append(torch.tensor([ticket], dtype=torch.int32))
+        return found
+
+    def _check(self, results: list) -> None:
+        for number, (result, kind) in enumerate(zip(results, self.results)):
+            expected = f"{kind.dtype} and sizes {list(kind.shape)}"
+            if not isinstance(result, torch.Tensor):
+                raise self._other(f"returns {type(result).__name__} as result {number}, when it "
+                                  f"was compiled a tensor of {expected}")
+            if result.shape != kind.shape or narrowed(result.dtype) is not narrowed(kind.dtype):
+                raise self._other(f"returns a tensor of {result.dtype} and sizes "
+                                  f"{list(result.shape)} as result {number}, when it was compiled "
+                                  f"one of {expected}")
+
+    def _other(self, what: str) -> Error:
+        return Error(f"[CPU] {self.name!r} {what}. Return the same kind of result in each call.")
+
+    def taken(self, ticket: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Arguments and results of the call with a number, which is let go."""
+        return self._kept.pop(int(ticket))
+
+    def gradient(self, given: list[int]) -> "Gradient":
+        """The gradient, when the results of these numbers have one."""
+        arguments = sorted(set().union(*(self.results[i].arguments for i in given)))
+        made = Gradient(self, given, arguments,
+                        [(self._shapes[i], self._inputs[i][0]) for i in arguments])
+        self._gradients.append(made)
+        return made
+
+    def finish(self) -> None:
+        """Ends a run: what no gradient has taken is let go."""
+        self._kept.clear()
+
+
+def _without_hooks():
+    """A context in which a checkpoint around does not see what autograd saves."""
+    return torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)
+
+
+class Gradient:
+    """The gradient of one call.
+
+    Args:
+        site: the call.
+        given: numbers of the results that have a gradient.
+        arguments: numbers of the arguments to which gradients flow from these.
+        kinds: shape and dtype of each of those.
+    """
+
+    def __init__(self, site: Site, given: list[int], arguments: list[int], kinds: list[tuple]):
+        self.number = next(_numbers)
+        self.site, self.given, self.arguments, self.kinds = site, given, arguments, kinds
+        _sites[self.number] = self
+
+    def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The gradients of the arguments; those of the host's own parameters are added to their
+        ``grad``."""
+        *gradients, ticket = inputs
+        leaves, results = self.site.taken(ticket)
+        pairs = [(results[i], gradient) for i, gradient in zip(self.given, gradients, strict=True)
+                 if results[i].requires_grad]
+        with private.as_in_eager(True):
+            if pairs:
+                torch.autograd.backward(*map(list, zip(*pairs)))
+        wanted = [leaves[i] for i in self.arguments]
+        return [torch.zeros_like(x) if x.grad is None else x.grad for x in wanted]
+
+
+class _Used(private.DispatchMode):
+    """Notes the tensors of the user's that operations take."""
+
+    def __init__(self):
+        super().__init__()
+        self.tensors: list[torch.Tensor] = []
+
+    def _note(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, private.FakeTensor):
+            self.tensors.append(tensor)
+        return tensor
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        map_only(torch.Tensor, self._note, (args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+# -- the operators -------------------------------------------------------------------------------
+
+
+def _site(number: int) -> Site | Gradient:
+    site = _sites.get(number)
+    if site is None:
+        raise Error(f"[CPU] the program calls function {number} of the host, which this process "
+                    f"does not have. Compile the model in this process.")
+    return site
+
+
+def _results_like(inputs, site):
+    site = _site(site)
+    ticket = [torch.empty(1, dtype=torch.int32)] if site.keeps else []
+    return [*(torch.empty(r.shape, dtype=r.dtype) for r in site.results), *ticket]
+
+
+def _gradients_like(inputs, site):
+    return [torch.empty(shape, dtype=dtype) for shape, dtype in _site(site).kinds]
+
+
+define("host_call(Tensor[] inputs, int site) -> Tensor[]", _results_like)
+define("host_call_backward(Tensor[] inputs, int site) -> Tensor[]", _gradients_like)
+for _name in ("host_call", "host_call_backward"):
+    LIBRARY.impl(_name, lambda inputs, site: _site(site).run(inputs),
+                 "CompositeExplicitAutograd")
+
+
+class HostCall(torch.autograd.Function):
+    """The call of a site, and of its gradient."""
+
+    @staticmethod
+    def forward(ctx, site: Site, *tensors):
+        ctx.set_materialize_grads(False)
+        *results, ctx.ticket = ops.host_call(list(tensors), site.number)
+        ctx.site, ctx.count = site, len(tensors)
+        ctx.mark_non_differentiable(
+            *(r for r, kind in zip(results, site.results) if not kind.arguments))
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        given = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        found: list = [None] * ctx.count
+        if given:
+            gradient = ctx.site.gradient(given)
+            made = ops.host_call_backward([*(gradients[i] for i in given), ctx.ticket],
+                                          gradient.number)
+            for i, value in zip(gradient.arguments, made):
+                found[i] = value
+        return None, *found
