@@ -19,8 +19,6 @@ from poptorch._later import MultiConv as MultiConv
 from poptorch._later import cond as cond
 from poptorch._later import custom_op as custom_op
 from poptorch._later import for_loop as for_loop
-from poptorch._later import fps as fps
-from poptorch._later import nearest as nearest
 from poptorch._later import nop as nop
 from poptorch._later import recomputationCheckpoint as recomputationCheckpoint
 from poptorch._later import serializedMatMul as serializedMatMul
@@ -34,7 +32,9 @@ from poptorch._own import CPU as CPU
 from poptorch._own import ctc_beam_search_decoder as ctc_beam_search_decoder
 from poptorch._own import dynamic_slice as dynamic_slice
 from poptorch._own import dynamic_update as dynamic_update
+from poptorch._own import fps as fps
 from poptorch._own import ipu_print_tensor as ipu_print_tensor
+from poptorch._own import nearest as nearest
 from poptorch._running import ipuHardwareIsAvailable as ipuHardwareIsAvailable
 from poptorch._running import ipuHardwareVersion as ipuHardwareVersion
 from poptorch._running import isCompilingWithDispatcher as isCompilingWithDispatcher

@@ -35,8 +35,6 @@ MultiConv = _later("MultiConv", "combining convolutions into one")
 cond = _later("cond", "branches that are chosen at run time")
 custom_op = _later("custom_op", "operations of the user's own library")
 for_loop = _later("for_loop", "loops on the device")
-fps = _later("fps", "sampling of farthest points")
-nearest = _later("nearest", "search of nearest points")
 nop = _later("nop", "operations that do nothing but stay in the program")
 recomputationCheckpoint = _later("recomputationCheckpoint", "choosing what is kept for the "
                                                             "backward pass")

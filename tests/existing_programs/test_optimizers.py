@@ -135,7 +135,7 @@ def test_groups_with_keys_of_other_programs():
 
 
 OPERATORS = ["MultiConv", "cond", "custom_op",
-             "for_loop", "fps", "nearest", "nop",
+             "for_loop", "nop",
              "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
              "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",
              "optim.VariableAttributes"]

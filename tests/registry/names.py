@@ -190,6 +190,8 @@ OWN = {
     "CPU.registerPersistentData": _OWN + "test_host.py::test_kept_data",
     "CPU.execute": _OWN + "test_host.py::test_kept_data",
     "ctc_beam_search_decoder": _OWN + "test_decoding.py::test_as_told",
+    "fps": _OWN + "test_points.py::test_fps_as_told",
+    "nearest": _OWN + "test_points.py::test_nearest_as_told",
     "ipu_print_tensor": _OWN + "test_printing.py::test_training_as_eager",
     "dynamic_slice": _OWN + "test_dynamic.py::test_training_as_eager",
     "dynamic_update": _OWN + "test_dynamic.py::test_training_as_eager",
@@ -198,7 +200,7 @@ OWN = {
 # What comes later: each says so.
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
     "MultiConv", "cond", "custom_op",
-    "for_loop", "fps", "nearest", "nop",
+    "for_loop", "nop",
     "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
     "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",
     "optim.VariableAttributes")}
