@@ -22,8 +22,12 @@ from poptorch._args_parser import ArgsParser as _ArgsParser  # noqa: F401
 from poptorch._later import cond as cond
 from poptorch._later import custom_op as custom_op
 from poptorch._later import for_loop as for_loop
-from poptorch._later import fps as fps
-from poptorch._later import nearest as nearest
+from poptorch._later import nop as nop
+from poptorch._later import recomputationCheckpoint as recomputationCheckpoint
+from poptorch._later import serializedMatMul as serializedMatMul
+from poptorch._later import set_available_memory as set_available_memory
+from poptorch._later import set_overlap_for_input as set_overlap_for_input
+from poptorch._later import set_overlap_for_output as set_overlap_for_output
 from poptorch._logging import logger as logger
 from poptorch._logging import setLogLevel as setLogLevel
 from poptorch._loss import identity_loss as identity_loss
@@ -39,7 +43,9 @@ from poptorch._own import CPU as CPU
 from poptorch._own import ctc_beam_search_decoder as ctc_beam_search_decoder
 from poptorch._own import dynamic_slice as dynamic_slice
 from poptorch._own import dynamic_update as dynamic_update
+from poptorch._own import fps as fps
 from poptorch._own import ipu_print_tensor as ipu_print_tensor
+from poptorch._own import nearest as nearest
 from poptorch._running import ipuHardwareIsAvailable as ipuHardwareIsAvailable
 from poptorch._running import ipuHardwareVersion as ipuHardwareVersion
 from poptorch._running import isCompilingWithDispatcher as isCompilingWithDispatcher

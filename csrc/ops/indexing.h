@@ -36,4 +36,15 @@ struct AdvancedIndex {
 // Index tensors are the operands from `first` on, absent ones being whole dimensions.
 AdvancedIndex advanced_index(const InferInput& in, size_t first, bool mask_allowed);
 
+// The examples of fps: which rows of the points each of them has, and how many of them it takes. A
+// user error unless the attributes `ptr` and `counts` fit operand 0.
+struct Examples {
+  ir::Dims ptr;     // example i has the rows ptr[i] to ptr[i + 1]
+  ir::Dims counts;
+};
+Examples examples_of(const InferInput& in);
+
+// The rows of points (points.cpp), a part of the family.
+std::vector<OpDef> point_ops();
+
 }  // namespace poptorch::ops

@@ -47,7 +47,7 @@ def ctc_beam_search_decoder(probs: torch.Tensor, lengths: torch.Tensor, blank: i
         >>> probs = torch.tensor([[[0.1, 0.8, 0.1]], [[0.3, 0.6, 0.1]], [[0.2, 0.1, 0.7]]]).log()
         >>> found = poptorch.ctc_beam_search_decoder(probs, torch.tensor([3]), top_paths=2)
         >>> found[0].exp(), found[1].tolist(), found[2].tolist()
-        (tensor([[0.5540, 0.2110]]), [[2, 1]], [[[1, 2, 0], [1, 0, 0]]])
+        (tensor([[0.6180, 0.2130]]), [[2, 1]], [[[1, 2, 0], [1, 0, 0]]])
     """
     _check(probs, lengths, blank, beam_width, top_paths)
     if lengths.dtype not in (torch.int32, torch.int64):

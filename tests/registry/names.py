@@ -208,6 +208,8 @@ OWN = {
     "CPU.registerPersistentData": _OWN + "test_host.py::test_kept_data",
     "CPU.execute": _OWN + "test_host.py::test_kept_data",
     "ctc_beam_search_decoder": _OWN + "test_decoding.py::test_as_told",
+    "fps": _OWN + "test_points.py::test_fps_as_told",
+    "nearest": _OWN + "test_points.py::test_nearest_as_told",
     "ipu_print_tensor": _OWN + "test_printing.py::test_training_as_eager",
     "dynamic_slice": _OWN + "test_dynamic.py::test_training_as_eager",
     "dynamic_update": _OWN + "test_dynamic.py::test_training_as_eager",
@@ -215,8 +217,7 @@ OWN = {
 
 # What comes later: each says so.
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
-    "cond", "custom_op", "for_loop", "fps", "nearest", "optim.LAMB", "optim.RMSprop",
-    "optim.VariableAttributes")}
+    "cond", "for_loop", "optim.LAMB", "optim.RMSprop", "optim.VariableAttributes")}
 
 NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA, **ARGUMENTS,
          **ENUMERATIONS, **TRAINING, **COMPUTING, **OWN, **LATER}

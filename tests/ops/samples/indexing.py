@@ -4,6 +4,7 @@ import itertools
 
 import torch
 
+from tests.own import point_searches
 from tests.ops.sample import Bad, Sample, bools, integers, numbers, randn, uniform
 
 aten = torch.ops.aten
@@ -281,13 +282,36 @@ def dynamic():
                          [m(*z), m(*o), s(torch.int64)], attrs, put, note=note)
 
 
-SAMPLES = [*counts(), *dynamic(), *gathers(), *scatters(), *reductions(), *selections(),
-           *advanced(), *masks(), *sorting()]
-
-
 def one(*values, dtype=torch.int32):
     return numbers(*values, dtype=dtype)
 
+
+def searches():
+    """Among points; coordinates of few values make equal distances."""
+    def few(*sizes):
+        return integers(-2, 3, *sizes).float()
+
+    for make, (n, m, width) in itertools.product((randn, few), ((60, 30, 3), (500, 300, 2),
+                                                                (0, 2, 3), (1, 1, 1), (3, 2, 0))):
+        note = f"{make.__name__}({n}, {m}, {width})"
+        for dtype in WHOLE[1:] + (torch.int32,):
+            attrs = {"index_dtype": dtype}
+            yield Sample("nearest", lambda k=make, n=n, m=m, w=width: [k(n, w), k(m, w), None,
+                                                                       None], attrs,
+                         lambda *given, t=dtype: point_searches.nearest(*given).to(t), note=note)
+        yield Sample("nearest", lambda k=make, n=n, m=m, w=width: [
+            k(n, w), k(m, w), places(min(m, 3), n), torch.arange(m, dtype=torch.int32) % 3], {},
+            lambda *given: point_searches.nearest(*given).int(), note=f"batches{note}")
+        ptr, counts = [0, n // 2, n // 2, n], [n // 3, 0, min(5, n - n // 2)]
+        for starts in (lambda: None, lambda: one(counts[0] // 2, 0, 0)):
+            yield Sample("fps", lambda k=make, n=n, w=width, s=starts: [k(n, w), s()],
+                         {"ptr": ptr, "counts": counts},
+                         lambda src, starts, p=ptr, c=counts:
+                         point_searches.fps(src, p, c, starts).int(), note=note)
+
+
+SAMPLES = [*counts(), *dynamic(), *searches(), *gathers(), *scatters(), *reductions(),
+           *selections(), *advanced(), *masks(), *sorting()]
 
 BADS = [
     Bad("bincount", lambda: [one(0, 3), None], {"minlength": 3},
@@ -342,6 +366,18 @@ BADS = [
     Bad("index_put", lambda: [randn(2, 2), randn(3), torch.ones(2, 2, dtype=torch.bool)], {},
         "the mask selects 4 places of 1 entries, there are 3 values"),
     Bad("index_put", lambda: [randn(2, 2), randn(), bools(2), one(0)], {}, "cannot be combined"),
+    Bad("nearest", lambda: [randn(2, 3), randn(1, 3), one(0, 7), one(0)],
+        words="point 1 of x is of example 7, of which y has no point"),
+    Bad("nearest", lambda: [randn(2, 3), randn(1, 2), None, None], words="x is f32[2,3], y is"),
+    Bad("nearest", lambda: [randn(2, 3), randn(0, 3), None, None], words="at least one in y"),
+    Bad("nearest", lambda: [randn(2), randn(1), None, None], words="with a point in each row"),
+    Bad("nearest", lambda: [randn(2, 3), randn(1, 3), one(0), one(0)], words="the batch i32[1]"),
+    Bad("nearest", lambda: [randn(2, 3), randn(1, 3), one(0, 0), None], words="only one batch"),
+    Bad("fps", lambda: [randn(3, 2), one(3)], {"ptr": [0, 3], "counts": [1]},
+        "the start 3 of example 0 is out of range: it has 3 points"),
+    Bad("fps", lambda: [randn(3, 2), one(0, 0)], {"ptr": [0, 3], "counts": [1]}, "Give one for"),
+    Bad("fps", lambda: [randn(3, 2), None], {"ptr": [0, 2], "counts": [1]}, "ptr is [0, 2]"),
+    Bad("fps", lambda: [randn(3, 2), None], {"ptr": [0, 3], "counts": [4]}, "counts are [4]"),
     Bad("topk", lambda: [randn(3, 4)], {"k": 5}, "k is 5, dimension 1 of f32[3,4] has 4 entries"),
     Bad("sort", lambda: [randn(3)], {"dim": 2}, "dimension 2 is out of range"),
 ]

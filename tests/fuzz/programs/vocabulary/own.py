@@ -65,3 +65,20 @@ def decoding(d):
     probs = f"F.log_softmax({finite(d, x)}.to(F32), 2)"
     d.emit(f"poptorch.ctc_beam_search_decoder({probs}, {lengths}, {d.rng.randrange(classes)}, "
            f"{d.rng.choice((2, 5, 100))}, {d.rng.choice((1, 2))})", 3)
+
+
+@row("own", 3)
+def points(d):
+    """Positions of points; distances are those of whole numbers, so that they are exact."""
+    def fits(t):
+        return t.is_floating_point() and t.dim() == 2 and 0 < t.numel() < 2000
+    x = d.pick(fits) if d.tensors(fits) else d.fresh(
+        (d.rng.randint(1, 20), d.rng.randint(1, 3)), "F32")
+    count, width = d.env[x].shape
+    whole = f"{finite(d, x)}.detach().clamp(-8, 8).round()"
+    if d.chance(0.5):
+        cut = d.rng.randint(0, count)
+        d.emit(f"poptorch.fps({whole}, [0, {cut}, {count}], {d.rng.choice((0.2, 0.5, 1.0))})")
+        return
+    y = d.fresh((d.rng.randint(1, 20), width), dtype_of(d, x))
+    d.emit(f"poptorch.nearest({whole}, {y}.clamp(-8, 8).round())")
