@@ -15,11 +15,12 @@ from poptorch import options as options
 from poptorch import poptorch_core as poptorch_core
 from poptorch import profiling as profiling
 from poptorch import testing as testing
+from poptorch._custom_op import custom_op as custom_op
+from poptorch._custom_op import include_path as include_path
 from poptorch._later import CPU as CPU
 from poptorch._later import MultiConv as MultiConv
 from poptorch._later import cond as cond
 from poptorch._later import ctc_beam_search_decoder as ctc_beam_search_decoder
-from poptorch._later import custom_op as custom_op
 from poptorch._later import dynamic_slice as dynamic_slice
 from poptorch._later import dynamic_update as dynamic_update
 from poptorch._later import for_loop as for_loop
