@@ -111,13 +111,11 @@ CustomCall::CustomCall(const ir::Op& op) : op_(custom_op_of(op)) {
   for (const ir::Value* operand : op.operands) inputs_.push_back(tensor_of(operand->type, sizes_));
   for (const auto& result : op.results) outputs_.push_back(tensor_of(result->type, sizes_));
   const ir::Attr* settings = op.attrs.find("settings");
-  const ir::AttrList none;
-  const auto* given = settings == nullptr ? &none : std::get_if<ir::AttrList>(&settings->value);
-  USER_CHECK(given != nullptr, "[", op_.title(), "] `settings` is ", settings->text(),
-             ". Give a list of [name, value].");
-  check_names(*given);
+  const ir::AttrList given =
+      settings == nullptr ? ir::AttrList() : std::get<ir::AttrList>(settings->value);
+  check_names(given);
   for (uint32_t i = 0; i < op_.abi.attribute_count; ++i) {
-    add_attribute(op_.abi.attributes[i], *given);
+    add_attribute(op_.abi.attributes[i], given);
   }
 }
 

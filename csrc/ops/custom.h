@@ -31,7 +31,8 @@ struct CustomOp {
 std::vector<const CustomOp*> loaded_custom_ops();
 // nullptr when no library has it; a user error when several have.
 const CustomOp* find_custom_op(std::string_view domain, std::string_view name, int64_t version);
-// The op that an op `custom` names; a user error that says what there is when there is none.
+// The op that an op `custom` names; a user error, an ImportError in Python, that says what there is
+// when there is none.
 const CustomOp& custom_op_of(const ir::Op& op);
 
 // One op `custom` as its library sees it. Refers to nothing of the IR.

@@ -118,8 +118,11 @@ const CustomOp* find_custom_op(std::string_view domain, std::string_view name, i
   const CustomOp* found = nullptr;
   for (const CustomOp* op : loaded_custom_ops()) {
     if (domain != op->abi.domain || name != op->abi.name || version != op->abi.version) continue;
-    USER_CHECK(found == nullptr, "[", op->title(), "] both ", found->library, " and ", op->library,
-               " have version ", version, " of this op. Load one of them only.");
+    if (found != nullptr) {
+      throw UserError(concat("[custom_op] both ", found->library, " and ", op->library, " have ",
+                             op->title(), " in version ", version, ". Load one of them only."),
+                      "ImportError");
+    }
     found = op;
   }
   if (found == nullptr) return nullptr;
@@ -134,10 +137,13 @@ const CustomOp& custom_op_of(const ir::Op& op) {
   const std::string& name = op.attrs.get_string("op");
   const int64_t version = op.attrs.get_int("version");
   const CustomOp* found = find_custom_op(domain, name, version);
-  USER_CHECK(found != nullptr, "[custom_op] no library that is loaded has the op ", domain, "::",
-             name, " in version ", version, ". ", known(domain, name),
-             " Load its library, with ctypes.cdll.LoadLibrary, before the program is compiled or "
-             "read from a file.");
+  if (found == nullptr) {
+    throw UserError(concat("[custom_op] no library that is loaded has the op ", domain, "::", name,
+                           " in version ", version, ". ", known(domain, name),
+                           " Load its library, with ctypes.cdll.LoadLibrary, before the program is "
+                           "compiled or read from a file."),
+                    "ImportError");
+  }
   return *found;
 }
 
