@@ -4,16 +4,19 @@ Each is a function of PyTorch, so its gradient and its types are PyTorch's. The 
 the function are the attributes; their annotations say of which kind they are.
 """
 
-import inspect
-
 from poptorch import _C
 from poptorch._named_ops import graphcore, onnx
 from poptorch._named_ops.registry import Row
 from poptorch.errors import Error
 
-ROWS: dict[tuple[str, str], list[Row]] = {}
+ROWS: dict[tuple[str, str], list[Row]] = {}  # by domain and name
 for _row in (*onnx.ROWS, *graphcore.ROWS):
     ROWS.setdefault((_row.domain, _row.name), []).append(_row)
+
+
+def all_rows() -> list[Row]:
+    """Every operation."""
+    return [row for rows in ROWS.values() for row in rows]
 
 
 def call(inputs: list, domain: str, name: str, version: int, attributes: dict) -> list:
@@ -49,6 +52,10 @@ def _find(domain: str, name: str, version: int) -> Row:
         there = " and ".join(f"{row.first} to {row.last}" for row in rows)
         raise Error(f"[custom_op] {domain}::{name} is there in version {there}, got version "
                     f"{version}. Use one of these.")
+    if (domain, name) in graphcore.NOT_IMPLEMENTED:
+        raise Error(f"[{domain}::{name}] is not implemented: it exchanges data between replicas in "
+                    f"the midst of a model, which this version of poptorch does not have. Compute "
+                    f"on each replica, and combine outputs on the host.")
     loaded = [f"{op['domain']}::{op['name']} version {op['version']}" for op in _C.custom_ops()]
     near = [text for text in loaded if name in text.split()[0] or domain in text.split("::")[0]]
     near += [f"{there}::{other}" for there, other in ROWS if other == name]
@@ -59,10 +66,6 @@ def _find(domain: str, name: str, version: int) -> Row:
 
 
 def _check_count(row: Row, title: str, count: int) -> None:
-    kinds = [p for p in inspect.signature(row.function).parameters.values()
-             if p.kind is not p.KEYWORD_ONLY]
-    fewest = sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in kinds)
-    has_any = any(p.kind is p.VAR_POSITIONAL for p in kinds)
-    if count < fewest or (count > len(kinds) and not has_any):
-        most = " or more" if has_any else f" to {len(kinds)}" if len(kinds) > fewest else ""
-        raise Error(f"[{title}] takes {fewest}{most} inputs, got {count}. Give it that many.")
+    fewest, most = row.counts()
+    if count < fewest or (most is not None and count > most):
+        raise Error(f"[{title}] takes {row.input_words()} inputs, got {count}. Give it that many.")

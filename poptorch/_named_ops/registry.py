@@ -57,3 +57,26 @@ class Row:
         return {p.name: Attribute(p.annotation, p.default is p.empty)
                 for p in inspect.signature(self.function).parameters.values()
                 if p.kind is p.KEYWORD_ONLY}
+
+    def counts(self) -> tuple[int, int | None]:
+        """The fewest and the most inputs; None: any number."""
+        kinds = [p for p in inspect.signature(self.function).parameters.values()
+                 if p.kind is not p.KEYWORD_ONLY]
+        fewest = sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in kinds)
+        has_any = any(p.kind is p.VAR_POSITIONAL for p in kinds)
+        return fewest, None if has_any else len(kinds)
+
+    def input_words(self) -> str:
+        """How many inputs it takes, in words."""
+        fewest, most = self.counts()
+        if most is None:
+            return f"{fewest} or more"
+        return f"{fewest}" if most == fewest else f"{fewest} to {most}"
+
+    def attribute_words(self) -> str:
+        """The attributes with their defaults, in Markdown."""
+        parameters = inspect.signature(self.function).parameters
+        return ", ".join(
+            f"`{name}` ({attribute.words})" if attribute.is_required else
+            f"`{name}={parameters[name].default!r}`"
+            for name, attribute in self.attributes().items())
