@@ -186,9 +186,29 @@ void set_variable(const char* name, const char* value) {
   }
 }
 
+void bind_custom_ops(py::module_& module) {
+  module.def(
+      "custom_ops",
+      [] {
+        py::list found;
+        for (const ops::CustomOp* op : ops::loaded_custom_ops()) found.append(custom_op_dict(*op));
+        return found;
+      },
+      "The ops of all libraries of custom ops that are loaded.");
+  module.def(
+      "find_custom_op",
+      [](const std::string& domain, const std::string& name, int64_t version) -> py::object {
+        const ops::CustomOp* found = ops::find_custom_op(domain, name, version);
+        return found == nullptr ? py::object(py::none()) : custom_op_dict(*found);
+      },
+      py::arg("domain"), py::arg("name"), py::arg("version"),
+      "That op of a library that is loaded, or None; an error when two libraries have it.");
+}
+
 }  // namespace
 
 void bind_ops(py::module_& module) {
+  bind_custom_ops(module);
   module.def(
       "annotations",
       [] {
@@ -211,22 +231,6 @@ void bind_ops(py::module_& module) {
       "All rows of the op table, sorted by name.");
   module.def("op_row", [](const std::string& name) { return row_dict(ops::op_def(name)); },
              py::arg("name"), "One row; an unknown name is an error that lists near ones.");
-  module.def(
-      "custom_ops",
-      [] {
-        py::list found;
-        for (const ops::CustomOp* op : ops::loaded_custom_ops()) found.append(custom_op_dict(*op));
-        return found;
-      },
-      "The ops of all libraries of custom ops that are loaded.");
-  module.def(
-      "find_custom_op",
-      [](const std::string& domain, const std::string& name, int64_t version) -> py::object {
-        const ops::CustomOp* found = ops::find_custom_op(domain, name, version);
-        return found == nullptr ? py::object(py::none()) : custom_op_dict(*found);
-      },
-      py::arg("domain"), py::arg("name"), py::arg("version"),
-      "That op of a library that is loaded, or None; an error when two libraries have it.");
   module.def("evaluate", &evaluate, py::arg("op"), py::arg("operands"),
              py::arg("attrs") = py::dict(), py::arg("types") = py::none(), py::arg("threads") = 1,
              py::arg("inplace") = std::vector<int>(),

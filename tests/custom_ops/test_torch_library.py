@@ -145,7 +145,8 @@ def test_one_that_changes_its_argument():
         return y
 
     model = poptorch.inferenceModel(Applied(forward), quiet_options())
-    with pytest.raises(poptorch.Error, match="poptorch_test_lib.filled.* changes tensors in place and"):
+    words = "poptorch_test_lib.filled.* changes tensors in place and"
+    with pytest.raises(poptorch.Error, match=words):
         model(torch.ones(3))
     model.destroy()
 

@@ -276,7 +276,8 @@ def testing() -> str:
 def custom_ops() -> str:
     """docs/reference/custom_ops.md."""
     lines = ["## Operations without a library\n",
-             "| domain | name | inputs | versions | attributes and defaults |", "|---|---|---|---|---|"]
+             "| domain | name | inputs | versions | attributes and defaults |",
+             "|---|---|---|---|---|"]
     for row in sorted(_named_ops.all_rows(), key=lambda row: (row.domain, row.name, row.first)):
         lines.append(f"| `{row.domain}` | `{row.name}` | {row.input_words()} | "
                      f"{row.first} to {row.last} | {row.attribute_words()} |")
@@ -305,5 +306,4 @@ def not_implemented() -> str:
 PAGES = {"options.md": options, "options_without_effect.md": options_without_effect,
          "enums.md": enums, "errors_and_logs.md": errors_and_logs, "data.md": data,
          "models.md": models, "blocks.md": blocks, "custom_ops.md": custom_ops,
-         "optimizers.md": optimizers,
-         "testing.md": testing, "not_there_yet.md": not_implemented}
+         "optimizers.md": optimizers, "testing.md": testing, "not_there_yet.md": not_implemented}

@@ -134,7 +134,7 @@ def test_groups_with_keys_of_other_programs():
     assert not torch.equal(net.fc.weight, before[0]) and torch.equal(net.fc.bias, before[1])
 
 
-OPERATORS = ["CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
+OPERATORS = ["CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "dynamic_slice",
              "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest", "nop",
              "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
              "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",

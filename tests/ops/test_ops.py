@@ -28,6 +28,7 @@ WITHOUT_SAMPLES = {
     "tensor_location": "the partition, not computation", "ipu_copy": "an alias, tested with place",
     "remote_store": "an alias, tested with place", "remote_load": "an alias, tested with place",
     "aten": "tests/kernels/test_aten_opaque.py has its own cases",
+    "custom": "tests/custom_ops has libraries to call",
 }
 ROWS_SAMPLED = {row: [s for s in SAMPLES if s.op == row] for row in ROWS}
 

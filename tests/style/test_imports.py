@@ -15,7 +15,7 @@ ORDER = """
     _layout _types
     _strategy _annotations blocks _stages _scope_ops _loss _running strategies
     options _device _reports
-    _capture _translate _handling
+    _capture _translate _handling _named_ops _custom_op
     _weights _optimizer optim
     _runtime _files
     _executor executor models

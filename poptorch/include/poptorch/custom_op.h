@@ -40,8 +40,9 @@
 #include <vector>
 
 // Hidden, so that each library uses its own copy, compiled from the header that it was built with.
-namespace poptorch __attribute__((visibility("hidden"))) {
-namespace custom {
+#pragma GCC visibility push(hidden)
+
+namespace poptorch::custom {
 
 // What a function of an op throws when something is wrong; any std::exception does.
 struct Error : std::runtime_error {
@@ -384,8 +385,9 @@ class Definition {
   std::vector<PoptorchAttribute>* attributes_ = new std::vector<PoptorchAttribute>;
 };
 
-}  // namespace custom
-}  // namespace poptorch
+}  // namespace poptorch::custom
+
+#pragma GCC visibility pop
 
 // How poptorch finds the ops of this library.
 extern "C" __attribute__((visibility("default"), used)) inline const PoptorchOp*

@@ -1,5 +1,5 @@
-// What passes between a library of custom ops and poptorch: plain structures and functions. Programs
-// include poptorch/custom_op.h.
+// What passes between a library of custom ops and poptorch: plain structures and functions.
+// Libraries include poptorch/custom_op.h.
 //
 // Their members keep their places; new ones come at the end of the larger structures, where `size`
 // says how much of one the side that filled it in knows.
