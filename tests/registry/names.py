@@ -11,6 +11,8 @@ _STRATEGIES = "tests/api/test_strategies.py::"
 _PLACES = "tests/capture/test_places.py::"
 
 HELPERS = {
+    "custom_op": "tests/custom_ops/test_named_ops.py::test_gradients_are_those_of_pytorch",
+    "include_path": "tests/custom_ops/test_mistakes.py::test_the_build_of_torch",
     "ipuHardwareIsAvailable": _API + "test_effects_device.py::test_no_system_is_present",
     "ipuHardwareVersion": _API + "test_effects_device.py::test_no_system_is_present",
     "Attribute": _PROGRAMS + "test_optimizers.py::test_hints_warn_once",
@@ -185,7 +187,7 @@ TRAINING = {
 
 # What comes later: each says so.
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
-    "CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
+    "CPU", "MultiConv", "cond", "ctc_beam_search_decoder", "dynamic_slice",
     "dynamic_update", "for_loop", "fps", "ipu_print_tensor", "nearest", "nop",
     "recomputationCheckpoint", "serializedMatMul", "set_available_memory",
     "set_overlap_for_input", "set_overlap_for_output", "optim.LAMB", "optim.RMSprop",
