@@ -191,3 +191,44 @@ def test_with_device_iterations_and_accumulation():
         results.append([model(x)[0], net.w[0].detach().clone()])
         model.destroy()
     torch.testing.assert_close(*results)
+
+
+class Blocks(torch.nn.Module):
+    """Two blocks with a custom op in each."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        with poptorch.Block("first", ipu_id=0):
+            x = call("LeakyRelu", [self.first(x)], alpha=0.3)[0]
+        with poptorch.Block("second", ipu_id=1):
+            x = call("Cube", [self.second(x)])[0]
+            return x, poptorch.identity_loss(x, "mean")
+
+
+def test_on_several_ipus_and_replicas():
+    x, results = torch.randn(8, 4), []
+    for replicas in (1, 2):
+        opts = quiet_options(outputMode=poptorch.OutputMode.All, replicationFactor=replicas)
+        opts.setExecutionStrategy(poptorch.ShardedExecution())
+        net = Blocks()
+        model = poptorch.trainingModel(net, opts, torch.optim.SGD(net.parameters(), lr=0.1))
+        outs = [model(x)[0] for _ in range(2)]
+        results.append([*outs, *(w.detach().clone() for w in net.parameters())])
+        model.destroy()
+    torch.testing.assert_close(*results)
+
+
+def test_second_gradients():
+    x = torch.tensor([1.0, -2.0], requires_grad=True)
+    (gradient,) = torch.autograd.grad(call("Cube", [x])[0].sum(), x, create_graph=True)
+    with pytest.raises(poptorch.Error, match="com.example::CubeGradient.* has no gradient op"):
+        gradient.sum().backward()
+
+
+def test_no_elements():
+    for run in (compiled, lambda function, x: function(x)):
+        assert run(lambda x: call("Cube", [x])[0], torch.ones(0, 3)).shape == (0, 3)
