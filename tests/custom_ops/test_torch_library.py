@@ -145,8 +145,52 @@ def test_one_that_changes_its_argument():
         return y
 
     model = poptorch.inferenceModel(Applied(forward), quiet_options())
-    words = "poptorch_test_lib.filled.* changes tensors in place and"
-    with pytest.raises(poptorch.Error, match=words):
+    for _ in range(2):
+        assert model(torch.ones(3)).tolist() == [1.0, 7.0, 7.0]
+    model.destroy()
+
+
+@torch.library.custom_op("poptorch_test_lib::swapped", mutates_args={"a", "b"})
+def swapped(a: torch.Tensor, factor: int, b: torch.Tensor) -> None:
+    """Changes two arguments, one of them int64."""
+    a_before = a.clone()
+    a.copy_(b)
+    b.copy_(a_before * factor)
+    pages.append(a)
+
+
+swapped.register_fake(lambda a, factor, b: None)
+
+
+def test_one_that_changes_an_input_and_a_buffer():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("b", torch.tensor([1, 2]))
+
+        def forward(self, x):
+            swapped(x, 10, self.b)
+            return x + self.b
+
+    model = poptorch.inferenceModel(Net(), quiet_options())
+    x = torch.tensor([3, 4])
+    assert model(x).tolist() == [31, 42] and x.tolist() == [1, 2]
+    kept = [page.clone() for page in pages]
+    assert model(x).tolist() == [40, 60] and x.tolist() == [30, 40]
+    model.copyWeightsToHost()
+    assert model.b.tolist() == [10, 20]
+    assert all(torch.equal(*pair) for pair in zip(kept, pages))
+    model.destroy()
+
+
+def test_one_that_changes_its_argument_and_returns():
+    @torch.library.custom_op("poptorch_test_lib::both", mutates_args={"x"})
+    def both(x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1).clone()
+
+    both.register_fake(torch.empty_like)
+    model = poptorch.inferenceModel(Applied(lambda x: both(x * 1)), quiet_options())
+    with pytest.raises(poptorch.Error, match="both.* changes tensors in place and has no"):
         model(torch.ones(3))
     model.destroy()
 
