@@ -99,6 +99,8 @@ def flags_of(source, torch):
     flags = [*COMMON, *OPTIMIZE, "-Icsrc"]
     if source.startswith("csrc/kernels/") and not needs_torch(source) and not DEBUG:
         flags.append("-O3")
+    if os.path.basename(source).startswith("custom") or source == "csrc/python/bind_ops.cpp":
+        flags.append("-Ipoptorch/include")
     for suffix, extra in INSTRUCTION_SETS.items():
         if source.endswith(suffix):
             flags += extra
@@ -224,6 +226,6 @@ setup(
     ext_modules=[Extension("poptorch._C", sources=sources())],
     cmdclass={"build_ext": BuildWithNinja, "build_core": BuildCore,
               "build_mutants": BuildMutants},
-    package_data={"poptorch": ["*.pyi", "py.typed"]},
+    package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h"]},
     zip_safe=False,
 )

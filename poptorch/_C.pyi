@@ -123,6 +123,12 @@ def op_table() -> list[dict[str, Any]]:
 def op_row(name: str) -> dict[str, Any]:
     """One row; an unknown name is an error that lists near ones."""
 
+def custom_ops() -> list[dict[str, Any]]:
+    """The ops of all libraries of custom ops that are loaded."""
+
+def find_custom_op(domain: str, name: str, version: int) -> dict[str, Any] | None:
+    """That op of a library that is loaded, or None; an error when two libraries have it."""
+
 def evaluate(
     op: str,
     operands: Sequence[Any],

@@ -19,15 +19,10 @@ from poptorch import poptorch_core as poptorch_core
 from poptorch import profiling as profiling
 from poptorch import testing as testing
 from poptorch._args_parser import ArgsParser as _ArgsParser  # noqa: F401
+from poptorch._custom_op import custom_op as custom_op
+from poptorch._custom_op import include_path as include_path
 from poptorch._later import cond as cond
-from poptorch._later import custom_op as custom_op
 from poptorch._later import for_loop as for_loop
-from poptorch._later import nop as nop
-from poptorch._later import recomputationCheckpoint as recomputationCheckpoint
-from poptorch._later import serializedMatMul as serializedMatMul
-from poptorch._later import set_available_memory as set_available_memory
-from poptorch._later import set_overlap_for_input as set_overlap_for_input
-from poptorch._later import set_overlap_for_output as set_overlap_for_output
 from poptorch._logging import logger as logger
 from poptorch._logging import setLogLevel as setLogLevel
 from poptorch._loss import identity_loss as identity_loss

@@ -1,11 +1,12 @@
 """The console tool: ``python -m poptorch opt`` runs passes, ``... ops`` lists the ops, ``... how``
-tells what is done with a call of torch."""
+tells what is done with a call of torch, ``... include`` prints the folder of the C++ header."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from poptorch import _C
+from poptorch._custom_op import include_path
 from poptorch.errors import Error
 
 
@@ -57,6 +58,11 @@ def how(arguments):
     print(described(arguments.name))
 
 
+def include(arguments):
+    """Prints the folder of ``poptorch/custom_op.h``, for a compiler's ``-I``."""
+    print(include_path())
+
+
 def parser():
     """The command line."""
     top = argparse.ArgumentParser(prog="python -m poptorch", description=__doc__)
@@ -74,6 +80,8 @@ def parser():
                                       epilog="Example: python -m poptorch how addcmul_")
     how_command.add_argument("name", help="such as dropout, addcmul_, aten.add.Tensor")
     how_command.set_defaults(run=how)
+    include_command = commands.add_parser("include", help="print the folder of the C++ header")
+    include_command.set_defaults(run=include)
     return top
 
 

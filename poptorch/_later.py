@@ -32,15 +32,7 @@ def _later(name: str, what: str):
 
 
 cond = _later("cond", "branches that are chosen at run time")
-custom_op = _later("custom_op", "operations of the user's own library")
 for_loop = _later("for_loop", "loops on the device")
-nop = _later("nop", "operations that do nothing but stay in the program")
-recomputationCheckpoint = _later("recomputationCheckpoint", "choosing what is kept for the "
-                                                            "backward pass")
-serializedMatMul = _later("serializedMatMul", "matrix products in several parts")
-set_available_memory = _later("set_available_memory", "limits of temporary memory by operation")
-set_overlap_for_input = _later("set_overlap_for_input", "overlap of computation with inputs")
-set_overlap_for_output = _later("set_overlap_for_output", "overlap of computation with outputs")
 LAMB = _later("optim.LAMB", "the LAMB optimizer")
 RMSprop = _later("optim.RMSprop", "the RMSprop optimizer")
 VariableAttributes = _later("optim.VariableAttributes", "constant and variable hyper-parameters")

@@ -55,6 +55,9 @@ std::string types_of(const ir::Op& op) {
 // An opaque op by what it calls.
 std::string name_of(const ir::Op& op) {
   if (op.name == "fused") return ops::fused_name(op);
+  if (op.name == "custom") {
+    return concat(op.attrs.get_string("domain"), "::", op.attrs.get_string("op"));
+  }
   return op.name == "aten" ? op.attrs.get_string("overload") : op.name;
 }
 

@@ -27,6 +27,10 @@ bool is_tensor_or_list(const c10::TypePtr& type) {
          type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType;
 }
 
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
 void check_schema(const c10::OperatorHandle& handle, const ir::Op& op) {
   const std::string& name = op.attrs.get_string("overload");
   const c10::FunctionSchema& schema = handle.schema();
@@ -35,7 +39,7 @@ void check_schema(const c10::OperatorHandle& handle, const ir::Op& op) {
   bool has_generator = false;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
-    USER_CHECK(argument.alias_info() == nullptr || !argument.alias_info()->isWrite(), "[", name,
+    USER_CHECK(!is_written(argument) || ops::is_foreign(op), "[", name,
                "] writes to its argument ", argument.name(), ", the program is functional. Use the "
                "operator that returns a new tensor.");
     const auto* args = std::get_if<ir::AttrList>(&op.attrs.find("args")->value);
@@ -63,6 +67,22 @@ Tensors arguments_of(const Tensors& inputs, const ir::Dims& kept, bool own) {
   return out;
 }
 
+// The operands that the operator writes to, in the order of its arguments.
+std::vector<size_t> written_operands(const ir::Op& op, const c10::FunctionSchema& schema) {
+  std::vector<size_t> found;
+  const auto& args = std::get<ir::AttrList>(op.attrs.find("args")->value);
+  for (size_t i = 0; i < std::min(args.size(), schema.arguments().size()); ++i) {
+    if (!is_written(schema.arguments()[i])) continue;
+    const auto* text = std::get_if<std::string>(&args[i].value);
+    USER_CHECK(text != nullptr && text->starts_with('%') && !text->starts_with("%%"), "[",
+               op.attrs.get_string("overload"), "] writes to its argument ",
+               schema.arguments()[i].name(), ", which is ", args[i].text(),
+               ". Give it one tensor there.");
+    found.push_back(std::stoul(text->substr(1)));
+  }
+  return found;
+}
+
 void append(const c10::IValue& value, Tensors& results) {
   if (value.isTensorList()) {
     for (const at::Tensor& tensor : value.toTensorVector()) results.push_back(tensor);
@@ -78,11 +98,14 @@ ops::Prepared opaque(const ops::Call& call) {
   const auto arguments = std::make_shared<const Arguments>(call.op, handle.schema());
   const ir::Dims kept = ops::ints_of(call.attrs(), "int32");
   const bool is_foreign = ops::is_foreign(call.op);
+  const std::vector<size_t> written = written_operands(call.op, handle.schema());
   const auto run = [=](const ops::Args& args, const Tensors& inputs, Tensors& results) {
     torch::jit::Stack stack;
-    arguments->push(args, arguments_of(inputs, kept, is_foreign), stack);
+    const Tensors given = arguments_of(inputs, kept, is_foreign);
+    arguments->push(args, given, stack);
     handle.callBoxed(stack);
     for (const c10::IValue& value : stack) append(value, results);
+    for (const size_t i : written) results.push_back(given[i].clone());  // it may have kept it
   };
   // It is never called on zeros, and nothing that it may keep is in the program's memory.
   return prepare_call(call, name, run, {}, is_foreign ? Memory::torchs : Memory::planned);

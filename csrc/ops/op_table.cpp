@@ -113,6 +113,7 @@ std::vector<int> inplace_candidates(const ir::Op& op, size_t result) {
 }
 
 bool is_foreign(const ir::Op& op) {
+  if (op.name == "custom") return true;
   if (op.name != "aten") return false;
   const std::string& overload = op.attrs.get_string("overload");
   return !overload.starts_with("aten::") && !overload.starts_with("prims::");

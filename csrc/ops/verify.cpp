@@ -142,6 +142,7 @@ class Verifier {
       ops::check_signature(*row, op);
       if (row->infer != nullptr) check_types(ops::infer(op));
     } catch (const UserError& error) {
+      if (error.kind == "ImportError") throw;  // a library is missing: the graph may be right
       fail(error.what());
     }
     check_result_count(*row);

@@ -10,6 +10,7 @@
 #include "kernels/gemm_split.h"
 #include "kernels/simd/isa.h"
 #include "ops/annotation.h"
+#include "ops/custom.h"
 #include "ops/evaluate.h"
 #include "ops/kernel.h"
 #include "ops/op_def.h"
@@ -154,6 +155,23 @@ py::dict row_dict(const ops::OpDef& row) {
   return out;
 }
 
+py::dict custom_op_dict(const ops::CustomOp& op) {
+  py::list attributes;
+  for (uint32_t i = 0; i < op.abi.attribute_count; ++i) {
+    attributes.append(op.abi.attributes[i].name);
+  }
+  py::dict out;
+  out["domain"] = op.abi.domain;
+  out["name"] = op.abi.name;
+  out["version"] = op.abi.version;
+  out["library"] = op.library;
+  out["attributes"] = attributes;
+  out["gradient"] = op.abi.gradient == nullptr ? py::object(py::none()) : py::str(op.abi.gradient);
+  out["reads_inputs"] = (op.abi.gradient_reads & POPTORCH_READS_INPUTS) != 0;
+  out["reads_outputs"] = (op.abi.gradient_reads & POPTORCH_READS_OUTPUTS) != 0;
+  return out;
+}
+
 // Where the variable takes that value.
 void set_variable(const char* name, const char* value) {
   const char* present = std::getenv(name);
@@ -168,9 +186,29 @@ void set_variable(const char* name, const char* value) {
   }
 }
 
+void bind_custom_ops(py::module_& module) {
+  module.def(
+      "custom_ops",
+      [] {
+        py::list found;
+        for (const ops::CustomOp* op : ops::loaded_custom_ops()) found.append(custom_op_dict(*op));
+        return found;
+      },
+      "The ops of all libraries of custom ops that are loaded.");
+  module.def(
+      "find_custom_op",
+      [](const std::string& domain, const std::string& name, int64_t version) -> py::object {
+        const ops::CustomOp* found = ops::find_custom_op(domain, name, version);
+        return found == nullptr ? py::object(py::none()) : custom_op_dict(*found);
+      },
+      py::arg("domain"), py::arg("name"), py::arg("version"),
+      "That op of a library that is loaded, or None; an error when two libraries have it.");
+}
+
 }  // namespace
 
 void bind_ops(py::module_& module) {
+  bind_custom_ops(module);
   module.def(
       "annotations",
       [] {

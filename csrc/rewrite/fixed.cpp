@@ -12,6 +12,7 @@ namespace {
 bool is_pure(const ir::Op& op) {
   if (op.name == "constant") return true;
   if (op.name == "aten" || op.name == "input" || op.name == "stream_in") return false;
+  if (ops::is_foreign(op)) return false;
   const ops::OpDef* row = ops::find_op(op.name);
   return row != nullptr && !row->effects && !row->random;
 }

@@ -24,7 +24,8 @@ using ops::Bytes;
 
 bool may_fold(const ir::Op& op) {
   const ops::OpDef* row = ops::find_op(op.name);
-  if (row == nullptr || row->effects || row->random || op.name == "aten") return false;
+  if (row == nullptr || row->effects || row->random) return false;
+  if (op.name == "aten" || ops::is_foreign(op)) return false;
   return op.name != "constant" && !op.results.empty() && ops::find_kernel(op.name) != nullptr;
 }
 

@@ -5,7 +5,7 @@ Capture needs heavy parts of torch, so it is imported when it is first used.
 
 from poptorch._context import is_capturing
 
-__all__ = ["capture", "is_capturing", "refused_node", "torch_takes"]
+__all__ = ["capture", "custom_call", "is_capturing", "refused_node", "torch_takes"]
 
 
 def capture(module, args=(), kwargs=None, **settings):
@@ -13,6 +13,13 @@ def capture(module, args=(), kwargs=None, **settings):
     from poptorch._capture.capturing import capture as capture_now  # heavy parts of torch
 
     return capture_now(module, args, kwargs, **settings)
+
+
+def custom_call(*arguments):
+    """Calls an op of the user's library; see :mod:`poptorch._capture.library_custom`."""
+    from poptorch._capture import library_custom  # heavy parts of torch
+
+    return library_custom.ops.custom_op(*arguments)
 
 
 def refused_node(error, node):

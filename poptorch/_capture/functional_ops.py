@@ -1,10 +1,16 @@
 """The functional form of operations that change a tensor."""
 
 import functools
+import re
 
 import torch
 
 aten = torch.ops.aten
+
+# The operators of other libraries that change tensors, by the operation that stands for one in a
+# functional graph: its results are the new values of the arguments that are written to.
+ORIGINALS: dict = {}
+_foreign = torch.library.Library("poptorch_written", "DEF")
 
 # In-place operations whose functional form has another name.
 _RENAMED = {
@@ -32,6 +38,8 @@ def functional_form(target):
     """
     if target in _RENAMED:
         return _RENAMED[target]
+    if target.namespace not in ("aten", "prims", "poptorch"):
+        return _foreign_form(target)
     name, functional = target.overloadpacket.__name__, target.overloadpacket
     if name.endswith("_") and not name.endswith("__"):
         functional = getattr(aten, name[:-1], None)
@@ -46,6 +54,30 @@ def functional_form(target):
     # Those that make tensors from nothing have options for what `out` says otherwise.
     same = same or [f for f in overloads if _arguments(f, options=False) == wanted]
     return same[0] if same else None
+
+
+def _foreign_form(target):
+    """An operation whose results are what an operator of another library writes; None where the
+    operator returns something besides, or writes to a list."""
+    schema, written = target._schema, [a for a in target._schema.arguments
+                                       if a.alias_info is not None and a.alias_info.is_write]
+    if schema.returns or any(str(a.type) != "Tensor" for a in written):
+        return None
+    name = f"{schema.name.replace('::', '__')}__{schema.overload_name or 'default'}"
+    arguments, _, _ = str(schema).partition("(")[2].rpartition(" -> ")
+    results = ", ".join("Tensor" for _ in written)
+    _foreign.define(f"{name}({re.sub(r'[(]a[0-9]*![)]', '', arguments)} -> ({results})")
+    positions = [position for position, _ in mutated_arguments(target)]
+
+    def like(*args, **kwargs):
+        found = tuple(torch.empty_like(args[i] if i < len(args) else kwargs[written[k].name])
+                      for k, i in enumerate(positions))
+        return found if len(found) > 1 else found[0]
+
+    torch.library.register_fake(f"poptorch_written::{name}", like, lib=_foreign)
+    found = getattr(torch.ops.poptorch_written, name).default
+    ORIGINALS[found] = target
+    return found
 
 
 def _arguments(target, options: bool = True) -> list[tuple[str, str]]:

@@ -218,8 +218,10 @@ class File:
             try:
                 return _C.assemble_text(text, options, stored, texts, shares)
             except Error as error:
-                # This machine is too small, or its environment asks for what it has not.
-                if error.message.startswith(("[run]", "[compile] POPTORCH_", "[POPTORCH_")):
+                # This machine is too small, its environment asks for what it has not, or the
+                # library of a custom op is not loaded.
+                if error.message.startswith(("[run]", "[compile] POPTORCH_", "[POPTORCH_",
+                                             "[custom_op]")):
                     raise
                 raise problems.unreadable(self.path, "plan.ir", error) from error
 

@@ -3,6 +3,7 @@
 import torch
 
 from poptorch import _C
+from poptorch._capture.functional_ops import ORIGINALS
 from poptorch._types import ir_dtype
 from poptorch.errors import Error
 
@@ -11,7 +12,7 @@ _DTYPES = {torch.int64: "i64", torch.float64: "f64"}
 
 def emit(e, node, *args, **kwargs):
     """Appends the opaque op of a node: its arguments by schema, tensors by operand number."""
-    schema = node.target._schema
+    schema = ORIGINALS.get(node.target, node.target)._schema
     writer = _Arguments()
     values = _by_schema(schema, args, kwargs)
     attrs = {"args": [writer.write(value) for value in values], "overload": _full_name(schema)}

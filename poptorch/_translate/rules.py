@@ -5,6 +5,7 @@ overload, tensors replaced by IR values; it returns a value, or a list for sever
 """
 
 from poptorch._translate import (
+    rules_custom,
     rules_elementwise,
     rules_memory,
     rules_own,
@@ -15,8 +16,8 @@ from poptorch._translate import (
 )
 
 RULES: dict = {}
-for _module in (rules_elementwise, rules_memory, rules_own, rules_products, rules_random,
-                rules_reduce, rules_shape):
+for _module in (rules_custom, rules_elementwise, rules_memory, rules_own, rules_products,
+                rules_random, rules_reduce, rules_shape):
     for _name, _rule in _module.RULES.items():
         assert _name not in RULES, f"two rules for {_name}"
         RULES[_name] = _rule

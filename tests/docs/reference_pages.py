@@ -8,6 +8,7 @@ import textwrap
 import torch
 
 import poptorch
+from poptorch import _named_ops
 from poptorch._device import environment
 from poptorch._executor import attachment
 from poptorch._optimizer.device_settings import SETTINGS
@@ -289,6 +290,17 @@ def testing() -> str:
         for name in names)
 
 
+def custom_ops() -> str:
+    """docs/reference/custom_ops.md."""
+    lines = ["## Operations without a library\n",
+             "| domain | name | inputs | versions | attributes and defaults |",
+             "|---|---|---|---|---|"]
+    for row in sorted(_named_ops.all_rows(), key=lambda row: (row.domain, row.name, row.first)):
+        lines.append(f"| `{row.domain}` | `{row.name}` | {row.input_words()} | "
+                     f"{row.first} to {row.last} | {row.attribute_words()} |")
+    return _functions("Custom ops", "custom_op include_path") + "\n" + "\n".join(lines) + "\n"
+
+
 def not_implemented() -> str:
     """docs/reference/not_there_yet.md."""
     lines = ["# Functions and classes that are not implemented\n",
@@ -311,5 +323,5 @@ def not_implemented() -> str:
 PAGES = {"options.md": options, "options_without_effect.md": options_without_effect,
          "enums.md": enums, "errors_and_logs.md": errors_and_logs, "data.md": data,
          "models.md": models, "blocks.md": blocks, "own_ops.md": own_ops,
-         "own_functions.md": own_functions, "optimizers.md": optimizers,
+         "own_functions.md": own_functions, "custom_ops.md": custom_ops, "optimizers.md": optimizers,
          "testing.md": testing, "not_there_yet.md": not_implemented}

@@ -122,3 +122,11 @@ def test_sharded_blocks_change_no_bit(strategy):
 def test_custom_loss_goes_on_in_another_process():
     out = _run("ports/custom_loss_export.py", "--steps", "60")
     assert out.endswith("the new process computed the same bits: True\n")
+
+
+def test_custom_ops_train_as_pytorch():
+    out = _run("custom_ops/train.py", "--steps", "40")
+    names = ("AddScalar", "Cube", "LeakyRelu", "Reduce")
+    assert all(f"'com.example::{name}{kind}': 1" in out for name in names
+               for kind in ("", "Gradient"))
+    assert float(out.split()[-1]) < 1e-6

@@ -11,6 +11,8 @@ _STRATEGIES = "tests/api/test_strategies.py::"
 _PLACES = "tests/capture/test_places.py::"
 
 HELPERS = {
+    "custom_op": "tests/custom_ops/test_named_ops.py::test_gradients_are_those_of_pytorch",
+    "include_path": "tests/custom_ops/test_mistakes.py::test_the_build_of_torch",
     "ipuHardwareIsAvailable": _API + "test_effects_device.py::test_no_system_is_present",
     "ipuHardwareVersion": _API + "test_effects_device.py::test_no_system_is_present",
     "Attribute": _PROGRAMS + "test_optimizers.py::test_hints_warn_once",

@@ -16,7 +16,7 @@ ORDER = """
     _strategy _annotations blocks _stages _scope_ops
     _loss _marks _multi_conv _overlap _products _running strategies
     options _device _reports
-    _capture _own _translate _handling
+    _capture _own _translate _handling _named_ops _custom_op
     _weights _optimizer optim
     _runtime _files
     _executor executor models
