@@ -140,3 +140,14 @@ def test_a_read_by_a_mask_of_bytes():
     module.forward = lambda x, mask: x[mask]
     with pytest.raises(poptorch.Error, match="the shape of the result depends on the values"):
         poptorch.inferenceModel(module, quiet_options())(X, ROWS.byte())
+
+
+def test_parts_of_another_type_are_cast():
+    module = torch.nn.Module()
+    module.forward = lambda x, part: (
+        torch.diagonal_scatter(x, part[:4]), torch.select_scatter(x, part, 0, 1),
+        torch.slice_scatter(x, part[None].expand(2, 6), 0, 0, 4, 2))
+    x, part = X.half(), torch.arange(6.0)
+    found = poptorch.inferenceModel(module, quiet_options())(x, part)
+    for ours, expected in zip(found, module.forward(x, part), strict=True):
+        assert ours.dtype is torch.float16 and torch.equal(ours, expected)
