@@ -9,6 +9,7 @@ import itertools
 import torch
 
 from poptorch._capture import torch_private as private
+from poptorch._capture.functions_mask import set_at_mask
 
 
 def _is_number(index) -> bool:
@@ -46,9 +47,35 @@ def _position(x, dim: int, index):
     return torch.where(index < 0, index + x.shape[dim], index).reshape(1)
 
 
+def _check_bounds(capture, func, indices: tuple) -> None:
+    for index in indices:
+        if isinstance(index, slice) and any(isinstance(bound, private.FakeTensor)
+                                            for bound in (index.start, index.stop, index.step)):
+            raise _unknown_bound(capture, f"Tensor.{func.__name__}", "a slice has")
+
+
+def _unknown_bound(capture, where: str, what: str):
+    return capture.recorder.error(
+        f"[{where}] {what} a tensor as a bound, but forward is compiled before there are values. "
+        f"Use poptorch.dynamic_slice(tensor, dim, start, size, step) to read and "
+        f"poptorch.dynamic_update to write: the start may be a tensor, the size is a number.")
+
+
+def _narrow(capture, func, args, kwargs):
+    if any(isinstance(bound, private.FakeTensor) for bound in (*args[2:], *kwargs.values())):
+        raise _unknown_bound(capture, "narrow", "narrow has")
+    return NotImplemented
+
+
 def _getitem(capture, func, args, kwargs):
     x, given = args
     indices = given if isinstance(given, tuple) else (given,)
+    _check_bounds(capture, func, indices)
+    if any(isinstance(index, private.FakeTensor) and index.dtype is torch.uint8
+           for index in indices):
+        # As torch does; its rule for tensors without values takes them for positions.
+        return x[tuple(index.bool() if isinstance(index, private.FakeTensor)
+                       and index.dtype is torch.uint8 else index for index in indices)]
     if not any(map(_is_number, indices)):
         return NotImplemented
     dims = _dims(x, indices)
@@ -82,6 +109,9 @@ def _write_if(x, masks: list, rest: tuple, value):
 def _setitem(capture, func, args, kwargs):
     x, given, value = args
     indices = given if isinstance(given, tuple) else (given,)
+    _check_bounds(capture, func, indices)
+    if set_at_mask(capture, x, indices, value) is not NotImplemented:
+        return None
     masks = list(itertools.takewhile(_is_mask, indices))
     if masks and all(index is None or index is ... or isinstance(index, (int, slice))
                      and not isinstance(index, bool) for index in indices[len(masks):]):
@@ -131,4 +161,6 @@ def _write(x, numbers: list, value) -> None:
 HANDLERS = {
     torch.Tensor.__getitem__: _getitem,
     torch.Tensor.__setitem__: _setitem,
+    torch.Tensor.narrow: _narrow,
+    torch.narrow: _narrow,
 }

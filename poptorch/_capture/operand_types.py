@@ -36,7 +36,7 @@ class OperandTypes:
 
     def check(self, func, args: tuple, kwargs: dict) -> None:
         """Raises what PyTorch raises for an operation whatever the values of its tensors are."""
-        if self._is_off or not _may_refuse(func):
+        if self._is_off or not _may_refuse(func) or _fits_by_values(func, args):
             return
         tensors, numbers = [], []
         _collect(args, tensors, numbers)
@@ -80,6 +80,15 @@ def _may_refuse(func) -> bool:
                   for r in func._schema.returns)
     return func.namespace == "aten" and not is_view and (
         func.overloadpacket.__name__ not in _ANY_TYPE)
+
+
+def _fits_by_values(func, args: tuple) -> bool:
+    """Whether it depends on the values of a mask if PyTorch takes the sizes of the operands."""
+    if func.overloadpacket.__name__ not in ("index_put", "index_put_"):
+        return False
+    x, indices, values = args[:3]
+    return x.dtype == values.dtype and any(index is not None and index.dtype is torch.bool
+                                           for index in indices)
 
 
 def _collect(values, tensors: list, numbers: list) -> None:

@@ -106,6 +106,12 @@ def _slice_scatter(e, node, x, src, dim=0, start=None, end=None, step=1):
     return e.op("slice_scatter", x, src, dim=dim, start=start, end=end, step=step)
 
 
+@RULES("aten::diagonal_scatter")
+def _diagonal_scatter(e, node, x, src, offset=0, dim1=0, dim2=1):
+    return e.op("diagonal_scatter", x, e.cast(src, e.dtype_of(x)), offset=offset, dim1=dim1,
+                dim2=dim2)
+
+
 @RULES("aten::select_scatter")
 def _select_scatter(e, node, x, src, dim, index):
     dim %= len(x.sizes)
