@@ -1,6 +1,7 @@
 // Kernels of group norm.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/reduction_types.h"
 #include "kernels/rows/rows.h"
@@ -46,6 +47,11 @@ Prepared group_norm(const Call& call) {
     const double eps = call.attrs().get_float("eps");
     return {[s, eps, &loops = rows<T>()](const Args& args) {
       const T *weight = args.in<T>(1), *bias = args.in<T>(2);
+      if (s.per_group() == 0) {
+        const int64_t units = s.batch * s.groups;
+        std::fill_n(args.out<T>(1), units, T{0});
+        std::fill_n(args.out<T>(2), units, std::numeric_limits<T>::quiet_NaN());
+      }
       s.for_each(args.threads, [&](int64_t unit, int64_t group) {
         const int64_t at = unit * s.per_group();
         const Moments m = loops.moments(args.in<T>(0) + at, s.per_group());
@@ -102,8 +108,9 @@ struct GroupNormBackward {
                [&](int64_t unit, int64_t group) { run_unit(args, sums, unit, group); });
     for (int64_t channel = 0; channel < s.channels(); ++channel) {
       double weight = 0, bias = 0;
-      for (int64_t n = 0; s.inner > 0 && n < s.batch; ++n) {
-        const GradSums& part = sums[n * s.channels() + channel];
+      for (int64_t n = 0; n < s.batch; ++n) {
+        // Of nothing the deviation is NaN, and so is what is multiplied with it.
+        const GradSums part = s.inner > 0 ? sums[n * s.channels() + channel] : GradSums{};
         const bool mixes = MUTANT(group_norm_mixes_groups);
         const int64_t group = mixes ? channel % s.groups : channel / s.depth;
         weight += part.times_x * args.in<T>(3)[n * s.groups + group];

@@ -11,6 +11,21 @@ SAME_VALUES = {aten.detach.default, aten.alias.default}
 WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
                aten.im2col.default, aten.roll.default}
 
+
+
+def has_wrong_rule(func, args) -> bool:
+    """Whether the operator itself is asked what it gives: torch's rule for fake tensors differs.
+
+    Args:
+        func: the overload.
+        args: its operands.
+    """
+    if func is aten.index.Tensor:  # the rule lays out the result otherwise
+        return all(index is None or index.dtype not in (torch.bool, torch.uint8)
+                   for index in args[1])
+    return func in WRONG_RULES
+
+
 # They take statistics of the forward pass, which have other types in torch's rules for fake tensors
 # than eager's have.
 OTHER_STATISTICS = {aten.native_layer_norm_backward.default,

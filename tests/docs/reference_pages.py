@@ -323,5 +323,5 @@ def not_implemented() -> str:
 PAGES = {"options.md": options, "options_without_effect.md": options_without_effect,
          "enums.md": enums, "errors_and_logs.md": errors_and_logs, "data.md": data,
          "models.md": models, "blocks.md": blocks, "own_ops.md": own_ops,
-         "own_functions.md": own_functions, "custom_ops.md": custom_ops, "optimizers.md": optimizers,
-         "testing.md": testing, "not_there_yet.md": not_implemented}
+         "own_functions.md": own_functions, "custom_ops.md": custom_ops,
+         "optimizers.md": optimizers, "testing.md": testing, "not_there_yet.md": not_implemented}
