@@ -30,6 +30,14 @@ def is_plain() -> bool:
         and _transformation() is None
 
 
+def computes_values() -> bool:
+    """Whether real tensors can be read and written here, for what the garbage collector runs.
+
+    It may do that anywhere, also within an operation on fake tensors, which have no values.
+    """
+    return is_plain() and not torch._C._meta_in_tls_dispatch_include()
+
+
 @contextlib.contextmanager
 def plain_torch() -> Iterator[None]:
     """Operations in here do what they do where no mode and no transformation is active."""
@@ -37,13 +45,21 @@ def plain_torch() -> Iterator[None]:
         if is_plain():
             yield
             return
-        state = _tracing()
-        torch._C._set_tracing_state(None)
-        try:
-            with temporarily_clear_interpreter_stack(), _disable_current_modes():
-                yield
-        finally:
-            torch._C._set_tracing_state(state)
+        with _untraced(), temporarily_clear_interpreter_stack(), _disable_current_modes():
+            yield
+
+
+@contextlib.contextmanager
+def _untraced() -> Iterator[None]:
+    state = _tracing()
+    if state is None:  # torch refuses to set it within an operation, also to what it is
+        yield
+        return
+    torch._C._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)
 
 
 def is_plain_for(where: str) -> bool:

@@ -61,7 +61,7 @@ class OptimizerLink:
             optimizer = torch.optim.SGD([{"params": trained or list(module.parameters())}], lr=0.01)
         self.state = OptimizerState()
         # An executor that was forgotten without destroy() leaves the state to its optimizer.
-        weakref.finalize(self, self.state.release).atexit = False
+        weakref.finalize(self, self.state.let_go).atexit = False
         self._watch = AttributeWatch(relax)
         self._layout: UpdateLayout | None = None
         self._members: list[tuple] = []  # of the groups, when they were compiled

@@ -6,6 +6,7 @@ from poptorch import _interrupts as interrupts
 from poptorch._optimizer.device import DeviceStates
 from poptorch._optimizer.live import LiveStates, live, remember
 from poptorch._optimizer.rows import spec_of
+from poptorch._plain_torch import computes_values
 
 
 class OptimizerState:
@@ -99,6 +100,12 @@ class OptimizerState:
         copied = copy.copy(self._optimizer)
         copied.state = self._store.without(self._device)
         return copied
+
+    def let_go(self) -> None:
+        """As :meth:`release`, where the garbage collector calls it. Within an operation without
+        values nothing is done: the optimizer keeps the program until it is asked for a state."""
+        if computes_values():
+            self.release()
 
     def release(self) -> None:
         """Reads what the program has, and lets go of it."""

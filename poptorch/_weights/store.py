@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from poptorch._logging import logger
-from poptorch._plain_torch import plain_torch
+from poptorch._plain_torch import computes_values, plain_torch
 from poptorch._transparent import plain_access
 from poptorch._types import write_back
 from poptorch._weights.entry import CompiledProgram, Entry, Part, Record, mark_of, overlap
@@ -195,8 +195,9 @@ class WeightStore:
 
     def _drop_orphans(self) -> None:
         """Lets programs without an executor go that nobody needs. May be called at any time, as
-        Python frees objects when it wants to: while copies move, it leaves that for later."""
-        if not self._orphans or not self.lock.acquire(blocking=False):
+        Python frees objects when it wants to: while copies move, and where no values can be
+        read, it leaves that for later."""
+        if not self._orphans or not computes_values() or not self.lock.acquire(blocking=False):
             return
         try:
             if self._depth == 0:

@@ -372,3 +372,24 @@ def test_many_steps_and_replicas(output_mode):
     assert out.shape == (2 * slices, 3) and out.eq(out[0, 0]).sum() > 0
     step.copyWeightsToHost()
     assert net.weight.shape == (0, 3) and (net.other < 1).all()
+
+
+def test_gradients_of_a_group_norm_of_nothing():
+    """Eager's deviation of nothing is NaN, and so is what is multiplied with it."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.GroupNorm(1, 3)
+
+        def forward(self, x):
+            return poptorch.identity_loss(self.norm(x).sum(), "none")
+
+    for sizes in ((3, 3, 0), (0, 3, 2)):
+        net = Net()
+        eager = copy.deepcopy(net)
+        model = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), 1.0))
+        model(torch.rand(sizes))
+        optimizer = torch.optim.SGD(eager.parameters(), 1.0)
+        eager(torch.rand(sizes)).backward()
+        optimizer.step()
+        torch.testing.assert_close(net.state_dict(), eager.state_dict(), equal_nan=True)
