@@ -45,7 +45,6 @@ _FROM_TORCH = (
     aten.pixel_unshuffle.default,
     aten.sgn.default,
     aten.sinc.default,
-    aten.softshrink.default,
     aten.xlogy.Tensor,
 )
 DECOMPOSITIONS.update({op: decomposition_table[op] for op in _FROM_TORCH})
@@ -131,6 +130,12 @@ def _log_sigmoid(x):
 @elementwise(aten.log_sigmoid_backward.default)
 def _log_sigmoid_backward(grad, x, buffer):
     return grad * (-x).sigmoid()
+
+
+@elementwise(aten.softshrink.default)
+def _softshrink(x, lambd=0.5):
+    # In the type of a 16-bit tensor `lambd` would be rounded, as eager does in those below only.
+    return torch.where(x.abs() > lambd, x - x.sign() * lambd, x * 0)
 
 
 @decomposes(aten.softshrink_backward.default, aten.hardshrink_backward.default)
