@@ -350,8 +350,12 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             >>> model.isCompiled()
             False
         """
+        compiled = self._compiled
         # Apart from the lock: the handler of a signal in a call may wait for that.
-        with self._in_flight.end("destroy"), one_at_a_time:
+        ended = self._in_flight.end("destroy") if compiled else contextlib.nullcontext()
+        with ended, one_at_a_time:
+            if self._compiled is not compiled:  # destroyed, or compiled, by another thread since
+                return
             if self._weights.is_newest:
                 self._weights.to_host()
             if self._report is not None:
