@@ -2,13 +2,15 @@
 
 import contextlib
 import os
-import threading
 import time
+import weakref
 from collections.abc import Iterator
+from threading import get_ident
 
 from poptorch.errors import Error
 
 _POLL_S = 0.0005
+_all: "weakref.WeakSet[InFlight]" = weakref.WeakSet()
 
 
 class Ended(Exception):
@@ -20,23 +22,29 @@ class InFlight:
 
     def __init__(self):
         # Entered and left without a lock, in each call: these are single steps of the interpreter.
-        self._callers: list[tuple[int, int]] = []
+        self._callers: list[int] = []
         self._ends = 0  # threads in end()
+        _all.add(self)
 
-    def begin(self) -> tuple[int, int]:
+    def forget(self) -> None:
+        """A forked child has none of the threads but the one that forked."""
+        self._callers = [caller for caller in self._callers if caller == get_ident()]
+        self._ends = 0
+
+    def begin(self) -> int:
         """Notes a call of this thread; gives what :meth:`leave` takes.
 
         Raises:
             Ended: :meth:`end` is entered in another thread.
         """
-        caller = os.getpid(), threading.get_ident()
+        caller = get_ident()
         self._callers.append(caller)
         if self._ends:  # asked after the note is made, as end() asks the other way round
             self.leave(caller)
             raise Ended
         return caller
 
-    def leave(self, caller: tuple[int, int]) -> None:
+    def leave(self, caller: int) -> None:
         """A call has ended."""
         self._callers.remove(caller)
 
@@ -50,15 +58,22 @@ class InFlight:
         Raises:
             poptorch.Error: This thread is in a call: the handler of a signal asks.
         """
-        process, thread = os.getpid(), threading.get_ident()
-        if (process, thread) in self._callers:
+        if get_ident() in self._callers:
             raise Error(f"[{what}] a call of the model is running in the same thread: the handler "
                         f"of a signal may only read its weights. Do that after the call; a handler "
                         f"that raises an exception ends it.")
         self._ends += 1
         try:
-            while any(caller[0] == process for caller in list(self._callers)):
+            while self._callers:
                 time.sleep(_POLL_S)
             yield
         finally:
             self._ends -= 1
+
+
+def _forget() -> None:
+    for calls in list(_all):
+        calls.forget()
+
+
+os.register_at_fork(after_in_child=_forget)
