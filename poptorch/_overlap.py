@@ -34,12 +34,8 @@ def set_overlap_for_input(input_tensors, mode: OverlapMode):
         >>> poptorch.set_overlap_for_input(torch.ones(2), mode)
         tensor([1., 1.])
     """
-    where = "set_overlap_for_input"
-    mode = one_of(OverlapMode, mode, where)
-    capture = context.current()
-    if capture is None:
-        return _mapped(where, input_tensors, lambda x: x)
-    return _mapped(where, input_tensors, lambda x: capture.overlaps.of_input(x, mode))
+    return _overlapping("set_overlap_for_input", input_tensors, mode,
+                        lambda capture: capture.overlaps.of_input)
 
 
 def set_overlap_for_output(output_tensors, mode: OverlapMode):
@@ -66,12 +62,18 @@ def set_overlap_for_output(output_tensors, mode: OverlapMode):
         >>> poptorch.set_overlap_for_output({"y": torch.ones(2)}, mode)
         {'y': tensor([1., 1.])}
     """
-    where = "set_overlap_for_output"
+    return _overlapping("set_overlap_for_output", output_tensors, mode,
+                        lambda capture: capture.overlaps.of_output)
+
+
+def _overlapping(where: str, tensors, mode: OverlapMode, noted_by):
+    """Tensors that are noted, where a program is captured, by what ``noted_by`` gives for that."""
     mode = one_of(OverlapMode, mode, where)
     capture = context.current()
     if capture is None:
-        return _mapped(where, output_tensors, lambda x: x)
-    return _mapped(where, output_tensors, lambda x: capture.overlaps.of_output(x, mode))
+        return _mapped(where, tensors, lambda x: x)
+    note = noted_by(capture)
+    return _mapped(where, tensors, lambda x: note(x, mode))
 
 
 def _mapped(where: str, value, change):

@@ -21,15 +21,16 @@ class InFlight:
     """The calls of one executor that have begun and not ended."""
 
     def __init__(self):
-        # Entered and left without a lock, in each call: these are single steps of the interpreter.
+        # Threads in calls, and in end(). Noted without a lock, in each call: to append and to
+        # remove are single steps of the interpreter.
         self._callers: list[int] = []
-        self._ends = 0  # threads in end()
+        self._enders: list[int] = []
         _all.add(self)
 
     def forget(self) -> None:
         """A forked child has none of the threads but the one that forked."""
         self._callers = [caller for caller in self._callers if caller == get_ident()]
-        self._ends = 0
+        self._enders = [ender for ender in self._enders if ender == get_ident()]
 
     def begin(self) -> int:
         """Notes a call of this thread; gives what :meth:`leave` takes.
@@ -39,7 +40,7 @@ class InFlight:
         """
         caller = get_ident()
         self._callers.append(caller)
-        if self._ends:  # asked after the note is made, as end() asks the other way round
+        if self._enders:  # asked after the note is made, as end() asks the other way round
             self.leave(caller)
             raise Ended
         return caller
@@ -58,17 +59,18 @@ class InFlight:
         Raises:
             poptorch.Error: This thread is in a call: the handler of a signal asks.
         """
-        if get_ident() in self._callers:
+        ender = get_ident()
+        if ender in self._callers:
             raise Error(f"[{what}] a call of the model is running in the same thread: the handler "
                         f"of a signal may only read its weights. Do that after the call; a handler "
                         f"that raises an exception ends it.")
-        self._ends += 1
+        self._enders.append(ender)
         try:
             while self._callers:
                 time.sleep(_POLL_S)
             yield
         finally:
-            self._ends -= 1
+            self._enders.remove(ender)
 
 
 def _forget() -> None:

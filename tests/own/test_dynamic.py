@@ -7,6 +7,7 @@ import torch
 
 import poptorch
 from tests.helpers import quiet_options
+from tests.own.refusals import check_refused
 
 
 class Both(torch.nn.Module):
@@ -151,7 +152,7 @@ X, AT = torch.zeros(8, 2), torch.tensor([0])
     (lambda f: f(X, 0, "1", 4, 1), "start is '1'"),
 ])
 def test_arguments_of_a_slice(call, words, is_compiled):
-    _refused(lambda: call(poptorch.dynamic_slice), words, is_compiled)
+    check_refused(lambda: call(poptorch.dynamic_slice), words, is_compiled)
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
@@ -163,18 +164,7 @@ def test_arguments_of_a_slice(call, words, is_compiled):
     (lambda f: f(X, X, 0, AT, 9), "the size of the part is 9"),
 ])
 def test_arguments_of_an_update(call, words, is_compiled):
-    _refused(lambda: call(poptorch.dynamic_update), words, is_compiled)
-
-
-def _refused(call, words, is_compiled):
-    class Net(torch.nn.Module):
-        def forward(self, x):
-            call()
-            return x
-
-    run = poptorch.inferenceModel(Net(), quiet_options()) if is_compiled else Net()
-    with pytest.raises(poptorch.Error, match=words):
-        run(torch.zeros(1))
+    check_refused(lambda: call(poptorch.dynamic_update), words, is_compiled)
 
 
 def test_size_of_an_update_need_not_be_a_factor():

@@ -8,6 +8,7 @@ import torch
 import poptorch
 from tests.helpers import quiet_options
 from tests.own import point_searches
+from tests.own.refusals import check_refused
 
 
 class Nearest(torch.nn.Module):
@@ -162,14 +163,7 @@ X = torch.zeros(3, 2)
     (lambda: poptorch.fps(X > 0, [0, 3]), r"\[fps\] src is of torch.bool"),
 ])
 def test_arguments_that_are_refused(call, words, is_compiled):
-    class Net(torch.nn.Module):
-        def forward(self, x):
-            call()
-            return x
-
-    run = poptorch.inferenceModel(Net(), quiet_options()) if is_compiled else Net()
-    with pytest.raises(poptorch.Error, match=words):
-        run(torch.zeros(1))
+    check_refused(call, words, is_compiled)
 
 
 def test_a_ptr_that_is_computed():

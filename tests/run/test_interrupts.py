@@ -13,6 +13,7 @@ import torch
 
 import poptorch
 from poptorch import _interrupts as interrupts
+from poptorch._runtime.in_flight import InFlight
 from tests.helpers import Cases, quiet_options
 
 
@@ -226,7 +227,7 @@ def during_a_run(act):
     def send():
         while model._executable.runs_begun == 1:
             time.sleep(0.001)
-        time.sleep(seconds / 4)
+        time.sleep(seconds / 8)
         os.kill(os.getpid(), signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, handle)
@@ -326,6 +327,27 @@ def test_nothing_is_lost_where_another_thread_destroys():
         ends.set()
         thread.join()
     assert net.weight.item() == len(calls)
+
+
+def test_many_threads_that_end_programs_leave_calls_free():
+    calls = InFlight()
+
+    def end():
+        for _ in range(500):
+            with calls.end("destroy"):
+                pass
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=end) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    calls.leave(calls.begin())
 
 
 def test_handlers_of_all_signals_run_during_a_run():
