@@ -98,7 +98,8 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
     if is_capturing():
         return ops.dynamic_update(input, src, dim, start, size, 1)
     first = _first(where, input, dim, start, size)
-    return torch.slice_scatter(input, src, dim, first, first + size)
+    # Entries of an expanded or unfolded input share memory; those of the result do not.
+    return torch.slice_scatter(input.contiguous(), src, dim, first, first + size)
 
 
 def _int(where: str, name: str, value) -> int:

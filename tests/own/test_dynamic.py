@@ -95,6 +95,12 @@ def test_results_are_copies():
     assert x.tolist() == [0, 1, 2, 3]
 
 
+def test_an_input_whose_entries_share_memory():
+    x, src = torch.arange(5.0).unfold(0, 3, 1), torch.full((3, 1), 9.0)
+    out = poptorch.dynamic_update(x, src, 1, torch.tensor([1]), 1)
+    assert out.tolist() == [[0, 9, 2], [1, 9, 3], [2, 9, 4]]
+
+
 def test_a_start_that_is_changed_afterwards():
     """The gradient goes where the part was."""
     class Net(torch.nn.Module):

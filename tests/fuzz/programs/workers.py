@@ -1,11 +1,13 @@
 """Searches in several processes; one that dies is a finding, and replaced."""
 
 import multiprocessing
+import os
 import queue
 import time
 from collections import Counter
 from collections.abc import Iterator
 
+import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.fuzz.programs.judge import Finding
@@ -23,6 +25,8 @@ def _work(number: int, tasks, results, current, end: float) -> None:
         current[:] = seed, is_ours
 
     for first, count in iter(tasks.get, None):
+        # Programs share few operations: the cache costs more than it saves. Users have it on.
+        torch._dynamo.config.fake_tensor_cache_enabled = first // CHUNK % 4 == 0
         tally = search(range(first, first + count), end - time.time(), note)
         FakeTensorMode.cache_clear()  # torch's, of operations by shape: it only grows
         tally.found = [(seed, program, Finding(finding.kind, shown(seed, program, finding)))
@@ -48,6 +52,8 @@ class Workers:
     """
 
     def __init__(self, jobs: int, seconds: float):
+        # Threads of eager's that wait in a loop take the cores from the other processes.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         self._context = multiprocessing.get_context("spawn")
         self._results = self._context.Queue()
         self._end = time.time() + seconds
