@@ -370,6 +370,12 @@ class Verifier {
     RULE(body != nullptr, "the module has no such graph");
     RULE(op_->attrs.get_int("count") >= 1, "a loop runs at least once");
     const size_t carried = op_->operands.size();
+    const bool is_conditional = op_->attrs.get_bool("conditional", false);
+    RULE(!is_conditional || (carried > 0 && op_->operand(0)->type.dtype == DType::boolean &&
+                             op_->operand(0)->type.numel() == 1),
+         "is conditional, and its first carried value is no single bool");
+    RULE(!is_conditional || is_alone(*body),
+         "is conditional, and its body has streams, states or reductions over replicas");
     RULE(body->outputs.size() == carried, "carries ", carried, " values, its body returns ",
          body->outputs.size());
     for (size_t i = 0; i < carried; ++i) {
@@ -383,6 +389,14 @@ class Verifier {
       RULE(input->result()->type == type, "carried value ", index, " is ", type.text(),
            ", its body reads ", input->result()->type.text());
     }
+  }
+
+  // Whether a graph runs for one replica, any number of times, and touches nothing but values.
+  bool is_alone(const Graph& graph) const {
+    return std::all_of(graph.ops.begin(), graph.ops.end(), [](const auto& op) {
+      return op->name != "stream_in" && op->name != "stream_out" && op->name != "all_reduce" &&
+             op->name != "assign";
+    });
   }
 
   using Bodies = std::map<std::string, std::vector<std::string>>;

@@ -266,7 +266,7 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
         values.move_to(node)
         mutated = mutated_arguments(node.target)
         try:
-            if region_of(node) is not None:
+            if region_of(node) is not None and region_of(node).rounds is None:
                 values.run_region(node)
             elif mutated:
                 _replace_change(values, node, mutated)
