@@ -6,9 +6,15 @@ from poptorch._capture.library import ops
 from poptorch._capture.loops import Joint, Loops
 
 
-def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body) -> list:
-    """Records ``count`` rounds of a body, which takes tensors and returns as many like them."""
-    return _Counted(capture, name, count, inputs, body).results
+def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
+             rows: list[torch.Tensor] = ()) -> list[torch.Tensor]:
+    """Records ``count`` rounds of a body.
+
+    It takes what is carried, beginning with ``inputs``, and a row of each tensor of ``rows``. It
+    returns what is carried on, and rows; the results are what was carried at the end, and these
+    rows, stacked.
+    """
+    return _Counted(capture, name, count, inputs, list(rows), body).results()
 
 
 class _Counted:
@@ -18,94 +24,117 @@ class _Counted:
     those it needs to stacks, of which the backward loop takes one row after the other.
     """
 
-    def __init__(self, capture, name: str, count: int, inputs: list[torch.Tensor], body):
-        self._name, self._count, self._inputs = name, count, inputs
+    def __init__(self, capture, name: str, count: int, inputs: list[torch.Tensor],
+                 rows: list[torch.Tensor], body):
+        self._name, self._count, self._inputs, self._rows = name, count, inputs, rows
+        self._size = len(inputs)
         self._loops = Loops(capture)
         is_trained = capture.is_training and torch.is_grad_enabled()
-        self._joint = self._loops.joint(name, inputs, body, is_trained)
-        self._stacked = self._find_stacked()
+        like = [*inputs, *map(self._loops.row, rows)]
+        self._joint = self._loops.joint(name, like, body, is_trained)
+        needed = self._joint.needed_for(self._joint.gradients)
+        self._kept = [i for i, node in enumerate(self._joint.inputs[:self._size])
+                      if node in needed]
+
+    def results(self) -> list[torch.Tensor]:
+        """Records the loop."""
         captured = self._loops.outside(self._joint)
         with torch.no_grad():
-            found = self._forward(captured)
-        size = len(inputs)
-        self._stacks = found[1 + size:]
+            found, self._stacks = self._forward(captured)
         self._nodes = list(captured)
-        self.results = self._loops.results(found[1:1 + size], [self._joint], inputs, [captured],
-                                           self._gradients)
+        return self._loops.results(found, [self._joint], [*self._inputs, *self._rows],
+                                   [*self._rows, *captured.values()], self._gradients)
 
-    def _find_stacked(self) -> list[int]:
-        """The arguments that the gradient reads."""
-        joint = self._joint
-        needed = joint.needed_for(joint.gradients)
-        return [i for i, node in enumerate(joint.inputs) if node in needed]
-
-    def _forward(self, captured: dict) -> list[torch.Tensor]:
-        joint, size = self._joint, len(self._inputs)
-        stacks = [torch.zeros(self._count, *self._inputs[i].shape, dtype=self._inputs[i].dtype)
-                  for i in self._stacked]
+    def _forward(self, captured: dict) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The results, and the stacks of what the gradient reads."""
+        joint, size, kept = self._joint, self._size, len(self._kept)
+        made = [node.meta["val"] for node in joint.outputs[size:]]
+        stacks = [self._stack_of(x) for x in (*(self._inputs[i] for i in self._kept), *made)]
 
         def body(number, *values):
-            arguments, rows = values[:size], values[size:]
-            rows = [ops.dynamic_update(stack, arguments[i].unsqueeze(0), 0, number, 1, 1)
-                    for stack, i in zip(rows, self._stacked)]
-            found = self._loops.pasted(joint, dict(zip(joint.inputs, arguments)), joint.outputs,
-                                       captured)
-            return [number + 1, *found, *rows]
+            arguments, so_far = values[:size], values[size:]
+            known = dict(zip(joint.inputs, [*arguments, *self._rows_at(number, self._rows)]))
+            found = self._loops.pasted(joint, known, joint.outputs, captured)
+            written = [*(arguments[i] for i in self._kept), *found[size:]]
+            return [number + 1, *found[:size],
+                    *(_with_row(stack, number, x) for stack, x in zip(so_far, written))]
 
         carried = [torch.zeros(1, dtype=torch.int32), *map(_begun, self._inputs), *stacks]
-        return self._loops.add(self._name, carried, self._count, 0, body)
+        found = self._loops.add(self._name, carried, self._count, 0, body)[1:]
+        return [*found[:size], *found[size + kept:]], found[size:size + kept]
 
-    def _gradients(self, given: tuple, tensors: tuple) -> list[torch.Tensor | None]:
-        joint, size = self._joint, len(self._inputs)
-        captured = dict(zip(self._nodes, tensors[size:]))
-        places = [i for i, node in enumerate(joint.given) if node is not None]
-        sums = [x.new_zeros(x.shape) for x in joint.outer]
+    def _stack_of(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(self._count, *x.shape, dtype=x.dtype)
+
+    @staticmethod
+    def _rows_at(number: torch.Tensor, stacks) -> list[torch.Tensor]:
+        return [ops.dynamic_slice(x, 0, number, 1, 1).squeeze(0) for x in stacks]
+
+    def _gradients(self, given: tuple, read: tuple) -> list[torch.Tensor | None]:
+        joint, size = self._joint, self._size
+        rows, captured = read[:len(self._rows)], dict(zip(self._nodes, read[len(self._rows):]))
+        carried = [i for i, node in enumerate(joint.given[:size]) if node is not None]
+        stacked = [i for i, node in enumerate(joint.given) if node is not None and i >= size]
+        of_rows = [i for i, node in enumerate(joint.gradients[size:size + len(rows)])
+                   if node is not None]
+        of_stacks = {i: self._stack_of(joint.outputs[i].meta["val"]) if given[i] is None
+                     else given[i].contiguous() for i in stacked}
 
         def body(number, *values):
-            after, so_far = values[:len(places)], values[len(places):]
-            known = {joint.given[i]: x for i, x in zip(places, after)}
-            for stack, i in zip(self._stacks, self._stacked):
-                row = ops.dynamic_slice(stack, 0, number, 1, 1)
-                known[joint.inputs[i]] = row.squeeze(0)
+            after, so_far = values[:len(carried)], values[len(carried):]
+            known = {joint.given[i]: x for i, x in zip(carried, after)}
+            known |= zip((joint.given[i] for i in stacked),
+                         self._rows_at(number, of_stacks.values()))
+            known |= zip((joint.inputs[i] for i in self._kept),
+                         self._rows_at(number, self._stacks))
+            known |= zip(joint.inputs[size:], self._rows_at(number, rows))
             found = self._loops.pasted(joint, known, joint.gradients, captured, backward=True)
-            of_inputs, of_outer = found[:size], found[size:]
-            before = [_or_zeros(of_inputs[i], x) for i, x in zip(places, after)]
-            return [number - 1, *before, *map(_added, so_far, of_outer)]
+            return [number - 1, *(_or_zeros(found[i], x) for i, x in zip(carried, after)),
+                    *(_with_row(stack, number, found[size + i])
+                      for stack, i in zip(so_far, of_rows)),
+                    *map(_added, so_far[len(of_rows):], found[size + len(rows):])]
 
-        start = [_or_zeros(given[i], self._inputs[i]) for i in places]
-        carried = [torch.full((1,), self._count - 1, dtype=torch.int32), *start, *sums]
-        found = self._loops.add(f"{self._name}_backward", carried, self._count, 0, body)[1:]
-        of_inputs = dict(zip(places, found))
-        return [*(of_inputs.get(i) for i in range(size)), *found[len(places):]]
+        begun = [torch.full((1,), self._count - 1, dtype=torch.int32),
+                 *(_or_zeros(given[i], self._inputs[i]) for i in carried),
+                 *(_zeros(rows[i]) for i in of_rows), *map(_zeros, joint.outer)]
+        found = self._loops.add(f"{self._name}_backward", begun, self._count, 0, body)[1:]
+        places = [*carried, *(size + i for i in of_rows)]
+        of_arguments = dict(zip(places, found))
+        return [*(of_arguments.get(i) for i in range(size + len(rows))), *found[len(places):]]
 
 
 def cond(capture, name: str, condition: torch.Tensor, branches: list) -> list[torch.Tensor]:
     """Records two branches, ``(function, tensors)`` each; the first runs where the condition, a
     bool of one element, is true."""
-    return _Branches(capture, name, condition, branches).results
+    return _Branches(capture, name, condition, branches).results()
 
 
 class _Branches:
     """Two branches, and their gradients: each is a loop that runs once or not at all."""
 
     def __init__(self, capture, name: str, condition: torch.Tensor, branches: list):
-        self._name = name
+        self._name, self._condition = name, condition
         self._loops = Loops(capture)
         is_trained = capture.is_training and torch.is_grad_enabled()
         self._inputs = [inputs for _, inputs in branches]
         self._joints = [self._loops.joint(name, inputs, body, is_trained)
                         for body, inputs in branches]
         _check_equal(capture, name, self._joints)
+
+    def results(self) -> list[torch.Tensor]:
+        """Records the branches."""
         captured = [self._loops.outside(joint) for joint in self._joints]
         self._nodes = [list(part) for part in captured]
         with torch.no_grad():
-            self._flags = [condition.reshape(1), condition.reshape(1).logical_not()]
+            flag = self._condition.detach().reshape(1).clone()
+            self._flags = [flag, flag.logical_not()]
             found = [torch.zeros(x.shape, dtype=x.dtype)
                      for x in (node.meta["val"] for node in self._joints[0].outputs)]
             for number, joint in enumerate(self._joints):
                 found = self._forward(number, joint, found, captured[number])
-        self.results = self._loops.results(found, self._joints, sum(self._inputs, []), captured,
-                                           self._gradients)
+        inputs = [x for part in self._inputs for x in part]
+        read = [*inputs, *(x for part in captured for x in part.values())]
+        return self._loops.results(found, self._joints, inputs, read, self._gradients)
 
     def _forward(self, number: int, joint: Joint, before: list, captured: dict) -> list:
         known = dict(zip(joint.inputs, self._inputs[number]))
@@ -116,10 +145,10 @@ class _Branches:
 
         return self._loops.add(self._name, [self._flags[number], *before], None, None, body)[1:]
 
-    def _gradients(self, given: tuple, tensors: tuple) -> list[torch.Tensor | None]:
+    def _gradients(self, given: tuple, read: tuple) -> list[torch.Tensor | None]:
         first, second = map(len, self._inputs)
-        inputs = [tensors[:first], tensors[first:first + second]]
-        rest = list(tensors[first + second:])
+        inputs = [read[:first], read[first:first + second]]
+        rest = list(read[first + second:])
         captured = [dict(zip(nodes, part)) for nodes, part in zip(
             self._nodes, (rest[:len(self._nodes[0])], rest[len(self._nodes[0]):]))]
         found = [self._backward(number, joint, given, inputs[number], captured[number])
@@ -144,7 +173,7 @@ class _Branches:
                                        captured, backward=True)
             return [torch.zeros_like(flag), *found]
 
-        zeros = [like[i].new_zeros(like[i].shape) for i in places]
+        zeros = [_zeros(like[i]) for i in places]
         found = self._loops.add(f"{self._name}_backward", [self._flags[number], *zeros], None,
                                 None, body)[1:]
         of_places = dict(zip(places, found))
@@ -191,8 +220,16 @@ def _begun(x: torch.Tensor) -> torch.Tensor:
     return x.detach().clone(memory_format=torch.contiguous_format)
 
 
+def _zeros(like: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(like.shape, dtype=like.dtype)
+
+
 def _or_zeros(x: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
-    return torch.zeros(like.shape, dtype=like.dtype) if x is None else x.contiguous()
+    return _zeros(like) if x is None else x.contiguous()
+
+
+def _with_row(stack: torch.Tensor, number: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+    return ops.dynamic_update(stack, row.unsqueeze(0), 0, number, 1, 1)
 
 
 def _added(so_far: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:

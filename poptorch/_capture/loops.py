@@ -16,7 +16,6 @@ from poptorch._capture import attached, library_dynamic  # noqa: F401  (declares
 from poptorch._capture import torch_private as private
 from poptorch._capture.functionalize import functionalize
 from poptorch._capture.kept import keep, kept
-from poptorch._capture.library import ops
 from poptorch._capture.regions import Rounds, copied, prune
 
 
@@ -86,15 +85,16 @@ class Loops:
             is_trained: whether there may be a backward pass.
         """
         recorder = self._recorder
-        with recorder.region(name) as region:
+        with recorder.region(name) as region, \
+                self._capture.bodies.traced(region, is_trained) as taken:
             leaves = [self._argument(region, x, is_trained) for x in like]
             found = body(*(x.clone() if x.requires_grad else x for x in leaves))
-            found = [_contiguous(x) for x in found]
-            outer = [x for x in region.met.values() if x.requires_grad] if is_trained else []
-            results = [x for x in found if x.requires_grad]
+            found = [self._result(x) for x in found]
+            taken.check(name, found)
             given, gradients = [], []
-            if is_trained and results and (outer or any(x.requires_grad for x in like)):
-                given, gradients = self._differentiated(region, found, leaves, outer)
+            if any(x.requires_grad for x in found) and (
+                    taken.standing or any(x.requires_grad for x in like)):
+                given, gradients = self._differentiated(region, found, leaves, taken.standing)
             inputs = list(map(recorder.node_of, leaves))
             outputs = list(map(recorder.node_of, found))
             wanted = [recorder.node_of(x) for x in gradients if x is not None]
@@ -111,7 +111,7 @@ class Loops:
                     f"an input and return its new value.")
         region.node.graph.erase_node(region.node)
         rest = iter(finals[len(outputs):])
-        return Joint(region.graph, inputs, captured, finals[:len(outputs)], outer, given,
+        return Joint(region.graph, inputs, captured, finals[:len(outputs)], taken.outer, given,
                      [None if x is None else next(rest) for x in gradients])
 
     def _argument(self, region, like: torch.Tensor, is_trained: bool) -> torch.Tensor:
@@ -120,15 +120,21 @@ class Loops:
         self._declare(region, "value", leaf)
         return leaf
 
+    def _result(self, x: torch.Tensor) -> torch.Tensor:
+        """What a body returns, as a contiguous tensor of its region."""
+        is_outside = not isinstance(x, private.FakeTensor) or self._recorder.is_across(x)
+        x = self._capture.bodies.inside(x)
+        return x.clone(memory_format=torch.contiguous_format) if is_outside else x.contiguous()
+
     def _declare(self, region, name: str, tensor: torch.Tensor) -> fx.Node:
         node = region.placeholder(name, self._recorder.described(tensor))
         attached.attach(tensor, node)
         return node
 
-    def _new(self, like: torch.Tensor) -> torch.Tensor:
-        """A tensor without a node: contiguous, of the type and sizes of another."""
+    def _new(self, like: torch.Tensor, sizes=None) -> torch.Tensor:
+        """A tensor without a node: contiguous, of the type and sizes of another, or other sizes."""
         with private.without_modes(), self._recorder.fake_mode:
-            return torch.empty(like.shape, dtype=like.dtype)
+            return torch.empty(like.shape if sizes is None else sizes, dtype=like.dtype)
 
     def _differentiated(self, region, found: list, leaves: list, outer: list) -> tuple:
         """Tensors that stand for the gradients of the results, and the gradients of the arguments
@@ -144,7 +150,7 @@ class Loops:
                 [x for x in given if x is not None], allow_unused=True))
             places = [next(gradients) if x.requires_grad else None for x in leaves]
             gradients = [*places, *gradients]
-            return given, [x if x is None else _contiguous(x) for x in gradients]
+            return given, [x if x is None else x.contiguous() for x in gradients]
 
     # -- loops of the graph --------------------------------------------------------------------
 
@@ -204,33 +210,42 @@ class Loops:
             node.meta["val"] = self._new(node.meta["val"])
         return self._recorder.value_of(node)
 
+    def row(self, x: torch.Tensor) -> torch.Tensor:
+        """A tensor like one row of another; it is not computed."""
+        row = self._new(x.detach(), x.shape[1:])
+        return row.requires_grad_(x.requires_grad)
+
     def outside(self, joint: Joint) -> dict[fx.Node, torch.Tensor]:
         """The tensors of what a body takes from outside."""
         return {node: self._recorder.value_of(node) for node in joint.captured}
 
     def results(self, found: list[torch.Tensor], joints: list[Joint], inputs: list[torch.Tensor],
-                captured: list[dict], gradient) -> list[torch.Tensor]:
-        """Results of which ``gradient`` computes the gradients of inputs and of what is outside.
+                read: list[torch.Tensor], gradient) -> list[torch.Tensor]:
+        """Results with a gradient.
+
+        Args:
+            found: the results.
+            joints: the bodies that gave them.
+            inputs: what the bodies take, for which there is a gradient.
+            read: what the gradient reads.
+            gradient: records the backward pass: takes the gradients of the results, and what it
+                reads as it is now; returns the gradients of the inputs, and of what the bodies take
+                from outside.
         """
         tensors = [*inputs, *(x for joint in joints for x in joint.outer)]
         if not any(joint.gradients for joint in joints) \
                 or not any(x.requires_grad for x in tensors):
             return found
-        sources = [x for part in captured for x in part.values()]
-        return list(_Differentiable.apply(gradient, found, [*inputs, *sources], *tensors))
+        return list(_Differentiable.apply(gradient, found, read, *tensors))
 
 
 class _Differentiable(torch.autograd.Function):
-    """Connects the results of a loop to what it begins with and takes from outside.
-
-    The loop is in the graph when this is called. ``gradient(gradients, tensors)`` records the
-    backward pass; it gets the tensors to be kept as they were now.
-    """
+    """Connects the results of a loop, which is in the graph already, to what they depend on."""
 
     @staticmethod
-    def forward(ctx, gradient, results, tensors, *differentiable):
+    def forward(ctx, gradient, results, read, *differentiable):
         ctx.set_materialize_grads(False)
-        keep(ctx, *tensors)
+        keep(ctx, *read)
         ctx.gradient = gradient
         ctx.mark_non_differentiable(*(x for x in results if not x.is_floating_point()))
         return tuple(results)
@@ -238,7 +253,3 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         return None, None, None, *ctx.gradient(gradients, kept(ctx))
-
-
-def _contiguous(x: torch.Tensor) -> torch.Tensor:
-    return x.contiguous()

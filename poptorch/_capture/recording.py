@@ -167,12 +167,9 @@ class Recording:
             found.append(self._regions[found[-1]].node.graph)
         return found
 
-    def _meet(self, tensor: torch.Tensor, node: fx.Node | None = None) -> None:
-        """Notes the tensor by which regions that are recorded take a value from outside."""
-        for graph in self._graphs_around(self.graph)[:-1]:
-            if node is not None and graph is node.graph:
-                return
-            self._regions[graph].met[id(tensor)] = tensor
+    def is_within(self, node: fx.Node, region: Region) -> bool:
+        """Whether a node is of a region, or of one inside of it."""
+        return region.graph in self._graphs_around(node.graph)
 
     def is_across(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor was made in another region than the present one, or outside of it."""
@@ -207,12 +204,8 @@ class Recording:
             node = attached.node_of(value)
             if node is None:
                 self._met_real = True
-                self._meet(value)
                 return self.node_of(value)
-            if node.graph is self.graph:
-                return node
-            self._meet(value, node)
-            return self.here(node)
+            return node if node.graph is self.graph else self.here(node)
         if kind is list or kind is tuple:
             return [self._argument(item) for item in value]
         return value

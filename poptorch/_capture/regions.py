@@ -62,13 +62,11 @@ class Region:
         graph: its own; ends with an output node once it is finished.
         rounds: of a loop.
         is_closed: whether nothing can be taken from it any more.
-        met: the tensors from outside that its operations took, by their identity.
     """
 
     def __init__(self, node: fx.Node | None = None, rounds: Rounds | None = None):
         self.node, self.graph = node, fx.Graph()
         self.rounds, self.is_closed = rounds, False
-        self.met: dict[int, object] = {}
         self._captures: dict[fx.Node, fx.Node] = {}
         self._results: dict[fx.Node, fx.Node] = {}
         self._inputs_end = self.graph.create_node("call_function", _end_of_inputs, (), {})
