@@ -14,7 +14,9 @@ def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
     returns what is carried on, and rows; the results are what was carried at the end, and these
     rows, stacked.
     """
-    return _Counted(capture, name, count, inputs, list(rows), body).results()
+    inside = capture.bodies.inside
+    loop = _Counted(capture, name, count, [*map(inside, inputs)], [*map(inside, rows)], body)
+    return loop.results()
 
 
 class _Counted:
@@ -73,7 +75,7 @@ class _Counted:
     def _gradients(self, given: tuple, read: tuple) -> list[torch.Tensor | None]:
         joint, size = self._joint, self._size
         rows, captured = read[:len(self._rows)], dict(zip(self._nodes, read[len(self._rows):]))
-        carried = [i for i, node in enumerate(joint.given[:size]) if node is not None]
+        carried = [i for i in range(size) if joint.given[i] or joint.gradients[i]]
         stacked = [i for i, node in enumerate(joint.given) if node is not None and i >= size]
         of_rows = [i for i, node in enumerate(joint.gradients[size:size + len(rows)])
                    if node is not None]
@@ -82,7 +84,7 @@ class _Counted:
 
         def body(number, *values):
             after, so_far = values[:len(carried)], values[len(carried):]
-            known = {joint.given[i]: x for i, x in zip(carried, after)}
+            known = {joint.given[i]: x for i, x in zip(carried, after) if joint.given[i]}
             known |= zip((joint.given[i] for i in stacked),
                          self._rows_at(number, of_stacks.values()))
             known |= zip((joint.inputs[i] for i in self._kept),
@@ -98,14 +100,38 @@ class _Counted:
                  *(_or_zeros(given[i], self._inputs[i]) for i in carried),
                  *(_zeros(rows[i]) for i in of_rows), *map(_zeros, joint.outer)]
         found = self._loops.add(f"{self._name}_backward", begun, self._count, 0, body)[1:]
-        places = [*carried, *(size + i for i in of_rows)]
-        of_arguments = dict(zip(places, found))
-        return [*(of_arguments.get(i) for i in range(size + len(rows))), *found[len(places):]]
+        places = [*carried, *(size + i for i in of_rows), *range(size + len(rows),
+                                                                 len(joint.gradients))]
+        of_arguments, reached = dict(zip(places, found)), self._reached(given)
+        return [of_arguments[i] if i in reached else None for i in range(len(joint.gradients))]
+
+    def _reached(self, given: tuple) -> set[int]:
+        """The arguments and the tensors from outside to which gradients of the results flow."""
+        joint, size = self._joint, self._size
+        sources = [{number for number, x in enumerate(joint.given)
+                    if x is not None and x in joint.needed_for([gradient])}
+                   for gradient in joint.gradients]
+        rows = {i for i, x in enumerate(given) if x is not None and i >= size}
+        carried = frozenset(i for i, x in enumerate(given[:size]) if x is not None)
+        reached, seen = set(), []
+        for _ in range(self._count):
+            if carried in seen:  # the rounds repeat themselves from there on
+                break
+            seen.append(carried)
+            found = {i for i, part in enumerate(sources) if part & (carried | rows)}
+            reached |= {i for i in found if i >= size}
+            carried = frozenset(i for i in found if i < size)
+        else:
+            return reached | carried
+        first = seen.index(carried)
+        period = len(seen) - first
+        return reached | seen[first + (self._count - first) % period]
 
 
 def cond(capture, name: str, condition: torch.Tensor, branches: list) -> list[torch.Tensor]:
     """Records two branches, ``(function, tensors)`` each; the first runs where the condition, a
     bool of one element, is true."""
+    branches = [(body, [*map(capture.bodies.inside, inputs)]) for body, inputs in branches]
     return _Branches(capture, name, condition, branches).results()
 
 
