@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
-from poptorch._capture import attached, library_dynamic  # noqa: F401  (declares operations)
+from poptorch._capture import attached
+from poptorch._capture import library_dynamic, library_printing  # noqa: F401  (they declare ops)
 from poptorch._capture import torch_private as private
 from poptorch._capture.functionalize import functionalize
 from poptorch._capture.kept import keep, kept
+from poptorch._capture.library import ops
 from poptorch._capture.regions import Rounds, copied, prune
 
 
@@ -57,6 +59,9 @@ class Joint:
         needed = self.needed_for(wanted)
         for node in self.graph.nodes:
             if node in needed and node not in values:
+                if backward and _is_print(node):  # the forward pass has printed it
+                    values[node] = values[node.args[0]]
+                    continue
                 copy = values[node] = copied(node, graph, values)
                 if backward and not copy.meta["backward"]:
                     copy.meta = {**copy.meta, "backward": True}
@@ -253,3 +258,8 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         return None, None, None, *ctx.gradient(gradients, kept(ctx))
+
+
+def _is_print(node: fx.Node) -> bool:
+    return node.op == "call_function" and not node.meta["backward"] and \
+        node.target is ops.print_tensor.default
