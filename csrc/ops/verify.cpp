@@ -391,12 +391,24 @@ class Verifier {
     }
   }
 
-  // Whether a graph runs for one replica, any number of times, and touches nothing but values.
+  // Whether a graph, with those that it runs, may run any number of times for one replica alone.
   bool is_alone(const Graph& graph) const {
-    return std::all_of(graph.ops.begin(), graph.ops.end(), [](const auto& op) {
-      return op->name != "stream_in" && op->name != "stream_out" && op->name != "all_reduce" &&
-             op->name != "assign";
-    });
+    std::set<const Graph*> seen = {&graph};
+    std::vector<const Graph*> open = {&graph};
+    while (!open.empty()) {
+      const Graph& next = *open.back();
+      open.pop_back();
+      for (const auto& op : next.ops) {
+        if (op->name == "stream_in" || op->name == "stream_out" || op->name == "all_reduce" ||
+            op->name == "assign") {
+          return false;
+        }
+        if (op->name != "loop") continue;
+        const Graph* body = module_.find_graph(op->attrs.get_graph("body"));
+        if (body != nullptr && seen.insert(body).second) open.push_back(body);
+      }
+    }
+    return true;
   }
 
   using Bodies = std::map<std::string, std::vector<std::string>>;

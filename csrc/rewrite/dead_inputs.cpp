@@ -208,12 +208,19 @@ bool shrink_loops(const ir::Module& module, const std::vector<Loop>& loops) {
   return true;
 }
 
-// Whether running a graph leaves anything behind but its outputs.
-bool does_something(const ir::Module& module, const ir::Graph& graph) {
-  return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const auto& op) {
-    if (op->name != "loop") return has_effects(*op);
-    return does_something(module, *module.find_graph(op->attrs.get_graph("body")));
-  });
+// The graphs that leave something behind but their outputs when they run.
+std::set<std::string> graphs_with_effects(const ir::Module& module) {
+  std::set<std::string> found;
+  const auto acts = [&](const auto& op) {
+    return op->name == "loop" ? found.contains(op->attrs.get_graph("body")) : has_effects(*op);
+  };
+  for (size_t known = module.graphs.size() + 1; known != found.size();) {
+    known = found.size();
+    for (const auto& graph : module.graphs) {
+      if (std::any_of(graph->ops.begin(), graph->ops.end(), acts)) found.insert(graph->name);
+    }
+  }
+  return found;
 }
 
 // Inner loops go with the graph that has them.
@@ -233,6 +240,7 @@ void remove_unnamed_graphs(ir::Module& module) {
 
 bool remove_idle_loops(ir::Module& module) {
   bool changed = false;
+  const std::set<std::string> acting = graphs_with_effects(module);
   for (const auto& graph : module.graphs) {
     const ValueSet used = used_values(*graph);
     std::unordered_set<const ir::Op*> dead;
@@ -241,7 +249,7 @@ bool remove_idle_loops(ir::Module& module) {
           op->name == "loop" && !op->results.empty() &&
           std::none_of(op->results.begin(), op->results.end(),
                        [&](const auto& result) { return used.contains(result.get()); }) &&
-          !does_something(module, *module.find_graph(op->attrs.get_graph("body")));
+          !acting.contains(op->attrs.get_graph("body"));
       if (is_idle) dead.insert(op.get());
     }
     erase_ops(*graph, dead);
