@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "ops/alone.h"
 #include "ops/layout.h"
 #include "support/error.h"
 
@@ -374,7 +375,7 @@ class Verifier {
     RULE(!is_conditional || (carried > 0 && op_->operand(0)->type.dtype == DType::boolean &&
                              op_->operand(0)->type.numel() == 1),
          "is conditional, and its first carried value is no single bool");
-    RULE(!is_conditional || is_alone(*body),
+    RULE(!is_conditional || ops::may_run_alone(module_, *body),
          "is conditional, and its body has streams, states or reductions over replicas");
     RULE(body->outputs.size() == carried, "carries ", carried, " values, its body returns ",
          body->outputs.size());
@@ -389,26 +390,6 @@ class Verifier {
       RULE(input->result()->type == type, "carried value ", index, " is ", type.text(),
            ", its body reads ", input->result()->type.text());
     }
-  }
-
-  // Whether a graph, with those that it runs, may run any number of times for one replica alone.
-  bool is_alone(const Graph& graph) const {
-    std::set<const Graph*> seen = {&graph};
-    std::vector<const Graph*> open = {&graph};
-    while (!open.empty()) {
-      const Graph& next = *open.back();
-      open.pop_back();
-      for (const auto& op : next.ops) {
-        if (op->name == "stream_in" || op->name == "stream_out" || op->name == "all_reduce" ||
-            op->name == "assign") {
-          return false;
-        }
-        if (op->name != "loop") continue;
-        const Graph* body = module_.find_graph(op->attrs.get_graph("body"));
-        if (body != nullptr && seen.insert(body).second) open.push_back(body);
-      }
-    }
-    return true;
   }
 
   using Bodies = std::map<std::string, std::vector<std::string>>;

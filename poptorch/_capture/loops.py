@@ -15,7 +15,6 @@ from torch import fx
 from poptorch._capture import attached
 from poptorch._capture import library_dynamic, library_printing  # noqa: F401  (they declare ops)
 from poptorch._capture import torch_private as private
-from poptorch._capture.functionalize import functionalize
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import ops
 from poptorch._capture.regions import Rounds, copied, prune
@@ -105,18 +104,10 @@ class Loops:
             wanted = [recorder.node_of(x) for x in gradients if x is not None]
             given = [None if x is None else recorder.node_of(x) for x in given]
             region.is_closed = True
-        region.finish_inputs()
-        with private.without_modes():
-            finals, changed = functionalize(region.graph, [*outputs, *wanted], recorder.fake_mode)
-        captured = region.captured()
-        for placeholder in changed:
-            if placeholder in captured.values():
-                raise recorder.error(
-                    f"[{name}] the body changes a tensor from outside of it in place. Pass it as "
-                    f"an input and return its new value.")
+        finals = self._functional(name, region, [*outputs, *wanted])
         region.node.graph.erase_node(region.node)
         rest = iter(finals[len(outputs):])
-        return Joint(region.graph, inputs, captured, finals[:len(outputs)], taken.outer, given,
+        return Joint(region.graph, inputs, region.captured(), finals[:len(outputs)], taken.outer, given,
                      [None if x is None else next(rest) for x in gradients])
 
     def _argument(self, region, like: torch.Tensor, is_trained: bool) -> torch.Tensor:
@@ -157,6 +148,19 @@ class Loops:
             gradients = [*places, *gradients]
             return given, [x if x is None else x.contiguous() for x in gradients]
 
+    def _functional(self, name: str, region, wanted: list[fx.Node]) -> list[fx.Node]:
+        """Makes a body functional; returns the nodes of the values wanted."""
+        from poptorch._capture.functionalize import functionalize  # which imports what uses this
+
+        region.finish_inputs()
+        with private.without_modes():
+            finals, changed = functionalize(region.graph, wanted, self._recorder.fake_mode)
+        if any(node in region.captured().values() for node in changed):
+            raise self._recorder.error(
+                f"[{name}] the body changes a tensor from outside of it in place. Pass it as an "
+                f"input and return its new value.")
+        return finals
+
     # -- loops of the graph --------------------------------------------------------------------
 
     def add(self, name: str, carried: list[torch.Tensor], count: int | None, counter: int | None,
@@ -178,13 +182,7 @@ class Loops:
             for x in values:
                 self._declare(region, "carried", x)
             outputs = list(map(recorder.node_of, body(*values)))
-        region.finish_inputs()
-        with private.without_modes():
-            outputs, changed = functionalize(region.graph, outputs, recorder.fake_mode)
-        if any(node in region.captured().values() for node in changed):
-            raise recorder.error(f"[{name}] the body changes a tensor from outside of it in place. "
-                                 f"Pass it as an input and return its new value.")
-        region.finish(outputs)
+        region.finish(self._functional(name, region, outputs))
         prune(region.graph)
         results = [self._new(x) for x in carried]
         recorder.attach_results(region.node, results)

@@ -250,7 +250,7 @@ def own_ops() -> str:
 
 def own_functions() -> str:
     """docs/reference/own_functions.md."""
-    names = "dynamic_slice dynamic_update ipu_print_tensor ctc_beam_search_decoder nearest fps"
+    names = "for_loop cond dynamic_slice dynamic_update ipu_print_tensor ctc_beam_search_decoder nearest fps"
     return "\n".join([_functions("Functions of PopTorch's own", names, 2),
                       class_("poptorch.CPU", poptorch.CPU)])
 

@@ -283,7 +283,10 @@ def test_random_numbers_differ_from_round_to_round_and_gradients_take_the_same()
 
 def test_prints_come_once_a_round(capfd):
     def forward(m, x):
-        return for_loop(2, lambda v: torch.sin(poptorch.ipu_print_tensor(v * m.a.bias, "v")), [x])[0]
+        def body(v):
+            return torch.sin(poptorch.ipu_print_tensor(v * m.a.bias, "v"))
+
+        return for_loop(2, body, [x])[0]
 
     net = Net(forward)
     poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), lr=0.0))(
@@ -379,7 +382,7 @@ REFUSED = {
     "branches": (lambda m, x: cond(x.sum() > 0, lambda v: v, [x], lambda v: v.sum(), [x])[0],
                  "the branches return different tensors: torch.float32[3, 4] vs torch.float32[]"),
     "a leak": (leaked, "that the body of a loop or a branch made is used outside of it. Return"),
-    "outside in place": (changes_outside, "body changes a tensor from outside of it in place. Pass"),
+    "outside in place": (changes_outside, "body changes a tensor from outside of it in place."),
 }
 
 
