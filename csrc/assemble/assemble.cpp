@@ -24,7 +24,7 @@ namespace {
 
 using Kind = Instruction::Kind;
 
-constexpr std::array<std::string_view, 3> silent_ops = {"constant", "input", "state"};
+constexpr std::array silent_ops = {ir::op::constant, ir::op::input, ir::op::state};
 
 bool is_silent(const ir::Op& op) {
   return ops::is_alias(op) ||
@@ -54,11 +54,11 @@ std::string types_of(const ir::Op& op) {
 
 // An opaque op by what it calls.
 std::string name_of(const ir::Op& op) {
-  if (op.name == "fused") return ops::fused_name(op);
-  if (op.name == "custom") {
+  if (op.name == ir::op::fused) return ops::fused_name(op);
+  if (op.name == ir::op::custom) {
     return concat(op.attrs.get_string("domain"), "::", op.attrs.get_string("op"));
   }
-  return op.name == "aten" ? op.attrs.get_string("overload") : op.name;
+  return op.name == ir::op::aten ? op.attrs.get_string("overload") : op.name.str();
 }
 
 // Contents that die with an op, by the op's position.
@@ -111,7 +111,7 @@ class Assembler {
     add_directs(graph, steps, block);
     for (const auto& op : graph.ops) {
       add_op(*op, steps, block);
-      if (op->name != "loop") add_poison(*op, block);
+      if (op->name != ir::op::loop) add_poison(*op, block);
     }
     program_.blocks[number] = std::move(block);
     return static_cast<int>(number);
@@ -122,8 +122,8 @@ class Assembler {
     if (!is_on("direct_streams")) return;
     const auto direct = direct_streams(graph);
     for (const auto& op : graph.ops) {
-      const bool is_input = op->name == "stream_in";
-      if (!is_input && op->name != "stream_out") continue;
+      const bool is_input = op->name == ir::op::stream_in;
+      if (!is_input && op->name != ir::op::stream_out) continue;
       ir::Value& value = is_input ? *op->result() : *op->operands[0];
       const ir::Value* base = schedule::base_of(&value);
       const auto found = direct.find(base);
@@ -141,21 +141,21 @@ class Assembler {
   }
 
   void add_op(const ir::Op& op, int64_t steps, Block& block) {
-    if (op.name == "state" || op.name == "assign") add_state(op);
-    if (op.name == "constant") add_constant(op);
+    if (op.name == ir::op::state || op.name == ir::op::assign) add_state(op);
+    if (op.name == ir::op::constant) add_constant(op);
     if (is_silent(op)) return;
-    if (op.name == "loop") return add_loop(op, steps, block);
-    if (op.name == "stream_in") {
+    if (op.name == ir::op::loop) return add_loop(op, steps, block);
+    if (op.name == ir::op::stream_in) {
       if (directs_.contains(op.result())) return add_bind(op, *op.result(), block);
       return add_stream(op, *op.result(), steps, block);
     }
-    if (op.name == "stream_out") return add_stream(op, *op.operands[0], steps, block);
-    if (op.name == "assign") {
+    if (op.name == ir::op::stream_out) return add_stream(op, *op.operands[0], steps, block);
+    if (op.name == ir::op::assign) {
       if (plan::addr_of(*op.operand(0)) != plan::assign_addr(op)) add_copy(op, block);
       return;
     }
-    if (op.name == "all_reduce") return add_all_reduce(op, block);
-    const bool is_copy = op.name == "contiguous" || op.name == "clone";
+    if (op.name == ir::op::all_reduce) return add_all_reduce(op, block);
+    const bool is_copy = op.name == ir::op::contiguous || op.name == ir::op::clone;
     if (is_copy && op.operand(0)->type == op.result()->type) return add_copy(op, block);
     add_kernel(op, block);
   }
@@ -213,7 +213,7 @@ class Assembler {
 
   void add_kernel(const ir::Op& op, Block& block) {
     if (ops::find_kernel(op.name) == nullptr) {
-      without_kernel_.try_emplace(op.name, op.text());
+      without_kernel_.try_emplace(op.name.str(), op.text());
       return;
     }
     const auto known = prepared_.find(&op);
@@ -267,7 +267,7 @@ class Assembler {
 
   void add_stream(const ir::Op& op, ir::Value& value, int64_t steps, Block& block) {
     Instruction& instruction =
-        add(op.name == "stream_in" ? Kind::stream_in : Kind::stream_out, op, block);
+        add(op.name == ir::op::stream_in ? Kind::stream_in : Kind::stream_out, op, block);
     instruction.index = stream_of(op, value, steps);
     instruction.bytes = value.type.bytes();
     add_pointer(&value);
@@ -276,7 +276,7 @@ class Assembler {
   // The number of the op's stream, which is added at its first op.
   int stream_of(const ir::Op& op, const ir::Value& value, int64_t steps) {
     const std::string& name = op.attrs.get_string("stream");
-    const bool is_input = op.name == "stream_in";
+    const bool is_input = op.name == ir::op::stream_in;
     const bool repeat = is_input && ops::attr_of(op, "repeat") == ir::Attr(true);
     const auto [found, is_new] = streams_.try_emplace(name, static_cast<int>(streams_.size()));
     if (is_new) program_.streams.push_back({name, is_input, value.type, repeat, steps});
@@ -291,12 +291,12 @@ class Assembler {
     const std::string& path = op.attrs.get_string("path");
     if (prepared_states_.assigned.contains(path)) return;  // nobody outside knows it
     const auto [found, is_new] = states_.try_emplace(path, states_.size());
-    const ir::Value& value = op.name == "state" ? *op.result() : *op.operand(0);
+    const ir::Value& value = op.name == ir::op::state ? *op.result() : *op.operand(0);
     if (is_new) {
       program_.states.push_back({path, value.type, "", op.attrs.get_int("addr"),
                                  prepared_states_.read.contains(path), shareable_.contains(path)});
     }
-    if (op.name == "state" && ops::is_channels_last(op)) {
+    if (op.name == ir::op::state && ops::is_channels_last(op)) {
       State& state = program_.states[found->second];
       state.type.sizes = ops::channels_first(value.type).sizes;
       state.is_channels_last = true;
@@ -391,8 +391,8 @@ std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module
   std::map<std::string, std::map<std::string, int64_t>> report;
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
-      if (is_silent(*op) || op->name == "loop" || op->name == "assign" ||
-          op->name.starts_with("stream_")) {
+      if (is_silent(*op) || op->name == ir::op::loop || op->name == ir::op::assign ||
+          op->name == ir::op::stream_in || op->name == ir::op::stream_out) {
         continue;
       }
       ++report[place::name_of(place::part_of(*op))][name_of(*op)];

@@ -131,8 +131,10 @@ class Walk {
         int& end = ends.try_emplace((*op)->operand(0), 0).first->second;
         end = std::max(end, ends.at((*op)->result()));
       }
-      if ((*op)->name == "state") read((*op)->attrs.get_string("path"), ends.at((*op)->result()));
-      if ((*op)->name != "loop") continue;
+      if ((*op)->name == ir::op::state) {
+        read((*op)->attrs.get_string("path"), ends.at((*op)->result()));
+      }
+      if ((*op)->name != ir::op::loop) continue;
       const ir::Graph& body = body_of(module_, **op);
       find_state_reads(body);
       for (const auto& [path, position] : state_reads_.at(&body)) {
@@ -140,8 +142,8 @@ class Walk {
       }
     }
     for (const auto& op : graph.ops) {
-      if (op->name == "assign") assigned_.insert(op->attrs.get_string("path"));
-      if (op->name == "assign") reads.try_emplace(op->attrs.get_string("path"), -1);
+      if (op->name == ir::op::assign) assigned_.insert(op->attrs.get_string("path"));
+      if (op->name == ir::op::assign) reads.try_emplace(op->attrs.get_string("path"), -1);
     }
   }
 
@@ -154,7 +156,9 @@ class Walk {
   // Values from which the new value of a state is made, each in place of the one before.
   void find_targets(const ir::Graph& graph) {
     for (auto op = graph.ops.rbegin(); op != graph.ops.rend(); ++op) {
-      if ((*op)->name == "assign") targets_[(*op)->operand(0)] = (*op)->attrs.get_string("path");
+      if ((*op)->name == ir::op::assign) {
+        targets_[(*op)->operand(0)] = (*op)->attrs.get_string("path");
+      }
       for (const auto& result : (*op)->results) {
         const auto target = targets_.find(result.get());
         if (target == targets_.end()) continue;
@@ -173,13 +177,13 @@ class Walk {
   void visit(ir::Graph& graph, const std::vector<Place>& inputs) {
     find_targets(graph);
     for (const auto& op : graph.ops) {
-      if (op->name == "input") {
+      if (op->name == ir::op::input) {
         const Place& place = inputs.at(static_cast<size_t>(op->attrs.get_int("index")));
         join(op->result(), place.buffer, place.offset);
-      } else if (op->name == "state") {
+      } else if (op->name == ir::op::state) {
         const std::string& path = op->attrs.get_string("path");
         join(op->result(), state_buffer(path, op->result()->type, op.get()));
-      } else if (op->name == "constant") {
+      } else if (op->name == ir::op::constant) {
         join(op->result(), constant_buffer(*op));
       } else if (ops::is_alias(*op)) {
         const ir::Value* base = op->operand(0);
@@ -187,9 +191,9 @@ class Walk {
         const int64_t offset =
             op->attrs.get_int("offset", 0) * ir::item_bytes(base->type.dtype);
         join(op->result(), place.buffer, place.offset + offset);
-      } else if (op->name == "assign") {
+      } else if (op->name == ir::op::assign) {
         visit_assign(graph, *op);
-      } else if (op->name == "loop") {
+      } else if (op->name == ir::op::loop) {
         visit_loop(graph, *op);
       } else {
         visit_plain(graph, *op);
@@ -313,7 +317,7 @@ class Walk {
 
   static bool is_carried_unchanged(const ir::Graph& body, size_t index) {
     const ir::Op* op = body.outputs.at(index)->op;
-    return op->name == "input" && op->attrs.get_int("index") == static_cast<int64_t>(index);
+    return op->name == ir::op::input && op->attrs.get_int("index") == static_cast<int64_t>(index);
   }
 
   // A value that the body only reads stays where it is, unless a state is written meanwhile.

@@ -32,12 +32,12 @@ class Walker {
     Span span{next_, next_};
     ++next_;
     for (const ir::Value* operand : op.operands) use(operand, span.begin);
-    if (op.name == "loop") {
+    if (op.name == ir::op::loop) {
       walk(schedule::body_of(module_, op));
       span.end = next_++;
     }
     line_.ops.emplace(&op, span);
-    const bool is_there_at_entry = op.name == "state" || op.name == "input";
+    const bool is_there_at_entry = op.name == ir::op::state || op.name == ir::op::input;
     const int begin = is_there_at_entry ? entry : span.end + (MUTANT(results_begin_late) ? 1 : 0);
     for (const auto& result : op.results) line_.values.emplace(result.get(), Span{begin, begin});
   }

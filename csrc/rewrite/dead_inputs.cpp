@@ -58,7 +58,7 @@ class Liveness {
     for (const auto& graph : module.graphs) {
       if (!bodies.contains(graph.get())) add(graph->outputs);
       for (const auto& op : graph->ops) {
-        if (op->name != "loop" && has_effects(*op)) add(op->operands);
+        if (op->name != ir::op::loop && has_effects(*op)) add(op->operands);
       }
     }
     run();
@@ -83,7 +83,7 @@ class Liveness {
       const ir::Value* value = open_.back();
       open_.pop_back();
       if (value == nullptr || !live_.insert(value).second) continue;
-      if (value->op->name != "loop") add(value->op->operands);
+      if (value->op->name != ir::op::loop) add(value->op->operands);
       const auto slots = slots_.find(value);
       if (slots == slots_.end()) continue;
       for (const Slot& slot : slots->second) add(slot);
@@ -100,11 +100,11 @@ std::vector<Loop> all_loops(const ir::Module& module) {
   std::unordered_map<const ir::Graph*, int> runs;
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
-      if (op->name != "loop") continue;
+      if (op->name != ir::op::loop) continue;
       Loop loop{op.get(), graph.get(), module.find_graph(op->attrs.get_graph("body")), {}};
       loop.inputs.resize(op->operands.size(), nullptr);
       for (const auto& inner : loop.body->ops) {
-        if (inner->name != "input") continue;
+        if (inner->name != ir::op::input) continue;
         loop.inputs[static_cast<size_t>(inner->attrs.get_int("index"))] = inner->result();
       }
       ++runs[loop.body];
@@ -139,7 +139,7 @@ void shrink(const Loop& loop, const std::vector<bool>& keep, ValueSet& gone,
     removed.push_back(std::move(loop.op->results[i]));
   }
   for (const auto& op : loop.body->ops) {
-    if (op->name != "input" || gone.contains(op->result())) continue;
+    if (op->name != ir::op::input || gone.contains(op->result())) continue;
     op->attrs.set("index", numbers[static_cast<size_t>(op->attrs.get_int("index"))]);
   }
   keep_only(loop.body->outputs, keep);
@@ -153,7 +153,7 @@ void shrink(const Loop& loop, const std::vector<bool>& keep, ValueSet& gone,
 void remove_users(ir::Graph& graph, ValueSet& gone) {
   std::unordered_set<const ir::Op*> dead;
   for (const auto& op : graph.ops) {
-    bool dies = op->name == "input" && gone.contains(op->result());
+    bool dies = op->name == ir::op::input && gone.contains(op->result());
     for (const ir::Value* operand : op->operands) dies = dies || gone.contains(operand);
     if (!dies) continue;
     for (const auto& result : op->results) gone.insert(result.get());
@@ -206,7 +206,8 @@ bool remove_unread(ir::Graph& graph) {
   const ValueSet used = used_values(graph);
   std::unordered_set<const ir::Op*> dead;
   for (const auto& op : graph.ops) {
-    const bool is_source = op->name == "stream_in" || op->name == "state" || op->name == "input";
+    const bool is_source = op->name == ir::op::stream_in || op->name == ir::op::state ||
+                           op->name == ir::op::input;
     if (is_source && !used.contains(op->result())) dead.insert(op.get());
   }
   erase_ops(graph, dead);

@@ -37,8 +37,10 @@ class StatePaths {
     const ir::Graph* graph = module_.find_graph(name);
     for (size_t i = 0; graph != nullptr && i < graph->ops.size(); ++i) {
       const ir::Op& op = *graph->ops[i];
-      if (op.name == "state" || op.name == "assign") paths.insert(op.attrs.get_string("path"));
-      if (op.name != "loop") continue;
+      if (op.name == ir::op::state || op.name == ir::op::assign) {
+        paths.insert(op.attrs.get_string("path"));
+      }
+      if (op.name != ir::op::loop) continue;
       const PathSet& inner = of(op.attrs.get_graph("body"));
       paths.insert(inner.begin(), inner.end());
     }
@@ -66,15 +68,15 @@ class Marker {
 
  private:
   void see(const ir::Op& op, size_t position, StatePaths& paths) {
-    const bool is_assign = op.name == "assign";
+    const bool is_assign = op.name == ir::op::assign;
     for (const ir::Value* operand : op.operands) {
-      if (operand == nullptr || op.name == "view") continue;
+      if (operand == nullptr || op.name == ir::op::view) continue;
       size_t& last = last_use_[memory_of(operand)];
       last = std::max(last, is_assign ? graph_.ops.size() : position);
     }
     if (is_assign) assigned_to_[op.operand(0)].insert(op.attrs.get_string("path"));
-    if (op.name == "state") ++state_reads_[op.attrs.get_string("path")];
-    if (op.name != "loop") return;
+    if (op.name == ir::op::state) ++state_reads_[op.attrs.get_string("path")];
+    if (op.name != ir::op::loop) return;
     for (const std::string& path : paths.of(op.attrs.get_graph("body"))) {
       last_loop_[path] = position;
     }
@@ -112,9 +114,10 @@ class Marker {
       const ir::Value* other = op.operands[i];
       if (i != number && other != nullptr && memory_of(other) == memory) return false;
     }
-    const std::string& maker = memory->op->name;
-    if (maker == "state") return may_take_state(*memory->op, *op.result(result), position);
-    return maker != "constant" && maker != "stream_in" && maker != "input" && maker != "loop";
+    const ir::OpName maker = memory->op->name;
+    if (maker == ir::op::state) return may_take_state(*memory->op, *op.result(result), position);
+    return maker != ir::op::constant && maker != ir::op::stream_in && maker != ir::op::input &&
+           maker != ir::op::loop;
   }
 
   bool may_take_state(const ir::Op& state, const ir::Value& result, size_t position) const {

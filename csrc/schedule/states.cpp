@@ -11,9 +11,9 @@ void collect(const ir::Module& module, const ir::Graph& graph, StateUses& uses) 
   if (uses.contains(&graph)) return;
   StateUse use;
   for (const auto& op : graph.ops) {
-    if (op->name == "state") use.read.insert(op->attrs.get_string("path"));
-    if (op->name == "assign") use.assigned.insert(op->attrs.get_string("path"));
-    if (op->name != "loop") continue;
+    if (op->name == ir::op::state) use.read.insert(op->attrs.get_string("path"));
+    if (op->name == ir::op::assign) use.assigned.insert(op->attrs.get_string("path"));
+    if (op->name != ir::op::loop) continue;
     const ir::Graph& body = body_of(module, *op);
     collect(module, body, uses);
     const StateUse& inside = uses.at(&body);
