@@ -7,6 +7,7 @@
 
 #include "assemble/direct_streams.h"
 #include "assemble/resident.h"
+#include "ir/bodies.h"
 #include "ops/fused.h"
 #include "ops/layout.h"
 #include "place/part.h"
@@ -74,6 +75,17 @@ std::unordered_map<int, std::vector<plan::Content>> find_deaths(const plan::Cont
   return deaths;
 }
 
+// The loop over device iterations is the one that stands in `main`, if there is one.
+const ir::Op* find_device_loop(const ir::Graph& main) {
+  const ir::Op* found = nullptr;
+  for (const auto& op : main.ops) {
+    if (op->name != ir::op::loop) continue;
+    if (found != nullptr) return nullptr;
+    found = op.get();
+  }
+  return found;
+}
+
 class Assembler {
  public:
   Assembler(const ir::Module& module, const AssembleOptions& options, plan::PreparedOps prepared)
@@ -93,7 +105,9 @@ class Assembler {
   Program run() {
     const ir::Graph* prepare = module_.find_graph("prepare");
     if (prepare != nullptr) prepared_states_ = schedule::state_uses(module_).at(prepare);
-    add_block(*module_.find_graph("main"), 1);
+    const ir::Graph& main = *module_.find_graph("main");
+    device_loop_ = find_device_loop(main);
+    add_block(main, 1);
     if (prepare != nullptr) program_.prepare = add_block(*prepare, 1);
     program_.scratch = find_scratch(module_);
     program_.resident = find_resident(module_, directs_, shareable_);
@@ -111,7 +125,7 @@ class Assembler {
     add_directs(graph, steps, block);
     for (const auto& op : graph.ops) {
       add_op(*op, steps, block);
-      if (op->name != ir::op::loop) add_poison(*op, block);
+      if (!ir::has_bodies(*op)) add_poison(*op, block);
     }
     program_.blocks[number] = std::move(block);
     return static_cast<int>(number);
@@ -250,10 +264,10 @@ class Assembler {
   }
 
   void add_loop(const ir::Op& op, int64_t steps, Block& block) {
-    const ir::Graph& body = schedule::body_of(module_, op);
+    const ir::Graph& body = ir::body_of(module_, op);
     const int64_t count = op.attrs.get_int("count");
     INTERNAL_CHECK(count >= 1, "[assemble] `", op.text(), "` runs ", count, " times");
-    const bool is_device_loop = body.name == "iteration";
+    const bool is_device_loop = &op == device_loop_;
     const int number = add_block(body, is_device_loop ? 1 : steps * count);
     Instruction& instruction = add(Kind::loop, op, block);
     instruction.index = number;
@@ -371,6 +385,7 @@ class Assembler {
   std::unordered_map<std::string, int> labels_;
   std::unordered_map<std::string, int> streams_;
   Directs directs_;
+  const ir::Op* device_loop_ = nullptr;  // nullptr: `main` is the one iteration
   std::unordered_map<std::string, size_t> states_;
   schedule::StateUse prepared_states_;  // of the graph `prepare`
   std::set<std::string> shareable_;
@@ -391,7 +406,7 @@ std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module
   std::map<std::string, std::map<std::string, int64_t>> report;
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
-      if (is_silent(*op) || op->name == ir::op::loop || op->name == ir::op::assign ||
+      if (is_silent(*op) || ir::has_bodies(*op) || op->name == ir::op::assign ||
           op->name == ir::op::stream_in || op->name == ir::op::stream_out) {
         continue;
       }

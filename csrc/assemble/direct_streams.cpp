@@ -4,6 +4,7 @@
 #include <array>
 #include <unordered_set>
 
+#include "ir/bodies.h"
 #include "schedule/states.h"
 
 namespace poptorch::assemble {
@@ -11,17 +12,19 @@ namespace poptorch::assemble {
 namespace {
 
 // Ops whose results are not written by a kernel.
-constexpr std::array not_written = {ir::op::constant, ir::op::input, ir::op::loop,
-                                    ir::op::state,    ir::op::view,  ir::op::stream_in};
+constexpr std::array not_written = {ir::op::constant, ir::op::input, ir::op::state, ir::op::view,
+                                    ir::op::stream_in};
 
 bool is_written(const ir::Op& op) {
-  return std::find(not_written.begin(), not_written.end(), op.name) == not_written.end();
+  const bool is_named = std::find(not_written.begin(), not_written.end(), op.name) !=
+                        not_written.end();
+  return !is_named && !ir::has_bodies(op);
 }
 
 std::unordered_set<const ir::Value*> fixed_values(const ir::Graph& graph) {
   std::unordered_set<const ir::Value*> fixed;
   for (const auto& op : graph.ops) {
-    if (op->name != ir::op::loop && op->name != ir::op::assign) continue;
+    if (!ir::has_bodies(*op) && op->name != ir::op::assign) continue;
     for (ir::Value* operand : op->operands) {
       if (operand != nullptr) fixed.insert(schedule::base_of(operand));
     }

@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "ir/bodies.h"
 #include "ops/layout.h"
 #include "support/error.h"
 
@@ -154,11 +155,18 @@ class Verifier {
       RULE(result->type.is_contiguous() || ops::is_alias(op), "%", result->name,
            " has strides, only a view or a move may");
     }
+    RULE(!has_bodies(op) || takes_graphs(*row), "names a graph, its row takes none");
     if (op.name == ir::op::view) check_view();
     RULE(!ops::is_move(op) || op.operand(0)->type == op.result()->type,
          "moves a value of another type");
     if (op.name == ir::op::constant) check_constant();
     check_inplace();
+  }
+
+  static bool takes_graphs(const ops::OpDef& row) {
+    return std::any_of(row.attrs.begin(), row.attrs.end(), [](const ops::AttrDef& attr) {
+      return std::holds_alternative<GraphRef>(attr.default_value.value);
+    });
   }
 
   // A loop's result is where its body takes the value of the next round.
@@ -352,10 +360,12 @@ class Verifier {
       enter(*graph);
       for (const auto& op : graph->ops) {
         op_ = op.get();
-        if (op->name != ir::op::loop) continue;
-        check_loop();
-        bodies[graph->name].push_back(op->attrs.get_graph("body"));
-        run.insert(bodies[graph->name].back());
+        for (const std::string& body : body_names(*op)) {
+          RULE(module_.find_graph(body) != nullptr, "the module has no such graph");
+          bodies[graph->name].push_back(body);
+          run.insert(body);
+        }
+        if (op->name == ir::op::loop) check_loop();
       }
     }
     std::map<std::string, int> heights;
@@ -368,8 +378,7 @@ class Verifier {
   }
 
   void check_loop() {
-    const Graph* body = module_.find_graph(op_->attrs.get_graph("body"));
-    RULE(body != nullptr, "the module has no such graph");
+    const Graph* body = &body_of(module_, *op_);
     RULE(op_->attrs.get_int("count") >= 1, "a loop runs at least once");
     const size_t carried = op_->operands.size();
     RULE(body->outputs.size() == carried, "carries ", carried, " values, its body returns ",

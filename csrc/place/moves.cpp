@@ -8,6 +8,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "ir/bodies.h"
 #include "place/place.h"
 #include "support/error.h"
 
@@ -52,17 +53,18 @@ struct Known {
 
   // A loop's result is where its body takes the value of the next round.
   bool is_off_chip(const ir::Value& value) const {
-    if (value.op->name != ir::op::loop) return is_off_chip(*value.op);
-    const ir::Op* op = input(value.op->attrs.get_graph("body"), static_cast<size_t>(value.index));
+    const std::vector<std::string> bodies = ir::body_names(*value.op);
+    if (bodies.empty()) return is_off_chip(*value.op);
+    const ir::Op* op = input(bodies[0], static_cast<size_t>(value.index));
     return op != nullptr && is_off_chip(*op);
   }
 
   int64_t ipu_of(const ir::Value& value) const {
-    if (value.op->name != ir::op::loop) return value.op->attrs.get_int("ipu");
-    const std::string& body = value.op->attrs.get_graph("body");
+    const std::vector<ir::Graph*> bodies = ir::bodies_of(module, *value.op);
+    if (bodies.empty()) return value.op->attrs.get_int("ipu");
     const auto index = static_cast<size_t>(value.index);
-    const ir::Op* op = input(body, index);
-    return op == nullptr ? ipu_of(*module.find_graph(body)->outputs.at(index))
+    const ir::Op* op = input(bodies[0]->name, index);
+    return op == nullptr ? ipu_of(*bodies[0]->outputs.at(index))
                          : op->attrs.get_int("ipu");
   }
 };
@@ -90,8 +92,8 @@ class Mover {
   ir::Value* operand_of(const ir::Op& op, size_t index) {
     ir::Value* value = op.operands[index];
     if (op.name == ir::op::stream_out) return value;  // the host reads any IPU
-    if (op.name == ir::op::loop) {
-      const ir::Op* input = known_.input(op.attrs.get_graph("body"), index);
+    if (ir::has_bodies(op)) {
+      const ir::Op* input = known_.input(ir::body_names(op)[0], index);
       return input == nullptr ? value : carried(*input, value);
     }
     value = reach(value, op);
@@ -105,7 +107,7 @@ class Mover {
     const ir::Op& op = *value->op;
     if (known_.is_off_chip(*value)) return loaded(value, reader);
     const bool stays = op.name == ir::op::constant || op.name == ir::op::state ||
-                       op.name == ir::op::input || op.name == ir::op::loop ||
+                       op.name == ir::op::input || ir::has_bodies(op) ||
                        op.attrs.get_bool("repeat", false);  // the host can send it again
     if (!stays && known_.strategy.leaves_chip(*value, reader)) {
       return loaded(stored(value), reader);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "support/error.h"
 
@@ -21,13 +22,13 @@ class Placer {
   // Bodies first, so that the place of a state is known where the graph around them updates it.
   void place(const ir::Graph& graph) {
     for (const auto& op : graph.ops) {
-      if (op->name == ir::op::loop) place(body_of(*op));
+      for (const ir::Graph* body : ir::bodies_of(module_, *op)) place(*body);
     }
     Spot current = strategy_.outside();
     for (const auto& op : graph.ops) {
       if (is_source(*op)) continue;
-      if (op->name == ir::op::loop) {
-        place_loop(*op);
+      if (ir::has_bodies(*op)) {
+        place_around(*op);
       } else {
         place(*op, current);
       }
@@ -41,7 +42,8 @@ class Placer {
     for (const auto& [name, spot] : strategy_.blocks()) shares[spot].blocks.push_back(name);
     for (const auto& graph : module_.graphs) {
       for (const auto& op : graph->ops) {
-        if (op->name != ir::op::loop && !is_source(*op)) add_op(*op, shares[spots_.at(op.get())]);
+        const bool is_computed = !is_source(*op) && !ir::has_bodies(*op);
+        if (is_computed) add_op(*op, shares[spots_.at(op.get())]);
         if (is_state(*op)) add_state(*op, shares[*find(*op)]);
       }
     }
@@ -113,11 +115,7 @@ class Placer {
   // What needs nothing but a user.
   static bool is_source(const ir::Op& op) {
     return op.operands.empty() && !op.results.empty() && !op.attrs.has("block") &&
-           op.name != ir::op::loop;
-  }
-
-  const ir::Graph& body_of(const ir::Op& loop) const {
-    return *module_.find_graph(loop.attrs.get_graph("body"));
+           !ir::has_bodies(op);
   }
 
   void place(const ir::Op& op, Spot& current) {
@@ -137,14 +135,16 @@ class Placer {
     }
   }
 
-  // What the loop starts from lies where its body takes it.
-  void place_loop(const ir::Op& op) {
+  // What a loop starts from lies where its body takes it.
+  void place_around(const ir::Op& op) {
     spots_[&op] = op.attrs.has("block") ? strategy_.spot_of(op.attrs.get_string("block"))
                                         : strategy_.outside();
-    for (const auto& inner : body_of(op).ops) {
-      if (inner->name != ir::op::input) continue;
-      claim(*op.operand(static_cast<size_t>(inner->attrs.get_int("index")))->op,
-            spots_.at(inner.get()));
+    for (const ir::Graph* body : ir::bodies_of(module_, op)) {
+      for (const auto& inner : body->ops) {
+        if (inner->name != ir::op::input) continue;
+        claim(*op.operand(static_cast<size_t>(inner->attrs.get_int("index")))->op,
+              spots_.at(inner.get()));
+      }
     }
     for (const ir::Value* operand : op.operands) claim(*operand->op, spots_.at(&op));
   }
@@ -169,7 +169,7 @@ class Placer {
   }
 
   static bool is_forward_value(const ir::Op& op) {
-    return !is_source(op) && op.name != ir::op::loop && part_of(op) == Part::forward;
+    return !is_source(op) && !ir::has_bodies(op) && part_of(op) == Part::forward;
   }
 
   // The first user of a source has it at its place.
@@ -193,8 +193,8 @@ class Placer {
 
   // Nothing where the value is a source that nobody has claimed yet.
   std::optional<Spot> spot_of(const ir::Value& value) const {
-    if (value.op->name == ir::op::loop) {
-      return spot_of(*body_of(*value.op).outputs.at(static_cast<size_t>(value.index)));
+    if (const auto bodies = ir::bodies_of(module_, *value.op); !bodies.empty()) {
+      return spot_of(*bodies[0]->outputs.at(static_cast<size_t>(value.index)));
     }
     if (is_state(*value.op) && !states_.contains(value.op->attrs.get_string("path"))) {
       return std::nullopt;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "plan/copies.h"
 #include "schedule/states.h"
@@ -12,8 +13,6 @@
 namespace poptorch::plan {
 
 namespace {
-
-using schedule::body_of;
 
 // One walk along the timeline. Where values that must share memory cannot, it notes a copy (or a
 // state that must not be updated in place); the caller puts these in and walks again.
@@ -114,7 +113,7 @@ class Walk {
   }
 
   // The last position in this graph at which a state's old value is read, by `state` ops here and
-  // by loops inside (which may write it, too).
+  // by ops with bodies (which may write it, too).
   void find_state_reads(const ir::Graph& graph) {
     auto& reads = state_reads_[&graph];
     const auto read = [&](const std::string& path, int position) {
@@ -134,11 +133,11 @@ class Walk {
       if ((*op)->name == ir::op::state) {
         read((*op)->attrs.get_string("path"), ends.at((*op)->result()));
       }
-      if ((*op)->name != ir::op::loop) continue;
-      const ir::Graph& body = body_of(module_, **op);
-      find_state_reads(body);
-      for (const auto& [path, position] : state_reads_.at(&body)) {
-        read(path, line_.ops.at(op->get()).end);
+      for (const ir::Graph* body : ir::bodies_of(module_, **op)) {
+        find_state_reads(*body);
+        for (const auto& [path, position] : state_reads_.at(body)) {
+          read(path, line_.ops.at(op->get()).end);
+        }
       }
     }
     for (const auto& op : graph.ops) {
@@ -285,7 +284,7 @@ class Walk {
   }
 
   void visit_loop(ir::Graph& graph, ir::Op& op) {
-    ir::Graph& body = body_of(module_, op);
+    ir::Graph& body = ir::body_of(module_, op);
     const Span span = line_.graphs.at(&body);
     std::vector<Place> storage;
     std::set<int> taken;

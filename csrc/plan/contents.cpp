@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "plan/layout.h"
 #include "schedule/states.h"
@@ -160,7 +161,7 @@ class Finder {
     if (!is_whole || content.is_result) return;
     content.is_result = true;
     if (content.op->name != ir::op::loop) return;
-    const ir::Graph& body = schedule::body_of(module_, *content.op);
+    const ir::Graph& body = ir::body_of(module_, *content.op);
     for (size_t i = 0; i < body.outputs.size(); ++i) {
       const int result = content_of(*content.op->results.at(i));
       if (result == content_of(*value)) mark_result(body.outputs[i]);
@@ -194,7 +195,7 @@ class Finder {
   }
 
   void add_loop(const ir::Op& op) {
-    const ir::Graph& body = schedule::body_of(module_, op);
+    const ir::Graph& body = ir::body_of(module_, op);
     visit(body, &op);
     for (size_t i = 0; i < op.results.size(); ++i) {
       const ir::Value& operand = *op.operand(i);

@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "ir/bodies.h"
 #include "schedule/schedule.h"
 #include "schedule/states.h"
 
@@ -26,9 +27,8 @@ std::map<std::string, size_t> first_assigning_loops(const ir::Module& module,
                                                     const schedule::StateUses& uses) {
   std::map<std::string, size_t> loops;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
-    if (graph.ops[i]->name != ir::op::loop) continue;
-    for (const auto& path : uses.at(&schedule::body_of(module, *graph.ops[i])).assigned) {
-      loops.try_emplace(path, i);
+    for (const ir::Graph* body : ir::bodies_of(module, *graph.ops[i])) {
+      for (const auto& path : uses.at(body).assigned) loops.try_emplace(path, i);
     }
   }
   return loops;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/bodies.h"
 #include "place/part.h"
 #include "plan/contents.h"
 #include "plan/layout.h"
@@ -90,11 +91,11 @@ int peak_position(const std::vector<Temporary>& temporary, int end) {
 int64_t transferred_bytes(const ir::Module& module, const ir::Graph& graph) {
   int64_t bytes = 0;
   for (const auto& op : graph.ops) {
-    if (op->name == ir::op::loop) {
-      const ir::Graph& body = *module.find_graph(op->attrs.get_graph("body"));
-      bytes += op->attrs.get_int("count") * transferred_bytes(module, body);
-    } else if (op->name == ir::op::remote_load || op->name == ir::op::remote_store) {
+    if (op->name == ir::op::remote_load || op->name == ir::op::remote_store) {
       bytes += op->attrs.get_int("bytes");
+    }
+    for (const ir::Graph* body : ir::bodies_of(module, *op)) {
+      bytes += op->attrs.get_int("count", 1) * transferred_bytes(module, *body);
     }
   }
   return bytes;

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/pass.h"
@@ -101,7 +102,7 @@ std::vector<Loop> all_loops(const ir::Module& module) {
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
       if (op->name != ir::op::loop) continue;
-      Loop loop{op.get(), graph.get(), module.find_graph(op->attrs.get_graph("body")), {}};
+      Loop loop{op.get(), graph.get(), &ir::body_of(module, *op), {}};
       loop.inputs.resize(op->operands.size(), nullptr);
       for (const auto& inner : loop.body->ops) {
         if (inner->name != ir::op::input) continue;

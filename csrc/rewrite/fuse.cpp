@@ -16,6 +16,7 @@
 // before it and nothing large is in between.
 #include <algorithm>
 
+#include "ir/bodies.h"
 #include "ops/annotation.h"
 #include "ops/fused.h"
 #include "ops/op_def.h"
@@ -81,7 +82,7 @@ class Fuser {
       block_ = block;
       close_all();
     }
-    if (op.name == ir::op::loop) close_all();  // it may bind the states that a region reads
+    if (ir::has_bodies(op)) close_all();  // they may bind the states that a region reads
     const bool joins = ops::is_elementwise(op) && op.result()->type.numel() > 0;
     std::vector<size_t> sources;
     for (const ir::Value* operand : op.operands) {

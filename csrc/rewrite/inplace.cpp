@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/pass.h"
@@ -25,7 +26,7 @@ namespace {
 
 using PathSet = std::set<std::string>;
 
-// States that a graph reads or assigns, in the loops that it runs too.
+// States that a graph reads or assigns, in the bodies of its ops too.
 class StatePaths {
  public:
   explicit StatePaths(const ir::Module& module) : module_(module) {}
@@ -40,9 +41,10 @@ class StatePaths {
       if (op.name == ir::op::state || op.name == ir::op::assign) {
         paths.insert(op.attrs.get_string("path"));
       }
-      if (op.name != ir::op::loop) continue;
-      const PathSet& inner = of(op.attrs.get_graph("body"));
-      paths.insert(inner.begin(), inner.end());
+      for (const std::string& body : ir::body_names(op)) {
+        const PathSet& inner = of(body);
+        paths.insert(inner.begin(), inner.end());
+      }
     }
     return paths_.emplace(name, std::move(paths)).first->second;
   }
@@ -76,9 +78,8 @@ class Marker {
     }
     if (is_assign) assigned_to_[op.operand(0)].insert(op.attrs.get_string("path"));
     if (op.name == ir::op::state) ++state_reads_[op.attrs.get_string("path")];
-    if (op.name != ir::op::loop) return;
-    for (const std::string& path : paths.of(op.attrs.get_graph("body"))) {
-      last_loop_[path] = position;
+    for (const std::string& body : ir::body_names(op)) {
+      for (const std::string& path : paths.of(body)) last_loop_[path] = position;
     }
   }
 
@@ -117,7 +118,7 @@ class Marker {
     const ir::OpName maker = memory->op->name;
     if (maker == ir::op::state) return may_take_state(*memory->op, *op.result(result), position);
     return maker != ir::op::constant && maker != ir::op::stream_in && maker != ir::op::input &&
-           maker != ir::op::loop;
+           !ir::has_bodies(*memory->op);
   }
 
   bool may_take_state(const ir::Op& state, const ir::Value& result, size_t position) const {

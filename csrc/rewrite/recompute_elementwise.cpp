@@ -24,6 +24,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ir/bodies.h"
 #include "ops/fused.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
@@ -239,9 +240,9 @@ class Recomputer {
 bool recompute_elementwise(ir::Module& module) {
   bool changed = false;
   for (const auto& graph : module.graphs) {
-    const bool has_loop = std::any_of(graph->ops.begin(), graph->ops.end(),
-                                      [](const auto& op) { return op->name == ir::op::loop; });
-    if (has_loop) continue;  // it may bind the states that would be read again behind it
+    const bool has_bodies = std::any_of(graph->ops.begin(), graph->ops.end(),
+                                        [](const auto& op) { return ir::has_bodies(*op); });
+    if (has_bodies) continue;  // they may bind the states that would be read again behind it
     while (Recomputer(*graph).run()) changed = true;  // then most are alive elsewhere
   }
   return changed;

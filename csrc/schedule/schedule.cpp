@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "place/part.h"
 #include "schedule/states.h"
@@ -91,7 +92,7 @@ class Scheduler {
 
   Kind kind_of(const ir::Op& op) const {
     if (op.name == ir::op::assign) return Kind::last;
-    if (op.name == ir::op::input || op.name == ir::op::loop) return Kind::plain;
+    if (op.name == ir::op::input || ir::has_bodies(op)) return Kind::plain;
     if (op.name == ir::op::constant || op.name == ir::op::state || op.name == ir::op::stream_in ||
         op.name == ir::op::full || op.name == ir::op::arange || ops::is_alias(op)) {
       return Kind::lazy;
@@ -208,7 +209,7 @@ class Scheduler {
     }
   }
 
-  // Readers of each state: users of its value or of views of it, and loops that touch it.
+  // Readers of each state: users of its value or of views of it, and ops whose bodies touch it.
   std::map<std::string, std::vector<int>> readers() const {
     std::map<std::string, std::vector<int>> readers;
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
@@ -219,10 +220,12 @@ class Scheduler {
           readers[source->attrs.get_string("path")].push_back(static_cast<int>(i));
         }
       }
-      if (op.name != ir::op::loop) continue;
-      const StateUse& inside = uses_.at(&body_of(module_, op));
-      for (const std::string& path : inside.read) readers[path].push_back(static_cast<int>(i));
-      for (const std::string& path : inside.assigned) readers[path].push_back(static_cast<int>(i));
+      for (const ir::Graph* body : ir::bodies_of(module_, op)) {
+        const StateUse& inside = uses_.at(body);
+        for (const auto* paths : {&inside.read, &inside.assigned}) {
+          for (const std::string& path : *paths) readers[path].push_back(static_cast<int>(i));
+        }
+      }
     }
     return readers;
   }
