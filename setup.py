@@ -41,7 +41,6 @@ INSTRUCTION_SETS = {
     "_amx.cpp": [*AVX512, "-mamx-tile", "-mamx-bf16", "-Wno-uninitialized",
                  "-Wno-maybe-uninitialized"],
 }
-# Code of one instruction set is shared with the ordinary build: strips of numbers, no threads.
 TSAN = "-O1 -g1 -fsanitize=thread -Wno-tsan".split()
 TSAN_LINK = ["-fsanitize=thread", "-Wl,--wrap=GOMP_parallel"]
 
@@ -79,11 +78,20 @@ def knows_mutants(source):
     return "MUTANT" in text or any(knows_mutants(name) for name in included)
 
 
+@functools.cache
+def has_shared_state(source):
+    """Whether a kernel's source keeps anything from call to call, or calls what may."""
+    text = (ROOT / source).read_text()
+    return needs_torch(source) or re.search(r"thread_local|std::(mutex|atomic)", text) is not None
+
+
 def test_flags(source, build):
     """What a test build, "mutants" or "tsan", adds to the flags; None: it takes the same object."""
     if build == "mutants":
         return ["-DPOPTORCH_MUTANTS"] if knows_mutants(source) else None
-    return None if source.endswith(tuple(INSTRUCTION_SETS)) else TSAN
+    # Kernels that only compute write what they are given, and take most of the time of a build.
+    computes = source.startswith("csrc/kernels/") and not has_shared_state(source)
+    return None if computes or source.endswith(tuple(INSTRUCTION_SETS)) else TSAN
 
 
 def torch_flags():

@@ -1,9 +1,10 @@
 """Two executors in two threads under ThreadSanitizer: ``python -m tests.tsan``, or ``make tsan``.
 
 Builds the extension with ThreadSanitizer into ``build/tsan/lib``, beside links to the Python files,
-and runs ``tests/tsan/two_engines.py`` there. Python itself and torch are built without it: what they
-do is not looked at, but their locks and threads are known. The exit status is 1 when there is a
-report that ``suppressions.txt`` does not name, or when the script fails.
+and runs ``tests/tsan/two_engines.py`` there. Python itself, torch, and kernels that keep nothing
+between calls are built without it: what they do is not looked at, but their locks and threads are
+known. The exit status is 1 when there is a report that ``suppressions.txt`` does not name, or when
+the script fails.
 """
 
 import os
