@@ -13,6 +13,7 @@ import poptorch
 
 ROUNDS = 2  # of compiling, running and ending
 KERNEL_THREADS = 2  # of each program
+WAIT_S = 1200
 
 
 class Trained(nn.Module):
@@ -58,40 +59,42 @@ def options(training):
     return made
 
 
-def train(seed):
+def train(module, images, targets):
     """Results of a training executor, and the weights after it."""
-    torch.manual_seed(seed)
-    module = Trained().train()
     executor = poptorch.trainingModel(
         module, options(True), poptorch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9))
-    images, targets = torch.randn(32, 3, 32, 32), torch.randint(10, (32,))
     results = [executor(images, targets)[1].clone() for _ in range(3)]
     executor.copyWeightsToHost()
     executor.destroy()
     return [*results, *(p.detach().clone() for p in module.parameters())]
 
 
-def infer(seed):
+def infer(module, words):
     """Results of an inference executor."""
-    torch.manual_seed(seed)
-    executor = poptorch.inferenceModel(Inferred().eval(), options(False))
-    words = torch.randint(100, (16, 12))
+    executor = poptorch.inferenceModel(module, options(False))
     results = [part.clone() for _ in range(3) for part in executor(words)]
     executor.destroy()
     return results
 
 
-def several(lives, wait):
-    """What each life gives, ROUNDS times, all of them in threads of their own at once."""
-    found, barrier = {}, threading.Barrier(len(lives))
+def lives():
+    """What the threads do, each with a module and data of its own, made anew alike."""
+    torch.manual_seed(1)
+    return [(train, Trained().train(), torch.randn(32, 3, 32, 32), torch.randint(10, (32,))),
+            (infer, Inferred().eval(), torch.randint(100, (16, 12)))]
 
-    def live(number, life):
+
+def results_of(chosen):
+    """What each of these lives gives, in threads of their own at once."""
+    found, barrier = {}, threading.Barrier(len(chosen))
+
+    def live(number, life, module, *data):
         torch.set_num_threads(KERNEL_THREADS)
-        for round_ in range(ROUNDS):
-            barrier.wait(wait)
-            found[number, round_] = life(round_)
+        barrier.wait(WAIT_S)
+        found[number] = life(module, *data)
 
-    threads = [threading.Thread(target=live, args=item) for item in enumerate(lives)]
+    threads = [threading.Thread(target=live, args=(number, *life))
+               for number, life in chosen.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -101,19 +104,19 @@ def several(lives, wait):
 
 def main():
     """Exit status 1: a thread did not get what it gets alone."""
-    wait = 1200
-    lives = [train, infer]
-    together = several(lives, wait)
     alone = {}
-    for number, life in enumerate(lives):
-        for (_, round_), results in several([life], wait).items():
-            alone[number, round_] = results
-    if together.keys() != alone.keys():
-        return 1
-    same = all(torch.equal(a, b) for key in alone for a, b in zip(together[key], alone[key],
-                                                                  strict=True))
-    print("[tsan] the threads got", "what they get alone" if same else "other results than alone")
-    return 0 if same else 1
+    for number in range(len(lives())):
+        alone |= results_of({number: lives()[number]})
+    for _ in range(ROUNDS):
+        together = results_of(dict(enumerate(lives())))
+        if together.keys() != alone.keys():
+            return 1
+        for number, expected in alone.items():
+            if not all(map(torch.equal, expected, together[number])):
+                print(f"[tsan] thread {number} got other results than it gets alone")
+                return 1
+    print("[tsan] the threads got what they get alone")
+    return 0
 
 
 if __name__ == "__main__":
