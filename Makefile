@@ -9,7 +9,7 @@ MUTANTS_ARGS ?=
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
 TORCH := torch==2.13.0+cpu
 
-.PHONY: help demo test test-slow fuzz mutants registry update-golden core build bench docs wheel clean
+.PHONY: help demo test test-slow fuzz mutants registry tsan update-golden core build bench docs wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
@@ -17,6 +17,7 @@ help:
 	@echo 'make fuzz           random programs, calls and bad input (FUZZ_FACTOR times the default)'
 	@echo 'make mutants        build mistakes in on purpose; random programs must find each of them'
 	@echo 'make registry       replace each public name by one that does nothing; its test must fail'
+	@echo 'make tsan           two executors in two threads under ThreadSanitizer'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc but kernels and python, with no torch to be seen'
 	@echo 'make build          build poptorch._C in place, for work from the checkout'
@@ -42,6 +43,9 @@ mutants: $(VENV)/installed
 
 registry: $(VENV)/installed
 	$(PYTHON) -m tests.registry $(REGISTRY_ARGS)
+
+tsan: $(VENV)/installed
+	$(PYTHON) -m tests.tsan
 
 update-golden: $(VENV)/installed
 	$(PYTHON) -m pytest --update $(PYTEST_ARGS)

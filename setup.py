@@ -9,7 +9,8 @@ Sources are found by glob, so nobody edits this file to add one. What is compile
 Switches, all environment variables: ``DEBUG=1`` (no optimization, assertions, debug symbols),
 ``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
 ``python setup.py build_core`` compiles everything that needs neither torch nor Python,
-``python setup.py build_mutants`` the test build of csrc/support/mutant.h into build/mutants.
+``python setup.py build_mutants`` the test build of csrc/support/mutant.h into build/mutants,
+``python setup.py build_tsan`` that of ``make tsan``, with ThreadSanitizer, into build/tsan.
 """
 
 import functools
@@ -40,6 +41,8 @@ INSTRUCTION_SETS = {
     "_amx.cpp": [*AVX512, "-mamx-tile", "-mamx-bf16", "-Wno-uninitialized",
                  "-Wno-maybe-uninitialized"],
 }
+TSAN = "-O1 -g1 -fsanitize=thread -Wno-tsan".split()
+TSAN_LINK = ["-fsanitize=thread", "-Wl,--wrap=GOMP_parallel"]
 
 
 def sources():
@@ -73,6 +76,22 @@ def knows_mutants(source):
     named = re.findall(r'^#\s*(?:include|define \w+)\s+"([^"]+)"', text, flags=re.MULTILINE)
     included = [f"csrc/{name}" for name in named if (ROOT / "csrc" / name).is_file()]
     return "MUTANT" in text or any(knows_mutants(name) for name in included)
+
+
+@functools.cache
+def has_shared_state(source):
+    """Whether a kernel's source keeps anything from call to call, or calls what may."""
+    text = (ROOT / source).read_text()
+    return needs_torch(source) or re.search(r"thread_local|std::(mutex|atomic)", text) is not None
+
+
+def test_flags(source, build):
+    """What a test build, "mutants" or "tsan", adds to the flags; None: it takes the same object."""
+    if build == "mutants":
+        return ["-DPOPTORCH_MUTANTS"] if knows_mutants(source) else None
+    # Kernels that only compute write what they are given, and take most of the time of a build.
+    computes = source.startswith("csrc/kernels/") and not has_shared_state(source)
+    return None if computes or source.endswith(tuple(INSTRUCTION_SETS)) else TSAN
 
 
 def torch_flags():
@@ -125,10 +144,10 @@ def find_compiler():
     return cxx
 
 
-def write_ninja(folder, only_core, target=None, mutants=False):
+def write_ninja(folder, only_core, target=None, build=None):
     """Writes a ninja file into ``folder``: one object a source, and the extension.
 
-    With ``mutants`` it is that of the test build, which shares most objects with the other one.
+    With a ``build`` it is that of this test build, which shares objects with the ordinary one.
     """
     cxx = find_compiler()
     launcher = "ccache " if shutil.which("ccache") and "ccache" not in cxx else ""
@@ -152,8 +171,9 @@ def write_ninja(folder, only_core, target=None, mutants=False):
         if only_core and not is_core(source):
             continue
         flags, place = flags_of(source, torch), folder
-        if mutants and knows_mutants(source):
-            flags, place = [*flags, "-DPOPTORCH_MUTANTS"], folder / "mutants"
+        extra = test_flags(source, build) if build else None
+        if extra is not None:
+            flags, place = [*flags, *extra], folder / build
         objects.append(str(place / source) + ".o")
         lines += [f"build {objects[-1]}: compile {source}"]
         lines += [f"  flags = {' '.join(flags)}"]
@@ -161,10 +181,13 @@ def write_ninja(folder, only_core, target=None, mutants=False):
         lines.append(f"build all: phony {' '.join(objects)}")
     else:
         lines.append(f"build {target}: link {' '.join(objects)}")
-        lines.append(f"  flags = {' '.join(link_flags())}")
+        linked = link_flags()
+        if build == "tsan":  # its reports name functions
+            linked = [flag for flag in linked if flag != "-s"] + TSAN_LINK
+        lines.append(f"  flags = {' '.join(linked)}")
         lines.append(f"build all: phony {target}")
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / ("mutants.ninja" if mutants else "build.ninja")
+    path = folder / f"{build or 'build'}.ninja"
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -176,13 +199,13 @@ def run_ninja(path):
     subprocess.run(command, cwd=ROOT, check=True)
 
 
-def build_extension(folder, target, mutants=False):
+def build_extension(folder, target, build=None):
     """Compiles and links in ``folder``, then replaces ``target``."""
     target.parent.mkdir(parents=True, exist_ok=True)
     # ninja links into the build folder: the copy replaces the file, so that a running process
     # that has the old one mapped is not disturbed.
-    linked = (folder / "mutants" if mutants else folder) / target.name
-    run_ninja(write_ninja(folder, only_core=False, target=linked, mutants=mutants))
+    linked = (folder / build if build else folder) / target.name
+    run_ninja(write_ninja(folder, only_core=False, target=linked, build=build))
     target.unlink(missing_ok=True)
     shutil.copyfile(linked, target)
 
@@ -199,10 +222,18 @@ class BuildMutants(BuildWithNinja):
     """Builds the extension with the mistakes of csrc/support/mutants.def, none of them active."""
 
     description = "build the extension of `make mutants`"
+    variant = "mutants"
 
     def build_extension(self, ext):
-        target = ROOT / "build" / "mutants" / "lib" / self.get_ext_filename(ext.name)
-        build_extension(Path(self.build_temp).resolve(), target, mutants=True)
+        target = ROOT / "build" / self.variant / "lib" / self.get_ext_filename(ext.name)
+        build_extension(Path(self.build_temp).resolve(), target, self.variant)
+
+
+class BuildTsan(BuildMutants):
+    """Builds the extension with ThreadSanitizer."""
+
+    description = "build the extension of `make tsan`"
+    variant = "tsan"
 
 
 class BuildCore(Command):
@@ -225,7 +256,7 @@ setup(
     packages=find_packages(include=["popart", "poptorch", "poptorch.*"]),
     ext_modules=[Extension("poptorch._C", sources=sources())],
     cmdclass={"build_ext": BuildWithNinja, "build_core": BuildCore,
-              "build_mutants": BuildMutants},
+              "build_mutants": BuildMutants, "build_tsan": BuildTsan},
     package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h"]},
     zip_safe=False,
 )

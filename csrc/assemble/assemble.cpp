@@ -7,6 +7,7 @@
 
 #include "assemble/direct_streams.h"
 #include "assemble/resident.h"
+#include "ir/bodies.h"
 #include "ops/fused.h"
 #include "ops/layout.h"
 #include "place/part.h"
@@ -24,7 +25,7 @@ namespace {
 
 using Kind = Instruction::Kind;
 
-constexpr std::array<std::string_view, 3> silent_ops = {"constant", "input", "state"};
+constexpr std::array silent_ops = {ir::op::constant, ir::op::input, ir::op::state};
 
 bool is_silent(const ir::Op& op) {
   return ops::is_alias(op) ||
@@ -54,11 +55,11 @@ std::string types_of(const ir::Op& op) {
 
 // An opaque op by what it calls.
 std::string name_of(const ir::Op& op) {
-  if (op.name == "fused") return ops::fused_name(op);
-  if (op.name == "custom") {
+  if (op.name == ir::op::fused) return ops::fused_name(op);
+  if (op.name == ir::op::custom) {
     return concat(op.attrs.get_string("domain"), "::", op.attrs.get_string("op"));
   }
-  return op.name == "aten" ? op.attrs.get_string("overload") : op.name;
+  return op.name == ir::op::aten ? op.attrs.get_string("overload") : op.name.str();
 }
 
 // Contents that die with an op, by the op's position.
@@ -72,6 +73,17 @@ std::unordered_map<int, std::vector<plan::Content>> find_deaths(const plan::Cont
     }
   }
   return deaths;
+}
+
+// The loop over device iterations is the one that stands in `main`, if there is one.
+const ir::Op* find_device_loop(const ir::Graph& main) {
+  const ir::Op* found = nullptr;
+  for (const auto& op : main.ops) {
+    if (op->name != ir::op::loop) continue;
+    if (found != nullptr) return nullptr;
+    found = op.get();
+  }
+  return found;
 }
 
 class Assembler {
@@ -93,7 +105,9 @@ class Assembler {
   Program run() {
     const ir::Graph* prepare = module_.find_graph("prepare");
     if (prepare != nullptr) prepared_states_ = schedule::state_uses(module_).at(prepare);
-    add_block(*module_.find_graph("main"), 1);
+    const ir::Graph& main = *module_.find_graph("main");
+    device_loop_ = find_device_loop(main);
+    add_block(main, 1);
     if (prepare != nullptr) program_.prepare = add_block(*prepare, 1);
     program_.scratch = find_scratch(module_);
     program_.resident = find_resident(module_, directs_, shareable_);
@@ -111,7 +125,7 @@ class Assembler {
     add_directs(graph, steps, block);
     for (const auto& op : graph.ops) {
       add_op(*op, steps, block);
-      if (op->name != "loop") add_poison(*op, block);
+      if (!ir::has_bodies(*op)) add_poison(*op, block);
     }
     program_.blocks[number] = std::move(block);
     return static_cast<int>(number);
@@ -122,8 +136,8 @@ class Assembler {
     if (!is_on("direct_streams")) return;
     const auto direct = direct_streams(graph);
     for (const auto& op : graph.ops) {
-      const bool is_input = op->name == "stream_in";
-      if (!is_input && op->name != "stream_out") continue;
+      const bool is_input = op->name == ir::op::stream_in;
+      if (!is_input && op->name != ir::op::stream_out) continue;
       ir::Value& value = is_input ? *op->result() : *op->operands[0];
       const ir::Value* base = schedule::base_of(&value);
       const auto found = direct.find(base);
@@ -141,21 +155,21 @@ class Assembler {
   }
 
   void add_op(const ir::Op& op, int64_t steps, Block& block) {
-    if (op.name == "state" || op.name == "assign") add_state(op);
-    if (op.name == "constant") add_constant(op);
+    if (op.name == ir::op::state || op.name == ir::op::assign) add_state(op);
+    if (op.name == ir::op::constant) add_constant(op);
     if (is_silent(op)) return;
-    if (op.name == "loop") return add_loop(op, steps, block);
-    if (op.name == "stream_in") {
+    if (op.name == ir::op::loop) return add_loop(op, steps, block);
+    if (op.name == ir::op::stream_in) {
       if (directs_.contains(op.result())) return add_bind(op, *op.result(), block);
       return add_stream(op, *op.result(), steps, block);
     }
-    if (op.name == "stream_out") return add_stream(op, *op.operands[0], steps, block);
-    if (op.name == "assign") {
+    if (op.name == ir::op::stream_out) return add_stream(op, *op.operands[0], steps, block);
+    if (op.name == ir::op::assign) {
       if (plan::addr_of(*op.operand(0)) != plan::assign_addr(op)) add_copy(op, block);
       return;
     }
-    if (op.name == "all_reduce") return add_all_reduce(op, block);
-    const bool is_copy = op.name == "contiguous" || op.name == "clone";
+    if (op.name == ir::op::all_reduce) return add_all_reduce(op, block);
+    const bool is_copy = op.name == ir::op::contiguous || op.name == ir::op::clone;
     if (is_copy && op.operand(0)->type == op.result()->type) return add_copy(op, block);
     add_kernel(op, block);
   }
@@ -213,7 +227,7 @@ class Assembler {
 
   void add_kernel(const ir::Op& op, Block& block) {
     if (ops::find_kernel(op.name) == nullptr) {
-      without_kernel_.try_emplace(op.name, op.text());
+      without_kernel_.try_emplace(op.name.str(), op.text());
       return;
     }
     const auto known = prepared_.find(&op);
@@ -250,10 +264,10 @@ class Assembler {
   }
 
   void add_loop(const ir::Op& op, int64_t steps, Block& block) {
-    const ir::Graph& body = schedule::body_of(module_, op);
+    const ir::Graph& body = ir::body_of(module_, op);
     const int64_t count = op.attrs.get_int("count");
     INTERNAL_CHECK(count >= 1, "[assemble] `", op.text(), "` runs ", count, " times");
-    const bool is_device_loop = body.name == "iteration";
+    const bool is_device_loop = &op == device_loop_;
     const int number = add_block(body, is_device_loop ? 1 : steps * count);
     Instruction& instruction = add(Kind::loop, op, block);
     instruction.index = number;
@@ -269,7 +283,7 @@ class Assembler {
 
   void add_stream(const ir::Op& op, ir::Value& value, int64_t steps, Block& block) {
     Instruction& instruction =
-        add(op.name == "stream_in" ? Kind::stream_in : Kind::stream_out, op, block);
+        add(op.name == ir::op::stream_in ? Kind::stream_in : Kind::stream_out, op, block);
     instruction.index = stream_of(op, value, steps);
     instruction.bytes = value.type.bytes();
     add_pointer(&value);
@@ -278,7 +292,7 @@ class Assembler {
   // The number of the op's stream, which is added at its first op.
   int stream_of(const ir::Op& op, const ir::Value& value, int64_t steps) {
     const std::string& name = op.attrs.get_string("stream");
-    const bool is_input = op.name == "stream_in";
+    const bool is_input = op.name == ir::op::stream_in;
     const bool repeat = is_input && ops::attr_of(op, "repeat") == ir::Attr(true);
     const auto [found, is_new] = streams_.try_emplace(name, static_cast<int>(streams_.size()));
     if (is_new) program_.streams.push_back({name, is_input, value.type, repeat, steps});
@@ -293,12 +307,12 @@ class Assembler {
     const std::string& path = op.attrs.get_string("path");
     if (prepared_states_.assigned.contains(path)) return;  // nobody outside knows it
     const auto [found, is_new] = states_.try_emplace(path, states_.size());
-    const ir::Value& value = op.name == "state" ? *op.result() : *op.operand(0);
+    const ir::Value& value = op.name == ir::op::state ? *op.result() : *op.operand(0);
     if (is_new) {
       program_.states.push_back({path, value.type, "", op.attrs.get_int("addr"),
                                  prepared_states_.read.contains(path), shareable_.contains(path)});
     }
-    if (op.name == "state" && ops::is_channels_last(op)) {
+    if (op.name == ir::op::state && ops::is_channels_last(op)) {
       State& state = program_.states[found->second];
       state.type.sizes = ops::channels_first(value.type).sizes;
       state.is_channels_last = true;
@@ -373,6 +387,7 @@ class Assembler {
   std::unordered_map<std::string, int> labels_;
   std::unordered_map<std::string, int> streams_;
   Directs directs_;
+  const ir::Op* device_loop_ = nullptr;  // nullptr: `main` is the one iteration
   std::unordered_map<std::string, size_t> states_;
   schedule::StateUse prepared_states_;  // of the graph `prepare`
   std::set<std::string> shareable_;
@@ -393,8 +408,8 @@ std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module
   std::map<std::string, std::map<std::string, int64_t>> report;
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
-      if (is_silent(*op) || op->name == "loop" || op->name == "assign" ||
-          op->name.starts_with("stream_")) {
+      if (is_silent(*op) || ir::has_bodies(*op) || op->name == ir::op::assign ||
+          op->name == ir::op::stream_in || op->name == ir::op::stream_out) {
         continue;
       }
       ++report[place::name_of(place::part_of(*op))][name_of(*op)];

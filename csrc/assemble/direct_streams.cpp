@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
 #include <unordered_set>
 
+#include "ir/bodies.h"
 #include "schedule/states.h"
 
 namespace poptorch::assemble {
@@ -12,17 +12,19 @@ namespace poptorch::assemble {
 namespace {
 
 // Ops whose results are not written by a kernel.
-constexpr std::array<std::string_view, 6> not_written = {"constant", "input", "loop",
-                                                         "state",    "view",  "stream_in"};
+constexpr std::array not_written = {ir::op::constant, ir::op::input, ir::op::state, ir::op::view,
+                                    ir::op::stream_in};
 
 bool is_written(const ir::Op& op) {
-  return std::find(not_written.begin(), not_written.end(), op.name) == not_written.end();
+  const bool is_named = std::find(not_written.begin(), not_written.end(), op.name) !=
+                        not_written.end();
+  return !is_named && !ir::has_bodies(op);
 }
 
 std::unordered_set<const ir::Value*> fixed_values(const ir::Graph& graph) {
   std::unordered_set<const ir::Value*> fixed;
   for (const auto& op : graph.ops) {
-    if (op->name != "loop" && op->name != "assign") continue;
+    if (!ir::has_bodies(*op) && op->name != ir::op::assign) continue;
     for (ir::Value* operand : op->operands) {
       if (operand != nullptr) fixed.insert(schedule::base_of(operand));
     }
@@ -33,8 +35,8 @@ std::unordered_set<const ir::Value*> fixed_values(const ir::Graph& graph) {
 
 // All of the memory that the op streams; nullptr: it is not an op that streams all of a value.
 const ir::Value* streamed_value(const ir::Op& op) {
-  if (op.name == "stream_in") return op.result();
-  if (op.name != "stream_out") return nullptr;
+  if (op.name == ir::op::stream_in) return op.result();
+  if (op.name != ir::op::stream_out) return nullptr;
   const ir::Value* base = schedule::base_of(op.operands[0]);
   const ir::Type& type = op.operand(0)->type;
   const bool is_whole = type.is_contiguous() && type.numel() == base->type.numel();

@@ -32,12 +32,12 @@ std::vector<Extent> find_resident(const ir::Module& module, const Directs& direc
   const auto add = [&](int64_t addr, int64_t bytes) { extents.push_back({addr, addr + bytes}); };
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
-      if (op->name == "view") continue;  // lies in its operand
-      if (op->name == "state" && shareable.contains(op->attrs.get_string("path"))) continue;
+      if (op->name == ir::op::view) continue;  // lies in its operand
+      if (op->name == ir::op::state && shareable.contains(op->attrs.get_string("path"))) continue;
       for (const auto& result : op->results) {
         if (!directs.contains(result.get())) add(plan::addr_of(*result), result->type.bytes());
       }
-      if (op->name == "assign") add(plan::assign_addr(*op), op->operand(0)->type.bytes());
+      if (op->name == ir::op::assign) add(plan::assign_addr(*op), op->operand(0)->type.bytes());
     }
   }
   return merge(std::move(extents));

@@ -30,7 +30,7 @@ std::set<std::string> used_hashes(const Module& module) {
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
       const Attr* hash = op->attrs.find("hash");
-      if (op->name != "constant" || hash == nullptr) continue;
+      if (op->name != op::constant || hash == nullptr) continue;
       const std::string& name = op->attrs.get_string("hash");
       if (module.constants.contains(name)) used.insert(name);
     }

@@ -135,13 +135,13 @@ std::string Graph::unique_name(const std::string& wanted) {
   return name;
 }
 
-std::unique_ptr<Op> Graph::make(std::string op_name, std::vector<Value*> operands, Attrs attrs,
+std::unique_ptr<Op> Graph::make(OpName op_name, std::vector<Value*> operands, Attrs attrs,
                                 const std::vector<Type>& types, Place place,
                                 const std::vector<std::string>& value_names) {
   INTERNAL_CHECK(value_names.empty() || value_names.size() == types.size(), "op ", op_name, " has ",
                  types.size(), " results and ", value_names.size(), " names for them");
   auto op = std::make_unique<Op>();
-  op->name = std::move(op_name);
+  op->name = op_name;
   op->operands = std::move(operands);
   op->attrs = std::move(attrs);
   op->place = std::move(place);
@@ -156,11 +156,11 @@ std::unique_ptr<Op> Graph::make(std::string op_name, std::vector<Value*> operand
   return op;
 }
 
-Op* Graph::append(std::string op_name, std::vector<Value*> operands, Attrs attrs,
+Op* Graph::append(OpName op_name, std::vector<Value*> operands, Attrs attrs,
                   const std::vector<Type>& types, Place place,
                   const std::vector<std::string>& value_names) {
-  ops.push_back(make(std::move(op_name), std::move(operands), std::move(attrs), types,
-                     std::move(place), value_names));
+  ops.push_back(make(op_name, std::move(operands), std::move(attrs), types, std::move(place),
+                     value_names));
   return ops.back().get();
 }
 

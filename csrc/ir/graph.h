@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "ir/attribute.h"
+#include "ir/op_name.h"
 #include "ir/type.h"
 
 namespace poptorch::ir {
@@ -46,7 +47,7 @@ struct Place {
 };
 
 struct Op {
-  std::string name;
+  OpName name;
   std::vector<Value*> operands;  // nullptr: an absent optional tensor, printed `_`
   std::vector<std::unique_ptr<Value>> results;
   Attrs attrs;
@@ -68,11 +69,11 @@ class Graph {
 
   // Appends an op. An empty value name gets the next free number; a name that is taken gets a
   // suffix (`x.1`).
-  Op* append(std::string op_name, std::vector<Value*> operands, Attrs attrs,
+  Op* append(OpName op_name, std::vector<Value*> operands, Attrs attrs,
              const std::vector<Type>& types, Place place = {},
              const std::vector<std::string>& value_names = {});
   // Makes an op without putting it into `ops`: for passes that rebuild the list.
-  std::unique_ptr<Op> make(std::string op_name, std::vector<Value*> operands, Attrs attrs,
+  std::unique_ptr<Op> make(OpName op_name, std::vector<Value*> operands, Attrs attrs,
                            const std::vector<Type>& types, Place place = {},
                            const std::vector<std::string>& value_names = {});
   // Points every use of `from` (operands and outputs) at `to`. Linear in the size of the graph: a

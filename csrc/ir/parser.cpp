@@ -194,7 +194,7 @@ class Parser {
       } while (in_.accept(","));
       in_.expect("=");
     }
-    std::string op_name = in_.name("the name of an op, or `output`");
+    const std::string op_name = in_.name("the name of an op, or `output`");
     in_.skip_blanks();
     const bool has_operands = in_.peek() == '%' || in_.peek() == '_';
     std::vector<Value*> operands = has_operands ? uses() : std::vector<Value*>();
@@ -212,7 +212,7 @@ class Parser {
     Place where;
     if (in_.accept("//")) where = place();
     in_.end_line();
-    Op* op = graph_->append(std::move(op_name), std::move(operands), std::move(attrs), types,
+    Op* op = graph_->append(OpName(op_name), std::move(operands), std::move(attrs), types,
                             std::move(where), names);
     for (size_t i = 0; i < names.size(); ++i) {
       if (!values_.emplace(names[i], op->result(i)).second) {

@@ -36,7 +36,7 @@ void print_op(std::string& out, const Op& op) {
     out += result->name;
   }
   if (!op.results.empty()) out += " = ";
-  out += op.name;
+  out += op.name.text();
   print_values(out, op.operands);
   const char* separator = " {";
   for (const auto& [name, attr] : op.attrs) {

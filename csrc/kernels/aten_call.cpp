@@ -42,7 +42,18 @@ struct Prepared {
   std::vector<bool> present;
   std::vector<ir::Type> outputs;
   bool is_large = false;  // enough elements for torch to use several threads
+  bool is_users = false;  // see Memory::users
   std::shared_ptr<const AllocationPlan> plan;
+};
+
+// What a program sets for its own thread, put back while the user's code runs.
+class OutsideProgram {
+ public:
+  OutsideProgram() : mode_(float_mode() & ~flush_bits), settings_(nullptr) {}
+
+ private:
+  FloatMode mode_;
+  SettingsScope settings_;
 };
 
 Tensors wrap_inputs(const Prepared& prepared, const Args& args) {
@@ -157,7 +168,9 @@ void with_user_errors(const Prepared& prepared, const Fn& fn) {
 
 void run(const Prepared& prepared, const Args& args) {
   const CallState state(args.threads);
-  const FlushingPool pool(prepared.is_large ? args.threads : 1);
+  const FlushingPool pool(prepared.is_large && !prepared.is_users ? args.threads : 1);
+  std::optional<OutsideProgram> outside;
+  if (prepared.is_users) outside.emplace();
   Replay replay(*prepared.plan, args.scratch, args.outputs);
   with_user_errors(prepared, [&] {
     const Tensors inputs = wrap_inputs(prepared, args);
@@ -339,6 +352,7 @@ ops::Prepared prepare_call(const Call& call, std::string name, Function function
   auto prepared = std::make_shared<Prepared>();
   prepared->name = std::move(name);
   prepared->function = std::move(function);
+  prepared->is_users = memory == Memory::users;
   for (size_t i = 0; i < call.in_count(); ++i) {
     prepared->present.push_back(call.has_in(i));
     prepared->inputs.push_back(call.has_in(i) ? call.in(i) : ir::Type{});

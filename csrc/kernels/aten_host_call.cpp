@@ -3,7 +3,6 @@
 
 #include "kernels/aten_call.h"
 #include "support/error.h"
-#include "support/float_mode.h"
 
 namespace poptorch::aten {
 namespace {
@@ -16,16 +15,14 @@ ops::Prepared host_call(const ops::Call& call) {
   const int64_t site = call.attrs().get_int("site");
   const auto run = [handle = *found, site](const ops::Args&, const Tensors& inputs,
                                            Tensors& results) {
-    // The function may keep what it is given: it gets memory of its own. It computes with
-    // denormals, as outside of a program.
+    // The function may keep what it is given: it gets memory of its own.
     c10::List<at::Tensor> given;
     for (const at::Tensor& input : inputs) given.push_back(input.clone());
     torch::jit::Stack stack{std::move(given), site};
-    const FloatMode mode(float_mode() & ~flush_bits);
     handle.callBoxed(stack);
     results = stack.back().toTensorVector();
   };
-  return prepare_call(call, name, run, {}, Memory::torchs);
+  return prepare_call(call, name, run, {}, Memory::users);
 }
 KERNEL("host_call", host_call, true)
 

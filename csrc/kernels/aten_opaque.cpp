@@ -108,7 +108,7 @@ ops::Prepared opaque(const ops::Call& call) {
     for (const size_t i : written) results.push_back(given[i].clone());  // it may have kept it
   };
   // It is never called on zeros, and nothing that it may keep is in the program's memory.
-  return prepare_call(call, name, run, {}, is_foreign ? Memory::torchs : Memory::planned);
+  return prepare_call(call, name, run, {}, is_foreign ? Memory::users : Memory::planned);
 }
 KERNEL("aten", opaque, true)
 

@@ -22,24 +22,26 @@ using Params = decltype(Function::params);
 
 // The function that an op with these attributes is, where the op's name alone does not say it.
 std::string name_of_function(const Call& call) {
-  const std::string& name = call.op.name;
+  const ir::OpName name = call.op.name;
   const ir::Attrs& attrs = call.attrs();
-  if ((name == "add" || name == "sub") && attrs.get_float("alpha") != 1.0) return name + "_scaled";
-  if (name == "gelu" || name == "gelu_backward") {
-    return attrs.get_string("approximate") == "tanh" ? name + "_tanh" : name;
+  if (name == ir::op::add || name == ir::op::sub) {
+    return attrs.get_float("alpha") == 1.0 ? name.str() : name.str() + "_scaled";
   }
-  if (name == "div" && !attrs.find("rounding_mode")->is_none()) {
+  if (name == ir::op::gelu || name == ir::op::gelu_backward) {
+    return attrs.get_string("approximate") == "tanh" ? name.str() + "_tanh" : name.str();
+  }
+  if (name == ir::op::div && !attrs.find("rounding_mode")->is_none()) {
     return "div_" + attrs.get_string("rounding_mode");
   }
-  if (name == "elu_backward" && attrs.get_bool("is_result")) return "elu_backward_result";
-  return name;
+  if (name == ir::op::elu_backward && attrs.get_bool("is_result")) return "elu_backward_result";
+  return name.str();
 }
 
 // The op's numeric attributes in the order of its row.
 Params params_of(const Call& call) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   Params params{};
-  if (call.op.name == "clamp") {
+  if (call.op.name == ir::op::clamp) {
     return {call.attrs().maybe_float("min").value_or(-infinity),
             call.attrs().maybe_float("max").value_or(infinity)};
   }
@@ -121,8 +123,9 @@ Prepared elementwise(const Call& call) {
   for (int i = 0; i < function.operand_count; ++i) {
     operands.push_back(&call.in(function.operands[static_cast<size_t>(i)]));
   }
-  const std::string& name = call.op.name;
-  const bool moves = name == "where" || name == "masked_fill" || name == "cast";
+  const ir::OpName name = call.op.name;
+  const bool moves = name == ir::op::where || name == ir::op::masked_fill ||
+                     name == ir::op::cast;
   const Loop loop(call.out(), operands, moves ? Halves::bits : Halves::widened);
   return {[loop, function](const Args& args) {
     std::array<const void*, 3> in{};
@@ -195,12 +198,12 @@ KERNEL("nop", clone, true)
 }  // namespace
 
 Function function_of(const Call& call) {
-  const std::string& name = call.op.name;
+  const ir::OpName name = call.op.name;
   const auto select = [&] { return where_strip(ir::item_bytes(call.out().dtype)); };
-  if (name == "where") return {select(), {}, 300, 3};
-  if (name == "masked_fill") return {select(), {}, 300, 3, {1, 2, 0}};
-  if (name == "cast") return cast_function(call.in(0).dtype, call.out().dtype);
-  if (name == "pow") return power(call);
+  if (name == ir::op::where) return {select(), {}, 300, 3};
+  if (name == ir::op::masked_fill) return {select(), {}, 300, 3, {1, 2, 0}};
+  if (name == ir::op::cast) return cast_function(call.in(0).dtype, call.out().dtype);
+  if (name == ir::op::pow) return power(call);
   return call.in_count() == 1 ? unary(call) : binary(call);
 }
 

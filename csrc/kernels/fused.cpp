@@ -107,7 +107,7 @@ class Builder {
     region_.numel = call.out().numel();
     for (const auto& op : graph_.ops) {
       number_.emplace(op->result(), number_.size());
-      op->name == "input" ? add_operand(*op) : add_step(*op);
+      op->name == ir::op::input ? add_operand(*op) : add_step(*op);
     }
   }
 
@@ -142,7 +142,7 @@ class Builder {
 
   bool is_random_state(const ir::Op& input) const {
     return std::any_of(graph_.ops.begin(), graph_.ops.end(), [&](const auto& op) {
-      return op->name == "dropout" && op->operands[1] == input.result();
+      return op->name == ir::op::dropout && op->operands[1] == input.result();
     });
   }
 
@@ -151,7 +151,7 @@ class Builder {
     wide.op.attrs = ops::complete_attrs(ops::op_def(op.name), wide.op.attrs);
     Step step;
     step.out = number_.at(op.result());
-    if (op.name == "dropout") {
+    if (op.name == ir::op::dropout) {
       step.kind = Step::Kind::dropout;
       step.drop = region_.drops.size();
       region_.drops.push_back({Dropout(wide.op.attrs.get_float("p")),

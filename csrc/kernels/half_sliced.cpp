@@ -40,26 +40,26 @@ int64_t before_images(const Call& call) {
   return call.out().rank() - (ops::is_channels_last(call.op) ? 3 : 2);
 }
 
-const std::unordered_map<std::string_view, Leading>& table() {
-  static const std::unordered_map<std::string_view, Leading> leading = {
-      {"_softmax", before_dim},
-      {"_safe_softmax", before_dim},
-      {"_log_softmax", before_dim},
-      {"_softmax_backward_data", before_dim},
-      {"_log_softmax_backward_data", before_dim},
-      {"native_layer_norm", before_normalized},
-      {"max_pool2d", before_images},
-      {"max_pool2d_backward", before_images},
-      {"avg_pool2d", before_images},
-      {"avg_pool2d_backward", before_images},
-      {"adaptive_max_pool2d", before_images},
-      {"adaptive_max_pool2d_backward", before_images},
-      {"adaptive_avg_pool2d", before_images},
-      {"adaptive_avg_pool2d_backward", before_images},
-      {"upsample_nearest2d", before_images},
-      {"upsample_nearest2d_backward", before_images},
-      {"upsample_bilinear2d", before_images},
-      {"upsample_bilinear2d_backward", before_images}};
+const std::unordered_map<ir::OpName, Leading>& table() {
+  static const std::unordered_map<ir::OpName, Leading> leading = {
+      {ir::op::_softmax, before_dim},
+      {ir::op::_safe_softmax, before_dim},
+      {ir::op::_log_softmax, before_dim},
+      {ir::op::_softmax_backward_data, before_dim},
+      {ir::op::_log_softmax_backward_data, before_dim},
+      {ir::op::native_layer_norm, before_normalized},
+      {ir::op::max_pool2d, before_images},
+      {ir::op::max_pool2d_backward, before_images},
+      {ir::op::avg_pool2d, before_images},
+      {ir::op::avg_pool2d_backward, before_images},
+      {ir::op::adaptive_max_pool2d, before_images},
+      {ir::op::adaptive_max_pool2d_backward, before_images},
+      {ir::op::adaptive_avg_pool2d, before_images},
+      {ir::op::adaptive_avg_pool2d_backward, before_images},
+      {ir::op::upsample_nearest2d, before_images},
+      {ir::op::upsample_nearest2d_backward, before_images},
+      {ir::op::upsample_bilinear2d, before_images},
+      {ir::op::upsample_bilinear2d_backward, before_images}};
   return leading;
 }
 

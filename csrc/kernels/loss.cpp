@@ -145,11 +145,13 @@ struct Loss {
 };
 
 template <typename T>
-const LossLoops<T>& loops_of(std::string_view name) {
+const LossLoops<T>& loops_of(ir::OpName name) {
   const Rows<T>& all = rows<T>();
-  if (name.starts_with("mse")) return all.mse;
-  if (name.starts_with("smooth_l1")) return all.smooth_l1;
-  if (name.starts_with("huber")) return all.huber;
+  if (name == ir::op::mse_loss || name == ir::op::mse_loss_backward) return all.mse;
+  if (name == ir::op::smooth_l1_loss || name == ir::op::smooth_l1_loss_backward) {
+    return all.smooth_l1;
+  }
+  if (name == ir::op::huber_loss || name == ir::op::huber_loss_backward) return all.huber;
   return all.cross_entropy;
 }
 

@@ -3,6 +3,8 @@
 #include <set>
 #include <vector>
 
+#include "ir/bodies.h"
+
 namespace poptorch::ops {
 
 bool may_run_alone(const ir::Module& module, const ir::Graph& graph) {
@@ -12,13 +14,14 @@ bool may_run_alone(const ir::Module& module, const ir::Graph& graph) {
     const ir::Graph& next = *open.back();
     open.pop_back();
     for (const auto& op : next.ops) {
-      if (op->name == "stream_in" || op->name == "stream_out" || op->name == "all_reduce" ||
-          op->name == "assign") {
+      if (op->name == ir::op::stream_in || op->name == ir::op::stream_out ||
+          op->name == ir::op::all_reduce || op->name == ir::op::assign) {
         return false;
       }
-      if (op->name != "loop") continue;
-      const ir::Graph* body = module.find_graph(op->attrs.get_graph("body"));
-      if (body != nullptr && seen.insert(body).second) open.push_back(body);
+      for (const std::string& name : ir::body_names(*op)) {
+        const ir::Graph* body = module.find_graph(name);  // nullptr: verify has not come there yet
+        if (body != nullptr && seen.insert(body).second) open.push_back(body);
+      }
     }
   }
   return true;

@@ -6,23 +6,10 @@
 
 namespace poptorch::ops {
 
-namespace {
-
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    words.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return words;
-}
-
-}  // namespace
-
 const std::vector<Annotation>& annotations() {
+  using namespace ir::op;
   static const std::vector<Annotation> table = {
-#define ANNOTATION(name, rule, ops) {#name, Rule::rule, words_of(ops)},
+#define ANNOTATION(name, rule, ...) {#name, Rule::rule, {__VA_ARGS__}},
 #include "ops/annotations.def"
 #undef ANNOTATION
   };
@@ -38,8 +25,8 @@ const Annotation* find_annotation(std::string_view name) {
 
 bool is_annotation(std::string_view attr_name) { return find_annotation(attr_name) != nullptr; }
 
-bool may_carry(std::string_view op_name, const Annotation& annotation) {
-  const std::vector<std::string_view>& ops = annotation.ops;
+bool may_carry(ir::OpName op_name, const Annotation& annotation) {
+  const std::vector<ir::OpName>& ops = annotation.ops;
   return ops.empty() || std::find(ops.begin(), ops.end(), op_name) != ops.end();
 }
 

@@ -23,14 +23,14 @@ enum class Rule {
 struct Annotation {
   std::string_view name;
   Rule rule;
-  std::vector<std::string_view> ops;  // the only ops that carry it; empty: any op
+  std::vector<ir::OpName> ops;  // the only ops that carry it; empty: any op
 };
 
 // The table, in its order.
 const std::vector<Annotation>& annotations();
 // nullptr when the attribute is no annotation.
 const Annotation* find_annotation(std::string_view name);
-bool may_carry(std::string_view op_name, const Annotation& annotation);
+bool may_carry(ir::OpName op_name, const Annotation& annotation);
 
 // Whether two ops agree in an annotation. What one of them cannot carry says nothing.
 bool agree(const ir::Op& a, const ir::Op& b, const Annotation& annotation);

@@ -22,7 +22,7 @@ bool fits(const ir::Type& parameter, const ir::Type& input) {
 }
 
 void check_shapes(const InferInput& in, const ir::Type& input, const ir::Type& weight) {
-  const std::string where = "[" + in.op.name + "] ";
+  const std::string where = concat("[", in.op.name, "] ");
   USER_CHECK(input.rank() >= 3 && input.rank() <= 5, where, "input ", input.text(), " has ",
              input.rank(), " dimensions, expected 3 to 5. Use [batch, channels, spatial...].");
   USER_CHECK(weight.rank() == input.rank(), where, "input ", input.text(), " has ", input.rank(),

@@ -72,10 +72,11 @@ std::vector<int> places_for(const ir::Op& op, size_t result) {
 bool is_elementwise(const ir::Op& op) {
   const OpDef* row = find_op(op.name);
   if (row == nullptr || !row->elementwise || op.results.size() != 1) return false;
-  const bool divides = op.name == "div" || op.name == "fmod" || op.name == "remainder";
+  const bool divides = op.name == ir::op::div || op.name == ir::op::fmod ||
+                       op.name == ir::op::remainder;
   const bool checks_divisor = divides && !ir::is_float(op.result()->type.dtype);
   if (checks_divisor) return false;
-  if (op.name == "dropout" && op.result()->type.dtype == ir::DType::f64) return false;
+  if (op.name == ir::op::dropout && op.result()->type.dtype == ir::DType::f64) return false;
   return std::none_of(op.operands.begin(), op.operands.end(),
                       [](const ir::Value* operand) { return operand == nullptr; });
 }
@@ -89,7 +90,7 @@ std::string fused_name(const ir::Op& fused) {
 }
 
 ir::AttrList body_entry(const ir::Op& op, const std::vector<int64_t>& operands) {
-  AttrList entry = {op.name};
+  AttrList entry = {op.name.str()};
   for (const int64_t operand : operands) entry.emplace_back(operand);
   for (const auto& [name, value] : op.attrs) {
     if (is_annotation(name) || (MUTANT(region_forgets_alpha) && name == "alpha")) continue;
@@ -105,7 +106,7 @@ ir::Graph body_graph(const ir::Op& fused) {
   for (size_t i = 0; i < fused.operands.size(); ++i) {
     ir::Attrs attrs;
     attrs.set("index", static_cast<int64_t>(i));
-    values.push_back(graph.append("input", {}, attrs, {fused.operands[i]->type})->result());
+    values.push_back(graph.append(ir::op::input, {}, attrs, {fused.operands[i]->type})->result());
   }
   const auto value = [&](int64_t number) {
     const auto count = static_cast<int64_t>(values.size());
@@ -119,7 +120,8 @@ ir::Graph body_graph(const ir::Op& fused) {
     Entry entry(attr);
     std::vector<ir::Value*> operands;
     for (const int64_t number : entry.operands) operands.push_back(value(number));
-    ir::Op* op = graph.append(entry.name, operands, std::move(entry.attrs), {ir::Type{}});
+    ir::Op* op =
+        graph.append(ir::OpName(entry.name), operands, std::move(entry.attrs), {ir::Type{}});
     op->result()->type = infer(*op).at(0);
     USER_CHECK(is_elementwise(*op), "[fused] ", attr.text(),
                " cannot be computed element by element. Leave it outside.");

@@ -26,7 +26,8 @@ const ir::Type& InferInput::operand(size_t i) const {
 namespace {
 
 // Rows whose kernels read each operand by its own dtype.
-constexpr std::array mixes_floats = {"adam_update", "fused", "loop", "sgd_update"};
+constexpr std::array mixes_floats = {ir::op::adam_update, ir::op::fused, ir::op::loop,
+                                    ir::op::sgd_update};
 
 // Other kernels choose between f32 and f64 by one operand. Halves may stand beside f32 where the
 // row's own rule says nothing: kernels see f32 then.
@@ -45,7 +46,7 @@ void check_floats(const ir::Op& op) {
 
 }  // namespace
 
-void check_size(const std::string& op, const ir::Type& type) {
+void check_size(ir::OpName op, const ir::Type& type) {
   USER_CHECK(type.is_sane(), "[", op, "] a result would be ", type.text(),
              ", no tensor has a negative size or more than ", ir::most_bytes,
              " bytes. Check the sizes that it is made of.");

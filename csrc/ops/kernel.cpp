@@ -10,8 +10,8 @@ namespace poptorch::ops {
 namespace {
 
 // A function's static: registration runs before main, in the order the linker chose.
-std::unordered_map<std::string_view, KernelDef>& registry() {
-  static std::unordered_map<std::string_view, KernelDef> kernels;
+std::unordered_map<ir::OpName, KernelDef>& registry() {
+  static std::unordered_map<ir::OpName, KernelDef> kernels;
   return kernels;
 }
 
@@ -61,7 +61,7 @@ bool register_kernel(const KernelDef& def) {
   return true;
 }
 
-const KernelDef* find_kernel(std::string_view op) {
+const KernelDef* find_kernel(ir::OpName op) {
   const auto at = registry().find(op);
   return at == registry().end() ? nullptr : &at->second;
 }

@@ -18,7 +18,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <string_view>
 
 #include "ir/graph.h"
 #include "ops/op_def.h"
@@ -63,7 +62,7 @@ using Prepare = Prepared (*)(const Call&);
 // (kernels/half.h): operands are converted to f32 in scratch, the f32 kernel runs, results are
 // rounded back.
 struct KernelDef {
-  std::string_view op;
+  ir::RegisteredName op;
   Prepare prepare;
   bool native_half = false;  // takes f16/bf16 tensors itself (data movement, cast, ATen calls)
   Prepare half = nullptr;    // prepares calls with such tensors; no run: this one is to be wrapped
@@ -82,7 +81,7 @@ using PrepareHalf = Prepared (*)(const Call& call, Prepare inner);
 bool register_half(PrepareHalf prepare);
 
 // nullptr when the op has none.
-const KernelDef* find_kernel(std::string_view op);
+const KernelDef* find_kernel(ir::OpName op);
 
 // Prepares the op's kernel, wrapped for half precision where needed; a user error when there is no
 // kernel.

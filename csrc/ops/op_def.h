@@ -42,7 +42,7 @@ enum class Strided {
 };
 
 struct OpDef {
-  std::string name;
+  ir::RegisteredName name;
   // Overloads translated 1:1 ("aten::gelu", "poptorch::dropout"); operand and attribute names are
   // their argument names. Empty: made by translate or by a pass.
   std::vector<std::string> aten;
@@ -74,7 +74,7 @@ std::vector<int> inplace_candidates(const ir::Op& op, size_t result);
 // Whether an op moves its operand to another IPU, to streaming memory, or from there.
 bool is_move(const ir::Op& op);
 // Whether an op's result is its operand's memory: a view or a move.
-inline bool is_alias(const ir::Op& op) { return op.name == "view" || is_move(op); }
+inline bool is_alias(const ir::Op& op) { return op.name == ir::op::view || is_move(op); }
 
 // Whether an op is an operator of a library beside PyTorch: it computes tensors, and may keep what
 // it is given, count its calls or draw numbers.
@@ -86,9 +86,9 @@ bool takes_strides(Strided kind, const ir::Type& type);
 // All rows, sorted by name. The table is built once, at first use.
 const std::vector<OpDef>& op_table();
 // nullptr when there is no such row.
-const OpDef* find_op(std::string_view name);
+const OpDef* find_op(ir::OpName name);
 // The row, or a user error that lists near names.
-const OpDef& op_def(std::string_view name);
+const OpDef& op_def(ir::OpName name);
 // The row translated from this ATen overload name ("aten::gelu", or "aten::add.Tensor"); nullptr
 // when there is none.
 const OpDef* find_aten(std::string_view aten);
@@ -96,7 +96,7 @@ const OpDef* find_aten(std::string_view aten);
 // results are not looked at.
 std::vector<ir::Type> infer(const ir::Op& op);
 // A user error for a type of which arithmetic on the sizes could overflow.
-void check_size(const std::string& op, const ir::Type& type);
+void check_size(ir::OpName op, const ir::Type& type);
 
 // The user's source as the end of a message, on a line of its own; empty when nothing is known.
 std::string place_text(const ir::Place& place);

@@ -13,7 +13,7 @@ namespace {
 
 struct Table {
   std::vector<OpDef> rows;
-  std::unordered_map<std::string_view, const OpDef*> by_name;
+  std::unordered_map<ir::OpName, const OpDef*> by_name;
   std::unordered_map<std::string_view, const OpDef*> by_aten;
 };
 
@@ -26,7 +26,7 @@ Table make_table() {
 #include "ops/families.def"
 #undef FAMILY
   std::sort(table.rows.begin(), table.rows.end(),
-            [](const OpDef& a, const OpDef& b) { return a.name < b.name; });
+            [](const OpDef& a, const OpDef& b) { return a.name.text() < b.name.text(); });
   for (const OpDef& row : table.rows) {
     INTERNAL_CHECK(table.by_name.emplace(row.name, &row).second, "op ", row.name,
                    " has two rows in csrc/ops");
@@ -113,14 +113,15 @@ std::vector<int> inplace_candidates(const ir::Op& op, size_t result) {
 }
 
 bool is_foreign(const ir::Op& op) {
-  if (op.name == "custom") return true;
-  if (op.name != "aten") return false;
+  if (op.name == ir::op::custom) return true;
+  if (op.name != ir::op::aten) return false;
   const std::string& overload = op.attrs.get_string("overload");
   return !overload.starts_with("aten::") && !overload.starts_with("prims::");
 }
 
 bool is_move(const ir::Op& op) {
-  return op.name == "ipu_copy" || op.name == "remote_store" || op.name == "remote_load";
+  return op.name == ir::op::ipu_copy || op.name == ir::op::remote_store ||
+         op.name == ir::op::remote_load;
 }
 
 bool takes_strides(Strided kind, const ir::Type& type) {
@@ -136,7 +137,7 @@ bool takes_strides(Strided kind, const ir::Type& type) {
 
 const std::vector<OpDef>& op_table() { return table().rows; }
 
-const OpDef* find_op(std::string_view name) {
+const OpDef* find_op(ir::OpName name) {
   const auto at = table().by_name.find(name);
   return at == table().by_name.end() ? nullptr : at->second;
 }
@@ -149,9 +150,9 @@ const OpDef* find_aten(std::string_view aten) {
 std::string near_names(std::string_view name) {
   std::vector<std::pair<size_t, std::string_view>> near;
   for (const OpDef& row : op_table()) {
-    const size_t edits = distance(name, row.name);
-    const bool part = name.size() > 2 && row.name.find(name) != std::string::npos;
-    if (edits <= 2 + name.size() / 8 || part) near.emplace_back(edits, row.name);
+    const size_t edits = distance(name, row.name.text());
+    const bool part = name.size() > 2 && row.name.text().find(name) != std::string_view::npos;
+    if (edits <= 2 + name.size() / 8 || part) near.emplace_back(edits, row.name.text());
   }
   std::sort(near.begin(), near.end());
   std::string words;
@@ -161,10 +162,10 @@ std::string near_names(std::string_view name) {
   return words;
 }
 
-const OpDef& op_def(std::string_view name) {
+const OpDef& op_def(ir::OpName name) {
   const OpDef* row = find_op(name);
   if (row == nullptr) {
-    const std::string near = near_names(name);
+    const std::string near = near_names(name.text());
     throw_user_error(concat("[op table] there is no op \"", name, "\". ",
                             near.empty() ? concat("`python -m poptorch ops` lists all ",
                                                   op_table().size(), ".")

@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "ir/bodies.h"
 #include "ops/alone.h"
 #include "ops/layout.h"
 #include "support/error.h"
@@ -61,7 +62,7 @@ class Verifier {
       enter(*graph);
       for (const auto& op : graph->ops) {
         op_ = op.get();
-        if (op->name == "stream_out") continue;  // the host reads any IPU
+        if (op->name == ir::op::stream_out) continue;  // the host reads any IPU
         for (size_t i = 0; i < op->operands.size(); ++i) {
           if (op->operands[i] != nullptr) check_moved(*op, i);
         }
@@ -136,7 +137,7 @@ class Verifier {
     op_ = &op;
     const ops::OpDef* row = ops::find_op(op.name);
     if (row == nullptr) {
-      const std::string near = ops::near_names(op.name);
+      const std::string near = ops::near_names(op.name.text());
       fail("there is no such op", near.empty() ? "" : ". Near names: ", near);
     }
     try {
@@ -155,16 +156,23 @@ class Verifier {
       RULE(result->type.is_contiguous() || ops::is_alias(op), "%", result->name,
            " has strides, only a view or a move may");
     }
-    if (op.name == "view") check_view();
+    RULE(!has_bodies(op) || takes_graphs(*row), "names a graph, its row takes none");
+    if (op.name == ir::op::view) check_view();
     RULE(!ops::is_move(op) || op.operand(0)->type == op.result()->type,
          "moves a value of another type");
-    if (op.name == "constant") check_constant();
+    if (op.name == ir::op::constant) check_constant();
     check_inplace();
+  }
+
+  static bool takes_graphs(const ops::OpDef& row) {
+    return std::any_of(row.attrs.begin(), row.attrs.end(), [](const ops::AttrDef& attr) {
+      return std::holds_alternative<GraphRef>(attr.default_value.value);
+    });
   }
 
   // A loop's result is where its body takes the value of the next round.
   int64_t ipu_of(const Value& value) const {
-    if (value.op->name != "loop") return value.op->attrs.get_int("ipu");
+    if (value.op->name != ir::op::loop) return value.op->attrs.get_int("ipu");
     const std::string& body = value.op->attrs.get_graph("body");
     const auto& inputs = inputs_.at(body);
     const auto input = inputs.find(value.index);
@@ -174,13 +182,13 @@ class Verifier {
 
   bool is_in_streaming_memory(const Value& value) const {
     const Op* op = value.op;
-    if (op->name == "loop") {
+    if (op->name == ir::op::loop) {
       const auto& inputs = inputs_.at(op->attrs.get_graph("body"));
       const auto input = inputs.find(value.index);
       if (input == inputs.end()) return false;
       op = input->second;
     }
-    return op->name == "remote_store" || op->attrs.get_bool("off_chip", false);
+    return op->name == ir::op::remote_store || op->attrs.get_bool("off_chip", false);
   }
 
   void check_carried(const Value& value, const Op& input) const {
@@ -191,7 +199,7 @@ class Verifier {
   void check_moved(const Op& op, size_t index) const {
     const Value& value = *op.operand(index);
     int64_t wanted = op.attrs.get_int("ipu");
-    if (op.name == "loop") {
+    if (op.name == ir::op::loop) {
       const auto& inputs = inputs_.at(op.attrs.get_graph("body"));
       const auto input = inputs.find(static_cast<int64_t>(index));
       if (input == inputs.end()) return;
@@ -199,13 +207,13 @@ class Verifier {
       check_carried(value, *input->second);
     }
     const bool is_remote = is_in_streaming_memory(value);
-    if (op.name == "remote_load") {
+    if (op.name == ir::op::remote_load) {
       RULE(is_remote, "loads %", value.name, ", which is not in streaming memory");
       return;
     }
-    RULE(!is_remote || op.name == "assign" || op.name == "loop", "reads %", value.name,
+    RULE(!is_remote || op.name == ir::op::assign || op.name == ir::op::loop, "reads %", value.name,
          ", which is in streaming memory, without a remote_load");
-    if (op.name == "ipu_copy") wanted = op.attrs.get_int("from");
+    if (op.name == ir::op::ipu_copy) wanted = op.attrs.get_int("from");
     RULE(ipu_of(value) == wanted, "reads %", value.name, " on IPU ", wanted, ", it is on IPU ",
          ipu_of(value));
   }
@@ -286,19 +294,19 @@ class Verifier {
     std::set<std::string_view> assigned;
     for (const auto& op : graph_->ops) {
       op_ = op.get();
-      if (op->name != "state" && op->name != "assign") continue;
+      if (op->name != ir::op::state && op->name != ir::op::assign) continue;
       const std::string& path = op->attrs.get_string("path");
-      const Type& type = op->name == "state" ? op->result()->type : op->operand(0)->type;
+      const Type& type = op->name == ir::op::state ? op->result()->type : op->operand(0)->type;
       const auto [known, is_new] = states_.emplace(path, type);
       RULE(is_new || known->second == type, "state \"", path, "\" is ", type.text(), " here and ",
            known->second.text(), " elsewhere");
-      if (op->name == "state") {
+      if (op->name == ir::op::state) {
         const bool is_last = ops::is_channels_last(*op);
         RULE(!is_last || type.rank() >= 3, "a state with channels has 3 dimensions or more");
         RULE(channels_last_.emplace(path, is_last).first->second == is_last, "state \"", path,
              "\" has another layout elsewhere");
       }
-      if (op->name == "assign") {
+      if (op->name == ir::op::assign) {
         RULE(assigned.insert(path).second, "state \"", path, "\" is assigned twice in one graph");
       }
     }
@@ -311,7 +319,7 @@ class Verifier {
     std::set<std::string_view> prepared, assigned;
     for (const auto& graph : module_.graphs) {
       for (const auto& op : graph->ops) {
-        if (op->name != "assign") continue;
+        if (op->name != ir::op::assign) continue;
         (graph.get() == prepare ? prepared : assigned).insert(op->attrs.get_string("path"));
       }
     }
@@ -319,15 +327,17 @@ class Verifier {
     for (const auto& op : prepare->ops) {
       op_ = op.get();
       const ops::OpDef& row = ops::op_def(op->name);
-      RULE(!row.random && (!row.effects || op->name == "assign") && op->name != "stream_in",
+      const bool may_have_effects = op->name == ir::op::assign;
+      RULE(!row.random && (!row.effects || may_have_effects) && op->name != ir::op::stream_in,
            "prepare runs at times of its own: it may only compute and assign");
-      if (op->name == "state") {
+      if (op->name == ir::op::state) {
         const std::string& path = op->attrs.get_string("path");
         RULE(!prepared.contains(path) && !assigned.contains(path), "state \"", path,
              "\" is read by prepare and assigned, its new value would not be seen");
       }
-      RULE(op->name != "assign" || !assigned.contains(op->attrs.get_string("path")), "state \"",
-           op->name == "assign" ? op->attrs.get_string("path") : "",
+      RULE(op->name != ir::op::assign || !assigned.contains(op->attrs.get_string("path")),
+           "state \"",
+           op->name == ir::op::assign ? op->attrs.get_string("path") : "",
            "\" is assigned elsewhere, too");
     }
     op_ = nullptr;
@@ -339,7 +349,7 @@ class Verifier {
     std::map<int64_t, const Op*>& inputs = inputs_[graph_->name];
     for (const auto& op : graph_->ops) {
       op_ = op.get();
-      if (op->name != "input") continue;
+      if (op->name != ir::op::input) continue;
       RULE(inputs.emplace(op->attrs.get_int("index"), op_).second, "another input has this index");
     }
   }
@@ -351,10 +361,12 @@ class Verifier {
       enter(*graph);
       for (const auto& op : graph->ops) {
         op_ = op.get();
-        if (op->name != "loop") continue;
-        check_loop();
-        bodies[graph->name].push_back(op->attrs.get_graph("body"));
-        run.insert(bodies[graph->name].back());
+        for (const std::string& body : body_names(*op)) {
+          RULE(module_.find_graph(body) != nullptr, "the module has no such graph");
+          bodies[graph->name].push_back(body);
+          run.insert(body);
+        }
+        if (op->name == ir::op::loop) check_loop();
       }
     }
     std::map<std::string, int> heights;
@@ -367,8 +379,7 @@ class Verifier {
   }
 
   void check_loop() {
-    const Graph* body = module_.find_graph(op_->attrs.get_graph("body"));
-    RULE(body != nullptr, "the module has no such graph");
+    const Graph* body = &body_of(module_, *op_);
     RULE(op_->attrs.get_int("count") >= 1, "a loop runs at least once");
     const size_t carried = op_->operands.size();
     const bool is_conditional = op_->attrs.get_bool("conditional", false);

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "ir/bodies.h"
 #include "place/place.h"
 #include "support/error.h"
 
@@ -33,8 +34,8 @@ struct Known {
   Known(const ir::Module& module, const Strategy& strategy) : module(module), strategy(strategy) {
     for (const auto& graph : module.graphs) {
       for (const auto& op : graph->ops) {
-        if (op->name == "input") inputs[graph->name][op->attrs.get_int("index")] = op.get();
-        const bool is_state = op->name == "state";
+        if (op->name == ir::op::input) inputs[graph->name][op->attrs.get_int("index")] = op.get();
+        const bool is_state = op->name == ir::op::state;
         if (is_state && is_off_chip(*op)) off_chip.insert(op->attrs.get_string("path"));
       }
     }
@@ -52,17 +53,18 @@ struct Known {
 
   // A loop's result is where its body takes the value of the next round.
   bool is_off_chip(const ir::Value& value) const {
-    if (value.op->name != "loop") return is_off_chip(*value.op);
-    const ir::Op* op = input(value.op->attrs.get_graph("body"), static_cast<size_t>(value.index));
+    const std::vector<std::string> bodies = ir::body_names(*value.op);
+    if (bodies.empty()) return is_off_chip(*value.op);
+    const ir::Op* op = input(bodies[0], static_cast<size_t>(value.index));
     return op != nullptr && is_off_chip(*op);
   }
 
   int64_t ipu_of(const ir::Value& value) const {
-    if (value.op->name != "loop") return value.op->attrs.get_int("ipu");
-    const std::string& body = value.op->attrs.get_graph("body");
+    const std::vector<ir::Graph*> bodies = ir::bodies_of(module, *value.op);
+    if (bodies.empty()) return value.op->attrs.get_int("ipu");
     const auto index = static_cast<size_t>(value.index);
-    const ir::Op* op = input(body, index);
-    return op == nullptr ? ipu_of(*module.find_graph(body)->outputs.at(index))
+    const ir::Op* op = input(bodies[0]->name, index);
+    return op == nullptr ? ipu_of(*bodies[0]->outputs.at(index))
                          : op->attrs.get_int("ipu");
   }
 };
@@ -89,13 +91,13 @@ class Mover {
  private:
   ir::Value* operand_of(const ir::Op& op, size_t index) {
     ir::Value* value = op.operands[index];
-    if (op.name == "stream_out") return value;  // the host reads any IPU
-    if (op.name == "loop") {
-      const ir::Op* input = known_.input(op.attrs.get_graph("body"), index);
+    if (op.name == ir::op::stream_out) return value;  // the host reads any IPU
+    if (ir::has_bodies(op)) {
+      const ir::Op* input = known_.input(ir::body_names(op)[0], index);
       return input == nullptr ? value : carried(*input, value);
     }
     value = reach(value, op);
-    const bool goes_off = op.name == "assign" &&
+    const bool goes_off = op.name == ir::op::assign &&
                           known_.off_chip.contains(op.attrs.get_string("path"));
     return goes_off ? stored(value) : value;
   }
@@ -104,8 +106,8 @@ class Mover {
   ir::Value* reach(ir::Value* value, const ir::Op& reader) {
     const ir::Op& op = *value->op;
     if (known_.is_off_chip(*value)) return loaded(value, reader);
-    const bool stays = op.name == "constant" || op.name == "state" || op.name == "input" ||
-                       op.name == "loop" ||
+    const bool stays = op.name == ir::op::constant || op.name == ir::op::state ||
+                       op.name == ir::op::input || ir::has_bodies(op) ||
                        op.attrs.get_bool("repeat", false);  // the host can send it again
     if (!stays && known_.strategy.leaves_chip(*value, reader)) {
       return loaded(stored(value), reader);
@@ -123,7 +125,7 @@ class Mover {
     const int64_t ipu = reader.attrs.get_int("ipu");
     const int64_t from = known_.ipu_of(*value);
     if (from == ipu) return value;
-    return value->op->name == "constant" ? constant_on(*value, reader)
+    return value->op->name == ir::op::constant ? constant_on(*value, reader)
                                          : copied(value, from, reader);
   }
 
@@ -132,7 +134,7 @@ class Mover {
     if (known == nullptr) {
       ir::Attrs attrs = value.op->attrs;
       for (const char* name : annotations) copy_attr(reader, name, attrs);
-      known = append("constant", {}, std::move(attrs), value, value.name);
+      known = append(ir::op::constant, {}, std::move(attrs), value, value.name);
     }
     return known;
   }
@@ -143,7 +145,7 @@ class Mover {
     if (known == nullptr) {
       ir::Attrs attrs = attrs_at(reader, *value);
       attrs.set("from", from);
-      known = append("ipu_copy", {value}, attrs, *value, concat(value->name, ".ipu", ipu));
+      known = append(ir::op::ipu_copy, {value}, attrs, *value, concat(value->name, ".ipu", ipu));
     }
     return known;
   }
@@ -153,7 +155,7 @@ class Mover {
     if (known == nullptr) {
       ir::Attrs attrs = attrs_at(*value->op, *value);
       attrs.set("ipu", known_.ipu_of(*value));
-      known = append("remote_store", {value}, attrs, *value, value->name + ".stored");
+      known = append(ir::op::remote_store, {value}, attrs, *value, value->name + ".stored");
     }
     return known;
   }
@@ -164,7 +166,7 @@ class Mover {
     const int64_t time = is_phased ? phase_of(reader) : static_cast<int64_t>(part);
     ir::Value*& known = moved_[{value, reader.attrs.get_int("ipu"), time}];
     if (known == nullptr) {
-      known = append("remote_load", {value}, attrs_at(reader, *value), *value,
+      known = append(ir::op::remote_load, {value}, attrs_at(reader, *value), *value,
                      is_phased ? concat(value->name, ".phase", time)
                                : concat(value->name, ".", name_of(part)));
     }
@@ -182,10 +184,10 @@ class Mover {
     if (const ir::Attr* attr = from.attrs.find(name)) to.set(name, *attr);
   }
 
-  ir::Value* append(std::string op, std::vector<ir::Value*> operands, ir::Attrs attrs,
+  ir::Value* append(ir::OpName op, std::vector<ir::Value*> operands, ir::Attrs attrs,
                     const ir::Value& like, const std::string& name) {
     return graph_
-        .append(std::move(op), std::move(operands), std::move(attrs), {like.type}, like.op->place,
+        .append(op, std::move(operands), std::move(attrs), {like.type}, like.op->place,
                 {name})
         ->result();
   }

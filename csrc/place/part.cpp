@@ -7,8 +7,8 @@ namespace poptorch::place {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> update_names = {"accumulate", "all_reduce", "assign",
-                                                          "rng_advance"};
+constexpr std::array update_names = {ir::op::accumulate, ir::op::adam_update, ir::op::all_reduce,
+                                     ir::op::assign,     ir::op::rng_advance, ir::op::sgd_update};
 
 }  // namespace
 
@@ -24,7 +24,6 @@ const char* name_of(Part part) {
 Part part_of(const ir::Op& op) {
   if (op.attrs.get_bool("backward", false)) return Part::backward;
   const bool is_update =
-      op.name.ends_with("_update") ||
       std::find(update_names.begin(), update_names.end(), op.name) != update_names.end();
   return is_update ? Part::update : Part::forward;
 }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "support/error.h"
 
@@ -21,13 +22,13 @@ class Placer {
   // Bodies first, so that the place of a state is known where the graph around them updates it.
   void place(const ir::Graph& graph) {
     for (const auto& op : graph.ops) {
-      if (op->name == "loop") place(body_of(*op));
+      for (const ir::Graph* body : ir::bodies_of(module_, *op)) place(*body);
     }
     Spot current = strategy_.outside();
     for (const auto& op : graph.ops) {
       if (is_source(*op)) continue;
-      if (op->name == "loop") {
-        place_loop(*op);
+      if (ir::has_bodies(*op)) {
+        place_around(*op);
       } else {
         place(*op, current);
       }
@@ -41,7 +42,8 @@ class Placer {
     for (const auto& [name, spot] : strategy_.blocks()) shares[spot].blocks.push_back(name);
     for (const auto& graph : module_.graphs) {
       for (const auto& op : graph->ops) {
-        if (op->name != "loop" && !is_source(*op)) add_op(*op, shares[spots_.at(op.get())]);
+        const bool is_computed = !is_source(*op) && !ir::has_bodies(*op);
+        if (is_computed) add_op(*op, shares[spots_.at(op.get())]);
         if (is_state(*op)) add_state(*op, shares[*find(*op)]);
       }
     }
@@ -87,7 +89,7 @@ class Placer {
     share.parameter_bytes += op.result()->type.bytes();
   }
 
-  static bool is_state(const ir::Op& op) { return op.name == "state"; }
+  static bool is_state(const ir::Op& op) { return op.name == ir::op::state; }
 
   // The role of a state that may be kept in streaming memory.
   static std::string_view kept_role(const ir::Op& op) {
@@ -103,9 +105,9 @@ class Placer {
   static std::unordered_set<const ir::Op*> accumulators(const ir::Graph& graph) {
     std::unordered_set<const ir::Op*> found;
     for (const auto& op : graph.ops) {
-      if (op->name != "accumulate") continue;
+      if (op->name != ir::op::accumulate) continue;
       const ir::Op* sum = op->operand(0)->op;
-      if (sum->name == "input") found.insert(sum);
+      if (sum->name == ir::op::input) found.insert(sum);
     }
     return found;
   }
@@ -113,11 +115,7 @@ class Placer {
   // What needs nothing but a user.
   static bool is_source(const ir::Op& op) {
     return op.operands.empty() && !op.results.empty() && !op.attrs.has("block") &&
-           op.name != "loop";
-  }
-
-  const ir::Graph& body_of(const ir::Op& loop) const {
-    return *module_.find_graph(loop.attrs.get_graph("body"));
+           !ir::has_bodies(op);
   }
 
   void place(const ir::Op& op, Spot& current) {
@@ -129,29 +127,31 @@ class Placer {
     } else if (beside) {
       spot = *beside;
     }
-    if (part == Part::forward && op.name != "stream_out") current = spot;
+    if (part == Part::forward && op.name != ir::op::stream_out) current = spot;
     spots_[&op] = spot;
-    if (op.name == "assign") states_.try_emplace(op.attrs.get_string("path"), spot);
+    if (op.name == ir::op::assign) states_.try_emplace(op.attrs.get_string("path"), spot);
     for (const ir::Value* operand : op.operands) {
       if (operand != nullptr) claim(*operand->op, spot);
     }
   }
 
-  // What the loop starts from lies where its body takes it.
-  void place_loop(const ir::Op& op) {
+  // What a loop starts from lies where its body takes it.
+  void place_around(const ir::Op& op) {
     spots_[&op] = op.attrs.has("block") ? strategy_.spot_of(op.attrs.get_string("block"))
                                         : strategy_.outside();
-    for (const auto& inner : body_of(op).ops) {
-      if (inner->name != "input") continue;
-      claim(*op.operand(static_cast<size_t>(inner->attrs.get_int("index")))->op,
-            spots_.at(inner.get()));
+    for (const ir::Graph* body : ir::bodies_of(module_, op)) {
+      for (const auto& inner : body->ops) {
+        if (inner->name != ir::op::input) continue;
+        claim(*op.operand(static_cast<size_t>(inner->attrs.get_int("index")))->op,
+              spots_.at(inner.get()));
+      }
     }
     for (const ir::Value* operand : op.operands) claim(*operand->op, spots_.at(&op));
   }
 
   std::optional<Spot> beside_of(const ir::Op& op, Part part) const {
-    if (op.name == "stream_out") return spot_of(*op.operand(0));
-    if (op.name == "assign") {
+    if (op.name == ir::op::stream_out) return spot_of(*op.operand(0));
+    if (op.name == ir::op::assign) {
       const auto state = states_.find(op.attrs.get_string("path"));
       return state == states_.end() ? spot_of(*op.operand(0)) : state->second;
     }
@@ -169,7 +169,7 @@ class Placer {
   }
 
   static bool is_forward_value(const ir::Op& op) {
-    return !is_source(op) && op.name != "loop" && part_of(op) == Part::forward;
+    return !is_source(op) && !ir::has_bodies(op) && part_of(op) == Part::forward;
   }
 
   // The first user of a source has it at its place.
@@ -193,8 +193,8 @@ class Placer {
 
   // Nothing where the value is a source that nobody has claimed yet.
   std::optional<Spot> spot_of(const ir::Value& value) const {
-    if (value.op->name == "loop") {
-      return spot_of(*body_of(*value.op).outputs.at(static_cast<size_t>(value.index)));
+    if (const auto bodies = ir::bodies_of(module_, *value.op); !bodies.empty()) {
+      return spot_of(*bodies[0]->outputs.at(static_cast<size_t>(value.index)));
     }
     if (is_state(*value.op) && !states_.contains(value.op->attrs.get_string("path"))) {
       return std::nullopt;
@@ -204,7 +204,7 @@ class Placer {
 
   // What leaves or binds a value does so in the phase that made it.
   int64_t phase_of(const ir::Op& op, const Spot& spot) const {
-    const bool is_end = op.name == "stream_out" || op.name == "assign";
+    const bool is_end = op.name == ir::op::stream_out || op.name == ir::op::assign;
     return strategy_.phase_number(spot.phase, part_of(is_end ? *op.operand(0)->op : op));
   }
 
@@ -219,13 +219,13 @@ Strategy take_strategy(ir::Module& module) {
   ir::Graph* main = module.find_graph("main");
   if (main == nullptr) return strategy;
   for (const auto& op : main->ops) {
-    if (op->name == "strategy") strategy = Strategy(*op);
+    if (op->name == ir::op::strategy) strategy = Strategy(*op);
   }
   for (const auto& op : main->ops) {
-    if (op->name == "tensor_location") strategy.locate(*op);
+    if (op->name == ir::op::tensor_location) strategy.locate(*op);
   }
   std::erase_if(main->ops, [](const auto& op) {
-    return op->name == "strategy" || op->name == "tensor_location";
+    return op->name == ir::op::strategy || op->name == ir::op::tensor_location;
   });
   return strategy;
 }
@@ -233,7 +233,7 @@ Strategy take_strategy(ir::Module& module) {
 void count_copies(const ir::Module& module, std::vector<Share>& shares) {
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
-      if (op->name != "ipu_copy") continue;
+      if (op->name != ir::op::ipu_copy) continue;
       for (Share& share : shares) {
         const bool is_here = share.spot.ipu == op->attrs.get_int("ipu") &&
                              share.spot.stage == op->attrs.get_int("stage");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "plan/copies.h"
 #include "schedule/states.h"
@@ -12,8 +13,6 @@
 namespace poptorch::plan {
 
 namespace {
-
-using schedule::body_of;
 
 // One walk along the timeline. Where values that must share memory cannot, it notes a copy (or a
 // state that must not be updated in place); the caller puts these in and walks again.
@@ -114,7 +113,7 @@ class Walk {
   }
 
   // The last position in this graph at which a state's old value is read, by `state` ops here and
-  // by loops inside (which may write it, too).
+  // by ops with bodies (which may write it, too).
   void find_state_reads(const ir::Graph& graph) {
     auto& reads = state_reads_[&graph];
     const auto read = [&](const std::string& path, int position) {
@@ -131,17 +130,19 @@ class Walk {
         int& end = ends.try_emplace((*op)->operand(0), 0).first->second;
         end = std::max(end, ends.at((*op)->result()));
       }
-      if ((*op)->name == "state") read((*op)->attrs.get_string("path"), ends.at((*op)->result()));
-      if ((*op)->name != "loop") continue;
-      const ir::Graph& body = body_of(module_, **op);
-      find_state_reads(body);
-      for (const auto& [path, position] : state_reads_.at(&body)) {
-        read(path, line_.ops.at(op->get()).end);
+      if ((*op)->name == ir::op::state) {
+        read((*op)->attrs.get_string("path"), ends.at((*op)->result()));
+      }
+      for (const ir::Graph* body : ir::bodies_of(module_, **op)) {
+        find_state_reads(*body);
+        for (const auto& [path, position] : state_reads_.at(body)) {
+          read(path, line_.ops.at(op->get()).end);
+        }
       }
     }
     for (const auto& op : graph.ops) {
-      if (op->name == "assign") assigned_.insert(op->attrs.get_string("path"));
-      if (op->name == "assign") reads.try_emplace(op->attrs.get_string("path"), -1);
+      if (op->name == ir::op::assign) assigned_.insert(op->attrs.get_string("path"));
+      if (op->name == ir::op::assign) reads.try_emplace(op->attrs.get_string("path"), -1);
     }
   }
 
@@ -154,7 +155,9 @@ class Walk {
   // Values from which the new value of a state is made, each in place of the one before.
   void find_targets(const ir::Graph& graph) {
     for (auto op = graph.ops.rbegin(); op != graph.ops.rend(); ++op) {
-      if ((*op)->name == "assign") targets_[(*op)->operand(0)] = (*op)->attrs.get_string("path");
+      if ((*op)->name == ir::op::assign) {
+        targets_[(*op)->operand(0)] = (*op)->attrs.get_string("path");
+      }
       for (const auto& result : (*op)->results) {
         const auto target = targets_.find(result.get());
         if (target == targets_.end()) continue;
@@ -173,13 +176,13 @@ class Walk {
   void visit(ir::Graph& graph, const std::vector<Place>& inputs) {
     find_targets(graph);
     for (const auto& op : graph.ops) {
-      if (op->name == "input") {
+      if (op->name == ir::op::input) {
         const Place& place = inputs.at(static_cast<size_t>(op->attrs.get_int("index")));
         join(op->result(), place.buffer, place.offset);
-      } else if (op->name == "state") {
+      } else if (op->name == ir::op::state) {
         const std::string& path = op->attrs.get_string("path");
         join(op->result(), state_buffer(path, op->result()->type, op.get()));
-      } else if (op->name == "constant") {
+      } else if (op->name == ir::op::constant) {
         join(op->result(), constant_buffer(*op));
       } else if (ops::is_alias(*op)) {
         const ir::Value* base = op->operand(0);
@@ -187,9 +190,9 @@ class Walk {
         const int64_t offset =
             op->attrs.get_int("offset", 0) * ir::item_bytes(base->type.dtype);
         join(op->result(), place.buffer, place.offset + offset);
-      } else if (op->name == "assign") {
+      } else if (op->name == ir::op::assign) {
         visit_assign(graph, *op);
-      } else if (op->name == "loop") {
+      } else if (op->name == ir::op::loop) {
         visit_loop(graph, *op);
       } else {
         visit_plain(graph, *op);
@@ -281,7 +284,7 @@ class Walk {
   }
 
   void visit_loop(ir::Graph& graph, ir::Op& op) {
-    ir::Graph& body = body_of(module_, op);
+    ir::Graph& body = ir::body_of(module_, op);
     const Span span = line_.graphs.at(&body);
     std::vector<Place> storage;
     std::set<int> taken;
@@ -313,7 +316,7 @@ class Walk {
 
   static bool is_carried_unchanged(const ir::Graph& body, size_t index) {
     const ir::Op* op = body.outputs.at(index)->op;
-    return op->name == "input" && op->attrs.get_int("index") == static_cast<int64_t>(index);
+    return op->name == ir::op::input && op->attrs.get_int("index") == static_cast<int64_t>(index);
   }
 
   // A value that the body only reads stays where it is, unless a state is written meanwhile.

@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "plan/layout.h"
 #include "schedule/states.h"
@@ -116,15 +117,15 @@ class Finder {
 
   void visit_op(const ir::Op& op, const ir::Graph& graph, const ir::Op* loop) {
     if (op.attrs.get_int("scratch_bytes", 0) != 0) add_scratch(op);
-    if (op.name == "constant") return add_constant(op);
-    if (op.name == "input") return add_input(op, graph, *loop);
-    if (op.name == "loop") return add_loop(op);
+    if (op.name == ir::op::constant) return add_constant(op);
+    if (op.name == ir::op::input) return add_input(op, graph, *loop);
+    if (op.name == ir::op::loop) return add_loop(op);
     if (ops::is_alias(op)) return add_alias(op);
-    if (op.name == "stream_out") return mark_result(op.operand(0));
-    if (op.name == "state") {
+    if (op.name == ir::op::stream_out) return mark_result(op.operand(0));
+    if (op.name == ir::op::state) {
       const int entry = out_.line.graphs.at(&graph).begin;
       states_[op.attrs.get_string("path")].reads.push_back({&op, entry});
-    } else if (op.name == "assign") {
+    } else if (op.name == ir::op::assign) {
       const int position = out_.line.ops.at(&op).begin;
       states_[op.attrs.get_string("path")].writes.push_back({&op, position});
     }
@@ -159,8 +160,8 @@ class Finder {
                           base->type.bytes() == content.bytes;
     if (!is_whole || content.is_result) return;
     content.is_result = true;
-    if (content.op->name != "loop") return;
-    const ir::Graph& body = schedule::body_of(module_, *content.op);
+    if (content.op->name != ir::op::loop) return;
+    const ir::Graph& body = ir::body_of(module_, *content.op);
     for (size_t i = 0; i < body.outputs.size(); ++i) {
       const int result = content_of(*content.op->results.at(i));
       if (result == content_of(*value)) mark_result(body.outputs[i]);
@@ -181,7 +182,7 @@ class Finder {
 
   static bool is_carried_unchanged(const ir::Graph& body, size_t index) {
     const ir::Op* op = body.outputs.at(index)->op;
-    return op->name == "input" && op->attrs.get_int("index") == static_cast<int64_t>(index);
+    return op->name == ir::op::input && op->attrs.get_int("index") == static_cast<int64_t>(index);
   }
 
   void add_input(const ir::Op& op, const ir::Graph& graph, const ir::Op& loop) {
@@ -194,7 +195,7 @@ class Finder {
   }
 
   void add_loop(const ir::Op& op) {
-    const ir::Graph& body = schedule::body_of(module_, op);
+    const ir::Graph& body = ir::body_of(module_, op);
     visit(body, &op);
     for (size_t i = 0; i < op.results.size(); ++i) {
       const ir::Value& operand = *op.operand(i);
@@ -290,7 +291,7 @@ class Finder {
     content.kind = Content::Kind::state;
     content.op = &op;
     content.name = concat("state \"", path, "\"");
-    const ir::Value* value = op.name == "state" ? op.result() : op.operand(0);
+    const ir::Value* value = op.name == ir::op::state ? op.result() : op.operand(0);
     content.name += concat(" (%", value->name, ")");
     content.addr = op.attrs.get_int("addr");
     content.bytes = value->type.bytes();

@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "ir/bodies.h"
 #include "schedule/schedule.h"
 #include "schedule/states.h"
 
@@ -17,7 +18,7 @@ std::unique_ptr<ir::Op> make_copy(ir::Graph& graph, ir::Value* value, const ir::
     if (const ir::Attr* attr = like.attrs.find(name)) attrs.set(name, *attr);
   }
   const ir::Type type{value->type.dtype, value->type.sizes, {}};
-  return graph.make("contiguous", {value}, std::move(attrs), {type}, value->op->place);
+  return graph.make(ir::op::contiguous, {value}, std::move(attrs), {type}, value->op->place);
 }
 
 // The first loop of each state that assigns it inside, by position.
@@ -26,9 +27,8 @@ std::map<std::string, size_t> first_assigning_loops(const ir::Module& module,
                                                     const schedule::StateUses& uses) {
   std::map<std::string, size_t> loops;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
-    if (graph.ops[i]->name != "loop") continue;
-    for (const auto& path : uses.at(&schedule::body_of(module, *graph.ops[i])).assigned) {
-      loops.try_emplace(path, i);
+    for (const ir::Graph* body : ir::bodies_of(module, *graph.ops[i])) {
+      for (const auto& path : uses.at(body).assigned) loops.try_emplace(path, i);
     }
   }
   return loops;
@@ -55,7 +55,7 @@ bool copy_shadowed_states(const ir::Module& module, ir::Graph& graph,
   std::unordered_map<ir::Value*, ir::Value*> replaced;
   std::vector<std::pair<size_t, size_t>> moves;  // state op, and where it must stand
   for (size_t i = 0; i < graph.ops.size(); ++i) {
-    if (graph.ops[i]->name != "state") continue;
+    if (graph.ops[i]->name != ir::op::state) continue;
     ir::Value* value = graph.ops[i]->result();
     const auto loop = loops.find(graph.ops[i]->attrs.get_string("path"));
     const auto use = last.find(value);

@@ -35,8 +35,8 @@ std::set<std::string> shareable_states(const ir::Module& module) {
   std::set<std::string> found, assigned;
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
-      if (op->name == "assign") assigned.insert(op->attrs.get_string("path"));
-      if (op->name == "state" && op->result()->type.bytes() >= shareable_bytes) {
+      if (op->name == ir::op::assign) assigned.insert(op->attrs.get_string("path"));
+      if (op->name == ir::op::state && op->result()->type.bytes() >= shareable_bytes) {
         found.insert(op->attrs.get_string("path"));
       }
     }
@@ -52,7 +52,7 @@ int64_t arena_bytes(const ir::Module& module) {
       for (const auto& result : op->results) {
         end = std::max(end, addr_of(*result) + result->type.bytes());
       }
-      if (op->name == "assign") {
+      if (op->name == ir::op::assign) {
         end = std::max(end, assign_addr(*op) + op->operand(0)->type.bytes());
       }
       const int64_t scratch_bytes = op->attrs.get_int("scratch_bytes", 0);

@@ -19,7 +19,8 @@ namespace {
 
 // Other ops are the engine's, or do not run.
 bool has_kernel(const ir::Op& op) {
-  return op.name != "loop" && op.name != "view" && ops::find_kernel(op.name) != nullptr;
+  return op.name != ir::op::loop && op.name != ir::op::view &&
+         ops::find_kernel(op.name) != nullptr;
 }
 
 // Every op that has a kernel, prepared; in `scratch` those that need memory of their own, in order.
@@ -85,7 +86,7 @@ void write_addrs(ir::Module& module, const Buffers& buffers, const std::vector<i
       } else if (!results.empty()) {
         op->attrs.set("addr", results);
       }
-      if (op->name == "assign") {
+      if (op->name == ir::op::assign) {
         const int state = buffers.states.at(op->attrs.get_string("path"));
         op->attrs.set("addr", addrs[static_cast<size_t>(state)]);
       }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/bodies.h"
 #include "place/part.h"
 #include "plan/contents.h"
 #include "plan/layout.h"
@@ -33,7 +34,7 @@ std::string origin_category(const std::vector<Content>& all, const Content& cont
   if (content.carried_from >= 0) {
     return origin_category(all, all[static_cast<size_t>(content.carried_from)]);
   }
-  if (content.op->name == "stream_in") return streams;
+  if (content.op->name == ir::op::stream_in) return streams;
   switch (place::part_of(*content.op)) {
     case place::Part::forward: return "activations";
     case place::Part::backward: return "gradients";
@@ -90,11 +91,11 @@ int peak_position(const std::vector<Temporary>& temporary, int end) {
 int64_t transferred_bytes(const ir::Module& module, const ir::Graph& graph) {
   int64_t bytes = 0;
   for (const auto& op : graph.ops) {
-    if (op->name == "loop") {
-      const ir::Graph& body = *module.find_graph(op->attrs.get_graph("body"));
-      bytes += op->attrs.get_int("count") * transferred_bytes(module, body);
-    } else if (op->name == "remote_load" || op->name == "remote_store") {
+    if (op->name == ir::op::remote_load || op->name == ir::op::remote_store) {
       bytes += op->attrs.get_int("bytes");
+    }
+    for (const ir::Graph* body : ir::bodies_of(module, *op)) {
+      bytes += op->attrs.get_int("count", 1) * transferred_bytes(module, *body);
     }
   }
   return bytes;

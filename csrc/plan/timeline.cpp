@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "schedule/states.h"
+#include "ir/bodies.h"
 #include "support/error.h"
 #include "support/mutant.h"
 
@@ -16,7 +16,7 @@ class Walker {
 
   void walk(const ir::Graph& graph) {
     const auto [at, is_new] = line_.graphs.emplace(&graph, Span{});
-    INTERNAL_CHECK(is_new, "graph @", graph.name, " is the body of two loops");
+    INTERNAL_CHECK(is_new, "graph @", graph.name, " is the body of two ops");
     const int entry = next_++;
     for (const auto& op : graph.ops) visit(*op, entry);
     const int exit = next_++;
@@ -32,12 +32,12 @@ class Walker {
     Span span{next_, next_};
     ++next_;
     for (const ir::Value* operand : op.operands) use(operand, span.begin);
-    if (op.name == "loop") {
-      walk(schedule::body_of(module_, op));
+    if (ir::has_bodies(op)) {
+      for (const ir::Graph* body : ir::bodies_of(module_, op)) walk(*body);
       span.end = next_++;
     }
     line_.ops.emplace(&op, span);
-    const bool is_there_at_entry = op.name == "state" || op.name == "input";
+    const bool is_there_at_entry = op.name == ir::op::state || op.name == ir::op::input;
     const int begin = is_there_at_entry ? entry : span.end + (MUTANT(results_begin_late) ? 1 : 0);
     for (const auto& result : op.results) line_.values.emplace(result.get(), Span{begin, begin});
   }

@@ -54,9 +54,9 @@ py::buffer_info checked_buffer(const py::buffer& data, const ir::Type& type) {
 py::list add_op(const GraphHandle& self, const std::string& name, const py::sequence& operands,
                 const py::dict& attrs, const std::optional<py::sequence>& types,
                 const PlaceTuple& place, const Names& names) {
-  const ops::OpDef& row = ops::op_def(name);
   ir::Op op;
-  op.name = name;
+  op.name = ir::OpName(name);
+  const ops::OpDef& row = ops::op_def(op.name);
   op.attrs = ops::shortest_attrs(row, to_attrs(attrs));
   op.place = to_place(place);
   for (py::handle operand : operands) op.operands.push_back(to_value(self, operand));
@@ -65,7 +65,7 @@ py::list add_op(const GraphHandle& self, const std::string& name, const py::sequ
     ops::check_signature(row, op);
     for (py::handle type : *types) {
       result_types.push_back(to_type(type));
-      ops::check_size(name, result_types.back());
+      ops::check_size(op.name, result_types.back());
     }
   } else {
     result_types = ops::infer(op);
@@ -74,7 +74,7 @@ py::list add_op(const GraphHandle& self, const std::string& name, const py::sequ
   if (names) {
     for (const auto& given : *names) value_names.push_back(given.value_or(""));
   }
-  const ir::Op* added = self.graph->append(name, std::move(op.operands), std::move(op.attrs),
+  const ir::Op* added = self.graph->append(op.name, std::move(op.operands), std::move(op.attrs),
                                            result_types, std::move(op.place), value_names);
   std::vector<ir::Value*> results;
   for (const auto& result : added->results) results.push_back(result.get());
@@ -88,7 +88,7 @@ ValueHandle add_constant_op(const GraphHandle& self, py::handle dtype, const ir:
   const py::buffer_info info = checked_buffer(data, type);
   ir::Attrs attrs = self.module->constant_attrs(type, info.ptr);
   const ir::Op* op =
-      self.graph->append("constant", {}, std::move(attrs), {type}, to_place(place), {name});
+      self.graph->append(ir::op::constant, {}, std::move(attrs), {type}, to_place(place), {name});
   return {self.module, self.graph, op->result()};
 }
 
@@ -139,7 +139,7 @@ void bind_values(py::module_& module) {
                              [](const ValueHandle& v) { return ir::name_of(v.value->type.dtype); })
       .def_property_readonly("sizes", [](const ValueHandle& v) { return v.value->type.sizes; })
       .def_property_readonly("type_text", [](const ValueHandle& v) { return v.value->type.text(); })
-      .def_property_readonly("op", [](const ValueHandle& v) { return v.value->op->name; })
+      .def_property_readonly("op", [](const ValueHandle& v) { return v.value->op->name.str(); })
       .def("__repr__",
            [](const ValueHandle& v) {
              return concat("%", v.value->name, " : ", v.value->type.text());

@@ -79,12 +79,12 @@ py::array to_array(const ir::Type& type, const ops::Bytes& bytes) {
 const ir::Op* add_single(ir::Graph& graph, const std::string& name,
                          const std::vector<std::optional<ir::Type>>& operands,
                          const py::dict& attrs, const std::optional<py::sequence>& types) {
-  const ops::OpDef& row = ops::op_def(name);
   ir::Op op;
-  op.name = name;
+  op.name = ir::OpName(name);
+  const ops::OpDef& row = ops::op_def(op.name);
   op.attrs = ops::shortest_attrs(row, to_attrs(attrs));
   for (const auto& type : operands) {
-    op.operands.push_back(type ? graph.append("input", {}, {}, {*type})->result() : nullptr);
+    op.operands.push_back(type ? graph.append(ir::op::input, {}, {}, {*type})->result() : nullptr);
   }
   std::vector<ir::Type> result_types;
   if (types) {
@@ -93,13 +93,13 @@ const ir::Op* add_single(ir::Graph& graph, const std::string& name,
   } else {
     result_types = ops::infer(op);
   }
-  return graph.append(name, op.operands, op.attrs, result_types);
+  return graph.append(op.name, op.operands, op.attrs, result_types);
 }
 
 py::list evaluate(const std::string& name, const py::sequence& operands, const py::dict& attrs,
                   const std::optional<py::sequence>& types, int threads,
                   const std::vector<int>& inplace) {
-  const bool strides_allowed = ops::op_def(name).strided != ops::Strided::none;
+  const bool strides_allowed = ops::op_def(ir::OpName(name)).strided != ops::Strided::none;
   std::vector<std::optional<Operand>> given;
   std::vector<std::optional<ir::Type>> operand_types;
   std::vector<const void*> pointers;
@@ -140,7 +140,7 @@ py::dict row_dict(const ops::OpDef& row) {
     attrs.append(py::make_tuple(attr.name, from_attr(attr.default_value), attr.required));
   }
   py::dict out;
-  out["name"] = row.name;
+  out["name"] = row.name.str();
   out["aten"] = row.aten;
   out["doc"] = row.doc;
   out["operands"] = row.operands;
@@ -215,7 +215,7 @@ void bind_ops(py::module_& module) {
         py::dict rows;
         for (const ops::Annotation& row : ops::annotations()) {
           py::list names;
-          for (const std::string_view name : row.ops) names.append(std::string(name));
+          for (const ir::OpName name : row.ops) names.append(name.str());
           rows[py::str(std::string(row.name))] = names;
         }
         return rows;
@@ -229,7 +229,8 @@ void bind_ops(py::module_& module) {
         return rows;
       },
       "All rows of the op table, sorted by name.");
-  module.def("op_row", [](const std::string& name) { return row_dict(ops::op_def(name)); },
+  module.def("op_row",
+             [](const std::string& name) { return row_dict(ops::op_def(ir::OpName(name))); },
              py::arg("name"), "One row; an unknown name is an error that lists near ones.");
   module.def("evaluate", &evaluate, py::arg("op"), py::arg("operands"),
              py::arg("attrs") = py::dict(), py::arg("types") = py::none(), py::arg("threads") = 1,

@@ -32,7 +32,7 @@ constexpr int64_t most_parts = 32;
 // Ops each of which reads the result of the one before, and nobody else does.
 using Chain = std::vector<ir::Op*>;
 
-bool is_permute(const ir::Op& op) { return op.name == "permute"; }
+bool is_permute(const ir::Op& op) { return op.name == ir::op::permute; }
 
 // How many entries of the batch make a part; 0 where parts are not worth their copies.
 int64_t entries_of_part(const Chain& chain) {
@@ -83,10 +83,10 @@ class PartMaker {
     const ir::Value* image = op.operand(0);
     if (image == nullptr || image->type.rank() != 4 || is_backward(op)) return false;
     if (is_permute(op)) return op.attrs.get_ints("dims")[0] == 0;
-    if (op.name == "max_pool2d") return ops::attr_of(op, "keep") == ir::Attr(false);
-    if (op.name != "packed_convolution") return false;
+    if (op.name == ir::op::max_pool2d) return ops::attr_of(op, "keep") == ir::Attr(false);
+    if (op.name != ir::op::packed_convolution) return false;
     const ir::Op& weight = *op.operand(1)->op;
-    return weight.name != "pack_convolution" || uses_.at(op.operand(1)) == 1;
+    return weight.name != ir::op::pack_convolution || uses_.at(op.operand(1)) == 1;
   }
 
   // The one op that reads the result, if it goes on with the chain.
@@ -123,14 +123,15 @@ class PartMaker {
     for (int64_t first = 0; first < batch; first += entries) {
       const auto part_of = [&](ir::Value* value, const ir::Op& op) {
         if (value == nullptr) return value;
-        return list_.add("slice", {value}, attrs_of({{"start", first}, {"end", first + entries}}),
+        return list_.add(ir::op::slice, {value},
+                         attrs_of({{"start", first}, {"end", first + entries}}),
                          op);
       };
       ir::Value* image = part_of(chain[0]->operands[0], *chain[0]);
       for (ir::Op* op : chain) {
         std::vector<ir::Value*> operands = op->operands;
         operands[0] = image;
-        if (op->name == "packed_convolution" && operands.size() > 3) {
+        if (op->name == ir::op::packed_convolution && operands.size() > 3) {
           operands[3] = part_of(operands[3], *op);
         }
         image = list_.add(op->name, std::move(operands), op->attrs, *op);
@@ -138,12 +139,13 @@ class PartMaker {
       parts.push_back(image);
     }
     for (const ir::Op* op : chain) pack_for(*op, entries);
-    return list_.add("cat", parts, {}, *chain.back());
+    return list_.add(ir::op::cat, parts, {}, *chain.back());
   }
 
   // The form of packed weights may depend on the batch.
   static void pack_for(const ir::Op& op, int64_t entries) {
-    if (op.name != "packed_convolution" || op.operand(1)->op->name != "pack_convolution") return;
+    if (op.name != ir::op::packed_convolution) return;
+    if (op.operand(1)->op->name != ir::op::pack_convolution) return;
     ir::Op& packing = *op.operand(1)->op;
     ir::Dims size = packing.attrs.get_ints("input_size");
     size[0] = entries;

@@ -55,7 +55,7 @@ int64_t moved_dim(int64_t dim) {
 // Whether some results of a convolution see nothing but padding. Given channels last, oneDNN reads
 // past the image there (torch 2.13, AVX-512), and may end the process.
 bool is_wide_padding(const ir::Op& op) {
-  const ir::Dims& weight = op.operand(op.name == "convolution_backward" ? 2 : 1)->type.sizes;
+  const ir::Dims& weight = op.operand(op.name == ir::op::convolution_backward ? 2 : 1)->type.sizes;
   const auto number = [&](const char* name, size_t dim) {
     const ir::Dims given = op.attrs.get_ints(name);
     return given[std::min(dim, given.size() - 1)];
@@ -75,9 +75,9 @@ bool is_plain(const ir::Op& op) {
 
 // Not dropout, though it goes element by element: its mask is drawn by the number of the element,
 // so that other positions would be dropped.
-const std::unordered_set<std::string>& elementwise() {
+const std::unordered_set<ir::OpName>& elementwise() {
   static const auto names = [] {
-    std::unordered_set<std::string> found;
+    std::unordered_set<ir::OpName> found;
     for (const ops::OpDef& row : ops::elementwise_ops()) found.insert(row.name);
     return found;
   }();
@@ -85,9 +85,17 @@ const std::unordered_set<std::string>& elementwise() {
 }
 
 // What treats a weight, its gradient and the optimizer's states element by element.
-bool is_update(const std::string& name) {
-  return name == "sgd_update" || name == "adam_update" || name == "all_reduce" ||
+bool is_update(ir::OpName name) {
+  return name == ir::op::sgd_update || name == ir::op::adam_update || name == ir::op::all_reduce ||
          elementwise().contains(name);
+}
+
+// Poolings and normalizations, which have a row for this form.
+bool has_rows(ir::OpName name) {
+  constexpr std::array names = {ir::op::max_pool2d,       ir::op::max_pool2d_backward,
+                                ir::op::batch_norm,       ir::op::batch_norm_inference,
+                                ir::op::batch_norm_apply, ir::op::batch_norm_backward};
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 // The paths of trained weights whose permuted form is another one in memory, and of the states that
@@ -97,11 +105,11 @@ class TrainedWeights {
   explicit TrainedWeights(const ir::Module& module) {
     if (!is_on("weights_last")) return;
     for_each(module, [&](const ir::Op& op) {
-      if (op.name == "assign") assigned_.insert(op.attrs.get_string("path"));
+      if (op.name == ir::op::assign) assigned_.insert(op.attrs.get_string("path"));
     });
     for_each(module, [&](const ir::Op& op) {
-      const bool is_backward = op.name == "convolution_backward";
-      if ((is_backward || op.name == "convolution") && is_plain(op)) {
+      const bool is_backward = op.name == ir::op::convolution_backward;
+      if ((is_backward || op.name == ir::op::convolution) && is_plain(op)) {
         take(op.operand(is_backward ? 2 : 1));
       }
     });
@@ -124,7 +132,7 @@ class TrainedWeights {
   }
 
   void take(const ir::Value* value) {
-    if (value == nullptr || value->op->name != "state" || !is_image(value)) return;
+    if (value == nullptr || value->op->name != ir::op::state || !is_image(value)) return;
     const ir::Dims& sizes = value->type.sizes;
     const bool is_same = sizes[1] == 1 || sizes[2] * sizes[3] == 1;
     if (is_same || !is_first(*value->op)) return;
@@ -133,7 +141,7 @@ class TrainedWeights {
   }
 
   void spread(const ir::Op& op) {
-    if (op.name == "state" && contains(op)) values_.insert(op.result());
+    if (op.name == ir::op::state && contains(op)) values_.insert(op.result());
     if (!is_update(op.name)) return;
     const ir::Value* like = nullptr;
     for (const ir::Value* operand : op.operands) {
@@ -181,17 +189,17 @@ class Pusher {
   }
 
   bool push(const ir::Op& op) {
-    if (op.name == "convolution") return push_convolution(op, {0}, 1);
-    if (op.name == "convolution_backward") return push_convolution(op, {0, 1}, 2);
-    if (op.name == "state") return weights_.contains(op) && is_first(op) && push_state(op);
+    if (op.name == ir::op::convolution) return push_convolution(op, {0}, 1);
+    if (op.name == ir::op::convolution_backward) return push_convolution(op, {0, 1}, 2);
+    if (op.name == ir::op::state) return weights_.contains(op) && is_first(op) && push_state(op);
     if (op.operands.empty() || !is_image(op.operand(0))) return false;
-    if (op.name == "assign") return weights_.contains(op) && push_assign(op);
-    if (op.name.starts_with("max_pool2d") || op.name.starts_with("batch_norm")) {
-      return push_rows(op);
+    if (op.name == ir::op::assign) return weights_.contains(op) && push_assign(op);
+    if (has_rows(op.name)) return push_rows(op);
+    if (op.name == ir::op::mean) return push_mean(op);
+    if (op.name == ir::op::cat) return push_cat(op);
+    if (op.name == ir::op::all_reduce || elementwise().contains(op.name)) {
+      return push_elementwise(op);
     }
-    if (op.name == "mean") return push_mean(op);
-    if (op.name == "cat") return push_cat(op);
-    if (op.name == "all_reduce" || elementwise().contains(op.name)) return push_elementwise(op);
     return is_update(op.name) && push_update(op);
   }
 
@@ -199,10 +207,11 @@ class Pusher {
     const ir::Type& type = op.result()->type;
     ir::Dims sizes;
     for (const int64_t dim : to_last) sizes.push_back(type.sizes[static_cast<size_t>(dim)]);
-    auto made = graph_.make("state", {}, with_layout(op), {{type.dtype, sizes, {}}}, op.place);
+    auto made =
+        graph_.make(ir::op::state, {}, with_layout(op), {{type.dtype, sizes, {}}}, op.place);
     ir::Value* last = made->result();
     list_.take(std::move(made));
-    ir::Value* first = list_.add("permute", {last}, attrs_of({{"dims", to_first}}), op);
+    ir::Value* first = list_.add(ir::op::permute, {last}, attrs_of({{"dims", to_first}}), op);
     lasts_.emplace(first, last);
     moved_.insert(first);
     instead_.emplace(op.result(), first);
@@ -210,7 +219,7 @@ class Pusher {
   }
 
   bool push_assign(const ir::Op& op) {
-    list_.make("assign", {last(op.operands[0], op)}, op.attrs, op);
+    list_.make(ir::op::assign, {last(op.operands[0], op)}, op.attrs, op);
     return true;
   }
 
@@ -231,7 +240,7 @@ class Pusher {
     for (size_t i : images) operands[i] = last(operands[i], op);
     ir::Value*& w = operands[weight];
     w = moved_.contains(w) ? last(w, op)
-                           : list_.add("permute", {w}, attrs_of({{"dims", to_last}}), op);
+                           : list_.add(ir::op::permute, {w}, attrs_of({{"dims", to_last}}), op);
     return replace(op, operands, with_layout(op));
   }
 
@@ -254,10 +263,10 @@ class Pusher {
                              std::max(dims[0], dims[1]) == 2;
     if (!over_pixels && !MUTANT(mean_over_any_dims)) return false;
     attrs.set("dim", dims);
-    ir::Value* out = list_.add("mean", {last(op.operand(0), op)}, attrs, op);
+    ir::Value* out = list_.add(ir::op::mean, {last(op.operand(0), op)}, attrs, op);
     const ir::Dims sizes = op.result()->type.sizes;
     if (out->type.sizes != sizes) {  // one pixel: in any order
-      out = list_.add("reshape", {out}, attrs_of({{"size", sizes}}), op);
+      out = list_.add(ir::op::reshape, {out}, attrs_of({{"size", sizes}}), op);
     }
     instead_.emplace(op.result(), out);
     return true;
@@ -289,7 +298,7 @@ class Pusher {
     for (size_t i = 0; i < op.results.size(); ++i) {
       ir::Value* result = made.result(i);
       if (is_image(result)) {
-        ir::Value* first = list_.add("permute", {result}, attrs_of({{"dims", to_first}}), op);
+        ir::Value* first = list_.add(ir::op::permute, {result}, attrs_of({{"dims", to_first}}), op);
         lasts_.emplace(first, result);
         result = first;
       }
@@ -310,9 +319,9 @@ class Pusher {
   ir::Value* last(ir::Value* image, const ir::Op& like) {
     ir::Value*& value = lasts_[image];
     if (value == nullptr) {
-      value = list_.add("permute", {image}, attrs_of({{"dims", to_last}}), like);
+      value = list_.add(ir::op::permute, {image}, attrs_of({{"dims", to_last}}), like);
       const bool is_small = image->type.sizes[2] * image->type.sizes[3] == 1;
-      if (!is_small) value = list_.add("contiguous", {value}, {}, like);
+      if (!is_small) value = list_.add(ir::op::contiguous, {value}, {}, like);
     }
     return value;
   }

@@ -24,7 +24,7 @@ bool counts(const ir::Attrs::Item& item) {
 
 // Everything that must be equal but the operands, as text.
 std::string description(const ir::Op& op) {
-  std::string out = op.name;
+  std::string out = op.name.str();
   for (const ir::Attrs::Item& item : op.attrs) {
     if (!counts(item)) continue;
     out += ' ';

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/pass.h"
@@ -68,7 +69,7 @@ class Liveness {
     for (const auto& graph : module.graphs) {
       if (!bodies.contains(graph.get())) add(graph->outputs);
       for (const auto& op : graph->ops) {
-        if (op->name != "loop" && has_effects(*op)) add(op->operands);
+        if (op->name != ir::op::loop && has_effects(*op)) add(op->operands);
       }
     }
     run();
@@ -89,7 +90,7 @@ class Liveness {
       const ir::Value* value = open_.back();
       open_.pop_back();
       if (value == nullptr || !live_.insert(value).second) continue;
-      if (value->op->name != "loop") add(value->op->operands);
+      if (value->op->name != ir::op::loop) add(value->op->operands);
       const auto slots = slots_.find(value);
       if (slots == slots_.end()) continue;
       for (const Slot& slot : slots->second) add(slot);
@@ -106,11 +107,11 @@ std::vector<Loop> all_loops(const ir::Module& module) {
   std::unordered_map<const ir::Graph*, int> runs;
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
-      if (op->name != "loop") continue;
-      Loop loop{op.get(), graph.get(), module.find_graph(op->attrs.get_graph("body")), {}};
+      if (op->name != ir::op::loop) continue;
+      Loop loop{op.get(), graph.get(), &ir::body_of(module, *op), {}};
       loop.inputs.resize(op->operands.size(), nullptr);
       for (const auto& inner : loop.body->ops) {
-        if (inner->name != "input") continue;
+        if (inner->name != ir::op::input) continue;
         loop.inputs[static_cast<size_t>(inner->attrs.get_int("index"))] = inner->result();
       }
       ++runs[loop.body];
@@ -145,7 +146,7 @@ void shrink(const Loop& loop, const std::vector<bool>& keep, ValueSet& gone,
     removed.push_back(std::move(loop.op->results[i]));
   }
   for (const auto& op : loop.body->ops) {
-    if (op->name != "input" || gone.contains(op->result())) continue;
+    if (op->name != ir::op::input || gone.contains(op->result())) continue;
     op->attrs.set("index", numbers[static_cast<size_t>(op->attrs.get_int("index"))]);
   }
   keep_only(loop.body->outputs, keep);
@@ -159,7 +160,7 @@ void shrink(const Loop& loop, const std::vector<bool>& keep, ValueSet& gone,
 void remove_users(ir::Graph& graph, ValueSet& gone) {
   std::unordered_set<const ir::Op*> dead;
   for (const auto& op : graph.ops) {
-    bool dies = op->name == "input" && gone.contains(op->result());
+    bool dies = op->name == ir::op::input && gone.contains(op->result());
     for (const ir::Value* operand : op->operands) dies = dies || gone.contains(operand);
     if (!dies) continue;
     for (const auto& result : op->results) gone.insert(result.get());
@@ -212,7 +213,10 @@ bool shrink_loops(const ir::Module& module, const std::vector<Loop>& loops) {
 std::set<std::string> graphs_with_effects(const ir::Module& module) {
   std::set<std::string> found;
   const auto acts = [&](const auto& op) {
-    return op->name == "loop" ? found.contains(op->attrs.get_graph("body")) : has_effects(*op);
+    if (!ir::has_bodies(*op)) return has_effects(*op);
+    const std::vector<std::string> bodies = ir::body_names(*op);
+    return std::any_of(bodies.begin(), bodies.end(),
+                       [&](const std::string& name) { return found.contains(name); });
   };
   for (size_t known = module.graphs.size() + 1; known != found.size();) {
     known = found.size();
@@ -230,7 +234,7 @@ void remove_unnamed_graphs(ir::Module& module) {
     for (const ir::Graph* entry : module.entries()) named.insert(entry->name);
     for (const auto& graph : module.graphs) {
       for (const auto& op : graph->ops) {
-        if (op->name == "loop") named.insert(op->attrs.get_graph("body"));
+        for (const std::string& body : ir::body_names(*op)) named.insert(body);
       }
     }
     changed = std::erase_if(module.graphs,
@@ -246,10 +250,10 @@ bool remove_idle_loops(ir::Module& module) {
     std::unordered_set<const ir::Op*> dead;
     for (const auto& op : graph->ops) {
       const bool is_idle =
-          op->name == "loop" && !op->results.empty() &&
+          op->name == ir::op::loop && !op->results.empty() &&
           std::none_of(op->results.begin(), op->results.end(),
                        [&](const auto& result) { return used.contains(result.get()); }) &&
-          !acting.contains(op->attrs.get_graph("body"));
+          !acting.contains(ir::body_of(module, *op).name);
       if (is_idle) dead.insert(op.get());
     }
     erase_ops(*graph, dead);
@@ -263,7 +267,8 @@ bool remove_unread(ir::Graph& graph) {
   const ValueSet used = used_values(graph);
   std::unordered_set<const ir::Op*> dead;
   for (const auto& op : graph.ops) {
-    const bool is_source = op->name == "stream_in" || op->name == "state" || op->name == "input";
+    const bool is_source = op->name == ir::op::stream_in || op->name == ir::op::state ||
+                           op->name == ir::op::input;
     if (is_source && !used.contains(op->result())) dead.insert(op.get());
   }
   erase_ops(graph, dead);

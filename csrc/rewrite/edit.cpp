@@ -76,7 +76,7 @@ bool replace_each(ir::Graph& graph, const Rule& rule) {
 bool is_backward(const ir::Op& op) { return op.attrs.get_bool("backward", false); }
 
 const ir::Value* memory_of(const ir::Value* value) {
-  while (value->op->name == "view") value = value->op->operands[0];
+  while (value->op->name == ir::op::view) value = value->op->operands[0];
   return value;
 }
 
@@ -90,8 +90,8 @@ bool belong_together(const ir::Op& a, const ir::Op& b) {
 std::optional<double> uniform_value(const ir::Module& module, const ir::Value& value) {
   const ir::Op& op = *value.op;
   const int64_t numel = value.type.numel();
-  if (op.name == "full") return number_of(ops::attr_of(op, "fill_value"));
-  if (op.name != "constant" || numel == 0 || numel > most_elements) return std::nullopt;
+  if (op.name == ir::op::full) return number_of(ops::attr_of(op, "fill_value"));
+  if (op.name != ir::op::constant || numel == 0 || numel > most_elements) return std::nullopt;
   const std::vector<std::byte> bytes = ir::constant_bytes(module, op);
   const auto item = static_cast<size_t>(ir::item_bytes(value.type.dtype));
   // Equal to itself shifted by one element: all elements are equal.

@@ -10,8 +10,9 @@ namespace {
 
 // What depends on nothing but operands and attributes.
 bool is_pure(const ir::Op& op) {
-  if (op.name == "constant") return true;
-  if (op.name == "aten" || op.name == "input" || op.name == "stream_in") return false;
+  if (op.name == ir::op::constant) return true;
+  const bool is_fed = op.name == ir::op::input || op.name == ir::op::stream_in;
+  if (is_fed || op.name == ir::op::aten) return false;
   if (ops::is_foreign(op)) return false;
   const ops::OpDef* row = ops::find_op(op.name);
   return row != nullptr && !row->effects && !row->random;
@@ -22,7 +23,7 @@ bool is_pure(const ir::Op& op) {
 FixedValues::FixedValues(const ir::Module& module) {
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
-      if (op->name == "assign") assigned_.insert(op->attrs.get_string("path"));
+      if (op->name == ir::op::assign) assigned_.insert(op->attrs.get_string("path"));
     }
   }
   for (const auto& graph : module.graphs) {
@@ -32,7 +33,7 @@ FixedValues::FixedValues(const ir::Module& module) {
 
 void FixedValues::add(const ir::Op& op) {
   Kind kind = Kind::constant;
-  if (op.name == "state") {
+  if (op.name == ir::op::state) {
     if (assigned_.contains(op.attrs.get_string("path"))) return;
     kind = Kind::state;
   } else if (!is_pure(op)) {

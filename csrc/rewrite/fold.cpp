@@ -25,8 +25,8 @@ using ops::Bytes;
 bool may_fold(const ir::Op& op) {
   const ops::OpDef* row = ops::find_op(op.name);
   if (row == nullptr || row->effects || row->random) return false;
-  if (op.name == "aten" || ops::is_foreign(op)) return false;
-  return op.name != "constant" && !op.results.empty() && ops::find_kernel(op.name) != nullptr;
+  if (op.name == ir::op::aten || ops::is_foreign(op)) return false;
+  return op.name != ir::op::constant && !op.results.empty() && ops::find_kernel(op.name) != nullptr;
 }
 
 class Folder {
@@ -37,7 +37,7 @@ class Folder {
     bool changed = false;
     std::vector<std::unique_ptr<ir::Op>> kept;
     for (auto& op : graph_.ops) {
-      if (op->name == "constant") {
+      if (op->name == ir::op::constant) {
         known_.emplace(op->result(), nullptr);
       } else if (may_fold(*op) && compute(*op) && !is_large_generator(*op)) {
         make_constants(*op, kept);
@@ -93,7 +93,7 @@ class Folder {
   void make_constants(ir::Op& op, std::vector<std::unique_ptr<ir::Op>>& kept) {
     for (auto& result : op.results) {
       auto constant = std::make_unique<ir::Op>();
-      constant->name = "constant";
+      constant->name = ir::op::constant;
       constant->attrs = module_.constant_attrs(result->type, bytes_of(result.get()));
       constant->place = op.place;
       result->op = constant.get();

@@ -22,12 +22,12 @@ namespace poptorch::rewrite {
 namespace {
 
 bool is_plain_convolution(const ir::Op& op) {
-  return op.name == "convolution" && ops::attr_of(op, "transposed") == ir::Attr(false);
+  return op.name == ir::op::convolution && ops::attr_of(op, "transposed") == ir::Attr(false);
 }
 
 // A linear layer: the channels are the columns.
 bool is_plain_linear(const ir::Op& op) {
-  return op.name == "addmm" && op.operand(0)->type.rank() == 1 &&
+  return op.name == ir::op::addmm && op.operand(0)->type.rank() == 1 &&
          op.operand(0)->type.sizes[0] == op.result()->type.sizes[1] &&
          ops::attr_of(op, "alpha") == ir::Attr(1.0) && ops::attr_of(op, "beta") == ir::Attr(1.0);
 }
@@ -54,7 +54,7 @@ class Folder {
 
  private:
   bool may_fold(const ir::Op& norm) const {
-    if (norm.name != "batch_norm_inference") return false;
+    if (norm.name != ir::op::batch_norm_inference) return false;
     for (size_t i = 1; i < norm.operands.size(); ++i) {
       if (norm.operand(i) != nullptr && !is_fixed(norm.operand(i))) return false;
     }
@@ -81,7 +81,7 @@ class Folder {
 
   ir::Value* widened(ir::Value* value, const ir::Op& like) {
     if (value == nullptr || !ir::is_half(value->type.dtype)) return value;
-    return list_.add("cast", {value}, attrs_of({{"dtype", ir::DType::f32}}), like);
+    return list_.add(ir::op::cast, {value}, attrs_of({{"dtype", ir::DType::f32}}), like);
   }
 
   ir::Value* fold(const ir::Op& norm) {
@@ -89,7 +89,7 @@ class Folder {
     const float eps = static_cast<float>(std::get<double>(ops::attr_of(norm, "eps").value));
     const ir::Type one{ir::DType::f32, {1}, {}};
     auto constant =
-        graph_.make("constant", {}, module_.constant_attrs(one, &eps), {one}, norm.place);
+        graph_.make(ir::op::constant, {}, module_.constant_attrs(one, &eps), {one}, norm.place);
     ir::Value* number = constant->result();
     list_.take(std::move(constant));
     std::array<ir::Value*, 5> of_norm = {};  // without the image: scale, shift, mean, variance
@@ -97,27 +97,29 @@ class Folder {
       if (norm.operand(i) != nullptr) of_norm[i] = widened(norm.operands[i], norm);
     }
     const auto [image, weight_of_norm, shift, mean, variance] = of_norm;
-    ir::Value* scale = list_.add("add", {variance, number}, {}, norm);
-    scale = list_.add("rsqrt", {scale}, {}, norm);
-    if (weight_of_norm != nullptr) scale = list_.add("mul", {scale, weight_of_norm}, {}, norm);
-    const bool is_linear = layer.name == "addmm";
+    ir::Value* scale = list_.add(ir::op::add, {variance, number}, {}, norm);
+    scale = list_.add(ir::op::rsqrt, {scale}, {}, norm);
+    if (weight_of_norm != nullptr) {
+      scale = list_.add(ir::op::mul, {scale, weight_of_norm}, {}, norm);
+    }
+    const bool is_linear = layer.name == ir::op::addmm;
     std::vector<ir::Value*> operands = layer.operands;
     operands.resize(3, nullptr);
     ir::Value*& bias = operands[is_linear ? 0 : 2];
     if (bias == nullptr) {
-      bias = MUTANT(batch_norm_adds_mean) ? mean : list_.add("neg", {mean}, {}, norm);
+      bias = MUTANT(batch_norm_adds_mean) ? mean : list_.add(ir::op::neg, {mean}, {}, norm);
     } else {
-      bias = list_.add("sub", {widened(bias, norm), mean}, {}, norm);
+      bias = list_.add(ir::op::sub, {widened(bias, norm), mean}, {}, norm);
     }
-    bias = list_.add("mul", {bias, scale}, {}, norm);
-    if (shift != nullptr) bias = list_.add("add", {bias, shift}, {}, norm);
+    bias = list_.add(ir::op::mul, {bias, scale}, {}, norm);
+    if (shift != nullptr) bias = list_.add(ir::op::add, {bias, shift}, {}, norm);
     if (!is_linear) {
       ir::Dims sizes(layer.operand(1)->type.sizes.size(), 1);
       sizes[0] = scale->type.sizes[0];
-      scale = list_.add("reshape", {scale}, attrs_of({{"size", sizes}}), norm);
+      scale = list_.add(ir::op::reshape, {scale}, attrs_of({{"size", sizes}}), norm);
     }
     ir::Value*& weight = operands[is_linear ? 2 : 1];
-    weight = list_.add("mul", {widened(weight, norm), scale}, {}, norm);
+    weight = list_.add(ir::op::mul, {widened(weight, norm), scale}, {}, norm);
     return list_.add(layer.name, operands, layer.attrs, layer);
   }
 

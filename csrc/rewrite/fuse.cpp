@@ -16,6 +16,7 @@
 // before it and nothing large is in between.
 #include <algorithm>
 
+#include "ir/bodies.h"
 #include "ops/annotation.h"
 #include "ops/fused.h"
 #include "ops/op_def.h"
@@ -36,8 +37,9 @@ bool is_shared(const ops::Annotation& annotation) {
 }
 
 bool is_kept_anyway(const ir::Value* memory) {
-  const std::string& maker = memory->op->name;
-  return maker == "state" || maker == "constant" || maker == "stream_in" || maker == "input";
+  const ir::OpName maker = memory->op->name;
+  return maker == ir::op::state || maker == ir::op::constant || maker == ir::op::stream_in ||
+         maker == ir::op::input;
 }
 
 struct Region {
@@ -80,7 +82,7 @@ class Fuser {
       block_ = block;
       close_all();
     }
-    if (op.name == "loop") close_all();  // it may bind the states that a region reads
+    if (ir::has_bodies(op)) close_all();  // they may bind the states that a region reads
     const bool joins = ops::is_elementwise(op) && op.result()->type.numel() > 0;
     std::vector<size_t> sources;
     for (const ir::Value* operand : op.operands) {
@@ -94,7 +96,7 @@ class Fuser {
     if (joins) return join(op, position, std::move(sources));
     for (const size_t region : sources) regions_[region].is_open = false;
     for (const auto& result : op.results) {
-      const bool is_new = op.name != "view" && !is_kept_anyway(result.get());
+      const bool is_new = op.name != ir::op::view && !is_kept_anyway(result.get());
       if (is_new && result->type.bytes() > large_bytes) last_large_ = position;
     }
   }
@@ -306,7 +308,7 @@ class Fuser {
       const bool is_kept = is_shared(annotation) || is_common(region, annotation);
       if (attr != nullptr && is_kept) attrs.set(annotation.name, *attr);
     }
-    auto fused = graph_.make("fused", operands, std::move(attrs), types, anchor.place);
+    auto fused = graph_.make(ir::op::fused, operands, std::move(attrs), types, anchor.place);
     for (size_t i = 0; i < replaced.size(); ++i) instead.emplace(replaced[i], fused->result(i));
     return fused;
   }

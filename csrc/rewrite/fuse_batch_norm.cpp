@@ -43,8 +43,8 @@ class ForwardFuser {
   bool run() {
     return replace_each(graph_, [&](ir::Op& op) -> std::vector<ir::Value*> {
       ir::Value* fused = nullptr;
-      if (op.name == "add") fused = take_residual(op);
-      if (op.name == "relu") fused = take_relu(op);
+      if (op.name == ir::op::add) fused = take_residual(op);
+      if (op.name == ir::op::relu) fused = take_relu(op);
       if (fused == nullptr) return {};
       uses_[fused] = uses_[op.result()];
       return {fused};
@@ -56,7 +56,7 @@ class ForwardFuser {
   // more.
   ir::Op* batch_norm_of(const ir::Op& op, const ir::Value* value) const {
     ir::Op* maker = value->op;
-    const bool fits = maker->name == "batch_norm" && maker->result() == value &&
+    const bool fits = maker->name == ir::op::batch_norm && maker->result() == value &&
                       (uses_.at(value) == 1 || MUTANT(batch_norm_joins_what_others_read)) &&
                       !is_true(*maker, "relu") &&
                       value->type == op.result()->type && may_join(*maker, op);
@@ -64,7 +64,7 @@ class ForwardFuser {
   }
 
   static bool may_join(const ir::Op& norm, const ir::Op& op) {
-    const bool changes_rounding = op.name == "add" && ir::is_half(op.result()->type.dtype);
+    const bool changes_rounding = op.name == ir::op::add && ir::is_half(op.result()->type.dtype);
     return changes_rounding ? ops::attr_of(norm, "recompute") == ops::attr_of(op, "recompute")
                             : belong_together(norm, op);
   }
@@ -127,10 +127,11 @@ class BackwardFuser {
 
   // The op that masks the gradient of this batch_norm_backward, the first one to use it.
   ir::Op* mask_of(const ir::Op& op) const {
-    if (op.name != "batch_norm_backward" || op.operand(out_operand) != nullptr) return nullptr;
+    if (op.name != ir::op::batch_norm_backward) return nullptr;
+    if (op.operand(out_operand) != nullptr) return nullptr;
     const ir::Value* grad = op.operands[0];
     ir::Op* mask = grad->op;
-    const bool fits = mask->name == "threshold_backward" &&
+    const bool fits = mask->name == ir::op::threshold_backward &&
                       first_user_.at(grad) == &op && belong_together(*mask, op) &&
                       ops::attr_of(*mask, "threshold") == ir::Attr(0.0) &&
                       mask->operand(0)->type == grad->type && mask->operand(1)->type == grad->type;

@@ -25,7 +25,7 @@ namespace poptorch::rewrite {
 
 namespace {
 
-constexpr std::array activations = {"relu", "silu", "hardswish"};
+constexpr std::array activations = {ir::op::relu, ir::op::silu, ir::op::hardswish};
 
 bool is_activation(const ir::Op& op) {
   return std::find(activations.begin(), activations.end(), op.name) != activations.end();
@@ -73,7 +73,8 @@ class Fuser {
   };
 
   bool is_ours(const ir::Op& op) const {
-    return op.name == "convolution" && ops::attr_of(op, "layout") == ir::Attr("channels_last") &&
+    return op.name == ir::op::convolution &&
+           ops::attr_of(op, "layout") == ir::Attr("channels_last") &&
            op.operand(0)->type.rank() == 4 && is_packable(op.result()->type.dtype) &&
            ops::attr_of(op, "transposed") == ir::Attr(false) &&
            fixed_.is_from_state(op.operand(1));
@@ -84,16 +85,16 @@ class Fuser {
     for (const auto& op : graph_.ops) {
       if (is_ours(*op)) {
         patterns_.emplace(op.get(), Pattern{op.get()});
-      } else if (op->name == "add" && ops::attr_of(*op, "alpha") == ir::Attr(1.0)) {
+      } else if (op->name == ir::op::add && ops::attr_of(*op, "alpha") == ir::Attr(1.0)) {
         if (!extend_by_add(*op, 0)) extend_by_add(*op, 1);
       } else if (is_activation(*op)) {
         Pattern* before = before_of(op->operand(0));
         if (before == nullptr || before->activation != "none") continue;
-        const bool is_relu = op->name == "relu";
+        const bool is_relu = op->name == ir::op::relu;
         if (before->residual != nullptr && !is_relu) continue;  // oneDNN has no other
         if (is_relu && !belong_together(*before->convolution, *op)) continue;
         Pattern pattern = *before;
-        pattern.activation = op->name;
+        pattern.activation = op->name.text();
         extend(op->operand(0)->op, op.get(), pattern);
       }
     }
@@ -132,17 +133,17 @@ class Fuser {
     }
     ir::Attrs packing = geometry;
     packing.set("input_size", first_sizes(*op.operand(0)));
-    ir::Value* weight = list_.add("permute", {op.operands[1]},
+    ir::Value* weight = list_.add(ir::op::permute, {op.operands[1]},
                                   attrs_of({{"dims", ir::Dims{0, 3, 1, 2}}}), op);
     ir::Attrs attrs = geometry;
     attrs.set("weight_size", weight->type.sizes);
     attrs.set("activation", pattern.activation);
     if (ir::is_half(weight->type.dtype)) {
-      weight = list_.add("cast", {weight}, attrs_of({{"dtype", ir::DType::f32}}), op);
+      weight = list_.add(ir::op::cast, {weight}, attrs_of({{"dtype", ir::DType::f32}}), op);
     }
-    weight = list_.add("pack_convolution", {weight}, packing, op);
+    weight = list_.add(ir::op::pack_convolution, {weight}, packing, op);
     ir::Op& made =
-        *list_.make("packed_convolution",
+        *list_.make(ir::op::packed_convolution,
                     {op.operand(0), weight, op.operand(2), pattern.residual}, attrs, op);
     made.place = last.place;
     return made.result();

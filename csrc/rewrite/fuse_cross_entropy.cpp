@@ -69,13 +69,14 @@ class Fuser {
       return found == matches_.end() ? nullptr : &found->second;
     };
     for (const auto& op : graph_.ops) {
-      if (op->name == "_log_softmax" && is_over_classes(*op)) {
+      if (op->name == ir::op::_log_softmax && is_over_classes(*op)) {
         matches_[op->result()].softmax = op.get();
-      } else if (Match* match = op->name == "nll_loss" ? match_of(*op, 0) : nullptr) {
+      } else if (Match* match = op->name == ir::op::nll_loss ? match_of(*op, 0) : nullptr) {
         match->loss = op.get();
-      } else if (Match* match = op->name == "nll_loss_backward" ? match_of(*op, 1) : nullptr) {
+      } else if (Match* match =
+                     op->name == ir::op::nll_loss_backward ? match_of(*op, 1) : nullptr) {
         match->loss_gradient = op.get();
-      } else if (op->name == "_log_softmax_backward_data") {
+      } else if (op->name == ir::op::_log_softmax_backward_data) {
         if (Match* match = match_of(*op, 1)) match->softmax_gradient = op.get();
       }
     }
@@ -101,8 +102,8 @@ class Fuser {
   void replace(const ir::Op& op, Match& match) {
     ir::Value* scores = match.softmax->operand(0);
     if (&op == match.loss) {
-      match.fused = list_.make("cross_entropy", {scores, op.operand(1), op.operand(2)}, op.attrs,
-                               op);
+      match.fused = list_.make(ir::op::cross_entropy, {scores, op.operand(1), op.operand(2)},
+                               op.attrs, op);
       for (size_t i = 0; i < op.results.size(); ++i) {
         instead_.emplace(op.result(i), match.fused->result(i));
       }
@@ -114,7 +115,7 @@ class Fuser {
       }
       instead_.emplace(
           op.result(),
-          list_.add("cross_entropy_backward",
+          list_.add(ir::op::cross_entropy_backward,
                     {of_loss.operand(0), scores, of_loss.operand(2), of_loss.operand(3),
                      match.fused->result(1), match.fused->result(2)},
                     std::move(attrs), op));

@@ -21,7 +21,8 @@ constexpr size_t sum_operand = 2;
 // The op that makes this operand of an addition, if it can add to the other one.
 const ir::Op* rows_of(const ir::Op& add, size_t operand) {
   const ir::Op* rows = add.operand(operand)->op;
-  const bool fits = rows->name == "embedding_backward" && rows->operand(sum_operand) == nullptr &&
+  const bool fits = rows->name == ir::op::embedding_backward &&
+                    rows->operand(sum_operand) == nullptr &&
                     ops::attr_of(*rows, "scale_grad_by_freq") == ir::Attr(false) &&
                     ops::attr_of(add, "alpha") == ir::Attr(1.0) &&
                     add.operand(1 - operand)->type == add.result()->type &&
@@ -33,14 +34,14 @@ const ir::Op* rows_of(const ir::Op& add, size_t operand) {
 // Whether it is the addition that says what the op has of an annotation.
 bool is_kept_by_addition(std::string_view name) {
   const ops::Annotation* annotation = ops::find_annotation(name);
-  return annotation != nullptr && ops::may_carry("add", *annotation);
+  return annotation != nullptr && ops::may_carry(ir::op::add, *annotation);
 }
 
 bool fuse(ir::Graph& graph) {
   const auto uses = graph.count_uses();
   std::unordered_set<const ir::Op*> dead;
   for (const auto& op : graph.ops) {
-    for (size_t i = 0; i < 2 && op->name == "add"; ++i) {
+    for (size_t i = 0; i < 2 && op->name == ir::op::add; ++i) {
       const ir::Op* rows = rows_of(*op, i);
       if (rows == nullptr || uses.at(rows->result()) != 1) continue;
       op->operands = {rows->operand(0), rows->operand(1), op->operand(1 - i)};

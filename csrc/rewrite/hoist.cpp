@@ -30,7 +30,7 @@ namespace {
 constexpr int64_t small_bytes = 1 << 20;  // of results that may be larger than their operands
 
 // Cheap enough to be computed in every run, or without cost at all.
-bool is_free(const ir::Op& op) { return op.name == "view" || op.operands.empty(); }
+bool is_free(const ir::Op& op) { return op.name == ir::op::view || op.operands.empty(); }
 
 bool grows(const ir::Op& op) {
   int64_t in = 0, out = 0;
@@ -46,7 +46,7 @@ class Hoister {
   explicit Hoister(ir::Module& module)
       : module_(module), fixed_(module), prepare_(module.find_graph("prepare")) {
     if (prepare_ == nullptr) return;
-    for (const auto& op : prepare_->ops) prepared_ += op->name == "assign";
+    for (const auto& op : prepare_->ops) prepared_ += op->name == ir::op::assign;
   }
 
   bool run() {
@@ -74,10 +74,10 @@ class Hoister {
     for (ir::Value* value : wanted) {
       const std::string path = concat("prepared:", prepared_++);
       const ir::Place& place = value->op->place;
-      prepare_->append("assign", {copy(value)}, path_attrs(path), {}, place);
+      prepare_->append(ir::op::assign, {copy(value)}, path_attrs(path), {}, place);
       ir::Attrs attrs = path_attrs(path);
       attrs.set("role", "prepared");
-      states.push_back(graph.make("state", {}, std::move(attrs), {value->type}, place));
+      states.push_back(graph.make(ir::op::state, {}, std::move(attrs), {value->type}, place));
       instead.emplace(value, states.back()->result());
     }
     graph.ops.insert(graph.ops.begin(), std::make_move_iterator(states.begin()),
@@ -88,7 +88,7 @@ class Hoister {
   }
 
   bool may_move(const ir::Op& op) const {
-    if (op.results.empty() || op.name == "state" || op.name == "constant") return false;
+    if (op.results.empty() || op.name == ir::op::state || op.name == ir::op::constant) return false;
     for (const auto& result : op.results) {
       if (!fixed_.is_from_state(result.get())) return false;
     }
@@ -104,7 +104,7 @@ class Hoister {
   std::vector<ir::Value*> find_wanted(const ir::Graph& graph) const {
     std::unordered_set<const ir::Value*> wanted;
     const auto want = [&](const ir::Value* value) {
-      while (value != nullptr && value->op->name == "view") value = value->op->operand(0);
+      while (value != nullptr && value->op->name == ir::op::view) value = value->op->operand(0);
       if (value != nullptr && moved_.contains(value->op)) wanted.insert(value);
     };
     for (const auto& op : graph.ops) {
@@ -148,8 +148,8 @@ class Hoister {
     std::unordered_set<const ir::Op*> dead;
     for (const auto& op : graph.ops) {
       if (!moved_.contains(op.get())) continue;
-      const bool is_dead_view = op->name == "view" && dead.contains(op->operand(0)->op);
-      if (op->name != "view" || is_dead_view) dead.insert(op.get());
+      const bool is_dead_view = op->name == ir::op::view && dead.contains(op->operand(0)->op);
+      if (op->name != ir::op::view || is_dead_view) dead.insert(op.get());
     }
     erase_ops(graph, dead);
   }

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/pass.h"
@@ -25,7 +26,7 @@ namespace {
 
 using PathSet = std::set<std::string>;
 
-// States that a graph reads or assigns, in the loops that it runs too.
+// States that a graph reads or assigns, in the bodies of its ops too.
 class StatePaths {
  public:
   explicit StatePaths(const ir::Module& module) : module_(module) {}
@@ -37,10 +38,13 @@ class StatePaths {
     const ir::Graph* graph = module_.find_graph(name);
     for (size_t i = 0; graph != nullptr && i < graph->ops.size(); ++i) {
       const ir::Op& op = *graph->ops[i];
-      if (op.name == "state" || op.name == "assign") paths.insert(op.attrs.get_string("path"));
-      if (op.name != "loop") continue;
-      const PathSet& inner = of(op.attrs.get_graph("body"));
-      paths.insert(inner.begin(), inner.end());
+      if (op.name == ir::op::state || op.name == ir::op::assign) {
+        paths.insert(op.attrs.get_string("path"));
+      }
+      for (const std::string& body : ir::body_names(op)) {
+        const PathSet& inner = of(body);
+        paths.insert(inner.begin(), inner.end());
+      }
     }
     return paths_.emplace(name, std::move(paths)).first->second;
   }
@@ -66,17 +70,16 @@ class Marker {
 
  private:
   void see(const ir::Op& op, size_t position, StatePaths& paths) {
-    const bool is_assign = op.name == "assign";
+    const bool is_assign = op.name == ir::op::assign;
     for (const ir::Value* operand : op.operands) {
-      if (operand == nullptr || op.name == "view") continue;
+      if (operand == nullptr || op.name == ir::op::view) continue;
       size_t& last = last_use_[memory_of(operand)];
       last = std::max(last, is_assign ? graph_.ops.size() : position);
     }
     if (is_assign) assigned_to_[op.operand(0)].insert(op.attrs.get_string("path"));
-    if (op.name == "state") ++state_reads_[op.attrs.get_string("path")];
-    if (op.name != "loop") return;
-    for (const std::string& path : paths.of(op.attrs.get_graph("body"))) {
-      last_loop_[path] = position;
+    if (op.name == ir::op::state) ++state_reads_[op.attrs.get_string("path")];
+    for (const std::string& body : ir::body_names(op)) {
+      for (const std::string& path : paths.of(body)) last_loop_[path] = position;
     }
   }
 
@@ -112,9 +115,10 @@ class Marker {
       const ir::Value* other = op.operands[i];
       if (i != number && other != nullptr && memory_of(other) == memory) return false;
     }
-    const std::string& maker = memory->op->name;
-    if (maker == "state") return may_take_state(*memory->op, *op.result(result), position);
-    return maker != "constant" && maker != "stream_in" && maker != "input" && maker != "loop";
+    const ir::OpName maker = memory->op->name;
+    if (maker == ir::op::state) return may_take_state(*memory->op, *op.result(result), position);
+    return maker != ir::op::constant && maker != ir::op::stream_in && maker != ir::op::input &&
+           !ir::has_bodies(*memory->op);
   }
 
   bool may_take_state(const ir::Op& state, const ir::Value& result, size_t position) const {

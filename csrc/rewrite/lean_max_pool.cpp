@@ -41,7 +41,7 @@ class PoolRewriter {
 
   bool run() {
     for (const auto& op : graph_.ops) {
-      if (op->name == "max_pool2d") look_at(*op);
+      if (op->name == ir::op::max_pool2d) look_at(*op);
     }
     if (lean_.empty()) return false;
     for (auto& op : graph_.ops) {
@@ -67,7 +67,7 @@ class PoolRewriter {
   void look_at(ir::Op& pool) {
     const std::vector<ir::Op*>& readers = users_[pool.result(1)];
     const bool only_gradients = std::all_of(readers.begin(), readers.end(), [](const ir::Op* op) {
-      return op != nullptr && op->name == "max_pool2d_backward";
+      return op != nullptr && op->name == ir::op::max_pool2d_backward;
     });
     const bool is_lean = ops::attr_of(pool, "in_window") == ir::Attr(true) ||
                          ops::attr_of(pool, "keep") == ir::Attr(false);
@@ -91,12 +91,12 @@ class PoolRewriter {
   // (Without dilation every window has an entry of the image: none is -inf for want of one.)
   bool may_sink(const ir::Op& pool, const std::vector<ir::Op*>& gradients) const {
     const ir::Value* image = pool.operand(0);
-    if (image->op->name != "relu") return false;
+    if (image->op->name != ir::op::relu) return false;
     const auto is_gradient = [&](const ir::Op* op) {
       return std::find(gradients.begin(), gradients.end(), op) != gradients.end();
     };
     const auto is_mask = [&](const ir::Op* op) {
-      return op != nullptr && op->name == "threshold_backward" && op->operand(1) == image &&
+      return op != nullptr && op->name == ir::op::threshold_backward && op->operand(1) == image &&
              ops::attr_of(*op, "threshold") == ir::Attr(0.0) && is_gradient(op->operand(0)->op);
     };
     for (const ir::Op* user : users_.at(image)) {
@@ -118,14 +118,14 @@ class PoolRewriter {
     if (masks_.contains(&op)) {
       const ir::Op& gradient = *masks_.at(&op);
       ir::Attrs attrs = op.attrs;
-      ir::Value* masked = list_.add("threshold_backward",
+      ir::Value* masked = list_.add(ir::op::threshold_backward,
                                     {gradient.operands[0], relu_of_.at(gradient.operands[2])},
                                     std::move(attrs), op);
       instead_.emplace(op.result(), add_gradient(gradient, masked));
       return true;
     }
     if (!lean_.contains(&op)) return false;
-    if (op.name == "max_pool2d") {
+    if (op.name == ir::op::max_pool2d) {
       replace_pool(op);
     } else if (!relu_of_.contains(op.operands[2])) {
       instead_.emplace(op.result(), add_gradient(op, op.operands[0]));
@@ -140,10 +140,10 @@ class PoolRewriter {
     } else {
       attrs.set("in_window", true);
     }
-    const ir::Op& made = *list_.make("max_pool2d", op.operands, std::move(attrs), op);
+    const ir::Op& made = *list_.make(ir::op::max_pool2d, op.operands, std::move(attrs), op);
     ir::Value* out = made.result(0);
     if (const auto relu = relus_.find(&op); relu != relus_.end()) {
-      out = list_.add("relu", {out}, {}, *relu->second);
+      out = list_.add(ir::op::relu, {out}, {}, *relu->second);
       relu_of_.emplace(made.result(1), out);
     }
     instead_.emplace(op.result(0), out);
@@ -155,7 +155,8 @@ class PoolRewriter {
     attrs.set("in_window", true);
     const ir::Dims& sizes = op.result()->type.sizes;
     attrs.set("image_size", ir::Dims(sizes.end() - 2, sizes.end()));
-    return list_.add("max_pool2d_backward", {grad, nullptr, op.operands[2]}, std::move(attrs), op);
+    return list_.add(ir::op::max_pool2d_backward, {grad, nullptr, op.operands[2]},
+                     std::move(attrs), op);
   }
 
   ir::Graph& graph_;

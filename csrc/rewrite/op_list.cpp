@@ -6,7 +6,7 @@
 namespace poptorch::rewrite {
 
 // `like` gives the place and, as far as the op may carry them, the annotations.
-ir::Op* OpList::make(std::string name, std::vector<ir::Value*> operands, ir::Attrs attrs,
+ir::Op* OpList::make(ir::OpName name, std::vector<ir::Value*> operands, ir::Attrs attrs,
                      const ir::Op& like) {
   ir::Op bare;
   bare.name = name;
@@ -19,7 +19,7 @@ ir::Op* OpList::make(std::string name, std::vector<ir::Value*> operands, ir::Att
     if (ops::may_carry(name, *annotation)) attrs.set(key, value);
   }
   ops_.push_back(
-      graph_.make(std::move(name), std::move(operands), std::move(attrs), types, like.place));
+      graph_.make(name, std::move(operands), std::move(attrs), types, like.place));
   return ops_.back().get();
 }
 

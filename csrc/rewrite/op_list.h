@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "ir/graph.h"
@@ -14,12 +13,12 @@ class OpList {
   explicit OpList(ir::Graph& graph) : graph_(graph) {}
 
   // Makes an op with the types that its row infers, behind those added so far.
-  ir::Op* make(std::string name, std::vector<ir::Value*> operands, ir::Attrs attrs,
+  ir::Op* make(ir::OpName name, std::vector<ir::Value*> operands, ir::Attrs attrs,
                const ir::Op& like);
   // The first result of such an op.
-  ir::Value* add(std::string name, std::vector<ir::Value*> operands, ir::Attrs attrs,
+  ir::Value* add(ir::OpName name, std::vector<ir::Value*> operands, ir::Attrs attrs,
                  const ir::Op& like) {
-    return make(std::move(name), std::move(operands), std::move(attrs), like)->result();
+    return make(name, std::move(operands), std::move(attrs), like)->result();
   }
   void take(std::unique_ptr<ir::Op> op) { ops_.push_back(std::move(op)); }
   // The op is not in the list. It lives as long as the list: others may still point at it.

@@ -15,7 +15,7 @@ namespace poptorch::rewrite {
 
 namespace {
 
-bool is_state(const ir::Value& value) { return value.op->name == "state"; }
+bool is_state(const ir::Value& value) { return value.op->name == ir::op::state; }
 
 // What a weight is the product of; no scale: nullptr.
 struct Factors {
@@ -26,14 +26,14 @@ struct Factors {
 // One number for each output of a weight, reshaped to multiply it.
 ir::Value* scale_of(const ir::Value& factor, const ir::Value& weight) {
   const ir::Dims expected = {weight.type.sizes[0], 1, 1, 1};
-  if (factor.op->name != "reshape" || factor.type.sizes != expected) return nullptr;
+  if (factor.op->name != ir::op::reshape || factor.type.sizes != expected) return nullptr;
   ir::Value* scale = factor.op->operands[0];
   return scale->type.rank() == 1 ? scale : nullptr;
 }
 
 Factors factors_of(ir::Value* packed) {
   ir::Value* weight = packed->op->operands[0];
-  if (weight->op->name != "mul") return {weight};
+  if (weight->op->name != ir::op::mul) return {weight};
   for (const size_t side : {0, 1}) {
     ir::Value *plain = weight->op->operands[side], *factor = weight->op->operands[1 - side];
     if (plain->type.sizes != weight->type.sizes) continue;
@@ -43,8 +43,8 @@ Factors factors_of(ir::Value* packed) {
 }
 
 bool read_plainly(ir::Op& op) {
-  if (op.name != "packed_convolution") return false;
-  if (op.operand(1)->op->name != "pack_convolution") return false;
+  if (op.name != ir::op::packed_convolution) return false;
+  if (op.operand(1)->op->name != ir::op::pack_convolution) return false;
   const Factors factors = factors_of(op.operands[1]);
   if (!is_state(*factors.weight)) return false;  // packed or not, it takes memory
   std::vector<ir::Value*> operands = op.operands;

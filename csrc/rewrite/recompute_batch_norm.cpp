@@ -32,7 +32,7 @@ class Recomputer {
       }
     }
     for (const auto& op : graph.ops) {
-      if (op->name == "batch_norm" && pays(*op)) dropped_.insert(op->result());
+      if (op->name == ir::op::batch_norm && pays(*op)) dropped_.insert(op->result());
     }
   }
 
@@ -72,7 +72,7 @@ class Recomputer {
     ir::Attrs attrs = norm.attrs;
     for (const char* name : {"momentum", "eps", "inplace"}) attrs.erase(name);
     attrs.set("backward", true);
-    ops.push_back(graph_.make("batch_norm_apply",
+    ops.push_back(graph_.make(ir::op::batch_norm_apply,
                               operands_of(norm),
                               std::move(attrs), {value->type}, norm.place));
     return made = ops.back()->result();

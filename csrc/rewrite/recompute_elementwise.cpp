@@ -24,6 +24,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ir/bodies.h"
 #include "ops/fused.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
@@ -39,12 +40,12 @@ constexpr size_t most_steps = 4;       // computed again for one value
 // in the backward pass.
 constexpr int64_t long_sum = 512;
 // A few instructions for each vector.
-constexpr std::array<std::string_view, 27> cheap_names = {
-    "abs",         "add",        "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
-    "cast",        "clamp",      "eq",          "ge",          "gt",         "hardtanh",
-    "le",          "leaky_relu", "logical_and", "logical_not", "logical_or", "lt",
-    "masked_fill", "maximum",    "minimum",     "mul",         "ne",         "neg",
-    "relu",        "sub",        "where"};
+constexpr std::array cheap_names = {
+    ir::op::abs, ir::op::add, ir::op::bitwise_and, ir::op::bitwise_not, ir::op::bitwise_or,
+    ir::op::bitwise_xor, ir::op::cast, ir::op::clamp, ir::op::eq, ir::op::ge, ir::op::gt,
+    ir::op::hardtanh, ir::op::le, ir::op::leaky_relu, ir::op::logical_and, ir::op::logical_not,
+    ir::op::logical_or, ir::op::lt, ir::op::masked_fill, ir::op::maximum, ir::op::minimum,
+    ir::op::mul, ir::op::ne, ir::op::neg, ir::op::relu, ir::op::sub, ir::op::where};
 
 bool is_cheap(const ir::Op& op) {
   return std::find(cheap_names.begin(), cheap_names.end(), op.name) != cheap_names.end();
@@ -52,17 +53,18 @@ bool is_cheap(const ir::Op& op) {
 
 // Runs as soon as its operands are known, so that these die.
 bool hurries(const ir::Op& op) {
-  return op.name == "accumulate" || op.name == "all_reduce" || op.name.ends_with("_update");
+  return op.name == ir::op::accumulate || op.name == ir::op::all_reduce ||
+         op.name == ir::op::adam_update || op.name == ir::op::sgd_update;
 }
 
 bool is_always_there(const ir::Value* memory) {
-  return memory->op->name == "state" || memory->op->name == "constant";
+  return memory->op->name == ir::op::state || memory->op->name == ir::op::constant;
 }
 
 // Terms of each sum of a matrix product; 0 for another op.
 int64_t terms(const ir::Op& op) {
-  const bool adds = op.name == "addmm" || op.name == "baddbmm";
-  if (!adds && op.name != "matmul") return 0;
+  const bool adds = op.name == ir::op::addmm || op.name == ir::op::baddbmm;
+  if (!adds && op.name != ir::op::matmul) return 0;
   return op.operand(adds ? 1 : 0)->type.sizes.back();
 }
 
@@ -83,7 +85,7 @@ class Recomputer {
     if (steps_.empty()) return false;
     for (auto& op : graph_.ops) {
       for (ir::Value*& operand : op->operands) {
-        const bool is_late = operand != nullptr && is_backward(*op) && op->name != "view";
+        const bool is_late = operand != nullptr && is_backward(*op) && op->name != ir::op::view;
         if (is_late && steps_.contains(memory_of(operand))) operand = again(operand);
       }
       ops_.push_back(std::move(op));
@@ -100,7 +102,7 @@ class Recomputer {
   void find_uses() {
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       ir::Op& op = *graph_.ops[i];
-      if (op.name == "view" || hurries(op)) continue;
+      if (op.name == ir::op::view || hurries(op)) continue;
       for (const ir::Value* operand : op.operands) {
         if (operand == nullptr) continue;
         const ir::Value* memory = memory_of(operand);
@@ -117,7 +119,7 @@ class Recomputer {
   void find_peak() {
     std::vector<int64_t> change(graph_.ops.size() + 1, 0);
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
-      if (graph_.ops[i]->name == "view" || hurries(*graph_.ops[i])) continue;
+      if (graph_.ops[i]->name == ir::op::view || hurries(*graph_.ops[i])) continue;
       for (const auto& result : graph_.ops[i]->results) {
         if (is_always_there(result.get())) continue;
         change[i] += result->type.bytes();
@@ -197,7 +199,7 @@ class Recomputer {
     const auto known = again_.find(value);
     if (known != again_.end()) return known->second;
     ir::Value* made = nullptr;
-    if (value->op->name == "view") {
+    if (value->op->name == ir::op::view) {
       made = repeat(*value->op, {again(value->op->operands[0])});
     } else {
       std::unordered_map<const ir::Value*, ir::Value*> own;  // not shared: would live for longer
@@ -238,9 +240,9 @@ class Recomputer {
 bool recompute_elementwise(ir::Module& module) {
   bool changed = false;
   for (const auto& graph : module.graphs) {
-    const bool has_loop = std::any_of(graph->ops.begin(), graph->ops.end(),
-                                      [](const auto& op) { return op->name == "loop"; });
-    if (has_loop) continue;  // it may bind the states that would be read again behind it
+    const bool has_bodies = std::any_of(graph->ops.begin(), graph->ops.end(),
+                                        [](const auto& op) { return ir::has_bodies(*op); });
+    if (has_bodies) continue;  // they may bind the states that would be read again behind it
     while (Recomputer(*graph).run()) changed = true;  // then most are alive elsewhere
   }
   return changed;

@@ -32,7 +32,7 @@ ir::Value* same_type(const ir::Op& op, ir::Value* value) {
 }
 
 // The op that makes operand 0, when it is one of this name.
-ir::Op* maker(const ir::Op& op, std::string_view name) {
+ir::Op* maker(const ir::Op& op, ir::OpName name) {
   ir::Op* before = op.operand(0)->op;
   return before->name == name ? before : nullptr;
 }
@@ -58,7 +58,7 @@ ir::Value* nothing(ir::Op& op, Context&) { return same_type(op, op.operand(0)); 
 
 ir::Value* cast(ir::Op& op, Context& context) {
   if (ir::Value* x = same_type(op, op.operand(0))) return x;
-  const ir::Op* before = maker(op, "cast");
+  const ir::Op* before = maker(op, ir::op::cast);
   if (before == nullptr) return nullptr;
   const ir::Type& first = before->operand(0)->type;
   // To bool the middle type matters as little: zero stays zero in a wider one.
@@ -71,7 +71,7 @@ ir::Value* cast(ir::Op& op, Context& context) {
 // reshape(reshape(x)), and likewise expand: the last one says all.
 ir::Value* reshape(ir::Op& op, Context& context) {
   if (ir::Value* x = same_type(op, op.operand(0))) return x;
-  const ir::Op* before = maker(op, "reshape");
+  const ir::Op* before = maker(op, ir::op::reshape);
   if (before == nullptr) return nullptr;
   op.operands[0] = before->operands[0];
   op.attrs.set("size", op.result()->type.sizes);
@@ -81,7 +81,7 @@ ir::Value* reshape(ir::Op& op, Context& context) {
 
 ir::Value* expand(ir::Op& op, Context& context) {
   if (ir::Value* x = same_type(op, op.operand(0))) return x;
-  const ir::Op* before = maker(op, "expand");
+  const ir::Op* before = maker(op, ir::op::expand);
   if (before == nullptr) return nullptr;
   op.operands[0] = before->operands[0];
   op.attrs.set("size", op.result()->type.sizes);
@@ -99,7 +99,7 @@ ir::Value* permute(ir::Op& op, Context& context) {
   bool is_identity = true;
   for (size_t i = 0; i < dims.size(); ++i) is_identity &= dims[i] == static_cast<int64_t>(i);
   if (is_identity) return same_type(op, op.operand(0));
-  const ir::Op* before = maker(op, "permute");
+  const ir::Op* before = maker(op, ir::op::permute);
   if (before == nullptr) return nullptr;
   const ir::Dims first = wrapped(before->attrs.get_ints("dims"));
   ir::Dims both;
@@ -123,14 +123,14 @@ ir::Value* join_of_one(ir::Op& op, Context&) {
 }
 
 ir::Value* neg(ir::Op& op, Context&) {
-  const ir::Op* before = maker(op, "neg");
+  const ir::Op* before = maker(op, ir::op::neg);
   return before == nullptr ? nullptr : same_type(op, before->operand(0));
 }
 
 // alpha=-1 turns one into the other; 1 is the default.
 void drop_alpha(ir::Op& op, Context& context) {
   if (!(ops::attr_of(op, "alpha") == ir::Attr(-1.0))) return;
-  op.name = op.name == "add" ? "sub" : "add";
+  op.name = op.name == ir::op::add ? ir::op::sub : ir::op::add;
   op.attrs.erase("alpha");
   context.edited = true;
 }
@@ -140,10 +140,10 @@ ir::Value* add_or_sub(ir::Op& op, Context& context) {
   if (!(ops::attr_of(op, "alpha") == ir::Attr(1.0))) return nullptr;
   // The zero that changes no float, whatever its sign, is -0.0 added or 0.0 taken away.
   const bool is_float = ir::is_float(op.result()->type.dtype);
-  const double zero = is_float && op.name == "add" ? -0.0 : 0.0;
+  const double zero = is_float && op.name == ir::op::add ? -0.0 : 0.0;
   ir::Value* x = same_type(op, op.operand(0));
   if (x != nullptr && is_uniform(context, op.operand(1), zero)) return x;
-  ir::Value* y = op.name == "add" ? same_type(op, op.operand(1)) : nullptr;
+  ir::Value* y = op.name == ir::op::add ? same_type(op, op.operand(1)) : nullptr;
   return y != nullptr && is_uniform(context, op.operand(0), zero) ? y : nullptr;
 }
 
@@ -165,12 +165,23 @@ ir::Value* dropout(ir::Op& op, Context&) {
   return op.attrs.get_float("p", 1.0) == 0.0 ? same_type(op, op.operand(0)) : nullptr;
 }
 
-const std::unordered_map<std::string_view, SimplifyRule>& rules() {
-  static const std::unordered_map<std::string_view, SimplifyRule> table = {
-      {"cast", cast},         {"clone", nothing},  {"contiguous", nothing}, {"reshape", reshape},
-      {"expand", expand},     {"permute", permute}, {"slice", slice},       {"cat", join_of_one},
-      {"neg", neg},           {"add", add_or_sub}, {"sub", add_or_sub},     {"mul", mul},
-      {"div", div},           {"dropout", dropout}};
+const std::unordered_map<ir::OpName, SimplifyRule>& rules() {
+  static const std::unordered_map<ir::OpName, SimplifyRule> table = {
+      {ir::op::cast, cast},
+      {ir::op::clone, nothing},
+      {ir::op::contiguous, nothing},
+      {ir::op::reshape, reshape},
+      {ir::op::expand, expand},
+      {ir::op::permute, permute},
+      {ir::op::slice, slice},
+      {ir::op::cat, join_of_one},
+      {ir::op::neg, neg},
+      {ir::op::add, add_or_sub},
+      {ir::op::sub, add_or_sub},
+      {ir::op::mul, mul},
+      {ir::op::div, div},
+      {ir::op::dropout, dropout},
+  };
   return table;
 }
 

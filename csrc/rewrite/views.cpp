@@ -75,21 +75,21 @@ std::optional<Window> window_of(const ir::Op& op) {
   if (op.operands.empty() || op.operands[0] == nullptr) return std::nullopt;
   const ir::Type& x = op.operand(0)->type;
   const Dims strides = x.actual_strides();
-  if (op.name == "permute") return permute_window(op, x, strides);
-  if (op.name == "expand") return expand_window(op, x, strides);
-  if (op.name == "reshape") {
+  if (op.name == ir::op::permute) return permute_window(op, x, strides);
+  if (op.name == ir::op::expand) return expand_window(op, x, strides);
+  if (op.name == ir::op::reshape) {
     const Dims& sizes = op.result()->type.sizes;
     if (op.result()->type.numel() == 0) return Window{0, sizes, ir::contiguous_strides(sizes)};
     const std::optional<Dims> found = reshape_strides(x.sizes, strides, sizes);
     return found ? std::optional(Window{0, sizes, *found}) : std::nullopt;
   }
-  if (op.name != "slice" && op.name != "diagonal") return std::nullopt;
+  if (op.name != ir::op::slice && op.name != ir::op::diagonal) return std::nullopt;
   ir::Op complete;  // the window rules read attributes that may not be written
   complete.name = op.name;
   complete.operands = op.operands;
   complete.attrs = ops::complete_attrs(ops::op_def(op.name), op.attrs);
   const ops::InferInput in{complete};
-  return op.name == "slice" ? ops::slice_window(in, x.sizes, strides)
+  return op.name == ir::op::slice ? ops::slice_window(in, x.sizes, strides)
                             : ops::diagonal_window(in, x.sizes, strides);
 }
 
@@ -125,18 +125,18 @@ class ViewMaker {
  private:
   bool make_view(ir::Op& op) {
     std::optional<Window> window = window_of(op);
-    if (!window && op.name == "reshape") {
+    if (!window && op.name == ir::op::reshape) {
       op.operands[0] = copy_of(op.operands[0]);
       window = window_of(op);
     }
     if (!window) return false;
     ir::Value* from = op.operands[0];
     int64_t offset = window->offset;
-    if (from->op->name == "view") {
+    if (from->op->name == ir::op::view) {
       if (!MUTANT(view_of_view_drops_offset)) offset += from->op->attrs.get_int("offset", 0);
       from = from->op->operands[0];
     }
-    op.name = "view";
+    op.name = ir::op::view;
     op.operands = {from};
     ir::Type& type = op.result()->type;
     type.set_strides(window->strides);
@@ -156,7 +156,7 @@ class ViewMaker {
 
   void take_copies(ir::Op& op) {
     const ops::OpDef* row = ops::find_op(op.name);
-    if (row == nullptr || op.name == "view") return;
+    if (row == nullptr || op.name == ir::op::view) return;
     for (ir::Value*& operand : op.operands) {
       if (operand == nullptr) continue;
       const bool is_slow = row->elementwise && is_scattered(operand->type);
@@ -173,7 +173,7 @@ class ViewMaker {
       ir::Attrs attrs = value->op->attrs;
       attrs.erase("offset");
       kept_.push_back(
-          graph_.make("contiguous", {value}, std::move(attrs), {type}, value->op->place));
+          graph_.make(ir::op::contiguous, {value}, std::move(attrs), {type}, value->op->place));
       copy = kept_.back()->result();
       changed_ = true;
     }

@@ -96,7 +96,7 @@ std::string Executable::constants() const {
   const std::unique_ptr<ir::Module> module = ir::parse(ir("plan"));
   for (const auto& graph : module->graphs) {
     for (const auto& op : graph->ops) {
-      if (op->name != "constant" || !op->attrs.has("hash")) continue;
+      if (op->name != ir::op::constant || !op->attrs.has("hash")) continue;
       const std::string& hash = op->attrs.get_string("hash");
       const std::string found =
           module->add_constant(op->result()->type, known.at(op->attrs.get_int("addr")));

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "place/part.h"
 #include "schedule/states.h"
@@ -53,7 +54,7 @@ class Scheduler {
   void separate_states() {
     std::vector<std::unique_ptr<ir::Op>> ops;
     for (auto& op : graph_.ops) {
-      if (op->name == "assign" && reads_assigned(op->operand(0), op.get())) {
+      if (op->name == ir::op::assign && reads_assigned(op->operand(0), op.get())) {
         ops.push_back(copy_of(op->operands[0], *op));
         op->operands[0] = ops.back()->result();
       }
@@ -70,7 +71,7 @@ class Scheduler {
   // Whether the value is the memory of a state that an assign other than `own` binds anew.
   bool reads_assigned(ir::Value* value, const ir::Op* own) const {
     const ir::Op& source = *base_of(value)->op;
-    if (source.name != "state") return false;
+    if (source.name != ir::op::state) return false;
     const std::string& path = source.attrs.get_string("path");
     if (own != nullptr && own->attrs.get_string("path") == path) return false;
     return uses_.at(&graph_).assigned.contains(path);
@@ -78,7 +79,7 @@ class Scheduler {
 
   std::unique_ptr<ir::Op> copy_of(ir::Value* value, const ir::Op& like) {
     const ir::Type type{value->type.dtype, value->type.sizes, {}};
-    return graph_.make("contiguous", {value}, annotations_of(like), {type}, like.place);
+    return graph_.make(ir::op::contiguous, {value}, annotations_of(like), {type}, like.place);
   }
 
   static ir::Attrs annotations_of(const ir::Op& op) {
@@ -90,13 +91,14 @@ class Scheduler {
   }
 
   Kind kind_of(const ir::Op& op) const {
-    if (op.name == "assign") return Kind::last;
-    if (op.name == "input" || op.name == "loop") return Kind::plain;
-    if (op.name == "constant" || op.name == "state" || op.name == "stream_in" ||
-        op.name == "full" || op.name == "arange" || ops::is_alias(op)) {
+    if (op.name == ir::op::assign) return Kind::last;
+    if (op.name == ir::op::input || ir::has_bodies(op)) return Kind::plain;
+    if (op.name == ir::op::constant || op.name == ir::op::state || op.name == ir::op::stream_in ||
+        op.name == ir::op::full || op.name == ir::op::arange || ops::is_alias(op)) {
       return Kind::lazy;
     }
-    if (op.name == "stream_out" || op.name == "accumulate" || op.name == "all_reduce" ||
+    if (op.name == ir::op::stream_out || op.name == ir::op::accumulate ||
+        op.name == ir::op::all_reduce ||
         place::part_of(op) == place::Part::update) {
       return Kind::eager;
     }
@@ -109,7 +111,7 @@ class Scheduler {
     const bool on_sources = std::all_of(op.operands.begin(), op.operands.end(), [&](auto* operand) {
       if (operand == nullptr) return true;
       return nodes_[index_.at(unmoved(operand)->op)].kind == Kind::lazy &&
-             base_of(operand)->op->name != "stream_in";
+             base_of(operand)->op->name != ir::op::stream_in;
     });
     return on_sources ? Kind::lazy : Kind::plain;
   }
@@ -122,13 +124,13 @@ class Scheduler {
       const ir::Op& op = *graph_.ops[i];
       const ops::OpDef* row = ops::find_op(op.name);
       const bool is_plain = nodes_[i].kind == Kind::plain && row != nullptr && !row->random;
-      if (is_plain && (row->elementwise || op.name == "contiguous") && has_user[i] &&
+      if (is_plain && (row->elementwise || op.name == ir::op::contiguous) && has_user[i] &&
           !has_other_user[i]) {
         nodes_[i].kind = Kind::eager;
       }
       // Through a view, its users are those of the memory.
       const bool is_eager = nodes_[i].kind == Kind::eager ||
-                            (op.name == "view" && has_user[i] && !has_other_user[i]);
+                            (op.name == ir::op::view && has_user[i] && !has_other_user[i]);
       for (const ir::Value* operand : op.operands) {
         if (operand == nullptr) continue;
         (is_eager ? has_user : has_other_user)[index_.at(operand->op)] = true;
@@ -165,7 +167,7 @@ class Scheduler {
     const ops::OpDef* row = ops::find_op(op.name);
     const bool fits = nodes_[position].kind == Kind::plain && op.results.size() == 1 &&
                       place::part_of(op) == place::Part::backward && row != nullptr &&
-                      !row->effects && !row->random && op.name != "contiguous";
+                      !row->effects && !row->random && op.name != ir::op::contiguous;
     if (!fits || first_use <= position + 1 || first_use == static_cast<int>(nodes_.size())) {
       return false;
     }
@@ -176,7 +178,7 @@ class Scheduler {
       const ir::Value* base = base_of(operand);
       const auto last = last_use.find(base);
       const bool dies = last == last_use.end() || last->second < first_use;
-      if (!dies || base->op->name == "state" || base->op->name == "constant") continue;
+      if (!dies || base->op->name == ir::op::state || base->op->name == ir::op::constant) continue;
       if (std::find(known.begin(), known.end(), base) != known.end()) continue;
       known.push_back(base);
       longer += base->type.bytes();
@@ -199,29 +201,31 @@ class Scheduler {
         if (operand != nullptr) add_edge(index_.at(operand->op), node);
       }
       const ops::OpDef* row = ops::find_op(op.name);
-      const bool is_ordered = row != nullptr && row->effects && op.name != "assign" &&
-                              op.name != "stream_out";
+      const bool is_ordered = row != nullptr && row->effects && op.name != ir::op::assign &&
+                              op.name != ir::op::stream_out;
       if (!is_ordered) continue;
       if (last_effect >= 0) add_edge(last_effect, node);
       last_effect = node;
     }
   }
 
-  // Readers of each state: users of its value or of views of it, and loops that touch it.
+  // Readers of each state: users of its value or of views of it, and ops whose bodies touch it.
   std::map<std::string, std::vector<int>> readers() const {
     std::map<std::string, std::vector<int>> readers;
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       const ir::Op& op = *graph_.ops[i];
       for (ir::Value* operand : op.operands) {
         const ir::Op* source = operand == nullptr ? nullptr : base_of(operand)->op;
-        if (source != nullptr && source->name == "state") {
+        if (source != nullptr && source->name == ir::op::state) {
           readers[source->attrs.get_string("path")].push_back(static_cast<int>(i));
         }
       }
-      if (op.name != "loop") continue;
-      const StateUse& inside = uses_.at(&body_of(module_, op));
-      for (const std::string& path : inside.read) readers[path].push_back(static_cast<int>(i));
-      for (const std::string& path : inside.assigned) readers[path].push_back(static_cast<int>(i));
+      for (const ir::Graph* body : ir::bodies_of(module_, op)) {
+        const StateUse& inside = uses_.at(body);
+        for (const auto* paths : {&inside.read, &inside.assigned}) {
+          for (const std::string& path : *paths) readers[path].push_back(static_cast<int>(i));
+        }
+      }
     }
     return readers;
   }
@@ -230,7 +234,7 @@ class Scheduler {
     const auto readers = this->readers();
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       const ir::Op& op = *graph_.ops[i];
-      if (op.name != "assign") continue;
+      if (op.name != ir::op::assign) continue;
       const auto found = readers.find(op.attrs.get_string("path"));
       if (found == readers.end()) continue;
       for (const int reader : found->second) add_edge(reader, static_cast<int>(i));

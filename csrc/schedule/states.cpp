@@ -1,7 +1,7 @@
 #include "schedule/states.h"
 
+#include "ir/bodies.h"
 #include "ops/op_def.h"
-#include "support/error.h"
 
 namespace poptorch::schedule {
 
@@ -11,14 +11,14 @@ void collect(const ir::Module& module, const ir::Graph& graph, StateUses& uses) 
   if (uses.contains(&graph)) return;
   StateUse use;
   for (const auto& op : graph.ops) {
-    if (op->name == "state") use.read.insert(op->attrs.get_string("path"));
-    if (op->name == "assign") use.assigned.insert(op->attrs.get_string("path"));
-    if (op->name != "loop") continue;
-    const ir::Graph& body = body_of(module, *op);
-    collect(module, body, uses);
-    const StateUse& inside = uses.at(&body);
-    use.read.insert(inside.read.begin(), inside.read.end());
-    use.assigned.insert(inside.assigned.begin(), inside.assigned.end());
+    if (op->name == ir::op::state) use.read.insert(op->attrs.get_string("path"));
+    if (op->name == ir::op::assign) use.assigned.insert(op->attrs.get_string("path"));
+    for (const ir::Graph* body : ir::bodies_of(module, *op)) {
+      collect(module, *body, uses);
+      const StateUse& inside = uses.at(body);
+      use.read.insert(inside.read.begin(), inside.read.end());
+      use.assigned.insert(inside.assigned.begin(), inside.assigned.end());
+    }
   }
   uses.emplace(&graph, std::move(use));
 }
@@ -29,12 +29,6 @@ StateUses state_uses(const ir::Module& module) {
   StateUses uses;
   for (const auto& graph : module.graphs) collect(module, *graph, uses);
   return uses;
-}
-
-ir::Graph& body_of(const ir::Module& module, const ir::Op& loop) {
-  ir::Graph* body = module.find_graph(loop.attrs.get_graph("body"));
-  INTERNAL_CHECK(body != nullptr, "the body of `", loop.text(), "` is not in the module");
-  return *body;
 }
 
 ir::Value* base_of(ir::Value* value) {

@@ -1,4 +1,4 @@
-// Which states the graphs of a module read and write, bodies of loops included.
+// Which states the graphs of a module read and write, bodies of ops included.
 #pragma once
 
 #include <set>
@@ -14,12 +14,9 @@ struct StateUse {
   std::set<std::string> assigned;
 };
 
-// By graph, bodies of its loops included.
+// By graph, the bodies of its ops included.
 using StateUses = std::unordered_map<const ir::Graph*, StateUse>;
 StateUses state_uses(const ir::Module& module);
-
-// The body graph of a loop op.
-ir::Graph& body_of(const ir::Module& module, const ir::Op& loop);
 
 // The value whose memory `value` is a view or a move of; the value itself when it is none.
 ir::Value* base_of(ir::Value* value);

@@ -56,6 +56,72 @@ def test_main_without_loops_runs_once():
     assert len(driver.executable.timestamps()) == 1
 
 
+LOOPS = """
+graph main {
+  %%z = full {dtype=dtype:f32, fill_value=0.0, size=[1]} : f32[1]
+  %%s = loop %%z {body=@%(outer)s, count=3} : f32[1]
+  output
+}
+
+graph %(outer)s {
+  %%a = input {index=0} : f32[1]
+  %%b = loop %%a {body=@%(inner)s, count=2} : f32[1]
+  stream_out %%b {stream="sum"}
+  output %%b
+}
+
+graph %(inner)s {
+  %%c = input {index=0} : f32[1]
+  %%x = stream_in {stream="x"} : f32[1]
+  %%d = add %%c, %%x : f32[1]
+  output %%d
+}
+"""
+
+
+@pytest.mark.parametrize("names", [("iteration", "micro"), ("micro", "iteration"), ("a", "b")])
+def test_the_loop_in_main_is_that_over_device_iterations(names):
+    driver = Driver(LOOPS % dict(zip(("outer", "inner"), names, strict=True)))
+    assert driver.executable.device_iterations == 3
+    assert len(driver.executable.timestamps()) == 3
+    assert driver.executable.host_slices("x") == 6
+    out = driver(x=torch.arange(6.0).reshape(6, 1))
+    assert out["sum"].flatten().tolist() == [1, 6, 15]
+
+
+def test_two_loops_in_main():
+    text = LOOPS % {"outer": "a", "inner": "b"} + """
+graph c {
+  %a = input {index=0} : f32[1]
+  %b = add %a, %a : f32[1]
+  output %b
+}
+"""
+    second = """%t = loop %s {body=@c, count=4} : f32[1]
+  stream_out %t {stream="result"}
+  output
+"""
+    driver = Driver(text.replace("output\n", second, 1))
+    assert driver.executable.device_iterations == 1
+    out = driver(x=torch.ones(6, 1))
+    assert out["sum"].flatten().tolist() == [2, 4, 6]
+    assert out["result"].item() == 6 * 2**4
+
+
+def test_an_update_of_a_part_is_no_update_of_weights():
+    text = """
+graph main {
+  %x = stream_in {stream="x"} : f32[4]
+  %y = stream_in {stream="y"} : f32[2]
+  %i = stream_in {stream="i"} : i32[1]
+  %z = dynamic_update %x, %y, %i {dim=0, size=2} : f32[4]
+  stream_out %z {stream="z"}
+  output
+}
+"""
+    assert Driver(text).executable.op_report() == {"forward": {"dynamic_update": 1}}
+
+
 def test_ops_without_kernel():
     text = """
 graph main {

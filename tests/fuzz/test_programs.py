@@ -249,6 +249,12 @@ def test_the_judge_finds_wrong_integers():
     assert damaged("call 0 result 1", lambda x: x + 1, program).kind == "wrong"
 
 
+def test_the_judge_takes_integers_that_only_eager_has_wrong():
+    right, near = torch.tensor([1, 2]), torch.tensor([1, 3])
+    assert not judge._integers_differ("x", right, [near], right)
+    assert "3 at [1], expected 2" in judge._integers_differ("x", near, [right], right)
+
+
 def test_the_judge_takes_no_integers_that_leave_int32_on_the_way():
     program = EXAMPLE.but(lines=("v0 = (x0 > w0).sum(0) + 65536", "v1 = v0 * v0 - v0 * v0 + v0"),
                           outputs=("v1",), loss="")

@@ -71,6 +71,8 @@ def test_good_modules():
         (["%0 = input {index=0} : f32[]"], "has inputs, but no loop runs it"),
         (["loop {body=@net, count=1}"], "runs itself"),
         (["loop {body=@other, count=1}"], "the module has no such graph"),
+        ([X, '%0 = aten %x {args=["%0", [@net]], overload="aten::relu"} : f32[2,3]'],
+         "names a graph, its row takes none"),
     ],
 )
 def test_broken_ops(lines, words):

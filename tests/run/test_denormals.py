@@ -36,6 +36,64 @@ def test_it_can_be_turned_off(monkeypatch):
     assert out["ours"].all() and out["opaque"].all()
 
 
+@torch.library.custom_op("poptorch_tests::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    """Code of the user's, in a library of operators."""
+    return x * 2
+
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+INNER = []  # a program that `through_inner` runs
+
+
+@torch.library.custom_op("poptorch_tests::through_inner", mutates_args=())
+def through_inner(x: torch.Tensor) -> torch.Tensor:
+    """Code of the user's that runs a program within the run of another one."""
+    return INNER[-1](x=x[None])["ours"][0].clone()
+
+
+@through_inner.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+USERS = """
+graph main {{
+  %x = stream_in {{stream="x"}} : f32[{n}]
+  %users = aten %x {{args=["%0"], overload="poptorch_tests::{op}"}} : f32[{n}]
+  %ours = add %x, %x : f32[{n}]
+  stream_out %users {{stream="users"}}
+  stream_out %ours {{stream="ours"}}
+  output
+}}
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_code_of_the_user_computes_with_them(threads):
+    driver = Driver(USERS.format(n=LARGE, op="twice"), threads=threads)
+    out = driver(x=torch.full([1, LARGE], TINY))
+    assert out["users"].all()
+    assert not out["ours"].any()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_program_within_a_run_has_its_own_mode(threads, monkeypatch):
+    outer = Driver(USERS.format(n=LARGE, op="through_inner"), threads=threads)
+    monkeypatch.setenv("POPTORCH_OFF", "flush_denormals")
+    INNER.append(Driver(SCALE, threads=threads))
+    out = outer(x=torch.full([1, LARGE], TINY))
+    assert out["users"].all()
+    assert not out["ours"].any()
+    monkeypatch.undo()
+    INNER.append(Driver(SCALE, threads=threads))
+    assert not outer(x=torch.full([1, LARGE], TINY))["users"].any()
+
+
 def test_unknown_switch(monkeypatch):
     monkeypatch.setenv("POPTORCH_OFF", "flush_denormal")
     with pytest.raises(Error, match='"flush_denormal", which turns nothing off. The names are: '

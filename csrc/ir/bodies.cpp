@@ -1,0 +1,57 @@
+#include "ir/bodies.h"
+
+#include <algorithm>
+
+#include "support/error.h"
+
+namespace poptorch::ir {
+
+namespace {
+
+// Calls fn(name) for each graph that the attribute names, until it returns true.
+template <typename Fn>
+bool any_name(const Attr& attr, const Fn& fn) {
+  if (const auto* ref = std::get_if<GraphRef>(&attr.value)) return fn(ref->name);
+  const auto* items = std::get_if<AttrList>(&attr.value);
+  return items != nullptr && std::any_of(items->begin(), items->end(),
+                                         [&](const Attr& item) { return any_name(item, fn); });
+}
+
+template <typename Fn>
+bool any_name(const Op& op, const Fn& fn) {
+  return std::any_of(op.attrs.begin(), op.attrs.end(),
+                     [&](const Attrs::Item& item) { return any_name(item.second, fn); });
+}
+
+}  // namespace
+
+std::vector<std::string> body_names(const Op& op) {
+  std::vector<std::string> names;
+  any_name(op, [&](const std::string& name) {
+    names.push_back(name);
+    return false;
+  });
+  return names;
+}
+
+std::vector<Graph*> bodies_of(const Module& module, const Op& op) {
+  std::vector<Graph*> bodies;
+  for (const std::string& name : body_names(op)) {
+    bodies.push_back(module.find_graph(name));
+    INTERNAL_CHECK(bodies.back() != nullptr, "the graph @", name, " of `", op.text(),
+                   "` is not in the module");
+  }
+  return bodies;
+}
+
+bool has_bodies(const Op& op) {
+  return any_name(op, [](const std::string&) { return true; });
+}
+
+Graph& body_of(const Module& module, const Op& op) {
+  const std::vector<Graph*> bodies = bodies_of(module, op);
+  INTERNAL_CHECK(bodies.size() == 1, "`", op.text(), "` names ", bodies.size(), " graphs, not one");
+  return *bodies[0];
+}
+
+}  // namespace poptorch::ir

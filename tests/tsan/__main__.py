@@ -1,0 +1,61 @@
+"""Two executors in two threads under ThreadSanitizer: ``python -m tests.tsan``, or ``make tsan``.
+
+Builds the extension with ThreadSanitizer into ``build/tsan/lib``, beside links to the Python files,
+and runs ``tests/tsan/two_engines.py`` there. Python itself, torch, and kernels that keep nothing
+between calls are built without it: what they do is not looked at, but their locks and threads are
+known. The exit status is 1 when there is a report that ``suppressions.txt`` does not name, or when
+the script fails.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+# Not from tests.helpers, which imports poptorch: here it may not be built yet.
+ROOT = Path(__file__).resolve().parents[2]
+LIB = ROOT / "build" / "tsan" / "lib"
+HERE = Path(__file__).resolve().parent
+REPORTED = 66  # the exit status of a process with reports
+
+
+def main() -> int:
+    """Builds, runs, and says what was found."""
+    subprocess.run([sys.executable, "setup.py", "-q", "build_tsan"], cwd=ROOT, check=True)
+    _link_python_files()
+    found = subprocess.run([sys.executable, HERE / "two_engines.py", *sys.argv[1:]], cwd=ROOT,
+                           env=_environment(), check=False)
+    if found.returncode == 0:
+        print("[tsan] no reports")
+        return 0
+    words = "there are reports" if found.returncode == REPORTED else "the script failed"
+    print(f"[tsan] {words}, see above")
+    return 1
+
+
+def _link_python_files() -> None:
+    package, source = LIB / "poptorch", ROOT / "poptorch"
+    for old in package.rglob("*"):
+        if old.is_symlink():
+            old.unlink()
+    for file in sorted(source.rglob("*")):
+        if file.suffix in (".py", ".pyi", ".typed"):
+            link = package / file.relative_to(source)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file)
+
+
+def _environment() -> dict[str, str]:
+    compiler = os.environ.get("CXX", "g++").split()
+    asked = subprocess.run([*compiler, "-print-file-name=libtsan.so"], check=True, text=True,
+                           capture_output=True)
+    options = [f"suppressions={HERE / 'suppressions.txt'}", f"exitcode={REPORTED}",
+               "halt_on_error=0", "history_size=4", "second_deadlock_stack=1"]
+    return {**os.environ, "LD_PRELOAD": asked.stdout.strip(), "TSAN_OPTIONS": " ".join(options),
+            "PYTHONPATH": os.pathsep.join([str(LIB), str(ROOT)]),
+            # Steps are read from their text again: names are made in both threads at once.
+            "POPTORCH_RELOAD_IR": "1"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Two threads, each with executors of its own that compile, run and end at the same time.
+
+Run by ``python -m tests.tsan``. Each thread must get what it gets alone, bit for bit.
+"""
+
+import sys
+import threading
+
+import torch
+from torch import nn
+
+import poptorch
+
+ROUNDS = 2  # of compiling, running and ending
+KERNEL_THREADS = 2  # of each program
+WAIT_S = 1200
+
+
+class Trained(nn.Module):
+    """Convolutions, norms and dropout, with a loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Dropout(0.25), nn.Flatten(), nn.Linear(16 * 16 * 16, 32), nn.GELU(),
+            nn.Linear(32, 10))
+        self.loss = nn.CrossEntropyLoss()
+
+    def forward(self, x, target):
+        y = self.layers(x)
+        return y, self.loss(y, target)
+
+
+class Inferred(nn.Module):
+    """Embeddings, a recurrent layer, attention, and ops that have no row."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(100, 64)
+        self.recurrent = nn.LSTM(64, 64, batch_first=True)
+        self.attention = nn.TransformerEncoderLayer(64, 4, 128, 0.0, batch_first=True)
+
+    def forward(self, x):
+        y, _ = self.recurrent(self.words(x))
+        y = torch.special.erfinv(torch.tanh(self.attention(y)) * 0.5)
+        values, _ = torch.sort(y, dim=-1)
+        return values.softmax(-1), torch.cumsum(y, 1).half()
+
+
+def options(training):
+    """Of a program that loops."""
+    made = poptorch.Options()
+    made.showCompilationProgressBar(False)
+    made.deviceIterations(2)
+    made.randomSeed(3)
+    if training:
+        made.Training.gradientAccumulation(2)
+    return made
+
+
+def train(module, images, targets):
+    """Results of a training executor, and the weights after it."""
+    executor = poptorch.trainingModel(
+        module, options(True), poptorch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9))
+    results = [executor(images, targets)[1].clone() for _ in range(3)]
+    executor.copyWeightsToHost()
+    executor.destroy()
+    return [*results, *(p.detach().clone() for p in module.parameters())]
+
+
+def infer(module, words):
+    """Results of an inference executor."""
+    executor = poptorch.inferenceModel(module, options(False))
+    results = [part.clone() for _ in range(3) for part in executor(words)]
+    executor.destroy()
+    return results
+
+
+def lives():
+    """What the threads do, each with a module and data of its own, made anew alike."""
+    torch.manual_seed(1)
+    return [(train, Trained().train(), torch.randn(32, 3, 32, 32), torch.randint(10, (32,))),
+            (infer, Inferred().eval(), torch.randint(100, (16, 12)))]
+
+
+def results_of(chosen):
+    """What each of these lives gives, in threads of their own at once."""
+    found, barrier = {}, threading.Barrier(len(chosen))
+
+    def live(number, life, module, *data):
+        torch.set_num_threads(KERNEL_THREADS)
+        barrier.wait(WAIT_S)
+        found[number] = life(module, *data)
+
+    threads = [threading.Thread(target=live, args=(number, *life))
+               for number, life in chosen.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def main():
+    """Exit status 1: a thread did not get what it gets alone."""
+    alone = {}
+    for number in range(len(lives())):
+        alone |= results_of({number: lives()[number]})
+    for _ in range(ROUNDS):
+        together = results_of(dict(enumerate(lives())))
+        if together.keys() != alone.keys():
+            return 1
+        for number, expected in alone.items():
+            if not all(map(torch.equal, expected, together[number])):
+                print(f"[tsan] thread {number} got other results than it gets alone")
+                return 1
+    print("[tsan] the threads got what they get alone")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
