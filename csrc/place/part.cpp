@@ -7,8 +7,8 @@ namespace poptorch::place {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> update_names = {"accumulate", "all_reduce", "assign",
-                                                          "rng_advance"};
+// An all_reduce of gradients is part of the backward pass; others are where the user has them.
+constexpr std::array<std::string_view, 3> update_names = {"accumulate", "assign", "rng_advance"};
 
 }  // namespace
 
@@ -24,7 +24,7 @@ const char* name_of(Part part) {
 Part part_of(const ir::Op& op) {
   if (op.attrs.get_bool("backward", false)) return Part::backward;
   const bool is_update =
-      op.name.ends_with("_update") ||
+      (op.name.ends_with("_update") && op.name != "dynamic_update") ||
       std::find(update_names.begin(), update_names.end(), op.name) != update_names.end();
   return is_update ? Part::update : Part::forward;
 }
