@@ -2,15 +2,15 @@
 
 from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their rows)
     convolutions,
+    directives,
     elementwise,
+    extra_functions,
     indexing,
     integers,
     joining,
     layers,
     losses,
     norms,
-    own_functions,
-    own,
     pools,
     products,
     reductions,

@@ -1,4 +1,4 @@
-"""Poptorch's own functions that say something about tensors: no value changes."""
+"""Directives: functions that say how something is computed. No value changes."""
 
 from tests.fuzz.programs.vocabulary.base import a_size, dtype_of, operand, row
 from tests.fuzz.programs.vocabulary.convolutions import convolved
@@ -10,12 +10,12 @@ def marked(d, text):
                          "poptorch.recomputationCheckpoint({})")).format(text)
 
 
-@row("own functions", 4)
+@row("directives", 4)
 def of_a_result(d):
     d.emit(marked(d, d.any()))
 
 
-@row("own functions", 3)
+@row("directives", 3)
 def of_an_operation(d):
     kind = d.rng.choice(("linear", "linear", "convolution", "index"))
     if kind == "convolution":
@@ -32,14 +32,14 @@ def of_an_operation(d):
     d.emit(f"{marked(d, text)}{d.rng.choice(('', '.relu()', ' * 2'))}")
 
 
-@row("own functions", 1)
+@row("directives", 1)
 def of_an_input(d):
     """Nothing may be computed from the input before."""
     x = d.fresh(d.sizes(1), d.dtype(), kinds="x")
     d.emit(f"poptorch.set_overlap_for_input({x}, poptorch.OverlapMode.NoOverlap) * 2")
 
 
-@row("own functions", 2)
+@row("directives", 2)
 def of_convolutions(d):
     """Two convolutions together, in one line."""
     settings = d.rng.choice(("", ".enableConvDithering([True, False])", ".cycleBackOff(0.2)",
