@@ -2,6 +2,7 @@
 
 from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their rows)
     convolutions,
+    custom_ops,
     directives,
     elementwise,
     extra_functions,
