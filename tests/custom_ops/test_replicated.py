@@ -1,5 +1,7 @@
 """Named operations that exchange data between replicas, against all replicas in one eager graph."""
 
+from unittest import mock
+
 import pytest
 import torch
 
@@ -176,6 +178,46 @@ def test_without_replicas(name):
     y.sum().backward()
     assert torch.equal(x.grad, torch.ones(1, 3))
     assert torch.equal(inferred(name, x.detach()[None], 1)[0].view(y.shape), y)
+
+
+class OfWeights(torch.nn.Module):
+    """What depends on weights alone is computed when these change."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(2, 3))
+
+    def forward(self, x):
+        return (call(REDUCE, torch.exp(self.weight)) + x.sum(),
+                call(GATHER, torch.sin(self.weight)) + x.sum())
+
+
+def test_weights_that_replicas_have_for_themselves():
+    net = OfWeights()
+    model = poptorch.inferenceModel(net, quiet_options().replicationFactor(2).deviceIterations(2))
+    model.weight.replicaGrouping(poptorch.CommGroupType.NoGrouping, 0,
+                                 poptorch.VariableRetrievalMode.OnePerGroup)
+    for _ in range(2):
+        sums, every = model(torch.zeros(4, 1))
+        weight = net.weight.detach()
+        torch.testing.assert_close(sums.view(4, 3), torch.exp(weight).sum(0).expand(4, 3))
+        torch.testing.assert_close(every.view(4, 2, 3), torch.sin(weight).expand(4, 2, 3))
+        with torch.no_grad():
+            net.weight += 0.5
+        model.copyWeightsToDevice()
+
+
+def test_through_a_file(tmp_path):
+    """With the program printed and read again after each step, too."""
+    options = quiet_options().replicationFactor(2)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), Only(EXCHANGE, {}))
+    model = poptorch.inferenceModel(net, options)
+    x = torch.randn(2, 2, 3)
+    with mock.patch.dict("os.environ", {"POPTORCH_RELOAD_IR": "1"}):
+        model.compileAndExport(str(tmp_path / "model"), x)
+        found = model(x)
+    torch.testing.assert_close(found.view(2, 2, 3), net[0](x).detach().transpose(0, 1))
+    assert torch.equal(poptorch.load(str(tmp_path / "model"))(x), found)
 
 
 def test_in_a_block_it_is_part_of_the_forward_pass():
