@@ -144,7 +144,7 @@ def described(name: str) -> str:
     """What is done with a function or operation, as text.
 
     Raises:
-        poptorch.Error: There is none of that name.
+        poptorch.Error: No function and no operation has that name.
     """
     lines = []
     for full, step in sorted(functions_named(name).items()):

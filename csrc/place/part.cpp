@@ -7,8 +7,9 @@ namespace poptorch::place {
 
 namespace {
 
-constexpr std::array update_names = {ir::op::accumulate, ir::op::adam_update, ir::op::all_reduce,
-                                     ir::op::assign,     ir::op::rng_advance, ir::op::sgd_update};
+// An all_reduce of gradients is part of the backward pass; others are where the user has them.
+constexpr std::array update_names = {ir::op::accumulate, ir::op::adam_update, ir::op::assign,
+                                     ir::op::rng_advance, ir::op::sgd_update};
 
 }  // namespace
 

@@ -34,7 +34,8 @@ from poptorch.errors import Error
 def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = None, *,
             training: bool, location_excludes: list[str] | None = None,
             module_paths: bool = True, grouped: frozenset[str] = frozenset(),
-            mode_of: Callable[[torch.nn.Module], bool] | None = None) -> Captured:
+            mode_of: Callable[[torch.nn.Module], bool] | None = None,
+            replicas: int = 1) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
     Args:
@@ -47,6 +48,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         module_paths: whether operations know the path of the module that they are part of.
         grouped: paths of the parameters that ``forward`` sees without their first dimension.
         mode_of: whether a part of the module is captured in training mode; None: as it is now.
+        replicas: that run the program.
 
     Returns:
         The functional graph and the meaning of its inputs and outputs.
@@ -58,6 +60,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     places = Places() if location_excludes is None else Places(location_excludes)
     work = _Capture(module, args, kwargs or {}, training, places, module_paths,
                     grouped, mode_of)
+    work.replicas = replicas
     try:
         return work.run()
     finally:
@@ -76,6 +79,7 @@ class _Capture:
         bodies: those of loops that are being traced.
         functions: the torch-function mode.
         host_sites: the calls of functions of the host so far.
+        replicas: how many run the program.
     """
 
     def __init__(self, module, args, kwargs, training: bool, places: Places,
@@ -97,6 +101,7 @@ class _Capture:
         self._gradients: list = []
         self._loss = None
         self.host_sites: list = []
+        self.replicas = 1
 
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""

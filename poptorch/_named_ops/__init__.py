@@ -5,12 +5,12 @@ the function are the attributes; their annotations say of which kind they are.
 """
 
 from poptorch import _C
-from poptorch._named_ops import graphcore, onnx
+from poptorch._named_ops import graphcore, onnx, replicated
 from poptorch._named_ops.registry import Row
 from poptorch.errors import Error
 
 ROWS: dict[tuple[str, str], list[Row]] = {}  # by domain and name
-for _row in (*onnx.ROWS, *graphcore.ROWS):
+for _row in (*onnx.ROWS, *graphcore.ROWS, *replicated.ROWS):
     ROWS.setdefault((_row.domain, _row.name), []).append(_row)
 
 
@@ -52,10 +52,6 @@ def _find(domain: str, name: str, version: int) -> Row:
         there = " and ".join(f"{row.first} to {row.last}" for row in rows)
         raise Error(f"[custom_op] {domain}::{name} is there in version {there}, got version "
                     f"{version}. Use one of these.")
-    if (domain, name) in graphcore.NOT_IMPLEMENTED:
-        raise Error(f"[{domain}::{name}] is not implemented: it exchanges data between replicas in "
-                    f"the midst of a model, which this version of poptorch does not have. Compute "
-                    f"on each replica, and combine outputs on the host.")
     loaded = [f"{op['domain']}::{op['name']} version {op['version']}" for op in _C.custom_ops()]
     near = [text for text in loaded if name in text.split()[0] or domain in text.split("::")[0]]
     near += [f"{there}::{other}" for there, other in ROWS if other == name]

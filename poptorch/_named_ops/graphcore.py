@@ -32,8 +32,3 @@ _ONE = {"Atan2": lambda a, b: torch.atan2(a, b), "Detach": lambda x: x.detach(),
 
 ROWS = [Row("ai.graphcore", name, 1, 1, function) for name, function in _ONE.items()]
 ROWS.append(Row("poptorch.custom_ops", "FastGatherLastDim", 1, 1, _fast_gather_last_dim))
-
-# What exchanges data between replicas while a model is computed.
-NOT_IMPLEMENTED = frozenset({("ai.graphcore", "ReplicatedAllGather"),
-                             ("ai.graphcore", "ReplicatedAllReduceTP"),
-                             ("ai.graphcore", "ReplicatedAllToAll")})

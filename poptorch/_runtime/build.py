@@ -60,7 +60,7 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
                        location_excludes=options.source_location_excludes,
                        module_paths=options.module_namescope_enabled,
                        grouped=frozenset(path for path, _ in spec.weight_groups),
-                       mode_of=source.modes.mode_of)
+                       mode_of=source.modes.mode_of, replicas=spec.replicas)
     settings.check_buffers(options, source.user_model, captured)
     progress("translate")
     with plain_torch():

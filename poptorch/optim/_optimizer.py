@@ -76,7 +76,7 @@ class Optimizer(DeviceSettings):
                 ``{"ipu_state": None, "ipu_param": None, **state}``.
 
         Raises:
-            RuntimeError: It lacks the two entries, so it is none of a device.
+            RuntimeError: It lacks the two entries, so it is not the state of a device's optimizer.
             ValueError: It has other parameter groups.
             TypeError: An entry is not a dictionary of tensors.
         """

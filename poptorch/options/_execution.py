@@ -341,7 +341,7 @@ class Execution(OptionGroup):
         return self._set("updatable_named_buffers", buffers)
 
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> "Options":
-        """Chooses how loudly ``setOptimizer`` tells of attributes that it does not know.
+        """Chooses at which log level ``setOptimizer`` reports attributes that it does not know.
 
         Args:
             relax: True: at level DEBUG. False, the default: as a warning.

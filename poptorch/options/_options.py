@@ -157,7 +157,7 @@ class Options(Execution, Device, Reports):
     def loadFromFile(self, filepath) -> "Options":
         """Sets what a file lists, one setter on each line.
 
-        A line is written as in a program, without ``options.`` at its begin. Empty lines and
+        A line is written as in a program, without the ``options.`` in front. Empty lines and
         comments are passed over; only the names ``poptorch`` and ``torch`` are known. The file is
         parsed, never executed.
 

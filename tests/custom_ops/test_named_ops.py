@@ -122,6 +122,10 @@ GRAPHCORE = [
     ("Reverse", 1, [X], {"dimensions": [0, 1]}, in_numpy(lambda x: x[::-1, ::-1].copy())),
     ("Scale", 1, [X], {"scale": 3.0}, lambda x: 3 * x),
     ("ScaledAdd", 1, [X, OTHER], {"scale1": -0.5}, lambda a, b: a - 0.5 * b),
+    # With one replica; test_replicated.py has several.
+    ("ReplicatedAllGather", 1, [X], {}, lambda x: x[None]),
+    ("ReplicatedAllReduceTP", 1, [X], {}, lambda x: x),
+    ("ReplicatedAllToAll", 1, [X[:1]], {}, lambda x: x),
 ]
 ALL = [("ai.onnx", *case) for case in CASES] + [("ai.graphcore", *case) for case in GRAPHCORE] + [
     ("poptorch.custom_ops", "FastGatherLastDim", 1, [X, torch.tensor([[2, 0], [1, 1]])],
@@ -202,8 +206,6 @@ def run(name, inputs, domain="ai.onnx", version=7, outputs=1, **attributes):
     (lambda: run("Split", [X], split=[1, 1]), "has 2 outputs, example_outputs has 1"),
     (lambda: run("FastGatherLastDim", [X, INTS], "poptorch.custom_ops", 1, axis=0),
      "gathers along the last dimension, got axis 0"),
-    (lambda: run("ReplicatedAllGather", [X], "ai.graphcore", 1),
-     r"\[ai.graphcore::ReplicatedAllGather\] is not implemented: it exchanges data"),
     (lambda: run("Elu", [X], "ai.graphcore", 1), "There is .*ai.onnx::Elu"),
 ])
 def test_mistakes(call, words):

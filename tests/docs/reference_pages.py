@@ -238,20 +238,21 @@ def blocks() -> str:
             *(kind.__name__ for kind in KINDS.values())))])
 
 
-def own_ops() -> str:
-    """docs/reference/own_ops.md."""
+def directives() -> str:
+    """docs/reference/directives.md."""
     return "\n".join([
-        _functions("How something is computed",
+        _functions("Directives: how something is computed",
                    "recomputationCheckpoint serializedMatMul set_available_memory nop "
                    "set_overlap_for_input set_overlap_for_output"),
         class_("poptorch.SerializedLinear", poptorch.SerializedLinear),
         class_("poptorch.MultiConv", poptorch.MultiConv)])
 
 
-def own_functions() -> str:
-    """docs/reference/own_functions.md."""
-    names = "for_loop cond dynamic_slice dynamic_update ipu_print_tensor ctc_beam_search_decoder nearest fps"
-    return "\n".join([_functions("Functions of PopTorch's own", names, 2),
+def extra_functions() -> str:
+    """docs/reference/extra_functions.md."""
+    names = ("for_loop cond dynamic_slice dynamic_update ipu_print_tensor "
+             "ctc_beam_search_decoder nearest fps")
+    return "\n".join([_functions("Functions that PyTorch has not", names, 2),
                       class_("poptorch.CPU", poptorch.CPU)])
 
 
@@ -322,6 +323,6 @@ def not_implemented() -> str:
 
 PAGES = {"options.md": options, "options_without_effect.md": options_without_effect,
          "enums.md": enums, "errors_and_logs.md": errors_and_logs, "data.md": data,
-         "models.md": models, "blocks.md": blocks, "own_ops.md": own_ops,
-         "own_functions.md": own_functions, "custom_ops.md": custom_ops,
+         "models.md": models, "blocks.md": blocks, "directives.md": directives,
+         "extra_functions.md": extra_functions, "custom_ops.md": custom_ops,
          "optimizers.md": optimizers, "testing.md": testing, "not_there_yet.md": not_implemented}

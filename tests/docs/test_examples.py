@@ -1,5 +1,6 @@
 """The programs in examples/ run and do what they promise."""
 
+import functools
 import importlib.util
 import os
 import re
@@ -9,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from tests.helpers import ROOT
+from tests.helpers import ROOT, check_narrow
 
 FOLDER = ROOT / "examples"
 EXAMPLES = [str(path.relative_to(FOLDER)) for path in sorted(FOLDER.rglob("*.py"))]
@@ -25,6 +26,7 @@ def _run(name, *words, cwd=ROOT):
     return done.stdout
 
 
+@functools.cache
 def _load(name):
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
@@ -130,3 +132,63 @@ def test_custom_ops_train_as_pytorch():
     assert all(f"'com.example::{name}{kind}': 1" in out for name in names
                for kind in ("", "Gradient"))
     assert float(out.split()[-1]) < 1e-6
+
+
+@pytest.fixture
+def one_thread():
+    """Eager threads that wait for one another take most of the time of a small network."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+# The ports that train beside PyTorch, and arguments with which they take little time.
+BESIDE_PYTORCH = {
+    "ctc_reader": ["--steps", "12", "--batch", "8"],
+    "matching_on_host": ["--steps", "12", "--batch", "8", "--width", "16", "--points", "3"],
+    "octave_convolution": ["--steps", "4", "--batch", "8"],
+    "pipelined_encoder": ["--steps", "3", "--layers", "3", "--ipus", "3", "--micro-batch", "2",
+                          "--accumulation", "5"],
+    "snake_op": ["--steps", "12", "--batch", "16"],
+}
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("name", BESIDE_PYTORCH)
+def test_results_and_weights_are_those_of_pytorch(name):
+    port = _load(f"ports/{name}")
+    args = port.parse_arguments(BESIDE_PYTORCH[name])
+    if name == "snake_op":
+        port.load_op(args.compiler)
+    ours, eager, reference = (port.results(args, way)[0]
+                              for way in ("poptorch", torch.float32, torch.float64))
+    check_narrow(ours, [eager], reference)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_ports_say_what_their_training_gave(capsys):
+    words = {}
+    for name, arguments in BESIDE_PYTORCH.items():
+        _load(f"ports/{name}").main(arguments)
+        words[name] = capsys.readouterr().out
+        assert float(words[name].split()[-1]) < 1e-5, words[name]
+    assert "same texts: True\n" in words["ctc_reader"]
+    assert "'com.example::Snake': 2" in words["snake_op"]
+    assert "'com.example::SnakeGradient': 2" in words["snake_op"]
+    encoder = words["pipelined_encoder"]
+    stages = re.findall(r"^ +(\d) +(\d)  (\S.*?)  ", encoder, re.MULTILINE)
+    assert stages[:3] == [("0", "0", "-"), ("1", "1", "from IPU 1"), ("2", "2", "from IPU 2")]
+    assert "recomputation changes no bit: True; memory" in encoder
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_ports_learn():
+    def trained(name, words):
+        port = _load(f"ports/{name}")
+        return port.results(port.parse_arguments(words), "poptorch")
+    assert trained("octave_convolution", ["--steps", "40"])[2] > 0.95
+    assert trained("ctc_reader", ["--steps", "150"])[2] > 0.95
+    assert trained("matching_on_host", ["--steps", "300"])[2] < 0.12
+    assert trained("pipelined_encoder", ["--steps", "80"])[1][-1] < 0.4

@@ -138,3 +138,31 @@ def test_backward_phases(separate, expected, blocks, make):
     text = compiled(blocks, strategy, training=True).ir("place")
     found = {int(n) for n in re.findall(r"matmul .*backward=true.*phase=(\d+)", text)}
     assert sorted(found) == expected
+
+
+class Exchanging(nn.Module):
+    """Operations whose names are like those of the update, in the first of two phases."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x, start):
+        with poptorch.Block("A"):
+            x = poptorch.dynamic_update(x * self.weight, x[:1], 0, start, 1)
+            x, = poptorch.custom_op([x], "ReplicatedAllReduceTP", "ai.graphcore", 1, [x])
+        with poptorch.Block("B"):
+            return x, poptorch.identity_loss(torch.exp(x), "sum")
+
+
+def test_what_forward_computes_is_in_its_phase():
+    options = poptorch.Options().showCompilationProgressBar(False).replicationFactor(2)
+    options.setExecutionStrategy(poptorch.SerialPhasedExecution(Phase("A"), Phase("B")))
+    net = Exchanging()
+    model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1))
+    model.compile(torch.ones(8, 2), torch.zeros(2, dtype=torch.int32))
+    forward = [line for line in model.ir("place").splitlines() if "backward" not in line]
+    for name in ("dynamic_update", "all_reduce"):
+        line, = (line for line in forward if f" {name} " in line)
+        assert "phase=0" in line, line
+    assert model.op_report()["forward"]["dynamic_update"] == 1

@@ -309,6 +309,8 @@ class _Drawing:
         loss = self._loss() if d.training else ""
         if d.training and not loss:
             return None
+        if d.chance(0.03):
+            outputs[-1] = self._overlapped(outputs)
         program = Program(d.seed, tuple(d.sources), tuple(d.modules), tuple(d.lines),
                           tuple(outputs), loss, d.setting)
         return with_possible_setting(pruned(program))
@@ -328,6 +330,13 @@ class _Drawing:
         """Those from which no other value is computed."""
         read = {name for line in self.d.lines if " = " in line for name in reads_of(line)}
         return [name for name in names if name not in read]
+
+    def _overlapped(self, outputs: list[str]) -> str:
+        """The last output as a directive gives it; it may be returned so alone."""
+        d, *others, last = self.d, *outputs
+        if last[0] != "v" or any(d.env[name] is d.env[last] for name in others):
+            return last
+        return d.emit(f"poptorch.set_overlap_for_output({last}, poptorch.OverlapMode.NoOverlap)")[0]
 
     def _loss(self) -> str:
         d = self.d

@@ -2,7 +2,10 @@
 
 from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their rows)
     convolutions,
+    custom_ops,
+    directives,
     elementwise,
+    extra_functions,
     indexing,
     integers,
     joining,
@@ -10,8 +13,6 @@ from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their ro
     loops,
     losses,
     norms,
-    own_functions,
-    own,
     pools,
     products,
     reductions,

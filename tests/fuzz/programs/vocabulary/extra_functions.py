@@ -1,4 +1,4 @@
-"""Functions of poptorch's own, which compute the same outside of it."""
+"""Functions that PyTorch has not, and functions of the host: the same outside of poptorch."""
 
 from tests.fuzz.programs.vocabulary.base import dtype_of, finite, operand, row
 from tests.fuzz.programs.vocabulary.indexing import a_dim, changed, indexed
@@ -12,7 +12,7 @@ def a_start(d, size, part):
     return f"({name} - {size})" if d.chance(0.3) else name
 
 
-@row("own", 5)
+@row("extra functions", 5)
 def dynamic_part(d):
     """A slice from a start that is known at run time on, or something put there."""
     if d.chance(0.5):
@@ -31,7 +31,7 @@ def dynamic_part(d):
     d.emit(f"poptorch.dynamic_update({x}, {src}, {shown}, {a_start(d, shape[dim], part)}, {part})")
 
 
-@row("own", 4)
+@row("extra functions", 4)
 def host_function(d):
     """A function that runs in eager, in the midst of the program."""
     x = d.floating()
@@ -47,13 +47,13 @@ def host_function(d):
         d.emit(f"poptorch.CPU(lambda a: a * (1 + a.detach().double().numpy().size), 'host')({x})")
 
 
-@row("own", 1)
+@row("extra functions", 1)
 def printed(d):
     """A print of as little as there can be."""
     d.emit(f"poptorch.ipu_print_tensor({d.any()}, 'p', {d.chance(0.5)}, 0, 0)")
 
 
-@row("own", 2)
+@row("extra functions", 2)
 def decoding(d):
     """The labellings of sequences."""
     def fits(t):
@@ -67,7 +67,7 @@ def decoding(d):
            f"{d.rng.choice((2, 5, 100))}, {d.rng.choice((1, 2))})", 3)
 
 
-@row("own", 3)
+@row("extra functions", 3)
 def points(d):
     """Positions of points; distances are those of whole numbers, so that they are exact."""
     def fits(t):
