@@ -23,6 +23,7 @@ from poptorch._capture import (
     input_layouts,
 )
 from poptorch._capture import torch_private as private
+from poptorch._capture import unknown_sizes
 from poptorch._capture.losses import STANDARD, STANDARD_OVERLOADS
 
 
@@ -40,9 +41,14 @@ class Functions(private.TorchFunctionMode):
         handler, out = HANDLERS.get(func), NotImplemented
         if handler is None and isinstance(func, private.HigherOrderOperator):
             handler = HIGHER_ORDER.get(func.name(), _refuse_higher_order)
+        unknown = unknown_sizes.argument_of(types, args, kwargs) if types else None
+        if unknown is not None and func not in TAKE_UNKNOWN_SIZES:
+            return unknown.call(self._capture, func, args, kwargs or {})
         if handler is not None:
             out = handler(self._capture, func, args, kwargs or {})
         if out is NotImplemented:
+            if unknown is not None:
+                raise unknown.refusal(func)
             out = func(*args, **kwargs) if kwargs else func(*args)
         self._capture.recorder.picks.write_back()
         return out
@@ -123,6 +129,9 @@ def _refuse_higher_order(capture, func, args, kwargs):
 
 # By name: torch makes these operators when they are first used.
 HIGHER_ORDER = {"invoke_subgraph": _invoke_subgraph}
+
+# Functions whose handlers take tensors of unknown sizes.
+TAKE_UNKNOWN_SIZES = {torch.Tensor.__setitem__, *functions_mask.WRITES}
 
 HANDLERS = {
     **dict.fromkeys((*STANDARD, *STANDARD_OVERLOADS), _loss),
