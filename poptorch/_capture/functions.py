@@ -19,6 +19,7 @@ from poptorch._capture import (
     functions_mask,
     functions_mixed,
     functions_others,
+    functions_packed,
     functions_recurrent,
     input_layouts,
 )
@@ -131,7 +132,8 @@ def _refuse_higher_order(capture, func, args, kwargs):
 HIGHER_ORDER = {"invoke_subgraph": _invoke_subgraph}
 
 # Functions whose handlers take tensors of unknown sizes.
-TAKE_UNKNOWN_SIZES = {torch.Tensor.__setitem__, *functions_mask.WRITES}
+TAKE_UNKNOWN_SIZES = {torch.Tensor.__setitem__, *functions_mask.WRITES,
+                      *functions_packed.HANDLERS, *functions_recurrent.HANDLERS}
 
 HANDLERS = {
     **dict.fromkeys((*STANDARD, *STANDARD_OVERLOADS), _loss),
@@ -151,6 +153,7 @@ HANDLERS = {
     **functions_mask.HANDLERS,
     **functions_mixed.HANDLERS,
     **functions_others.HANDLERS,
+    **functions_packed.HANDLERS,
     **functions_attention.HANDLERS,
     **functions_recurrent.HANDLERS,
     **input_layouts.HANDLERS,

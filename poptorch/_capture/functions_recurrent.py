@@ -7,6 +7,14 @@ import torch
 from poptorch._capture import library_recurrent  # noqa: F401  (declares the operations)
 from poptorch._capture.autocast import autocast
 from poptorch._capture.functions_mixed import follow
+from poptorch._capture.functions_packed import (
+    PackedData,
+    inside,
+    known_sizes,
+    packed,
+    unpacked,
+    without_padding,
+)
 from poptorch._capture.library import ops
 from poptorch._capture.torch_private import recurrent_functions
 
@@ -57,37 +65,107 @@ class _Layers:
             x, self.dropout, capture.draw_salt())
 
 
-def _is_packed(args, kwargs) -> bool:
-    """Packed sequences have their batch sizes in second place."""
+def of_lengths(cell, lengths, stops: tuple):
+    """``cell`` for sequences of several lengths, ``int64[batch]``.
+
+    What it gives behind the end of a sequence is 0. The last state of a sequence is its last
+    output; what other states there are must stay as they are behind the end, where an additional
+    input of the layer is 1, with the weights ``stops`` of the gates.
+    """
+
+    def run(x, states, weights, reverse):
+        time, batch = x.shape[:2]
+        order = _reversed(lengths, time) if reverse else None
+        x = _ordered(x, order)
+        if stops:
+            w_ih, *others = weights
+            hidden = w_ih.shape[0] // len(stops)
+            column = torch.tensor(stops, dtype=w_ih.dtype).repeat_interleave(hidden).unsqueeze(1)
+            is_behind = (~inside(lengths, time)).to(x.dtype).unsqueeze(2)
+            x = torch.cat([x, is_behind], 2)
+            weights = [torch.cat([w_ih, column], 1), *others]
+        y, _, *ends = cell(x, states, weights, False)
+        last = (lengths - 1).reshape(1, batch, 1).expand(1, batch, y.shape[2])
+        last = y.gather(0, last).squeeze(0)
+        return _ordered(without_padding(y, lengths), order), last, *ends
+
+    return run
+
+
+def _reversed(lengths, time: int):
+    """The time in a sequence for each time in the sequence backwards: ``int64[time, batch]``."""
+    times = torch.arange(time).unsqueeze(1)
+    return torch.where(times < lengths, lengths - 1 - times, times)
+
+
+def _ordered(x, order):
+    return x if order is None else x.gather(0, order.unsqueeze(2).expand(x.shape))
+
+
+def _is_other(args, kwargs) -> bool:
+    """Whether the arguments are none of one sequence for each entry of the batch."""
     return bool(kwargs) or len(args) != 9 or not isinstance(args[3], bool)
 
 
-def _lstm(capture, func, args, kwargs):
-    if _is_packed(args, kwargs):
+def _of_packed(function):
+    """A handler that takes packed sequences too: their batch sizes stand in second place."""
+
+    def handler(capture, func, args, kwargs):
+        if kwargs or len(args) != 9 or not isinstance(args[1], torch.Tensor) \
+                or not isinstance(args[3], (list, tuple)):
+            return function(capture, func, args, kwargs)
+        data, sizes, states, weights, *settings = args
+        is_known = not isinstance(data, PackedData)
+        if is_known:
+            sizes = known_sizes(capture, sizes)
+            x, lengths = unpacked(data, sizes)
+        else:
+            x, lengths = data.padded, data.lengths
+        out = function(capture, func, (x, states, weights, *settings, False), {}, lengths)
+        if out is NotImplemented:
+            return out
+        y, *ends = out
+        if is_known:
+            return packed(y, sizes), *ends
+        return PackedData.make(padded=y, lengths=lengths, made_at=data.made_at), *ends
+
+    return handler
+
+
+@_of_packed
+def _lstm(capture, func, args, kwargs, lengths=None):
+    if _is_other(args, kwargs):
         return NotImplemented
     x, states, weights, *settings = args
-    if len(states) != 2 or states[0].shape[-1] != states[1].shape[-1]:
-        return NotImplemented  # projections
-    if not all(t.is_floating_point() for t in (x, *states)):
+    if len(states) != 2 or not all(t.is_floating_point() for t in (x, *states)):
         return NotImplemented  # torch has the words for it
+    if states[0].shape[-1] != states[1].shape[-1]:
+        return NotImplemented  # projections
 
     def cell(x, states, weights, reverse):
         return ops.lstm(x, *states, *weights, reverse, torch.is_grad_enabled())[:3]
 
     x, *states = autocast(x, *states)
     weights = follow(x, autocast(*weights))
+    if lengths is not None:
+        cell = of_lengths(cell, lengths, _LSTM_STOPS)
     y, (h, c) = _Layers(*settings).run(capture, cell, x, states, weights)
     return y, h, c
 
 
-def _one_state(run, lower_precision: bool = False):
+# What stops each gate (i, f, g, o) of an LSTM behind the end of a sequence: the cell state stays.
+_LSTM_STOPS = (-1e4, 1e4, 0.0, 0.0)
+
+
+def _one_state(run, lower_precision: bool = False, stops: tuple = ()):
     """Handler of the layers with one state: GRU and both kinds of RNN.
 
     ``run(x, h0, *weights, reverse)`` computes one layer in one direction.
     """
 
-    def handler(capture, func, args, kwargs):
-        if _is_packed(args, kwargs):
+    @_of_packed
+    def handler(capture, func, args, kwargs, lengths=None):
+        if _is_other(args, kwargs):
             return NotImplemented
         x, state, weights, *settings = args
         if not (x.is_floating_point() and state.is_floating_point()):
@@ -99,6 +177,8 @@ def _one_state(run, lower_precision: bool = False):
             return run(x, *states, *weights, reverse=reverse)[:2]
 
         weights = follow(x, weights)
+        if lengths is not None:
+            cell = of_lengths(cell, lengths, stops)
         y, (h,) = _Layers(*settings).run(capture, cell, x, (state,), weights)
         return y, h
 
@@ -108,7 +188,8 @@ def _one_state(run, lower_precision: bool = False):
 # Under autocast a GRU's results stay in single precision, in torch too.
 _GRU = _one_state(lambda *layer, reverse: ops.gru(*layer, reverse, torch.is_grad_enabled()))
 _TANH = _one_state(lambda *layer, reverse: ops.rnn(*layer, "tanh", reverse), lower_precision=True)
-_RELU = _one_state(lambda *layer, reverse: ops.rnn(*layer, "relu", reverse), lower_precision=True)
+_RELU = _one_state(lambda *layer, reverse: ops.rnn(*layer, "relu", reverse), lower_precision=True,
+                   stops=(-1e4,))
 
 # As modules call them, and as exported programs do.
 HANDLERS = {
