@@ -1,8 +1,10 @@
 """LSTM, GRU and RNN layers by one operation for each layer and direction."""
 
+import functools
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
 from poptorch._capture import library_recurrent  # noqa: F401  (declares the operations)
 from poptorch._capture.autocast import autocast
@@ -15,6 +17,7 @@ from poptorch._capture.functions_packed import (
     unpacked,
     without_padding,
 )
+from poptorch._capture.known import is_known_zero
 from poptorch._capture.library import ops
 from poptorch._capture.torch_private import recurrent_functions
 
@@ -53,10 +56,10 @@ class _Layers:
         return x, [torch.stack(final) for final in zip(*finals)]
 
     def _weights(self, weights, index: int):
-        """w_ih, w_hh, b_ih, b_hh of one layer and direction."""
-        count = 4 if self.has_biases else 2
-        own = weights[index * count : (index + 1) * count]
-        return own if self.has_biases else (*own, None, None)
+        """w_ih, w_hh, b_ih, b_hh of one layer and direction, and w_hr where it is projected."""
+        count = len(weights) // (self.num_layers * (2 if self.bidirectional else 1))
+        own = list(weights[index * count : (index + 1) * count])
+        return own if self.has_biases else [*own[:2], None, None, *own[2:]]
 
     def _dropped(self, capture, x):
         if not self.train or self.dropout == 0.0:
@@ -139,18 +142,35 @@ def _lstm(capture, func, args, kwargs, lengths=None):
     x, states, weights, *settings = args
     if len(states) != 2 or not all(t.is_floating_point() for t in (x, *states)):
         return NotImplemented  # torch has the words for it
-    if states[0].shape[-1] != states[1].shape[-1]:
-        return NotImplemented  # projections
 
     def cell(x, states, weights, reverse):
         return ops.lstm(x, *states, *weights, reverse, torch.is_grad_enabled())[:3]
 
+    is_projected = states[0].shape[-1] != states[1].shape[-1]
+    starts_at_zero = is_projected and is_known_zero(capture.recorder, states[0])
     x, *states = autocast(x, *states)
     weights = follow(x, autocast(*weights))
+    if is_projected:
+        cell = functools.partial(_projected, cell, starts_at_zero)
     if lengths is not None:
         cell = of_lengths(cell, lengths, _LSTM_STOPS)
     y, (h, c) = _Layers(*settings).run(capture, cell, x, states, weights)
     return y, h, c
+
+
+def _projected(cell, starts_at_zero: bool, x, states, weights, reverse):
+    """A layer whose outputs and states ``h`` are the hidden units times ``w_hr``.
+
+    The hidden units of the step before are multiplied by both matrices, so by their product. What
+    ``h0`` adds to the first step is added to its input.
+    """
+    (h0, c0), (w_ih, w_hh, b_ih, b_hh, w_hr) = states, weights
+    if not starts_at_zero:
+        steps = x.shape[0] - 1
+        first = F.pad(h0.unsqueeze(0), (0, 0, 0, 0, *((steps, 0) if reverse else (0, steps))))
+        x, w_ih = torch.cat([x, first], 2), torch.cat([w_ih, w_hh], 1)
+    y, h, c = cell(x, (torch.zeros_like(c0), c0), (w_ih, w_hh @ w_hr, b_ih, b_hh), reverse)
+    return y @ w_hr.t(), h @ w_hr.t(), c
 
 
 # What stops each gate (i, f, g, o) of an LSTM behind the end of a sequence: the cell state stays.

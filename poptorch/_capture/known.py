@@ -33,6 +33,13 @@ def known_value(recorder, tensor: torch.Tensor) -> torch.Tensor | None:
         return None
 
 
+def is_known_zero(recorder, tensor: torch.Tensor) -> bool:
+    """Whether a tensor is known to have no element but 0."""
+    value = known_value(recorder, tensor)
+    with private.without_modes():
+        return value is not None and not value.any()
+
+
 def changed_memory(graph: fx.Graph, since: fx.Node | None = None) -> set[int]:
     """The memory of all tensors that operations change in place, those after a node or all."""
     found = set()
