@@ -47,7 +47,8 @@ class PackedData(UnknownSize):
         if name == "__get__" and func.__self__.__name__ in _ATTRIBUTES:
             return getattr(self.padded, func.__self__.__name__)
         if name in ("to", "type_as") and isinstance(args[0], PackedData):
-            return PackedData.make(**{**vars(self), "padded": func(self.padded, *args[1:], **kwargs)})
+            padded = func(self.padded, *args[1:], **kwargs)
+            return PackedData.make(padded=padded, lengths=self.lengths, made_at=self.made_at)
         if name in ("dim", "is_floating_point"):
             return self.padded.dim() - 1 if name == "dim" else func(self.padded)
         if name == "size" and (*args[1:], *kwargs.values()) == (-1,):
@@ -100,7 +101,7 @@ def without_padding(x: torch.Tensor, lengths: torch.Tensor, padding: float = 0.0
 
 def _pack(capture, func, args, kwargs):
     def call(input, lengths, batch_first=False):
-        if input.dim() < 2 or lengths.dim() != 1 or lengths.shape[0] != input.shape[not batch_first] \
+        if input.dim() < 2 or list(lengths.shape) != [input.shape[not batch_first]] \
                 or not input.shape[batch_first]:
             return NotImplemented  # torch has the words for it
         known = known_value(capture.recorder, lengths)

@@ -20,8 +20,8 @@ from poptorch._capture.unknown_sizes import UnknownSize
 aten = torch.ops.aten
 
 # Python's operators by the names of operations.
-_OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and",
-              "or": "bitwise_or", "xor": "bitwise_xor", "invert": "bitwise_not",
+_OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
+              "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "invert": "bitwise_not",
               "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
 _SAME_ELEMENTS = {"to", "type", "type_as", "float", "double", "half", "bfloat16", "bool", "int",
                   "long", "clone", "contiguous", "detach"}
@@ -55,7 +55,7 @@ class Mask:
         return same_value(self._node, node, changed_memory(node.graph, since))
 
     def __eq__(self, other):
-        return self is other or isinstance(other, Mask) and self._recorder is other._recorder \
+        return self is other or isinstance(other, Mask) and self._node.graph is other._node.graph \
             and same_value(self._node, other._node, changed_memory(
                 self._node.graph, min(self._node, other._node)))
 
@@ -78,6 +78,8 @@ class Selection(UnknownSize):
 
     def call(self, capture, func, args, kwargs):
         name = _name(func)
+        if self.is_of_function():
+            raise self.refusal(func)
         if name == "__get__":
             attribute = func.__self__.__name__
             if attribute not in _ATTRIBUTES:
@@ -99,13 +101,15 @@ class Selection(UnknownSize):
 
     def fits(self, mask, behind: int) -> bool:
         """Whether it is what that mask selects of a tensor with ``behind`` more dimensions."""
-        return self.behind == behind and self.mask.is_same(mask)
+        return not self.is_of_function() and self.behind == behind \
+            and self.mask.is_same(mask)
 
     def _dims(self) -> int:
         return self.full.dim() - self.mask.value.dim() + 1
 
     def _with(self, full):
-        return Selection.make(full=full, mask=self.mask, behind=self.behind, made_at=self.made_at)
+        return Selection.make(full.requires_grad, full=full, mask=self.mask, behind=self.behind,
+                              made_at=self.made_at)
 
     def _reduced(self, name: str, dtype=None):
         dtype = dtype or (self.full.dtype if self.full.is_floating_point() or name == "mean"
@@ -120,8 +124,8 @@ class Selection(UnknownSize):
     def _elementwise(self, func, args, kwargs):
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         if any(isinstance(value, UnknownSize) and not (
-                isinstance(value, Selection) and value.behind == self.behind
-                and value.mask == self.mask) for value in tensors):
+                isinstance(value, Selection) and not value.is_of_function()
+                and value.behind == self.behind and value.mask == self.mask) for value in tensors):
             raise self.refusal(func)
         # A gradient of one number adds up what all places give.
         again = any(not isinstance(t, UnknownSize) and t.dim() == 0 and t.requires_grad
@@ -154,7 +158,7 @@ def selected(capture, view, index, before: int) -> Selection:
     mask = Mask(capture, index)
     behind = view.dim() - before - index.dim()
     full = torch.where(mask.beside(behind), view, 1)
-    return Selection.make(full=full, mask=mask, behind=behind,
+    return Selection.make(full.requires_grad, full=full, mask=mask, behind=behind,
                           made_at=(capture.recorder.places.here(), capture.recorder.module))
 
 

@@ -13,10 +13,10 @@ class UnknownSize(torch.Tensor):
     """Stands for such a tensor; it has no data. The subclasses have what it stands for."""
 
     @classmethod
-    def make(cls, **attributes):
-        """A new one, with these attributes."""
+    def make(cls, requires_grad: bool = False, **attributes):
+        """A new one, with these attributes; autograd is told whether a gradient flows into it."""
         with private.without_modes():
-            made = torch.Tensor._make_subclass(cls, torch.empty(0))
+            made = torch.Tensor._make_subclass(cls, torch.empty(0), requires_grad)
         vars(made).update(attributes)
         return made
 
@@ -28,6 +28,12 @@ class UnknownSize(torch.Tensor):
     def refusal(cls, func) -> Exception:
         """What is raised for an operation that needs the size."""
         return private.DynamicOutputShapeException(torch.ops.aten.nonzero.default)
+
+    def is_of_function(self) -> bool:
+        """Whether an autograd function of the user's gave it, whose gradient is not that of what
+        it stands for."""
+        with private.without_modes():
+            return self.grad_fn is not None
 
     def call(self, capture, func, args: tuple, kwargs: dict):
         """The result of a function that has it among its arguments; or raises its refusal."""
