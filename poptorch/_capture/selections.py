@@ -21,8 +21,9 @@ aten = torch.ops.aten
 
 # Python's operators by the names of operations.
 _OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
-              "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "invert": "bitwise_not",
-              "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
+              "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+              "invert": "bitwise_not", "lshift": "bitwise_left_shift",
+              "rshift": "bitwise_right_shift"}
 _SAME_ELEMENTS = {"to", "type", "type_as", "float", "double", "half", "bfloat16", "bool", "int",
                   "long", "clone", "contiguous", "detach"}
 # Functions of several forms, by how many arguments the one has that works on single elements.

@@ -142,8 +142,8 @@ def test_lists_that_change(name, is_trained):
 
 @pytest.mark.parametrize("words, call", [
     ("more than once", lambda m, x: torch._foreach_add_([x, x], 1.0)),
-    ("result type Float can't be cast to the desired output type Int", lambda m, x: torch._foreach_add_(
-        [x.int()], [x])),
+    ("result type Float can't be cast to the desired output type Int",
+     lambda m, x: torch._foreach_add_([x.int()], [x])),
 ])
 def test_lists_that_are_refused(words, call):
     with pytest.raises(poptorch.Error, match=f"(?s){words}"):
