@@ -2,10 +2,7 @@
 
 import torch
 
-from poptorch._capture import torch_private as private
 from poptorch._capture.functional_ops import functional_form
-
-aten = torch.ops.aten
 
 
 class OutArguments:
@@ -42,10 +39,7 @@ class OutArguments:
             with recorder:
                 out.copy_(result)
             return
-        node = recorder.node_of(out)
-        is_input = node.op == "placeholder" and "fresh" not in node.meta
-        if is_input or not isinstance(out, private.FakeTensor) or out.numel() \
-                or out.untyped_storage().nbytes():
+        if not recorder.shapes.is_replaceable(out):
             raise recorder.error(
                 f"[capture] an out= tensor has shape {list(out.shape)} but the result has "
                 f"{list(result.shape)}. Make it of that shape, or use the returned tensor.")
@@ -53,12 +47,9 @@ class OutArguments:
             raise recorder.error(
                 f"[capture] {func} gives {result.dtype}, which cannot be written to an out= tensor "
                 f"of {out.dtype}. Use the returned tensor.")
-        recorder.shapes.check(out, func)
         with recorder:
             result = result.to(out.dtype, copy=True)
-        recorder.shapes.shadow(out)
-        aten.set_.source_Tensor(out, result)
-        recorder.shapes.rename(out, recorder.node_of(result))
+        recorder.shapes.replace(out, result, func)
 
 
 def _as_list(results) -> list:
