@@ -1,5 +1,5 @@
-// ctc_loss and its gradient: the recursion over the steps of each sequence, in logarithms. States are
-// the labels with a blank around each of them.
+// ctc_loss and its gradient: the recursion over the steps of each sequence, in logarithms. States
+// are the labels with a blank around each of them.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -278,7 +278,8 @@ IMPLEMENTATIONS = {
     for function in (
         dropout, batch_norm, batch_norm_inference, batch_norm_backward, attention,
         attention_backward, lstm, lstm_backward, gru, gru_backward, rnn, rnn_backward,
-        ctc_loss, ctc_loss_backward, embedding_bag, embedding_bag_backward, elements, elements_scatter, bincount,
+        ctc_loss, ctc_loss_backward,
+        embedding_bag, embedding_bag_backward, elements, elements_scatter, bincount,
         serialized_matmul, checkpoint, dynamic_slice, dynamic_update)
 }
 IMPLEMENTATIONS.update(dict.fromkeys(
