@@ -102,7 +102,8 @@ def test_relu_rnn():
     check_training(WithLoss(nn.RNN(3, 4, nonlinearity="relu", dtype=WIDE)), normal(5, 2, 3))
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}])
+@pytest.mark.parametrize("settings", [
+    {}, {"num_layers": 2, "bidirectional": True}, {"bias": False}])
 def test_projections(settings):
     layer = nn.LSTM(3, 4, proj_size=2, dtype=WIDE, **settings)
     count = 4 if settings.get("bidirectional") else 1
