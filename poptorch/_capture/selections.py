@@ -10,8 +10,10 @@ gradient.
 """
 
 import functools
+import inspect
 
 import torch
+import torch.nn.functional as F
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.known import changed_memory, same_value
@@ -28,6 +30,9 @@ _SAME_ELEMENTS = {"to", "type", "type_as", "float", "double", "half", "bfloat16"
                   "long", "clone", "contiguous", "detach"}
 # Functions of several forms, by how many arguments the one has that works on single elements.
 _FORMS = {"where": 3, "max": 2, "min": 2}
+_LOSSES_OF_ELEMENTS = {F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss,
+                       F.binary_cross_entropy, F.binary_cross_entropy_with_logits}
+_LOSSES_OF_CLASSES = {F.cross_entropy, F.nll_loss}
 _QUESTIONS = {"dim", "is_floating_point", "is_complex"}
 _ATTRIBUTES = {"dtype", "device", "requires_grad", "ndim", "is_leaf", "layout"}
 
@@ -90,6 +95,10 @@ class Selection(UnknownSize):
             return self._dims() if name == "dim" else func(self.full)
         if name in ("sum", "mean") and not _has_dims(args, kwargs) and self is args[0]:
             return self._reduced(name, **kwargs)
+        if func in _LOSSES_OF_ELEMENTS or func in _LOSSES_OF_CLASSES:
+            loss = self._loss(func, args, kwargs)
+            capture.losses.mark_standard(loss, func, args, kwargs)
+            return loss
         if name in _SAME_ELEMENTS:
             if len([a for a in args if isinstance(a, UnknownSize)]) != 1 or self is not args[0]:
                 raise self.refusal(func)
@@ -122,12 +131,41 @@ class Selection(UnknownSize):
         wide = torch.promote_types(dtype, torch.float32)
         return (total.sum(dtype=wide) / mask.expand_as(total).sum()).to(dtype)
 
-    def _elementwise(self, func, args, kwargs):
-        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    def _loss(self, func, args, kwargs):
+        given = inspect.signature(func).bind(*args, **kwargs)
+        given.apply_defaults()
+        named = given.arguments
+        if named.pop("size_average", None) is not None or named.pop("reduce", None) is not None \
+                or named["reduction"] not in ("mean", "sum"):
+            raise self.refusal(func)
+        if func in _LOSSES_OF_CLASSES:
+            return self._loss_of_classes(func, **named)
+        reduction, named["reduction"] = named["reduction"], "none"
+        return self._elementwise(func, (), named)._reduced(reduction)
+
+    def _loss_of_classes(self, func, input, target, ignore_index, **options):
+        """Places where the mask is false have the label that is ignored."""
+        self._check_same(func, (input, target), of_one_size=False)
+        mask = self.mask.value
+        if not isinstance(input, Selection) or not isinstance(target, Selection) \
+                or input.full.dim() != mask.dim() + 1 or target.full.dim() != mask.dim() \
+                or input.behind != 1 or target.full.is_floating_point():
+            raise self.refusal(func)
+        labels = torch.where(mask, target.full, ignore_index)
+        return func(input.full.flatten(0, -2), labels.flatten(), ignore_index=ignore_index,
+                    **options)
+
+    def _check_same(self, func, values, of_one_size: bool = True) -> None:
+        """Raises the refusal unless all selections are by the mask of this one."""
         if any(isinstance(value, UnknownSize) and not (
                 isinstance(value, Selection) and not value.is_of_function()
-                and value.behind == self.behind and value.mask == self.mask) for value in tensors):
+                and value.mask == self.mask and (value.behind == self.behind or not of_one_size))
+               for value in values):
             raise self.refusal(func)
+
+    def _elementwise(self, func, args, kwargs):
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        self._check_same(func, tensors)
         # A gradient of one number adds up what all places give.
         again = any(not isinstance(t, UnknownSize) and t.dim() == 0 and t.requires_grad
                     for t in tensors)

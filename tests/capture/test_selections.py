@@ -178,6 +178,52 @@ def test_reads(name, dtype):
     torch.testing.assert_close(found, expected, equal_nan=True)
 
 
+class WithLoss(torch.nn.Module):
+    """A loss of what a mask selects."""
+
+    def __init__(self, loss):
+        super().__init__()
+        self.weight = torch.nn.Parameter(X / 3)
+        self.loss = loss
+
+    def forward(self, x):
+        return self.loss(x * self.weight.to(x.dtype), x)
+
+
+LABELS = torch.tensor([2, 0, 5, 1])
+LOSSES = {
+    "mse": lambda y, x: F.mse_loss(y[x > 0], x[x > 0]),
+    "l1": lambda y, x: F.l1_loss(y[x > 0.3], x[x > 0.3], reduction="sum"),
+    "huber": lambda y, x: torch.nn.HuberLoss()(y[x[:, 0] > -1], x[x[:, 0] > -1]),
+    "bce": lambda y, x: F.binary_cross_entropy(y.sigmoid()[x > 0], (x > 1).to(x.dtype)[x > 0]),
+    "logits": lambda y, x: F.binary_cross_entropy_with_logits(y[x > 0], (x > 1).to(x.dtype)[x > 0]),
+    "classes": lambda y, x: F.cross_entropy(y[x[:, 0] > -1], LABELS[x[:, 0] > -1]),
+    "sum": lambda y, x: F.cross_entropy(y[x[:, 0] > -1], LABELS[x[:, 0] > -1], reduction="sum",
+                                        label_smoothing=0.1),
+    "ignored": lambda y, x: F.cross_entropy(
+        y[x[:, 0] > -2], LABELS[x[:, 0] > -2], ignore_index=5,
+        weight=torch.arange(1.0, 7.0, dtype=x.dtype)),
+    "words": lambda y, x: F.nll_loss(
+        y.reshape(2, 2, 6).log_softmax(-1)[x.reshape(2, 2, 6)[:, :, 0] > -1],
+        LABELS.reshape(2, 2)[x.reshape(2, 2, 6)[:, :, 0] > -1]),
+}
+
+
+@pytest.mark.parametrize("dtype, limit", [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses(name, dtype, limit):
+    net = WithLoss(LOSSES[name])
+    eager = copy.deepcopy(net)
+    expected = eager(X.to(dtype))
+    expected.backward()
+    model = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), 1.0))
+    before = net.weight.detach().clone()
+    found = model(X.to(dtype))
+    torch.testing.assert_close(found, expected.detach(), rtol=limit, atol=limit)
+    torch.testing.assert_close(before - net.weight.detach(), eager.weight.grad, rtol=limit,
+                               atol=limit * float(eager.weight.grad.abs().max()))
+
+
 def test_a_write_is_one_choice():
     captured = capture(Function(lambda m, x: added(x, None)), (X.clone(),), training=False)
     assert len(nodes(captured, torch.ops.aten.where.self)) == 2
@@ -215,6 +261,9 @@ REFUSED = {
     "a list of sizes": lambda x: x[x > 0].view(-1),
     "more values than one": lambda x: x[x > 0] + torch.ones(12),
     "a result": lambda x: (x, [x[x > 0] * 2]),
+    "a loss without reduction": lambda x: F.mse_loss(x[x > 0], x[x > 0] * 2, reduction="none"),
+    "classes of columns": lambda x: F.cross_entropy(x[:, x[0] > 0], x[:, 0].long()),
+    "a loss of two masks": lambda x: F.mse_loss(x[x > 0], x[x > 1]),
     "random": lambda x: F.dropout(x[x > 0]),
     "out": lambda x: torch.add(x[x > 0], 1, out=x),
     "what an operator takes": lambda x: torch.ops.aten.cumsum.default(x[x > 0], 0),
