@@ -180,6 +180,63 @@ std::vector<OpDef> likelihood_ops() {
   };
 }
 
+// -- CTC --
+
+// Operands log_probs, targets and both lengths from number `first` on. Gives the sizes of alpha.
+Dims check_ctc(const InferInput& in, size_t first) {
+  const Type &probs = in.operand(first), &targets = in.operand(first + 1);
+  USER_CHECK(probs.dtype == ir::DType::f32 || probs.dtype == ir::DType::f64, "[", in.op.name,
+             "] log_probs are ", probs.text(), ". Give f32 or f64.");
+  const bool fits = probs.rank() == 3 && targets.rank() == 2 && probs.sizes[1] == targets.sizes[0];
+  USER_CHECK(fits, "[", in.op.name, "] log_probs are ", probs.text(), ", targets are ",
+             targets.text(), ". Give [time, batch, classes] and [batch, labels].");
+  for (size_t i = first + 1; i < first + 4; ++i) {
+    check_index(in, i);
+    expect_dtype(in, i, targets.dtype);
+    if (i > first + 1) expect_sizes(in, i, {probs.sizes[1]});
+  }
+  const int64_t blank = in.attrs().get_int("blank");
+  USER_CHECK(blank >= 0 && blank < probs.sizes[2], "[", in.op.name, "] blank is ", blank, " of ",
+             probs.sizes[2], " classes. Use the number of a class.");
+  return {probs.sizes[1], probs.sizes[0], 2 * targets.sizes[1] + 1};
+}
+
+Types infer_ctc(const InferInput& in) {
+  const Dims alpha = check_ctc(in, 0);
+  const ir::DType dtype = in.operand(0).dtype;
+  return {{dtype, {alpha[0]}, {}}, {dtype, alpha, {}}};
+}
+
+Types infer_ctc_backward(const InferInput& in) {
+  const Dims alpha = check_ctc(in, 1);
+  const Type& probs = in.operand(1);
+  expect_sizes(in, 0, {alpha[0]});
+  expect_sizes(in, 5, alpha);
+  expect_dtype(in, 0, probs.dtype);
+  expect_dtype(in, 5, probs.dtype);
+  return {{probs.dtype, probs.sizes, {}}};
+}
+
+const OpDef ctc = {
+    .name = "ctc_loss",
+    .aten = {"poptorch::ctc_loss"},
+    .doc = "Connectionist temporal classification: the negative logarithm of the probability of "
+           "each sequence's labels, and `alpha`, that of the states on the way. With "
+           "`zero_infinity` an infinite loss is 0.",
+    .operands = {"log_probs", "targets", "input_lengths", "target_lengths"},
+    .results = {"losses", "alpha"},
+    .attrs = {{"blank", 0}, {"zero_infinity", false}},
+    .infer = infer_ctc};
+
+const OpDef ctc_backward = {
+    .name = "ctc_loss_backward",
+    .aten = {"poptorch::ctc_loss_backward"},
+    .doc = "Gradient of ctc_loss, as PyTorch has it: the probabilities of a step add up to 1.",
+    .operands = {"grad_output", "log_probs", "targets", "input_lengths", "target_lengths", "alpha"},
+    .results = {"dlog_probs"},
+    .attrs = {{"blank", 0}, {"zero_infinity", false}},
+    .infer = infer_ctc_backward};
+
 // -- decoding --
 
 Types infer_beam_search(const InferInput& in) {
@@ -244,7 +301,7 @@ std::vector<OpDef> loss_ops() {
                     {"weight?", "pos_weight?"}),
   };
   for (const OpDef& op : others) ops.push_back(op);
-  ops.push_back(beam_search);
+  ops.insert(ops.end(), {beam_search, ctc, ctc_backward});
   return ops;
 }
 

@@ -26,6 +26,7 @@ from poptorch._capture.places import Places
 from poptorch._capture.producers import Producers
 from poptorch._capture.recorder import Recorder
 from poptorch._capture.regions import placeholders, prune
+from poptorch._capture.unknown_sizes import UnknownSize
 from poptorch._logging import logger
 from poptorch._pytree import Structure
 from poptorch.errors import Error
@@ -220,6 +221,9 @@ class _Capture:
             result = tracing.run_forward(self._state.module, args, kwargs)
             self._state.check_kept()
             leaves, structure = Structure.of(result)
+            for leaf in leaves:
+                if isinstance(leaf, UnknownSize):
+                    raise refusals.of_result(leaf)
             self._overlaps = self.overlaps.finish(leaves, structure.paths)
             ends = {node: self.recorder.shapes.end_of(state.fake, state.trained)
                     for state, node in zip(self._state.states, self._state_nodes)}

@@ -52,7 +52,8 @@ def functional_form(target):
     overloads = [f for f in overloads if not f._schema.is_mutable]
     same = [f for f in overloads if _arguments(f) == wanted]
     # Those that make tensors from nothing have options for what `out` says otherwise.
-    same = same or [f for f in overloads if _arguments(f, options=False) == wanted]
+    for wanted in (wanted, _arguments(target, options=False)):
+        same = same or [f for f in overloads if _arguments(f, options=False) == wanted]
     return same[0] if same else None
 
 

@@ -20,10 +20,12 @@ from poptorch._capture import (
     functions_mask,
     functions_mixed,
     functions_others,
+    functions_packed,
     functions_recurrent,
     input_layouts,
 )
 from poptorch._capture import torch_private as private
+from poptorch._capture import unknown_sizes
 from poptorch._capture.losses import STANDARD, STANDARD_OVERLOADS
 from poptorch._pytree import map_only
 
@@ -44,9 +46,14 @@ class Functions(private.TorchFunctionMode):
         handler, out = HANDLERS.get(func), NotImplemented
         if handler is None and isinstance(func, private.HigherOrderOperator):
             handler = HIGHER_ORDER.get(func.name(), _refuse_higher_order)
+        unknown = unknown_sizes.argument_of(types, args, kwargs) if types else None
+        if unknown is not None and func not in TAKE_UNKNOWN_SIZES:
+            return unknown.call(self._capture, func, args, kwargs or {})
         if handler is not None:
             out = handler(self._capture, func, args, kwargs or {})
         if out is NotImplemented:
+            if unknown is not None:
+                raise unknown.refusal(func)
             out = func(*args, **kwargs) if kwargs else func(*args)
         self._capture.recorder.picks.write_back()
         return out
@@ -128,6 +135,10 @@ def _refuse_higher_order(capture, func, args, kwargs):
 # By name: torch makes these operators when they are first used.
 HIGHER_ORDER = {"invoke_subgraph": _invoke_subgraph, **functions_loops.HIGHER_ORDER}
 
+# Functions whose handlers take tensors of unknown sizes.
+TAKE_UNKNOWN_SIZES = {torch.Tensor.__setitem__, *functions_mask.WRITES,
+                      *functions_packed.HANDLERS, *functions_recurrent.HANDLERS}
+
 HANDLERS = {
     **dict.fromkeys((*STANDARD, *STANDARD_OVERLOADS), _loss),
     F.l1_loss: _with("weight", _loss),
@@ -146,6 +157,7 @@ HANDLERS = {
     **functions_mask.HANDLERS,
     **functions_mixed.HANDLERS,
     **functions_others.HANDLERS,
+    **functions_packed.HANDLERS,
     **functions_attention.HANDLERS,
     **functions_recurrent.HANDLERS,
     **input_layouts.HANDLERS,

@@ -9,7 +9,7 @@ import itertools
 import torch
 
 from poptorch._capture import torch_private as private
-from poptorch._capture.functions_mask import set_at_mask
+from poptorch._capture.functions_mask import is_mask, read_at_mask, set_at_mask
 
 
 def _is_number(index) -> bool:
@@ -54,6 +54,17 @@ def _check_bounds(capture, func, indices: tuple) -> None:
             raise _unknown_bound(capture, f"Tensor.{func.__name__}", "a slice has")
 
 
+def _tensor_of(index):
+    """A list of bools, which stands for a mask, as a tensor; a byte without dimensions as the bool
+    that it stands for; another index as it is."""
+    if isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype is torch.uint8:
+        return index.bool()
+    if isinstance(index, list) and index and all(type(item) is bool for item in index):
+        with private.without_modes():
+            return torch.tensor(index)
+    return index
+
+
 def _unknown_bound(capture, where: str, what: str):
     return capture.recorder.error(
         f"[{where}] {what} a tensor as a bound, but forward is compiled before there are values. "
@@ -71,13 +82,19 @@ def _getitem(capture, func, args, kwargs):
     x, given = args
     indices = given if isinstance(given, tuple) else (given,)
     _check_bounds(capture, func, indices)
+    indices = tuple(map(_tensor_of, indices))
+    if any(map(is_mask, indices)):
+        out = read_at_mask(capture, x, indices)
+        if out is not NotImplemented:
+            return out
     if any(isinstance(index, private.FakeTensor) and index.dtype is torch.uint8
            for index in indices):
         # As torch does; its rule for tensors without values takes them for positions.
         return x[tuple(index.bool() if isinstance(index, private.FakeTensor)
                        and index.dtype is torch.uint8 else index for index in indices)]
     if not any(map(_is_number, indices)):
-        return NotImplemented
+        is_read = isinstance(given, torch.Tensor) and indices[0] is not given
+        return x[indices] if is_read else NotImplemented
     dims = _dims(x, indices)
     if dims is None:
         return NotImplemented
@@ -110,6 +127,7 @@ def _setitem(capture, func, args, kwargs):
     x, given, value = args
     indices = given if isinstance(given, tuple) else (given,)
     _check_bounds(capture, func, indices)
+    indices = tuple(map(_tensor_of, indices))
     if set_at_mask(capture, x, indices, value) is not NotImplemented:
         return None
     masks = list(itertools.takewhile(_is_mask, indices))

@@ -11,6 +11,7 @@ from poptorch._capture import (  # noqa: F401  (declare operations)
     library_embedding,
     library_products,
 )
+from poptorch._capture.decompose import computed_in
 from poptorch._capture.library import ops
 
 
@@ -51,9 +52,16 @@ def _embedding_bag(capture, func, args, kwargs):
     def call(input, weight, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
              mode="mean", sparse=False, per_sample_weights=None, include_last_offset=False,
              padding_idx=None):
-        if input.dim() != (2 if offsets is None else 1) or max_norm is not None \
-                or scale_grad_by_freq:
+        if input.dim() != (2 if offsets is None else 1):
             return NotImplemented
+        if max_norm is not None:
+            with torch.no_grad():
+                torch.embedding_renorm_(weight.detach(), input, max_norm, norm_type)
+        if scale_grad_by_freq:
+            # 16-bit numbers in single precision, as eager adds them up.
+            out = func(input, weight.to(computed_in(weight.dtype)), offsets, None, 2.0, True, mode,
+                       sparse, per_sample_weights, include_last_offset, padding_idx)
+            return out.to(weight.dtype)
         padding = -1 if padding_idx is None else padding_idx % len(weight)
         return ops.embedding_bag(weight, input, offsets, per_sample_weights, mode, padding,
                                  include_last_offset)

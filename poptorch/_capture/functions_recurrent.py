@@ -1,12 +1,23 @@
 """LSTM, GRU and RNN layers by one operation for each layer and direction."""
 
+import functools
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
 from poptorch._capture import library_recurrent  # noqa: F401  (declares the operations)
 from poptorch._capture.autocast import autocast
 from poptorch._capture.functions_mixed import follow
+from poptorch._capture.functions_packed import (
+    PackedData,
+    inside,
+    known_sizes,
+    packed,
+    unpacked,
+    without_padding,
+)
+from poptorch._capture.known import is_known_zero
 from poptorch._capture.library import ops
 from poptorch._capture.torch_private import recurrent_functions
 
@@ -45,10 +56,10 @@ class _Layers:
         return x, [torch.stack(final) for final in zip(*finals)]
 
     def _weights(self, weights, index: int):
-        """w_ih, w_hh, b_ih, b_hh of one layer and direction."""
-        count = 4 if self.has_biases else 2
-        own = weights[index * count : (index + 1) * count]
-        return own if self.has_biases else (*own, None, None)
+        """w_ih, w_hh, b_ih, b_hh of one layer and direction, and w_hr where it is projected."""
+        count = len(weights) // (self.num_layers * (2 if self.bidirectional else 1))
+        own = list(weights[index * count : (index + 1) * count])
+        return own if self.has_biases else [*own[:2], None, None, *own[2:]]
 
     def _dropped(self, capture, x):
         if not self.train or self.dropout == 0.0:
@@ -57,37 +68,124 @@ class _Layers:
             x, self.dropout, capture.draw_salt())
 
 
-def _is_packed(args, kwargs) -> bool:
-    """Packed sequences have their batch sizes in second place."""
+def of_lengths(cell, lengths, stops: tuple):
+    """``cell`` for sequences of several lengths, ``int64[batch]``.
+
+    What it gives behind the end of a sequence is 0. The last state of a sequence is its last
+    output; what other states there are must stay as they are behind the end, where an additional
+    input of the layer is 1, with the weights ``stops`` of the gates.
+    """
+
+    def run(x, states, weights, reverse):
+        time, batch = x.shape[:2]
+        order = _reversed(lengths, time) if reverse else None
+        x = _ordered(x, order)
+        if stops:
+            w_ih, *others = weights
+            hidden = w_ih.shape[0] // len(stops)
+            column = torch.tensor(stops, dtype=w_ih.dtype).repeat_interleave(hidden).unsqueeze(1)
+            is_behind = (~inside(lengths, time)).to(x.dtype).unsqueeze(2)
+            x = torch.cat([x, is_behind], 2)
+            weights = [torch.cat([w_ih, column], 1), *others]
+        y, _, *ends = cell(x, states, weights, False)
+        last = (lengths - 1).reshape(1, batch, 1).expand(1, batch, y.shape[2])
+        last = y.gather(0, last).squeeze(0)
+        return _ordered(without_padding(y, lengths), order), last, *ends
+
+    return run
+
+
+def _reversed(lengths, time: int):
+    """The time in a sequence for each time in the sequence backwards: ``int64[time, batch]``."""
+    times = torch.arange(time).unsqueeze(1)
+    return torch.where(times < lengths, lengths - 1 - times, times)
+
+
+def _ordered(x, order):
+    return x if order is None else x.gather(0, order.unsqueeze(2).expand(x.shape))
+
+
+def _is_other(args, kwargs) -> bool:
+    """Whether the arguments are none of one sequence for each entry of the batch."""
     return bool(kwargs) or len(args) != 9 or not isinstance(args[3], bool)
 
 
-def _lstm(capture, func, args, kwargs):
-    if _is_packed(args, kwargs):
+def _of_packed(function):
+    """A handler that takes packed sequences too: their batch sizes stand in second place."""
+
+    def handler(capture, func, args, kwargs):
+        if kwargs or len(args) != 9 or not isinstance(args[1], torch.Tensor) \
+                or not isinstance(args[3], (list, tuple)):
+            return function(capture, func, args, kwargs)
+        data, sizes, states, weights, *settings = args
+        is_known = not isinstance(data, PackedData)
+        if is_known:
+            sizes = known_sizes(capture, sizes)
+            x, lengths = unpacked(data, sizes)
+        else:
+            x, lengths = data.padded, data.lengths
+        out = function(capture, func, (x, states, weights, *settings, False), {}, lengths)
+        if out is NotImplemented:
+            return out
+        y, *ends = out
+        if is_known:
+            return packed(y, sizes), *ends
+        return PackedData.make(padded=y, lengths=lengths, made_at=data.made_at), *ends
+
+    return handler
+
+
+@_of_packed
+def _lstm(capture, func, args, kwargs, lengths=None):
+    if _is_other(args, kwargs):
         return NotImplemented
     x, states, weights, *settings = args
-    if len(states) != 2 or states[0].shape[-1] != states[1].shape[-1]:
-        return NotImplemented  # projections
-    if not all(t.is_floating_point() for t in (x, *states)):
+    if len(states) != 2 or not all(t.is_floating_point() for t in (x, *states)):
         return NotImplemented  # torch has the words for it
 
     def cell(x, states, weights, reverse):
         return ops.lstm(x, *states, *weights, reverse, torch.is_grad_enabled())[:3]
 
+    is_projected = states[0].shape[-1] != states[1].shape[-1]
+    starts_at_zero = is_projected and is_known_zero(capture.recorder, states[0])
     x, *states = autocast(x, *states)
     weights = follow(x, autocast(*weights))
+    if is_projected:
+        cell = functools.partial(_projected, cell, starts_at_zero)
+    if lengths is not None:
+        cell = of_lengths(cell, lengths, _LSTM_STOPS)
     y, (h, c) = _Layers(*settings).run(capture, cell, x, states, weights)
     return y, h, c
 
 
-def _one_state(run, lower_precision: bool = False):
+def _projected(cell, starts_at_zero: bool, x, states, weights, reverse):
+    """A layer whose outputs and states ``h`` are the hidden units times ``w_hr``.
+
+    The hidden units of the step before are multiplied by both matrices, so by their product. What
+    ``h0`` adds to the first step is added to its input.
+    """
+    (h0, c0), (w_ih, w_hh, b_ih, b_hh, w_hr) = states, weights
+    if not starts_at_zero:
+        steps = x.shape[0] - 1
+        first = F.pad(h0.unsqueeze(0), (0, 0, 0, 0, *((steps, 0) if reverse else (0, steps))))
+        x, w_ih = torch.cat([x, first], 2), torch.cat([w_ih, w_hh], 1)
+    y, h, c = cell(x, (torch.zeros_like(c0), c0), (w_ih, w_hh @ w_hr, b_ih, b_hh), reverse)
+    return y @ w_hr.t(), h @ w_hr.t(), c
+
+
+# What stops each gate (i, f, g, o) of an LSTM behind the end of a sequence: the cell state stays.
+_LSTM_STOPS = (-1e4, 1e4, 0.0, 0.0)
+
+
+def _one_state(run, lower_precision: bool = False, stops: tuple = ()):
     """Handler of the layers with one state: GRU and both kinds of RNN.
 
     ``run(x, h0, *weights, reverse)`` computes one layer in one direction.
     """
 
-    def handler(capture, func, args, kwargs):
-        if _is_packed(args, kwargs):
+    @_of_packed
+    def handler(capture, func, args, kwargs, lengths=None):
+        if _is_other(args, kwargs):
             return NotImplemented
         x, state, weights, *settings = args
         if not (x.is_floating_point() and state.is_floating_point()):
@@ -99,6 +197,8 @@ def _one_state(run, lower_precision: bool = False):
             return run(x, *states, *weights, reverse=reverse)[:2]
 
         weights = follow(x, weights)
+        if lengths is not None:
+            cell = of_lengths(cell, lengths, stops)
         y, (h,) = _Layers(*settings).run(capture, cell, x, (state,), weights)
         return y, h
 
@@ -108,7 +208,8 @@ def _one_state(run, lower_precision: bool = False):
 # Under autocast a GRU's results stay in single precision, in torch too.
 _GRU = _one_state(lambda *layer, reverse: ops.gru(*layer, reverse, torch.is_grad_enabled()))
 _TANH = _one_state(lambda *layer, reverse: ops.rnn(*layer, "tanh", reverse), lower_precision=True)
-_RELU = _one_state(lambda *layer, reverse: ops.rnn(*layer, "relu", reverse), lower_precision=True)
+_RELU = _one_state(lambda *layer, reverse: ops.rnn(*layer, "relu", reverse), lower_precision=True,
+                   stops=(-1e4,))
 
 # As modules call them, and as exported programs do.
 HANDLERS = {

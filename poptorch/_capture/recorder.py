@@ -18,6 +18,7 @@ from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
 from poptorch._capture.memory import Memory
 from poptorch._capture.operand_types import OperandTypes
+from poptorch._capture.out_arguments import OutArguments
 from poptorch._capture.picks import Picks
 from poptorch._capture.places import Places
 from poptorch._capture.recorded_ops import (
@@ -82,6 +83,11 @@ class Recorder(Recording, private.DispatchMode):
         return self._handlers.get(func) or self._handlers.setdefault(func, self._find_handler(func))
 
     def _find_handler(self, func):
+        handler = self._find_plain_handler(func)
+        has_out = any(argument.is_out for argument in func._schema.arguments)
+        return OutArguments(self).handler(func, handler) if has_out else handler
+
+    def _find_plain_handler(self, func):
         if func in SAME_VALUES:
             return self._same_values
         if func is aten.detach_.default:
@@ -98,6 +104,10 @@ class Recorder(Recording, private.DispatchMode):
             return self._decomposed_in_place
         if func in (aten.lift_fresh.default, aten.lift.default, aten.lift_fresh_copy.default):
             return self._lift
+        if func is aten.polygamma_.default:
+            return self._polygamma_in_place
+        if mutated_arguments(func) and func.overloadpacket.__name__.startswith("_foreach_"):
+            return self._in_place_of_each
         tags = func.tags
         if torch.Tag.nondeterministic_seeded in tags:
             return self._random
@@ -214,6 +224,31 @@ class Recorder(Recording, private.DispatchMode):
                 target.copy_(result)
         return targets[0] if len(targets) == 1 else tuple(targets)
 
+    def _in_place_of_each(self, func, args, kwargs):
+        """Changes each tensor of a list."""
+        tensors = args[0]
+        if len(set(map(id, tensors))) < len(tensors):
+            raise self.error(f"[{func.overloadpacket.__name__}] a tensor stands in the list of "
+                             f"those to change more than once. Give each one once.")
+        results = self._plain(functional_form(func), args, kwargs)
+        is_copy = func.overloadpacket is aten._foreach_copy_
+        for tensor, result in zip(tensors, results, strict=True):
+            if result.shape != tensor.shape or not (
+                    is_copy or torch.can_cast(result.dtype, tensor.dtype)):
+                raise self.error(f"[{func.overloadpacket.__name__}] gives "
+                                 f"{result.dtype}{list(result.shape)}, which cannot be written to "
+                                 f"{tensor.dtype}{list(tensor.shape)}. Use a function that "
+                                 f"returns new tensors.")
+        with self:
+            for tensor, result in zip(tensors, results):
+                tensor.copy_(result)
+        torch.autograd.graph.increment_version(tensors)  # autograd leaves it to the kernel
+
+    def _polygamma_in_place(self, func, args, kwargs):
+        x, n = args
+        with self:
+            return x.copy_(torch.polygamma(n, x))
+
     def _taken_apart(self, func, args, kwargs):
         """The result of a decomposition, in the type and the memory that PyTorch gives it."""
         expected = func(*map(self._faked, args), **self._faked(kwargs))
@@ -283,7 +318,8 @@ class Recorder(Recording, private.DispatchMode):
         return self.error(
             f"[capture] Python code needs the value of a tensor ({func}), but forward is compiled "
             f"before there are values. Use torch.where, torch.clamp or masks instead of `if` and "
-            f".item(), or compute the value outside of forward and pass it in.")
+            f".item(), poptorch.dynamic_slice(tensor, dim, start, size, step) for a part that "
+            f"begins at a computed place, or compute the value outside of forward and pass it in.")
 
 
 def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:

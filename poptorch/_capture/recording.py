@@ -12,6 +12,7 @@ from poptorch._capture import torch_private as private
 from poptorch._capture.places import Places
 from poptorch._capture.recorded_ops import steps
 from poptorch._capture.regions import Region, Rounds, region
+from poptorch._capture.unknown_sizes import UnknownSize
 from poptorch._types import check_dense
 from poptorch.errors import error_at
 
@@ -67,6 +68,8 @@ class Recording:
         node = attached.node_of(tensor)
         if node is not None:
             return self.here(node)
+        if isinstance(tensor, UnknownSize):
+            raise tensor.refusal(None)
         if isinstance(tensor, private.FakeTensor):
             raise self.error("[capture] a tensor without a value of its own was used: it comes "
                              "from another tracing or fake-tensor mode. Make it inside forward, "

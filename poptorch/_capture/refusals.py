@@ -12,6 +12,7 @@ from poptorch._capture import torch_private as private
 from poptorch._capture.functions import Functions
 from poptorch._capture.places import Places
 from poptorch._capture.recorder import Recorder
+from poptorch._capture.unknown_sizes import UnknownSize
 from poptorch.errors import Error, also, error_at, placed
 
 # The frames of which the arguments are a call of torch.
@@ -44,10 +45,7 @@ def of_forward(error: Exception, places: Places, names: dict[int, str], failed) 
         return _refused_by_torch(refusal, call, place, module)
     name = "capture" if call is None else _name(call[0])
     if isinstance(error, private.DynamicOutputShapeException):
-        text = (f"the shape of the result depends on the values of a tensor ({error.func}), but "
-                f"forward is compiled before there are values. Keep the shape (torch.where, a "
-                f"product with the mask, torch.topk), or compute it outside forward and pass it "
-                f"in.")
+        text = _unknown_shape(error)
     elif call is None:
         text = f"{_sentence(error)} PyTorch raised it: correct this line of forward."
     else:
@@ -55,6 +53,20 @@ def of_forward(error: Exception, places: Places, names: dict[int, str], failed) 
                 f"captured, which is done without values: use other operations there, or compute "
                 f"the result outside forward and pass it in.")
     return _of_class(error, name, text, place, module)
+
+
+def of_result(tensor: UnknownSize) -> Exception:
+    """What the caller is to see of a result of forward whose size only the program knows."""
+    error = tensor.refusal(None)
+    if isinstance(error, Error):
+        return placed(error, *tensor.made_at)
+    return _of_class(error, "Tensor.__getitem__", _unknown_shape(error), *tensor.made_at)
+
+
+def _unknown_shape(error) -> str:
+    return (f"the shape of the result depends on the values of a tensor ({error.func}), but "
+            f"forward is compiled before there are values. Keep the shape (torch.where, a "
+            f"product with the mask, torch.topk), or compute it outside forward and pass it in.")
 
 
 def of_node(error: Exception, node: torch.fx.Node) -> Exception:

@@ -10,6 +10,7 @@ import torch
 from torch.overrides import resolve_name
 
 from poptorch._capture import torch_private as private
+from poptorch._capture.unknown_sizes import UnknownSize
 
 _BYTES = 1 << 26  # of arguments, so that it does not take long
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout,
@@ -86,6 +87,8 @@ class _Maker:
 
     def made(self, value):
         """``value`` with made-up tensors; a tensor that occurs twice becomes one."""
+        if isinstance(value, UnknownSize):
+            raise _Unknown
         if isinstance(value, torch.Tensor):
             if id(value) not in self._made:
                 self._made[id(value)] = self._tensor(value)
@@ -119,6 +122,8 @@ class _Maker:
 
 
 def _words(value) -> str:
+    if isinstance(value, UnknownSize):
+        return "a tensor of unknown size"
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, (list, tuple)):

@@ -10,6 +10,7 @@ from poptorch._capture.inlining import inlined
 from poptorch._capture import capture
 from poptorch._capture import (  # noqa: F401  (declare operations)
     library_counts,
+    library_ctc,
     library_dynamic,
     library_embedding,
     library_memory,
@@ -206,6 +207,26 @@ def embedding_bag(weight, indices, offsets, per_sample_weights, mode, padding_id
         padding_idx=None if padding_idx < 0 else padding_idx)
 
 
+def _ctc(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
+    losses, alpha = aten._ctc_loss(log_probs, targets, input_lengths.tolist(),
+                                   target_lengths.tolist(), blank, zero_infinity)
+    return losses, alpha
+
+
+def ctc_loss(log_probs, targets, *settings):
+    losses, alpha = _ctc(log_probs, targets, *settings)
+    if settings[-1]:
+        losses = losses.masked_fill(losses == torch.inf, 0)
+    return losses, F.pad(alpha, (0, 2 * targets.shape[1] + 1 - alpha.shape[2]))
+
+
+def ctc_loss_backward(grad_output, log_probs, targets, input_lengths, target_lengths, alpha,
+                      *settings):
+    losses, alpha = _ctc(log_probs, targets, input_lengths, target_lengths, *settings)
+    return aten._ctc_loss_backward(grad_output, log_probs, targets, input_lengths.tolist(),
+                                   target_lengths.tolist(), losses, alpha, *settings)
+
+
 def embedding_bag_backward(grad_output, weight, indices, offsets, per_sample_weights, *settings):
     samples = per_sample_weights
     with torch.enable_grad():
@@ -257,6 +278,7 @@ IMPLEMENTATIONS = {
     for function in (
         dropout, batch_norm, batch_norm_inference, batch_norm_backward, attention,
         attention_backward, lstm, lstm_backward, gru, gru_backward, rnn, rnn_backward,
+        ctc_loss, ctc_loss_backward,
         embedding_bag, embedding_bag_backward, elements, elements_scatter, bincount,
         serialized_matmul, checkpoint, dynamic_slice, dynamic_update)
 }

@@ -6,9 +6,10 @@ import torch.nn.functional as F
 
 import poptorch
 from poptorch._capture import capture
+from poptorch._capture.library import ops
 from tests.capture.common import Function, check_training, nodes
 from tests.capture.reference import captured_step
-from tests.helpers import check_wide
+from tests.helpers import check_wide, quiet_options
 
 TIME, BATCH, LABELS, LENGTH = 7, 4, 5, 3
 
@@ -31,7 +32,9 @@ def module(**options):
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_lengths_of_each_call(reduction):
     captured = check_training(module(reduction=reduction), *problem())
-    assert not [n for n in nodes(captured) if "ctc" in str(n.target)]
+    assert len(nodes(captured, ops.ctc_loss.default)) == 1
+    assert len(nodes(captured, ops.ctc_loss_backward.default)) == 1
+    assert len(captured.graph.nodes) < 40
 
 
 def test_impossible_targets():
@@ -85,3 +88,39 @@ def test_targets_without_padding_are_refused():
     with pytest.raises(poptorch.Error, match=r"targets has 1 dimension.*\[batch, length\]"):
         capture(module(), (log_probs, targets.flatten(), input_lengths, target_lengths),
                 training=True)
+
+
+@pytest.mark.parametrize("dtype, limit", [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
+def test_run(dtype, limit):
+    """16-bit numbers, which eager refuses, are computed in float32."""
+    log_probs, targets, *lengths = problem()
+    net = module(reduction="none", zero_infinity=True)
+    net.w = torch.nn.Parameter(net.w.detach().to(dtype))
+    before, w = net.w.item(), net.w.detach().float().requires_grad_()
+    given = log_probs.to(dtype)
+    for ends in (lengths, [torch.tensor([2, 6, 5, 0]), lengths[1]]):
+        expected = F.ctc_loss((given.float() * w).log_softmax(-1), targets, *ends,
+                              reduction="none", zero_infinity=True)
+        gradient, = torch.autograd.grad(expected.sum(), w)
+        model = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), 1.0))
+        found, _ = model(given, targets, *ends)
+        assert found.dtype is dtype
+        torch.testing.assert_close(found.float(), expected.detach(), rtol=limit, atol=limit)
+        torch.testing.assert_close(before - net.w.float().item(), gradient.item(),
+                                   rtol=limit, atol=limit * 3)
+        model.destroy()
+        with torch.no_grad():
+            net.w.fill_(before)
+
+
+@pytest.mark.parametrize("at, value, words", [
+    (2, [8, 6, 5, 4], "the input length 8 of sequence 0 is out of range: there are 7 steps"),
+    (3, [3, 4, 1, 0], "the target length 4 of sequence 1 is out of range: targets have room for 3"),
+    (1, [[1, 2, 5]] * 4, "the label 5 of sequence 0 is out of range: there are 5 classes"),
+])
+def test_what_is_out_of_range(at, value, words):
+    arguments = [*problem()]
+    arguments[0], arguments[at] = arguments[0].float(), torch.tensor(value)
+    net = Function(lambda m, *args: F.ctc_loss(*args))
+    with pytest.raises(poptorch.Error, match=words):
+        poptorch.inferenceModel(net, quiet_options())(*arguments)

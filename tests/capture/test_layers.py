@@ -102,21 +102,28 @@ def test_relu_rnn():
     check_training(WithLoss(nn.RNN(3, 4, nonlinearity="relu", dtype=WIDE)), normal(5, 2, 3))
 
 
-def test_projections_are_left_to_torch():
-    captured = check_training(WithLoss(nn.LSTM(3, 4, proj_size=2, dtype=WIDE)), normal(5, 2, 3))
-    assert not nodes(captured, ops.lstm.default)
+@pytest.mark.parametrize("settings", [
+    {}, {"num_layers": 2, "bidirectional": True}, {"bias": False}])
+def test_projections(settings):
+    layer = nn.LSTM(3, 4, proj_size=2, dtype=WIDE, **settings)
+    count = 4 if settings.get("bidirectional") else 1
+    states = normal(count, 2, 2), normal(count, 2, 4)
+    for arguments in ((normal(5, 2, 3),), (normal(5, 2, 3), states)):
+        captured = check_training(WithLoss(layer), *arguments)
+        assert len(nodes(captured, ops.lstm.default)) == count
+        assert len(nodes(captured, ops.lstm_backward.default)) == count
+        check_inference(WithLoss(layer), *arguments)
 
 
-def test_packed_sequences_have_no_fixed_shape():
+def test_packed_sequences_of_known_lengths():
     def forward(m, x):
         sequence = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3]))
         return m.gru(sequence)[0].data
 
     module = Function(forward)
-    module.gru = nn.GRU(3, 4)
-    with pytest.raises(Exception, match="_pack_padded_sequence") as raised:
-        capture(module, (torch.ones(5, 2, 3),), training=False)
-    assert type(raised.value).__name__ == "DynamicOutputShapeException"
+    module.gru = nn.GRU(3, 4, dtype=WIDE)
+    captured = check_inference(module, normal(5, 2, 3))
+    assert len(nodes(captured, ops.gru.default)) == 1
 
 
 OPTIONS = [{}, {"affine": False}, {"track_running_stats": False}, {"momentum": 0.3}, {"eps": 1e-2}]

@@ -80,6 +80,7 @@ STRIDED = {
     "of a negative view": (lambda x: torch._neg_view(x).as_strided((3, 2), (1, 1), 1), X),
     "of bits": (lambda x: x.view(torch.int32)[1:].as_strided((3,), (1,), 1), X),
     "resize": (lambda x: (x * 2).t().resize_(3).add_(1), X),
+    "enlarge": (lambda x: x.new_empty(0).resize_(2, 3).fill_(1) * x[0, 0], X),
     "set": (lambda x: torch.empty(0).set_(x).add_(1), X),
 }
 PARTS = {

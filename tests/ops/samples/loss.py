@@ -157,7 +157,58 @@ def decodings():
                          note=f"{sizes}{dtype}")
 
 
+def ctc_operands(sizes, labels, dtype, blank=0, **others):
+    """Log-probabilities, targets with repeated labels, and lengths, one of which is 0."""
+    time, batch, classes = sizes
+    lengths = integers(0, labels + 1, batch, dtype=dtype)
+    lengths[:1], lengths[1:2] = labels, 0
+    targets = (blank + 1 + integers(0, classes - 1, batch, labels, dtype=dtype)) % classes
+    return [(2 * randn(*sizes)).log_softmax(2), targets,
+            integers(time // 2, time + 1, batch, dtype=dtype), lengths]
+
+
+def ctc(log_probs, targets, input_lengths, target_lengths, blank=0, zero_infinity=False):
+    losses, alpha = torch.ops.aten._ctc_loss(
+        log_probs, targets.long(), input_lengths.tolist(), target_lengths.tolist(), blank,
+        zero_infinity)
+    return losses.masked_fill(losses == torch.inf, 0) if zero_infinity else losses, alpha
+
+
+def ctc_gradient_operands(sizes, labels, dtype, attrs):
+    operands = ctc_operands(sizes, labels, dtype, **attrs)
+    _, alpha = ctc(*operands, **attrs)
+    is_read = (torch.arange(sizes[0])[None, :, None] < operands[2][:, None, None]) & (
+        torch.arange(2 * labels + 1) <= 2 * operands[3][:, None, None])
+    return [randn(sizes[1]), *operands, torch.where(is_read, alpha, 0)]
+
+
+def ctc_gradient(grad_output, log_probs, targets, input_lengths, target_lengths, alpha, blank=0,
+                 zero_infinity=False):
+    lengths = input_lengths.tolist(), target_lengths.tolist()
+    ends = [(alpha[i, steps - 1, 2 * count], alpha[i, steps - 1, max(2 * count - 1, 0)])
+            for i, (steps, count) in enumerate(zip(*lengths))]
+    losses = torch.stack([-(torch.logaddexp(*both) if count else both[0])
+                          for both, count in zip(ends, lengths[1])])
+    return torch.ops.aten._ctc_loss_backward(grad_output, log_probs, targets.long(), *lengths,
+                                             losses, alpha, blank, zero_infinity)
+
+
+def ctc_losses():
+    for sizes, labels, attrs in (((9, 4, 5), 3, {}), ((9, 4, 5), 3, {"blank": 4}),
+                                 ((4, 5, 6), 3, {"zero_infinity": True}), ((30, 3, 40), 8, {})):
+        for dtype in (torch.int32, torch.int64):
+            yield Sample("ctc_loss", lambda z=sizes, n=labels, t=dtype, a=attrs:
+                         ctc_operands(z, n, t, **a), attrs,
+                         lambda *operands, a=attrs: (ctc(*operands, **a)[0], None),
+                         dtypes=("f32", "f64"), note=f"{sizes}{dtype}")
+            yield Sample("ctc_loss_backward", lambda z=sizes, n=labels, t=dtype, a=attrs:
+                         ctc_gradient_operands(z, n, t, a), attrs,
+                         lambda *operands, a=attrs: ctc_gradient(*operands, **a),
+                         dtypes=("f32", "f64"), note=f"{sizes}{dtype}")
+
+
 SAMPLES = [
+    *ctc_losses(),
     *decodings(),
     *all_softmax_likelihoods(),
     *elementwise(),
@@ -169,6 +220,21 @@ SAMPLES = [
 ]
 
 BADS = [
+    Bad("ctc_loss", lambda: [randn(3, 2, 4), integers(0, 4, 3, 2), integers(1, 2, 2),
+                             integers(1, 2, 2)], words="targets are i32[3,2]"),
+    Bad("ctc_loss", lambda: [randn(3, 2, 4), integers(0, 4, 2, 2), integers(1, 2, 2),
+                             integers(1, 2, 2)], {"blank": 4}, "blank is 4 of 4 classes"),
+    Bad("ctc_loss", lambda: [randn(3, 2, 4).half(), integers(0, 4, 2, 2), integers(1, 2, 2),
+                             integers(1, 2, 2)], words="Give f32 or f64"),
+    Bad("ctc_loss", lambda: [randn(3, 2, 4), integers(0, 4, 2, 2), integers(4, 5, 2),
+                             integers(1, 2, 2)], words="the input length 4 of sequence 0"),
+    Bad("ctc_loss", lambda: [randn(3, 2, 4), integers(0, 4, 2, 2), integers(1, 2, 2),
+                             integers(3, 4, 2)], words="the target length 3 of sequence 0"),
+    Bad("ctc_loss", lambda: [randn(3, 2, 4), integers(4, 5, 2, 2), integers(1, 2, 2),
+                             integers(1, 2, 2)], words="the label 4 of sequence 0"),
+    Bad("ctc_loss_backward", lambda: [randn(2), randn(3, 2, 4), integers(0, 4, 2, 2),
+                                      integers(1, 2, 2), integers(1, 2, 2), randn(2, 3, 4)],
+        words="alpha is f32[2,3,4]"),
     Bad("ctc_beam_search_decoder", lambda: [randn(3, 2, 4), integers(4, 5, 2)],
         words="the length 4 of sequence 0 is out of range: there are 3 steps"),
     Bad("ctc_beam_search_decoder", lambda: [randn(3, 2, 4), integers(1, 2, 3)],

@@ -16,6 +16,7 @@ from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their ro
     pools,
     products,
     reductions,
+    selecting,
     shaping,
 )
 from tests.fuzz.programs.vocabulary.base import ROWS

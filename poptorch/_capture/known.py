@@ -1,0 +1,104 @@
+"""Values that are known while a program is captured: those computed from constants alone."""
+
+import operator
+
+import torch
+from torch import fx
+
+from poptorch._capture import attached
+from poptorch._capture import torch_private as private
+from poptorch._capture.functional_ops import mutated_arguments
+from poptorch._capture.regions import region
+from poptorch._layout import memory_of
+
+_ELEMENTS = 1 << 20  # of a tensor, so that it does not take long
+
+
+class _Unknown(Exception):
+    """The value of a tensor is not known."""
+
+
+def known_value(recorder, tensor: torch.Tensor) -> torch.Tensor | None:
+    """The value of a tensor that no input, parameter or buffer has a part in; None for others."""
+    node = attached.node_of(tensor)
+    if node is None:
+        if isinstance(tensor, private.FakeTensor):
+            return None
+        node = recorder.node_of(tensor)
+    changed = changed_memory(node.graph)
+    try:
+        with private.without_modes(), torch.no_grad():
+            return _value(recorder, node, changed, {})
+    except _Unknown:
+        return None
+
+
+def is_known_zero(recorder, tensor: torch.Tensor) -> bool:
+    """Whether a tensor is known to have no element but 0."""
+    value = known_value(recorder, tensor)
+    with private.without_modes():
+        return value is not None and not value.any()
+
+
+def changed_memory(graph: fx.Graph, since: fx.Node | None = None) -> set[int]:
+    """The memory of all tensors that operations change in place, those after a node or all."""
+    found = set()
+    for node in reversed(graph.nodes):
+        if node is since:
+            break
+        if node.target is region:
+            found |= {memory_of(outer.meta["val"]) for outer in node.args}
+        for position, name in mutated_arguments(node.target):
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(name)
+            for part in given if isinstance(given, (list, tuple)) else [given]:
+                if isinstance(part, fx.Node):
+                    found.add(memory_of(part.meta["val"]))
+    return found
+
+
+def _value(recorder, node: fx.Node, changed: set[int], values: dict):
+    if node in values:
+        return values[node]
+    val = node.meta.get("val")
+    if isinstance(val, torch.Tensor) and (memory_of(val) in changed or val.numel() > _ELEMENTS):
+        raise _Unknown
+    if node in recorder.constants:
+        value = recorder.constants[node].detach()
+    elif node.op != "call_function" or not _is_repeatable(node.target):
+        raise _Unknown
+    else:
+        args, kwargs = fx.map_arg((node.args, node.kwargs),
+                                  lambda n: _value(recorder, n, changed, values))
+        value = node.target(*args, **kwargs)
+    values[node] = value
+    return value
+
+
+def _is_repeatable(target) -> bool:
+    """Whether an operation computes the same again, from its operands alone."""
+    if target is operator.getitem:
+        return True
+    return isinstance(target, private.OpOverload) and target.namespace == "aten" \
+        and not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+
+
+def same_value(one: fx.Node, other: fx.Node, changed: set[int]) -> bool:
+    """Whether two nodes compute the same from the same values, in memory that is not changed."""
+    if any(isinstance(n.meta.get("val"), torch.Tensor) and memory_of(n.meta["val"]) in changed
+           for n in (one, other)):
+        return False
+    if one is other:
+        return True
+    return one.op == other.op == "call_function" and one.target is other.target \
+        and _is_repeatable(one.target) \
+        and _same((one.args, one.kwargs), (other.args, other.kwargs), changed)
+
+
+def _same(one, other, changed: set[int]) -> bool:
+    if isinstance(one, fx.Node) and isinstance(other, fx.Node):
+        return same_value(one, other, changed)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(_same(a, b, changed) for a, b in zip(one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[k], other[k], changed) for k in one)
+    return type(one) is type(other) and one == other
