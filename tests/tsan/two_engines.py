@@ -10,10 +10,34 @@ import torch
 from torch import nn
 
 import poptorch
+from poptorch import _C
 
 ROUNDS = 2  # of compiling, running and ending
+RUNS = 20  # of a program in a round, and compilations of TEXT
 KERNEL_THREADS = 2  # of each program
 WAIT_S = 1200
+
+
+# Compiled by both threads at the same time; capture is one at a time in a process.
+TEXT = """
+graph main {
+  %s = state {path="s"} : f32[64,64]
+  %l = loop %s {body=@steps, count=3} : f32[64,64]
+  assign %l {path="s"}
+  output
+}
+
+graph steps {
+  %a = input {index=0} : f32[64,64]
+  %x = stream_in {stream="x"} : f32[64,64]
+  %p = matmul %a, %x : f32[64,64]
+  %r = relu %p : f32[64,64]
+  %q = aten %r {args=["%0"], overload="aten::erfinv"} : f32[64,64]
+  %t = add %q, %r : f32[64,64]
+  stream_out %t {stream="y"}
+  output %t
+}
+"""
 
 
 class Trained(nn.Module):
@@ -59,22 +83,36 @@ def options(training):
     return made
 
 
-def train(module, images, targets):
+def train(wait, module, images, targets):
     """Results of a training executor, and the weights after it."""
     executor = poptorch.trainingModel(
         module, options(True), poptorch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9))
-    results = [executor(images, targets)[1].clone() for _ in range(3)]
+    executor.compile(images, targets)
+    wait()
+    results = [executor(images, targets)[1].clone() for _ in range(RUNS)]
     executor.copyWeightsToHost()
     executor.destroy()
+    wait()
+    compile_texts()
     return [*results, *(p.detach().clone() for p in module.parameters())]
 
 
-def infer(module, words):
+def infer(wait, module, words):
     """Results of an inference executor."""
     executor = poptorch.inferenceModel(module, options(False))
-    results = [part.clone() for _ in range(3) for part in executor(words)]
+    executor.compile(words)
+    wait()
+    results = [part.clone() for _ in range(RUNS) for part in executor(words)]
     executor.destroy()
+    wait()
+    compile_texts()
     return results
+
+
+def compile_texts():
+    """Compiles, and nothing else."""
+    for _ in range(RUNS):
+        _C.compile(_C.parse(TEXT), {"threads": KERNEL_THREADS})
 
 
 def lives():
@@ -91,7 +129,7 @@ def results_of(chosen):
     def live(number, life, module, *data):
         torch.set_num_threads(KERNEL_THREADS)
         barrier.wait(WAIT_S)
-        found[number] = life(module, *data)
+        found[number] = life(lambda: barrier.wait(WAIT_S), module, *data)
 
     threads = [threading.Thread(target=live, args=(number, *life))
                for number, life in chosen.items()]
