@@ -145,6 +145,7 @@ def one_thread():
 
 # The ports that train beside PyTorch, and arguments with which they take little time.
 BESIDE_PYTORCH = {
+    "beam_search": ["--steps", "12", "--batch", "20", "--width", "16"],
     "ctc_reader": ["--steps", "12", "--batch", "8"],
     "matching_on_host": ["--steps", "12", "--batch", "8", "--width", "16", "--points", "3"],
     "octave_convolution": ["--steps", "4", "--batch", "8"],
@@ -173,6 +174,7 @@ def test_ports_say_what_their_training_gave(capsys):
         _load(f"ports/{name}").main(arguments)
         words[name] = capsys.readouterr().out
         assert float(words[name].split()[-1]) < 1e-5, words[name]
+    assert "same answers: True\n" in words["beam_search"]
     assert "same texts: True\n" in words["ctc_reader"]
     assert "'com.example::Snake': 2" in words["snake_op"]
     assert "'com.example::SnakeGradient': 2" in words["snake_op"]
@@ -188,6 +190,7 @@ def test_ports_learn():
     def trained(name, words):
         port = _load(f"ports/{name}")
         return port.results(port.parse_arguments(words), "poptorch")
+    assert trained("beam_search", ["--steps", "300"])[2] > 0.9
     assert trained("octave_convolution", ["--steps", "40"])[2] > 0.95
     assert trained("ctc_reader", ["--steps", "150"])[2] > 0.95
     assert trained("matching_on_host", ["--steps", "300"])[2] < 0.12
