@@ -1,5 +1,7 @@
 """Named operations that exchange data between replicas, against all replicas in one eager graph."""
 
+import random
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -7,7 +9,10 @@ import torch
 
 import poptorch
 from poptorch.errors import Error
-from tests.helpers import check_equal_bits, check_narrow, check_wide, quiet_options
+from tests.fuzz.judge import FACTOR
+from tests.fuzz.programs.running import applied
+from tests.fuzz.programs.settings import draw_setting
+from tests.helpers import Cases, check_equal_bits, check_narrow, check_wide, quiet_options
 
 REDUCE, GATHER, EXCHANGE = "ReplicatedAllReduceTP", "ReplicatedAllGather", "ReplicatedAllToAll"
 OPS = (REDUCE, GATHER, EXCHANGE)
@@ -94,7 +99,7 @@ def ours(net, x, replicas, iterations, accumulation, strategy=None):
         gradient = poptorch.testing.gradients(model)["weight"].clone()
     back = order.argsort()
     rows = results.split(results.shape[0] // x.shape[0])
-    found = {"results": [rows[i].clone() for i in back], "losses": list(losses[back].clone()),
+    found = {"results": [rows[i].clone() for i in back], "losses": list(losses.reshape(-1)[back].clone()),
              "gradient": gradient, "weight": net.weight.detach().clone()}
     model.destroy()
     return found
@@ -117,6 +122,25 @@ def test_values_and_gradients(name, replicas, attributes):
     with poptorch.testing.wide():
         wide = ours(Net(name, weight.double(), attributes), x.double(), replicas, 2, 2)
     check_wide(wide, exact)
+
+
+def test_in_random_settings(seed):
+    """Passes that are off, instruction sets, threads, poisoned memory."""
+    rng = random.Random(seed)
+    with Cases() as cases:
+        for _ in range(12 * FACTOR):
+            setting = replace(draw_setting(rng, True), wide=False)
+            name, (replicas, attributes) = rng.choice(OPS), rng.choice(GROUPS)
+            iterations, accumulation = rng.randint(1, 3), rng.randint(1, 3)
+            weight, x = make(replicas, attributes, iterations * accumulation)
+            with cases.case(setting, name, replicas, attributes, iterations, accumulation):
+                with applied(setting):
+                    found = ours(Net(name, weight, attributes), x, replicas, iterations,
+                                 accumulation)
+                plain, exact = (eager(Net(name, weight.to(dtype), attributes), x.to(dtype), name,
+                                      replicas, attributes, accumulation)
+                                for dtype in (torch.float32, torch.float64))
+                check_narrow(found, [plain], exact)
 
 
 @pytest.mark.parametrize("name", OPS)
