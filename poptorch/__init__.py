@@ -21,8 +21,6 @@ from poptorch import testing as testing
 from poptorch._args_parser import ArgsParser as _ArgsParser  # noqa: F401
 from poptorch._custom_op import custom_op as custom_op
 from poptorch._custom_op import include_path as include_path
-from poptorch._later import cond as cond
-from poptorch._later import for_loop as for_loop
 from poptorch._logging import logger as logger
 from poptorch._logging import setLogLevel as setLogLevel
 from poptorch._loss import identity_loss as identity_loss
@@ -37,7 +35,9 @@ from poptorch._products import serializedMatMul as serializedMatMul
 from poptorch._own import CPU as CPU
 from poptorch._own import ctc_beam_search_decoder as ctc_beam_search_decoder
 from poptorch._own import dynamic_slice as dynamic_slice
+from poptorch._own import cond as cond
 from poptorch._own import dynamic_update as dynamic_update
+from poptorch._own import for_loop as for_loop
 from poptorch._own import fps as fps
 from poptorch._own import ipu_print_tensor as ipu_print_tensor
 from poptorch._own import nearest as nearest

@@ -31,8 +31,6 @@ def _later(name: str, what: str):
     return called
 
 
-cond = _later("cond", "branches that are chosen at run time")
-for_loop = _later("for_loop", "loops on the device")
 LAMB = _later("optim.LAMB", "the LAMB optimizer")
 RMSprop = _later("optim.RMSprop", "the RMSprop optimizer")
 VariableAttributes = _later("optim.VariableAttributes", "constant and variable hyper-parameters")

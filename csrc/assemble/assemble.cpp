@@ -258,6 +258,8 @@ class Assembler {
     Instruction& instruction = add(Kind::loop, op, block);
     instruction.index = number;
     instruction.count = count;
+    instruction.is_conditional = op.attrs.get_bool("conditional", false);
+    if (instruction.is_conditional) add_pointer(op.operands[0]);
     block.is_joint = block.is_joint || program_.blocks[static_cast<size_t>(number)].is_joint;
     if (is_device_loop) {
       program_.device_loop = number;

@@ -22,7 +22,7 @@ struct Instruction {
     stream_out,  // the first pointer to a slice of streams[index], if it is not there already
     bind,        // points what uses directs[index] to a slice of its stream
     all_reduce,  // collectives[index], across replicas
-    loop,        // blocks[index], `count` times
+    loop,        // blocks[index], `count` times, or as long as the bool at the first pointer holds
     poison,      // fills `bytes` at the first pointer with NaN
   };
 
@@ -35,6 +35,7 @@ struct Instruction {
   int source = 0;  // into Program::sources
   int64_t bytes = 0;
   int64_t count = 1;
+  bool is_conditional = false;  // a loop
 };
 
 // The op that an instruction comes from, for profiles.

@@ -71,6 +71,28 @@ Prepared rng_advance(const Call&) {
   }};
 }
 
+// The finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
+uint64_t mixed(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+Prepared rng_fold(const Call&) {
+  return {[](const Args& args) {
+    const int32_t* in = args.in<int32_t>(0);
+    int32_t* out = args.out<int32_t>();
+    const uint64_t seed = static_cast<uint64_t>(static_cast<uint32_t>(in[1])) << 32 |
+                          static_cast<uint32_t>(in[0]);
+    const uint64_t number = static_cast<uint32_t>(*args.in<int32_t>(1));
+    const uint64_t folded = mixed(seed + mixed((number + 1) * 0x9e3779b97f4a7c15));
+    out[0] = static_cast<int32_t>(static_cast<uint32_t>(folded));
+    out[1] = static_cast<int32_t>(static_cast<uint32_t>(folded >> 32));
+    out[2] = in[2];
+    out[3] = in[3];
+  }};
+}
+
 Prepared dropout_f32(const Call& call) {
   const int64_t n = call.out().numel(), salt = call.attrs().get_int("salt");
   const Dropout dropout(call.attrs().get_float("p"));
@@ -260,6 +282,7 @@ Prepared permutation(const Call& call) {
 }
 
 KERNEL("rng_advance", rng_advance)
+KERNEL("rng_fold", rng_fold)
 KERNEL("dropout", dropout, false, dropout_half)
 KERNEL("bernoulli", bernoulli)
 KERNEL("random_uniform", uniform)

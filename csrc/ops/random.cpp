@@ -26,6 +26,13 @@ std::vector<Type> infer_rng(const InferInput& in) {
   return {in.operand(0)};
 }
 
+std::vector<Type> infer_fold(const InferInput& in) {
+  const Type& number = in.operand(1);
+  USER_CHECK(number.dtype == ir::DType::i32 && number.numel() == 1, "[rng_fold] number is ",
+             number.text(), ", one i32 is needed.");
+  return infer_rng(in);
+}
+
 std::vector<Type> infer_dropout(const InferInput& in) {
   check_rng(in, 1);
   check_float(in, in.operand(0).dtype);
@@ -84,6 +91,10 @@ std::vector<OpDef> random_ops() {
        .operands = {"rng"},
        .infer = infer_rng,
        .inplace = {{0}}},
+      {.name = "rng_fold",
+       .doc = "A random state for each number: that of the round `number` of a loop.",
+       .operands = {"rng", "number"},
+       .infer = infer_fold},
       {.name = "dropout",
        .aten = {"poptorch::dropout"},
        .doc = "Sets each element to 0 with probability `p` and divides the others by 1 - p. With "

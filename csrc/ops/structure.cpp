@@ -59,11 +59,13 @@ std::vector<OpDef> structure_ops() {
        .infer = no_results,
        .effects = true},
       {.name = "loop",
-       .doc = "Runs the graph `body` `count` times. The outputs of one round are the carried "
-              "values of the next; the results are those of the last.",
+       .doc = "Runs the graph `body` `count` times; with `conditional` as long as the first "
+              "carried value, a bool, is true, which may be never (`count` says nothing then). The "
+              "outputs of one round are the carried values of the next; the results are those of "
+              "the last, or the operands.",
        .operands = {"carried*"},
        .results = {"carried*"},
-       .attrs = {{"body", ir::GraphRef{}, true}, {"count", 1, true}},
+       .attrs = {{"body", ir::GraphRef{}, true}, {"count", 1, true}, {"conditional", false}},
        .infer = same_as_operands,
        .effects = true},
       {.name = "aten",

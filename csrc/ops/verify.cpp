@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "ops/alone.h"
 #include "ops/layout.h"
 #include "support/error.h"
 
@@ -370,6 +371,12 @@ class Verifier {
     RULE(body != nullptr, "the module has no such graph");
     RULE(op_->attrs.get_int("count") >= 1, "a loop runs at least once");
     const size_t carried = op_->operands.size();
+    const bool is_conditional = op_->attrs.get_bool("conditional", false);
+    RULE(!is_conditional || (carried > 0 && op_->operand(0)->type.dtype == DType::boolean &&
+                             op_->operand(0)->type.numel() == 1),
+         "is conditional, and its first carried value is no single bool");
+    RULE(!is_conditional || ops::may_run_alone(module_, *body),
+         "is conditional, and its body has streams, states or reductions over replicas");
     RULE(body->outputs.size() == carried, "carries ", carried, " values, its body returns ",
          body->outputs.size());
     for (size_t i = 0; i < carried; ++i) {

@@ -1,6 +1,6 @@
 // Removes what comes into a graph from outside and is not used: values that a loop only carries for
-// themselves, and streams and states that nobody reads. Carried values that the body hands on
-// unchanged are read from outside the loop.
+// themselves, streams and states that nobody reads, and loops of whose results and effects there
+// are none. Carried values that the body hands on unchanged are read from outside the loop.
 //
 //   graph main {
 //     %0:2 -> loop %a, %b {body=@body}         graph main {
@@ -32,7 +32,17 @@ struct Loop {
   ir::Graph* body;
   std::vector<const ir::Value*> inputs;  // of the body, by index; nullptr: it reads none
   bool shared = false;                   // another loop runs the same body
+
+  // Whether the loop needs a carried value whatever becomes of it.
+  bool needs(size_t index) const {
+    return shared || (index == 0 && op->attrs.get_bool("conditional", false));
+  }
 };
+
+bool has_effects(const ir::Op& op) {
+  const ops::OpDef* row = ops::find_op(op.name);
+  return row == nullptr || row->effects;
+}
 
 // A loop-carried value of one loop.
 struct Slot {
@@ -50,7 +60,7 @@ class Liveness {
       for (size_t i = 0; i < loop.inputs.size(); ++i) {
         slots_[loop.op->result(i)].push_back({&loop, i});
         if (loop.inputs[i] != nullptr) slots_[loop.inputs[i]].push_back({&loop, i});
-        if (loop.shared) add(Slot{&loop, i});
+        if (loop.needs(i)) add(Slot{&loop, i});
       }
     }
     std::set<const ir::Graph*> bodies;
@@ -67,10 +77,6 @@ class Liveness {
   bool contains(const ir::Value* value) const { return live_.contains(value); }
 
  private:
-  static bool has_effects(const ir::Op& op) {
-    const ops::OpDef* row = ops::find_op(op.name);
-    return row == nullptr || row->effects;
-  }
   void add(const std::vector<ir::Value*>& values) {
     open_.insert(open_.end(), values.begin(), values.end());
   }
@@ -191,7 +197,7 @@ bool shrink_loops(const ir::Module& module, const std::vector<Loop>& loops) {
   for (const Loop& loop : loops) {
     std::vector<bool> keep;
     for (size_t i = 0; i < loop.inputs.size(); ++i) {
-      keep.push_back(loop.shared || live.contains(loop.op->result(i)) ||
+      keep.push_back(loop.needs(i) || live.contains(loop.op->result(i)) ||
                      live.contains(loop.inputs[i]));
     }
     if (std::find(keep.begin(), keep.end(), false) == keep.end()) continue;
@@ -200,6 +206,57 @@ bool shrink_loops(const ir::Module& module, const std::vector<Loop>& loops) {
   if (removed.empty()) return false;
   for (const auto& graph : module.graphs) remove_users(*graph, gone);
   return true;
+}
+
+// The graphs that leave something behind but their outputs when they run.
+std::set<std::string> graphs_with_effects(const ir::Module& module) {
+  std::set<std::string> found;
+  const auto acts = [&](const auto& op) {
+    return op->name == "loop" ? found.contains(op->attrs.get_graph("body")) : has_effects(*op);
+  };
+  for (size_t known = module.graphs.size() + 1; known != found.size();) {
+    known = found.size();
+    for (const auto& graph : module.graphs) {
+      if (std::any_of(graph->ops.begin(), graph->ops.end(), acts)) found.insert(graph->name);
+    }
+  }
+  return found;
+}
+
+// Inner loops go with the graph that has them.
+void remove_unnamed_graphs(ir::Module& module) {
+  for (bool changed = true; changed;) {
+    std::set<std::string> named;
+    for (const ir::Graph* entry : module.entries()) named.insert(entry->name);
+    for (const auto& graph : module.graphs) {
+      for (const auto& op : graph->ops) {
+        if (op->name == "loop") named.insert(op->attrs.get_graph("body"));
+      }
+    }
+    changed = std::erase_if(module.graphs,
+                            [&](const auto& graph) { return !named.contains(graph->name); }) > 0;
+  }
+}
+
+bool remove_idle_loops(ir::Module& module) {
+  bool changed = false;
+  const std::set<std::string> acting = graphs_with_effects(module);
+  for (const auto& graph : module.graphs) {
+    const ValueSet used = used_values(*graph);
+    std::unordered_set<const ir::Op*> dead;
+    for (const auto& op : graph->ops) {
+      const bool is_idle =
+          op->name == "loop" && !op->results.empty() &&
+          std::none_of(op->results.begin(), op->results.end(),
+                       [&](const auto& result) { return used.contains(result.get()); }) &&
+          !acting.contains(op->attrs.get_graph("body"));
+      if (is_idle) dead.insert(op.get());
+    }
+    erase_ops(*graph, dead);
+    changed = changed || !dead.empty();
+  }
+  if (changed) remove_unnamed_graphs(module);
+  return changed;
 }
 
 bool remove_unread(ir::Graph& graph) {
@@ -216,8 +273,8 @@ bool remove_unread(ir::Graph& graph) {
 }  // namespace
 
 bool dead_inputs(ir::Module& module) {
+  bool changed = remove_idle_loops(module);
   const std::vector<Loop> loops = all_loops(module);
-  bool changed = false;
   for (const auto& graph : module.graphs) changed |= bypass_unchanged(*graph, loops);
   changed |= shrink_loops(module, loops);
   for (const auto& graph : module.graphs) changed |= remove_unread(*graph);

@@ -331,7 +331,8 @@ void Engine::run_one(const Instruction& instruction, int replica, int64_t inner)
       return bind(instruction, replica, {iteration_, replica, inner});
     case Instruction::Kind::loop: {
       const Block& body = program_.blocks[index];
-      for (int64_t i = 0; i < instruction.count; ++i) {
+      const bool* holds = instruction.is_conditional ? static_cast<const bool*>(at[0]) : nullptr;
+      for (int64_t i = 0; holds != nullptr ? *holds : i < instruction.count; ++i) {
         poll();
         run_range(body, 0, body.instructions.size(), replica, inner * instruction.count + i);
       }

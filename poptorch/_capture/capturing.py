@@ -12,6 +12,7 @@ from poptorch import _pytree as pytree
 from poptorch import blocks
 from poptorch._capture import process_state, refusals, substitutions, tracing
 from poptorch._capture import torch_private as private
+from poptorch._capture.bodies import Bodies
 from poptorch._capture.captured import Captured, InputSpec, OutputSpec
 from poptorch._capture.functionalize import functionalize
 from poptorch._capture.functions import Functions
@@ -75,6 +76,7 @@ class _Capture:
         producers: the operations that gave its tensors.
         multi_convs: its convolutions that are computed together.
         overlaps: the copies from and to the host of which forward says something.
+        bodies: those of loops that are being traced.
         functions: the torch-function mode.
         host_sites: the calls of functions of the host so far.
         replicas: how many run the program.
@@ -94,6 +96,7 @@ class _Capture:
         self.producers = Producers()
         self.multi_convs = MultiConvs(self.recorder)
         self.overlaps = Overlaps(self.recorder)
+        self.bodies = Bodies(self.recorder)
         self._batch_count = None
         self._gradients: list = []
         self._loss = None
@@ -126,6 +129,11 @@ class _Capture:
                 blocks.reset()
                 context.set_current(None)
             return self._assemble(result)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether there is a backward pass."""
+        return self._training
 
     def path_of(self, module: torch.nn.Module) -> str:
         """Dotted path of a part of the model; of the part that runs, if it is none."""
@@ -207,7 +215,8 @@ class _Capture:
         names = self._state.names if self._module_paths else {}
         self._paths = ModulePaths(names, self.recorder)
         self.functions = Functions(self)
-        with self._state, self._paths, self.fake_mode, self.recorder, self.functions:
+        with self._state, self._paths, self.fake_mode, self.recorder, self.functions, \
+                private.without_compiling(context.is_capturing):
             result = tracing.run_forward(self._state.module, args, kwargs)
             self._state.check_kept()
             leaves, structure = Structure.of(result)

@@ -17,11 +17,10 @@ import torch
 from torch import fx
 
 from poptorch import _layout as layout
-from poptorch._capture import views
+from poptorch._capture import refusals, views
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.library import ops
 from poptorch._capture.picks import has_history
-from poptorch._capture.refusals import of_node
 from poptorch._capture.regions import hidden_memory, region_of
 from poptorch._layout import memory_of
 from poptorch.errors import Error, error_at
@@ -266,7 +265,7 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
         values.move_to(node)
         mutated = mutated_arguments(node.target)
         try:
-            if region_of(node) is not None:
+            if region_of(node) is not None and region_of(node).rounds is None:
                 values.run_region(node)
             elif mutated:
                 _replace_change(values, node, mutated)
@@ -276,7 +275,7 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
         except Error:
             raise
         except Exception as error:
-            raise of_node(error, node) from error
+            raise refusals.of_node(error, node) from error
     end = graph.create_node("call_function", _end, (), {})
     end.meta = {**nodes[-1].meta, "val": None}
     values.move_to(end)

@@ -16,6 +16,7 @@ from poptorch._capture import (
     functions_ctc,
     functions_index,
     functions_layers,
+    functions_loops,
     functions_mask,
     functions_mixed,
     functions_others,
@@ -24,6 +25,7 @@ from poptorch._capture import (
 )
 from poptorch._capture import torch_private as private
 from poptorch._capture.losses import STANDARD, STANDARD_OVERLOADS
+from poptorch._pytree import map_only
 
 
 class Functions(private.TorchFunctionMode):
@@ -37,6 +39,8 @@ class Functions(private.TorchFunctionMode):
         self._capture = capture
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        if self._capture.bodies:
+            args, kwargs = map_only(torch.Tensor, self._capture.bodies.inside, (args, kwargs or {}))
         handler, out = HANDLERS.get(func), NotImplemented
         if handler is None and isinstance(func, private.HigherOrderOperator):
             handler = HIGHER_ORDER.get(func.name(), _refuse_higher_order)
@@ -122,7 +126,7 @@ def _refuse_higher_order(capture, func, args, kwargs):
 
 
 # By name: torch makes these operators when they are first used.
-HIGHER_ORDER = {"invoke_subgraph": _invoke_subgraph}
+HIGHER_ORDER = {"invoke_subgraph": _invoke_subgraph, **functions_loops.HIGHER_ORDER}
 
 HANDLERS = {
     **dict.fromkeys((*STANDARD, *STANDARD_OVERLOADS), _loss),

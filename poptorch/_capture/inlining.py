@@ -1,4 +1,5 @@
-"""A captured program without regions: their operations stand where their nodes were."""
+"""A captured program without regions but the bodies of loops: their operations stand where their
+nodes were."""
 
 import operator
 from dataclasses import replace
@@ -6,7 +7,7 @@ from dataclasses import replace
 from torch import fx
 
 from poptorch._capture.captured import Captured
-from poptorch._capture.regions import placeholders, region_of
+from poptorch._capture.regions import Region, placeholders, region_of
 
 
 def inlined(captured: Captured) -> Captured:
@@ -20,13 +21,31 @@ def inlined(captured: Captured) -> Captured:
         replace(spec, node=new[spec.node]) for spec in captured.outputs])
 
 
+def _inlined_body(body: Region, node: fx.Node) -> Region:
+    """The body of a loop, without other regions than loops in it."""
+    found, new = Region(node, body.rounds), {}
+    found.finish_inputs()
+    for inner in body.graph.nodes:
+        if inner.op == "output":
+            found.graph.output(tuple(new[result] for result in inner.args[0]))
+        elif inner.op == "placeholder":
+            new[inner] = found.graph.node_copy(inner)
+        else:
+            _copy(inner, found.graph, new)
+    return found
+
+
 def _copy(node: fx.Node, graph: fx.Graph, new: dict) -> None:
     """Adds a node to a graph; ``new`` has what stands there for each node of the old ones."""
     inner = region_of(node)
-    if node.target is operator.getitem and region_of(node.args[0]) is not None:
+    source = region_of(node.args[0]) if node.target is operator.getitem else None
+    if source is not None and source.rounds is None:
         new[node] = new[node.args[0]][node.args[1]]
     elif inner is None:
         new[node] = graph.node_copy(node, new.__getitem__)
+    elif inner.rounds is not None:
+        new[node] = graph.node_copy(node, new.__getitem__)
+        new[node].meta["region"] = _inlined_body(inner, new[node])
     else:
         new.update(zip(placeholders(inner.graph), (new[outer] for outer in node.args)))
         *operations, end = (n for n in inner.graph.nodes if n.op != "placeholder")

@@ -11,7 +11,7 @@ from poptorch._capture import attached
 from poptorch._capture import torch_private as private
 from poptorch._capture.places import Places
 from poptorch._capture.recorded_ops import steps
-from poptorch._capture.regions import Region, region
+from poptorch._capture.regions import Region, Rounds, region
 from poptorch._types import check_dense
 from poptorch.errors import error_at
 
@@ -66,12 +66,12 @@ class Recording:
         constant."""
         node = attached.node_of(tensor)
         if node is not None:
-            return self._here(node)
+            return self.here(node)
         if isinstance(tensor, private.FakeTensor):
             raise self.error("[capture] a tensor without a value of its own was used: it comes "
                              "from another tracing or fake-tensor mode. Make it inside forward, "
                              "or register it as a buffer.")
-        return self._here(self._constant_node(tensor))
+        return self.here(self._constant_node(tensor))
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
         """The fake tensor that stands for a real one of the user's."""
@@ -104,6 +104,35 @@ class Recording:
             yield inner
 
     @contextlib.contextmanager
+    def loop(self, name: str, operands: list[fx.Node], rounds: Rounds):
+        """A context in which operations are recorded as the body of a loop."""
+        node = self.graph.create_node("call_function", region, tuple(operands), {}, name)
+        node.meta = self._meta(())
+        inner = node.meta["region"] = Region(node, rounds)
+        self._regions[inner.graph] = inner
+        with self._in(inner.graph):
+            yield inner
+        inner.is_closed = True
+
+    def described(self, tensor: torch.Tensor) -> dict:
+        """What is known about a placeholder of the present region."""
+        return {**self._meta(tensor), "place": None}
+
+    def attach_results(self, node: fx.Node, results: list[torch.Tensor]) -> None:
+        """Lets tensors stand for the results of a loop."""
+        node.meta["val"] = tuple(results)
+        self._attach(results, node)
+
+    @contextlib.contextmanager
+    def backward(self):
+        """A context in which operations are recorded as those of the backward pass."""
+        outer, self.in_backward = self.in_backward, True
+        try:
+            yield
+        finally:
+            self.in_backward = outer
+
+    @contextlib.contextmanager
     def after(self, node: fx.Node):
         """A context in which operations are recorded behind a node, in its graph."""
         with self._in(node.graph), node.graph.inserting_after(node):
@@ -117,12 +146,16 @@ class Recording:
         finally:
             self.graph = outer
 
-    def _here(self, node: fx.Node) -> fx.Node:
+    def here(self, node: fx.Node) -> fx.Node:
         """What stands for a node in the present graph: captured by regions around this one, or the
         result of regions that have ended."""
         around = self._graphs_around(self.graph)
         while node.graph not in around:
-            node = self._regions[node.graph].result(node)
+            ended = self._regions[node.graph]
+            if ended.is_closed:
+                raise self.error("[capture] a tensor that the body of a loop or a branch made is "
+                                 "used outside of it. Return it from the body.")
+            node = ended.result(node)
         for graph in reversed(around[:around.index(node.graph)]):
             node = self._regions[graph].capture(node)
         return node
@@ -133,6 +166,10 @@ class Recording:
         while self._regions[found[-1]].node is not None:
             found.append(self._regions[found[-1]].node.graph)
         return found
+
+    def is_within(self, node: fx.Node, region: Region) -> bool:
+        """Whether a node is of a region, or of one inside of it."""
+        return region.graph in self._graphs_around(node.graph)
 
     def is_across(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor was made in another region than the present one, or outside of it."""
@@ -168,7 +205,7 @@ class Recording:
             if node is None:
                 self._met_real = True
                 return self.node_of(value)
-            return node if node.graph is self.graph else self._here(node)
+            return node if node.graph is self.graph else self.here(node)
         if kind is list or kind is tuple:
             return [self._argument(item) for item in value]
         return value

@@ -10,9 +10,14 @@
 A region's graph is closed: what it takes from the graph around it is captured, by a placeholder
 and an operand of the region's node, parameters and constants too; what the graph around it takes
 from it is a result. Nodes of one graph never have operands of another.
+
+A region that has rounds is the body of a loop. Its first captures are the carried values: in the
+first round they are the operands of the node, then what the round before gave. Its results are what
+the last round gave, and nothing else may be taken from it.
 """
 
 import operator
+from dataclasses import dataclass
 
 from torch import fx
 
@@ -23,6 +28,21 @@ from poptorch._layout import memory_of
 
 
 _OF_EACH_NODE = ("val", "place", "module", "annotations", "backward", "recompute")
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How often a loop runs its body.
+
+    Attributes:
+        carried: how many values it carries.
+        count: how often; None: as long as the first carried value, a bool, is true.
+        counter: the carried value that is the number of the round, if there is one.
+    """
+
+    carried: int
+    count: int | None = None
+    counter: int | None = None
 
 
 def region(*captures):
@@ -40,10 +60,13 @@ class Region:
     Attributes:
         node: runs the region in the graph around it; None for the graph of a capture.
         graph: its own; ends with an output node once it is finished.
+        rounds: of a loop.
+        is_closed: whether nothing can be taken from it any more.
     """
 
-    def __init__(self, node: fx.Node | None = None):
+    def __init__(self, node: fx.Node | None = None, rounds: Rounds | None = None):
         self.node, self.graph = node, fx.Graph()
+        self.rounds, self.is_closed = rounds, False
         self._captures: dict[fx.Node, fx.Node] = {}
         self._results: dict[fx.Node, fx.Node] = {}
         self._inputs_end = self.graph.create_node("call_function", _end_of_inputs, (), {})
@@ -69,6 +92,19 @@ class Region:
             self.node.args = (*self.node.args, outer)
         return inner
 
+    def captured(self) -> dict[fx.Node, fx.Node]:
+        """What is captured: node of the graph around -> placeholder."""
+        return dict(self._captures)
+
+    def copy(self, node: fx.Node) -> "Region":
+        """The same for another node; of a region that is finished."""
+        twin, new = Region(node, self.rounds), {}
+        twin.is_closed = self.is_closed
+        twin.finish_inputs()
+        for old in self.graph.nodes:
+            new[old] = copied(old, twin.graph, new)
+        return twin
+
     def result(self, inner: fx.Node) -> fx.Node:
         """The node of the graph around that stands for a node of the region."""
         outer = self._results.get(inner)
@@ -91,21 +127,35 @@ class Region:
         self.node.meta["val"] = tuple(node.meta["val"] for node in results)
 
     def prune(self) -> None:
-        """Removes what nobody uses: results, operations, captures."""
+        """Removes what nobody uses: results, operations, captures. What loops carry stays."""
+        if self.rounds is None:
+            self._prune_results()
+        prune(self.graph)
+        kept = []
+        for number, (inner, outer) in enumerate(zip(placeholders(self.graph), self.node.args)):
+            is_carried = self.rounds is not None and number < self.rounds.carried
+            if inner.users or is_carried:
+                kept.append(outer)
+            else:
+                self.graph.erase_node(inner)
+        self.node.args = tuple(kept)
+
+    def _prune_results(self) -> None:
         used = sorted(self.node.users, key=lambda part: part.args[1])
         end = next(reversed(self.graph.nodes))
         end.args = (tuple(end.args[0][part.args[1]] for part in used),)
         for index, part in enumerate(used):
             part.args = (self.node, index)
         self.node.meta["val"] = tuple(node.meta["val"] for node in end.args[0])
-        prune(self.graph)
-        captured = []
-        for inner, outer in zip(placeholders(self.graph), self.node.args):
-            if inner.users:
-                captured.append(outer)
-            else:
-                self.graph.erase_node(inner)
-        self.node.args = tuple(captured)
+
+
+def copied(node: fx.Node, graph: fx.Graph, new: dict[fx.Node, fx.Node]) -> fx.Node:
+    """Appends a copy of a node to a graph, with a copy of the region that it runs; ``new`` has what
+    stands there for its operands."""
+    twin = graph.node_copy(node, new.__getitem__)
+    if region_of(node) is not None:
+        twin.meta["region"] = region_of(node).copy(twin)
+    return twin
 
 
 def _known(node: fx.Node) -> dict:

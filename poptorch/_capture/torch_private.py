@@ -7,6 +7,7 @@ import warnings
 
 import torch
 from torch._decomp import decomposition_table
+from torch._higher_order_ops import utils as higher_order
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_impls import fast_detach
@@ -30,7 +31,7 @@ __all__ = [
     "causal_masks_unread", "decompose_composite", "decomposition_table", "detached",
     "distributions_validate", "fake_like", "forward_sequence_number", "has_fused_attention",
     "is_composite", "new_fake_mode", "overloads_of", "recurrent_functions", "suggest_memory_format",
-    "without_dispatch_modes", "without_modes",
+    "without_compiling", "without_dispatch_modes", "without_modes",
 ]
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
@@ -153,6 +154,22 @@ def called_without_constants(func, args, kwargs):
     finally:
         for tensor, constant in known:
             tensor.constant = constant
+
+
+@contextlib.contextmanager
+def without_compiling(is_here):
+    """Where ``is_here()``, torch.cond and its like call their operators as they are, without
+    torch.compile around them."""
+    compiled = higher_order._hop_compile_and_call
+
+    def called(function, args, kwargs=None):
+        return function(*args, **(kwargs or {})) if is_here() else compiled(function, args, kwargs)
+
+    higher_order._hop_compile_and_call = called
+    try:
+        yield
+    finally:
+        higher_order._hop_compile_and_call = compiled
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ import torch
 
 from poptorch import _C
 from poptorch._capture import refused_node, torch_takes
-from poptorch._translate import opaque
+from poptorch._capture.regions import region_of
+from poptorch._translate import loops, opaque
 from poptorch._translate.emitter import Emitter
 from poptorch._translate.rules import RULES
 from poptorch._types import ir_dtype, narrowed
@@ -64,6 +65,9 @@ class Nodes:
                          meta.get("module") or "")
         emitter.notes = _notes(meta)
         try:
+            if region_of(node) is not None:
+                self.values[node] = loops.emit(self, node)
+                return
             _check_layout(node)
             self.values[node] = self._emit(node)
         except Exception as error:

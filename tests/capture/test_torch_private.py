@@ -208,6 +208,19 @@ def test_higher_order_operators():
     assert invoke_subgraph.name() == "invoke_subgraph"
 
 
+def test_operations_on_functions_without_compiling():
+    calls = []
+
+    def then(x):
+        calls.append(torch.compiler.is_dynamo_compiling())
+        return x.sin()
+
+    for is_here in (True, False):
+        with private.without_compiling(lambda: is_here):
+            torch.cond(torch.tensor(True), then, torch.cos, (torch.ones(2),))
+    assert calls == [False, True]
+
+
 def test_outside_of_modes(mode):
     class Counting(private.TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):

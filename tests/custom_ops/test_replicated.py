@@ -99,7 +99,8 @@ def ours(net, x, replicas, iterations, accumulation, strategy=None):
         gradient = poptorch.testing.gradients(model)["weight"].clone()
     back = order.argsort()
     rows = results.split(results.shape[0] // x.shape[0])
-    found = {"results": [rows[i].clone() for i in back], "losses": list(losses.reshape(-1)[back].clone()),
+    losses = losses.reshape(-1)
+    found = {"results": [rows[i].clone() for i in back], "losses": list(losses[back].clone()),
              "gradient": gradient, "weight": net.weight.detach().clone()}
     model.destroy()
     return found

@@ -250,7 +250,8 @@ def directives() -> str:
 
 def extra_functions() -> str:
     """docs/reference/extra_functions.md."""
-    names = "dynamic_slice dynamic_update ipu_print_tensor ctc_beam_search_decoder nearest fps"
+    names = "for_loop cond dynamic_slice dynamic_update ipu_print_tensor ctc_beam_search_decoder " \
+            "nearest fps"
     return "\n".join([_functions("Functions that PyTorch has not", names, 2),
                       class_("poptorch.CPU", poptorch.CPU)])
 

@@ -134,7 +134,7 @@ def test_groups_with_keys_of_other_programs():
     assert not torch.equal(net.fc.weight, before[0]) and torch.equal(net.fc.bias, before[1])
 
 
-OPERATORS = ["cond", "for_loop", "optim.LAMB", "optim.RMSprop", "optim.VariableAttributes"]
+OPERATORS = ["optim.LAMB", "optim.RMSprop", "optim.VariableAttributes"]
 
 
 @pytest.mark.parametrize("name", OPERATORS)

@@ -94,6 +94,46 @@ def test_broken_loops(body, count, lines, words):
         _C.parse(LOOP % (body, count, lines)).verify()
 
 
+CONDITIONAL = """graph main {
+  %%a = state {path="a"} : %s[%s]
+  %%w = state {path="w"} : f32[2]
+  %%0, %%1 = loop %%a, %%w {body=@body, conditional=true, count=1} : %s[%s], f32[2]
+  output
+}
+graph body {
+  %%a = input {index=0} : %s[%s]
+  %%w = input {index=1} : f32[2]
+  %s
+  output %%a, %%w
+}
+"""
+INNER = """graph inner {
+  stream_out %x {stream="x"}
+  output %x
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "line", "words"),
+    [
+        ("i32", 1, "", "its first carried value is no single bool"),
+        ("bool", 2, "", "its first carried value is no single bool"),
+        ("bool", 1, 'stream_out %w {stream="x"}', "its body has streams, states or reductions"),
+        ("bool", 1, 'assign %w {path="w"}', "its body has streams, states or reductions"),
+        ("bool", 1, "%1 = loop %w {body=@inner, count=2} : f32[2]",
+         "its body has streams, states or reductions"),
+    ],
+)
+def test_conditional_loops(dtype, size, line, words):
+    inner = INNER.replace("stream", "%x = input {index=0} : f32[2]\n  stream", 1)
+    kind = (dtype, size) * 3
+    text = CONDITIONAL % (*kind, line) + (inner if "inner" in line else "")
+    with pytest.raises(Error, match=words):
+        _C.parse(text).verify()
+    _C.parse(CONDITIONAL % (*("bool", 1) * 3, "")).verify()
+
+
 @pytest.mark.parametrize(
     ("level", "attrs", "words"),
     [

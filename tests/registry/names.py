@@ -214,12 +214,14 @@ OWN = {
     "nearest": _OWN + "test_points.py::test_nearest_as_told",
     "ipu_print_tensor": _OWN + "test_printing.py::test_training_as_eager",
     "dynamic_slice": _OWN + "test_dynamic.py::test_training_as_eager",
+    "for_loop": _OWN + "test_loops.py::test_training_as_eager",
+    "cond": _OWN + "test_loops.py::test_training_as_eager",
     "dynamic_update": _OWN + "test_dynamic.py::test_training_as_eager",
 }
 
 # What comes later: each says so.
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
-    "cond", "for_loop", "optim.LAMB", "optim.RMSprop", "optim.VariableAttributes")}
+    "optim.LAMB", "optim.RMSprop", "optim.VariableAttributes")}
 
 NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA, **ARGUMENTS,
          **ENUMERATIONS, **TRAINING, **COMPUTING, **OWN, **LATER}

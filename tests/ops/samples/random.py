@@ -95,7 +95,26 @@ def is_permutation(_, results):
         assert not torch.equal(values, torch.arange(values.numel()))
 
 
+def folded(state, number):
+    """splitmix64 of the seed and the number, in Python's integers."""
+    def mixed(x):
+        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9 % 2**64
+        x = (x ^ (x >> 27)) * 0x94d049bb133111eb % 2**64
+        return x ^ (x >> 31)
+
+    if not state.numel() or not number.numel():
+        return state.clone()
+    low, high, replica, counter = state.tolist()
+    seed = (high % 2**32) << 32 | low % 2**32
+    step = (number.item() % 2**32 + 1) * 0x9e3779b97f4a7c15 % 2**64
+    found = mixed((seed + mixed(step)) % 2**64)
+    words = [word - 2**32 if word >= 2**31 else word for word in (found % 2**32, found >> 32)]
+    return numbers(*words, replica, counter, dtype=torch.int32)
+
+
 SAMPLES = [
+    *(Sample("rng_fold", lambda number=number: [rng(), numbers(number, dtype=torch.int32)],
+             reference=folded, note=f"number {number}") for number in (0, 1, 7, -1)),
     Sample("rng_advance", lambda: [rng()], reference=next_state),
     Sample("rng_advance", lambda: [numbers(1, 2, 3, 2**31 - 1, dtype=torch.int32)],
            reference=lambda s: numbers(1, 2, 3, -2**31, dtype=torch.int32), note="wraps"),
@@ -123,6 +142,8 @@ SAMPLES = [
 ]
 
 BADS = [
+    Bad("rng_fold", lambda: [rng(), numbers(1, 2, dtype=torch.int32)],
+        words="one i32 is needed"),
     Bad("rng_advance", lambda: [randn(4)], words="rng must be the random state"),
     Bad("dropout", lambda: [randn(3), rng()], {"p": 1.5, "salt": 0}, words="between 0 and 1"),
     Bad("dropout", lambda: [integers(0, 9, 3), rng()], {"p": 0.5, "salt": 0},

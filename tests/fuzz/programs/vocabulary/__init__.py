@@ -10,6 +10,7 @@ from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their ro
     integers,
     joining,
     layers,
+    loops,
     losses,
     norms,
     pools,

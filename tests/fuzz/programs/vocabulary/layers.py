@@ -244,9 +244,9 @@ def many_heads(d):
         text = f"{m}({x}, {y}, {y}{how})"
     # Clones: without gradients eager has another path, whose results lie otherwise in memory.
     if "need_weights=False" in how:
-        d.emit(f"{text}[0].clone()")
+        d.emit(f"{text}[0].clone(memory_format=torch.contiguous_format)")
     else:
-        d.emit(f"map(torch.clone, {text})", 2)
+        d.emit(f"[r.clone(memory_format=torch.contiguous_format) for r in {text}]", 2)
 
 
 @row("layers", 3)

@@ -1,0 +1,95 @@
+"""The bodies of loops that are being traced, and what stands in them for tensors from outside.
+
+The gradient of a body ends where values come in. A tensor from outside has a history of its own,
+through which autograd would go on: to parameters, say, that the body uses as well. So each function
+that is called in a body gets a tensor without a history in its place, of the same node.
+"""
+
+import contextlib
+
+import torch
+
+from poptorch._capture import attached
+from poptorch._capture import torch_private as private
+
+
+class Taken:
+    """What a body takes from outside, where there may be a gradient.
+
+    Attributes:
+        outer: the tensors.
+        standing: those that stand for them.
+    """
+
+    def __init__(self, recorder, region, is_trained: bool):
+        self._recorder, self._region, self._is_trained = recorder, region, is_trained
+        self._known: dict[int, int] = {}
+        self.outer: list[torch.Tensor] = []
+        self.standing: list[torch.Tensor] = []
+
+    def inside(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What stands for a tensor in the body."""
+        if not self._is_trained or not tensor.requires_grad:
+            return tensor
+        node = attached.node_of(tensor)
+        if node is not None and self._recorder.is_within(node, self._region):
+            return tensor
+        number = self._known.get(id(tensor))
+        if number is None:
+            number = self._known[id(tensor)] = len(self.outer)
+            fake = self._recorder.fake(tensor)
+            standing = private.detached(self._recorder.fake_mode, fake)
+            attached.attach_like(standing, fake)
+            self.outer.append(tensor)
+            self.standing.append(standing.requires_grad_())
+        return self.standing[number]
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor stands for one from outside."""
+        return any(tensor is x for x in self.standing)
+
+    def check(self, name: str, results: list[torch.Tensor]) -> None:
+        """Checks that the results depend on nothing outside by another way than functions of
+        torch."""
+        known = {id(x) for x in self.standing}
+        for result in results:
+            for node in private.autograd_nodes(result.grad_fn):
+                leaf = getattr(node, "variable", None)
+                if leaf is None or id(leaf) in known:
+                    continue
+                inner = attached.node_of(leaf)
+                if inner is None or not self._recorder.is_within(inner, self._region):
+                    raise self._recorder.error(
+                        f"[{name}] the body hands a tensor from outside of it that requires grad "
+                        f"to a torch.autograd.Function. Pass the tensor as an input of the body.")
+
+
+class Bodies:
+    """The bodies that are being traced, the innermost last.
+
+    Args:
+        recorder: of the capture.
+    """
+
+    def __init__(self, recorder):
+        self._recorder = recorder
+        self._traced: list[Taken] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._traced)
+
+    @contextlib.contextmanager
+    def traced(self, region, is_trained: bool):
+        """A context in which a body is traced into a region."""
+        self._traced.append(Taken(self._recorder, region, is_trained))
+        try:
+            yield self._traced[-1]
+        finally:
+            self._traced.pop()
+
+    def inside(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What stands for a tensor in the innermost body."""
+        entered = [i for i, body in enumerate(self._traced, 1) if body.has(tensor)]
+        for body in self._traced[max(entered, default=0):]:
+            tensor = body.inside(tensor)
+        return tensor

@@ -1,0 +1,262 @@
+"""The kinds of loops and branches: what each records for its forward and its backward pass."""
+
+import torch
+
+from poptorch._capture.library import ops
+from poptorch._capture.loops import Joint, Loops
+
+
+def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
+             rows: list[torch.Tensor] = ()) -> list[torch.Tensor]:
+    """Records ``count`` rounds of a body.
+
+    It takes what is carried, beginning with ``inputs``, and a row of each tensor of ``rows``. It
+    returns what is carried on, and rows; the results are what was carried at the end, and these
+    rows, stacked.
+    """
+    inside = capture.bodies.inside
+    loop = _Counted(capture, name, count, [*map(inside, inputs)], [*map(inside, rows)], body)
+    return loop.results()
+
+
+class _Counted:
+    """A loop whose rounds are counted, and its gradient.
+
+    The gradient of a round reads the values that the round began with: the forward loop writes
+    those it needs to stacks, of which the backward loop takes one row after the other.
+    """
+
+    def __init__(self, capture, name: str, count: int, inputs: list[torch.Tensor],
+                 rows: list[torch.Tensor], body):
+        self._name, self._count, self._inputs, self._rows = name, count, inputs, rows
+        self._size = len(inputs)
+        self._loops = Loops(capture)
+        is_trained = capture.is_training and torch.is_grad_enabled()
+        like = [*inputs, *map(self._loops.row, rows)]
+        self._joint = self._loops.joint(name, like, body, is_trained)
+        needed = self._joint.needed_for(self._joint.gradients)
+        self._kept = [i for i, node in enumerate(self._joint.inputs[:self._size])
+                      if node in needed]
+
+    def results(self) -> list[torch.Tensor]:
+        """Records the loop."""
+        captured = self._loops.outside(self._joint)
+        with torch.no_grad():
+            found, self._stacks = self._forward(captured)
+        self._nodes = list(captured)
+        return self._loops.results(found, [self._joint], [*self._inputs, *self._rows],
+                                   [*self._rows, *captured.values()], self._gradients)
+
+    def _forward(self, captured: dict) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The results, and the stacks of what the gradient reads."""
+        joint, size, kept = self._joint, self._size, len(self._kept)
+        made = [node.meta["val"] for node in joint.outputs[size:]]
+        stacks = [self._stack_of(x) for x in (*(self._inputs[i] for i in self._kept), *made)]
+
+        def body(number, *values):
+            arguments, so_far = values[:size], values[size:]
+            known = dict(zip(joint.inputs, [*arguments, *self._rows_at(number, self._rows)]))
+            found = self._loops.pasted(joint, known, joint.outputs, captured)
+            written = [*(arguments[i] for i in self._kept), *found[size:]]
+            return [number + 1, *found[:size],
+                    *(_with_row(stack, number, x) for stack, x in zip(so_far, written))]
+
+        carried = [torch.zeros(1, dtype=torch.int32), *map(_begun, self._inputs), *stacks]
+        found = self._loops.add(self._name, carried, self._count, 0, body)[1:]
+        return [*found[:size], *found[size + kept:]], found[size:size + kept]
+
+    def _stack_of(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(self._count, *x.shape, dtype=x.dtype)
+
+    @staticmethod
+    def _rows_at(number: torch.Tensor, stacks) -> list[torch.Tensor]:
+        return [ops.dynamic_slice(x, 0, number, 1, 1).squeeze(0) for x in stacks]
+
+    def _gradients(self, given: tuple, read: tuple) -> list[torch.Tensor | None]:
+        joint, size = self._joint, self._size
+        rows, captured = read[:len(self._rows)], dict(zip(self._nodes, read[len(self._rows):]))
+        carried = [i for i in range(size) if joint.given[i] or joint.gradients[i]]
+        stacked = [i for i, node in enumerate(joint.given) if node is not None and i >= size]
+        of_rows = [i for i, node in enumerate(joint.gradients[size:size + len(rows)])
+                   if node is not None]
+        of_stacks = {i: self._stack_of(joint.outputs[i].meta["val"]) if given[i] is None
+                     else given[i].contiguous() for i in stacked}
+
+        def body(number, *values):
+            after, so_far = values[:len(carried)], values[len(carried):]
+            known = {joint.given[i]: x for i, x in zip(carried, after) if joint.given[i]}
+            known |= zip((joint.given[i] for i in stacked),
+                         self._rows_at(number, of_stacks.values()))
+            known |= zip((joint.inputs[i] for i in self._kept),
+                         self._rows_at(number, self._stacks))
+            known |= zip(joint.inputs[size:], self._rows_at(number, rows))
+            found = self._loops.pasted(joint, known, joint.gradients, captured, backward=True)
+            return [number - 1, *(_or_zeros(found[i], x) for i, x in zip(carried, after)),
+                    *(_with_row(stack, number, found[size + i])
+                      for stack, i in zip(so_far, of_rows)),
+                    *map(_added, so_far[len(of_rows):], found[size + len(rows):])]
+
+        begun = [torch.full((1,), self._count - 1, dtype=torch.int32),
+                 *(_or_zeros(given[i], self._inputs[i]) for i in carried),
+                 *(_zeros(rows[i]) for i in of_rows), *map(_zeros, joint.outer)]
+        found = self._loops.add(f"{self._name}_backward", begun, self._count, 0, body)[1:]
+        places = [*carried, *(size + i for i in of_rows), *range(size + len(rows),
+                                                                 len(joint.gradients))]
+        of_arguments, reached = dict(zip(places, found)), self._reached(given)
+        return [of_arguments[i] if i in reached else None for i in range(len(joint.gradients))]
+
+    def _reached(self, given: tuple) -> set[int]:
+        """The arguments and the tensors from outside to which gradients of the results flow."""
+        joint, size = self._joint, self._size
+        sources = [{number for number, x in enumerate(joint.given)
+                    if x is not None and x in joint.needed_for([gradient])}
+                   for gradient in joint.gradients]
+        rows = {i for i, x in enumerate(given) if x is not None and i >= size}
+        carried = frozenset(i for i, x in enumerate(given[:size]) if x is not None)
+        reached, seen = set(), []
+        for _ in range(self._count):
+            if carried in seen:  # the rounds repeat themselves from there on
+                break
+            seen.append(carried)
+            found = {i for i, part in enumerate(sources) if part & (carried | rows)}
+            reached |= {i for i in found if i >= size}
+            carried = frozenset(i for i in found if i < size)
+        else:
+            return reached | carried
+        first = seen.index(carried)
+        period = len(seen) - first
+        return reached | seen[first + (self._count - first) % period]
+
+
+def cond(capture, name: str, condition: torch.Tensor, branches: list) -> list[torch.Tensor]:
+    """Records two branches, ``(function, tensors)`` each; the first runs where the condition, a
+    bool of one element, is true."""
+    branches = [(body, [*map(capture.bodies.inside, inputs)]) for body, inputs in branches]
+    return _Branches(capture, name, condition, branches).results()
+
+
+class _Branches:
+    """Two branches, and their gradients: each is a loop that runs once or not at all."""
+
+    def __init__(self, capture, name: str, condition: torch.Tensor, branches: list):
+        self._name, self._condition = name, condition
+        self._loops = Loops(capture)
+        is_trained = capture.is_training and torch.is_grad_enabled()
+        self._inputs = [inputs for _, inputs in branches]
+        self._joints = [self._loops.joint(name, inputs, body, is_trained)
+                        for body, inputs in branches]
+        _check_equal(capture, name, self._joints)
+
+    def results(self) -> list[torch.Tensor]:
+        """Records the branches."""
+        captured = [self._loops.outside(joint) for joint in self._joints]
+        self._nodes = [list(part) for part in captured]
+        with torch.no_grad():
+            flag = self._condition.detach().reshape(1).clone()
+            self._flags = [flag, flag.logical_not()]
+            found = [torch.zeros(x.shape, dtype=x.dtype)
+                     for x in (node.meta["val"] for node in self._joints[0].outputs)]
+            for number, joint in enumerate(self._joints):
+                found = self._forward(number, joint, found, captured[number])
+        inputs = [x for part in self._inputs for x in part]
+        read = [*inputs, *(x for part in captured for x in part.values())]
+        return self._loops.results(found, self._joints, inputs, read, self._gradients)
+
+    def _forward(self, number: int, joint: Joint, before: list, captured: dict) -> list:
+        known = dict(zip(joint.inputs, self._inputs[number]))
+
+        def body(flag, *values):
+            found = self._loops.pasted(joint, known, joint.outputs, captured)
+            return [torch.zeros_like(flag), *found]
+
+        return self._loops.add(self._name, [self._flags[number], *before], None, None, body)[1:]
+
+    def _gradients(self, given: tuple, read: tuple) -> list[torch.Tensor | None]:
+        first, second = map(len, self._inputs)
+        inputs = [read[:first], read[first:first + second]]
+        rest = list(read[first + second:])
+        captured = [dict(zip(nodes, part)) for nodes, part in zip(
+            self._nodes, (rest[:len(self._nodes[0])], rest[len(self._nodes[0]):]))]
+        found = [self._backward(number, joint, given, inputs[number], captured[number])
+                 for number, joint in enumerate(self._joints)]
+        sizes = [first, second]
+        return [x for part, size in zip(found, sizes) for x in part[:size]] + \
+            [x for part, size in zip(found, sizes) for x in part[size:]]
+
+    def _backward(self, number: int, joint: Joint, given: tuple, inputs: tuple,
+                  captured: dict) -> list[torch.Tensor | None]:
+        like = [*inputs, *joint.outer]
+        places = [i for i, node in enumerate(joint.gradients) if node is not None]
+        if not places:
+            return [None] * len(like)
+        known = dict(zip(joint.inputs, inputs))
+        for node, x, output in zip(joint.given, given, joint.outputs):
+            if node is not None:
+                known[node] = _or_zeros(x, output.meta["val"])
+
+        def body(flag, *values):
+            found = self._loops.pasted(joint, known, [joint.gradients[i] for i in places],
+                                       captured, backward=True)
+            return [torch.zeros_like(flag), *found]
+
+        zeros = [_zeros(like[i]) for i in places]
+        found = self._loops.add(f"{self._name}_backward", [self._flags[number], *zeros], None,
+                                None, body)[1:]
+        of_places = dict(zip(places, found))
+        return [of_places.get(i) for i in range(len(like))]
+
+
+def _check_equal(capture, name: str, joints: list[Joint]) -> None:
+    kinds = [[(node.meta["val"].dtype, list(node.meta["val"].shape)) for node in joint.outputs]
+             for joint in joints]
+    if kinds[0] != kinds[1]:
+        words = [", ".join(f"{dtype}{sizes}" for dtype, sizes in kind) for kind in kinds]
+        raise capture.recorder.error(
+            f"[{name}] the branches return different tensors: {words[0]} vs {words[1]}. Return as "
+            f"many of the same types and sizes from both.")
+
+
+def while_loop(capture, name: str, condition, body, inputs: list[torch.Tensor],
+               others: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Records rounds of a body as long as a condition of what they carry holds; others stay."""
+    recorder = capture.recorder
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (*inputs, *others)):
+        raise recorder.error(
+            f"[{name}] there are no gradients through a loop whose rounds are not known before. "
+            f"Call it under torch.no_grad(), or use poptorch.for_loop with a fixed count.")
+
+    def following(flag, number, *values):
+        found = [x.contiguous() for x in body(*values, *others)]
+        return [_flag(condition(*found, *others)), number + 1, *found]
+
+    with torch.no_grad():
+        begun = list(map(_begun, inputs))
+        carried = [_flag(condition(*begun, *others)), torch.zeros(1, dtype=torch.int32), *begun]
+        return Loops(capture).add(name, carried, None, 1, following)[2:]
+
+
+def _flag(condition) -> torch.Tensor:
+    if not isinstance(condition, torch.Tensor):
+        condition = torch.tensor(condition)
+    return condition.reshape(1).to(torch.bool)
+
+
+def _begun(x: torch.Tensor) -> torch.Tensor:
+    """A contiguous copy, detached: later changes of either are not seen by the other."""
+    return x.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _zeros(like: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(like.shape, dtype=like.dtype)
+
+
+def _or_zeros(x: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    return _zeros(like) if x is None else x.contiguous()
+
+
+def _with_row(stack: torch.Tensor, number: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+    return ops.dynamic_update(stack, row.unsqueeze(0), 0, number, 1, 1)
+
+
+def _added(so_far: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
+    return so_far if x is None else so_far + x

@@ -1,0 +1,263 @@
+"""Loops and branches on the device: their bodies become regions that have rounds.
+
+A body is traced once, into a region of its own, with its gradient where one is needed. From this
+joint graph two loops are made: the forward one carries the values and keeps what the gradient
+reads of them, one row of a stack for each round; the backward one takes the rows in reverse, and
+computes the rest of what it needs of the forward pass again. The same holds for branches, which are
+loops of at most one round.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx
+
+from poptorch._capture import attached
+from poptorch._capture import library_dynamic, library_printing  # noqa: F401  (they declare ops)
+from poptorch._capture import torch_private as private
+from poptorch._capture.kept import keep, kept
+from poptorch._capture.library import ops
+from poptorch._capture.regions import Rounds, copied, prune
+
+
+@dataclass
+class Joint:
+    """A body, with its gradient.
+
+    Attributes:
+        graph: closed and functional.
+        inputs: the placeholders of the body's arguments.
+        captured: the placeholders of values from outside, by their nodes there.
+        outputs: the nodes of the results.
+        outer: the tensors from outside for which there are gradients.
+        given: the placeholders of the gradients of the results, None where there is none.
+        gradients: the nodes of the gradients of the arguments and of ``outer``; None: it is zero.
+            Empty without a backward pass.
+    """
+
+    graph: fx.Graph
+    inputs: list[fx.Node]
+    captured: dict[fx.Node, fx.Node]
+    outputs: list[fx.Node]
+    outer: list[torch.Tensor] = field(default_factory=list)
+    given: list[fx.Node | None] = field(default_factory=list)
+    gradients: list[fx.Node | None] = field(default_factory=list)
+
+    def needed_for(self, wanted: list[fx.Node | None]) -> set[fx.Node]:
+        """The nodes, placeholders included, from which nodes are computed."""
+        needed, todo = set(), [node for node in wanted if node is not None]
+        while todo:
+            node = todo.pop()
+            if node not in needed:
+                needed.add(node)
+                todo += node.all_input_nodes
+        return needed
+
+    def paste(self, graph: fx.Graph, values: dict, wanted: list, backward: bool = False) -> list:
+        """Appends what computes nodes to a graph; ``values`` has what placeholders are there."""
+        needed = self.needed_for(wanted)
+        for node in self.graph.nodes:
+            if node in needed and node not in values:
+                if backward and _is_print(node):  # the forward pass has printed it
+                    values[node] = values[node.args[0]]
+                    continue
+                copy = values[node] = copied(node, graph, values)
+                if backward and not copy.meta["backward"]:
+                    copy.meta = {**copy.meta, "backward": True}
+        return [None if node is None else values[node] for node in wanted]
+
+
+class Loops:
+    """Makes the loops of one capture.
+
+    Args:
+        capture: the capture.
+    """
+
+    def __init__(self, capture):
+        self._capture, self._recorder = capture, capture.recorder
+
+    # -- what bodies compute -------------------------------------------------------------------
+
+    def joint(self, name: str, like: list[torch.Tensor], body, is_trained: bool) -> Joint:
+        """Traces a body.
+
+        Args:
+            name: of the function, for messages.
+            like: tensors like its arguments.
+            body: takes tensors and returns a list of them.
+            is_trained: whether there may be a backward pass.
+        """
+        recorder = self._recorder
+        with recorder.region(name) as region, \
+                self._capture.bodies.traced(region, is_trained) as taken:
+            leaves = [self._argument(region, x, is_trained) for x in like]
+            found = body(*(x.clone() if x.requires_grad else x for x in leaves))
+            found = [self._result(x) for x in found]
+            taken.check(name, found)
+            given, gradients = [], []
+            if any(x.requires_grad for x in found) and (
+                    taken.standing or any(x.requires_grad for x in like)):
+                given, gradients = self._differentiated(region, found, leaves, taken.standing)
+            inputs = list(map(recorder.node_of, leaves))
+            outputs = list(map(recorder.node_of, found))
+            wanted = [recorder.node_of(x) for x in gradients if x is not None]
+            given = [None if x is None else recorder.node_of(x) for x in given]
+            region.is_closed = True
+        finals = self._functional(name, region, [*outputs, *wanted])
+        region.node.graph.erase_node(region.node)
+        rest = iter(finals[len(outputs):])
+        return Joint(region.graph, inputs, region.captured(), finals[:len(outputs)], taken.outer, given,
+                     [None if x is None else next(rest) for x in gradients])
+
+    def _argument(self, region, like: torch.Tensor, is_trained: bool) -> torch.Tensor:
+        leaf = self._new(like)
+        leaf.requires_grad_(is_trained and leaf.is_floating_point())
+        self._declare(region, "value", leaf)
+        return leaf
+
+    def _result(self, x: torch.Tensor) -> torch.Tensor:
+        """What a body returns, as a contiguous tensor of its region."""
+        is_outside = not isinstance(x, private.FakeTensor) or self._recorder.is_across(x)
+        x = self._capture.bodies.inside(x)
+        return x.clone(memory_format=torch.contiguous_format) if is_outside else x.contiguous()
+
+    def _declare(self, region, name: str, tensor: torch.Tensor) -> fx.Node:
+        node = region.placeholder(name, self._recorder.described(tensor))
+        attached.attach(tensor, node)
+        return node
+
+    def _new(self, like: torch.Tensor, sizes=None) -> torch.Tensor:
+        """A tensor without a node: contiguous, of the type and sizes of another, or other sizes."""
+        with private.without_modes(), self._recorder.fake_mode:
+            return torch.empty(like.shape if sizes is None else sizes, dtype=like.dtype)
+
+    def _differentiated(self, region, found: list, leaves: list, outer: list) -> tuple:
+        """Tensors that stand for the gradients of the results, and the gradients of the arguments
+        and of what is taken from outside."""
+        given = [self._new(x) if x.requires_grad else None for x in found]
+        for x in given:
+            if x is not None:
+                self._declare(region, "gradient", x)
+        wanted = [x for x in leaves if x.requires_grad] + outer
+        with self._recorder.backward(), torch.autocast("cpu", enabled=False):
+            gradients = iter(torch.autograd.grad(
+                [x for x in found if x.requires_grad], wanted,
+                [x for x in given if x is not None], allow_unused=True))
+            places = [next(gradients) if x.requires_grad else None for x in leaves]
+            gradients = [*places, *gradients]
+            return given, [x if x is None else x.contiguous() for x in gradients]
+
+    def _functional(self, name: str, region, wanted: list[fx.Node]) -> list[fx.Node]:
+        """Makes a body functional; returns the nodes of the values wanted."""
+        from poptorch._capture.functionalize import functionalize  # which imports what uses this
+
+        region.finish_inputs()
+        with private.without_modes():
+            finals, changed = functionalize(region.graph, wanted, self._recorder.fake_mode)
+        if any(node in region.captured().values() for node in changed):
+            raise self._recorder.error(
+                f"[{name}] the body changes a tensor from outside of it in place. Pass it as an "
+                f"input and return its new value.")
+        return finals
+
+    # -- loops of the graph --------------------------------------------------------------------
+
+    def add(self, name: str, carried: list[torch.Tensor], count: int | None, counter: int | None,
+            body) -> list[torch.Tensor]:
+        """Adds a loop.
+
+        Args:
+            name: of its node.
+            carried: what it begins with.
+            count: its rounds; None: as long as the first carried value is true.
+            counter: the carried value that is the number of the round.
+            body: records a round: takes tensors and returns a list of them.
+        """
+        recorder = self._recorder
+        operands = list(map(recorder.node_of, carried))
+        rounds = Rounds(len(carried), count, counter)
+        with recorder.loop(name, operands, rounds) as region:
+            values = [self._new(x) for x in carried]
+            for x in values:
+                self._declare(region, "carried", x)
+            outputs = list(map(recorder.node_of, body(*values)))
+        region.finish(self._functional(name, region, outputs))
+        prune(region.graph)
+        results = [self._new(x) for x in carried]
+        recorder.attach_results(region.node, results)
+        return results
+
+    def pasted(self, joint: Joint, values: dict, wanted: list, captured: dict,
+               backward: bool = False) -> list[torch.Tensor | None]:
+        """Records what computes nodes of a body in the present graph.
+
+        Args:
+            joint: the body.
+            values: the tensors that stand for its placeholders.
+            wanted: nodes of the body.
+            captured: the tensors from outside, by their nodes.
+            backward: whether it belongs to the backward pass.
+        """
+        recorder = self._recorder
+        needed = joint.needed_for(wanted)
+        nodes = {node: recorder.node_of(x) for node, x in values.items() if node in needed}
+        nodes |= {inner: recorder.here(recorder.node_of(captured[outer]))
+                  for outer, inner in joint.captured.items() if inner in needed}
+        found = joint.paste(recorder.graph, nodes, wanted, backward)
+        return [None if node is None else self._tensor_of(node) for node in found]
+
+    def _tensor_of(self, node: fx.Node) -> torch.Tensor:
+        """A tensor that stands for a node, which may be the copy of another one."""
+        if node.op != "placeholder" and attached.node_of(node.meta["val"]) is not node:
+            node.meta["val"] = self._new(node.meta["val"])
+        return self._recorder.value_of(node)
+
+    def row(self, x: torch.Tensor) -> torch.Tensor:
+        """A tensor like one row of another; it is not computed."""
+        row = self._new(x.detach(), x.shape[1:])
+        return row.requires_grad_(x.requires_grad)
+
+    def outside(self, joint: Joint) -> dict[fx.Node, torch.Tensor]:
+        """The tensors of what a body takes from outside."""
+        return {node: self._recorder.value_of(node) for node in joint.captured}
+
+    def results(self, found: list[torch.Tensor], joints: list[Joint], inputs: list[torch.Tensor],
+                read: list[torch.Tensor], gradient) -> list[torch.Tensor]:
+        """Results with a gradient.
+
+        Args:
+            found: the results.
+            joints: the bodies that gave them.
+            inputs: what the bodies take, for which there is a gradient.
+            read: what the gradient reads.
+            gradient: records the backward pass: takes the gradients of the results, and what it
+                reads as it is now; returns the gradients of the inputs, and of what the bodies take
+                from outside.
+        """
+        tensors = [*inputs, *(x for joint in joints for x in joint.outer)]
+        if not any(joint.gradients for joint in joints) \
+                or not any(x.requires_grad for x in tensors):
+            return found
+        return list(_Differentiable.apply(gradient, found, read, *tensors))
+
+
+class _Differentiable(torch.autograd.Function):
+    """Connects the results of a loop, which is in the graph already, to what they depend on."""
+
+    @staticmethod
+    def forward(ctx, gradient, results, read, *differentiable):
+        ctx.set_materialize_grads(False)
+        keep(ctx, *read)
+        ctx.gradient = gradient
+        ctx.mark_non_differentiable(*(x for x in results if not x.is_floating_point()))
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return None, None, None, *ctx.gradient(gradients, kept(ctx))
+
+
+def _is_print(node: fx.Node) -> bool:
+    return node.op == "call_function" and not node.meta["backward"] and \
+        node.target is ops.print_tensor.default
