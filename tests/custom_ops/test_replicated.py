@@ -205,6 +205,56 @@ def test_without_replicas(name):
     assert torch.equal(inferred(name, x.detach()[None], 1)[0].view(y.shape), y)
 
 
+class Looped(Net):
+    """The operation in the body of a loop."""
+
+    def forward(self, x):
+        def body(v):
+            found = call(self.name, torch.sin(v) * self.weight)
+            return [torch.tanh(found.sum(0) if self.name == GATHER else found)]
+        return self.after(poptorch.for_loop(3, body, [self.before(x)])[0], x)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_in_a_loop(name):
+    """Each round exchanges; eager has the rounds of all replicas side by side."""
+    weight, x = torch.randn(2, 3), torch.randn(8, 2, 3)
+    found = ours(Looped(name, weight, {}), x, 2, 2, 2)
+
+    def plain(dtype):
+        net = Looped(name, weight.to(dtype), {})
+        steps = []
+        for update in x.to(dtype).split(4):
+            rows = []
+            for micro in update.split(2):
+                values = [torch.tanh(net.weight * part) for part in micro]
+                for _ in range(3):
+                    values = expected(name, [torch.sin(v) * net.weight for v in values], {})
+                    values = [torch.tanh(v.sum(0) if name == GATHER else v) for v in values]
+                rows += [net.after(y, part[None]) for y, part in zip(values, micro)]
+            losses = [loss for _, loss in rows]
+            gradient, = torch.autograd.grad(torch.stack(losses).mean(), net.weight)
+            with torch.no_grad():
+                net.weight -= 0.1 * gradient
+            steps.append(([y.detach() for y, _ in rows], [loss.detach() for loss in losses]))
+        return {"results": [y for ys, _ in steps for y in ys],
+                "losses": [loss for _, losses in steps for loss in losses],
+                "gradient": gradient, "weight": net.weight.detach()}
+
+    check_narrow(found, [plain(torch.float32)], plain(torch.float64))
+
+
+def test_in_a_branch_it_is_refused():
+    class Branched(torch.nn.Module):
+        def forward(self, x):
+            return poptorch.cond((x.sum() > 0).reshape(1), lambda v: [call(REDUCE, v)], [x],
+                                 lambda v: [v * 2], [x])[0]
+
+    with pytest.raises(Error, match="exchanged between 2 replicas inside of a branch") as found:
+        poptorch.inferenceModel(Branched(), quiet_options().replicationFactor(2))(torch.ones(2, 3))
+    assert "test_replicated.py" in str(found.value)
+
+
 class OfWeights(torch.nn.Module):
     """What depends on weights alone is computed when these change."""
 
