@@ -19,6 +19,7 @@ class Emitter:
         place: ``(file, line, module path)`` for the next ops, or None.
         notes: attributes that every op gets that may carry them: ``backward``, ``recompute``, and
             those of the annotations.
+        is_conditional: whether the graph runs on a condition, which each replica has for itself.
     """
 
     def __init__(self, module, graph):
@@ -27,6 +28,7 @@ class Emitter:
         self.place = None
         self.notes: dict = {}
         self.salts: dict[int, int] = {}
+        self.is_conditional = False
         self._states: dict[str, object] = {}
         self._names: set[str] = set()
 

@@ -54,6 +54,7 @@ def emit(nodes, node) -> list:
     operands = [nodes.values[outer] for outer in node.args]
     name = f"{node.name}.{len(e.module.graphs)}"
     body = BodyEmitter(e, e.module.add_graph(name), len(operands))
+    body.is_conditional = e.is_conditional or rounds.count is None
     inner = type(nodes)(body)
     inputs = []
     for index, (placeholder, operand) in enumerate(zip(placeholders(region.graph), operands)):

@@ -4,6 +4,7 @@ import torch
 
 from poptorch._translate.registry import Rules
 from poptorch._types import ir_dtype
+from poptorch.errors import Error
 
 RULES = Rules()
 
@@ -16,6 +17,10 @@ def _host_call(e, node, inputs, site):
 
 @RULES("poptorch::all_reduce")
 def _all_reduce(e, node, x, size, orthogonal):
+    if e.is_conditional:
+        raise Error(f"[ai.graphcore] tensors are exchanged between {size} replicas inside of a "
+                    f"branch or a loop on a condition, which not all of them may come to. Exchange "
+                    f"them outside of it.")
     return e.op("all_reduce", x, op="sum", group_size=size, orthogonal=orthogonal)
 
 

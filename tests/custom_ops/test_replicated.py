@@ -1,5 +1,7 @@
 """Named operations that exchange data between replicas, against all replicas in one eager graph."""
 
+import random
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -7,7 +9,10 @@ import torch
 
 import poptorch
 from poptorch.errors import Error
-from tests.helpers import check_equal_bits, check_narrow, check_wide, quiet_options
+from tests.fuzz.judge import FACTOR
+from tests.fuzz.programs.running import applied
+from tests.fuzz.programs.settings import draw_setting
+from tests.helpers import Cases, check_equal_bits, check_narrow, check_wide, quiet_options
 
 REDUCE, GATHER, EXCHANGE = "ReplicatedAllReduceTP", "ReplicatedAllGather", "ReplicatedAllToAll"
 OPS = (REDUCE, GATHER, EXCHANGE)
@@ -94,6 +99,7 @@ def ours(net, x, replicas, iterations, accumulation, strategy=None):
         gradient = poptorch.testing.gradients(model)["weight"].clone()
     back = order.argsort()
     rows = results.split(results.shape[0] // x.shape[0])
+    losses = losses.reshape(-1)
     found = {"results": [rows[i].clone() for i in back], "losses": list(losses[back].clone()),
              "gradient": gradient, "weight": net.weight.detach().clone()}
     model.destroy()
@@ -117,6 +123,25 @@ def test_values_and_gradients(name, replicas, attributes):
     with poptorch.testing.wide():
         wide = ours(Net(name, weight.double(), attributes), x.double(), replicas, 2, 2)
     check_wide(wide, exact)
+
+
+def test_in_random_settings(seed):
+    """Passes that are off, instruction sets, threads, poisoned memory."""
+    rng = random.Random(seed)
+    with Cases() as cases:
+        for _ in range(12 * FACTOR):
+            setting = replace(draw_setting(rng, True), wide=False)
+            name, (replicas, attributes) = rng.choice(OPS), rng.choice(GROUPS)
+            iterations, accumulation = rng.randint(1, 3), rng.randint(1, 3)
+            weight, x = make(replicas, attributes, iterations * accumulation)
+            with cases.case(setting, name, replicas, attributes, iterations, accumulation):
+                with applied(setting):
+                    found = ours(Net(name, weight, attributes), x, replicas, iterations,
+                                 accumulation)
+                plain, exact = (eager(Net(name, weight.to(dtype), attributes), x.to(dtype), name,
+                                      replicas, attributes, accumulation)
+                                for dtype in (torch.float32, torch.float64))
+                check_narrow(found, [plain], exact)
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -178,6 +203,56 @@ def test_without_replicas(name):
     y.sum().backward()
     assert torch.equal(x.grad, torch.ones(1, 3))
     assert torch.equal(inferred(name, x.detach()[None], 1)[0].view(y.shape), y)
+
+
+class Looped(Net):
+    """The operation in the body of a loop."""
+
+    def forward(self, x):
+        def body(v):
+            found = call(self.name, torch.sin(v) * self.weight)
+            return [torch.tanh(found.sum(0) if self.name == GATHER else found)]
+        return self.after(poptorch.for_loop(3, body, [self.before(x)])[0], x)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_in_a_loop(name):
+    """Each round exchanges; eager has the rounds of all replicas side by side."""
+    weight, x = torch.randn(2, 3), torch.randn(8, 2, 3)
+    found = ours(Looped(name, weight, {}), x, 2, 2, 2)
+
+    def plain(dtype):
+        net = Looped(name, weight.to(dtype), {})
+        steps = []
+        for update in x.to(dtype).split(4):
+            rows = []
+            for micro in update.split(2):
+                values = [torch.tanh(net.weight * part) for part in micro]
+                for _ in range(3):
+                    values = expected(name, [torch.sin(v) * net.weight for v in values], {})
+                    values = [torch.tanh(v.sum(0) if name == GATHER else v) for v in values]
+                rows += [net.after(y, part[None]) for y, part in zip(values, micro)]
+            losses = [loss for _, loss in rows]
+            gradient, = torch.autograd.grad(torch.stack(losses).mean(), net.weight)
+            with torch.no_grad():
+                net.weight -= 0.1 * gradient
+            steps.append(([y.detach() for y, _ in rows], [loss.detach() for loss in losses]))
+        return {"results": [y for ys, _ in steps for y in ys],
+                "losses": [loss for _, losses in steps for loss in losses],
+                "gradient": gradient, "weight": net.weight.detach()}
+
+    check_narrow(found, [plain(torch.float32)], plain(torch.float64))
+
+
+def test_in_a_branch_it_is_refused():
+    class Branched(torch.nn.Module):
+        def forward(self, x):
+            return poptorch.cond((x.sum() > 0).reshape(1), lambda v: [call(REDUCE, v)], [x],
+                                 lambda v: [v * 2], [x])[0]
+
+    with pytest.raises(Error, match="exchanged between 2 replicas inside of a branch") as found:
+        poptorch.inferenceModel(Branched(), quiet_options().replicationFactor(2))(torch.ones(2, 3))
+    assert "test_replicated.py" in str(found.value)
 
 
 class OfWeights(torch.nn.Module):
