@@ -143,11 +143,11 @@ def parse_arguments(words=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--steps", type=int, default=300, help="default: %(default)s")
+    add("--steps", type=int, default=400, help="default: %(default)s")
     add("--batch", type=int, default=50, help="default: %(default)s")
     add("--width", type=int, default=48, help="of the memory (default: %(default)s)")
     add("--beam-width", type=int, default=4, help="default: %(default)s")
-    add("--learning-rate", type=float, default=0.02, help="default: %(default)s")
+    add("--learning-rate", type=float, default=0.005, help="default: %(default)s")
     add("--seed", type=int, default=0, help="default: %(default)s")
     return parser.parse_args(words)
 

@@ -107,8 +107,8 @@ class Loops:
         finals = self._functional(name, region, [*outputs, *wanted])
         region.node.graph.erase_node(region.node)
         rest = iter(finals[len(outputs):])
-        return Joint(region.graph, inputs, region.captured(), finals[:len(outputs)], taken.outer, given,
-                     [None if x is None else next(rest) for x in gradients])
+        return Joint(region.graph, inputs, region.captured(), finals[:len(outputs)], taken.outer,
+                     given, [None if x is None else next(rest) for x in gradients])
 
     def _argument(self, region, like: torch.Tensor, is_trained: bool) -> torch.Tensor:
         leaf = self._new(like)
