@@ -157,8 +157,8 @@ template <typename Fn>
 void with_user_errors(const Prepared& prepared, const Fn& fn) {
   const std::optional<Refusal> refusal = refusal_of(fn);
   if (!refusal) return;
-  // What the program itself checks: its words are complete.
-  if (prepared.name == "aten::_functional_assert_async.msg") throw UserError(refusal->message);
+  constexpr std::string_view own_check = "aten::_functional_assert_async.msg";
+  if (prepared.name == own_check) throw UserError(refusal->message);  // its words are complete
   std::string types;
   for (size_t i = 0; i < prepared.inputs.size(); ++i) {
     types += (i == 0 ? "" : ", ") + (prepared.present[i] ? prepared.inputs[i].text() : "none");

@@ -9,7 +9,12 @@ namespace {
 std::vector<ir::Type> no_results(const InferInput&) { return {}; }
 
 // What a loop carries keeps its type from iteration to iteration.
-std::vector<ir::Type> same_as_operands(const InferInput& in) {
+std::vector<ir::Type> infer_loop(const InferInput& in) {
+  if (in.attrs().get_bool("conditional", false)) {
+    USER_CHECK(in.count() > 0 && in.operand(0).dtype == ir::DType::boolean &&
+                   in.operand(0).numel() == 1,
+               "[loop] is conditional, and its first carried value is no single bool.");
+  }
   std::vector<ir::Type> types;
   for (size_t i = 0; i < in.count(); ++i) {
     types.push_back({in.operand(i).dtype, in.operand(i).sizes, {}});
@@ -66,7 +71,7 @@ std::vector<OpDef> structure_ops() {
        .operands = {"carried*"},
        .results = {"carried*"},
        .attrs = {{"body", ir::GraphRef{}, true}, {"count", 1, true}, {"conditional", false}},
-       .infer = same_as_operands,
+       .infer = infer_loop,
        .effects = true},
       {.name = "aten",
        .doc = "Any functional PyTorch operator, called through its dispatcher. `args` is the "

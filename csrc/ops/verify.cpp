@@ -382,11 +382,7 @@ class Verifier {
     const Graph* body = &body_of(module_, *op_);
     RULE(op_->attrs.get_int("count") >= 1, "a loop runs at least once");
     const size_t carried = op_->operands.size();
-    const bool is_conditional = op_->attrs.get_bool("conditional", false);
-    RULE(!is_conditional || (carried > 0 && op_->operand(0)->type.dtype == DType::boolean &&
-                             op_->operand(0)->type.numel() == 1),
-         "is conditional, and its first carried value is no single bool");
-    RULE(!is_conditional || ops::may_run_alone(module_, *body),
+    RULE(!op_->attrs.get_bool("conditional", false) || ops::may_run_alone(module_, *body),
          "is conditional, and its body has streams, states or reductions over replicas");
     RULE(body->outputs.size() == carried, "carries ", carried, " values, its body returns ",
          body->outputs.size());

@@ -89,7 +89,11 @@ class Bodies:
 
     def inside(self, tensor: torch.Tensor) -> torch.Tensor:
         """What stands for a tensor in the innermost body."""
-        entered = [i for i, body in enumerate(self._traced, 1) if body.has(tensor)]
-        for body in self._traced[max(entered, default=0):]:
-            tensor = body.inside(tensor)
-        return tensor
+        traced, self._traced = self._traced, []  # functions that this calls are not the bodies'
+        try:
+            entered = [i for i, body in enumerate(traced, 1) if body.has(tensor)]
+            for body in traced[max(entered, default=0):]:
+                tensor = body.inside(tensor)
+            return tensor
+        finally:
+            self._traced = traced

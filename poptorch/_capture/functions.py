@@ -41,7 +41,7 @@ class Functions(private.TorchFunctionMode):
         self._capture = capture
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if self._capture.bodies:
+        if self._capture.bodies and not _is_question(func):
             args, kwargs = map_only(torch.Tensor, self._capture.bodies.inside, (args, kwargs or {}))
         handler, out = HANDLERS.get(func), NotImplemented
         if handler is None and isinstance(func, private.HigherOrderOperator):
@@ -57,6 +57,15 @@ class Functions(private.TorchFunctionMode):
             out = func(*args, **kwargs) if kwargs else func(*args)
         self._capture.recorder.picks.write_back()
         return out
+
+
+# The attributes of tensors that are tensors.
+_VIEWS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+
+
+def _is_question(func) -> bool:
+    """Whether a function reads an attribute that is no tensor."""
+    return getattr(func, "__name__", "") == "__get__" and func.__self__.__name__ not in _VIEWS
 
 
 def _loss(capture, func, args, kwargs):

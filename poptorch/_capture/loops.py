@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
+from poptorch import _context as context
 from poptorch._capture import attached
 from poptorch._capture import library_dynamic, library_printing  # noqa: F401  (they declare ops)
 from poptorch._capture import torch_private as private
@@ -89,7 +90,7 @@ class Loops:
             is_trained: whether there may be a backward pass.
         """
         recorder = self._recorder
-        with recorder.region(name) as region, \
+        with recorder.region(name) as region, private.without_saved_tensors_hooks(), \
                 self._capture.bodies.traced(region, is_trained) as taken:
             leaves = [self._argument(region, x, is_trained) for x in like]
             found = body(*(x.clone() if x.requires_grad else x for x in leaves))
@@ -255,6 +256,10 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
+        if torch.is_grad_enabled():
+            raise context.current().recorder.error(
+                "[for_loop] there are no gradients of gradients through loops and branches. Call "
+                "torch.autograd.grad without create_graph, or repeat the rounds in Python.")
         return None, None, None, *ctx.gradient(gradients, kept(ctx))
 
 

@@ -31,7 +31,7 @@ __all__ = [
     "causal_masks_unread", "decompose_composite", "decomposition_table", "detached",
     "distributions_validate", "fake_like", "forward_sequence_number", "has_fused_attention",
     "is_composite", "new_fake_mode", "overloads_of", "recurrent_functions", "suggest_memory_format",
-    "without_compiling", "without_dispatch_modes", "without_modes",
+    "without_compiling", "without_dispatch_modes", "without_modes", "without_saved_tensors_hooks",
 ]
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
@@ -170,6 +170,20 @@ def without_compiling(is_here):
         yield
     finally:
         higher_order._hop_compile_and_call = compiled
+
+
+@contextlib.contextmanager
+def without_saved_tensors_hooks():
+    """What autograd saves meanwhile is not given to hooks, such as those of a checkpoint."""
+    entered = []
+    while (hooks := torch._C._autograd._top_saved_tensors_default_hooks(False)) is not None:
+        entered.append(hooks)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for hooks in reversed(entered):
+            torch._C._autograd._push_saved_tensors_default_hooks(*hooks)
 
 
 @contextlib.contextmanager

@@ -74,6 +74,7 @@ class CPU:
             self._note((args, kwargs), returned)
             return returned
         tensors, arguments = Structure.of((args, kwargs), "CPU", f"the arguments of {self.name!r}")
+        tensors = list(map(capture.bodies.inside, tensors))
         site = Site(self, capture.users(self.layer_to_call), arguments, tensors)
         site.find_results(capture, tensors)
         capture.host_sites.append(site)

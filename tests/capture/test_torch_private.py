@@ -208,17 +208,31 @@ def test_higher_order_operators():
     assert invoke_subgraph.name() == "invoke_subgraph"
 
 
+def test_what_is_saved_is_not_given_to_hooks():
+    seen = []
+    x = torch.ones(2, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t) or t, lambda t: t):
+        with private.without_saved_tensors_hooks():
+            x.sin()
+        assert not seen
+        x.sin()
+        assert len(seen) == 1
+
+
 def test_operations_on_functions_without_compiling():
+    """``cond`` is called as it is, and finds no implementation for a branch that has an effect on
+    Python's variables only where it is compiled."""
     calls = []
 
     def then(x):
-        calls.append(torch.compiler.is_dynamo_compiling())
+        calls.append(x)
         return x.sin()
 
-    for is_here in (True, False):
-        with private.without_compiling(lambda: is_here):
-            torch.cond(torch.tensor(True), then, torch.cos, (torch.ones(2),))
-    assert calls == [False, True]
+    with private.without_compiling(lambda: True):
+        torch.cond(torch.tensor(True), then, torch.cos, (torch.ones(2),))
+    assert len(calls) == 1
+    with private.without_compiling(lambda: False), pytest.raises(Exception, match="side effect"):
+        torch.cond(torch.tensor(True), then, torch.cos, (torch.ones(2),))
 
 
 def test_outside_of_modes(mode):

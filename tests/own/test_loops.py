@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import re
 import weakref
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 from torch._higher_order_ops import map as map_rows
 from torch._higher_order_ops import scan, while_loop
+from torch.utils.checkpoint import checkpoint
 
 import poptorch
 from poptorch import cond, for_loop
@@ -146,6 +146,35 @@ def mapped(m, x):
     return torch.stack([function(row, h) for row in rows])
 
 
+def checkpointed(m, x):
+    def part(v):
+        return for_loop(3, lambda u: torch.tanh(m.a(u)), [v])[0].sin()
+
+    return checkpoint(part, m.b(x), use_reentrant=False)
+
+
+def checkpoint_in_loop(m, x):
+    def body(v):
+        return checkpoint(lambda u: torch.tanh(m.a(u)), v, use_reentrant=False)
+
+    return for_loop(3, body, [m.b(x)])[0]
+
+
+def gradient_in_loop(m, x):
+    def body(v):
+        with torch.enable_grad():
+            u = v.detach().requires_grad_()
+            gradient, = torch.autograd.grad(torch.tanh(m.a(u)).sum(), [u])
+        return v - 0.1 * gradient
+
+    return for_loop(3, body, [m.b(x)])[0]
+
+
+def host_function(m, x):
+    op, h = poptorch.CPU(torch.tanh, "tanh"), m.b(x)
+    return for_loop(3, lambda v: op(m.a(v)) + op(h), [x])[0]
+
+
 PROGRAMS = {
     "none": lambda m, x: for_loop(0, lambda v: v * 2, [m.a(x)])[0],
     "once": lambda m, x: for_loop(1, lambda v: v * 2 + m.a(v), [m.a(x)])[0],
@@ -166,7 +195,8 @@ PROGRAMS = {
     **{function.__name__: function for function in (
         nested, in_place, with_an_index, row_by_row, closure_with_a_history, closure_changed_later,
         closure_bound_to_another, no_gradient_between_rounds, choice, choice_in_choice,
-        choice_in_loop, loop_in_choice, scanned, scanned_in_reverse, mapped)},
+        choice_in_loop, loop_in_choice, checkpointed, checkpoint_in_loop, gradient_in_loop,
+        host_function, scanned, scanned_in_reverse, mapped)},
 }
 
 
@@ -339,80 +369,3 @@ def test_outside_of_poptorch():
     assert x.tolist() == [1, 1]
     assert cond(torch.tensor([True]), torch.neg, [x], torch.sin, [x])[0].tolist() == [-1, -1]
     assert cond(torch.tensor(False), torch.neg, [x], lambda: x * 5, [])[0].tolist() == [5, 5]
-
-
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * 2
-
-
-def leaked(m, x):
-    made = []
-    for_loop(2, lambda v: made.append(v * 2) or v, [x])
-    return made[0]
-
-
-def changes_outside(m, x):
-    h = x * 2
-    return for_loop(2, lambda v: h.add_(1) + v, [x])[0]
-
-
-REFUSED = {
-    "count": (lambda m, x: for_loop(x, m.a, [x])[0], "count is FakeTensor"),
-    "a negative count": (lambda m, x: for_loop(-1, m.a, [x])[0], "count is -1, an int of at least"),
-    "a bool as count": (lambda m, x: for_loop(True, m.a, [x])[0], "count is True, an int"),
-    "no function": (lambda m, x: for_loop(2, None, [x])[0], "body is None. Pass a function"),
-    "no list": (lambda m, x: for_loop(2, m.a, x)[0], "Object is not list: FakeTensor"),
-    "a number": (lambda m, x: for_loop(2, m.a, [x, 3])[0],
-                 "Object contained in list at index 1 is not torch.tensor: int"),
-    "results": (lambda m, x: for_loop(2, lambda v: (v, v), [x])[0],
-                r"body takes [torch.float32[3, 4]] and returns [torch.float32[3, 4], "),
-    "sizes": (lambda m, x: for_loop(2, lambda v: v[0], [x])[0],
-              r"body takes [torch.float32[3, 4]] and returns [torch.float32[4]]. Return a"),
-    "a number back": (lambda m, x: for_loop(2, lambda v: 3, [x])[0], "body returns int 3. Return"),
-    "condition": (lambda m, x: cond(x, m.a, [x], m.b, [x])[0],
-                  "condition is torch.float32[3, 4], a bool tensor of one element is needed"),
-    "a condition that is known": (lambda m, x: cond(True, m.a, [x], m.b, [x])[0],
-                                  "condition is True, a bool tensor"),
-    "branches": (lambda m, x: cond(x.sum() > 0, lambda v: v, [x], lambda v: v.sum(), [x])[0],
-                 "the branches return different tensors: torch.float32[3, 4] vs torch.float32[]"),
-    "a leak": (leaked, "that the body of a loop or a branch made is used outside of it. Return"),
-    "outside in place": (changes_outside, "body changes a tensor from outside of it in place."),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refusals(name):
-    function, words = REFUSED[name]
-    with pytest.raises(poptorch.Error, match=re.escape(words)) as found:
-        poptorch.inferenceModel(Net(function), quiet_options())(torch.randn(3, 4))
-    assert "test_loops.py:" in str(found.value)
-
-
-def test_lists_are_checked_with_classes_of_pythons():
-    for function in (lambda: for_loop(2, torch.sin, torch.ones(2)),
-                     lambda: cond(torch.tensor(True), torch.sin, [torch.ones(2)], torch.sin, [3])):
-        with pytest.raises(ValueError, match="Object") as found:
-            function()
-        assert isinstance(found.value, poptorch.Error)
-
-
-def test_refusals_in_training():
-    def own_function(m, x):
-        h = m.a(x)
-        return for_loop(2, lambda v: v + Doubled.apply(h), [x])[0]
-
-    def unknown_rounds(m, x):
-        return while_loop(lambda v: v.sum() > 0, lambda v: (v - 1,), (m.a(x),))[0]
-
-    for function, words in ((own_function, r"\[for_loop\] the body hands a tensor from outside of"),
-                            (unknown_rounds, r"\[while_loop\] there are no gradients through a")):
-        net = Net(function)
-        with pytest.raises(poptorch.Error, match=rf"{words}(?s:.*)test_loops\.py:"):
-            poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(
-                net.parameters(), lr=0.1))(torch.randn(3, 4))
