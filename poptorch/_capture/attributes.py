@@ -9,12 +9,14 @@ from poptorch._capture import torch_private as private
 from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
 from poptorch._capture.places import Places
 from poptorch._capture.reads import Place, Reads
+from poptorch._capture.unknown_sizes import UnknownSize
 from poptorch._logging import logger
 from poptorch.errors import place_text
 
 _MUTABLE = (list, dict, deque)
 _CONTAINERS = (*_MUTABLE, tuple)
-_LOOKED_AT = (*_CONTAINERS, private.FakeTensor)
+_WITHOUT_DATA = (private.FakeTensor, UnknownSize)
+_LOOKED_AT = (*_CONTAINERS, *_WITHOUT_DATA)
 
 
 class Attributes:
@@ -162,7 +164,7 @@ def _own(module: torch.nn.Module) -> dict:
 
 
 def _holds_fake(value) -> bool:
-    return any(isinstance(part, private.FakeTensor) for part in _within(value))
+    return any(isinstance(part, _WITHOUT_DATA) for part in _within(value))
 
 
 def _within(value) -> Iterator:

@@ -203,7 +203,7 @@ def _nonzero(capture, func, args, kwargs):
 
 def _where(capture, func, args, kwargs):
     """``torch.where`` of a condition alone gives the places where it is true."""
-    is_alone = len(args) + len(kwargs) == 1 and isinstance(args[0], torch.Tensor)
+    is_alone = len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor)
     return _nonzero(capture, func, args, kwargs) if is_alone else NotImplemented
 
 

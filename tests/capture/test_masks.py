@@ -50,6 +50,7 @@ CHANGES = {
     "with a number": assigned((ROWS, 2), torch.tensor([5.0, 6.0])),
     "bytes": assigned(ROWS.byte(), torch.arange(12.0).reshape(2, 6)),
     "bytes, one row": assigned(ROWS.byte(), torch.arange(6.0)),
+    "a byte without dimensions": lambda x: x.__setitem__((x[0, 0] < 0).byte(), 5.0),
     "added row": lambda x: put(x[:, 0] > 0, value=torch.arange(6.0, dtype=x.dtype),
                                accumulate=True)(x),
     "added rows": lambda x: put(ROWS, value=torch.ones(2, 6, dtype=x.dtype), accumulate=True)(x),
@@ -126,7 +127,10 @@ def write(x, i):
 @pytest.mark.parametrize("use", [
     read(lambda i: slice(i, None)), read(lambda i: slice(i, i + 2)),
     read(lambda i: (slice(None), slice(None, i))), read(lambda i: slice(None, None, i)), write,
-    lambda x, i: x.narrow(0, i, 2), lambda x, i: torch.narrow(x, 0, i, 2)])
+    lambda x, i: x.narrow(0, i, 2), lambda x, i: torch.narrow(x, 0, i, 2),
+    lambda x, i: x.narrow(0, 0, int(i)), lambda x, i: torch.narrow(x, 0, i.item(), 2),
+    lambda x, i: x[:int(i)], lambda x, i: x[:, i.item():], lambda x, i: x.split(int(i)),
+    lambda x, i: torch.narrow_copy(x, 0, 0, i), lambda x, i: torch.tensor_split(x, [i, i + 1])])
 def test_slices_with_tensors_as_bounds(use):
     module = torch.nn.Module()
     module.forward = use

@@ -298,6 +298,21 @@ def test_a_function_with_its_own_gradient_is_refused():
         poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), 1.0))(X)
 
 
+def test_what_is_kept_in_an_attribute_is_taken_back():
+    class Keeps(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kept = None
+
+        def forward(self, x):
+            self.kept = [x[x > 0]]
+            return x * 2
+
+    net = Keeps()
+    assert torch.equal(poptorch.inferenceModel(net, quiet_options())(X), X * 2)
+    assert net.kept is None
+
+
 def test_another_type_is_refused():
     def write(m, x):
         x[x > 0] = x[x > 0].double()

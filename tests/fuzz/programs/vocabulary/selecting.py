@@ -26,7 +26,9 @@ def selected(d):
         d.change(f"{x}[{at}] {d.rng.choice(('+=', '*=', '-='))} {d.rng.choice(('2', '3', '0'))}", x)
         return
     if d.chance(0.2):
-        d.emit(f"{x}[{at}].{d.rng.choice(('sum()', 'sum()', 'mean()'))}")
+        d.emit(d.rng.choice((f"{x}[{at}].sum()", f"{x}[{at}].mean()",
+                             f"F.mse_loss({x}[{at}], {y}[{at}], reduction='sum')",
+                             f"F.smooth_l1_loss({x}[{at}], {y}[{at}])")))
         return
     value = d.rng.choice((f"{x}[{at}]", f"{x}[{at}]", f"{y}[{at}]"))
     for _ in range(d.rng.choice((1, 1, 2))):
