@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 import poptorch
-from tests.fuzz.programs import custom_ops, values
+from tests.fuzz.programs import custom_ops, higher_order, values
 
 NATURAL = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32,
            "F64": torch.float64}
@@ -239,7 +239,7 @@ def within(manager, compute):
 def namespace(world: dict) -> dict:
     """What the text of a program may name."""
     return {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "poptorch": poptorch,
-            "within": within, "custom": custom_ops, "inf": float("inf"), "nan": float("nan"),
+            "within": within, "custom": custom_ops, "higher": higher_order, "inf": float("inf"), "nan": float("nan"),
             **INTEGERS, **world}
 
 

@@ -100,3 +100,23 @@ def cond(d):
                                   [x, y])
     d.emit(f"poptorch.cond({bodies.flag()}, lambda a: {then}, [{x}], lambda a, b: {other}, "
            f"[{x}, {y}])[0]")
+
+
+@row("loops", 3)
+def higher_order(d):
+    """PyTorch's own operations on functions."""
+    x = _floating(d)
+    kind = d.rng.choice(("scan", "scan", "map", "while_loop"))
+    if kind == "while_loop":
+        bodies = _Bodies(d, x)
+        rounds = d.indices(4, (1,), d.rng.choice(("I64", "I32")))
+        d.emit(f"higher.while_loop({rounds}, lambda a: {bodies.expression(['a'])}, {x})")
+        return
+    rows = d.fresh((d.rng.randint(1, 4), *d.env[x].shape), dtype_of(d, x))
+    bodies = _Bodies(d, x)
+    if kind == "map":
+        d.emit(f"higher.map(lambda a: {bodies.expression(['a'])}, {rows})")
+        return
+    found = [bodies.expression(["a", "b"]) for _ in "ab"]
+    d.emit(f"higher.scan(lambda a, b: ({found[0]}, {found[1]}), {x}, {rows}, "
+           f"{d.chance(0.5)})", 2)

@@ -1,0 +1,40 @@
+"""PyTorch's operations on functions, which lines of random programs call as ``higher.<name>``.
+
+Where poptorch compiles they are PyTorch's own. In eager, where these run torch.compile on what is
+in them, they are loops of Python.
+"""
+
+import torch
+from torch import _higher_order_ops
+
+import poptorch
+
+
+def scan(function, carry, rows, reverse=False):
+    """``(carry, rows)``: ``carry, row = function(carry, row)`` for one row after the other."""
+    if poptorch.isRunningOnIpu():
+        return _higher_order_ops.scan(function, carry, rows, reverse=reverse)
+    made = []
+    for row in rows.flip(0) if reverse else rows:
+        carry, row = function(carry, row)
+        made.append(row)
+    return carry, torch.stack(made[::-1] if reverse else made)
+
+
+def map(function, rows):
+    """``function`` of each row."""
+    if poptorch.isRunningOnIpu():
+        return _higher_order_ops.map(function, rows)
+    return torch.stack([function(row) for row in rows])
+
+
+def while_loop(rounds, function, x):
+    """``function`` of ``x``, as often as a tensor says; without a gradient."""
+    with torch.no_grad():
+        rounds, x = rounds.reshape(()) * 1, x * 1
+        if poptorch.isRunningOnIpu():
+            return _higher_order_ops.while_loop(
+                lambda n, v: n > 0, lambda n, v: (n - 1, function(v)), (rounds, x))[1]
+        for _ in range(rounds.item()):
+            x = function(x)
+        return x
