@@ -239,8 +239,8 @@ def within(manager, compute):
 def namespace(world: dict) -> dict:
     """What the text of a program may name."""
     return {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "poptorch": poptorch,
-            "within": within, "custom": custom_ops, "higher": higher_order, "inf": float("inf"), "nan": float("nan"),
-            **INTEGERS, **world}
+            "within": within, "custom": custom_ops, "higher": higher_order,
+            "inf": float("inf"), "nan": float("nan"), **INTEGERS, **world}
 
 
 def source_text(program: Program) -> str:
