@@ -21,8 +21,11 @@ constexpr double nothing = -std::numeric_limits<double>::infinity();
 constexpr double impossible = std::numeric_limits<double>::infinity();
 
 double log_sum(double a, double b) {
-  const double low = std::min(a, b), high = std::max(a, b);
-  return low == nothing ? high : high + std::log1p(std::exp(low - high));
+  if (a == nothing) return b;
+  if (b == nothing) return a;
+  const bool is_less = a < b;  // NaN becomes `low` or stands in `high` already
+  const double low = is_less ? a : b, high = is_less ? b : a;
+  return high + std::log1p(std::exp(low - high));
 }
 
 struct CtcSizes {
@@ -91,8 +94,10 @@ void go_forward(const Sequence<T, Index>& q, int64_t time, int64_t width, T* alp
   for (int64_t t = 0; t < q.steps; ++t) {
     const T* before = alpha + (t - 1) * width;
     T* now = alpha + t * width;
-    for (int64_t state = 0; state < q.states(); ++state) {
-      double sum = t == 0 && state < 2 ? 0.0 : nothing;
+    // What cannot be reached stays so, whatever it would add: infinity to its opposite is NaN.
+    const int64_t end = t == 0 ? std::min<int64_t>(2, q.states()) : q.states();
+    for (int64_t state = 0; state < end; ++state) {
+      double sum = 0.0;
       if (t > 0) {
         sum = before[state];
         if (state > 0) sum = log_sum(sum, before[state - 1]);
@@ -155,8 +160,13 @@ class Backward {
     std::fill(sums_, sums_ + s_.classes, nothing);
     const int64_t states = q.states();
     for (int64_t state = states - 1; state >= 0; --state) {
-      double sum = t == q.steps - 1 && state >= states - 2 ? 0.0 : nothing;
-      if (t < q.steps - 1) {
+      const bool is_last = t == q.steps - 1;
+      if (is_last && state < states - 2) {
+        now_[state] = nothing;
+        continue;
+      }
+      double sum = 0.0;
+      if (!is_last) {
         sum = after_[state];
         if (state + 1 < states) sum = log_sum(sum, after_[state + 1]);
         if (state + 2 < states && q.skips(state + 2)) sum = log_sum(sum, after_[state + 2]);
