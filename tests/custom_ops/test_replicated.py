@@ -59,7 +59,7 @@ class Net(torch.nn.Module):
         return torch.tanh(self.weight * x[0])
 
     def after(self, y, x):
-        return y, poptorch.identity_loss((y * torch.sin(y) * x[0].sum()).sum(), "none")
+        return y, poptorch.identity_loss((y * torch.sin(y) * x[0].square().sum()).sum(), "none")
 
     def forward(self, x):  # [1, size of a group, 3]
         return self.after(call(self.name, self.before(x), **self.attributes), x)
@@ -81,7 +81,7 @@ def eager(net, x, name, replicas, attributes, accumulation):
             net.weight -= 0.1 * gradient
         steps.append((results, [loss.detach() for loss in losses], gradient))
     return {"results": [y for results, _, _ in steps for y in results],
-            "losses": [loss for _, losses, _ in steps for loss in losses],
+            "losses": torch.stack([loss for _, losses, _ in steps for loss in losses]),
             "gradient": steps[-1][2], "weight": net.weight.detach()}
 
 
@@ -100,7 +100,7 @@ def ours(net, x, replicas, iterations, accumulation, strategy=None):
     back = order.argsort()
     rows = results.split(results.shape[0] // x.shape[0])
     losses = losses.reshape(-1)
-    found = {"results": [rows[i].clone() for i in back], "losses": list(losses[back].clone()),
+    found = {"results": [rows[i].clone() for i in back], "losses": losses[back].clone(),
              "gradient": gradient, "weight": net.weight.detach().clone()}
     model.destroy()
     return found
@@ -238,7 +238,7 @@ def test_in_a_loop(name):
                 net.weight -= 0.1 * gradient
             steps.append(([y.detach() for y, _ in rows], [loss.detach() for loss in losses]))
         return {"results": [y for ys, _ in steps for y in ys],
-                "losses": [loss for _, losses in steps for loss in losses],
+                "losses": torch.stack([loss for _, losses in steps for loss in losses]),
                 "gradient": gradient, "weight": net.weight.detach()}
 
     check_narrow(found, [plain(torch.float32)], plain(torch.float64))
