@@ -69,8 +69,8 @@ def is_plain_for(where: str) -> bool:
         where: what was called, for the message.
 
     Raises:
-        poptorch.Error: One is active that records operations instead of computing values. It would
-            take the results of a program, which is none of those operations, for constants.
+        poptorch.Error: One is active that records operations instead of computing values. It
+            would take the results of a program, which it does not see, for constants.
     """
     if is_plain():
         return True

@@ -108,9 +108,8 @@ class _Counted:
     def _reached(self, given: tuple) -> set[int]:
         """The arguments and the tensors from outside to which gradients of the results flow."""
         joint, size = self._joint, self._size
-        sources = [{number for number, x in enumerate(joint.given)
-                    if x is not None and x in joint.needed_for([gradient])}
-                   for gradient in joint.gradients]
+        sources = [{number for number, x in enumerate(joint.given) if x in needed}
+                   for needed in (joint.needed_for([gradient]) for gradient in joint.gradients)]
         rows = {i for i, x in enumerate(given) if x is not None and i >= size}
         carried = frozenset(i for i, x in enumerate(given[:size]) if x is not None)
         reached, seen = set(), []
@@ -154,8 +153,7 @@ class _Branches:
         with torch.no_grad():
             flag = self._condition.detach().reshape(1).clone()
             self._flags = [flag, flag.logical_not()]
-            found = [torch.zeros(x.shape, dtype=x.dtype)
-                     for x in (node.meta["val"] for node in self._joints[0].outputs)]
+            found = [_zeros(node.meta["val"]) for node in self._joints[0].outputs]
             for number, joint in enumerate(self._joints):
                 found = self._forward(number, joint, found, captured[number])
         inputs = [x for part in self._inputs for x in part]

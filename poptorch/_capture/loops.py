@@ -54,9 +54,9 @@ class Joint:
                 todo += node.all_input_nodes
         return needed
 
-    def paste(self, graph: fx.Graph, values: dict, wanted: list, backward: bool = False) -> list:
-        """Appends what computes nodes to a graph; ``values`` has what placeholders are there."""
-        needed = self.needed_for(wanted)
+    def paste(self, graph: fx.Graph, values: dict, needed: set[fx.Node], backward: bool) -> None:
+        """Appends copies of the nodes that are needed to a graph; ``values``, which has what the
+        placeholders are there, gets them."""
         for node in self.graph.nodes:
             if node in needed and node not in values:
                 if backward and _is_print(node):  # the forward pass has printed it
@@ -65,7 +65,6 @@ class Joint:
                 copy = values[node] = copied(node, graph, values)
                 if backward and not copy.meta["backward"]:
                     copy.meta = {**copy.meta, "backward": True}
-        return [None if node is None else values[node] for node in wanted]
 
 
 class Loops:
@@ -178,7 +177,7 @@ class Loops:
         recorder = self._recorder
         operands = list(map(recorder.node_of, carried))
         rounds = Rounds(len(carried), count, counter)
-        with recorder.loop(name, operands, rounds) as region:
+        with recorder.region(name, operands, rounds) as region:
             values = [self._new(x) for x in carried]
             for x in values:
                 self._declare(region, "carried", x)
@@ -203,10 +202,10 @@ class Loops:
         recorder = self._recorder
         needed = joint.needed_for(wanted)
         nodes = {node: recorder.node_of(x) for node, x in values.items() if node in needed}
-        nodes |= {inner: recorder.here(recorder.node_of(captured[outer]))
+        nodes |= {inner: recorder.node_of(captured[outer])
                   for outer, inner in joint.captured.items() if inner in needed}
-        found = joint.paste(recorder.graph, nodes, wanted, backward)
-        return [None if node is None else self._tensor_of(node) for node in found]
+        joint.paste(recorder.graph, nodes, needed, backward)
+        return [None if node is None else self._tensor_of(nodes[node]) for node in wanted]
 
     def _tensor_of(self, node: fx.Node) -> torch.Tensor:
         """A tensor that stands for a node, which may be the copy of another one."""

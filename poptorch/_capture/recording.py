@@ -67,14 +67,14 @@ class Recording:
         constant."""
         node = attached.node_of(tensor)
         if node is not None:
-            return self.here(node)
+            return self._here(node)
         if isinstance(tensor, UnknownSize):
             raise tensor.refusal(None)
         if isinstance(tensor, private.FakeTensor):
             raise self.error("[capture] a tensor without a value of its own was used: it comes "
                              "from another tracing or fake-tensor mode. Make it inside forward, "
                              "or register it as a buffer.")
-        return self.here(self._constant_node(tensor))
+        return self._here(self._constant_node(tensor))
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
         """The fake tensor that stands for a real one of the user's."""
@@ -97,25 +97,15 @@ class Recording:
     # -- regions -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def region(self, name: str):
-        """A context in which operations are recorded as a region's; see :mod:`regions`."""
-        node = self.graph.create_node("call_function", region, (), {}, name)
-        node.meta = self._meta(())
-        inner = node.meta["region"] = Region(node)
-        self._regions[inner.graph] = inner
-        with self._in(inner.graph):
-            yield inner
-
-    @contextlib.contextmanager
-    def loop(self, name: str, operands: list[fx.Node], rounds: Rounds):
-        """A context in which operations are recorded as the body of a loop."""
+    def region(self, name: str, operands: list[fx.Node] = (), rounds: Rounds | None = None):
+        """A context in which operations are recorded as a region's; see :mod:`regions`. One that
+        has rounds, the body of a loop, begins with the operands."""
         node = self.graph.create_node("call_function", region, tuple(operands), {}, name)
-        node.meta = self._meta(())
-        inner = node.meta["region"] = Region(node, rounds)
+        node.meta = {**self._meta(()), "region": (inner := Region(node, rounds))}
         self._regions[inner.graph] = inner
         with self._in(inner.graph):
             yield inner
-        inner.is_closed = True
+        inner.is_closed = inner.is_closed or rounds is not None
 
     def described(self, tensor: torch.Tensor) -> dict:
         """What is known about a placeholder of the present region."""
@@ -149,7 +139,7 @@ class Recording:
         finally:
             self.graph = outer
 
-    def here(self, node: fx.Node) -> fx.Node:
+    def _here(self, node: fx.Node) -> fx.Node:
         """What stands for a node in the present graph: captured by regions around this one, or the
         result of regions that have ended."""
         around = self._graphs_around(self.graph)
@@ -208,7 +198,7 @@ class Recording:
             if node is None:
                 self._met_real = True
                 return self.node_of(value)
-            return node if node.graph is self.graph else self.here(node)
+            return node if node.graph is self.graph else self._here(node)
         if kind is list or kind is tuple:
             return [self._argument(item) for item in value]
         return value

@@ -1,4 +1,4 @@
-"""Tells of what the device does not know of an optimizer: attributes, and code of its own."""
+"""Warns of what the device does not know of an optimizer: attributes, and code of its own."""
 
 from poptorch._logging import logger
 from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings
@@ -20,7 +20,7 @@ def has_step_hooks(optimizer) -> bool:
 
 
 class AttributeWatch:
-    """Remembers the attributes of the first optimizer, and tells of others once; of each class of
+    """Remembers the attributes of the first optimizer, and logs others once; each class of
     the user's own, too.
 
     Args:

@@ -8,7 +8,7 @@ import torch
 class TrainingModes:
     """The ``training`` flag of every layer of a module, kept apart from the module's own.
 
-    A program may switch the module to and fro after it has wrapped it; what is compiled is what
+    A program may switch the module back and forth after it has wrapped it; what is compiled is what
     it was at the time of wrapping, or what the executor's ``train()`` and ``eval()`` said since.
     """
 

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Not from tests.helpers, which imports poptorch: here it may not be built yet.
-ROOT = Path(__file__).resolve().parents[2]
+from tests.package_links import ROOT, link_python_files
+
 LIB = ROOT / "build" / "tsan" / "lib"
 HERE = Path(__file__).resolve().parent
 REPORTED = 66  # the exit status of a process with reports
@@ -22,7 +22,7 @@ REPORTED = 66  # the exit status of a process with reports
 def main() -> int:
     """Builds, runs, and says what was found."""
     subprocess.run([sys.executable, "setup.py", "-q", "build_tsan"], cwd=ROOT, check=True)
-    _link_python_files()
+    link_python_files(LIB / "poptorch")
     found = subprocess.run([sys.executable, HERE / "two_engines.py", *sys.argv[1:]], cwd=ROOT,
                            env=_environment(), check=False)
     if found.returncode == 0:
@@ -31,18 +31,6 @@ def main() -> int:
     words = "there are reports" if found.returncode == REPORTED else "the script failed"
     print(f"[tsan] {words}, see above")
     return 1
-
-
-def _link_python_files() -> None:
-    package, source = LIB / "poptorch", ROOT / "poptorch"
-    for old in package.rglob("*"):
-        if old.is_symlink():
-            old.unlink()
-    for file in sorted(source.rglob("*")):
-        if file.suffix in (".py", ".pyi", ".typed"):
-            link = package / file.relative_to(source)
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(file)
 
 
 def _environment() -> dict[str, str]:

@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 
 from tests.fuzz.mutants.edits import EDITS, Edit
+from tests.package_links import ROOT, link_python_files
 
-# Not from tests.helpers, which imports poptorch: here it may not be built yet.
-ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "build" / "mutants"
 LIST = ROOT / "csrc" / "support" / "mutants.def"
 
@@ -58,16 +57,8 @@ def build(chosen: list[str] | None = None) -> None:
 
 
 def _lay_out(folder: Path, built: Path) -> None:
-    package, source = folder / "poptorch", ROOT / "poptorch"
-    extension = next(built.glob("_C*.so"))
-    for old in package.rglob("*"):
-        if old.is_symlink():
-            old.unlink()
-    for file in sorted(source.rglob("*")):
-        if file.suffix in (".py", ".pyi", ".typed"):
-            link = package / file.relative_to(source)
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(file)
+    package, extension = folder / "poptorch", next(built.glob("_C*.so"))
+    link_python_files(package)
     if not (package / extension.name).exists():
         (package / extension.name).symlink_to(extension)
 
