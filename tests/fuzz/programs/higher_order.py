@@ -18,7 +18,8 @@ def scan(function, carry, rows, reverse=False):
     for row in rows.flip(0) if reverse else rows:
         carry, row = function(carry, row)
         made.append(row)
-    return carry, torch.stack(made[::-1] if reverse else made)
+    # PyTorch refuses results that share memory with what goes in.
+    return carry.clone(), torch.stack(made[::-1] if reverse else made)
 
 
 def map(function, rows):
