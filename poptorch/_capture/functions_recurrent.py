@@ -169,7 +169,9 @@ def _projected(cell, starts_at_zero: bool, x, states, weights, reverse):
         steps = x.shape[0] - 1
         first = F.pad(h0.unsqueeze(0), (0, 0, 0, 0, *((steps, 0) if reverse else (0, steps))))
         x, w_ih = torch.cat([x, first], 2), torch.cat([w_ih, w_hh], 1)
-    y, h, c = cell(x, (torch.zeros_like(c0), c0), (w_ih, w_hh @ w_hr, b_ih, b_hh), reverse)
+    # The one step of a sequence has none before it: nothing of its cell state is of w_hr.
+    inner = w_hr if x.shape[0] > 1 else w_hr.detach()
+    y, h, c = cell(x, (torch.zeros_like(c0), c0), (w_ih, w_hh @ inner, b_ih, b_hh), reverse)
     return y @ w_hr.t(), h @ w_hr.t(), c
 
 

@@ -115,6 +115,23 @@ def test_projections(settings):
         check_inference(WithLoss(layer), *arguments)
 
 
+def test_projection_behind_the_only_cell_state():
+    class OfCell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.LSTM(3, 4, proj_size=2, dtype=WIDE)
+
+        def forward(self, x):
+            cell = self.layer(x)[1][1]
+            return cell, poptorch.identity_loss(cell.pow(2), "mean")
+
+    for steps, names in ((1, {"layer.weight_hr_l0"}), (2, set())):
+        module = OfCell()
+        captured = check_training(module, normal(steps, 2, 3))
+        found = {spec.name for spec in captured.outputs if spec.kind == "grad"}
+        assert {name for name, _ in module.named_parameters()} - found == names
+
+
 def test_packed_sequences_of_known_lengths():
     def forward(m, x):
         sequence = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3]))

@@ -295,6 +295,11 @@ _CENTERS = frozenset(
     "upsample_bicubic2d upsample_trilinear3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa "
     "grid_sampler_2d grid_sampler_3d cumsum".split())
 
+# What reads between elements, at places that are computed: by an error of a place, which grows with
+# the size, what is read there changes by as much as neighbours differ.
+_PLACES = frozenset(name for name in _CENTERS if name.startswith(
+    ("upsample_", "_upsample_", "grid_sampler_")))
+
 # What is 0 where a gate is shut, or not quite, by the formula that is used.
 _SATURATE = frozenset("gelu gelu_backward silu silu_backward mish mish_backward".split())
 
@@ -335,6 +340,9 @@ class _Perturbing(TorchDispatchMode):
             pytree.tree_map_(self._shift, out, probe)
         is_view = any(r.alias_info is not None and not r.alias_info.is_write
                       for r in func._schema.returns)
+        if name in _PLACES and args[0].numel():
+            most = 2 * max(args[0].shape) * args[0].abs().max() * STEP[out.dtype]
+            out += (torch.rand(out.shape, generator=self._generator) - 0.5).to(out.dtype) * most
         if name == "_log_softmax":  # the logarithm of a sum that is nearly 1
             out += (torch.rand(out.shape, generator=self._generator) - 0.5) * 4 * STEP[out.dtype]
         if name in _SATURATE and not self._is_exact:  # what is left there may be anything small
