@@ -109,3 +109,52 @@ def test_batch_norm_of_dimensions_of_size_1(order, training):
         expected = module.looks
         capture(module, (x,), {}, training=False)
         assert module.looks == expected, (sizes, x.stride())
+
+
+SIZE_1 = {
+    **{name: OF_ANY[name] for name in (
+        "gelu", "relu", "silu", "clone", "flip", "add", "where", "masked_fill", "lerp",
+        "addcmul", "to", "zeros_like")},
+    "neg": lambda x: -x, "scaled": lambda x: x * 2, "power": lambda x: x ** 2,
+    "hardswish": F.hardswish, "compared": lambda x: x > 0, "clamp": lambda x: x.clamp(0, 1),
+    "shifted": lambda x: 1 - x, "transposed": lambda x: x.mT + x.mT,
+}
+
+
+@pytest.mark.parametrize("function", SIZE_1.values(), ids=SIZE_1)
+def test_strides_of_dimensions_of_size_1(function):
+    class Strides(torch.nn.Module):
+        def forward(self, x):
+            y = function(x)
+            self.looks = y.stride()
+            return y * 1
+
+    rng, module = random.Random(torch.seed()), Strides()
+    for _ in range(60):
+        rank = rng.choice((3, 4, 5))
+        order = rng.sample(range(rank), rank)
+        x = torch.randn([rng.choice((1, 1, 2, 3)) for _ in order]).permute(order)
+        if rng.random() < 0.3:
+            x = x.narrow(rng.randrange(rank), 0, 1)
+        module(x)
+        expected = module.looks
+        capture(module, (x,), {}, training=False)
+        assert module.looks == expected, (tuple(x.shape), x.stride())
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_convolutions_by_weights_of_size_1(dims):
+    """They go by the strides of dimensions of one element."""
+    convolution = {1: F.conv1d, 2: F.conv2d}[dims]
+    rng = random.Random(torch.seed())
+    for _ in range(40):
+        order = rng.sample(range(2 + dims), 2 + dims)
+        sizes = (rng.choice((1, 7)), rng.choice((1, 3)), *[1] * dims)
+        weight = torch.randn([sizes[dim] for dim in order]).permute(
+            [order.index(i) for i in range(2 + dims)])
+        x = torch.randn(2, sizes[1], *[rng.choice((1, 5)) for _ in range(dims)])
+        module = Noted(lambda x, weight=weight: convolution(x, weight.flip(0)))
+        module(x)
+        expected = module.looks
+        capture(module, (x,), {}, training=False)
+        assert module.looks == expected, (sizes, weight.stride(), tuple(x.shape))
