@@ -131,7 +131,9 @@ class Formulas:
         before, (e.place, e.notes) = (e.place, e.notes), (None, {"update": True})
         try:
             with unnarrowed():
-                cast = {name: value if name in plain else e.cast(value, wide)
+                # A tensor without dimensions would not keep its type beside a number.
+                cast = {name: value if name in plain
+                        else e.reshape(e.cast(value, wide), value.sizes or [1])
                         for name, value in own.items()}
                 numbers = {name: e.cast(value, torch.float64) for name, value in numbers.items()}
                 fixed = {**flags, "dtype": e.dtype_of(own["param"])}
@@ -148,10 +150,10 @@ class Formulas:
 
 def _kept(e, value, old):
     """A new value in the type of the one whose place it takes."""
-    if list(value.sizes) != list(old.sizes):
+    if list(value.sizes or [1]) != list(old.sizes or [1]):
         raise AssertionError(f"The formula of an optimizer gives {value.type_text} for "
                              f"{old.type_text}. Please report this.")
-    return e.cast(value, e.dtype_of(old))
+    return e.reshape(e.cast(value, e.dtype_of(old)), old.sizes)
 
 
 def _sizes_of(spec: OptimizerSpec, value) -> list[int]:

@@ -183,6 +183,16 @@ ROWS: dict[type, OptimizerSpec] = {spec.cls: spec for spec in (
     _ASGD, _ADAFACTOR)}
 
 
+# Of torch, too, and what to do instead.
+_WITHOUT = {
+    torch.optim.LBFGS: "It computes the loss several times for each update. Train with it on the "
+                       "CPU, or use Adam",
+    torch.optim.SparseAdam: "It takes sparse gradients, the device has dense ones. Use Adam, which "
+                            "updates all rows",
+    torch.optim.Muon: "Its update is no function of PyTorch's that can be captured. Use AdamW",
+}
+
+
 def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
     """The row of an optimizer.
 
@@ -192,6 +202,9 @@ def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
     for cls in type(optimizer).__mro__:
         if cls in ROWS:
             return ROWS[cls]
-    raise Error(f"[optimizer] {type(optimizer).__name__} has no update op on the device. Use one "
-                f"of: {', '.join(spec.name for spec in ROWS.values())} (of poptorch.optim or "
-                f"torch.optim).")
+    why = next((words for cls, words in _WITHOUT.items() if isinstance(optimizer, cls)),
+               "Its step() is Python code, which the device does not run. Use an optimizer that "
+               "PyTorch has, as it is")
+    raise Error(f"[optimizer] {type(optimizer).__name__} has no update on the device. {why}, or "
+                f"another one of: {', '.join(spec.name for spec in ROWS.values())} (of "
+                f"poptorch.optim or torch.optim).")
