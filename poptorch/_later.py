@@ -31,6 +31,4 @@ def _later(name: str, what: str):
     return called
 
 
-LAMB = _later("optim.LAMB", "the LAMB optimizer")
-RMSprop = _later("optim.RMSprop", "the RMSprop optimizer")
 VariableAttributes = _later("optim.VariableAttributes", "constant and variable hyper-parameters")

@@ -1,5 +1,9 @@
 """Types at the program's edge: what the device has not is converted here, and nowhere else."""
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
 import torch
 
 from poptorch import testing
@@ -19,12 +23,24 @@ _WIDE = {torch.uint16: torch.int64, torch.uint32: torch.int64, torch.uint64: tor
 _INT32 = torch.iinfo(torch.int32)
 _INT64 = torch.iinfo(torch.int64)
 _FLOAT32_MAX = torch.finfo(torch.float32).max
+_UNNARROWED: ContextVar[bool] = ContextVar("unnarrowed", default=False)
 
 
 def narrowed(dtype: torch.dtype) -> torch.dtype:
     """The dtype that stands for ``dtype`` on the device: int64, uint16, uint32 and uint64 become
-    int32, float64 becomes float32 (nothing gets narrower within :func:`poptorch.testing.wide`)."""
-    return (_WIDE if testing.is_wide() else _NARROW).get(dtype, dtype)
+    int32, float64 becomes float32 (nothing gets narrower within :func:`poptorch.testing.wide` and
+    :func:`unnarrowed`)."""
+    return (_WIDE if testing.is_wide() or _UNNARROWED.get() else _NARROW).get(dtype, dtype)
+
+
+@contextlib.contextmanager
+def unnarrowed() -> Iterator[None]:
+    """What this thread translates keeps its 64-bit types: the numbers of a weight update."""
+    before = _UNNARROWED.set(True)
+    try:
+        yield
+    finally:
+        _UNNARROWED.reset(before)
 
 
 def ir_dtype(dtype: torch.dtype) -> str:

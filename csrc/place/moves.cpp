@@ -16,7 +16,7 @@ namespace poptorch::place {
 
 namespace {
 
-constexpr std::array annotations = {"backward", "ipu", "phase", "stage"};
+constexpr std::array annotations = {"backward", "ipu", "phase", "stage", "update"};
 
 int64_t bytes_of(const ir::Type& type) {
   return std::min(type.numel(), type.span()) * ir::item_bytes(type.dtype);

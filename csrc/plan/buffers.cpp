@@ -226,13 +226,17 @@ class Walk {
     }
   }
 
-  // The operand whose memory a result takes; -1: none.
+  // The operand whose memory a result takes, first of all the state that it will be; -1: none.
   int inplace_operand(const ir::Graph& graph, const ir::Op& op, const ir::Value& result) {
+    int found = -1;
     for (const int candidate :
          ops::inplace_candidates(op, static_cast<size_t>(result.index))) {
-      if (may_take(graph, op, result, candidate)) return candidate;
+      if (!may_take(graph, op, result, candidate)) continue;
+      const int buffer = place_of(op.operand(static_cast<size_t>(candidate))).buffer;
+      if (at(buffer).kind == Buffer::Kind::state) return candidate;
+      if (found < 0) found = candidate;
     }
-    return -1;
+    return found;
   }
 
   bool may_take(const ir::Graph& graph, const ir::Op& op, const ir::Value& result, int candidate) {

@@ -14,7 +14,7 @@ namespace {
 
 std::unique_ptr<ir::Op> make_copy(ir::Graph& graph, ir::Value* value, const ir::Op& like) {
   ir::Attrs attrs;
-  for (const char* name : {"backward", "ipu", "phase", "stage"}) {
+  for (const char* name : {"backward", "ipu", "phase", "stage", "update"}) {
     if (const ir::Attr* attr = like.attrs.find(name)) attrs.set(name, *attr);
   }
   const ir::Type type{value->type.dtype, value->type.sizes, {}};

@@ -87,20 +87,29 @@ class Marker {
     ir::Dims taken;
     std::set<const ir::Value*> claimed;
     for (size_t i = 0; i < op.results.size(); ++i) {
-      taken.push_back(-1);
-      for (const int candidate : ops::inplace_candidates(op, i)) {
-        const auto number = static_cast<size_t>(candidate);
-        if (!may_take(op, position, i, number)) continue;
-        if (!claimed.insert(memory_of(op.operands[number])).second) continue;
-        taken.back() = candidate;
-        break;
-      }
+      taken.push_back(operand_for(op, position, i, claimed));
+      if (taken.back() >= 0) claimed.insert(memory_of(op.operand(static_cast<size_t>(taken.back()))));
     }
     const ir::Attr before = op.attrs.has("inplace") ? *op.attrs.find("inplace") : ir::Attr();
     op.attrs.erase("inplace");
     const ir::Attr after = claimed.empty() ? ir::Attr() : ir::Attr(taken);
     if (!claimed.empty()) op.attrs.set("inplace", after);
     return !(before == after);
+  }
+
+  // First of all the state that the result will be; -1: none.
+  int64_t operand_for(const ir::Op& op, size_t position, size_t result,
+                      const std::set<const ir::Value*>& claimed) const {
+    int64_t found = -1;
+    for (const int candidate : ops::inplace_candidates(op, result)) {
+      const auto number = static_cast<size_t>(candidate);
+      if (!may_take(op, position, result, number)) continue;
+      const ir::Value* memory = memory_of(op.operand(number));
+      if (claimed.contains(memory)) continue;
+      if (memory->op->name == ir::op::state) return candidate;
+      if (found < 0) found = candidate;
+    }
+    return found;
   }
 
   bool may_take(const ir::Op& op, size_t position, size_t result, size_t number) const {

@@ -54,7 +54,8 @@ bool is_cheap(const ir::Op& op) {
 // Runs as soon as its operands are known, so that these die.
 bool hurries(const ir::Op& op) {
   return op.name == ir::op::accumulate || op.name == ir::op::all_reduce ||
-         op.name == ir::op::adam_update || op.name == ir::op::sgd_update;
+         op.name == ir::op::adam_update || op.name == ir::op::sgd_update ||
+         op.attrs.get_bool("update", false);
 }
 
 bool is_always_there(const ir::Value* memory) {

@@ -5,7 +5,7 @@ Capture needs heavy parts of torch, so it is imported when it is first used.
 
 from poptorch._context import is_capturing
 
-__all__ = ["capture", "custom_call", "is_capturing", "refused_node", "torch_takes"]
+__all__ = ["capture", "capture_formula", "custom_call", "is_capturing", "refused_node", "torch_takes"]
 
 
 def capture(module, args=(), kwargs=None, **settings):
@@ -13,6 +13,16 @@ def capture(module, args=(), kwargs=None, **settings):
     from poptorch._capture.capturing import capture as capture_now  # heavy parts of torch
 
     return capture_now(module, args, kwargs, **settings)
+
+
+def capture_formula(module, args):
+    """Captures a function of poptorch's own, whatever modes of torch the caller has; see
+    :func:`poptorch._capture.capturing.capture`."""
+    from poptorch._capture.capturing import capture as capture_now  # heavy parts of torch
+    from poptorch._capture.torch_private import own_function_modes
+
+    with own_function_modes():
+        return capture_now(module, args, training=False, module_paths=False, is_substituted=False)
 
 
 def custom_call(*arguments):

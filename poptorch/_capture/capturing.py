@@ -1,5 +1,6 @@
 """The capture of one module, step by step."""
 
+import contextlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
             training: bool, location_excludes: list[str] | None = None,
             module_paths: bool = True, grouped: frozenset[str] = frozenset(),
             mode_of: Callable[[torch.nn.Module], bool] | None = None,
-            replicas: int = 1) -> Captured:
+            replicas: int = 1, is_substituted: bool = True) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
     Args:
@@ -50,6 +51,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         grouped: paths of the parameters that ``forward`` sees without their first dimension.
         mode_of: whether a part of the module is captured in training mode; None: as it is now.
         replicas: that run the program.
+        is_substituted: whether the context managers of :mod:`substitutions` are entered.
 
     Returns:
         The functional graph and the meaning of its inputs and outputs.
@@ -61,7 +63,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     places = Places() if location_excludes is None else Places(location_excludes)
     work = _Capture(module, args, kwargs or {}, training, places, module_paths,
                     grouped, mode_of)
-    work.replicas = replicas
+    work.replicas, work.is_substituted = replicas, is_substituted
     try:
         return work.run()
     finally:
@@ -81,6 +83,7 @@ class _Capture:
         functions: the torch-function mode.
         host_sites: the calls of functions of the host so far.
         replicas: how many run the program.
+        is_substituted: whether context managers of other packages are entered.
     """
 
     def __init__(self, module, args, kwargs, training: bool, places: Places,
@@ -102,14 +105,15 @@ class _Capture:
         self._gradients: list = []
         self._loss = None
         self.host_sites: list = []
-        self.replicas = 1
+        self.replicas, self.is_substituted = 1, True
 
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""
         if context.is_capturing():
             raise Error("[capture] a model is compiled inside the forward of another one that is "
                         "being compiled. Call the inner module itself instead of its executor.")
-        with process_state.preserved(self._training), substitutions.entered():
+        others = substitutions.entered() if self.is_substituted else contextlib.nullcontext()
+        with process_state.preserved(self._training), others:
             self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
                                       self._training, self._grouped, self._mode_of)
             self._declare_inputs()

@@ -30,7 +30,8 @@ __all__ = [
     "as_in_eager", "autograd_nodes", "backward_sequence_number", "called_without_constants",
     "causal_masks_unread", "decompose_composite", "decomposition_table", "detached",
     "distributions_validate", "fake_like", "forward_sequence_number", "has_fused_attention",
-    "is_composite", "new_fake_mode", "overloads_of", "recurrent_functions", "suggest_memory_format",
+    "is_composite", "new_fake_mode", "overloads_of", "own_function_modes", "recurrent_functions",
+    "suggest_memory_format",
     "without_compiling", "without_dispatch_modes", "without_modes", "without_saved_tensors_hooks",
 ]
 
@@ -192,6 +193,15 @@ def without_dispatch_modes():
     entered = torch.overrides._get_current_function_mode_stack()
     with _disable_current_modes(), contextlib.ExitStack() as stack:
         for _ in entered:
+            stack.enter_context(torch.overrides._pop_mode_temporarily())
+        yield
+
+
+@contextlib.contextmanager
+def own_function_modes():
+    """Where functions of torch are plain, modes that are entered in here see them; no others do."""
+    with torch._C._EnableTorchFunction(), contextlib.ExitStack() as stack:
+        for _ in torch.overrides._get_current_function_mode_stack():
             stack.enter_context(torch.overrides._pop_mode_temporarily())
         yield
 

@@ -3,6 +3,7 @@
 from poptorch._logging import logger
 from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings
 from poptorch._optimizer.rows import spec_of
+from poptorch.errors import Error
 
 # Our own, and what torch's learning-rate schedulers write into groups and optimizers.
 _EXPECTED = frozenset({"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "step",
@@ -19,6 +20,15 @@ def has_step_hooks(optimizer) -> bool:
     return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
 
 
+def check_differentiable(optimizer) -> None:
+    """Raises an Error when gradients are to flow through an update."""
+    for number, group in enumerate(optimizer.param_groups):
+        if group.get("differentiable"):
+            raise Error(f"[optimizer] differentiable=True of parameter group {number} of "
+                        f"{type(optimizer).__name__}: the update on the device has no gradient. "
+                        f"Leave it out, or train on the CPU.")
+
+
 class AttributeWatch:
     """Remembers the attributes of the first optimizer, and logs others once; each class of
     the user's own, too.
@@ -32,9 +42,15 @@ class AttributeWatch:
         self._known: dict[str, set[str]] = {}
         self._classes: set[type] = set()
         self._has_told_of_hooks = False
+        self._host_only: set[str] = set()
 
     def look(self, optimizer) -> None:
-        """Looks at an optimizer and its groups."""
+        """Looks at an optimizer and its groups.
+
+        Raises:
+            poptorch.Error: A group asks for gradients through its updates.
+        """
+        check_differentiable(optimizer)
         kind, spec = type(optimizer), spec_of(optimizer)
         if kind not in self._classes and not _is_of_rows(kind, spec.cls):
             self._classes.add(kind)
@@ -45,6 +61,11 @@ class AttributeWatch:
             self._has_told_of_hooks = True
             logger.warning("%s has hooks of step(): Poptorch does not run Python optimizer code "
                            "directly, so a call of the model does not call them.", kind.__name__)
+        for name in ("foreach", "fused", "capturable"):
+            if name not in self._host_only and any(g.get(name) for g in optimizer.param_groups):
+                self._host_only.add(name)
+                logger.debug("%s=True of %s is for step() on the CPU or a GPU: each update on the "
+                             "device is one pass over memory.", name, kind.__name__)
         self._compare("optimizer attribute", optimizer.__dict__)
         for number, group in enumerate(optimizer.param_groups):
             self._compare(f"group {number} attribute", group)

@@ -74,8 +74,13 @@ class DeviceStates:
                 found.setdefault(id(entry.tensor), {})[entry.key] = value
         return found
 
-    def write(self, values: dict[int, Values]) -> None:
-        """Gives the program the states of all parameters; what is not among them begins at zero.
+    def write(self, values: dict[int, Values], groups: list[dict]) -> None:
+        """Gives the program the states of all parameters; what is not among them begins as it does
+        before the first update.
+
+        Args:
+            values: of each parameter by its identity and torch's keys.
+            groups: the optimizer's parameter groups.
 
         Raises:
             poptorch.Error: A value is not of the shape of the device's; or parameters that are
@@ -87,15 +92,25 @@ class DeviceStates:
             if uneven is not None:
                 raise Error("[load_state_dict] {} is {:g} and {} is {:g}, but the program counts "
                             "both together. Call the model, or make them equal.".format(*uneven))
-            for entry, state, groups in self._entries:
+            group_of = {id(p): group for group in groups for p in group["params"]}
+            for entry, state, weight_groups in self._entries:
                 value = values.get(id(entry.tensor), {}).get(entry.key)
+                if value is None:
+                    value = self._initial(entry, group_of.get(id(entry.tensor)))
                 if value is None:
                     self._executable.clear_state(state.path)
                 else:
                     host = _of_type(torch.as_tensor(value), torch_dtype(state.dtype), entry.path)
-                    device_values.write(self._executable, state.path, host, groups)
+                    device_values.write(self._executable, state.path, host, weight_groups)
         self._given = {key: {name: (value, _version(value)) for name, value in own.items()}
                        for key, own in values.items()}
+
+    def _initial(self, entry, group: dict | None) -> torch.Tensor | None:
+        """What a state is before the first update; None: zeros."""
+        for state in self.spec.states if group is not None else ():
+            if state.key == entry.key and state.initial_in(group):
+                return state.before(entry.tensor, group)
+        return None
 
     def uneven(self, counts: dict[int, float]) -> tuple | None:
         """Two parameters that the program counts together and that differ: name and count of the

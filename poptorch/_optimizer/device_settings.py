@@ -15,7 +15,13 @@ SETTINGS = {
 
 
 class DeviceSettings:
-    """Has such settings as attributes: the optimizers of ``poptorch.optim``."""
+    """Has such settings as attributes: the optimizers of ``poptorch.optim``.
+
+    Attributes:
+        of_groups: those that are keys of the parameter groups instead, with any value.
+    """
+
+    of_groups: frozenset[str] = frozenset()
 
     def _configure(self, **settings) -> None:
         """Keeps the settings of the device as attributes; None stands for the default."""
@@ -34,7 +40,7 @@ def check(optimizer) -> None:
             for number, group in enumerate(getattr(optimizer, "param_groups", ())))]:
         for name, neutral in SETTINGS.items():
             value = settings.get(name)
-            if value is not None and value != neutral:
+            if value is not None and value != neutral and name not in optimizer.of_groups:
                 raise Error(f"[optim.{type(optimizer).__name__}] {name}={value!r}{where} is not "
                             f"implemented: this version of poptorch has only {neutral!r}. "
                             f"Leave it out.")

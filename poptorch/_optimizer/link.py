@@ -10,7 +10,7 @@ import torch
 from poptorch import _C
 from poptorch._logging import logger
 from poptorch._optimizer import device_settings, update
-from poptorch._optimizer.attributes import AttributeWatch
+from poptorch._optimizer.attributes import AttributeWatch, check_differentiable
 from poptorch._optimizer.layout import GroupLayout, UpdateLayout
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.spec import OptimizerSpec
@@ -98,8 +98,9 @@ class OptimizerLink:
                            module)
 
     def check_settings(self) -> None:
-        """Raises an Error when a setting of the device has a value that is not implemented."""
+        """Raises an Error when a setting has a value that is not implemented."""
         device_settings.check(self.optimizer)
+        check_differentiable(self.optimizer)
 
     def set(self, optimizer: torch.optim.Optimizer) -> None:
         """Takes another optimizer.

@@ -34,12 +34,14 @@ class LiveStates(collections.defaultdict):
 
     Attributes:
         is_loaded: what the next run writes came from a ``load_state_dict``.
+        owner: weak reference to the optimizer.
     """
 
     def __init__(self, content, kept: dict | None = None):
         super().__init__(dict, content)
         kept = kept or {}
         self.is_loaded = False
+        self.owner = None
         self._lock = threading.RLock()
         # The program whose runs since then nobody has looked at; calls of it have nothing to do.
         self._running: DeviceStates | None = None
@@ -86,8 +88,12 @@ class LiveStates(collections.defaultdict):
             counts = {key: self._count_of(tensor) for key, tensor in device.tensors.items()}
             return device.uneven(counts) is None
 
-    def give(self, device: DeviceStates) -> None:
+    def give(self, device: DeviceStates, groups: list[dict]) -> None:
         """Before a run: gives a program the newest states, which from now on it has.
+
+        Args:
+            device: the program's states.
+            groups: the optimizer's parameter groups.
 
         Raises:
             poptorch.Error: They do not fit.
@@ -97,7 +103,7 @@ class LiveStates(collections.defaultdict):
                 self.settle()
                 self._pull_previous(device)
                 found = {key: self._values_of(tensor) for key, tensor in device.tensors.items()}
-                device.write({key: values for key, values in found.items() if values})
+                device.write({key: values for key, values in found.items() if values}, groups)
             if self._pending:
                 logger.warning("The model's optimizer has no state of the name %s: ignored.",
                                " or ".join(self._pending))
@@ -204,9 +210,24 @@ class LiveStates(collections.defaultdict):
                 entry.setdefault(COUNT, torch.tensor(0.0))
             else:
                 self._counts.setdefault(key, (tensor, torch.tensor(0.0)))
-            if not any(torch.as_tensor(value).any() for value in self._values_of(tensor).values()):
-                with plain_access():  # what is shown of a parameter that has made no update
-                    super().__delitem__(tensor)
+        for tensor in self._untouched([tensor for tensor, _ in touched.values()]):
+            with plain_access():  # what is shown of a parameter that has made no update
+                super().__delitem__(tensor)
+
+    def _untouched(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Those whose states are what they are before the first update."""
+        optimizer = self.owner and self.owner()
+        group_of = {id(p): group for group in (optimizer.param_groups if optimizer else ())
+                    for p in group["params"]}
+
+        def is_untouched(tensor):
+            group = group_of.get(id(tensor))
+            initial = {} if group is None else {state.key: state.initial_in(group)
+                                                for state in self._spec.states}
+            return all((torch.as_tensor(value) == initial.get(key, 0.0)).all()
+                       for key, value in self._values_of(tensor).items())
+
+        return [tensor for tensor in tensors if is_untouched(tensor)]
 
     def _by_name(self) -> dict[str, torch.Tensor]:
         """The parameter of each name. One that parameters of two executors have stands for none of
@@ -239,12 +260,10 @@ class LiveStates(collections.defaultdict):
         with plain_torch():
             for group, tensor, name in self._named_members(groups):
                 values = self._values_of(tensor)
-                states = self._spec.states_of(group)
+                states = self._spec.states_of(group, tensor.shape)
                 for state in states:
-                    dtype, sizes = state.type_of(tensor)
                     value = values.get(state.key)
-                    found[state.of(name)] = torch.zeros(sizes, dtype=dtype) if value is None \
-                        else value
+                    found[state.of(name)] = state.before(tensor, group) if value is None else value
                 if states:
                     found[f"{STEP}___{name}"] = torch.as_tensor(values.get(COUNT, 0.0)).float()
         return {**found, **self._pending}
@@ -407,6 +426,8 @@ def live(optimizer: torch.optim.Optimizer) -> LiveStates:
     found = optimizer.state
     if type(found) is not LiveStates:
         found = optimizer.state = LiveStates(found, vars(optimizer).pop(KEPT, None))
+    if found.owner is None or found.owner() is not optimizer:
+        found.owner = weakref.ref(optimizer)
     return found
 
 

@@ -9,11 +9,22 @@ Names outside, for a parameter ``fc.weight``:
     lossScaling_FLOAT                              one that all parameters share
 """
 
+import math
 from dataclasses import replace
+from functools import partial
 
 import torch
+from torch.optim.adadelta import adadelta
+from torch.optim.adagrad import adagrad
+from torch.optim.adamax import adamax
+from torch.optim.asgd import asgd
+from torch.optim.nadam import nadam
+from torch.optim.radam import radam
+from torch.optim.rprop import rprop
 
+from poptorch._optimizer import formulas, lamb
 from poptorch._optimizer.spec import Hyper, OptimizerSpec, Setting, StateTensor
+from poptorch._optimizer.torch_forms import torch_form
 from poptorch.errors import Error
 
 _SGD = OptimizerSpec(
@@ -45,7 +56,141 @@ _ADAM = OptimizerSpec(
 
 _ADAMW = replace(_ADAM, cls=torch.optim.AdamW, doc="Adam with decoupled weight decay.")
 
-ROWS: dict[type, OptimizerSpec] = {spec.cls: spec for spec in (_SGD, _ADAM, _ADAMW)}
+_RATE = (Setting("learningRate", ("lr",)),)
+_RATE_AND_DECAY = (*_RATE, Setting("weightDecay", ("weight_decay",)))
+_BETAS = (Hyper("beta1", "betas.0"), Hyper("beta2", "betas.1"))
+_SHOWN_BETAS = (Setting("beta1", ("beta1",)), Setting("beta2", ("beta2",)))
+_EPS = Setting("eps", ("eps",))
+
+
+def _numbers(*keys: str) -> tuple[Hyper, ...]:
+    """Hyper-parameters that the row calls as torch does."""
+    return tuple(Hyper(key, key) for key in keys)
+
+
+def _rate(group: dict) -> float:
+    return float(group["lr"])
+
+
+_RMSPROP = OptimizerSpec(
+    cls=torch.optim.RMSprop,
+    formula=formulas.rmsprop,
+    hyper=_numbers("lr", "alpha", "eps", "weight_decay", "momentum"),
+    flags=("centered", "maximize", "use_tf_variant"),
+    states=(StateTensor("square_avg", "Accl1",
+                        initial=lambda group: float(bool(group.get("use_tf_variant")))),
+            StateTensor("momentum_buffer", "Accl3", when="momentum"),
+            StateTensor("grad_avg", "Accl2", when="centered")),
+    settings=(*_RATE_AND_DECAY, Setting("alpha", ("alpha",)), _EPS,
+              Setting("momentum", ("momentum",))),
+    doc="Steps by the root of the mean square; also as TensorFlow has it.")
+
+_ADAGRAD = OptimizerSpec(
+    cls=torch.optim.Adagrad,
+    formula=torch_form(adagrad, ("sum",), lr="lr", lr_decay="lr_decay",
+                       weight_decay="weight_decay", eps="eps"),
+    hyper=_numbers("lr", "lr_decay", "weight_decay", "eps"),
+    flags=("maximize",),
+    states=(StateTensor("sum", "Accl1",
+                        initial=lambda group: float(group["initial_accumulator_value"])),),
+    settings=(*_RATE_AND_DECAY, _EPS),
+    doc="Steps by the root of the sum of squares.")
+
+_ADADELTA = OptimizerSpec(
+    cls=torch.optim.Adadelta,
+    formula=torch_form(adadelta, ("square_avg", "acc_delta"), lr="lr",
+                       rho="rho", eps="eps", weight_decay="weight_decay"),
+    hyper=_numbers("lr", "rho", "eps", "weight_decay"),
+    flags=("maximize",),
+    states=(StateTensor("square_avg", "Accl1"), StateTensor("acc_delta", "Accl2")),
+    settings=(*_RATE_AND_DECAY, Setting("rho", ("rho",)), _EPS),
+    doc="Steps by the ratio of mean squares of steps and gradients.")
+
+_ADAMAX = OptimizerSpec(
+    cls=torch.optim.Adamax,
+    formula=torch_form(adamax, ("exp_avg", "exp_inf"), lr="lr", beta1="beta1",
+                       beta2="beta2", eps="eps", weight_decay="weight_decay"),
+    hyper=(Hyper("lr", "lr"), *_BETAS, *_numbers("eps", "weight_decay")),
+    flags=("maximize",),
+    states=(StateTensor("exp_avg", "Accl1"), StateTensor("exp_inf", "Accl2")),
+    settings=(*_RATE_AND_DECAY, *_SHOWN_BETAS, _EPS),
+    doc="Adam with the infinity norm.")
+
+_NADAM = OptimizerSpec(
+    cls=torch.optim.NAdam,
+    formula=torch_form(nadam, ("exp_avg", "exp_avg_sq", "mu_product"), lr="lr",
+                       beta1="beta1", beta2="beta2", eps="eps", weight_decay="weight_decay",
+                       momentum_decay="momentum_decay",
+                       decoupled_weight_decay="decoupled_weight_decay"),
+    hyper=(Hyper("lr", "lr"), *_BETAS, *_numbers("eps", "weight_decay", "momentum_decay")),
+    flags=("decoupled_weight_decay", "maximize"),
+    states=(StateTensor("mu_product", "Accl3", has_no_dims=True, dtype=torch.float32, initial=1.0),
+            StateTensor("exp_avg", "Accl1"), StateTensor("exp_avg_sq", "Accl2")),
+    settings=(*_RATE_AND_DECAY, *_SHOWN_BETAS, _EPS),
+    doc="Adam with Nesterov momentum.")
+
+_RADAM = OptimizerSpec(
+    cls=torch.optim.RAdam,
+    formula=torch_form(radam, ("exp_avg", "exp_avg_sq"), lr="lr", beta1="beta1",
+                       beta2="beta2", eps="eps", weight_decay="weight_decay",
+                       decoupled_weight_decay="decoupled_weight_decay", capturable=True),
+    hyper=(Hyper("lr", "lr"), *_BETAS, *_numbers("eps", "weight_decay")),
+    flags=("decoupled_weight_decay", "maximize"),
+    states=(StateTensor("exp_avg", "Accl1"), StateTensor("exp_avg_sq", "Accl2")),
+    settings=(*_RATE_AND_DECAY, *_SHOWN_BETAS, _EPS),
+    doc="Adam that warms up by itself.")
+
+_RPROP = OptimizerSpec(
+    cls=torch.optim.Rprop,
+    formula=torch_form(rprop, ("prev", "step_size"), etaminus="etaminus",
+                       etaplus="etaplus", step_size_min="step_size_min",
+                       step_size_max="step_size_max", capturable=True),
+    hyper=(Hyper("etaminus", "etas.0"), Hyper("etaplus", "etas.1"),
+           Hyper("step_size_min", "step_sizes.0"), Hyper("step_size_max", "step_sizes.1")),
+    flags=("maximize",),
+    states=(StateTensor("prev", "Accl1"), StateTensor("step_size", "Accl2", initial=_rate)),
+    settings=(Setting("etaMinus", ("etaminus",)), Setting("etaPlus", ("etaplus",))),
+    doc="Steps by the signs of gradients; `lr` is the first step size.")
+
+_ASGD = OptimizerSpec(
+    cls=torch.optim.ASGD,
+    formula=torch_form(asgd, ("ax", "mu", "eta"), lr="lr", lambd="lambd",
+                       alpha="alpha", t0="t0", weight_decay="weight_decay", capturable=True),
+    hyper=_numbers("lr", "lambd", "alpha", "t0", "weight_decay"),
+    flags=("maximize",),
+    states=(StateTensor("eta", "Accl2", has_no_dims=True, dtype=torch.float32, initial=_rate),
+            StateTensor("mu", "Accl3", has_no_dims=True, dtype=torch.float32, initial=1.0),
+            StateTensor("ax", "Accl1")),
+    settings=(*_RATE_AND_DECAY, Setting("lambd", ("lambd",)), Setting("alpha", ("alpha",))),
+    doc="Averaged SGD.")
+
+_ADAFACTOR = OptimizerSpec(
+    cls=torch.optim.Adafactor,
+    formula=formulas.adafactor,
+    is_elementwise=False,
+    hyper=(*_numbers("lr", "beta2_decay"), Hyper("eps1", "eps.0", math.nan), Hyper("eps2", "eps.1"),
+           *_numbers("d", "weight_decay")),
+    flags=("maximize",),
+    states=(StateTensor("row_var", "Accl1", sizes=partial(formulas.factors, dim=-1)),
+            StateTensor("col_var", "Accl2", sizes=partial(formulas.factors, dim=-2)),
+            StateTensor("variance", "Accl3",
+                        sizes=lambda sizes: sizes if len(sizes) < 2 else None)),
+    settings=_RATE_AND_DECAY,
+    doc="Keeps mean squares of rows and columns alone.")
+
+ROWS: dict[type, OptimizerSpec] = {spec.cls: spec for spec in (
+    _SGD, _ADAM, _ADAMW, _RMSPROP, lamb.SPEC, _ADAGRAD, _ADADELTA, _ADAMAX, _NADAM, _RADAM, _RPROP,
+    _ASGD, _ADAFACTOR)}
+
+
+# Of torch, too, and what to do instead.
+_WITHOUT = {
+    torch.optim.LBFGS: "It computes the loss several times for each update. Train with it on the "
+                       "CPU, or use Adam",
+    torch.optim.SparseAdam: "It takes sparse gradients, the device has dense ones. Use Adam, which "
+                            "updates all rows",
+    torch.optim.Muon: "Its update is no function of PyTorch's that can be captured. Use AdamW",
+}
 
 
 def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
@@ -57,6 +202,9 @@ def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
     for cls in type(optimizer).__mro__:
         if cls in ROWS:
             return ROWS[cls]
-    raise Error(f"[optimizer] {type(optimizer).__name__} has no update op on the device. Use one "
-                f"of: {', '.join(spec.name for spec in ROWS.values())} (of poptorch.optim or "
-                f"torch.optim).")
+    why = next((words for cls, words in _WITHOUT.items() if isinstance(optimizer, cls)),
+               "Its step() is Python code, which the device does not run. Use an optimizer that "
+               "PyTorch has, as it is")
+    raise Error(f"[optimizer] {type(optimizer).__name__} has no update on the device. {why}, or "
+                f"another one of: {', '.join(spec.name for spec in ROWS.values())} (of "
+                f"poptorch.optim or torch.optim).")

@@ -6,7 +6,9 @@ in docs/reference/optimizers.md. docs/internals/add_an_optimizer.md says how to 
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 
@@ -18,12 +20,12 @@ COUNT = "step"
 
 @dataclass(frozen=True)
 class Hyper:
-    """One number of the op's hyper-parameter vector, streamed in: its change recompiles nothing.
+    """One number of the hyper-parameter vector, streamed in: its change recompiles nothing.
 
     Attributes:
         name: what the row calls it.
         key: of the parameter group; ``betas.0`` is the first item of ``betas``. None: a constant.
-        value: of the constant.
+        value: of the constant, and where the group holds None.
     """
 
     name: str
@@ -35,7 +37,8 @@ class Hyper:
         if self.key is None:
             return self.value
         key, _, index = self.key.partition(".")
-        return float(group[key][int(index)] if index else group[key])
+        value = group[key][int(index)] if index else group[key]
+        return self.value if value is None else float(value)
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,10 @@ class StateTensor:
         when: the group key that asks for it, if not all groups have it.
         has_no_dims: it is one number, not of the parameter's shape.
         dtype: on the device; None: the parameter's.
+        initial: of all its elements, before the first update: a number, or a function of the
+            parameter group that gives it.
+        sizes: its sizes by those of the parameter, None where a parameter of these sizes does not
+            have it; without a function they are the parameter's.
     """
 
     key: str
@@ -57,19 +64,35 @@ class StateTensor:
     when: str | None = None
     has_no_dims: bool = False
     dtype: torch.dtype | None = None
+    initial: float | Callable[[dict], float] = 0.0
+    sizes: Callable[[list[int]], list[int] | None] | None = None
 
     def is_in(self, group: dict) -> bool:
         """Whether parameters of a group have it."""
         return self.when is None or bool(group.get(self.when))
 
+    def initial_in(self, group: dict) -> float:
+        """The value of all its elements before the first update, for parameters of a group."""
+        return float(self.initial(group)) if callable(self.initial) else self.initial
+
+    def sizes_for(self, parameter: Sequence[int]) -> list[int] | None:
+        """Its sizes for a parameter of these sizes; None if that does not have it."""
+        if self.has_no_dims:
+            return []
+        return list(parameter) if self.sizes is None else self.sizes(list(parameter))
+
     def of(self, parameter: str) -> str:
         """Its name outside, for one parameter."""
         return f"{self.outside}___{parameter}"
 
+    def before(self, parameter: torch.Tensor, group: dict) -> torch.Tensor:
+        """The whole of it before the first update of a parameter, in a group."""
+        dtype, sizes = self.type_of(parameter)
+        return torch.full(sizes, self.initial_in(group), dtype=dtype)
+
     def type_of(self, parameter: torch.Tensor) -> tuple[torch.dtype, list[int]]:
         """Dtype and sizes for one parameter, as the host has it."""
-        return (self.dtype or parameter.dtype,
-                [] if self.has_no_dims else list(parameter.shape))
+        return self.dtype or parameter.dtype, self.sizes_for(parameter.shape)
 
 
 @dataclass(frozen=True)
@@ -93,29 +116,34 @@ class Setting:
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """One kind of optimizer.
+    """One kind of optimizer. Its update is a native op or a formula, and is computed once for each
+    parameter.
 
     Attributes:
         cls: of torch, or a class of the same meaning; its subclasses are of this kind unless
             they have a row of their own. Its name stands in messages and files.
-        op: of the update: ``param``, ``grad``, the state tensors, ``step`` (which counts from 1)
-            and ``hyper`` are its operands, the first of which it makes anew. It is computed once
-            for each parameter.
-        hyper: the vector that the op reads, in its order.
-        flags: group keys that are attributes of the op, and so compiled in.
-        states: the tensors that it keeps.
+        hyper: the vector of numbers, in its order.
+        flags: group keys that are compiled in; attributes of the op.
+        states: the tensors that it keeps, in the order in which torch's optimizer makes them.
         settings: the numbers that are shown outside.
+        op: of the update: ``param``, ``grad``, the state tensors, ``step`` (which counts from 1)
+            and ``hyper`` are its operands, the first of which it makes anew.
+        formula: in place of an op, a function on tensors, see ``formulas.py``.
+        is_elementwise: whether each element of what the formula makes depends on the elements at
+            its own place alone, and so the formula on no sizes.
         counts: torch's optimizer has the number of updates, as ``state[parameter]["step"]``. False:
             only the device counts, from the first update on.
         doc: one line for the reference.
     """
 
     cls: type
-    op: str
     hyper: tuple[Hyper, ...]
     flags: tuple[str, ...]
     states: tuple[StateTensor, ...]
     settings: tuple[Setting, ...]
+    op: str | None = None
+    formula: Callable | None = None
+    is_elementwise: bool = True
     counts: bool = True
     doc: str = ""
 
@@ -133,10 +161,24 @@ class OptimizerSpec:
         return (*(bool(group.get(key)) for key in self.flags),
                 *(state.when is None or bool(group.get(state.when)) for state in self.states))
 
-    def states_of(self, group: dict) -> list[StateTensor]:
-        """The state tensors that parameters of a group have. Where there is none, nothing is
-        counted for the outside either."""
-        return [state for state in self.states if state.is_in(group)]
+    def states_of(self, group: dict, parameter: Sequence[int]) -> list[StateTensor]:
+        """The state tensors that a parameter of these sizes has, in a group. Where there is none,
+        nothing is counted for the outside either."""
+        return [state for state in self.states
+                if state.is_in(group) and state.sizes_for(parameter) is not None]
+
+    def evaluate(self, fixed: dict, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What the formula makes: the new parameter as ``param``, and new states by torch's keys.
+
+        Args:
+            fixed: the flags by name, and ``dtype``, in which the parameter is kept.
+            tensors: ``param``, ``grad``, ``step``, and hyper-parameters and states by name.
+        """
+        missing = {state.key: None for state in self.states if state.key not in tensors}
+        x = SimpleNamespace(**fixed, **missing, **tensors)
+        if fixed.get("maximize"):
+            x.grad = -x.grad
+        return self.formula(x)
 
     def index_of(self, hyper: str) -> int:
         """The place of a hyper-parameter in the vector."""

@@ -83,7 +83,7 @@ class OptimizerState:
         self._look_for_another_store()
         if not self._store.is_running(self._device):
             with interrupts.deferred():
-                self._store.give(self._device)
+                self._store.give(self._device, self._optimizer.param_groups)
 
     def after_run(self) -> None:
         """Takes note of what another thread may have looked at meanwhile."""

@@ -6,10 +6,12 @@ from functools import partial
 import torch
 
 from poptorch import _C
+from poptorch._optimizer.captured_formula import Formulas
 from poptorch._optimizer.layout import GroupLayout, UpdateLayout
 from poptorch._optimizer.spec import COUNT, LOSS_SCALING, STEP, OptimizerSpec, Setting
 from poptorch._translate.tensor_names import UPDATED
 from poptorch._types import ir_dtype
+from poptorch.errors import Error
 
 
 def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[dict],
@@ -24,7 +26,7 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
         groups: its parameter groups.
         count_of: how many updates a parameter, of a name, has had.
     """
-    layout = UpdateLayout(spec)
+    layout, formulas = UpdateLayout(spec), Formulas(e)
     names = {id(tensor): name for name, tensor in program.states.items()}
     for number, group in enumerate(groups):
         found = [(names[id(p)], p) for p in group["params"]
@@ -32,22 +34,72 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
         compiled = GroupLayout(f"optimizer.group{number}", spec.compiled_in(group), found)
         layout.groups.append(compiled)
         if found:
-            _GroupUpdate(e, program, spec, group, compiled).emit(gradients, count_of)
+            update = _OpUpdate(e, spec, group) if spec.op else _FormulaUpdate(formulas, spec, group)
+            _GroupUpdate(e, program, spec, group, compiled, update).emit(gradients, count_of)
     if program.bound:
         program.bound[LOSS_SCALING] = partial(e.constant, 1.0, torch.float32)
     return layout
 
 
+class _OpUpdate:
+    """The update by the native op of the row."""
+
+    def __init__(self, e, spec: OptimizerSpec, group: dict):
+        self._e, self._spec = e, spec
+        self._row = _C.op_row(spec.op)
+        self._operands = [name.rstrip("?*") for name in self._row["operands"]]
+        self._attrs = {name: bool(group.get(name)) for name in spec.flags}
+        self._names = {state.key: state.operand or state.key for state in spec.states}
+
+    def emit(self, own: dict, hyper, counter: tuple) -> dict:
+        """Appends the update of one parameter.
+
+        Args:
+            own: the values of parameter, gradient and states, by ``param``, ``grad`` and key.
+            hyper: the value of the vector of hyper-parameters.
+            counter: path and value of the count of updates, this one included.
+
+        Returns:
+            The new values of the parameter and of the states, by the same names.
+        """
+        values = {self._names.get(key, key): value for key, value in own.items()}
+        values |= {"hyper": hyper, "step": counter[1]}
+        results = self._e.plain(self._spec.op, [values.get(name) for name in self._operands],
+                                self._attrs)
+        made = dict(zip((name.rstrip("?*") for name in self._row["results"]), results))
+        return {key: made[self._names.get(key, key)] for key in own if key != "grad"}
+
+
+class _FormulaUpdate:
+    """The update by the formula of the row."""
+
+    def __init__(self, formulas: Formulas, spec: OptimizerSpec, group: dict):
+        self._formulas, self._spec = formulas, spec
+        self._flags = {name: bool(group.get(name)) for name in spec.flags}
+        self._numbers: dict = {}
+
+    def emit(self, own: dict, hyper, counter: tuple) -> dict:
+        """As :meth:`_OpUpdate.emit`."""
+        if not self._numbers:
+            self._numbers = {known.name: number(self._formulas.emitter, hyper, index)
+                             for index, known in enumerate(self._spec.hyper)}
+        path, step = counter
+        return self._formulas.emit(self._spec, self._flags, own, {**self._numbers, "step": step},
+                                   shared=path)
+
+
+def number(e, hyper, index: int):
+    """One number of a vector of hyper-parameters, without dimensions."""
+    return e.reshape(e.slice(hyper, 0, index, index + 1), [])
+
+
 class _GroupUpdate:
     """Emits the updates of one parameter group."""
 
-    def __init__(self, e, program, spec: OptimizerSpec, group: dict, compiled: GroupLayout):
+    def __init__(self, e, program, spec: OptimizerSpec, group: dict, compiled: GroupLayout,
+                 update):
         self.e, self.program, self.spec = e, program, spec
-        self.compiled = compiled
-        self.states = spec.states_of(group)
-        self.row = _C.op_row(spec.op)
-        self.operands = [name.rstrip("?*") for name in self.row["operands"]]
-        self.attrs = {name: bool(group.get(name)) for name in spec.flags}
+        self.group, self.compiled, self.update = group, compiled, update
         # Numbers of the host, in double: 1 - beta2 in float32 would be off by 1e-5 of itself.
         self.hyper = e.named("stream_in", compiled.stream,
                              {"stream": compiled.stream, "repeat": True}, "f64",
@@ -68,36 +120,49 @@ class _GroupUpdate:
         return self.counters[count]
 
     def emit(self, gradients: dict, count_of) -> None:
+        """Appends the updates.
+
+        Args:
+            gradients: of all parameters, by name.
+            count_of: how many updates a parameter, of a name, has had.
+        """
         for name, parameter in self.compiled.params:
-            counter = self._counter(count_of(name, parameter) if self.states else 0.0)
-            self._update(name, parameter, gradients[name], counter)
+            states = self.spec.states_of(self.group, gradients[name].sizes)
+            counter = self._counter(count_of(name, parameter) if states else 0.0)
+            self._update(name, parameter, gradients[name], states, counter)
             for setting in self.spec.settings:
                 self.program.bound[setting.of(name)] = partial(self._setting, setting)
 
-    def _update(self, name: str, parameter, gradient, counter: tuple) -> None:
-        type_ = (ir_dtype(parameter.dtype), list(gradient.sizes))
+    def _update(self, name: str, parameter, gradient, states: list, counter: tuple) -> None:
+        own_type, sizes = ir_dtype(parameter.dtype), list(gradient.sizes)
         before = self.program.changed.get(name)
         if before is None:
-            before = self.e.state(name, "parameter", *type_)
-        values = {"param": before, "grad": gradient, "hyper": self.hyper, "step": counter[1]}
-        if self.states:
+            before = self.e.state(name, "parameter", own_type, sizes)
+        own = {"param": before, "grad": gradient}
+        if states:
             self.compiled.states.append((counter[0], name, COUNT))
-        kept = {}
-        for state in self.states:
-            path = f"{self.compiled.stream}.{state.key}.{name}"
-            own = ir_dtype(state.dtype) if state.dtype is not None else type_[0]
-            operand = state.operand or state.key
-            values[operand] = self.e.state(path, "optimizer", own,
-                                           [] if state.has_no_dims else type_[1])
-            kept[operand] = path, state.of(name)
+        for state in states:
+            path = self._path(state, name)
+            dtype = own_type if state.dtype is None else ir_dtype(state.dtype)
+            own[state.key] = self.e.state(path, "optimizer", dtype, self._sizes(state, name, sizes))
             self.compiled.states.append((path, name, state.key))
-        results = self.e.plain(self.spec.op, [values.get(o) for o in self.operands], self.attrs)
-        self._bind(name, UPDATED + name, results[0])
-        for result, operand in zip(results[1:], self.row["results"][1:]):
-            if operand.rstrip("?*") in kept:
-                self._bind(*kept[operand.rstrip("?*")], result)
-        if kept:
+        new = self.update.emit(own, self.hyper, counter)
+        self._bind(name, UPDATED + name, new["param"])
+        for state in states:
+            self._bind(self._path(state, name), state.of(name), new[state.key])
+        if states:
             self.program.bound[f"{STEP}___{name}"] = lambda: counter[1]
+
+    def _path(self, state, name: str) -> str:
+        return f"{self.compiled.stream}.{state.key}.{name}"
+
+    def _sizes(self, state, name: str, sizes: list[int]) -> list[int]:
+        if state.sizes is not None and name in self.program.weight_groups:
+            raise Error(f"[optimizer] {self.spec.name} keeps {state.key} of other sizes than "
+                        f"{name}, which has a value for each group of replicas: that is not "
+                        f"implemented. Use another optimizer for it, or one value for all "
+                        f"replicas.")
+        return state.sizes_for(sizes)
 
     def _bind(self, path: str, name: str, value) -> None:
         self.e.plain("assign", [value], {"path": path}, [])
@@ -108,8 +173,7 @@ class _GroupUpdate:
         """The value of a setting, float32 without dimensions."""
         e, product = self.e, None
         for name in setting.hyper:
-            index = self.spec.index_of(name)
-            factor = e.reshape(e.slice(self.hyper, 0, index, index + 1), [])
+            factor = number(e, self.hyper, self.spec.index_of(name))
             product = factor if product is None else e.op("mul", product, factor)
         if setting.is_complement:
             one = e.op("cast", e.constant(1.0, torch.float32), dtype=_C.DType(product.dtype))

@@ -1,0 +1,170 @@
+"""Captures formulas and appends what they compute to the graph of the update.
+
+A formula is captured once for the types and flags that it is used with; one that is not
+element by element for the sizes, too. What depends on no parameter (powers of the decay rates, say)
+is computed once for all parameters of a group that have made equally many updates.
+"""
+
+import operator
+
+import torch
+
+from poptorch._capture import capture_formula
+from poptorch._optimizer.spec import OptimizerSpec
+from poptorch._translate.nodes import Nodes
+from poptorch._types import torch_dtype, unnarrowed
+
+_SIZES = [11, 13]  # that stand for all that have dimensions, of a formula element by element
+
+
+class _Formula(torch.nn.Module):
+    """A formula as a module: takes tensors of these names, in order, and returns the new values."""
+
+    def __init__(self, spec: OptimizerSpec, fixed: dict, names: list[str], results: list[str]):
+        super().__init__()
+        self._spec, self._fixed, self._names, self._results = spec, fixed, names, results
+
+    def forward(self, *tensors):
+        """The new values."""
+        new = self._spec.evaluate(self._fixed, dict(zip(self._names, tensors)))
+        return tuple(new[name] for name in self._results)
+
+
+class FormulaNodes(Nodes):
+    """Translates a captured formula, for parameters of any sizes."""
+
+    def translate(self, node: torch.fx.Node) -> None:
+        """Appends the ops of one node, as part of the update."""
+        if node.target is operator.getitem:
+            self.values[node] = self.values[node.args[0]][node.args[1]]
+            return
+        e = self.emitter
+        e.place, e.notes = None, {"update": True}
+        how = self._rules.get(node.target)
+        if how is None:
+            how = self._rules[node.target] = self.rule_for(node.target)
+        operands = tuple(self._operand(a) for a in node.args)
+        named = {key: self._operand(value) for key, value in node.kwargs.items()}
+        self.values[node] = how(e, node, *operands, **named)
+
+
+class CapturedFormula:
+    """One formula with types, flags and sizes.
+
+    Args:
+        captured: the graph.
+        names: of its inputs, in order.
+        results: names of what it makes, in order.
+        own: the inputs that a parameter has for itself.
+    """
+
+    def __init__(self, captured, names: list[str], results: list[str], own: set[str]):
+        nodes = list(captured.graph.nodes)
+        inputs = [node for node in nodes if node.op == "placeholder"]
+        self._inputs = dict(zip(names, inputs))
+        self._constants = {node: spec.tensor for node, spec in zip(inputs, captured.inputs)
+                           if spec.kind == "constant"}
+        self._results = {name: spec.node for name, spec in zip(results, captured.outputs)}
+        depends = {self._inputs[name] for name in own}
+        self._shared, self._nodes = [], []
+        for node in nodes:
+            if node.op == "call_function":
+                is_own = not depends.isdisjoint(node.all_input_nodes)
+                depends |= {node} if is_own else set()
+                (self._nodes if is_own else self._shared).append(node)
+
+    def emit(self, nodes: FormulaNodes, own: dict, numbers: dict, known: dict) -> dict:
+        """Appends the update of one parameter.
+
+        Args:
+            nodes: of the graph of the update.
+            own: values of the inputs that the parameter has for itself, by name.
+            numbers: those of the others.
+            known: values of nodes that depend on ``numbers`` alone; empty the first time.
+
+        Returns:
+            The new values by name.
+        """
+        if not known:
+            known |= {self._inputs[name]: value for name, value in numbers.items()}
+            known |= {node: nodes.emitter.constant(tensor, tensor.dtype)
+                      for node, tensor in self._constants.items()}
+            nodes.values = known
+            for node in self._shared:
+                nodes.translate(node)
+        nodes.values = known | {self._inputs[name]: value for name, value in own.items()}
+        for node in self._nodes:
+            nodes.translate(node)
+        return {name: nodes.values[node] for name, node in self._results.items()}
+
+
+class Formulas:
+    """The captured formulas of one update.
+
+    Args:
+        e: emitter of the graph of the update.
+    """
+
+    def __init__(self, e):
+        self.emitter = e
+        self._nodes = FormulaNodes(e)
+        self._captured: dict[tuple, CapturedFormula] = {}
+        self._known: dict[tuple, dict] = {}
+
+    def emit(self, spec: OptimizerSpec, flags: dict, own: dict, numbers: dict,
+             shared: object) -> dict:
+        """Appends the update of one parameter.
+
+        Args:
+            spec: the row, which has a formula.
+            flags: those of the group, by name.
+            own: parameter, gradient and the states that there are, by their names in the formula.
+            numbers: hyper-parameters and step, by name, without dimensions.
+            shared: stands for ``numbers``: equal where they are the same values.
+
+        Returns:
+            The new values by name, of the types of ``own``.
+        """
+        e = self.emitter
+        plain = {state.key for state in spec.states if state.has_no_dims}
+        wide = torch.promote_types(e.dtype_of(own["param"]), torch.float32)
+        before, (e.place, e.notes) = (e.place, e.notes), (None, {"update": True})
+        try:
+            with unnarrowed():
+                # A tensor without dimensions would not keep its type beside a number.
+                cast = {name: value if name in plain
+                        else e.reshape(e.cast(value, wide), value.sizes or [1])
+                        for name, value in own.items()}
+                numbers = {name: e.cast(value, torch.float64) for name, value in numbers.items()}
+                fixed = {**flags, "dtype": e.dtype_of(own["param"])}
+                key = (spec.cls, *fixed.values(), *(
+                    (name, value.dtype, *_sizes_of(spec, value)) for name, value in cast.items()))
+                if key not in self._captured:
+                    self._captured[key] = _captured(spec, fixed, cast, list(numbers))
+                new = self._captured[key].emit(self._nodes, cast, numbers,
+                                               self._known.setdefault((key, shared), {}))
+                return {name: _kept(e, value, own[name]) for name, value in new.items()}
+        finally:
+            e.place, e.notes = before
+
+
+def _kept(e, value, old):
+    """A new value in the type of the one whose place it takes."""
+    if list(value.sizes or [1]) != list(old.sizes or [1]):
+        raise AssertionError(f"The formula of an optimizer gives {value.type_text} for "
+                             f"{old.type_text}. Please report this.")
+    return e.reshape(e.cast(value, e.dtype_of(old)), old.sizes)
+
+
+def _sizes_of(spec: OptimizerSpec, value) -> list[int]:
+    """The sizes with which a formula is captured for a value."""
+    return _SIZES if spec.is_elementwise and value.sizes else list(value.sizes)
+
+
+def _captured(spec: OptimizerSpec, fixed: dict, own: dict, numbers: list[str]) -> CapturedFormula:
+    names, results = [*own, *numbers], [name for name in own if name != "grad"]
+    args = [torch.empty(_sizes_of(spec, value), dtype=torch_dtype(value.dtype))
+            for value in own.values()]
+    args += [torch.empty((), dtype=torch.float64) for _ in numbers]
+    module = _Formula(spec, fixed, names, results)
+    return CapturedFormula(capture_formula(module, tuple(args)), names, results, set(own))

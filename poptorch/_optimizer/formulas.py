@@ -1,0 +1,96 @@
+"""Weight updates as formulas: functions on tensors, for the device and for ``step()`` on the CPU.
+
+A formula takes one object that has everything by its name:
+
+    param, grad       the parameter and its gradient; negated already where the group maximizes
+    step              number of the update, from 1
+    dtype             in which the parameter is kept
+    lr, beta1, ...    the hyper-parameters of the row, by their names there
+    centered, ...     the flags of the row
+    exp_avg, ...      the states of the row, by torch's keys; None where the parameter has not got it
+
+and returns the new values by name: ``param``, and the states that there are. Tensors with
+dimensions are float32 whatever they are kept in (float64 of a float64 parameter), and are rounded
+once where they are kept. Hyper-parameters and ``step`` are float64 tensors without dimensions; they
+take part in operations as Python numbers would. Nothing may depend on their values but by tensor
+operations, so ``torch.where`` and not ``if``.
+"""
+
+import torch
+
+
+def rmsprop(x) -> dict[str, torch.Tensor]:
+    """torch.optim.RMSprop; with ``use_tf_variant`` as TensorFlow has it: epsilon within the root,
+    and the momentum buffer holds steps, the learning rate of each in it."""
+    grad = x.grad + x.weight_decay * x.param
+    new = {"square_avg": x.alpha * x.square_avg + (1 - x.alpha) * (grad * grad)}
+    mean_square = new["square_avg"]
+    if x.centered:
+        new["grad_avg"] = x.grad_avg + (1 - x.alpha) * (grad - x.grad_avg)
+        mean_square = mean_square - new["grad_avg"] * new["grad_avg"]
+    if x.use_tf_variant:
+        change = x.lr * grad / (mean_square + x.eps).sqrt()
+        if x.momentum_buffer is not None:
+            change = new["momentum_buffer"] = x.momentum * x.momentum_buffer + change
+        return {"param": x.param - change, **new}
+    change = grad / (mean_square.sqrt() + x.eps)
+    if x.momentum_buffer is not None:
+        change = new["momentum_buffer"] = x.momentum * x.momentum_buffer + change
+    return {"param": x.param - x.lr * change, **new}
+
+
+def lamb(x) -> dict[str, torch.Tensor]:
+    """LAMB of arXiv 1904.00962: Adam's step, with weight decay, of the length
+    ``lr * min(norm of the parameter, max_weight_norm)``."""
+    new = {"exp_avg": x.beta1 * x.exp_avg + (1 - x.beta1) * x.grad,
+           "exp_avg_sq": x.beta2 * x.exp_avg_sq + (1 - x.beta2) * (x.grad * x.grad)}
+    first, second = new["exp_avg"], new["exp_avg_sq"]
+    if x.bias_correction:
+        first = first / (1 - x.beta1 ** x.step)
+        second = second / (1 - x.beta2 ** x.step)
+    update = first / (second.sqrt() + x.eps) + x.weight_decay * x.param
+    weight_norm = torch.minimum(_norm(x.param).double(), x.max_weight_norm)
+    update_norm = _norm(update).double()
+    is_zero = (weight_norm == 0) | (update_norm == 0)
+    ratio = torch.where(is_zero, 1.0, weight_norm / update_norm)
+    return {"param": x.param - x.lr * ratio * update, **new}
+
+
+def adafactor(x) -> dict[str, torch.Tensor]:
+    """torch.optim.Adafactor. ``eps1`` is not a number where it is the parameter's own epsilon."""
+    eps1 = torch.where(x.eps1.isnan(), torch.finfo(x.dtype).eps, x.eps1)
+    new_part = x.step ** x.beta2_decay
+    rate = torch.minimum(x.lr, x.step ** -0.5)
+    alpha = torch.maximum(x.eps2, _mean_root(x.param)) * rate
+    param = x.param * (1 - x.lr * x.weight_decay)
+    square = x.grad * x.grad
+    if x.variance is None:
+        new = {"row_var": _mixed(x.row_var, square.mean(-1, keepdim=True), new_part),
+               "col_var": _mixed(x.col_var, square.mean(-2, keepdim=True), new_part)}
+        mean = new["row_var"].mean(-2, keepdim=True)
+        variance = new["row_var"] * new["col_var"] / torch.maximum(mean, eps1)
+    else:
+        variance = _mixed(x.variance, square, new_part)
+        new = {"variance": variance}
+    update = x.grad * torch.maximum(variance, eps1 * eps1).rsqrt()
+    shrink = torch.maximum(_mean_root(update) / x.d, torch.ones_like(x.d))
+    return {"param": param - alpha / shrink * update, **new}
+
+
+def factors(sizes: list[int], dim: int) -> list[int] | None:
+    """Sizes of Adafactor's mean squares along a dimension, of a parameter with two at least."""
+    if len(sizes) < 2:
+        return None
+    return [1 if place == len(sizes) + dim else size for place, size in enumerate(sizes)]
+
+
+def _norm(x: torch.Tensor) -> torch.Tensor:
+    return (x * x).sum().sqrt()
+
+
+def _mean_root(x: torch.Tensor) -> torch.Tensor:
+    return (x * x).mean().sqrt().double()
+
+
+def _mixed(old: torch.Tensor, new: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    return old + part * (new - old)

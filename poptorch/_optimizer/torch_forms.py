@@ -1,0 +1,102 @@
+"""Formulas of torch's own optimizers: their functional forms, run on one parameter.
+
+torch's functions take hyper-parameters as Python numbers. Here they are tensors without
+dimensions, as their values come with each call: while such a function runs, what it does with a
+number is done with such a tensor.
+"""
+
+import contextlib
+import threading
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+def torch_form(function, order: tuple[str, ...], **settings):
+    """The formula of a functional form, such as ``torch.optim.adagrad.adagrad``.
+
+    Args:
+        function: takes lists: of parameters, of gradients, of each state, of updates so far.
+        order: of the states, by torch's keys.
+        settings: further arguments, and names of flags that it takes: ``name="name"``.
+    """
+    fixed = {name: value for name, value in settings.items() if not isinstance(value, str)}
+    given = {name: value for name, value in settings.items() if isinstance(value, str)}
+
+    def formula(x) -> dict[str, torch.Tensor]:
+        states = {key: getattr(x, key) for key in order}
+        with _compiling(), _TensorsAsNumbers():
+            function([x.param], [x.grad], *([state] for state in states.values()), [x.step - 1],
+                     foreach=False, maximize=False,
+                     **{name: getattr(x, key) for name, key in given.items()}, **fixed)
+        return {"param": x.param, **states}
+
+    return formula
+
+
+@contextlib.contextmanager
+def _compiling():
+    """On this thread torch's functions take the path of torch.compile, which does not ask for the
+    value of a tensor and lets ``capturable`` be on the CPU."""
+    asked, here = torch.compiler.is_compiling, threading.get_ident()
+    torch.compiler.is_compiling = lambda: threading.get_ident() == here or asked()
+    try:
+        yield
+    finally:
+        torch.compiler.is_compiling = asked
+
+
+class _TensorsAsNumbers(TorchFunctionMode):
+    """Lets 64-bit tensors without dimensions stand where a number is needed."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        instead = _INSTEAD.get(getattr(func, "__name__", ""))
+        if instead is not None:
+            result = instead(*args, **(kwargs or {}))
+            if result is not NotImplemented:
+                return result
+        return func(*args, **(kwargs or {}))
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() == 0 and value.dtype is torch.float64
+
+
+def _differs(value, other):
+    # With the number 0, too, the general form is right: `if weight_decay != 0`.
+    return True if _is_number(value) and type(other) in (int, float) else NotImplemented
+
+
+def _add(x, other, *, alpha=1):
+    return x + other * alpha if _is_number(alpha) else NotImplemented
+
+
+def _addcmul(x, a, b, *, value=1):
+    return x + a * b * value if _is_number(value) else NotImplemented
+
+
+def _addcdiv(x, a, b, *, value=1):
+    return x + a / b * value if _is_number(value) else NotImplemented
+
+
+def _lerp(x, end, weight):
+    return x + (end - x) * weight if _is_number(weight) else NotImplemented
+
+
+def _in_place(function):
+    def changed(x, *args, **kwargs):
+        found = function(x, *args, **kwargs)
+        return found if found is NotImplemented else x.copy_(found)
+    return changed
+
+
+def _multiplied(x, other):
+    # Beside a number, what has no dimensions keeps its type.
+    is_narrower = _is_number(other) and not x.dim() and x.dtype is not other.dtype
+    return x.copy_(x * other.to(x.dtype)) if is_narrower else NotImplemented
+
+
+_INSTEAD = {"__ne__": _differs, "ne": _differs, "__imul__": _multiplied, "mul_": _multiplied}
+for _name, _function in (("add", _add), ("addcmul", _addcmul), ("addcdiv", _addcdiv),
+                         ("lerp", _lerp)):
+    _INSTEAD |= {_name: _function, f"{_name}_": _in_place(_function)}

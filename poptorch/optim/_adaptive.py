@@ -1,0 +1,140 @@
+"""RMSprop and LAMB, for the CPU, too."""
+
+from collections.abc import Callable
+from typing import Iterable
+
+import torch
+
+from poptorch._optimizer import lamb
+from poptorch._optimizer.host_step import host_step
+from poptorch._optimizer.rows import spec_of
+from poptorch.optim._optimizer import Optimizer
+from poptorch.optim._optimizers import _given
+
+class RMSprop(Optimizer, torch.optim.RMSprop):
+    """RMSprop, as ``torch.optim.RMSprop`` or as TensorFlow has it.
+
+    The TensorFlow variant begins with a mean square of 1, adds ``eps`` to it before the root is
+    taken, and with momentum has the learning rate of each step in the buffer.
+
+    Args:
+        params: parameters, or dictionaries of parameter groups.
+        lr: learning rate, default 1e-2.
+        alpha: decay rate of the mean square, default 0.99.
+        eps: added to the denominator, default 1e-8.
+        weight_decay: L2 penalty, default 0.
+        momentum: factor of the momentum buffer, default 0.
+        centered: divide by the deviation of gradients from their mean, default False.
+        foreach, differentiable: how torch runs it on the CPU.
+        maximize: ascend instead of descend, default False.
+        loss_scaling, accum_type, first_order_momentum_accum_type,
+        second_order_momentum_accum_type: of the device; None or their neutral values, others are
+            not implemented.
+        use_tf_variant: the TensorFlow variant, default False; a key of parameter groups, too.
+
+    Raises:
+        ValueError: A setting is out of torch's range.
+        poptorch.Error: A setting has a value that is not implemented.
+
+    Example:
+        >>> import torch, poptorch
+        >>> net = torch.nn.Linear(2, 2)
+        >>> opt = poptorch.optim.RMSprop(net.parameters(), lr=0.01, use_tf_variant=True)
+        >>> net(torch.ones(1, 2)).sum().backward()
+        >>> opt.step()
+        >>> opt.state[net.bias]["square_avg"]
+        tensor([1., 1.])
+    """
+
+    def __init__(self, params: Iterable, lr: float | None = None, alpha: float | None = None,
+                 eps: float | None = None, weight_decay: float | None = None,
+                 momentum: float | None = None, centered: bool | None = None,
+                 foreach: bool | None = None, maximize: bool | None = None,
+                 differentiable: bool | None = None, loss_scaling: float | None = None,
+                 accum_type: torch.dtype | None = None,
+                 first_order_momentum_accum_type: torch.dtype | None = None,
+                 second_order_momentum_accum_type: torch.dtype | None = None,
+                 use_tf_variant: bool | None = None):
+        self._configure(loss_scaling=loss_scaling, accum_type=accum_type,
+                     first_order_momentum_accum_type=first_order_momentum_accum_type,
+                     second_order_momentum_accum_type=second_order_momentum_accum_type)
+        torch.optim.RMSprop.__init__(
+            self, params,
+            **_given(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
+                     centered=centered, foreach=foreach, maximize=maximize,
+                     differentiable=differentiable))
+        self.defaults["use_tf_variant"] = bool(use_tf_variant)
+        for group in self.param_groups:
+            group.setdefault("use_tf_variant", bool(use_tf_variant))
+
+    def step(self, closure: Callable | None = None):
+        """Updates the parameters on the CPU.
+
+        Args:
+            closure: computes the loss and its gradients first; None: they are there.
+
+        Returns:
+            What the closure returned.
+        """
+        if any(group.get("use_tf_variant") for group in self.param_groups):
+            return host_step(self, spec_of(self), closure)
+        step = torch.optim.RMSprop.step
+        # Without the hooks, which are around this method already.
+        return (step.__wrapped__ if hasattr(step, "hooked") else step)(self, closure)
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # that of torch says nothing of the variant
+            group.setdefault("use_tf_variant", self.defaults.get("use_tf_variant", False))
+
+
+class LAMB(Optimizer, lamb.LAMB):
+    """LAMB (arXiv 1904.00962): Adam whose steps are as long as the parameter's norm asks.
+
+    The update ``r`` is Adam's, plus ``weight_decay`` times the parameter ``p``; the step is
+    ``lr * min(norm(p), max_weight_norm) / norm(r) * r``, and ``lr * r`` where a norm is 0.
+
+    Args:
+        params: parameters, or dictionaries of parameter groups.
+        lr: learning rate, default 1e-3.
+        betas: decay rates of the two moments, default (0.9, 0.999).
+        eps: added to the denominator, default 1e-8.
+        weight_decay: factor of the parameter in its update, default 0.
+        bias_correction: correct the moments for their beginning at zero, default True; a key of
+            parameter groups, too.
+        loss_scaling, accum_type, first_order_momentum_accum_type,
+        second_order_momentum_accum_type: of the device; None or their neutral values, others are
+            not implemented.
+        max_weight_norm: the largest norm of a parameter that counts, default None: any; a key of
+            parameter groups, too.
+
+    Raises:
+        ValueError: A setting is out of range.
+        poptorch.Error: A setting has a value that is not implemented.
+
+    Example:
+        >>> import torch, poptorch
+        >>> net = torch.nn.Linear(2, 2)
+        >>> opt = poptorch.optim.LAMB(net.parameters(), lr=0.01, weight_decay=0.1)
+        >>> net(torch.ones(1, 2)).sum().backward()
+        >>> opt.step()
+        >>> list(opt.state[net.weight])
+        ['step', 'exp_avg', 'exp_avg_sq']
+    """
+
+    of_groups = frozenset({"bias_correction"})
+
+    def __init__(self, params: Iterable, lr: float | None = None,
+                 betas: tuple[float, float] | None = None, eps: float | None = None,
+                 weight_decay: float | None = None, bias_correction: bool | None = None,
+                 loss_scaling: float | None = None, max_weight_norm: float | None = None,
+                 accum_type: torch.dtype | None = None,
+                 first_order_momentum_accum_type: torch.dtype | None = None,
+                 second_order_momentum_accum_type: torch.dtype | None = None):
+        self._configure(loss_scaling=loss_scaling, accum_type=accum_type,
+                     first_order_momentum_accum_type=first_order_momentum_accum_type,
+                     second_order_momentum_accum_type=second_order_momentum_accum_type)
+        lamb.LAMB.__init__(
+            self, params,
+            **_given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                     bias_correction=bias_correction, max_weight_norm=max_weight_norm))
