@@ -16,14 +16,20 @@ import torch
 from poptorch._optimizer.spec import Hyper, OptimizerSpec, Setting, StateTensor
 from poptorch.errors import Error
 
+# Settings that say what type moments have.
+_FIRST = "first_order_momentum_accum_type"
+_SECOND = "second_order_momentum_accum_type"
+
 _SGD = OptimizerSpec(
     cls=torch.optim.SGD,
     op="sgd_update",
-    hyper=(Hyper("lr", "lr"), Hyper("momentum", "momentum"), Hyper("dampening", "dampening"),
-           Hyper("weight_decay", "weight_decay")),
+    hyper=(Hyper("lr", "lr", velocity_power=-1), Hyper("momentum", "momentum"),
+           Hyper("dampening", "dampening"),
+           Hyper("weight_decay", "weight_decay", velocity_power=1)),
     flags=("nesterov", "maximize"),
-    states=(StateTensor("momentum_buffer", "Accl1", when="momentum"),),
-    settings=(Setting("scaledLearningRate0", ("lr",)),
+    states=(StateTensor("momentum_buffer", "Accl1", when="momentum",
+                        type_setting="velocity_accum_type"),),
+    settings=(Setting("scaledLearningRate0", ("lr",), over_loss_scale=True),
               Setting("weightDecayScaleFactor0", ("lr", "weight_decay"), is_complement=True),
               Setting("scaledMomentum0", ("momentum",)),
               Setting("dampeningScaleFactor0", ("dampening",), is_complement=True)),
@@ -35,9 +41,10 @@ _ADAM = OptimizerSpec(
     op="adam_update",
     hyper=(Hyper("lr", "lr"), Hyper("beta1", "betas.0"), Hyper("beta2", "betas.1"),
            Hyper("eps", "eps"), Hyper("weight_decay", "weight_decay")),
-    flags=("amsgrad", "maximize", "decoupled_weight_decay"),
-    states=(StateTensor("exp_avg", "Accl1"), StateTensor("exp_avg_sq", "Accl2"),
-            StateTensor("max_exp_avg_sq", "MaxAccl2", when="amsgrad")),
+    flags=("amsgrad", "maximize", "decoupled_weight_decay", "bias_correction"),
+    states=(StateTensor("exp_avg", "Accl1", type_setting=_FIRST),
+            StateTensor("exp_avg_sq", "Accl2", type_setting=_SECOND),
+            StateTensor("max_exp_avg_sq", "MaxAccl2", when="amsgrad", type_setting=_SECOND)),
     settings=(Setting("learningRate", ("lr",)), Setting("weightDecay", ("weight_decay",)),
               Setting("beta1", ("beta1",)), Setting("beta2", ("beta2",)),
               Setting("eps", ("eps",))),

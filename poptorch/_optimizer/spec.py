@@ -10,10 +10,19 @@ from dataclasses import dataclass
 
 import torch
 
+from poptorch._optimizer.device_settings import dtype_of, is_combined
+
 # What all kinds have: a setting shared by all parameters, and the count of updates.
 LOSS_SCALING = "lossScaling_FLOAT"
+FINAL_LOSS_SCALE = "finalLossScale"
 STEP = "Step"
 COUNT = "step"
+
+# What an optimizer has once for all parameters stands under this key in its state: name there, and
+# in ``ipu_state``, with its value in the beginning.
+GLOBAL = "loss_scale"
+GLOBAL_STATES = {"factor": ("lossScaleUpdateFactor", 1.0),
+                 "quiet_updates": ("lossScaleQuietUpdates", 0.0)}
 
 
 @dataclass(frozen=True)
@@ -24,18 +33,24 @@ class Hyper:
         name: what the row calls it.
         key: of the parameter group; ``betas.0`` is the first item of ``betas``. None: a constant.
         value: of the constant.
+        velocity_power: the power of ``velocity_scaling`` by which it is multiplied where that is
+            used, so that the update keeps the velocity times ``velocity_scaling``.
     """
 
     name: str
     key: str | None
     value: float = 0.0
+    velocity_power: int = 0
 
     def of(self, group: dict) -> float:
         """The number for one parameter group."""
         if self.key is None:
             return self.value
         key, _, index = self.key.partition(".")
-        return float(group[key][int(index)] if index else group[key])
+        value = float(group[key][int(index)] if index else group[key])
+        if self.velocity_power and is_combined(group):
+            value *= float(group["velocity_scaling"]) ** self.velocity_power
+        return value
 
 
 @dataclass(frozen=True)
@@ -48,7 +63,9 @@ class StateTensor:
         operand: of the op, and its result; None: the key.
         when: the group key that asks for it, if not all groups have it.
         has_no_dims: it is one number, not of the parameter's shape.
-        dtype: on the device; None: the parameter's.
+        dtype: on the device; None: what the setting says.
+        type_setting: the setting of the device that says what dtype it has; None, or where that
+            is None: the parameter's.
     """
 
     key: str
@@ -57,6 +74,7 @@ class StateTensor:
     when: str | None = None
     has_no_dims: bool = False
     dtype: torch.dtype | None = None
+    type_setting: str | None = None
 
     def is_in(self, group: dict) -> bool:
         """Whether parameters of a group have it."""
@@ -66,10 +84,16 @@ class StateTensor:
         """Its name outside, for one parameter."""
         return f"{self.outside}___{parameter}"
 
-    def type_of(self, parameter: torch.Tensor) -> tuple[torch.dtype, list[int]]:
-        """Dtype and sizes for one parameter, as the host has it."""
-        return (self.dtype or parameter.dtype,
-                [] if self.has_no_dims else list(parameter.shape))
+    def dtype_for(self, parameter: torch.Tensor, group: dict) -> torch.dtype:
+        """Dtype on the device for a parameter of a group."""
+        name = None if is_combined(group) else self.type_setting
+        return self.dtype or dtype_of(group, name, parameter.dtype)
+
+    def type_of(self, parameter: torch.Tensor, group: dict) -> tuple[torch.dtype, list[int]]:
+        """Dtype and sizes for a parameter of a group, as the host has it."""
+        dtype = self.dtype or torch.promote_types(self.dtype_for(parameter, group),
+                                                  parameter.dtype)
+        return dtype, [] if self.has_no_dims else list(parameter.shape)
 
 
 @dataclass(frozen=True)
@@ -80,11 +104,13 @@ class Setting:
         name: without the parameter's.
         hyper: names of the hyper-parameters of which it is the product.
         is_complement: it is 1 minus that.
+        over_loss_scale: it is divided by the loss scale.
     """
 
     name: str
     hyper: tuple[str, ...]
     is_complement: bool = False
+    over_loss_scale: bool = False
 
     def of(self, parameter: str) -> str:
         """Its name outside, for one parameter."""
@@ -99,10 +125,12 @@ class OptimizerSpec:
         cls: of torch, or a class of the same meaning; its subclasses are of this kind unless
             they have a row of their own. Its name stands in messages and files.
         op: of the update: ``param``, ``grad``, the state tensors, ``step`` (which counts from 1)
-            and ``hyper`` are its operands, the first of which it makes anew. It is computed once
-            for each parameter.
+            and ``hyper`` are its operands, the first of which it makes anew; then ``grad_scale``,
+            by which the gradient is multiplied, and ``skip``. It is computed once for each
+            parameter.
         hyper: the vector that the op reads, in its order.
-        flags: group keys that are attributes of the op, and so compiled in.
+        flags: keys of groups, or settings of the device, that are attributes of the op, and so
+            compiled in.
         states: the tensors that it keeps.
         settings: the numbers that are shown outside.
         counts: torch's optimizer has the number of updates, as ``state[parameter]["step"]``. False:
@@ -147,5 +175,7 @@ class OptimizerSpec:
         values = self.hyper_values(group)
         products = [math.prod(values[self.index_of(name)] for name in setting.hyper)
                     for setting in self.settings]
-        return [(setting, 1.0 - product if setting.is_complement else product)
+        scale = group.get("loss_scaling", 1.0)
+        return [(setting, (1.0 - product if setting.is_complement else product)
+                 / (scale if setting.over_loss_scale else 1.0))
                 for setting, product in zip(self.settings, products)]

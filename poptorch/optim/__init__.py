@@ -2,8 +2,8 @@
 
 from poptorch._later import LAMB as LAMB
 from poptorch._later import RMSprop as RMSprop
-from poptorch._later import VariableAttributes as VariableAttributes
 from poptorch.optim._optimizer import Optimizer as Optimizer
 from poptorch.optim._optimizers import SGD as SGD
 from poptorch.optim._optimizers import Adam as Adam
 from poptorch.optim._optimizers import AdamW as AdamW
+from poptorch.optim._variable_attributes import VariableAttributes as VariableAttributes

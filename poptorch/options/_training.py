@@ -37,7 +37,7 @@ class _TrainingOptions(OptionGroup):
             backend="meanAccumulationAndReplicationReductionStrategy",
             default_text="`Post`, or `Running` where a trained parameter is of half precision"),
         Row("automatic_loss_scaling", False, "Find the loss scale while training.", Bool(),
-            "setAutomaticLossScaling", later="loss scaling",
+            "setAutomaticLossScaling",
             backend="automaticLossScalingSettings.enabled"),
         Row("convolution_dithering", False, "Begin convolutions on different tiles.", Bool(),
             "setConvolutionDithering", later="estimates"),
