@@ -69,6 +69,7 @@ class GradientFactor:
             share = _op(e, "where", _op(e, "eq", limit, infinity), one,
                         _op(e, "minimum", share, one))
             self.scale = share if self.scale is None else _op(e, "mul", self.scale, share)
+            norm = _op(e, "mul", norm, share)
 
     def clip_values(self, e, gradients: dict, limit: float) -> dict:
         """Gradients as ``torch.nn.utils.clip_grad_value_`` leaves them, the factor multiplied in.

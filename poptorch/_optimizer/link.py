@@ -331,6 +331,8 @@ class OptimizerLink:
             self._send(call)
             self._look_at_items()
         self.state.before_run()
+        # What torch's schedulers look at: whether there was an update before their step.
+        self.optimizer._opt_called = True
 
     def _has_same_lists(self) -> bool:
         """Whether the groups are the same objects and hold the same parameters."""
