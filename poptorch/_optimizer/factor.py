@@ -7,9 +7,12 @@ import torch
 from poptorch import _C
 from poptorch._optimizer.device_settings import is_combined
 from poptorch._optimizer.spec import FINAL_LOSS_SCALE, LOSS_SCALING
+from poptorch._translate.loss_scale import STREAM, UPDATE_STREAM
 from poptorch._types import ir_dtype
 
 NORM_STREAM = "optimizer.max_grad_norm"
+# That of the backward pass, and that of the update.
+LOSS_SCALE_STREAMS = STREAM, UPDATE_STREAM
 
 
 class GradientFactor:

@@ -8,9 +8,11 @@ import torch
 
 from poptorch import _schema as schema
 from poptorch._optimizer.device_settings import SHARED
+from poptorch._optimizer.factor import LOSS_SCALE_STREAMS, NORM_STREAM, velocity_stream
 from poptorch._optimizer.rows import ROWS
 from poptorch._optimizer.spec import COUNT, GLOBAL, GLOBAL_STATES, OptimizerSpec
 
+COMBINED = "use_combined_accum"
 _CONSTANT = float | bool | str | tuple | None
 
 
@@ -79,6 +81,17 @@ class UpdateLayout:
                 yield StateEntry(path, name, tensors[name], key)
         for path, key in self.states:
             yield StateEntry(path, "", GLOBAL, key)
+
+    def streams(self) -> dict[str, list[int]]:
+        """The sizes of each stream that brings numbers of the optimizer; of doubles."""
+        found = {group.stream: [len(self.spec.hyper)] for group in self.groups}
+        found |= {velocity_stream(group.stream): [] for group in self.groups
+                  if (COMBINED, "", "True") in group.types}
+        if "loss_scaling" in self.streamed:
+            found |= dict.fromkeys(LOSS_SCALE_STREAMS, [])
+        if "max_grad_norm" in self.streamed:
+            found[NORM_STREAM] = []
+        return found
 
     def to_data(self) -> dict:
         """This as plain data, parameters by name."""

@@ -13,12 +13,16 @@ from poptorch._logging import logger
 from poptorch._optimizer import constants, device_settings, update
 from poptorch._optimizer.attributes import AttributeWatch
 from poptorch._optimizer.device_settings import dtype_of, groups_of
-from poptorch._optimizer.factor import NORM_STREAM, GradientFactor, velocity_stream
-from poptorch._optimizer.layout import GroupLayout, UpdateLayout
+from poptorch._optimizer.factor import (
+    LOSS_SCALE_STREAMS,
+    NORM_STREAM,
+    GradientFactor,
+    velocity_stream,
+)
+from poptorch._optimizer.layout import COMBINED, GroupLayout, UpdateLayout
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.spec import OptimizerSpec
 from poptorch._optimizer.state import OptimizerState
-from poptorch._translate.loss_scale import STREAM
 from poptorch.errors import Error
 
 
@@ -57,7 +61,7 @@ def _types(spec: OptimizerSpec, group: dict, params: list) -> list[tuple]:
                           if state.type_setting)
     names = ["accum_type", *names] if not is_combined else []
     dtypes = dict.fromkeys(p.dtype for p in params)
-    return [("use_combined_accum", "", str(is_combined)),
+    return [(COMBINED, "", str(is_combined)),
             *((name, str(dtype), str(dtype_of(group, name, dtype)))
               for name in names for dtype in dtypes)]
 
@@ -220,8 +224,9 @@ class OptimizerLink:
                                     self.state.counter(spec), factor)
         values = device_settings.shared(self.optimizer, groups)
         layout.constants = constants.of_all(self.optimizer, spec, values)
-        neutral = {"loss_scaling": 1.0, "max_grad_norm": math.inf}
-        layout.streamed = [name for name in values if self._is_streamed(name, neutral[name])]
+        layout.streamed = [] if factor.loss_scale is None else ["loss_scaling"]
+        if self._is_streamed("max_grad_norm", math.inf):
+            layout.streamed.append("max_grad_norm")
         layout.states = factor.states
         for group, compiled in zip(groups, layout.groups):
             compiled.types = _types(spec, group, [p for _, p in compiled.params])
@@ -369,8 +374,8 @@ class OptimizerLink:
                 velocity = float(group["velocity_scaling"])
                 call.bind(velocity_stream(compiled.stream), _number(velocity))
         values = device_settings.shared(self.optimizer, groups)
-        call.bind(STREAM, _number(values["loss_scaling"]))
-        call.bind(f"{STREAM}.update", _number(values["loss_scaling"]))
+        for stream in LOSS_SCALE_STREAMS:
+            call.bind(stream, _number(values["loss_scaling"]))
         call.bind(NORM_STREAM, _number(values["max_grad_norm"]))
 
 

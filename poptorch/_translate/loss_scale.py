@@ -21,6 +21,7 @@ from poptorch import _C
 from poptorch._types import ir_dtype
 
 STREAM = "optimizer.loss_scale"
+UPDATE_STREAM = "optimizer.loss_scale.update"
 FACTOR, QUIET = "optimizer.loss_scale.factor", "optimizer.loss_scale.quiet"
 LARGE = 2.0**14
 MOST_LARGE = 2.0**-20
@@ -70,7 +71,7 @@ class LossScale:
             e: emitter of the graph that has it.
             gradients: of one replica, combined, by name.
         """
-        self.value = self._initial(e, f"{STREAM}.update")
+        self.value = self._initial(e, UPDATE_STREAM)
         self.final = self._final(e, self.value)
         rounded = _cast(e, _cast(e, self.final, self._loss), _wide(self._loss))
         self.inverse = _op(e, "div", e.constant(1.0, _wide(self._loss)), rounded)

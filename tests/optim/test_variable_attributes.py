@@ -132,7 +132,7 @@ def test_a_file_knows_the_constants(tmp_path):
     path = model.save(tmp_path / "net.poptorch")
     model.destroy()
     loaded = poptorch.trainingModel(net, options(), make(weight_decay=0.5))
-    with pytest.raises(ValueError, match="weight_decay=0.0 of parameter group 0 is a constant"):
+    with pytest.raises(poptorch.Error, match="weight_decay=0.0 of parameter group 0 is a constant"):
         loaded.loadExecutable(path)
 
 
