@@ -2,6 +2,7 @@
 
 import abc
 import difflib
+import math
 import os
 from dataclasses import dataclass
 
@@ -84,6 +85,19 @@ class Int(Check):
         if value < self.minimum or (self.maximum is not None and value > self.maximum):
             raise self.out_of_range(value, option)
         return value
+
+
+class Positive(Check):
+    """A finite number above 0; a bool is none."""
+
+    text = "a finite number above 0"
+
+    def __call__(self, value, option: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self.wrong_type(value, option)
+        if not 0 < value < math.inf:
+            raise self.out_of_range(value, option)
+        return float(value)
 
 
 class Bool(Check):

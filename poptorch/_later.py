@@ -11,7 +11,6 @@ LATER = {
     "estimates": "cycle and tile-memory estimates",
     "rounding": "stochastic rounding",
     "partials": "half partials",
-    "loss scaling": "loss scaling",
     "exceptions": "floating-point exceptions",
     "sharding": "sharding of weights and optimizer state over replicas",
 }
@@ -31,4 +30,3 @@ def _later(name: str, what: str):
     return called
 
 
-VariableAttributes = _later("optim.VariableAttributes", "constant and variable hyper-parameters")

@@ -1,6 +1,12 @@
 // Kernels of the weight update. Hyper-parameters and the step count arrive in any floating type and
-// are turned into one step's numbers in double, as torch does it on the host.
+// are turned into one step's numbers in double, as torch does it on the host. Tensors of one type
+// are read and written by the loops of simd/optimizer.inl; where types differ, block by block as
+// floats.
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <optional>
 #include <type_traits>
 
 #include "kernels/simd/optimizer.h"
@@ -38,81 +44,266 @@ double number(const Args& args, size_t operand, DType dtype, int64_t i) {
   }
 }
 
+// The number of an operand that may be absent: then 1.
+double factor(const Args& args, size_t operand, std::optional<DType> dtype) {
+  return dtype ? number(args, operand, *dtype, 0) : 1.0;
+}
+
+std::optional<DType> type_of(const Call& call, size_t operand) {
+  if (!call.has_in(operand)) return std::nullopt;
+  return call.in(operand).dtype;
+}
+
+constexpr int64_t block = 256;  // elements of mixed types that are floats at a time
+
+// One tensor of an update, with elements of any floating type but f64, seen as floats: itself where
+// it holds them, else one block of it at a time in `room`.
+class Floats {
+ public:
+  // Reads `in`, if there is one, and writes `out`, if there is one.
+  Floats(DType dtype, const void* in, void* out) : dtype_(dtype), in_(in), out_(out) {}
+
+  const float* read(int64_t begin, int64_t n) {
+    if (in_ == nullptr) return nullptr;
+    if (dtype_ == DType::f32) return static_cast<const float*>(in_) + begin;
+    const auto widen = dtype_ == DType::f16 ? simd::convert_table().f16_to_f32
+                                            : simd::convert_table().bf16_to_f32;
+    widen(static_cast<const uint16_t*>(in_) + begin, room_, n);
+    return room_;
+  }
+  float* target(int64_t begin) {
+    if (out_ == nullptr) return nullptr;
+    return dtype_ == DType::f32 ? static_cast<float*>(out_) + begin : room_;
+  }
+  // Rounds what was written to target().
+  void write(int64_t begin, int64_t n) {
+    if (out_ == nullptr || dtype_ == DType::f32) return;
+    const auto narrow = dtype_ == DType::f16 ? simd::convert_table().f32_to_f16
+                                             : simd::convert_table().f32_to_bf16;
+    narrow(room_, static_cast<uint16_t*>(out_) + begin, n);
+  }
+
+ private:
+  DType dtype_;
+  const void* in_;
+  void* out_;
+  alignas(64) float room_[block];
+};
+
+// update(begin, count) for the blocks of begin .. end.
+template <typename Update>
+void each_block(int64_t begin, int64_t end, const Update& update) {
+  for (int64_t i = begin; i < end; i += block) update(i, std::min(block, end - i));
+}
+
+// Operand `in` of a call, that is there, and the result that takes its place.
+struct Kept {
+  size_t in, out;
+};
+
+// What an update whose `skip` is true does: each result is its operand.
+void keep(const Args& args, const Kept& kept, int64_t bytes) {
+  if (args.inputs[kept.in] != args.outputs[kept.out] && bytes > 0) {
+    std::memcpy(args.outputs[kept.out], args.inputs[kept.in], static_cast<size_t>(bytes));
+  }
+}
+
+// Whether all of these operands that are there have one type.
+bool is_uniform(const Call& call, size_t tensors) {
+  for (size_t i = 0; i < tensors; ++i) {
+    if (call.has_in(i) && call.in(i).dtype != call.in(0).dtype) return false;
+  }
+  return true;
+}
+
 template <typename T>
 Prepared accumulate_of(const Call& call) {
   const int64_t n = call.out().numel();
-  const auto scale = static_cast<simd::NumberOf<T>>(call.attrs().get_float("scale", 1.0));
+  const double scale = call.attrs().get_float("scale", 1.0);
+  const auto factor_type = type_of(call, 2);
   const auto run = table<T>().accumulate;
   return {[=](const Args& args) {
+    const auto by = static_cast<simd::NumberOf<T>>(scale * factor(args, 2, factor_type));
     parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
-      run(args.in<T>(0), args.in<T>(1), scale, args.out<T>(), begin, end);
+      run(args.in<T>(0), args.in<T>(1), by, args.out<T>(), begin, end);
     });
+  }};
+}
+
+Prepared accumulate_mixed(const Call& call) {
+  const int64_t n = call.out().numel();
+  const double scale = call.attrs().get_float("scale", 1.0);
+  const auto factor_type = type_of(call, 2);
+  const DType acc_type = call.in(0).dtype, grad_type = call.in(1).dtype;
+  const auto run = table<float>().accumulate;
+  return {[=](const Args& args) {
+    const auto by = static_cast<float>(scale * factor(args, 2, factor_type));
+    parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
+      Floats acc(acc_type, args.inputs[0], args.outputs[0]), grad(grad_type, args.inputs[1], {});
+      each_block(begin, end, [&](int64_t i, int64_t count) {
+        run(acc.read(i, count), grad.read(i, count), by, acc.target(i), 0, count);
+        acc.write(i, count);
+      });
+    });
+  }};
+}
+
+template <typename N, typename Hyper>
+simd::SgdStep<N> sgd_numbers(const Hyper& hyper, double sign, bool nesterov, bool is_first) {
+  return {static_cast<N>(hyper(0)),       static_cast<N>(hyper(1)), static_cast<N>(hyper(3)),
+          static_cast<N>(1.0 - hyper(2)), static_cast<N>(sign),     nesterov,
+          is_first};
+}
+
+// Of sgd_update: run(args, step) for the numbers of the step, unless it is skipped.
+template <typename N, typename Run>
+Prepared sgd_with(const Call& call, const Run& run) {
+  const bool nesterov = call.attrs().get_bool("nesterov", false), has_buffer = call.has_in(2);
+  const double sign = call.attrs().get_bool("maximize", false) ? -1.0 : 1.0;
+  const DType step_type = call.in(3).dtype, hyper_type = call.in(4).dtype;
+  const auto scale_type = type_of(call, 5);
+  const bool can_skip = call.has_in(6);
+  const int64_t bytes = call.out().bytes();
+  const int64_t buffer_bytes = has_buffer ? call.in(2).bytes() : 0;
+  return {[=](const Args& args) {
+    if (can_skip && *args.in<bool>(6)) {
+      keep(args, {0, 0}, bytes);
+      if (has_buffer) keep(args, {2, 1}, buffer_bytes);
+      return;
+    }
+    const auto hyper = [&](int64_t i) { return number(args, 4, hyper_type, i); };
+    run(args, sgd_numbers<N>(hyper, sign * factor(args, 5, scale_type), nesterov,
+                             number(args, 3, step_type, 0) == 1.0));
   }};
 }
 
 template <typename T>
 Prepared sgd_of(const Call& call) {
-  using N = simd::NumberOf<T>;
+  using Step = simd::SgdStep<simd::NumberOf<T>>;
   const int64_t n = call.out().numel();
   const bool has_buffer = call.has_in(2);
-  const bool nesterov = call.attrs().get_bool("nesterov", false);
-  const double sign = call.attrs().get_bool("maximize", false) ? -1.0 : 1.0;
-  const DType step_type = call.in(3).dtype, hyper_type = call.in(4).dtype;
   const auto run = table<T>().sgd;
-  return {[=](const Args& args) {
-    const auto hyper = [&](int64_t i) { return number(args, 4, hyper_type, i); };
-    const simd::SgdStep<N> step = {
-        static_cast<N>(hyper(0)), static_cast<N>(hyper(1)), static_cast<N>(hyper(3)),
-        static_cast<N>(1.0 - hyper(2)), static_cast<N>(sign), nesterov,
-        number(args, 3, step_type, 0) == 1.0};
+  return sgd_with<simd::NumberOf<T>>(call, [=](const Args& args, const Step& step) {
     const simd::SgdArrays<T> arrays = {args.in<T>(0), args.in<T>(1), args.in<T>(2),
                                        args.out<T>(0), has_buffer ? args.out<T>(1) : nullptr};
     parallel_for(args.threads, n, grain,
                  [&](int64_t begin, int64_t end) { run(arrays, step, begin, end); });
-  }};
+  });
 }
+
+Prepared sgd_mixed(const Call& call) {
+  const int64_t n = call.out().numel();
+  const bool has_buffer = call.has_in(2);
+  const DType type = call.in(0).dtype, grad_type = call.in(1).dtype;
+  const DType buffer_type = has_buffer ? call.in(2).dtype : type;
+  const auto run = table<float>().sgd;
+  return sgd_with<float>(call, [=](const Args& args, const simd::SgdStep<float>& step) {
+    parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
+      Floats param(type, args.inputs[0], args.outputs[0]), grad(grad_type, args.inputs[1], {});
+      Floats buffer(buffer_type, args.inputs[2], has_buffer ? args.outputs[1] : nullptr);
+      each_block(begin, end, [&](int64_t i, int64_t count) {
+        run({param.read(i, count), grad.read(i, count), buffer.read(i, count), param.target(i),
+             buffer.target(i)},
+            step, 0, count);
+        param.write(i, count);
+        buffer.write(i, count);
+      });
+    });
+  });
+}
+
+struct AdamFlags {
+  double sign;
+  bool is_decoupled, corrects_bias;
+};
 
 // The numbers of one Adam step from hyper-parameters (lr, beta1, beta2, eps, weight_decay).
 template <typename T, typename Hyper>
-simd::AdamStep<T> adam_numbers(const Hyper& hyper, double count, double sign, bool is_decoupled) {
+simd::AdamStep<T> adam_numbers(const Hyper& hyper, double count, const AdamFlags& flags) {
   const double lr = hyper(0), beta1 = hyper(1), beta2 = hyper(2), decay = hyper(4);
   simd::AdamStep<T> step;
   step.beta2 = static_cast<T>(beta2);
   step.one_minus_beta1 = static_cast<T>(1.0 - beta1);
   step.one_minus_beta2 = static_cast<T>(1.0 - beta2);
   step.eps = static_cast<T>(hyper(3));
-  step.decay = static_cast<T>(is_decoupled ? 0.0 : decay);
-  step.shrink = static_cast<T>(is_decoupled ? 1.0 - lr * decay : 1.0);
-  step.sign = static_cast<T>(sign);
-  step.step_size = static_cast<T>(lr / (1.0 - std::pow(beta1, count)));
-  step.root_scale = static_cast<T>(1.0 / std::sqrt(1.0 - std::pow(beta2, count)));
+  step.decay = static_cast<T>(flags.is_decoupled ? 0.0 : decay);
+  step.shrink = static_cast<T>(flags.is_decoupled ? 1.0 - lr * decay : 1.0);
+  step.sign = static_cast<T>(flags.sign);
+  const auto missing = [&](double beta) {
+    return flags.corrects_bias ? 1.0 - std::pow(beta, count) : 1.0;
+  };
+  step.step_size = static_cast<T>(lr / missing(beta1));
+  step.root_scale = static_cast<T>(1.0 / std::sqrt(missing(beta2)));
   return step;
+}
+
+// Of adam_update: run(args, step) for the numbers of the step, unless it is skipped.
+template <typename N, typename Run>
+Prepared adam_with(const Call& call, const Run& run) {
+  const AdamFlags flags = {call.attrs().get_bool("maximize", false) ? -1.0 : 1.0,
+                           call.attrs().get_bool("decoupled_weight_decay", false),
+                           call.attrs().get_bool("bias_correction", true)};
+  const DType step_type = call.in(5).dtype, hyper_type = call.in(6).dtype;
+  const auto scale_type = type_of(call, 7);
+  const bool can_skip = call.has_in(8), has_max = call.has_in(4);
+  const std::array<int64_t, 4> bytes = {call.in(0).bytes(), call.in(2).bytes(), call.in(3).bytes(),
+                                        has_max ? call.in(4).bytes() : 0};
+  return {[=](const Args& args) {
+    if (can_skip && *args.in<bool>(8)) {
+      keep(args, {0, 0}, bytes[0]);
+      for (size_t i = 1; i < (has_max ? 4 : 3); ++i) keep(args, {i + 1, i}, bytes[i]);
+      return;
+    }
+    AdamFlags scaled = flags;
+    scaled.sign *= factor(args, 7, scale_type);
+    run(args, adam_numbers<N>([&](int64_t i) { return number(args, 6, hyper_type, i); },
+                              number(args, 5, step_type, 0), scaled));
+  }};
 }
 
 template <typename T>
 Prepared adam_of(const Call& call) {
-  using N = simd::NumberOf<T>;
+  using Step = simd::AdamStep<simd::NumberOf<T>>;
   const int64_t n = call.out().numel();
   const bool has_max = call.has_in(4);
-  const bool is_decoupled = call.attrs().get_bool("decoupled_weight_decay", false);
-  const double sign = call.attrs().get_bool("maximize", false) ? -1.0 : 1.0;
-  const DType step_type = call.in(5).dtype, hyper_type = call.in(6).dtype;
   const auto run = table<T>().adam;
-  return {[=](const Args& args) {
-    const simd::AdamStep<N> step =
-        adam_numbers<N>([&](int64_t i) { return number(args, 6, hyper_type, i); },
-                        number(args, 5, step_type, 0), sign, is_decoupled);
+  return adam_with<simd::NumberOf<T>>(call, [=](const Args& args, const Step& step) {
     const simd::AdamArrays<T> arrays = {
         args.in<T>(0),  args.in<T>(1),  args.in<T>(2),
         args.in<T>(3),  args.in<T>(4),  args.out<T>(0),
         args.out<T>(1), args.out<T>(2), has_max ? args.out<T>(3) : nullptr};
     parallel_for(args.threads, n, grain,
                  [&](int64_t begin, int64_t end) { run(arrays, step, begin, end); });
-  }};
+  });
 }
 
-#define UPDATE_KERNEL(op, name)                            \
+Prepared adam_mixed(const Call& call) {
+  const int64_t n = call.out().numel();
+  const bool has_max = call.has_in(4);
+  const DType type = call.in(0).dtype, grad_type = call.in(1).dtype;
+  const DType average_type = call.in(2).dtype, square_type = call.in(3).dtype;
+  const DType max_type = has_max ? call.in(4).dtype : type;
+  const auto run = table<float>().adam;
+  return adam_with<float>(call, [=](const Args& args, const simd::AdamStep<float>& step) {
+    parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
+      Floats param(type, args.inputs[0], args.outputs[0]), grad(grad_type, args.inputs[1], {});
+      Floats average(average_type, args.inputs[2], args.outputs[1]);
+      Floats square(square_type, args.inputs[3], args.outputs[2]);
+      Floats largest(max_type, args.inputs[4], has_max ? args.outputs[3] : nullptr);
+      each_block(begin, end, [&](int64_t i, int64_t count) {
+        run({param.read(i, count), grad.read(i, count), average.read(i, count),
+             square.read(i, count), largest.read(i, count), param.target(i), average.target(i),
+             square.target(i), largest.target(i)},
+            step, 0, count);
+        for (Floats* side : {&param, &average, &square, &largest}) side->write(i, count);
+      });
+    });
+  });
+}
+
+#define UPDATE_KERNEL(op, name, tensors)                   \
   Prepared name(const Call& call) {                        \
+    if (!is_uniform(call, tensors)) return name##_mixed(call); \
     switch (call.out().dtype) {                            \
       case DType::f16: return name##_of<simd::F16>(call);  \
       case DType::bf16: return name##_of<simd::BF16>(call); \
@@ -121,9 +312,9 @@ Prepared adam_of(const Call& call) {
     }                                                      \
   }                                                        \
   KERNEL(op, name, true)
-UPDATE_KERNEL("accumulate", accumulate)
-UPDATE_KERNEL("sgd_update", sgd)
-UPDATE_KERNEL("adam_update", adam)
+UPDATE_KERNEL("accumulate", accumulate, 2)
+UPDATE_KERNEL("sgd_update", sgd, 3)
+UPDATE_KERNEL("adam_update", adam, 5)
 #undef UPDATE_KERNEL
 
 }  // namespace

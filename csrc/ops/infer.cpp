@@ -26,8 +26,8 @@ const ir::Type& InferInput::operand(size_t i) const {
 namespace {
 
 // Rows whose kernels read each operand by its own dtype.
-constexpr std::array mixes_floats = {ir::op::adam_update, ir::op::fused, ir::op::loop,
-                                    ir::op::sgd_update};
+constexpr std::array mixes_floats = {ir::op::accumulate, ir::op::adam_update, ir::op::fused,
+                                    ir::op::loop, ir::op::sgd_update};
 
 // Other kernels choose between f32 and f64 by one operand. Halves may stand beside f32 where the
 // row's own rule says nothing: kernels see f32 then.

@@ -65,7 +65,8 @@ class Captured:
     Each node of the graph has in its ``meta``: ``val`` (a fake tensor, or a tuple of them),
     ``place`` (``(file, line)`` of the user, or None), ``module`` (dotted path), ``annotations``
     (a ``poptorch._annotations.Annotations``), ``backward`` (bool), ``recompute`` (0, or the number
-    of the recomputed region); random ones also ``salt``, views that ``poptorch.nop`` made ``nop``.
+    of the recomputed region); the ones that the backward pass begins with have ``seed``, random
+    ones ``salt``, views that ``poptorch.nop`` made ``nop``.
 
     A node of the function ``region`` runs the graph of its ``meta["region"]``, a
     :class:`poptorch._capture.regions.Region`.

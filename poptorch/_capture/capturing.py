@@ -258,7 +258,9 @@ class _Capture:
         owners = [*trained, *met]
         leaves = [*(state.fake for state in trained), *(state.tensor for state in met)]
         gradients: dict[str, torch.Tensor] = {}
-        for state, gradient in zip(owners, tracing.run_backward(self._loss, leaves)):
+        found, seed = tracing.run_backward(self._loss, leaves)
+        self.recorder.node_of(seed).meta["seed"] = True
+        for state, gradient in zip(owners, found):
             if gradient is not None:
                 first = gradients.get(state.name)
                 gradients[state.name] = gradient if first is None else first + gradient

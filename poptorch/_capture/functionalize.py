@@ -69,6 +69,7 @@ class Values:
             val = target(*fx.map_arg(args, _val), **fx.map_arg(kwargs, _val))
         node.meta = {**self._at.meta, "val": val}
         node.meta.pop("nop", None)
+        node.meta.pop("seed", None)
         return node
 
     def emit_part(self, node: fx.Node, index: int) -> fx.Node:

@@ -12,9 +12,10 @@ def run_forward(module: torch.nn.Module, args: tuple, kwargs: dict):
     return module(*args, **kwargs)
 
 
-def run_backward(loss: torch.Tensor, parameters: list[torch.Tensor]) -> list:
-    """Gradients of ``loss`` (its sum, if it is no scalar) for each parameter, or None."""
+def run_backward(loss: torch.Tensor, parameters: list[torch.Tensor]) -> tuple:
+    """Gradients of ``loss`` (its sum, if it is no scalar) for each parameter, or None; and what
+    the gradient of the loss itself begins with."""
     # Autocast is on in the forward pass only, as when a program calls loss.backward().
     with torch.autocast("cpu", enabled=False):
-        return torch.autograd.grad(
-            loss, parameters, torch.ones_like(loss), allow_unused=True)
+        seed = torch.ones_like(loss)
+        return torch.autograd.grad(loss, parameters, seed, allow_unused=True), seed

@@ -111,8 +111,8 @@ class Formulas:
         self._captured: dict[tuple, CapturedFormula] = {}
         self._known: dict[tuple, dict] = {}
 
-    def emit(self, spec: OptimizerSpec, flags: dict, own: dict, numbers: dict,
-             shared: object) -> dict:
+    def emit(self, spec: OptimizerSpec, flags: dict, own: dict, numbers: dict, shared: object,
+             scale=None, skip=None) -> dict:
         """Appends the update of one parameter.
 
         Args:
@@ -121,6 +121,8 @@ class Formulas:
             own: parameter, gradient and the states that there are, by their names in the formula.
             numbers: hyper-parameters and step, by name, without dimensions.
             shared: stands for ``numbers``: equal where they are the same values.
+            scale: what the gradient is multiplied by; None: 1.
+            skip: whether nothing changes; None: never.
 
         Returns:
             The new values by name, of the types of ``own``.
@@ -135,6 +137,8 @@ class Formulas:
                 cast = {name: value if name in plain
                         else e.reshape(e.cast(value, wide), value.sizes or [1])
                         for name, value in own.items()}
+                if scale is not None:
+                    cast["grad"] = e.op("mul", cast["grad"], e.cast(scale, wide))
                 numbers = {name: e.cast(value, torch.float64) for name, value in numbers.items()}
                 fixed = {**flags, "dtype": e.dtype_of(own["param"])}
                 key = (spec.cls, *fixed.values(), *(
@@ -143,17 +147,18 @@ class Formulas:
                     self._captured[key] = _captured(spec, fixed, cast, list(numbers))
                 new = self._captured[key].emit(self._nodes, cast, numbers,
                                                self._known.setdefault((key, shared), {}))
-                return {name: _kept(e, value, own[name]) for name, value in new.items()}
+                return {name: _kept(e, value, own[name], skip) for name, value in new.items()}
         finally:
             e.place, e.notes = before
 
 
-def _kept(e, value, old):
-    """A new value in the type of the one whose place it takes."""
+def _kept(e, value, old, skip):
+    """A new value in the type of the one whose place it takes, or the old one."""
     if list(value.sizes or [1]) != list(old.sizes or [1]):
         raise AssertionError(f"The formula of an optimizer gives {value.type_text} for "
                              f"{old.type_text}. Please report this.")
-    return e.reshape(e.cast(value, e.dtype_of(old)), old.sizes)
+    value = e.reshape(e.cast(value, e.dtype_of(old)), old.sizes)
+    return value if skip is None else e.op("where", skip, old, value)
 
 
 def _sizes_of(spec: OptimizerSpec, value) -> list[int]:

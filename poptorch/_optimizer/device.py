@@ -3,7 +3,7 @@
 import torch
 
 from poptorch._logging import logger
-from poptorch._optimizer.spec import COUNT, STEP, OptimizerSpec
+from poptorch._optimizer.spec import COUNT, GLOBAL, GLOBAL_STATES, STEP, OptimizerSpec
 from poptorch._plain_torch import plain_torch
 from poptorch._types import check_dense, host_tensor, torch_dtype
 from poptorch._weights import values as device_values
@@ -40,17 +40,22 @@ class DeviceStates:
              None if self._has_no_dims(entry.key) else program.weight_groups.get(entry.parameter))
             for entry in layout.entries() if entry.path in states]
         self.tensors = {id(entry.tensor): entry.tensor for entry, _, _ in self._entries}
+        if GLOBAL in self.tensors.values():
+            self.names[id(GLOBAL)] = GLOBAL, ""
         # What the host had of each parameter when it was last written here: (tensor, version).
         self._given: dict[int, dict[str, tuple]] = {}
         self._is_told = False
 
     def _has_no_dims(self, key: str) -> bool:
-        return key == COUNT or any(s.key == key and s.has_no_dims for s in self.spec.states)
+        return key == COUNT or key in GLOBAL_STATES or any(
+            s.key == key and s.has_no_dims for s in self.spec.states)
 
     def outside(self, key: str, parameter: str) -> str:
         """What a state is called in ``ipu_state``."""
         if key == COUNT:
             return f"{STEP}___{parameter}"
+        if not parameter:
+            return GLOBAL_STATES[key][0]
         return next(state.of(parameter) for state in self.spec.states if state.key == key)
 
     def read(self) -> dict[int, Values]:
@@ -69,7 +74,7 @@ class DeviceStates:
                     value = device_values.read(self._executable, state, groups)
                 if entry.key == COUNT:
                     value = counts[entry.path] = value.to(torch.float32)
-                else:
+                elif entry.tensor is not GLOBAL:
                     value = value.to(torch.promote_types(value.dtype, entry.tensor.dtype))
                 found.setdefault(id(entry.tensor), {})[entry.key] = value
         return found

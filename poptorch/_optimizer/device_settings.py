@@ -1,27 +1,27 @@
 """Settings of optimizers that only the device knows."""
 
+import math
+
 import torch
 
+from poptorch._types import ir_dtype
 from poptorch.errors import Error
 
-# Those that are not implemented, and the only value that they take.
-SETTINGS = {
+_TYPES = (torch.float16, torch.bfloat16, torch.float32)
+_OF_TORCH = {  # what an optimizer of torch.optim does
     "loss_scaling": 1.0, "velocity_scaling": 1.0, "use_combined_accum": False,
-    "accum_type": torch.float32, "velocity_accum_type": torch.float32,
-    "first_order_momentum_accum_type": torch.float32,
-    "second_order_momentum_accum_type": torch.float32,
-    "max_grad_norm": float("inf"), "bias_correction": True,
+    "accum_type": None, "velocity_accum_type": None, "first_order_momentum_accum_type": None,
+    "second_order_momentum_accum_type": None, "max_grad_norm": math.inf, "bias_correction": True,
 }
+# The defaults of those of poptorch.optim: sums and states are of single precision.
+SETTINGS = {name: torch.float32 if name.endswith("_type") else value
+            for name, value in _OF_TORCH.items()}
+# One number or switch for all parameter groups; numbers are streamed.
+SHARED = ("loss_scaling", "max_grad_norm")
 
 
 class DeviceSettings:
-    """Has such settings as attributes: the optimizers of ``poptorch.optim``.
-
-    Attributes:
-        of_groups: those that are keys of the parameter groups instead, with any value.
-    """
-
-    of_groups: frozenset[str] = frozenset()
+    """Has such settings as attributes: the optimizers of ``poptorch.optim``."""
 
     def _configure(self, **settings) -> None:
         """Keeps the settings of the device as attributes; None stands for the default."""
@@ -30,17 +30,85 @@ class DeviceSettings:
         check(self)
 
 
+def groups_of(optimizer: torch.optim.Optimizer) -> list[dict]:
+    """The parameter groups, each with every setting of the device: its own, else that of the
+    optimizer, else the neutral one."""
+    neutral = SETTINGS if isinstance(optimizer, DeviceSettings) else _OF_TORCH
+    own = vars(optimizer) if isinstance(optimizer, DeviceSettings) else {}
+    common = {name: value if own.get(name) is None else own[name]
+              for name, value in neutral.items()}
+    return [{**common, **{key: value for key, value in group.items()
+                          if value is not None or key not in neutral}}
+            for group in optimizer.param_groups]
+
+
+def is_combined(group: dict) -> bool:
+    """Whether one tensor holds gradients and velocity: where there is no velocity, the setting is
+    ignored."""
+    return bool(group.get("use_combined_accum") and group.get("momentum"))
+
+
+def shared(optimizer: torch.optim.Optimizer, groups: list[dict]) -> dict[str, float]:
+    """The settings of which there is one for all groups: those of the first group.
+
+    Args:
+        optimizer: for the message.
+        groups: what :func:`groups_of` returned of it.
+
+    Raises:
+        poptorch.Error: Another group has another value.
+    """
+    found = {name: groups[0][name] for name in SHARED}
+    for number, group in enumerate(groups):
+        for name, value in found.items():
+            if group[name] != value:
+                raise Error(f"[optim.{type(optimizer).__name__}] {name} is {value!r} for parameter "
+                            f"group 0 and {group[name]!r} for parameter group {number}, it is one "
+                            f"number for all groups. Set it as an attribute of the optimizer.")
+    return {name: float(value) for name, value in found.items()}
+
+
+def dtype_of(group: dict, name: str | None, parameter: torch.dtype) -> torch.dtype:
+    """The type that a setting gives a tensor that belongs to a parameter.
+
+    Args:
+        group: as :func:`groups_of` makes it.
+        name: of the setting; None: there is none for this tensor.
+        parameter: dtype of the parameter, or of the gradient.
+    """
+    wanted = None if name is None else group[name]
+    # float64 is there for proofs of correctness only, where all is of that type.
+    return parameter if wanted is None or ir_dtype(parameter) == "f64" else wanted
+
+
 def check(optimizer) -> None:
-    """Raises an Error when a setting, of an optimizer of ``poptorch.optim`` or of its groups, has a
-    value that is not implemented."""
-    if not isinstance(optimizer, DeviceSettings):
-        return
-    for where, settings in [("", vars(optimizer)), *(
+    """Raises an Error when a setting, of an optimizer or of its groups, has a value that it
+    cannot have."""
+    name_of = f"optim.{type(optimizer).__name__}"
+    own = vars(optimizer) if isinstance(optimizer, DeviceSettings) else {}
+    for where, settings in [("", own), *(
             (f" of parameter group {number}", group)
             for number, group in enumerate(getattr(optimizer, "param_groups", ())))]:
-        for name, neutral in SETTINGS.items():
+        for name in SETTINGS:
             value = settings.get(name)
-            if value is not None and value != neutral and name not in optimizer.of_groups:
-                raise Error(f"[optim.{type(optimizer).__name__}] {name}={value!r}{where} is not "
-                            f"implemented: this version of poptorch has only {neutral!r}. "
-                            f"Leave it out.")
+            wanted = None if value is None else _wanted(name, value)
+            if wanted is not None:
+                raise Error(f"[{name_of}] {name}{where} must be {wanted}, got {value!r}. Set "
+                            f"another value, or None for the default.")
+        if own.get("use_combined_accum") and settings.get("nesterov"):
+            raise Error(f"[{name_of}] use_combined_accum=True{where} with nesterov=True: a tensor "
+                        f"that holds gradients and velocity together does not know the gradient. "
+                        f"Leave one of them out.")
+
+
+def _wanted(name: str, value) -> str | None:
+    """What a value must be; None: it is."""
+    if name.endswith("_type"):
+        known = ", ".join(map(str, _TYPES))
+        return None if value in _TYPES else f"one of {known}"
+    if isinstance(SETTINGS[name], bool):
+        return None if isinstance(value, bool) else "True or False"
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if name == "max_grad_norm":
+        return None if is_number and value > 0 else "a number above 0"
+    return None if is_number and 0 < value < math.inf else "a finite number above 0"

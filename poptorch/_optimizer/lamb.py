@@ -7,7 +7,14 @@ import torch
 
 from poptorch._optimizer import formulas
 from poptorch._optimizer.host_step import host_step
-from poptorch._optimizer.spec import Hyper, OptimizerSpec, Setting, StateTensor
+from poptorch._optimizer.spec import (
+    FIRST_MOMENT_TYPE,
+    SECOND_MOMENT_TYPE,
+    Hyper,
+    OptimizerSpec,
+    Setting,
+    StateTensor,
+)
 
 
 class LAMB(torch.optim.Optimizer):
@@ -62,7 +69,8 @@ SPEC = OptimizerSpec(
            Hyper("eps", "eps"), Hyper("weight_decay", "weight_decay"),
            Hyper("max_weight_norm", "max_weight_norm", math.inf)),
     flags=("bias_correction", "maximize"),
-    states=(StateTensor("exp_avg", "Accl1"), StateTensor("exp_avg_sq", "Accl2")),
+    states=(StateTensor("exp_avg", "Accl1", type_setting=FIRST_MOMENT_TYPE),
+            StateTensor("exp_avg_sq", "Accl2", type_setting=SECOND_MOMENT_TYPE)),
     settings=(Setting("learningRate", ("lr",)), Setting("weightDecay", ("weight_decay",)),
               Setting("beta1", ("beta1",)), Setting("beta2", ("beta2",)), Setting("eps", ("eps",)),
               Setting("maxWeightNorm", ("max_weight_norm",))),

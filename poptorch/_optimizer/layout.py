@@ -7,8 +7,13 @@ from typing import NamedTuple
 import torch
 
 from poptorch import _schema as schema
+from poptorch._optimizer.device_settings import SHARED
+from poptorch._optimizer.factor import LOSS_SCALE_STREAMS, NORM_STREAM, velocity_stream
 from poptorch._optimizer.rows import ROWS
-from poptorch._optimizer.spec import COUNT, OptimizerSpec
+from poptorch._optimizer.spec import COUNT, GLOBAL, GLOBAL_STATES, OptimizerSpec
+
+COMBINED = "use_combined_accum"
+_CONSTANT = float | bool | str | tuple | None
 
 
 @dataclass
@@ -22,12 +27,16 @@ class GroupLayout:
         states: ``(path, parameter name, key)`` of what is kept; of the key ``step`` too, where
             there are other states. Parameters that have made equal numbers of updates share
             the path of that.
+        types: ``(setting, dtype of a parameter, dtype)`` of what settings say of types.
+        constants: the hyper-parameters that must not change.
     """
 
     stream: str
     compiled_in: tuple = ()
     params: list = field(default_factory=list)
     states: list = field(default_factory=list)
+    types: list = field(default_factory=list)
+    constants: dict = field(default_factory=dict)
 
 
 class StateEntry(NamedTuple):
@@ -35,23 +44,34 @@ class StateEntry(NamedTuple):
 
     Attributes:
         path: on the device.
-        parameter: its name.
-        tensor: the parameter itself.
+        parameter: its name; "" for what is kept once for all parameters.
+        tensor: the parameter itself; ``GLOBAL`` for that.
         key: what torch's optimizer calls it.
     """
 
     path: str
     parameter: str
-    tensor: torch.Tensor
+    tensor: torch.Tensor | str
     key: str
 
 
 @dataclass
 class UpdateLayout:
-    """What is compiled for a whole optimizer: its kind and its groups."""
+    """What is compiled for a whole optimizer.
+
+    Attributes:
+        spec: its kind.
+        groups: its parameter groups.
+        constants: the settings that all groups share and that must not change.
+        streamed: those of these settings that the program reads.
+        states: ``(path, key)`` of what is kept once for all parameters.
+    """
 
     spec: OptimizerSpec
     groups: list[GroupLayout] = field(default_factory=list)
+    constants: dict = field(default_factory=dict)
+    streamed: list[str] = field(default_factory=list)
+    states: list = field(default_factory=list)
 
     def entries(self) -> Iterator[StateEntry]:
         """The states of all parameters."""
@@ -59,13 +79,28 @@ class UpdateLayout:
             tensors = dict(group.params)
             for path, name, key in group.states:
                 yield StateEntry(path, name, tensors[name], key)
+        for path, key in self.states:
+            yield StateEntry(path, "", GLOBAL, key)
+
+    def streams(self) -> dict[str, list[int]]:
+        """The sizes of each stream that brings numbers of the optimizer; of doubles."""
+        found = {group.stream: [len(self.spec.hyper)] for group in self.groups}
+        found |= {velocity_stream(group.stream): [] for group in self.groups
+                  if (COMBINED, "", "True") in group.types}
+        if "loss_scaling" in self.streamed:
+            found |= dict.fromkeys(LOSS_SCALE_STREAMS, [])
+        if "max_grad_norm" in self.streamed:
+            found[NORM_STREAM] = []
+        return found
 
     def to_data(self) -> dict:
         """This as plain data, parameters by name."""
         groups = [{"stream": group.stream, "params": [name for name, _ in group.params],
-                   "states": group.states, "compiled_in": group.compiled_in}
+                   "states": group.states, "compiled_in": group.compiled_in,
+                   "types": group.types, "constants": group.constants}
                   for group in self.groups]
-        return {"class": self.spec.name, "groups": groups}
+        return {"class": self.spec.name, "groups": groups, "constants": self.constants,
+                "streamed": self.streamed, "states": self.states}
 
     @classmethod
     def from_data(cls, data: dict, parameters: dict[str, torch.Tensor]) -> "UpdateLayout":
@@ -75,15 +110,20 @@ class UpdateLayout:
             ValueError: The data are of another form.
         """
         by_name = {spec.name: spec for spec in ROWS.values()}
-        schema.check(data, {"class": {*by_name}, "groups": list}, "optimizer")
+        schema.check(data, {"class": {*by_name}, "groups": list, "constants": {str: _CONSTANT},
+                            "streamed": [{*SHARED}], "states": [(str, {*GLOBAL_STATES})]},
+                     "optimizer")
         spec = by_name[data["class"]]
         keys = {COUNT, *(state.key for state in spec.states)}
-        form = {"stream": str, "params": [str], "states": list, "compiled_in": tuple}
+        form = {"stream": str, "params": [str], "states": list, "compiled_in": tuple,
+                "types": [(str, str, str)], "constants": {str: _CONSTANT}}
         schema.check(data["groups"], [form], "optimizer.groups")
         for group in data["groups"]:
             schema.check(group["states"], [(str, {*group["params"]}, keys)], "optimizer.states")
         groups = [GroupLayout(group["stream"], tuple(group["compiled_in"]),
                               [(name, parameters[name]) for name in group["params"]],
-                              [tuple(state) for state in group["states"]])
+                              [tuple(state) for state in group["states"]],
+                              [tuple(entry) for entry in group["types"]], group["constants"])
                   for group in data["groups"]]
-        return cls(spec, groups)
+        return cls(spec, groups, data["constants"], data["streamed"],
+                   [tuple(entry) for entry in data["states"]])

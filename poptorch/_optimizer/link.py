@@ -1,5 +1,6 @@
 """The user's optimizer and the compiled update: what may change, and what each call is given."""
 
+import math
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator
@@ -9,9 +10,16 @@ import torch
 
 from poptorch import _C
 from poptorch._logging import logger
-from poptorch._optimizer import device_settings, update
+from poptorch._optimizer import constants, device_settings, update
 from poptorch._optimizer.attributes import AttributeWatch, check_differentiable
-from poptorch._optimizer.layout import GroupLayout, UpdateLayout
+from poptorch._optimizer.device_settings import dtype_of, groups_of
+from poptorch._optimizer.factor import (
+    LOSS_SCALE_STREAMS,
+    NORM_STREAM,
+    GradientFactor,
+    velocity_stream,
+)
+from poptorch._optimizer.layout import COMBINED, GroupLayout, UpdateLayout
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.spec import OptimizerSpec
 from poptorch._optimizer.state import OptimizerState
@@ -34,6 +42,28 @@ def _parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def _already_compiled(what: str, number: int, got) -> ValueError:
     return ValueError(f"[setOptimizer] {what} of parameter group {number} is already compiled, "
                       f"got {got}. Call destroy() on the executor first.")
+
+
+def _check_constants(compiled: dict, present: dict, where: str) -> None:
+    for name, old in compiled.items():
+        if constants.plain(present[name]) != old:
+            raise ValueError(
+                f"[setOptimizer] {name}={old}{where} is a constant of the compiled model, got "
+                f"{present[name]}. Before the first call, pass it to the optimizer of "
+                f"poptorch.optim or call optimizer.variable_attrs.markAsVariable({name!r}); or "
+                f"call destroy() on the executor now.")
+
+
+def _types(spec: OptimizerSpec, group: dict, params: list) -> list[tuple]:
+    """What a group's settings say of types: ``(setting, dtype of a parameter, dtype)``."""
+    is_combined = device_settings.is_combined(group)
+    names = dict.fromkeys(state.type_setting for state in spec.states
+                          if state.is_in(group) and state.type_setting)
+    names = ["accum_type", *names] if not is_combined else []
+    dtypes = dict.fromkeys(p.dtype for p in params)
+    return [(COMBINED, "", str(is_combined)),
+            *((name, str(dtype), str(dtype_of(group, name, dtype)))
+              for name in names for dtype in dtypes)]
 
 
 class OptimizerLink:
@@ -70,10 +100,12 @@ class OptimizerLink:
         self._group_lists: _C.ItemWatch | None = None
         self._group_items: _C.ItemWatch | None = None
         self._has_told_of_others = False
+        self._has_settings = False  # the program has those that are no part of the groups
         self._use(optimizer, "trainingModel")
 
     def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
         device_settings.check(optimizer)
+        device_settings.shared(optimizer, groups_of(optimizer))
         is_known = where == "setOptimizer" and optimizer is self.optimizer
         if not is_known or self._has_other_members():
             self._check_members(optimizer, where)
@@ -102,6 +134,9 @@ class OptimizerLink:
         device_settings.check(self.optimizer)
         check_differentiable(self.optimizer)
 
+    def _groups(self, optimizer=None) -> list[dict]:
+        return groups_of(optimizer or self.optimizer)
+
     def set(self, optimizer: torch.optim.Optimizer) -> None:
         """Takes another optimizer.
 
@@ -113,10 +148,11 @@ class OptimizerLink:
         if self._layout is not None:
             self._check_spec(spec, self._layout)
             if is_another:
-                self._check_groups(spec, optimizer.param_groups, self._layout)
+                self._check_groups(spec, optimizer, self._layout)
             elif not self._has_other_members():  # those are for the next call
-                self._check_compiled_in(spec, optimizer.param_groups, self._layout)
+                self._check_compiled_in(spec, optimizer, self._layout)
         self._use(optimizer, "setOptimizer")
+        self._has_settings = False
         if is_another and self._layout is not None:
             self._members = [tuple(group["params"]) for group in optimizer.param_groups]
             self._sent, self._group_lists = [None] * len(self._members), None
@@ -124,15 +160,79 @@ class OptimizerLink:
     def numbers(self) -> list[list[float]]:
         """The hyper-parameters of each group, as the device wants them."""
         spec = spec_of(self.optimizer)
-        return [spec.hyper_values(group) for group in self.optimizer.param_groups]
+        return [spec.hyper_values(group) for group in self._groups()]
 
-    def emit_update(self, e, program, gradients: dict) -> UpdateLayout:
+    # -- what translate asks -------------------------------------------------------------------
+
+    @property
+    def has_loss_scale(self) -> bool:
+        """Whether a program is to have a loss scale: one that is not 1, or may change."""
+        return self._is_streamed("loss_scaling", 1.0)
+
+    def _is_streamed(self, name: str, neutral: float) -> bool:
+        value = device_settings.shared(self.optimizer, self._groups())[name]
+        return value != neutral or not constants.is_constant(
+            self.optimizer, spec_of(self.optimizer), name, value)
+
+    def sum_dtypes(self, gradients: dict[str, tuple]) -> dict[str, torch.dtype]:
+        """The types in which gradients are added up, by name.
+
+        Args:
+            gradients: the parameter, and the type of its gradient, by name.
+        """
+        group_of = {id(p): group for group in self._groups() for p in group["params"]}
+        found = {}
+        for name, (parameter, dtype) in gradients.items():
+            group = group_of.get(id(parameter))
+            is_own = group is None or device_settings.is_combined(group)
+            found[name] = dtype if is_own else dtype_of(group, "accum_type", dtype)
+        return found
+
+    def factor(self, e, spec, program, gradients: dict, scaling) -> tuple:
+        """The gradients that the update sees, and by what it multiplies them.
+
+        Args:
+            e: emitter of the graph that has the update.
+            spec: the loops around the graph.
+            program: which is translated.
+            gradients: the reduced gradients, by name.
+            scaling: the program's ``LossScale``; None without one.
+        """
+        is_wide = any(value.dtype == "f64" for value in gradients.values())
+        wide = torch.float64 if is_wide else torch.float32
+        factor = GradientFactor(scaling, wide)
+        held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        trained = {name: value for name, value in gradients.items()
+                   if id(program.states[name]) in held}
+        limits = []
+        if self._is_streamed("max_grad_norm", math.inf):
+            limits.append(e.named("stream_in", NORM_STREAM,
+                                  {"stream": NORM_STREAM, "repeat": True}, "f64", []))
+        if spec.clip_norm is not None:
+            limits.append(e.constant(spec.clip_norm, wide))
+        if limits:
+            factor.clip_norm(e, spec, trained, limits)
+        if spec.clip_value is not None:
+            gradients = {**gradients, **factor.clip_values(e, trained, spec.clip_value)}
+        return gradients, factor
+
+    def emit_update(self, e, program, gradients: dict, factor: GradientFactor) -> UpdateLayout:
         """Appends the update to a program, see :func:`update.emit_update`."""
         self.check_settings()
         self._check_members(self.optimizer, "trainingModel")  # either may have changed since
-        spec = spec_of(self.optimizer)
-        return update.emit_update(e, program, gradients, spec, self.optimizer.param_groups,
-                                  self.state.counter(spec))
+        spec, groups = spec_of(self.optimizer), self._groups()
+        layout = update.emit_update(e, program, gradients, spec, groups,
+                                    self.state.counter(spec), factor)
+        values = device_settings.shared(self.optimizer, groups)
+        layout.constants = constants.of_all(self.optimizer, spec, values)
+        layout.streamed = [] if factor.loss_scale is None else ["loss_scaling"]
+        if self._is_streamed("max_grad_norm", math.inf):
+            layout.streamed.append("max_grad_norm")
+        layout.states = factor.states
+        for group, compiled in zip(groups, layout.groups):
+            compiled.types = _types(spec, group, [p for _, p in compiled.params])
+            compiled.constants = constants.of_group(self.optimizer, spec, group)
+        return layout
 
     def forget(self) -> None:
         """Takes note that nothing is compiled any more: any optimizer may come next."""
@@ -142,22 +242,23 @@ class OptimizerLink:
     def check_compatible(self, layout: UpdateLayout) -> None:
         """Raises a ValueError when the present optimizer is not one that ``layout`` is for."""
         self.check_settings()
-        spec, groups = spec_of(self.optimizer), self.optimizer.param_groups
-        self._members = [tuple(group["params"]) for group in groups]
+        spec = spec_of(self.optimizer)
+        self._members = [tuple(group["params"]) for group in self.optimizer.param_groups]
         self._check_spec(spec, layout)
-        self._check_groups(spec, groups, layout)
+        self._check_groups(spec, self.optimizer, layout)
 
     def _check_spec(self, spec: OptimizerSpec, layout: UpdateLayout) -> None:
         if spec is not layout.spec:
             raise ValueError(f"[setOptimizer] {layout.spec.name} is already compiled, got "
                              f"{spec.name}. Call destroy() on the executor first.")
 
-    def _check_groups(self, spec: OptimizerSpec, groups: list[dict], layout) -> None:
+    def _check_groups(self, spec: OptimizerSpec, optimizer, layout) -> None:
+        groups = optimizer.param_groups
         if len(groups) != len(layout.groups):
             raise ValueError(f"[setOptimizer] a number of {len(layout.groups)} parameter groups is "
                              f"already compiled, got {len(groups)}. Call destroy() on the "
                              f"executor first.")
-        self._check_compiled_in(spec, groups, layout)
+        self._check_compiled_in(spec, optimizer, layout)
         for number, (group, compiled) in enumerate(zip(groups, layout.groups)):
             self._check_parameters(number, group["params"], compiled)
 
@@ -178,8 +279,8 @@ class OptimizerLink:
                              f"optimizer of the same parameters, or call destroy() on the "
                              f"executor first.")
 
-    def _check_compiled_in(self, spec: OptimizerSpec, groups: list[dict], layout) -> None:
-        flags = len(spec.flags)
+    def _check_compiled_in(self, spec: OptimizerSpec, optimizer, layout) -> None:
+        groups, flags = self._groups(optimizer), len(spec.flags)
         for number, (group, compiled) in enumerate(zip(groups, layout.groups)):
             was, values = compiled.compiled_in, spec.compiled_in(group)
             for name, old, new in zip(spec.flags, was, values):
@@ -189,6 +290,12 @@ class OptimizerLink:
                 if old != new:
                     what = f"an update {'with' if old else 'without'} {state.when}"
                     raise _already_compiled(what, number, f"{state.when}={group[state.when]}")
+            types = _types(spec, group, [p for _, p in compiled.params])
+            for (name, _, old), (_, _, new) in zip(compiled.types, types):
+                if old != new:
+                    raise _already_compiled(f"{name}={old}", number, new)
+            _check_constants(compiled.constants, group, f" of parameter group {number}")
+        _check_constants(layout.constants, device_settings.shared(optimizer, groups), "")
 
     def compiled(self, program, executable, can_run: bool) -> None:
         """Takes note of what was compiled.
@@ -222,13 +329,16 @@ class OptimizerLink:
     def refresh(self, call) -> None:
         """Before a call: sends the hyper-parameters of groups where they changed since the last
         one, and the state that the host has."""
-        if not self._has_same_lists():
+        if not self._has_settings or not self._has_same_lists():
             self._send(call)
             self._look_at_groups()
+            self._has_settings = True
         elif self._group_items is None or not self._group_items.is_same():
             self._send(call)
             self._look_at_items()
         self.state.before_run()
+        # What torch's schedulers look at: whether there was an update before their step.
+        self.optimizer._opt_called = True
 
     def _has_same_lists(self) -> bool:
         """Whether the groups are the same objects and hold the same parameters."""
@@ -254,16 +364,29 @@ class OptimizerLink:
             self._group_items.note()
 
     def _send(self, call) -> None:
-        spec, groups = self._layout.spec, self.optimizer.param_groups
+        spec, groups = self._layout.spec, self._groups()
+        self._check_compiled_in(spec, self.optimizer, self._layout)
         for number, (group, compiled) in enumerate(zip(groups, self._layout.groups)):
             values = spec.hyper_values(group)
-            if spec.compiled_in(group) != compiled.compiled_in:
-                self._check_compiled_in(spec, groups, self._layout)
             if self._sent[number:number + 1] != [values]:
-                # In half the time of torch.tensor(values).
-                host = torch.frombuffer(array("d", values), dtype=torch.float64)
-                call.bind(compiled.stream, host)
+                call.bind(compiled.stream, _numbers(values))
                 self._sent[number:number + 1] = [values]
+            if device_settings.is_combined(group):
+                velocity = float(group["velocity_scaling"])
+                call.bind(velocity_stream(compiled.stream), _number(velocity))
+        values = device_settings.shared(self.optimizer, groups)
+        for stream in LOSS_SCALE_STREAMS:
+            call.bind(stream, _number(values["loss_scaling"]))
+        call.bind(NORM_STREAM, _number(values["max_grad_norm"]))
+
+
+def _numbers(values: list[float]) -> torch.Tensor:
+    # In half the time of torch.tensor(values).
+    return torch.frombuffer(array("d", values), dtype=torch.float64)
+
+
+def _number(value: float) -> torch.Tensor:
+    return _numbers([value])[0]
 
 
 # Values of which nothing can change as long as they are the same objects.

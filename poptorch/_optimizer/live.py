@@ -15,12 +15,21 @@ import torch
 
 from poptorch._logging import logger
 from poptorch._optimizer.device import DeviceStates, Values
+from poptorch._optimizer.device_settings import groups_of
 from poptorch._optimizer.rows import ROWS
-from poptorch._optimizer.spec import COUNT, LOSS_SCALING, STEP, OptimizerSpec
+from poptorch._optimizer.spec import (
+    COUNT,
+    GLOBAL,
+    GLOBAL_STATES,
+    LOSS_SCALING,
+    STEP,
+    OptimizerSpec,
+)
 from poptorch._plain_torch import plain_torch
 from poptorch._transparent import plain_access
 
 KEPT = "_kept_states"
+_GLOBAL_NAMES = {name: key for key, (name, _) in GLOBAL_STATES.items()}
 
 
 class LiveStates(collections.defaultdict):
@@ -93,7 +102,7 @@ class LiveStates(collections.defaultdict):
 
         Args:
             device: the program's states.
-            groups: the optimizer's parameter groups.
+            groups: the optimizer's parameter groups, with the settings of the device.
 
         Raises:
             poptorch.Error: They do not fit.
@@ -144,7 +153,9 @@ class LiveStates(collections.defaultdict):
             for key in mine:
                 tensor, own = device.tensors[key], values[key]
                 device.tell_of_late_writes(key, super().get(tensor))
-                if own[COUNT].item() or super().__contains__(tensor):
+                if tensor is GLOBAL:
+                    super().__setitem__(tensor, own)
+                elif own[COUNT].item() or super().__contains__(tensor):
                     if not device.spec.counts:
                         self._counts[key] = tensor, own.pop(COUNT)
                     super().__setitem__(tensor, own)
@@ -165,6 +176,8 @@ class LiveStates(collections.defaultdict):
         """What the host has of one parameter, with its count; nothing if it has no state."""
         with plain_access():
             entry = super().get(tensor) or {}
+        if tensor is GLOBAL:
+            return {key: entry[key] for key in GLOBAL_STATES if entry.get(key) is not None}
         found = {state.key: entry[state.key] for state in self._spec.states
                  if entry.get(state.key) is not None}
         if self._spec.counts and entry.get(COUNT) is not None:
@@ -194,6 +207,9 @@ class LiveStates(collections.defaultdict):
         keys = {STEP: COUNT} | {s.outside: s.key for s in (self._spec.states if self._spec else ())}
         touched = {}
         for name in list(self._pending):
+            if name in _GLOBAL_NAMES and "" in by_name:
+                self._own_entry(GLOBAL)[_GLOBAL_NAMES[name]] = self._pending.pop(name)
+                continue
             outside, _, parameter = name.partition("___")
             tensor = by_name.get(parameter)
             if tensor is None or outside not in keys:
@@ -217,7 +233,7 @@ class LiveStates(collections.defaultdict):
     def _untouched(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Those whose states are what they are before the first update."""
         optimizer = self.owner and self.owner()
-        group_of = {id(p): group for group in (optimizer.param_groups if optimizer else ())
+        group_of = {id(p): group for group in (groups_of(optimizer) if optimizer else ())
                     for p in group["params"]}
 
         def is_untouched(tensor):
@@ -251,13 +267,17 @@ class LiveStates(collections.defaultdict):
         """``ipu_state``: the state by names, as it is or will be when the next run begins.
 
         Args:
-            groups: the optimizer's parameter groups.
+            groups: the optimizer's parameter groups, with the settings of the device.
         """
         self.settle()
         if not self._names:
             return dict(self._pending) or None
         found = {}
         with plain_torch():
+            if "" in self._by_name():
+                values = self._values_of(GLOBAL)
+                found = {name: values.get(key, torch.tensor(initial))
+                         for key, (name, initial) in GLOBAL_STATES.items()}
             for group, tensor, name in self._named_members(groups):
                 values = self._values_of(tensor)
                 states = self._spec.states_of(group, tensor.shape)
@@ -273,7 +293,8 @@ class LiveStates(collections.defaultdict):
         if not self._names:
             return self._loaded_settings
         found = {setting.of(name): value for group, _, name in self._named_members(groups)
-                 for setting, value in self._spec.setting_values(group)} | {LOSS_SCALING: 1.0}
+                 for setting, value in self._spec.setting_values(group)}
+        found[LOSS_SCALING] = groups[0]["loss_scaling"]
         with plain_torch():
             return {name: torch.tensor(value, dtype=torch.float32) for name, value in found.items()}
 
@@ -295,6 +316,8 @@ class LiveStates(collections.defaultdict):
         self.settle()
         named = {id(tensor) for tensor in self._by_name().values()}
         count = len({name.partition("___")[2] for name in values or ()})
+        if GLOBAL in content:
+            content[GLOBAL] = content.pop(GLOBAL)  # this string, not one that is equal to it
         if values and not self._names and count < len(content):
             logger.warning("ipu_state names %d parameters, state has %d: it is taken from state.",
                            count, len(content))
@@ -320,6 +343,7 @@ class LiveStates(collections.defaultdict):
             device: the program that was trained with it.
             members: identities of the parameters of this one's.
         """
+        members = members | {id(GLOBAL)}
         with self._lock, other._lock, plain_torch():
             moved = {key for key, newest in other._newest.items() if newest is device}
             if other._newest.keys() - moved or other._pending:

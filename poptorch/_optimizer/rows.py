@@ -23,18 +23,27 @@ from torch.optim.radam import radam
 from torch.optim.rprop import rprop
 
 from poptorch._optimizer import formulas, lamb
-from poptorch._optimizer.spec import Hyper, OptimizerSpec, Setting, StateTensor
+from poptorch._optimizer.spec import (
+    FIRST_MOMENT_TYPE,
+    SECOND_MOMENT_TYPE,
+    Hyper,
+    OptimizerSpec,
+    Setting,
+    StateTensor,
+)
 from poptorch._optimizer.torch_forms import torch_form
 from poptorch.errors import Error
 
 _SGD = OptimizerSpec(
     cls=torch.optim.SGD,
     op="sgd_update",
-    hyper=(Hyper("lr", "lr"), Hyper("momentum", "momentum"), Hyper("dampening", "dampening"),
-           Hyper("weight_decay", "weight_decay")),
+    hyper=(Hyper("lr", "lr", velocity_power=-1), Hyper("momentum", "momentum"),
+           Hyper("dampening", "dampening"),
+           Hyper("weight_decay", "weight_decay", velocity_power=1)),
     flags=("nesterov", "maximize"),
-    states=(StateTensor("momentum_buffer", "Accl1", when="momentum"),),
-    settings=(Setting("scaledLearningRate0", ("lr",)),
+    states=(StateTensor("momentum_buffer", "Accl1", when="momentum",
+                        type_setting="velocity_accum_type"),),
+    settings=(Setting("scaledLearningRate0", ("lr",), over_loss_scale=True),
               Setting("weightDecayScaleFactor0", ("lr", "weight_decay"), is_complement=True),
               Setting("scaledMomentum0", ("momentum",)),
               Setting("dampeningScaleFactor0", ("dampening",), is_complement=True)),
@@ -46,9 +55,11 @@ _ADAM = OptimizerSpec(
     op="adam_update",
     hyper=(Hyper("lr", "lr"), Hyper("beta1", "betas.0"), Hyper("beta2", "betas.1"),
            Hyper("eps", "eps"), Hyper("weight_decay", "weight_decay")),
-    flags=("amsgrad", "maximize", "decoupled_weight_decay"),
-    states=(StateTensor("exp_avg", "Accl1"), StateTensor("exp_avg_sq", "Accl2"),
-            StateTensor("max_exp_avg_sq", "MaxAccl2", when="amsgrad")),
+    flags=("amsgrad", "maximize", "decoupled_weight_decay", "bias_correction"),
+    states=(StateTensor("exp_avg", "Accl1", type_setting=FIRST_MOMENT_TYPE),
+            StateTensor("exp_avg_sq", "Accl2", type_setting=SECOND_MOMENT_TYPE),
+            StateTensor("max_exp_avg_sq", "MaxAccl2", when="amsgrad",
+                        type_setting=SECOND_MOMENT_TYPE)),
     settings=(Setting("learningRate", ("lr",)), Setting("weightDecay", ("weight_decay",)),
               Setting("beta1", ("beta1",)), Setting("beta2", ("beta2",)),
               Setting("eps", ("eps",))),
@@ -77,10 +88,10 @@ _RMSPROP = OptimizerSpec(
     formula=formulas.rmsprop,
     hyper=_numbers("lr", "alpha", "eps", "weight_decay", "momentum"),
     flags=("centered", "maximize", "use_tf_variant"),
-    states=(StateTensor("square_avg", "Accl1",
+    states=(StateTensor("square_avg", "Accl1", type_setting=SECOND_MOMENT_TYPE,
                         initial=lambda group: float(bool(group.get("use_tf_variant")))),
-            StateTensor("momentum_buffer", "Accl3", when="momentum"),
-            StateTensor("grad_avg", "Accl2", when="centered")),
+            StateTensor("momentum_buffer", "Accl3", when="momentum", type_setting=FIRST_MOMENT_TYPE),
+            StateTensor("grad_avg", "Accl2", when="centered", type_setting=FIRST_MOMENT_TYPE)),
     settings=(*_RATE_AND_DECAY, Setting("alpha", ("alpha",)), _EPS,
               Setting("momentum", ("momentum",))),
     doc="Steps by the root of the mean square; also as TensorFlow has it.")

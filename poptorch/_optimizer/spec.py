@@ -12,10 +12,23 @@ from types import SimpleNamespace
 
 import torch
 
+from poptorch._optimizer.device_settings import dtype_of, is_combined
+
 # What all kinds have: a setting shared by all parameters, and the count of updates.
 LOSS_SCALING = "lossScaling_FLOAT"
+FINAL_LOSS_SCALE = "finalLossScale"
 STEP = "Step"
 COUNT = "step"
+
+# The settings that say of what type the moments of gradients are.
+FIRST_MOMENT_TYPE = "first_order_momentum_accum_type"
+SECOND_MOMENT_TYPE = "second_order_momentum_accum_type"
+
+# What an optimizer has once for all parameters stands under this key in its state: name there, and
+# in ``ipu_state``, with its value in the beginning.
+GLOBAL = "loss_scale"
+GLOBAL_STATES = {"factor": ("lossScaleUpdateFactor", 1.0),
+                 "quiet_updates": ("lossScaleQuietUpdates", 0.0)}
 
 
 @dataclass(frozen=True)
@@ -26,11 +39,14 @@ class Hyper:
         name: what the row calls it.
         key: of the parameter group; ``betas.0`` is the first item of ``betas``. None: a constant.
         value: of the constant, and where the group holds None.
+        velocity_power: the power of ``velocity_scaling`` by which it is multiplied where that is
+            used, so that the update keeps the velocity times ``velocity_scaling``.
     """
 
     name: str
     key: str | None
     value: float = 0.0
+    velocity_power: int = 0
 
     def of(self, group: dict) -> float:
         """The number for one parameter group."""
@@ -38,7 +54,10 @@ class Hyper:
             return self.value
         key, _, index = self.key.partition(".")
         value = group[key][int(index)] if index else group[key]
-        return self.value if value is None else float(value)
+        value = self.value if value is None else float(value)
+        if self.velocity_power and is_combined(group):
+            value *= float(group["velocity_scaling"]) ** self.velocity_power
+        return value
 
 
 @dataclass(frozen=True)
@@ -51,7 +70,9 @@ class StateTensor:
         operand: of the op, and its result; None: the key.
         when: the group key that asks for it, if not all groups have it.
         has_no_dims: it is one number, not of the parameter's shape.
-        dtype: on the device; None: the parameter's.
+        dtype: on the device; None: what the setting says.
+        type_setting: the setting of the device that says what dtype it has; None, or where that
+            is None: the parameter's.
         initial: of all its elements, before the first update: a number, or a function of the
             parameter group that gives it.
         sizes: its sizes by those of the parameter, None where a parameter of these sizes does not
@@ -64,6 +85,7 @@ class StateTensor:
     when: str | None = None
     has_no_dims: bool = False
     dtype: torch.dtype | None = None
+    type_setting: str | None = None
     initial: float | Callable[[dict], float] = 0.0
     sizes: Callable[[list[int]], list[int] | None] | None = None
 
@@ -87,12 +109,19 @@ class StateTensor:
 
     def before(self, parameter: torch.Tensor, group: dict) -> torch.Tensor:
         """The whole of it before the first update of a parameter, in a group."""
-        dtype, sizes = self.type_of(parameter)
+        dtype, sizes = self.type_of(parameter, group)
         return torch.full(sizes, self.initial_in(group), dtype=dtype)
 
-    def type_of(self, parameter: torch.Tensor) -> tuple[torch.dtype, list[int]]:
-        """Dtype and sizes for one parameter, as the host has it."""
-        return self.dtype or parameter.dtype, self.sizes_for(parameter.shape)
+    def dtype_for(self, parameter: torch.Tensor, group: dict) -> torch.dtype:
+        """Dtype on the device for a parameter of a group."""
+        name = None if is_combined(group) else self.type_setting
+        return self.dtype or dtype_of(group, name, parameter.dtype)
+
+    def type_of(self, parameter: torch.Tensor, group: dict) -> tuple[torch.dtype, list[int]]:
+        """Dtype and sizes for a parameter of a group, as the host has it."""
+        dtype = self.dtype or torch.promote_types(self.dtype_for(parameter, group),
+                                                  parameter.dtype)
+        return dtype, self.sizes_for(parameter.shape)
 
 
 @dataclass(frozen=True)
@@ -103,11 +132,13 @@ class Setting:
         name: without the parameter's.
         hyper: names of the hyper-parameters of which it is the product.
         is_complement: it is 1 minus that.
+        over_loss_scale: it is divided by the loss scale.
     """
 
     name: str
     hyper: tuple[str, ...]
     is_complement: bool = False
+    over_loss_scale: bool = False
 
     def of(self, parameter: str) -> str:
         """Its name outside, for one parameter."""
@@ -123,11 +154,13 @@ class OptimizerSpec:
         cls: of torch, or a class of the same meaning; its subclasses are of this kind unless
             they have a row of their own. Its name stands in messages and files.
         hyper: the vector of numbers, in its order.
-        flags: group keys that are compiled in; attributes of the op.
+        flags: keys of groups, or settings of the device, that are compiled in; attributes of the
+            op.
         states: the tensors that it keeps, in the order in which torch's optimizer makes them.
         settings: the numbers that are shown outside.
         op: of the update: ``param``, ``grad``, the state tensors, ``step`` (which counts from 1)
-            and ``hyper`` are its operands, the first of which it makes anew.
+            and ``hyper`` are its operands, the first of which it makes anew; then ``grad_scale``,
+            by which the gradient is multiplied, and ``skip``.
         formula: in place of an op, a function on tensors, see ``formulas.py``.
         is_elementwise: whether each element of what the formula makes depends on the elements at
             its own place alone, and so the formula on no sizes.
@@ -189,5 +222,7 @@ class OptimizerSpec:
         values = self.hyper_values(group)
         products = [math.prod(values[self.index_of(name)] for name in setting.hyper)
                     for setting in self.settings]
-        return [(setting, 1.0 - product if setting.is_complement else product)
+        scale = group.get("loss_scaling", 1.0)
+        return [(setting, (1.0 - product if setting.is_complement else product)
+                 / (scale if setting.over_loss_scale else 1.0))
                 for setting, product in zip(self.settings, products)]

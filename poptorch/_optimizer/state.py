@@ -4,6 +4,7 @@ import copy
 
 from poptorch import _interrupts as interrupts
 from poptorch._optimizer.device import DeviceStates
+from poptorch._optimizer.device_settings import groups_of
 from poptorch._optimizer.live import LiveStates, live, remember
 from poptorch._optimizer.rows import spec_of
 from poptorch._plain_torch import computes_values
@@ -83,7 +84,7 @@ class OptimizerState:
         self._look_for_another_store()
         if not self._store.is_running(self._device):
             with interrupts.deferred():
-                self._store.give(self._device, self._optimizer.param_groups)
+                self._store.give(self._device, groups_of(self._optimizer))
 
     def after_run(self) -> None:
         """Takes note of what another thread may have looked at meanwhile."""

@@ -7,15 +7,17 @@ import torch
 
 from poptorch import _C
 from poptorch._optimizer.captured_formula import Formulas
+from poptorch._optimizer.factor import GradientFactor
 from poptorch._optimizer.layout import GroupLayout, UpdateLayout
-from poptorch._optimizer.spec import COUNT, LOSS_SCALING, STEP, OptimizerSpec, Setting
+from poptorch._optimizer.spec import COUNT, STEP, OptimizerSpec, Setting
 from poptorch._translate.tensor_names import UPDATED
 from poptorch._types import ir_dtype
 from poptorch.errors import Error
 
 
 def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[dict],
-                count_of: Callable[[str, torch.Tensor], float]) -> UpdateLayout:
+                count_of: Callable[[str, torch.Tensor], float],
+                factor: GradientFactor) -> UpdateLayout:
     """Appends the update of every parameter that has a gradient and stands in the optimizer.
 
     Args:
@@ -23,8 +25,9 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
         program: gets the states that are updated, and the values that updates use and make.
         gradients: combined gradient of each parameter, by name.
         spec: the row of the optimizer.
-        groups: its parameter groups.
+        groups: its parameter groups, with the settings of the device.
         count_of: how many updates a parameter, of a name, has had.
+        factor: by which the gradients are multiplied.
     """
     layout, formulas = UpdateLayout(spec), Formulas(e)
     names = {id(tensor): name for name, tensor in program.states.items()}
@@ -34,18 +37,21 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
         compiled = GroupLayout(f"optimizer.group{number}", spec.compiled_in(group), found)
         layout.groups.append(compiled)
         if found:
-            update = _OpUpdate(e, spec, group) if spec.op else _FormulaUpdate(formulas, spec, group)
-            _GroupUpdate(e, program, spec, group, compiled, update).emit(gradients, count_of)
+            scale = factor.of(e, group, compiled.stream)
+            update = _OpUpdate(e, spec, group, scale, factor.skip) if spec.op else \
+                _FormulaUpdate(formulas, spec, group, scale, factor.skip)
+            _GroupUpdate(program, group, compiled, update, factor).emit(gradients, count_of)
     if program.bound:
-        program.bound[LOSS_SCALING] = partial(e.constant, 1.0, torch.float32)
+        program.bound |= factor.bound(e)
     return layout
 
 
 class _OpUpdate:
     """The update by the native op of the row."""
 
-    def __init__(self, e, spec: OptimizerSpec, group: dict):
-        self._e, self._spec = e, spec
+    def __init__(self, e, spec: OptimizerSpec, group: dict, scale, skip):
+        self.e, self.spec = e, spec
+        self._values = {"grad_scale": scale, "skip": skip}
         self._row = _C.op_row(spec.op)
         self._operands = [name.rstrip("?*") for name in self._row["operands"]]
         self._attrs = {name: bool(group.get(name)) for name in spec.flags}
@@ -63,9 +69,11 @@ class _OpUpdate:
             The new values of the parameter and of the states, by the same names.
         """
         values = {self._names.get(key, key): value for key, value in own.items()}
-        values |= {"hyper": hyper, "step": counter[1]}
-        results = self._e.plain(self._spec.op, [values.get(name) for name in self._operands],
-                                self._attrs)
+        values |= {"hyper": hyper, "step": counter[1], **self._values}
+        operands = [values.get(name) for name in self._operands]
+        while operands[-1] is None:
+            operands.pop()
+        results = self.e.plain(self.spec.op, operands, self._attrs)
         made = dict(zip((name.rstrip("?*") for name in self._row["results"]), results))
         return {key: made[self._names.get(key, key)] for key in own if key != "grad"}
 
@@ -73,19 +81,20 @@ class _OpUpdate:
 class _FormulaUpdate:
     """The update by the formula of the row."""
 
-    def __init__(self, formulas: Formulas, spec: OptimizerSpec, group: dict):
-        self._formulas, self._spec = formulas, spec
+    def __init__(self, formulas: Formulas, spec: OptimizerSpec, group: dict, scale, skip):
+        self.e, self.spec, self._formulas = formulas.emitter, spec, formulas
+        self._scale, self._skip = scale, skip
         self._flags = {name: bool(group.get(name)) for name in spec.flags}
         self._numbers: dict = {}
 
     def emit(self, own: dict, hyper, counter: tuple) -> dict:
         """As :meth:`_OpUpdate.emit`."""
         if not self._numbers:
-            self._numbers = {known.name: number(self._formulas.emitter, hyper, index)
-                             for index, known in enumerate(self._spec.hyper)}
+            self._numbers = {known.name: number(self.e, hyper, index)
+                             for index, known in enumerate(self.spec.hyper)}
         path, step = counter
-        return self._formulas.emit(self._spec, self._flags, own, {**self._numbers, "step": step},
-                                   shared=path)
+        return self._formulas.emit(self.spec, self._flags, own, {**self._numbers, "step": step},
+                                   shared=path, scale=self._scale, skip=self._skip)
 
 
 def number(e, hyper, index: int):
@@ -96,10 +105,11 @@ def number(e, hyper, index: int):
 class _GroupUpdate:
     """Emits the updates of one parameter group."""
 
-    def __init__(self, e, program, spec: OptimizerSpec, group: dict, compiled: GroupLayout,
-                 update):
-        self.e, self.program, self.spec = e, program, spec
-        self.group, self.compiled, self.update = group, compiled, update
+    def __init__(self, program, group: dict, compiled: GroupLayout, update,
+                 factor: GradientFactor):
+        e, spec = self.e, self.spec = update.e, update.spec
+        self.program, self.group, self.compiled = program, group, compiled
+        self.update, self.factor = update, factor
         # Numbers of the host, in double: 1 - beta2 in float32 would be off by 1e-5 of itself.
         self.hyper = e.named("stream_in", compiled.stream,
                              {"stream": compiled.stream, "repeat": True}, "f64",
@@ -115,6 +125,8 @@ class _GroupUpdate:
             before = self.e.state(path, "optimizer", ir_dtype(torch.float64), [])
             one = self.e.constant(1.0, torch.float64)
             after = self.e.plain("add", [before, one], {})[0]
+            if self.factor.skip is not None:
+                after = self.e.plain("where", [self.factor.skip, before, after], {})[0]
             self.e.plain("assign", [after], {"path": path}, [])
             self.counters[count] = path, after
         return self.counters[count]
@@ -143,7 +155,7 @@ class _GroupUpdate:
             self.compiled.states.append((counter[0], name, COUNT))
         for state in states:
             path = self._path(state, name)
-            dtype = own_type if state.dtype is None else ir_dtype(state.dtype)
+            dtype = ir_dtype(state.dtype_for(parameter, self.group))
             own[state.key] = self.e.state(path, "optimizer", dtype, self._sizes(state, name, sizes))
             self.compiled.states.append((path, name, state.key))
         new = self.update.emit(own, self.hyper, counter)
@@ -178,4 +190,7 @@ class _GroupUpdate:
         if setting.is_complement:
             one = e.op("cast", e.constant(1.0, torch.float32), dtype=_C.DType(product.dtype))
             product = e.op("sub", one, product)
+        if setting.over_loss_scale and self.factor.loss_scale is not None:
+            product = e.op("div", product, e.op(
+                "cast", self.factor.loss_scale, dtype=_C.DType(product.dtype)))
         return e.cast(product, torch.float32)

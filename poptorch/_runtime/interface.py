@@ -112,9 +112,9 @@ class Interface:
         for leaf in (*self.program.inputs, *leaves):
             if not isinstance(leaf, int) or not 0 <= leaf < count:
                 raise ValueError(f"tensor {leaf!r} of {count} among the arguments")
-        groups = self.program.optimizer.groups if self.program.optimizer else ()
+        own = self.program.optimizer.streams() if self.program.optimizer else ()
         names = [*self.program.inputs.values(), *(stream for stream, _ in self.program.outputs),
-                 *(group.stream for group in groups)]
+                 *own]
         if len(set(names)) != len(names):
             raise ValueError(f"a stream is used twice, of {', '.join(names)}")
 
@@ -147,8 +147,8 @@ class Interface:
         given = {}
         for leaf, stream in self.program.inputs.items():
             given[stream] = (list(leaves[leaf].shape), leaves[leaf].dtype)
-        for group in self.program.optimizer.groups if self.program.optimizer else ():
-            given[group.stream] = ([len(self.program.optimizer.spec.hyper)], torch.float64)
+        own = self.program.optimizer.streams() if self.program.optimizer else {}
+        given |= {stream: (sizes, torch.float64) for stream, sizes in own.items()}
         given.update(call.result_types())
         for name, stream in streams.items():
             if self.spec.synthetic_data and not stream.is_input:

@@ -62,6 +62,9 @@ def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpe
                     input_group_size=options.input_group_size,
                     weight_groups=weight_groups,
                     mean=reduction is ReductionType.Mean, mean_strategy=strategy,
+                    automatic_loss_scaling=training and options.Training.automatic_loss_scaling,
+                    clip_norm=options.Training.gradient_clip_norm if training else None,
+                    clip_value=options.Training.gradient_clip_value if training else None,
                     synthetic_data=options.enable_synthetic_data,
                     keep_gradients=testing.keeps_gradients(),
                     anchors=tuple((short, name) for short, (name, _, _)

@@ -18,6 +18,7 @@ from poptorch._capture.captured import OutputSpec
 from poptorch._capture.inlining import inlined
 from poptorch._translate import reduction
 from poptorch._translate.emitter import Emitter
+from poptorch._translate.loss_scale import LossScale
 from poptorch._translate.nodes import Nodes
 from poptorch._translate.overlaps import check_overlaps, overlap_attrs
 from poptorch._translate.partition import emit_strategy, partition_of
@@ -43,6 +44,9 @@ class StepSpec:
         weight_groups: path and groups of the weights with a value for each group of replicas.
         mean: combine gradients of micro-batches and replicas by their mean, else by their sum.
         mean_strategy: when they are divided; None for inference.
+        automatic_loss_scaling: find a factor of the loss scale while training.
+        clip_norm: the largest norm of all gradients together; None: any.
+        clip_value: the largest absolute value of an element of a gradient; None: any.
         synthetic_data: make inputs on the device.
         keep_gradients: stream the gradients that the optimizer sees to the host.
         anchors: ``(short name, name)`` of the tensors inside of the model that the host gets too.
@@ -60,6 +64,9 @@ class StepSpec:
     weight_groups: tuple[tuple[str, WeightGroups], ...] = ()
     mean: bool = True
     mean_strategy: MeanReductionStrategy | None = None
+    automatic_loss_scaling: bool = False
+    clip_norm: float | None = None
+    clip_value: float | None = None
     synthetic_data: bool = False
     keep_gradients: bool = False
     anchors: tuple[tuple[str, str], ...] = ()
@@ -132,7 +139,8 @@ def translate(captured, spec: StepSpec, optimizer=None) -> Program:
     Args:
         captured: what ``poptorch._capture.capture`` returned.
         spec: loops and reductions around it.
-        optimizer: for training, what appends the update: an ``OptimizerLink``.
+        optimizer: for training, what appends the update and says what types sums of gradients
+            have: an ``OptimizerLink``.
 
     Raises:
         poptorch.Error: An op or type cannot be translated; with the user's place.
@@ -154,7 +162,14 @@ class _Translation:
                                weight_groups=dict(spec.weight_groups),
                                host_sites=captured.host_sites)
         self.optimizer = optimizer
+        self.scaling = self._loss_scale()
+        self.large = None  # large elements of 16-bit gradients, where somebody asks for it
         self.names = TensorNames(captured)
+        self._parameters = {spec.name: spec.tensor for spec in captured.inputs
+                            if spec.kind == "param"}
+        self._sum_dtypes = {} if optimizer is None else optimizer.sum_dtypes(
+            {spec.name: (self._parameters[spec.name], spec.node.meta["val"].dtype)
+             for spec in self._gradient_outputs()})
         module = self.program.module
         main = Emitter(module, module.add_graph("main"))
         if self.program.partition is not None:
@@ -169,6 +184,14 @@ class _Translation:
         self._anchor_updates(iteration)
         iteration.graph.outputs = []
 
+    def _loss_scale(self) -> LossScale | None:
+        loss = [spec.node for spec in self.captured.outputs if spec.kind == "loss"]
+        has_scale = self.spec.training and (
+            self.spec.automatic_loss_scaling or self.optimizer.has_loss_scale)
+        if not has_scale or not loss or not self._gradient_outputs():
+            return None
+        return LossScale(self.spec, loss[0].meta["val"].dtype)
+
     def _iteration(self, e: Emitter) -> None:
         if not self.spec.training:
             self._micro_step(e)
@@ -180,23 +203,34 @@ class _Translation:
     def _accumulated(self, e: Emitter) -> dict:
         """Loops over micro-batches; returns the combined gradient of each parameter."""
         specs = self._gradient_outputs()
-        zeros = [e.plain("full", [], {"size": list(val.shape), "fill_value": 0.0,
-                                      "dtype": _C.DType(ir_dtype(val.dtype)),
-                                      "backward": True})[0]
-                 for val in (spec.node.meta["val"] for spec in specs)]
+        zeros = [self._zero(e, self._sum_dtypes[spec.name], list(spec.node.meta["val"].shape))
+                 for spec in specs]
+        names = [spec.name for spec in specs]
+        counts = self.scaling is not None and self.scaling.is_automatic
+        if counts:
+            zeros.append(self._zero(e, torch.float32, []))
+            names.append("large")
         micro = Emitter(self.program.module, self.program.module.add_graph("micro"))
-        carried = [micro.named("input", f"sum.{spec.name}", {"index": i}, z.dtype, list(z.sizes))
-                   for i, (z, spec) in enumerate(zip(zeros, specs))]
+        carried = [micro.named("input", f"sum.{name}", {"index": i}, z.dtype, list(z.sizes))
+                   for i, (z, name) in enumerate(zip(zeros, names))]
         gradients = self._micro_step(micro)
         sums = [micro.plain("accumulate", [total, gradients[spec.name]],
                             {"scale": 1.0 / reduction.of(self.spec, total, spec.name).each,
                              "backward": True})[0]
                 for total, spec in zip(carried, specs)]
+        if counts:
+            sums.append(micro.plain("add", [carried[-1], self.large], {"backward": True})[0])
         micro.graph.outputs = sums
         results = e.plain("loop", zeros, {"body": _C.GraphRef("micro"),
                                           "count": self.spec.accumulation},
                           [(z.dtype, list(z.sizes)) for z in zeros])
+        if counts:
+            self.large = results.pop()
         return {spec.name: value for spec, value in zip(specs, results)}
+
+    def _zero(self, e: Emitter, dtype: torch.dtype, sizes: list[int]):
+        return e.plain("full", [], {"size": sizes, "fill_value": 0.0,
+                                    "dtype": _C.DType(ir_dtype(dtype)), "backward": True})[0]
 
     def _gradient_outputs(self) -> list:
         return [spec for spec in self.captured.outputs if spec.kind == "grad"]
@@ -211,12 +245,16 @@ class _Translation:
             if node.users or node in anchored.values():
                 nodes.values[node] = self._source(e, position, node, spec)
         for node in self.captured.graph.nodes:
-            if node.op == "call_function":
+            if self.scaling is not None and node.meta.get("seed"):
+                nodes.values[node] = self.scaling.seed(e, node)
+            elif node.op == "call_function":
                 nodes.translate(node)
         e.notes, e.place = {}, None
         for short, node in anchored.items():
             self._anchor(e, short, nodes.values[node])
         gradients = self._sinks(e, nodes)
+        if self.scaling is not None and self.scaling.is_automatic:
+            self.large = self.scaling.count_large(e, gradients)
         e.advance_rng()
         return gradients
 
@@ -290,17 +328,24 @@ class _Translation:
     def _update(self, e: Emitter, gradients: dict) -> None:
         for name in gradients:
             self._note_state(name)
-        gradients = {name: reduction.finished(e, self.spec, g, name)
+        gradients = {name: reduction.finished(e, self.spec, g, name, self._sum_dtypes[name])
                      for name, g in gradients.items()}
+        if self.scaling is not None:
+            self.scaling.finish(e, gradients)
+            if self.scaling.is_automatic:
+                self.scaling.advance(e, self.large, gradients)
+        gradients, factor = self.optimizer.factor(e, self.spec, self.program, gradients,
+                                                  self.scaling)
         if self.spec.keep_gradients:
             for name, value in gradients.items():
                 stream = f"Gradient___{name}"
-                e.plain("stream_out", [value], {"stream": stream}, [])
+                e.plain("stream_out", [factor.applied(e, value)], {"stream": stream}, [])
                 self.program.outputs.append((stream, None))
         for short, name in self.spec.anchors:
             if name.removeprefix(GRADIENT) in gradients and name.startswith(GRADIENT):
-                self._anchor(e, short, gradients[name.removeprefix(GRADIENT)])
-        self.program.optimizer = self.optimizer.emit_update(e, self.program, gradients)
+                value = gradients[name.removeprefix(GRADIENT)]
+                self._anchor(e, short, factor.applied(e, value))
+        self.program.optimizer = self.optimizer.emit_update(e, self.program, gradients, factor)
         for path in sorted(self.program.changed.keys() - self.program.updated):
             self._assign(e, path, self.program.changed[path])
 

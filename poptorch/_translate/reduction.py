@@ -14,6 +14,10 @@ bits, and no further pass over the gradients.
 
 from dataclasses import dataclass
 
+import torch
+
+from poptorch import _C
+from poptorch._types import ir_dtype
 from poptorch.enums import MeanReductionStrategy
 
 _HALVES = ("f16", "bf16")
@@ -55,7 +59,7 @@ def of(spec, value, path: str) -> Reduction:
     return Reduction(each, "mean", last)
 
 
-def finished(emitter, spec, gradient, path: str):
+def finished(emitter, spec, gradient, path: str, dtype: torch.dtype):
     """The gradient that the optimizer sees.
 
     Args:
@@ -64,8 +68,13 @@ def finished(emitter, spec, gradient, path: str):
         gradient: the IR value of the sum over a replica's micro-batches; of the gradient itself
             where there is one micro-batch.
         path: of the parameter.
+        dtype: in which gradients are added up.
     """
-    reduction, groups = of(spec, gradient, path), spec.reducing(path)
+    groups = spec.reducing(path)
+    if spec.accumulation == 1 and groups.size > 1 and gradient.dtype != ir_dtype(dtype):
+        attrs = {"dtype": _C.DType(ir_dtype(dtype)), "backward": True}
+        gradient = emitter.plain("cast", [gradient], attrs)[0]
+    reduction = of(spec, gradient, path)
     if spec.accumulation == 1:
         gradient = _divided(emitter, gradient, reduction.each)
     if groups.size > 1:

@@ -9,7 +9,7 @@ from poptorch._optimizer import lamb
 from poptorch._optimizer.host_step import host_step
 from poptorch._optimizer.rows import spec_of
 from poptorch.optim._optimizer import Optimizer
-from poptorch.optim._optimizers import _given
+
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
     """RMSprop, as ``torch.optim.RMSprop`` or as TensorFlow has it.
@@ -27,14 +27,16 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         centered: divide by the deviation of gradients from their mean, default False.
         foreach, differentiable: how torch runs it on the CPU.
         maximize: ascend instead of descend, default False.
-        loss_scaling, accum_type, first_order_momentum_accum_type,
-        second_order_momentum_accum_type: of the device; None or their neutral values, others are
-            not implemented.
+        loss_scaling: by which the device multiplies the loss, see :class:`Adam`.
+        accum_type: type in which gradients of micro-batches and replicas are added up, default
+            torch.float32.
+        first_order_momentum_accum_type, second_order_momentum_accum_type: types of the states on
+            the device, default torch.float32: of momentum and mean, and of the mean square.
         use_tf_variant: the TensorFlow variant, default False; a key of parameter groups, too.
 
     Raises:
         ValueError: A setting is out of torch's range.
-        poptorch.Error: A setting has a value that is not implemented.
+        poptorch.Error: A setting of the device has a value that it cannot have.
 
     Example:
         >>> import torch, poptorch
@@ -55,14 +57,14 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None,
                  use_tf_variant: bool | None = None):
-        self._configure(loss_scaling=loss_scaling, accum_type=accum_type,
-                     first_order_momentum_accum_type=first_order_momentum_accum_type,
-                     second_order_momentum_accum_type=second_order_momentum_accum_type)
-        torch.optim.RMSprop.__init__(
-            self, params,
-            **_given(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
-                     centered=centered, foreach=foreach, maximize=maximize,
-                     differentiable=differentiable))
+        self._begin(
+            torch.optim.RMSprop, params,
+            {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay,
+             "momentum": momentum, "centered": centered, "foreach": foreach, "maximize": maximize,
+             "differentiable": differentiable},
+            {"loss_scaling": loss_scaling, "accum_type": accum_type,
+             "first_order_momentum_accum_type": first_order_momentum_accum_type,
+             "second_order_momentum_accum_type": second_order_momentum_accum_type})
         self.defaults["use_tf_variant"] = bool(use_tf_variant)
         for group in self.param_groups:
             group.setdefault("use_tf_variant", bool(use_tf_variant))
@@ -102,15 +104,17 @@ class LAMB(Optimizer, lamb.LAMB):
         weight_decay: factor of the parameter in its update, default 0.
         bias_correction: correct the moments for their beginning at zero, default True; a key of
             parameter groups, too.
-        loss_scaling, accum_type, first_order_momentum_accum_type,
-        second_order_momentum_accum_type: of the device; None or their neutral values, others are
-            not implemented.
+        loss_scaling: by which the device multiplies the loss, see :class:`Adam`.
+        accum_type: type in which gradients of micro-batches and replicas are added up, default
+            torch.float32.
+        first_order_momentum_accum_type, second_order_momentum_accum_type: types of the states on
+            the device, default torch.float32: of the first moment, and of the second one.
         max_weight_norm: the largest norm of a parameter that counts, default None: any; a key of
             parameter groups, too.
 
     Raises:
         ValueError: A setting is out of range.
-        poptorch.Error: A setting has a value that is not implemented.
+        poptorch.Error: A setting of the device has a value that it cannot have.
 
     Example:
         >>> import torch, poptorch
@@ -122,8 +126,6 @@ class LAMB(Optimizer, lamb.LAMB):
         ['step', 'exp_avg', 'exp_avg_sq']
     """
 
-    of_groups = frozenset({"bias_correction"})
-
     def __init__(self, params: Iterable, lr: float | None = None,
                  betas: tuple[float, float] | None = None, eps: float | None = None,
                  weight_decay: float | None = None, bias_correction: bool | None = None,
@@ -131,10 +133,10 @@ class LAMB(Optimizer, lamb.LAMB):
                  accum_type: torch.dtype | None = None,
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None):
-        self._configure(loss_scaling=loss_scaling, accum_type=accum_type,
-                     first_order_momentum_accum_type=first_order_momentum_accum_type,
-                     second_order_momentum_accum_type=second_order_momentum_accum_type)
-        lamb.LAMB.__init__(
-            self, params,
-            **_given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
-                     bias_correction=bias_correction, max_weight_norm=max_weight_norm))
+        self._begin(
+            lamb.LAMB, params,
+            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+             "bias_correction": bias_correction, "max_weight_norm": max_weight_norm},
+            {"loss_scaling": loss_scaling, "accum_type": accum_type,
+             "first_order_momentum_accum_type": first_order_momentum_accum_type,
+             "second_order_momentum_accum_type": second_order_momentum_accum_type})

@@ -1,9 +1,12 @@
 """What all optimizers of this package share: settings of the device, and ``ipu_state``."""
 
+from collections.abc import Iterable
+
 import torch
 
-from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings
+from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings, groups_of
 from poptorch._optimizer.live import KEPT, live
+from poptorch.optim._variable_attributes import VariableAttributes
 
 _STATE, _SETTINGS = "ipu_state", "ipu_param"
 
@@ -22,6 +25,21 @@ class Optimizer(DeviceSettings):
         >>> isinstance(torch.optim.SGD(net.parameters(), lr=0.1), poptorch.optim.Optimizer)
         False
     """
+
+    def _begin(self, base: type, params: Iterable, known: dict, settings: dict) -> None:
+        """What ``__init__`` does.
+
+        Args:
+            base: torch's class.
+            params: parameters, or parameter groups.
+            known: arguments of torch's class by name; None: not given.
+            settings: those of the device, likewise.
+        """
+        given = {name: value for name, value in known.items() if value is not None}
+        base.__init__(self, params, **given)
+        self._configure(**settings)
+        own = {name for name, value in settings.items() if value is not None}
+        self.variable_attrs = VariableAttributes({"lr", *given, *own}, [*known, *settings])
 
     def state_dict(self) -> dict:
         """The optimizer's state, that of the device included.
@@ -58,8 +76,9 @@ class Optimizer(DeviceSettings):
             tensor(0.5000)
         """
         shown, store = super().state_dict(), live(self)
-        state = store.named(self.param_groups)
-        settings = None if state is None else store.settings(self.param_groups)
+        groups = groups_of(self)
+        state = store.named(groups)
+        settings = None if state is None else store.settings(groups)
         return {**shown, _STATE: state, _SETTINGS: settings}
 
     def load_state_dict(self, state_dict: dict) -> None:
@@ -99,7 +118,8 @@ class Optimizer(DeviceSettings):
         return {**self._shallow_state(), **({KEPT: kept} if kept else {})}
 
     def _shallow_state(self) -> dict:
-        own = {name: vars(self)[name] for name in SETTINGS if name in vars(self)}
+        own = {name: vars(self)[name] for name in (*SETTINGS, "variable_attrs")
+               if name in vars(self)}
         return {**super().__getstate__(), **own}
 
     def __copy__(self) -> "Optimizer":

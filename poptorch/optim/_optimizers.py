@@ -8,10 +8,6 @@ import torch
 from poptorch.optim._optimizer import Optimizer
 
 
-def _given(**settings) -> dict:
-    return {name: value for name, value in settings.items() if value is not None}
-
-
 class SGD(Optimizer, torch.optim.SGD):
     """Stochastic gradient descent, as ``torch.optim.SGD``.
 
@@ -24,12 +20,26 @@ class SGD(Optimizer, torch.optim.SGD):
         nesterov: Nesterov momentum, default False.
         maximize: ascend instead of descend, default False.
         foreach, differentiable: how torch runs it on the CPU.
-        loss_scaling, velocity_scaling, use_combined_accum, accum_type, velocity_accum_type,
-        max_grad_norm: of the device; None or their neutral values, others are not implemented.
+        loss_scaling: by which the device multiplies the loss before the backward pass, so that
+            small gradients of 16 bits do not become zero; the update divides by it in float32.
+            Default 1. Assign ``optimizer.loss_scaling`` and call ``setOptimizer`` to change it.
+        velocity_scaling: by which the momentum buffer is multiplied on the device, with
+            ``use_combined_accum`` only. Default 1.
+        use_combined_accum: keep one tensor for the sum of gradients and the velocity, which saves
+            the accumulator of ``gradientAccumulation``; not with Nesterov momentum. Default False.
+        accum_type: type in which gradients of micro-batches and replicas are added up: torch.float16,
+            torch.bfloat16 or torch.float32, the default.
+        velocity_accum_type: type of the momentum buffer on the device, likewise.
+        max_grad_norm: the largest norm of the gradients of all parameters together, as
+            ``torch.nn.utils.clip_grad_norm_`` takes it. Default inf.
+
+    Without momentum there is no state, and ``velocity_scaling``, ``use_combined_accum`` and
+    ``velocity_accum_type`` change nothing. ``accum_type`` changes nothing where there is one
+    micro-batch and one replica; with ``use_combined_accum`` neither type does.
 
     Raises:
         ValueError: A setting is out of torch's range.
-        poptorch.Error: A setting has a value that is not implemented.
+        poptorch.Error: A setting of the device has a value that it cannot have.
 
     Example:
         >>> import torch, poptorch
@@ -47,14 +57,14 @@ class SGD(Optimizer, torch.optim.SGD):
                  use_combined_accum: bool | None = None, accum_type: torch.dtype | None = None,
                  velocity_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
-        self._configure(loss_scaling=loss_scaling, velocity_scaling=velocity_scaling,
-                     use_combined_accum=use_combined_accum, accum_type=accum_type,
-                     velocity_accum_type=velocity_accum_type, max_grad_norm=max_grad_norm)
-        torch.optim.SGD.__init__(
-            self, params,
-            **_given(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
-                     nesterov=nesterov, maximize=maximize, foreach=foreach,
-                     differentiable=differentiable))
+        self._begin(
+            torch.optim.SGD, params,
+            {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
+             "nesterov": nesterov, "maximize": maximize, "foreach": foreach,
+             "differentiable": differentiable},
+            {"loss_scaling": loss_scaling, "velocity_scaling": velocity_scaling,
+             "use_combined_accum": use_combined_accum, "accum_type": accum_type,
+             "velocity_accum_type": velocity_accum_type, "max_grad_norm": max_grad_norm})
 
 
 class Adam(Optimizer, torch.optim.Adam):
@@ -69,13 +79,20 @@ class Adam(Optimizer, torch.optim.Adam):
         amsgrad: keep the largest second moment, default False.
         maximize: ascend instead of descend, default False.
         foreach, capturable, differentiable, fused: how torch runs it on the CPU.
-        loss_scaling, accum_type, first_order_momentum_accum_type,
-        second_order_momentum_accum_type, max_grad_norm: of the device; None or their neutral
-            values, others are not implemented.
+        loss_scaling: by which the device multiplies the loss before the backward pass, so that
+            small gradients of 16 bits do not become zero; the update divides by it in float32.
+            Default 1. Assign ``optimizer.loss_scaling`` and call ``setOptimizer`` to change it.
+        accum_type: type in which gradients of micro-batches and replicas are added up: torch.float16,
+            torch.bfloat16 or torch.float32, the default. It changes nothing where there is one
+            micro-batch and one replica.
+        first_order_momentum_accum_type, second_order_momentum_accum_type: types of the two moments
+            on the device, likewise.
+        max_grad_norm: the largest norm of the gradients of all parameters together, as
+            ``torch.nn.utils.clip_grad_norm_`` takes it. Default inf.
 
     Raises:
         ValueError: A setting is out of torch's range.
-        poptorch.Error: A setting has a value that is not implemented.
+        poptorch.Error: A setting of the device has a value that it cannot have.
 
     Example:
         >>> import torch, poptorch
@@ -94,15 +111,15 @@ class Adam(Optimizer, torch.optim.Adam):
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
-        self._configure(loss_scaling=loss_scaling, accum_type=accum_type,
-                     first_order_momentum_accum_type=first_order_momentum_accum_type,
-                     second_order_momentum_accum_type=second_order_momentum_accum_type,
-                     max_grad_norm=max_grad_norm)
-        torch.optim.Adam.__init__(
-            self, params,
-            **_given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
-                     foreach=foreach, maximize=maximize, capturable=capturable,
-                     differentiable=differentiable, fused=fused))
+        self._begin(
+            torch.optim.Adam, params,
+            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+             "amsgrad": amsgrad, "foreach": foreach, "maximize": maximize,
+             "capturable": capturable, "differentiable": differentiable, "fused": fused},
+            {"loss_scaling": loss_scaling, "accum_type": accum_type,
+             "first_order_momentum_accum_type": first_order_momentum_accum_type,
+             "second_order_momentum_accum_type": second_order_momentum_accum_type,
+             "max_grad_norm": max_grad_norm})
 
 
 class AdamW(Optimizer, torch.optim.AdamW):
@@ -117,13 +134,22 @@ class AdamW(Optimizer, torch.optim.AdamW):
         amsgrad: keep the largest second moment, default False.
         maximize: ascend instead of descend, default False.
         foreach, capturable: how torch runs it on the CPU.
-        loss_scaling, bias_correction, accum_type, first_order_momentum_accum_type,
-        second_order_momentum_accum_type, max_grad_norm: of the device; None or their neutral
-            values, others are not implemented.
+        loss_scaling: by which the device multiplies the loss before the backward pass, so that
+            small gradients of 16 bits do not become zero; the update divides by it in float32.
+            Default 1. Assign ``optimizer.loss_scaling`` and call ``setOptimizer`` to change it.
+        bias_correction: divide the moments by what they lack in the beginning, default True.
+            False holds on the device only: ``step()`` on the CPU always corrects.
+        accum_type: type in which gradients of micro-batches and replicas are added up: torch.float16,
+            torch.bfloat16 or torch.float32, the default. It changes nothing where there is one
+            micro-batch and one replica.
+        first_order_momentum_accum_type, second_order_momentum_accum_type: types of the two moments
+            on the device, likewise.
+        max_grad_norm: the largest norm of the gradients of all parameters together, as
+            ``torch.nn.utils.clip_grad_norm_`` takes it. Default inf.
 
     Raises:
         ValueError: A setting is out of torch's range.
-        poptorch.Error: A setting has a value that is not implemented.
+        poptorch.Error: A setting of the device has a value that it cannot have.
 
     Example:
         >>> import torch, poptorch
@@ -141,12 +167,13 @@ class AdamW(Optimizer, torch.optim.AdamW):
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
-        self._configure(loss_scaling=loss_scaling, bias_correction=bias_correction,
-                     accum_type=accum_type,
-                     first_order_momentum_accum_type=first_order_momentum_accum_type,
-                     second_order_momentum_accum_type=second_order_momentum_accum_type,
-                     max_grad_norm=max_grad_norm)
-        torch.optim.AdamW.__init__(
-            self, params,
-            **_given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
-                     maximize=maximize, foreach=foreach, capturable=capturable))
+        self._begin(
+            torch.optim.AdamW, params,
+            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+             "amsgrad": amsgrad, "maximize": maximize, "foreach": foreach,
+             "capturable": capturable},
+            {"loss_scaling": loss_scaling, "bias_correction": bias_correction,
+             "accum_type": accum_type,
+             "first_order_momentum_accum_type": first_order_momentum_accum_type,
+             "second_order_momentum_accum_type": second_order_momentum_accum_type,
+             "max_grad_norm": max_grad_norm})

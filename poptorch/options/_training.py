@@ -2,7 +2,7 @@
 
 import warnings
 
-from poptorch._checks import Bool, Int, Member, OrNone
+from poptorch._checks import Bool, Int, Member, OrNone, Positive
 from poptorch.enums import MeanReductionStrategy, ReductionType
 from poptorch.options._group import OptionGroup, Row
 
@@ -37,8 +37,13 @@ class _TrainingOptions(OptionGroup):
             backend="meanAccumulationAndReplicationReductionStrategy",
             default_text="`Post`, or `Running` where a trained parameter is of half precision"),
         Row("automatic_loss_scaling", False, "Find the loss scale while training.", Bool(),
-            "setAutomaticLossScaling", later="loss scaling",
+            "setAutomaticLossScaling",
             backend="automaticLossScalingSettings.enabled"),
+        Row("gradient_clip_norm", None, "The largest norm of all gradients together; None: any.",
+            OrNone(Positive()), "gradientClipping"),
+        Row("gradient_clip_value", None,
+            "The largest absolute value of an element of a gradient; None: any.",
+            OrNone(Positive()), "gradientClipping"),
         Row("convolution_dithering", False, "Begin convolutions on different tiles.", Bool(),
             "setConvolutionDithering", later="estimates"),
     )
@@ -128,6 +133,12 @@ class _TrainingOptions(OptionGroup):
     def setAutomaticLossScaling(self, enabled: bool) -> "_TrainingOptions":
         """Finds a factor for the loss that keeps half-precision gradients in range.
 
+        The loss scale is then ``loss_scaling`` of the optimizer (1 without one) times a factor,
+        which begins at 1. After each update it becomes half where elements of 16-bit gradients
+        come near the largest number of float16, and twice as large after 16 updates where they did
+        not. An update with infinities or NaN in the gradients is left out. The factor is a state of
+        the optimizer, ``lossScaleUpdateFactor``; the tensor ``finalLossScale`` can be anchored.
+
         Args:
             enabled: True: find it. False: the default.
 
@@ -143,6 +154,38 @@ class _TrainingOptions(OptionGroup):
             TrainingOptions(automatic_loss_scaling=True)
         """
         return self._set("automatic_loss_scaling", enabled)
+
+    def gradientClipping(self, norm: float | None = None,
+                         value: float | None = None) -> "_TrainingOptions":
+        """Limits the gradients that the optimizer sees, on the device, with any optimizer.
+
+        What is limited are the gradients of the parameters that the optimizer trains, combined
+        over micro-batches and replicas and without the loss scale. With both limits the norm comes
+        first. ``max_grad_norm`` of an optimizer is one more limit of the norm.
+
+        Args:
+            norm: of all gradients together, as ``torch.nn.utils.clip_grad_norm_`` limits it: where
+                the norm is larger, all are multiplied by ``norm / (their norm + 1e-6)``. None, the
+                default: no limit.
+            value: of each element, as ``torch.nn.utils.clip_grad_value_`` limits it: elements are
+                kept within ``-value`` and ``value``. None, the default: no limit.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: A limit is not a number.
+            ValueError: A limit is not above 0, or not finite.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().Training.gradientClipping(norm=1.0)
+            TrainingOptions(gradient_clip_norm=1.0)
+        """
+        norm = self._row("gradient_clip_norm").check(norm, "Training.gradientClipping norm")
+        value = self._row("gradient_clip_value").check(value, "Training.gradientClipping value")
+        self._set("gradient_clip_norm", norm)
+        return self._set("gradient_clip_value", value)
 
     def setConvolutionDithering(self, enabled: bool) -> "_TrainingOptions":
         """Lets convolutions begin on different tiles, for a better balance of memory.

@@ -88,6 +88,8 @@ CASES = [
          {"mean_accumulation_and_replication_reduction_strategy":
           poptorch.MeanReductionStrategy.Running}),
     Case("Training.setAutomaticLossScaling", (True,), {"automatic_loss_scaling": True}),
+    Case("Training.gradientClipping", (1, 0.5),
+         {"gradient_clip_norm": 1.0, "gradient_clip_value": 0.5}, ("1",), (0.0,)),
     Case("Training.setConvolutionDithering", (True,), {"convolution_dithering": True}),
     Case("Precision.enableFloatingPointExceptions", (True,), {"floating_point_exceptions": True}),
     Case("Precision.enableStochasticRounding", (True,), {"stochastic_rounding": True}),

@@ -17,16 +17,6 @@ NEUTRAL = {
     poptorch.optim.AdamW: {"lr": None, "loss_scaling": None, "bias_correction": True,
                            "accum_type": torch.float32, "max_grad_norm": None},
 }
-# Settings that all of them have, and those of one kind.
-LATER = {"loss_scaling": 128.0, "accum_type": torch.float16, "max_grad_norm": 1.0}
-LATER_OF = {
-    poptorch.optim.SGD: {"velocity_scaling": 2.0, "use_combined_accum": True,
-                         "velocity_accum_type": torch.float16},
-    **{kind: {"first_order_momentum_accum_type": torch.float16,
-              "second_order_momentum_accum_type": torch.float16}
-       for kind in (poptorch.optim.Adam, poptorch.optim.AdamW)},
-}
-LATER_OF[poptorch.optim.AdamW] |= {"bias_correction": False}
 
 
 class Net(torch.nn.Module):
@@ -50,36 +40,34 @@ def test_settings_that_are_none_or_neutral(kind):
     assert not torch.equal(net.fc.weight, before)
 
 
-@pytest.mark.parametrize("kind, name, value", [
-    (kind, *setting) for kind, own in LATER_OF.items() for setting in {**LATER, **own}.items()])
-def test_settings_that_come_later(kind, name, value):
-    words = rf"^\[optim.{kind.__name__}\] {name}={value} is not implemented: this version"
-    with pytest.raises(poptorch.Error, match=words):
-        kind(Net().parameters(), lr=0.1, **{name: value})
-
-
 def test_a_setting_of_a_group():
     net = Net()
     optimizer = poptorch.optim.SGD(
-        [{"params": net.parameters(), "loss_scaling": 1.0, "max_weight_norm": 2.0}], lr=0.1)
+        [{"params": net.parameters(), "loss_scaling": 1.0, "max_weight_norm": 2.0}], lr=0.1,
+        loss_scaling=1.0)
     model = poptorch.trainingModel(net, quiet_options(), optimizer)
     model(X)
     optimizer.param_groups[0]["loss_scaling"] = 128.0
-    words = "loss_scaling=128.0 of parameter group 0 is not implemented"
-    with pytest.raises(poptorch.Error, match=words):
-        model.setOptimizer(optimizer)
+    model.setOptimizer(optimizer)
+    model(X)
+    assert optimizer.state_dict()["ipu_param"]["lossScaling_FLOAT"] == 128.0
 
 
 @pytest.mark.parametrize("when", ["compile", "setOptimizer"])
 def test_a_setting_that_is_changed_afterwards(when):
+    """Before the model is compiled it may be, afterwards only if it was passed."""
     net = Net()
     optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1, loss_scaling=None)
     model = poptorch.trainingModel(net, quiet_options(), optimizer)
     if when == "setOptimizer":
         model(X)
     optimizer.loss_scaling = 128.0
-    with pytest.raises(poptorch.Error, match=r"loss_scaling=128.0 is not implemented"):
-        model.compile(X) if when == "compile" else model.setOptimizer(optimizer)
+    if when == "compile":
+        model.compile(X)
+        assert optimizer.state_dict()["ipu_param"]["lossScaling_FLOAT"] == 128.0
+        return
+    with pytest.raises(ValueError, match=r"loss_scaling=1.0 is a constant of the compiled model"):
+        model.setOptimizer(optimizer)
     optimizer.loss_scaling = 1.0
     model.setOptimizer(optimizer)
     model(X)
@@ -134,7 +122,7 @@ def test_groups_with_keys_of_other_programs():
     assert not torch.equal(net.fc.weight, before[0]) and torch.equal(net.fc.bias, before[1])
 
 
-OPERATORS = ["optim.LAMB", "optim.RMSprop", "optim.VariableAttributes"]
+OPERATORS = ["optim.LAMB", "optim.RMSprop"]
 
 
 @pytest.mark.parametrize("name", OPERATORS)

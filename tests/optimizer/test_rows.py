@@ -8,6 +8,7 @@ import torch
 import poptorch
 from poptorch import _C
 from poptorch._optimizer import rows
+from poptorch._optimizer.device_settings import groups_of
 from poptorch._optimizer.spec import Hyper, OptimizerSpec, Setting, StateTensor
 from tests.helpers import quiet_options
 from tests.optim.common import Net, batch
@@ -104,11 +105,11 @@ def test_rows_fit_their_ops(spec):
     row = next(row for row in _C.op_table() if row["name"] == spec.op)
     operands = [name.rstrip("?*") for name in row["operands"]]
     states = [state.operand or state.key for state in spec.states]
-    assert operands == ["param", "grad", *states, "step", "hyper"]
+    assert operands == ["param", "grad", *states, "step", "hyper", "grad_scale", "skip"]
     assert [name.rstrip("?*") for name in row["results"]] == ["param", *states]
     assert {name for name, _, _ in row["attrs"]} == set(spec.flags)
     assert str(len(spec.hyper)) and spec.doc.endswith(".")
-    group = spec.cls([torch.nn.Parameter(torch.ones(1))], lr=0.1).param_groups[0]
+    group, = groups_of(spec.cls([torch.nn.Parameter(torch.ones(1))], lr=0.1))
     assert len(spec.hyper_values(group)) == len(spec.hyper)
     assert set(spec.flags) - {"decoupled_weight_decay"} <= group.keys()
     names = {hyper.name for hyper in spec.hyper}

@@ -46,6 +46,9 @@ EFFECTS = {
     "Training.accumulationAndReplicationReductionType": _DATA + "test_reduction_type",
     "Training.setMeanAccumulationAndReplicationReductionStrategy":
         _DATA + "test_running_mean_does_not_overflow_in_half",
+    "Training.gradientClipping": "tests/optim/test_clipping.py::test_the_option",
+    "Training.setAutomaticLossScaling":
+        "tests/optim/test_automatic_loss_scaling.py::test_an_overflow_is_skipped",
     "Distributed.configureProcessId": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.disable": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.setEnvVarNames": "tests/api/test_options_environment.py::test_launcher_variables",

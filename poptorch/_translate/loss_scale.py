@@ -1,0 +1,169 @@
+"""The loss scale of a program: multiplies the seed of the backward pass.
+
+The host sends it with each call. The program divides it out again where it updates parameters.
+With ``setAutomaticLossScaling`` it is multiplied by a factor that the program finds:
+
+    large    = share of the elements of 16-bit gradients above LARGE, over micro-batches and replicas
+    overflow = a gradient that the optimizer would see is not finite
+
+    overflow or large > MOST_LARGE   factor / 2, quiet = 0; with an overflow nothing is updated
+    else, quiet + 1 < QUIET_UPDATES  quiet + 1
+    else                             factor * 2, quiet = 0
+
+Within bounds: the scale fits into the type of the loss, and the factor is not below LEAST.
+"""
+
+import math
+
+import torch
+
+from poptorch import _C
+from poptorch._types import ir_dtype
+
+STREAM = "optimizer.loss_scale"
+UPDATE_STREAM = "optimizer.loss_scale.update"
+FACTOR, QUIET = "optimizer.loss_scale.factor", "optimizer.loss_scale.quiet"
+LARGE = 2.0**14
+MOST_LARGE = 2.0**-20
+QUIET_UPDATES = 16
+LEAST = 2.0**-24
+# The largest scale for a loss of this type.
+MOST = {torch.float16: 2.0**15, torch.bfloat16: 2.0**24, torch.float32: 2.0**24}
+_HALVES = ("f16", "bf16")
+
+
+class LossScale:
+    """What one translation knows of it.
+
+    Args:
+        spec: the loops around the graph.
+        loss: dtype of the loss.
+
+    Attributes:
+        value: what the host sent, float32 without dimensions; once :meth:`finish` was called.
+        final: by what the loss was multiplied.
+        inverse: the factor that undoes it.
+        skip: whether there was an overflow; None where that is not asked.
+    """
+
+    def __init__(self, spec, loss: torch.dtype):
+        self._spec, self._loss = spec, loss
+        self.is_automatic = spec.automatic_loss_scaling
+        self.value = self.final = self.inverse = self.skip = None
+
+    @property
+    def states(self) -> list[tuple[str, str]]:
+        """Path of each state, and what the optimizer calls it."""
+        return [(FACTOR, "factor"), (QUIET, "quiet_updates")] if self.is_automatic else []
+
+    def seed(self, e, node):
+        """Where the gradient of the loss begins: its scale, of the loss's type and sizes."""
+        val = node.meta["val"]
+        scale = _cast(e, self._final(e, self._initial(e, STREAM)), val.dtype)
+        if not val.shape:
+            return scale
+        return e.plain("expand", [scale], {"size": list(val.shape), "backward": True})[0]
+
+    def finish(self, e, gradients: dict) -> None:
+        """Makes the values of the update.
+
+        Args:
+            e: emitter of the graph that has it.
+            gradients: of one replica, combined, by name.
+        """
+        self.value = self._initial(e, UPDATE_STREAM)
+        self.final = self._final(e, self.value)
+        rounded = _cast(e, _cast(e, self.final, self._loss), _wide(self._loss))
+        self.inverse = _op(e, "div", e.constant(1.0, _wide(self._loss)), rounded)
+        if self.is_automatic:
+            self.skip = self._overflow(e, gradients)
+
+    # -- the automatic one ---------------------------------------------------------------------
+
+    def count_large(self, e, gradients: dict):
+        """The number of large elements of one micro-batch's 16-bit gradients."""
+        total = e.constant(0.0, torch.float32)
+        for value in gradients.values():
+            if value.dtype in _HALVES:
+                size = _op(e, "abs", _cast(e, value, torch.float32))
+                # So that NaN is large, too.
+                is_small = _op(e, "le", size, e.constant(LARGE, torch.float32))
+                large = _op(e, "cast", _op(e, "logical_not", is_small), dtype=_C.DType("f32"))
+                total = _op(e, "add", total, _op(e, "sum", large))
+        return total
+
+    def advance(self, e, large, gradients: dict) -> None:
+        """Finds the factor of the next update.
+
+        Args:
+            e: emitter of the graph that has the update.
+            large: what :meth:`count_large` found, summed over micro-batches.
+            gradients: of one micro-batch, or their sums, by name.
+        """
+        count = self._spec.accumulation * self._spec.replicas * sum(
+            math.prod(value.sizes) for value in gradients.values())
+        most = e.constant(MOST_LARGE * count, torch.float32)
+        is_large = _op(e, "gt", self._over_replicas(e, large), most)
+        shrinks = _op(e, "logical_or", self.skip, is_large)
+        factor, quiet = self._factor(e), e.state(QUIET, "optimizer", "f32", [])
+        one, zero = e.constant(1.0, torch.float32), e.constant(0.0, torch.float32)
+        after = _op(e, "add", quiet, one)
+        limit = e.constant(float(QUIET_UPDATES), torch.float32)
+        is_due = _op(e, "ge", after, limit)
+        doubled = _op(e, "mul", self.final, e.constant(2.0, torch.float32))
+        fits = _op(e, "le", doubled, e.constant(MOST[self._loss], torch.float32))
+        grows = _op(e, "logical_and", is_due, fits)
+        larger = _op(e, "where", grows, _op(e, "mul", factor, e.constant(2.0, torch.float32)),
+                     factor)
+        half = _op(e, "mul", factor, e.constant(0.5, torch.float32))
+        smaller = _op(e, "maximum", half, e.constant(LEAST, torch.float32))
+        begins = _op(e, "logical_or", shrinks, is_due)
+        for path, value in ((FACTOR, _op(e, "where", shrinks, smaller, larger)),
+                            (QUIET, _op(e, "where", begins, zero, after))):
+            e.plain("assign", [value], {"path": path}, [])
+
+    def _overflow(self, e, gradients: dict):
+        finite = None
+        for value in gradients.values():
+            own = _op(e, "all", _op(e, "isfinite", value))
+            finite = own if finite is None else _op(e, "logical_and", finite, own)
+        bad = _op(e, "logical_not", finite)
+        if self._spec.replicas == 1:
+            return bad
+        # Replicas of grouped weights have gradients of their own.
+        count = self._over_replicas(e, _op(e, "cast", bad, dtype=_C.DType("f32")))
+        return _op(e, "gt", count, e.constant(0.0, torch.float32))
+
+    def _over_replicas(self, e, value):
+        if self._spec.replicas == 1:
+            return value
+        return e.plain("all_reduce", [value], {"op": "sum", "backward": True})[0]
+
+    # -- values --------------------------------------------------------------------------------
+
+    def _initial(self, e, stream: str):
+        sent = e.named("stream_in", stream, {"stream": stream, "repeat": True}, "f64", [])
+        return _cast(e, sent, torch.float32)
+
+    def _factor(self, e):
+        kept = e.state(FACTOR, "optimizer", "f32", [])
+        # A state of 0 has not begun.
+        zero, one = e.constant(0.0, torch.float32), e.constant(1.0, torch.float32)
+        return _op(e, "where", _op(e, "eq", kept, zero), one, kept)
+
+    def _final(self, e, initial):
+        return _op(e, "mul", initial, self._factor(e)) if self.is_automatic else initial
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def _op(e, name: str, *operands, **attrs):
+    # Of the backward pass: where a model is in stages, it is no part of the first one's forward.
+    return e.plain(name, list(operands), {**attrs, "backward": True})[0]
+
+
+def _cast(e, value, dtype: torch.dtype):
+    name = ir_dtype(dtype)
+    return value if value.dtype == name else _op(e, "cast", value, dtype=_C.DType(name))

@@ -1,0 +1,257 @@
+"""Settings of optimizers that only the device has, against loops of PyTorch in float64."""
+
+import functools
+import re
+
+import pytest
+import torch
+
+import poptorch
+from tests.optim.loops import Net, options, train
+
+F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
+KINDS = {
+    "SGD": {"lr": 0.1},
+    "momentum": {"lr": 0.1, "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.05},
+    "Adam": {"lr": 0.01, "weight_decay": 0.05},
+    "AdamW": {"lr": 0.01, "weight_decay": 0.05},
+}
+
+
+def pair(kind, **settings):
+    """What makes our optimizer with these settings, and PyTorch's."""
+    name = "SGD" if kind == "momentum" else kind
+    return (functools.partial(getattr(poptorch.optim, name), **KINDS[kind], **settings),
+            functools.partial(getattr(torch.optim, name), **KINDS[kind]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scale", [1.0, 2.0**12, 1000.0])
+def test_loss_scaling(kind, scale):
+    model, optimizer, off = train(*pair(kind, loss_scaling=scale))
+    assert off < 1e-5
+    shown = optimizer.state_dict()["ipu_param"]
+    assert shown["lossScaling_FLOAT"] == scale
+    if kind == "SGD":
+        torch.testing.assert_close(shown["scaledLearningRate0___specific___first.bias"],
+                                   torch.tensor(0.1 / scale))
+
+
+@pytest.mark.parametrize("accumulation, replicas", [(3, 1), (1, 2), (2, 2)])
+def test_loss_scaling_with_micro_batches_and_replicas(accumulation, replicas):
+    _, _, off = train(*pair("momentum", loss_scaling=64.0), options(accumulation, replicas))
+    assert off < 1e-5
+
+
+class Small(torch.nn.Module):
+    """The gradient of its weight is ``x``."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(4, dtype=dtype))
+
+    def forward(self, x):
+        return poptorch.identity_loss((self.weight * x).sum() * 2.0**-26, "none")
+
+
+@pytest.mark.parametrize("scale, moves", [(1.0, False), (2.0**14, True)])
+def test_small_gradients_of_halves(scale, moves):
+    """What is 0 in float16 is not, scaled; the update divides in float32."""
+    net = Small(F16)
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=2.0**24, loss_scaling=scale)
+    poptorch.trainingModel(net, options(), optimizer)(torch.ones(4, dtype=F16))
+    assert torch.equal(net.weight, torch.full((4,), 0.75 if moves else 1.0, dtype=F16))
+
+
+def test_a_loss_scale_that_changes():
+    """By assignment and setOptimizer; nothing is compiled for it."""
+    models = []
+
+    def change(step, ours, theirs, model):
+        if step:
+            models.append(model._compiled)
+            ours.loss_scaling = 2.0**step
+            model.setOptimizer(ours)
+
+    model, optimizer, off = train(*pair("momentum", loss_scaling=1.0), before_step=change)
+    assert off < 1e-5 and {id(m) for m in models} == {id(model._compiled)}
+    assert optimizer.state_dict()["ipu_param"]["lossScaling_FLOAT"] == 16
+
+
+def gradient(net, opts, optimizer, *batch):
+    with poptorch.testing.keep_gradients():
+        model = poptorch.trainingModel(net, opts, optimizer)
+        model(*batch)
+    return poptorch.testing.gradients(model), model
+
+
+def test_a_loss_scale_in_a_group():
+    net = Small(F16)
+    optimizer = torch.optim.SGD([{"params": net.parameters(), "loss_scaling": 2.0**14}], lr=2.0**24)
+    poptorch.trainingModel(net, options(), optimizer)(torch.ones(4, dtype=F16))
+    assert torch.equal(net.weight, torch.full((4,), 0.75, dtype=F16))
+
+
+def test_groups_that_disagree():
+    net = Net()
+    groups = [{"params": [net.first.weight], "loss_scaling": 2.0},
+              {"params": [net.second.weight], "loss_scaling": 4.0}]
+    words = "loss_scaling is 2.0 for parameter group 0 and 4.0 for parameter group 1, it is one"
+    with pytest.raises(poptorch.Error, match=words):
+        poptorch.trainingModel(net, options(), poptorch.optim.SGD(groups, lr=0.1))
+
+
+def test_gradients_that_are_kept_are_not_scaled():
+    x = torch.ones(4, dtype=F16)
+    net = Small(F16)
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1, loss_scaling=2.0**14)
+    opts = options().anchorTensor("grad", "Gradient___weight")
+    found, model = gradient(net, opts, optimizer, x)
+    assert torch.equal(found["weight"], torch.full((4,), 2.0**-26))
+    assert torch.equal(model.getAnchoredTensor("grad"), torch.full((4,), 2.0**-26))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scale", [None, 128.0])
+@pytest.mark.parametrize("accumulation, replicas", [(1, 1), (2, 2)])
+def test_max_grad_norm(kind, scale, accumulation, replicas):
+    make, reference = pair(kind, max_grad_norm=0.2, loss_scaling=scale)
+    opts = options(accumulation, replicas)
+    assert train(make, reference, opts, norm=0.2)[-1] < 1e-5
+
+
+def test_max_grad_norm_that_changes():
+    """With a limit that is not reached and one that is."""
+    def change(step, ours, theirs, model):
+        ours.max_grad_norm = [float("inf"), 1000.0][step % 2]
+        model.setOptimizer(ours)
+
+    assert train(*pair("momentum", max_grad_norm=0.1), before_step=change)[-1] < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["momentum", "SGD"])
+@pytest.mark.parametrize("accumulation, replicas", [(1, 1), (3, 1), (2, 2)])
+@pytest.mark.parametrize("velocity", [1.0, 32.0])
+def test_the_combined_variant(kind, accumulation, replicas, velocity):
+    make, reference = pair(kind, use_combined_accum=True, velocity_scaling=velocity,
+                           loss_scaling=16.0)
+    model, optimizer, off = train(make, reference, options(accumulation, replicas))
+    assert off < 1e-5
+    has_state = kind == "momentum"
+    state = optimizer.state_dict()["ipu_state"]
+    assert ("Accl1___first.weight" in state) == has_state
+
+
+def test_the_velocity_is_scaled():
+    states = []
+    for velocity in (1.0, 32.0):
+        torch.manual_seed(0)
+        make, reference = pair("momentum", use_combined_accum=True, velocity_scaling=velocity)
+        states.append(train(make, reference)[1].state_dict()["ipu_state"]["Accl1___second.bias"])
+    torch.testing.assert_close(states[1], states[0] * 32)
+
+
+TYPES = [("SGD", "momentum", {"velocity_accum_type": F16}),
+         ("Adam", "Adam", {"first_order_momentum_accum_type": F16}),
+         ("AdamW", "AdamW", {"first_order_momentum_accum_type": BF16,
+                             "second_order_momentum_accum_type": BF16})]
+
+
+def state_types(model):
+    """Type of each state of an optimizer on the device, by its key."""
+    return {path.split(".")[2]: dtype for path, dtype in (
+        (state.path, state.dtype) for state in model._compiled.executable.states())
+        if path.startswith("optimizer.group0.") and "first.weight" in path}
+
+
+@pytest.mark.parametrize("name, kind, settings", TYPES, ids=lambda x: x if x is str else None)
+def test_types_of_states(name, kind, settings):
+    model, optimizer, off = train(*pair(kind, **settings))
+    assert off < 5e-3
+    keys = {"velocity_accum_type": "momentum_buffer", "first_order_momentum_accum_type": "exp_avg",
+            "second_order_momentum_accum_type": "exp_avg_sq"}
+    names = {F16: "f16", BF16: "bf16"}
+    expected = {keys[key]: names[dtype] for key, dtype in settings.items()}
+    assert expected.items() <= state_types(model).items()
+
+
+@pytest.mark.parametrize("package, wanted", [(poptorch.optim, "f32"), (torch.optim, "f16")])
+def test_states_of_half_weights(package, wanted):
+    """float32 where poptorch.optim does not say otherwise, and as PyTorch has them else."""
+    make = functools.partial(package.Adam, lr=0.01)
+    model, _, off = train(make, functools.partial(torch.optim.Adam, lr=0.01), dtype=F16)
+    assert off < 5e-2 and state_types(model) == {"exp_avg": wanted, "exp_avg_sq": wanted}
+
+
+@pytest.mark.parametrize("accum", [None, F16, F32])
+@pytest.mark.parametrize("accumulation, replicas", [(4, 1), (1, 2)])
+def test_the_type_in_which_gradients_are_added_up(accum, accumulation, replicas):
+    """1 + 2**-11 is rounded to 1 in float16 after each addition; float32 keeps it."""
+    net = torch.nn.Module()
+    net.weight = torch.nn.Parameter(torch.ones(1, dtype=F16))
+    net.forward = lambda x: poptorch.identity_loss((net.weight * x).sum(), "none")
+    opts = options(accumulation, replicas)
+    opts.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=0.0, accum_type=accum)
+    micro = accumulation * replicas
+    x = torch.full((micro, 1), 2.0**-11, dtype=F16)
+    x[0] = 1.0
+    found, _ = gradient(net, opts, optimizer, x)
+    exact = 1.0 + (micro - 1) * 2.0**-11
+    assert found["weight"].dtype is (accum or F32)
+    assert found["weight"].item() == (1.0 if accum is F16 else exact)
+
+
+def test_adamw_without_the_correction_of_its_bias():
+    net = Net().double()
+    weight = net.second.bias.detach().clone()
+    optimizer = poptorch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.0,
+                                     bias_correction=False)
+    with poptorch.testing.wide():
+        x, target = torch.randn(4, 6).double(), torch.randn(4, 3).double()
+        found, _ = gradient(net, options(), optimizer, x, target)
+    change = 0.01 * 0.1 * found["second.bias"] / (0.001**0.5 * found["second.bias"].abs() + 1e-8)
+    torch.testing.assert_close(net.second.bias.detach(), weight - change)
+
+
+BAD = {
+    "loss_scaling": (0.0, "a finite number above 0"),
+    "max_grad_norm": (-1.0, "a number above 0"),
+    "velocity_scaling": (float("inf"), "a finite number above 0"),
+    "accum_type": (torch.int32, "one of torch.float16, torch.bfloat16, torch.float32"),
+    "velocity_accum_type": (torch.float64, "one of torch.float16"),
+    "use_combined_accum": (1, "True or False"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_values_that_a_setting_cannot_have(name):
+    value, wanted = BAD[name]
+    words = re.escape(f"[optim.SGD] {name} must be {wanted}")
+    with pytest.raises(poptorch.Error, match=f"{words}.*got {re.escape(repr(value))}"):
+        poptorch.optim.SGD(Net().parameters(), lr=0.1, **{name: value})
+    net = Net()
+    with pytest.raises(poptorch.Error, match=rf"{name} of parameter group 0 must be {wanted}"):
+        poptorch.optim.SGD([{"params": net.parameters(), name: value}], lr=0.1)
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1)
+    setattr(optimizer, name, value)
+    with pytest.raises(poptorch.Error, match=f"{words}.*got {re.escape(repr(value))}"):
+        poptorch.trainingModel(net, options(), optimizer)
+
+
+def test_combined_with_nesterov():
+    words = "use_combined_accum=True of parameter group 0 with nesterov=True"
+    with pytest.raises(poptorch.Error, match=words):
+        poptorch.optim.SGD(Net().parameters(), lr=0.1, momentum=0.9, nesterov=True,
+                           use_combined_accum=True)
+
+
+@pytest.mark.parametrize("name, value", [("accum_type", F16), ("velocity_accum_type", F16),
+                                         ("use_combined_accum", True)])
+def test_types_are_compiled_in(name, value):
+    net = Net()
+    make = functools.partial(poptorch.optim.SGD, [*net.parameters()], lr=0.1, momentum=0.5)
+    model = poptorch.trainingModel(net, options(), make())
+    model(torch.randn(4, 6), torch.randn(4, 3))
+    with pytest.raises(ValueError, match=f"{name}=.* of parameter group 0 is already compiled"):
+        model.setOptimizer(make(**{name: value}))
