@@ -24,8 +24,7 @@ class _PrecisionOptions(OptionGroup):
     PREFIX = "Precision."
     ROWS = (
         Row("floating_point_exceptions", False, "Stop at divisions by zero, NaN and the like.",
-            Bool(), "enableFloatingPointExceptions", later="exceptions",
-            backend="enableFloatingPointChecks"),
+            Bool(), "enableFloatingPointExceptions", backend="enableFloatingPointChecks"),
         Row("stochastic_rounding", False, "Round to half up or down by chance.", Bool(),
             "enableStochasticRounding", later="rounding", backend="enableStochasticRounding"),
         Row("partials_type", torch.float32, "Type of partial sums in products.",
