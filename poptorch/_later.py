@@ -12,7 +12,6 @@ LATER = {
     "rounding": "stochastic rounding",
     "partials": "half partials",
     "loss scaling": "loss scaling",
-    "exceptions": "floating-point exceptions",
     "sharding": "sharding of weights and optimizer state over replicas",
 }
 

@@ -84,8 +84,8 @@ bool has_number(const ir::Op& op, const Fn& fn) {
                      [&](const auto& item) { return has_number(item.second, fn); });
 }
 
-// What a call leaves as it finds it, and what has no meaning.
-bool is_uninitialized(std::string_view name) { return name.find("empty") != name.npos; }
+// In the names of operators of torch whose results have no meaning.
+constexpr std::string_view uninitialized = "empty";
 
 }  // namespace
 
@@ -110,7 +110,7 @@ FloatCheck float_check_of(const ir::Op& op, const std::string& name, const Uses&
     check.operands.push_back(is_seen ? std::optional(operand->type) : std::nullopt);
   }
   const size_t values = find_in(values_of, name, op.results.size());
-  const bool has_operands = !op.operands.empty() && !is_uninitialized(name);
+  const bool has_operands = !op.operands.empty() && name.find(uninitialized) == name.npos;
   for (size_t i = 0; i < op.results.size(); ++i) {
     const ir::Type& type = op.result(i)->type;
     const auto used = uses.find(op.result(i));

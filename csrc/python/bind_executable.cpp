@@ -213,6 +213,7 @@ py::object first_non_finite(const Executable& self) {
   row["micro_batch"] = found->micro_batch;
   row["loop_iterations"] = py::tuple(py::cast(found->loops));
   row["replica"] = found->replica;
+  row["step"] = found->step_text(self.engine().program(), self.replicas());
   return row;
 }
 

@@ -141,6 +141,9 @@ const char* condition_of(const FloatCheck& check, const Element& element) {
   return inf_condition(check.family, element);
 }
 
+// A NaN has a sign, which means nothing.
+std::string number_text(double value) { return std::isnan(value) ? "nan" : concat(value); }
+
 // `[1, 0] of f32[2,3]`
 std::string position_text(const ir::Type& type, int64_t number) {
   std::string text;
@@ -156,7 +159,8 @@ std::string operands_text(const Element& element) {
   const std::vector<double>& values = element.operands;
   std::string text = values.size() == 1 ? "operand " : "operands ";
   for (size_t i = 0; i < values.size(); ++i) {
-    text += concat(i == 0 ? "" : i + 1 == values.size() ? " and " : ", ", values[i]);
+    text += concat(i == 0 ? "" : i + 1 == values.size() ? " and " : ", ",
+                   number_text(values[i]));
   }
   return text;
 }
@@ -210,7 +214,7 @@ std::optional<FloatFinding> find_in_elements(const FloatCheck& check, void* cons
                             : std::isinf(element.result) && !element.has_inf();
     return FloatFinding{condition,
                         concat("element ", position_text(type, number), ": ",
-                               operands_text(element), ", result ", element.result),
+                               operands_text(element), ", result ", number_text(element.result)),
                         is_new};
   }
   return std::nullopt;
@@ -221,7 +225,7 @@ std::string first_element(const ir::Type& type, const void* data, bool is_nan) {
   for (int64_t i = 0; i < type.numel(); ++i, elements.next()) {
     const double value = elements.value();
     if (is_nan ? std::isnan(value) : std::isinf(value)) {
-      return concat("element ", position_text(type, i), ": result ", value);
+      return concat("element ", position_text(type, i), ": result ", number_text(value));
     }
   }
   return "";

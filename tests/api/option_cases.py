@@ -90,6 +90,7 @@ CASES = [
     Case("Training.setAutomaticLossScaling", (True,), {"automatic_loss_scaling": True}),
     Case("Training.setConvolutionDithering", (True,), {"convolution_dithering": True}),
     Case("Precision.enableFloatingPointExceptions", (True,), {"floating_point_exceptions": True}),
+    Case("Precision.recordNonFinite", (True,), {"record_non_finite": True}),
     Case("Precision.enableStochasticRounding", (True,), {"stochastic_rounding": True}),
     Case("Precision.setPartialsType", (torch.half,), {"partials_type": torch.float16},
          ("half",), (torch.int32,)),
