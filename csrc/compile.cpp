@@ -34,7 +34,9 @@ constexpr const char* off_for_checks[] = {
     "fuse_embedding",    "hoist",           "recompute_batch_norm", "recompute_elementwise",
     "fuse",              "inplace",         "in_place",             "weights_last"};
 
-CompileOptions with_checks(CompileOptions options) {
+// The options with all that they turn off.
+CompileOptions complete(CompileOptions options) {
+  if (options.deterministic) options.settings.off.push_back("torch_threads");
   if (!options.check_floats && !options.record_floats) return options;
   std::vector<std::string>& off = options.settings.off;
   off.insert(off.end(), std::begin(off_for_checks), std::end(off_for_checks));
@@ -172,7 +174,7 @@ CompileOptions CompileOptions::from_environment() {
 std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
                                          const CompileOptions& asked,
                                          const Progress& progress) try {
-  const CompileOptions options = with_checks(asked);
+  const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();
   Steps steps(*module, options, progress);
@@ -217,7 +219,7 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
 std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> module,
                                                  const CompileOptions& asked,
                                                  run::Reports known) try {
-  const CompileOptions options = with_checks(asked);
+  const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();
   ir::verify(*module, ir::Level::planned);

@@ -336,7 +336,7 @@ def compile(
     """Compiles a translated module, which is emptied.
 
     Options: ``threads``, ``replicas`` (ints), ``dump_folder`` (str), ``reload_ir``, ``poison``,
-    ``check_floats``, ``record_floats``,
+    ``deterministic``, ``check_floats``, ``record_floats``,
     ``check_plan``, ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). What is not given
     comes from the environment (``POPTORCH_DUMP_IR``, ``POPTORCH_RELOAD_IR``,
     ``POPTORCH_PASS_LIMIT``, ``POPTORCH_POISON``).

@@ -45,6 +45,7 @@ constexpr std::pair<std::string_view, SetOption> option_setters[] = {
     {"reload_ir", set_option<&CompileOptions::reload_ir>},
     {"pass_limit", set_option<&CompileOptions::pass_limit>},
     {"poison", set_option<&CompileOptions::poison>},
+    {"deterministic", set_option<&CompileOptions::deterministic>},
     {"check_floats", set_option<&CompileOptions::check_floats>},
     {"record_floats", set_option<&CompileOptions::record_floats>},
     {"check_plan", set_option<&CompileOptions::check_plan>},

@@ -65,6 +65,7 @@ CASES = [
          {"connection_type": poptorch.ConnectionType.Never}),
     Case("useIpuId", (3,), {"ipu_id": 3}, (None,), (-1,)),
     Case("autoRoundNumIPUs", (), {"auto_round_num_ipus": True}),
+    Case("deterministic", (True,), {"is_deterministic": True}),
     Case("syncPattern", (poptorch.SyncPattern.SinglePipeline,),
          {"sync_pattern": poptorch.SyncPattern.SinglePipeline}),
     Case("enableExecutableCaching", ("/cache",), {"executable_cache_path": "/cache"}, (3,)),
