@@ -27,6 +27,24 @@ namespace {
 
 constexpr int step_count = 5;
 
+// What would join several operations of the user's, move them, or write over their operands.
+constexpr const char* off_for_checks[] = {
+    "lean_max_pool",     "fuse_batch_norm", "fold_batch_norm",      "channels_last",
+    "fuse_convolution",  "plain_weights",   "batch_parts",          "fuse_cross_entropy",
+    "fuse_embedding",    "hoist",           "recompute_batch_norm", "recompute_elementwise",
+    "fuse",              "inplace",         "in_place",             "weights_last"};
+
+// The options with all that they turn off.
+CompileOptions complete(CompileOptions options) {
+  if (options.deterministic) options.settings.off.push_back("torch_threads");
+  if (!options.check_floats && !options.record_floats) return options;
+  std::vector<std::string>& off = options.settings.off;
+  off.insert(off.end(), std::begin(off_for_checks), std::end(off_for_checks));
+  // Arguments are looked at where they are copied to.
+  if (options.record_floats) off.push_back("direct_streams");
+  return options;
+}
+
 // What happens between the steps: the module is verified, printed, dumped and, when asked, replaced
 // by its parsed text.
 class Steps {
@@ -118,6 +136,10 @@ void check_switches() {
   }
 }
 
+assemble::AssembleOptions assemble_options(const CompileOptions& options) {
+  return {options.threads, options.poison, options.check_floats || options.record_floats};
+}
+
 std::unique_ptr<run::Executable> make_executable(const ir::Module& module,
                                                  assemble::Program program,
                                                  const CompileOptions& options,
@@ -125,8 +147,9 @@ std::unique_ptr<run::Executable> make_executable(const ir::Module& module,
   reports.memory_bytes = plan::memory_report(module);
   reports.ops = assemble::op_report(module);
   reports.ipus = place::ipus_used(module);
-  const run::EngineOptions engine{options.replicas, options.poison, options.input_group_size,
-                                  options.orthogonal_input_groups};
+  const run::EngineOptions engine{options.replicas, options.poison,
+                                  options.record_floats && !options.check_floats,
+                                  options.input_group_size, options.orthogonal_input_groups};
   return std::make_unique<run::Executable>(std::move(program), engine, std::move(reports));
 }
 
@@ -149,8 +172,9 @@ CompileOptions CompileOptions::from_environment() {
 }
 
 std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
-                                         const CompileOptions& options,
+                                         const CompileOptions& asked,
                                          const Progress& progress) try {
+  const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();
   Steps steps(*module, options, progress);
@@ -181,7 +205,7 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
 
   assemble::Program program;
   steps.run("assemble", [&] {
-    program = assemble::assemble(*module, {options.threads, options.poison}, std::move(prepared));
+    program = assemble::assemble(*module, assemble_options(options), std::move(prepared));
   });
   return make_executable(*module, std::move(program), options, steps.take());
 } catch (const InternalError& error) {
@@ -193,8 +217,9 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
 
 // A text that breaks a rule is at fault itself: no step of ours made it.
 std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> module,
-                                                 const CompileOptions& options,
+                                                 const CompileOptions& asked,
                                                  run::Reports known) try {
+  const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();
   ir::verify(*module, ir::Level::planned);
@@ -202,7 +227,7 @@ std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> mod
   plan::PreparedOps prepared = plan::prepare(*module, {options.threads});
   if (options.keep_text) known.texts.emplace_back("plan", ir::print(*module));
   assemble::Program program =
-      assemble::assemble(*module, {options.threads, options.poison}, std::move(prepared));
+      assemble::assemble(*module, assemble_options(options), std::move(prepared));
   return make_executable(*module, std::move(program), options, std::move(known));
 } catch (const InternalError& error) {
   throw UserError(error.rule);

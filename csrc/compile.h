@@ -26,6 +26,9 @@ struct CompileOptions {
   bool reload_ir = false;   // POPTORCH_RELOAD_IR=1: go on with the parsed text after each step
   int pass_limit = -1;      // POPTORCH_PASS_LIMIT: rewrite stops after that many passes; -1: none
   bool poison = false;      // POPTORCH_POISON=1: dead memory is filled with NaN while running
+  bool deterministic = false;  // bits do not depend on the number of threads
+  bool check_floats = false;   // floating-point exceptions are errors of a run
+  bool record_floats = false;  // a run records which value first is not finite
   bool check_plan = true;   // prove the plan (plan/check.h); false only in tests
   bool keep_text = true;    // keep the IR text of each step for Executable::ir
   int max_ipus = 0;         // IPUs over all replicas; 0: any number

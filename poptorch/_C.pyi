@@ -277,6 +277,14 @@ class Executable:
         """The large constants of the planned text, as ``save_constants`` writes them."""
     def set_profiling(self, is_on: bool) -> None:
         """Counts the time of each op from now on, from zero; ``False`` stops it."""
+    def first_non_finite(self) -> dict | None:
+        """The first value of the last run that is not finite: what, condition, element, phase,
+        place, the numbers of its step and those as words; of a program that records it."""
+
+    @property
+    def is_recording_floats(self) -> bool:
+        """Whether runs record which value first is not finite."""
+
     def profile(self) -> list[dict[str, str | int]]:
         """Ops that ran while profiling: ``op``, ``phase``, ``types``, ``place``, ``runs``, ``ns``.
 
@@ -328,6 +336,7 @@ def compile(
     """Compiles a translated module, which is emptied.
 
     Options: ``threads``, ``replicas`` (ints), ``dump_folder`` (str), ``reload_ir``, ``poison``,
+    ``deterministic``, ``check_floats``, ``record_floats``,
     ``check_plan``, ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). What is not given
     comes from the environment (``POPTORCH_DUMP_IR``, ``POPTORCH_RELOAD_IR``,
     ``POPTORCH_PASS_LIMIT``, ``POPTORCH_POISON``).

@@ -11,7 +11,6 @@ LATER = {
     "estimates": "cycle and tile-memory estimates",
     "rounding": "stochastic rounding",
     "partials": "half partials",
-    "exceptions": "floating-point exceptions",
     "sharding": "sharding of weights and optimizer state over replicas",
 }
 

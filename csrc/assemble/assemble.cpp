@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "assemble/direct_streams.h"
+#include "assemble/float_checks.h"
 #include "assemble/resident.h"
 #include "ir/bodies.h"
 #include "ops/fused.h"
@@ -95,6 +96,9 @@ class Assembler {
     shareable_ = plan::shareable_states(module);
     program_.threads = options.threads;
     label({});
+    for (const auto& graph : module.graphs) {
+      if (options.check_floats) uses_.merge(graph->count_uses());
+    }
     if (options.poison) {
       const plan::Contents contents = plan::find_contents(module);
       deaths_ = find_deaths(contents);
@@ -246,8 +250,14 @@ class Assembler {
       add_pointer(i < op.operands.size() ? op.operands[i] : nullptr);
     }
     for (const auto& result : op.results) add_pointer(result.get());
+    if (options_.check_floats) instruction.check = add_check(op);
     program_.offsets.push_back(scratch_bytes > 0 ? op.attrs.get_int("scratch_addr") : -1);
     program_.kernels.push_back(std::move(prepared.run));
+  }
+
+  int add_check(const ir::Op& op) {
+    program_.checks.push_back(float_check_of(op, name_of(op), uses_));
+    return static_cast<int>(program_.checks.size()) - 1;
   }
 
   void add_all_reduce(const ir::Op& op, Block& block) {
@@ -256,6 +266,7 @@ class Assembler {
     instruction.index = static_cast<int>(program_.collectives.size());
     add_pointer(op.operands[0]);
     add_pointer(op.results[0].get());
+    if (options_.check_floats) instruction.check = add_check(op);
     const bool is_mean = ops::attr_of(op, "op") == ir::Attr("mean");
     program_.collectives.push_back({type.dtype, type.numel(), is_mean,
                                     op.attrs.get_int("group_size", 0),
@@ -278,6 +289,8 @@ class Assembler {
     if (is_device_loop) {
       program_.device_loop = number;
       program_.device_iterations = count;
+    } else if (op.attrs.get_graph("body") == "micro") {
+      program_.micro_loop = number;
     }
   }
 
@@ -384,6 +397,7 @@ class Assembler {
   const AssembleOptions& options_;
   plan::PreparedOps prepared_;
   Program program_;
+  Uses uses_;  // where floats are checked
   std::unordered_map<std::string, int> labels_;
   std::unordered_map<std::string, int> streams_;
   Directs directs_;

@@ -17,6 +17,7 @@ namespace poptorch::assemble {
 struct AssembleOptions {
   int threads = 1;      // the most that a run will use
   bool poison = false;  // fill the memory of dead values with NaN
+  bool check_floats = false;  // note what floating-point exceptions are found by
 };
 
 // A user error names the ops that have no kernel. Kernels that plan has prepared are taken from

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,37 @@ struct Instruction {
   int result_count = 0;
   int label = 0;  // into Program::labels
   int source = 0;  // into Program::sources
+  int check = -1;  // into Program::checks
   int64_t bytes = 0;
   int64_t count = 1;
   bool is_conditional = false;  // a loop
+};
+
+// What is known of an instruction whose operands and results are looked at for floating-point
+// exceptions (run/float_check.h).
+struct FloatCheck {
+  enum class Family : uint8_t {
+    other,
+    sum,         // of two
+    product,     // of two
+    quotient,    // of two
+    reciprocal,
+    remainder,
+    real_only,   // a function that is real in a part of the real numbers
+    comparison,
+    mean,        // divides by a count
+    product_sum,
+  };
+
+  std::string op;  // of an opaque op: its overload
+  Family family = Family::other;
+  bool is_elementwise = false;
+  bool is_root = false;      // a reciprocal that is real for positive numbers alone
+  bool may_make_inf = false;  // an attribute is infinite: a constant of the user's
+  bool may_make_nan = false;
+  std::vector<std::optional<ir::Type>> operands;  // absent: not there, or not looked at
+  std::vector<ir::Type> results;
+  std::vector<bool> is_checked;  // of each result: it is of floats, and somebody uses it
 };
 
 // The op that an instruction comes from, for profiles.
@@ -111,6 +140,7 @@ struct Program {
   std::vector<State> states;     // sorted by path
   std::vector<Constant> constants;
   std::vector<Collective> collectives;
+  std::vector<FloatCheck> checks;  // empty unless they were asked for
   std::vector<Source> sources;
   std::vector<std::string> labels;  // the user's source of an instruction, for messages
   int64_t arena_bytes = 0;
@@ -118,6 +148,7 @@ struct Program {
   std::vector<Extent> scratch;   // in order; may overlap with it
   int64_t device_iterations = 1;
   int device_loop = -1;  // the block that is one device iteration; -1: `main` itself
+  int micro_loop = -1;   // the block that is one micro-batch of several; -1: none
   int prepare = -1;      // the block to run before `main` when states were written; -1: none
   int threads = 1;       // the most that the kernels were prepared for
 };

@@ -306,6 +306,7 @@ std::shared_ptr<const AllocationPlan> plan_of(const Call& call, const Prepared& 
 
 CallState::CallState(int threads) : keys_(kIncluded, kExcluded), grad_(false) {
   const int before = omp_get_max_threads();
+  if (!is_on("torch_threads")) threads = 1;
   if (before == threads) return;
   // The calling thread's own setting, which torch and oneDNN read: at::set_num_threads would change
   // the process's.

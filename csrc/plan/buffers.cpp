@@ -9,6 +9,7 @@
 #include "schedule/states.h"
 #include "support/error.h"
 #include "support/mutant.h"
+#include "support/switches.h"
 
 namespace poptorch::plan {
 
@@ -19,7 +20,10 @@ namespace {
 class Walk {
  public:
   Walk(ir::Module& module, const std::set<std::string>& kept_apart)
-      : module_(module), kept_apart_(kept_apart), line_(make_timeline(module)) {}
+      : module_(module),
+        kept_apart_(kept_apart),
+        line_(make_timeline(module)),
+        is_in_place_(is_on("in_place")) {}
 
   void run() {
     for (ir::Graph* graph : module_.entries()) {
@@ -228,6 +232,7 @@ class Walk {
 
   // The operand whose memory a result takes, first of all the state that it will be; -1: none.
   int inplace_operand(const ir::Graph& graph, const ir::Op& op, const ir::Value& result) {
+    if (!is_in_place_) return -1;
     int found = -1;
     for (const int candidate :
          ops::inplace_candidates(op, static_cast<size_t>(result.index))) {
@@ -362,6 +367,7 @@ class Walk {
   ir::Module& module_;
   const std::set<std::string>& kept_apart_;
   Timeline line_;
+  bool is_in_place_;
   std::vector<Buffer> buffers_;
   std::vector<int> parent_;
   std::unordered_map<const ir::Value*, Place> places_;

@@ -45,6 +45,9 @@ constexpr std::pair<std::string_view, SetOption> option_setters[] = {
     {"reload_ir", set_option<&CompileOptions::reload_ir>},
     {"pass_limit", set_option<&CompileOptions::pass_limit>},
     {"poison", set_option<&CompileOptions::poison>},
+    {"deterministic", set_option<&CompileOptions::deterministic>},
+    {"check_floats", set_option<&CompileOptions::check_floats>},
+    {"record_floats", set_option<&CompileOptions::record_floats>},
     {"check_plan", set_option<&CompileOptions::check_plan>},
     {"keep_text", set_option<&CompileOptions::keep_text>},
     {"max_ipus", set_option<&CompileOptions::max_ipus>},
@@ -198,6 +201,23 @@ py::list profile(const Executable& self) {
   return rows;
 }
 
+py::object first_non_finite(const Executable& self) {
+  const auto found = without_gil([&] { return self.first_non_finite(); });
+  if (!found) return py::none();
+  py::dict row;
+  row["what"] = found->what;
+  row["condition"] = found->condition;
+  row["element"] = found->element;
+  row["phase"] = found->phase;
+  row["place"] = found->place;
+  row["device_iteration"] = found->iteration;
+  row["micro_batch"] = found->micro_batch;
+  row["loop_iterations"] = py::tuple(py::cast(found->loops));
+  row["replica"] = found->replica;
+  row["step"] = found->step_text(self.engine().program(), self.replicas());
+  return row;
+}
+
 std::vector<std::string> steps(const Executable& self) {
   std::vector<std::string> names;
   for (const auto& [name, text] : self.reports().texts) names.push_back(name);
@@ -259,6 +279,9 @@ void bind_reports(py::class_<Executable>& executable) {
       .def("set_profiling", &Executable::set_profiling, py::arg("is_on"),
            py::call_guard<py::gil_scoped_release>())
       .def("profile", &profile)
+      .def("first_non_finite", &first_non_finite,
+           "The first value of the last run that is not finite, as a dict, or None.")
+      .def_property_readonly("is_recording_floats", &Executable::is_recording_floats)
       .def("step_times", &step_times);
 }
 

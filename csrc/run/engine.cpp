@@ -51,6 +51,9 @@ Engine::Engine(assemble::Program program, const EngineOptions& options)
     stream_times_.emplace_back(stream.repeat ? 0 : map.host_slices());
   }
   is_flushing_ = program_.settings.is_on("flush_denormals");
+  if (!program_.checks.empty()) {
+    watch_ = std::make_unique<FloatWatch>(program_, options.records_floats, options.replicas);
+  }
   timestamps_.resize(static_cast<size_t>(program_.device_iterations));
   reduce_inputs_.reserve(arenas_.size());
   reduce_outputs_.reserve(arenas_.size());
@@ -214,6 +217,7 @@ void Engine::run(const std::vector<void*>& host, int threads, const std::functio
     give_back_freed_memory();  // it is used once
   }
   is_stale_ = false;
+  if (watch_ != nullptr) watch_states();
   const bool is_single = program_.device_loop < 0;
   if (is_single) timestamps_[0][0] = now_ns();
   run_joint(program_.blocks[0], 0);
@@ -248,6 +252,7 @@ void Engine::run_joint(const Block& block, int64_t inner) {
       run_joint_loop(joint, inner);
     } else {
       reduce(joint);
+      if (watch_ != nullptr) watch_reduction(joint);
     }
     begin = end + 1;
   }
@@ -256,8 +261,10 @@ void Engine::run_joint(const Block& block, int64_t inner) {
 void Engine::run_joint_loop(const Instruction& loop, int64_t inner) {
   const Block& body = program_.blocks[static_cast<size_t>(loop.index)];
   const bool is_device_loop = loop.index == program_.device_loop;
+  if (watch_ != nullptr) watch_->enter_loop(loop.index);
   for (int64_t i = 0; i < loop.count; ++i) {
     poll();
+    if (watch_ != nullptr) watch_->next(i);
     if (!is_device_loop) {
       run_joint(body, inner * loop.count + i);
       continue;
@@ -267,12 +274,15 @@ void Engine::run_joint_loop(const Instruction& loop, int64_t inner) {
     run_joint(body, 0);
     timestamps_[static_cast<size_t>(i)][1] = now_ns();
   }
+  if (watch_ != nullptr) watch_->leave_loop();
 }
 
 void Engine::run_range(const Block& block, size_t begin, size_t end, int replica, int64_t inner) {
   size_t i = begin;
   try {
-    if (is_profiling_) {
+    if (watch_ != nullptr) {
+      for (; i < end; ++i) run_watched(block.instructions[i], replica, inner);
+    } else if (is_profiling_) {
       for (; i < end; ++i) run_timed(block.instructions[i], replica, inner);
     } else {
       for (; i < end; ++i) run_one(block.instructions[i], replica, inner);
@@ -329,21 +339,28 @@ void Engine::run_one(const Instruction& instruction, int replica, int64_t inner)
       return stream_out(instruction, at[0], {iteration_, replica, inner});
     case Instruction::Kind::bind:
       return bind(instruction, replica, {iteration_, replica, inner});
-    case Instruction::Kind::loop: {
-      const Block& body = program_.blocks[index];
-      const bool* holds = instruction.is_conditional ? static_cast<const bool*>(at[0]) : nullptr;
-      for (int64_t i = 0; holds != nullptr ? *holds : i < instruction.count; ++i) {
-        poll();
-        run_range(body, 0, body.instructions.size(), replica, inner * instruction.count + i);
-      }
-      return;
-    }
+    case Instruction::Kind::loop:
+      return run_loop(instruction,
+                      instruction.is_conditional ? static_cast<const bool*>(at[0]) : nullptr,
+                      replica, inner);
     case Instruction::Kind::poison:
       std::memset(at[0], poison_byte, static_cast<size_t>(instruction.bytes));
       return;
     case Instruction::Kind::all_reduce: break;
   }
   INTERNAL_CHECK(false, "an all_reduce ran for one replica");
+}
+
+// `holds`: of a conditional loop, whether it goes on.
+void Engine::run_loop(const Instruction& loop, const bool* holds, int replica, int64_t inner) {
+  const Block& body = program_.blocks[static_cast<size_t>(loop.index)];
+  if (watch_ != nullptr) watch_->enter_loop(loop.index);
+  for (int64_t i = 0; holds != nullptr ? *holds : i < loop.count; ++i) {
+    poll();
+    if (watch_ != nullptr) watch_->next(i);
+    run_range(body, 0, body.instructions.size(), replica, inner * loop.count + i);
+  }
+  if (watch_ != nullptr) watch_->leave_loop();
 }
 
 void Engine::reduce(const Instruction& instruction) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "assemble/program.h"
 #include "run/arena.h"
+#include "run/float_watch.h"
 #include "run/shared_pages.h"
 #include "run/streams.h"
 #include "support/error.h"
@@ -23,6 +25,7 @@ namespace poptorch::run {
 struct EngineOptions {
   int replicas = 1;
   bool poison = false;  // the arenas start filled with NaN
+  bool records_floats = false;  // a program with checks notes the first finding: it is no error
   int input_group_size = 1;  // replicas that read the same slices of the inputs, see SliceMap
   bool is_input_group_orthogonal = false;
 };
@@ -84,6 +87,10 @@ class Engine {
   };
   const std::vector<Spent>& spent() const { return spent_; }
 
+  // Whether runs record which value first is not finite; and that of the last run.
+  bool is_recording_floats() const { return watch_ != nullptr && watch_->is_recording(); }
+  const std::optional<NonFinite>& first_non_finite() const { return watch_->first(); }
+
  private:
   using Block = assemble::Block;
   using Instruction = assemble::Instruction;
@@ -97,6 +104,10 @@ class Engine {
   void run_range(const Block& block, size_t begin, size_t end, int replica, int64_t inner);
   void run_one(const Instruction& instruction, int replica, int64_t inner);
   void run_timed(const Instruction& instruction, int replica, int64_t inner);
+  void run_watched(const Instruction& instruction, int replica, int64_t inner);
+  void run_loop(const Instruction& loop, const bool* holds, int replica, int64_t inner);
+  void watch_states();
+  void watch_reduction(const Instruction& instruction);
   [[noreturn]] void throw_with_place(const UserError& error, const Instruction& instruction) const;
   void reduce(const Instruction& instruction);
   void bind(const Instruction& instruction, int replica, const Step& step);
@@ -120,6 +131,7 @@ class Engine {
   std::vector<std::array<int64_t, 2>> timestamps_;
   std::vector<std::vector<std::array<int64_t, 2>>> stream_times_;
   std::vector<Spent> spent_;  // empty: no profile
+  std::unique_ptr<FloatWatch> watch_;  // null: no checks
   bool is_profiling_ = false;
   bool is_flushing_ = true;
   bool is_stale_ = true;  // the block `prepare` must run

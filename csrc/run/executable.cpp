@@ -214,6 +214,13 @@ std::vector<Engine::Spent> Executable::spent() const {
   return engine_.spent();
 }
 
+std::optional<NonFinite> Executable::first_non_finite() const {
+  USER_CHECK(is_recording_floats(), "[nan_report] the program does not record which value first is "
+             "not finite. Compile it with record_floats.");
+  const Lock lock = locked("asking about");
+  return engine_.first_non_finite();
+}
+
 void Executable::set_profiling(bool is_on) {
   const Lock lock = locked("profiling");
   engine_.set_profiling(is_on);

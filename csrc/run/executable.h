@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -98,6 +99,10 @@ class Executable {
   // Starts (from zero) or stops counting the time of each op; see Engine::set_profiling.
   void set_profiling(bool is_on);
   std::vector<Engine::Spent> spent() const;
+  // The first value of the last run that is not finite, if there is one; a user error unless the
+  // program records it.
+  std::optional<NonFinite> first_non_finite() const;
+  bool is_recording_floats() const { return engine_.is_recording_floats(); }
   const Engine& engine() const { return engine_; }
 
  private:

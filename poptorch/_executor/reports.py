@@ -1,6 +1,11 @@
 """The executor's methods that show the compiled program."""
 
+from poptorch import _interrupts as interrupts
+from poptorch import _plain_torch as plain_torch
 from poptorch._reports import partition
+from poptorch._runtime.build import Source, build
+from poptorch._runtime.nan_report import NanReport, recording, replay
+from poptorch.errors import Error
 
 
 class Reports:
@@ -96,3 +101,75 @@ class Reports:
             {'_softmax': 1}
         """
         return self._compiled_model().executable.op_report()
+
+    # -- values that are not finite ------------------------------------------------------------
+
+    def nan_report(self, *args, **kwargs) -> NanReport | None:
+        """The first value that is NaN or infinite: which, how, in which step, from which line.
+
+        Without arguments it tells of the last run, which must have recorded it: see
+        ``Options.Precision.recordNonFinite``. With arguments, it tells what a call with them would
+        do now: a second program that records is compiled and run on copies of the weights, of
+        the optimizer's state and of the state of the random generator. These, and the arguments,
+        stay what they are; functions of the host are called.
+
+        A value counts when it is not finite and none of what it was computed from was, so infinite
+        masks do not count; of arguments and buffers NaN counts, of weights and the optimizer's
+        state infinities do, too. Operations are looked at one by one, those of the backward pass
+        and of the update included.
+
+        Args:
+            args: of a call; none: the last run.
+            kwargs: likewise.
+
+        Returns:
+            A report with the attributes ``what`` (the operation, ``input x`` or ``parameter
+            fc.weight``), ``condition``, ``element``, ``phase``, ``location``,
+            ``device_iteration``, ``micro_batch``, ``loop_iterations`` and ``replica``; printed, it
+            is a sentence. None: all values were finite.
+
+        Raises:
+            poptorch.Error: Without arguments, the model is not compiled, has not run or does not
+                record; with arguments, what a call raises.
+
+        Example:
+            >>> import poptorch, torch
+            >>> class Log(torch.nn.Module):
+            ...     def forward(self, x):
+            ...         return torch.log(x) * 2
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(Log(), opts)
+            >>> report = model.nan_report(torch.tensor([1.0, -1.0]))
+            >>> report.what, report.condition, report.phase
+            ('log', 'real operation with a complex result', 'forward')
+            >>> report.element
+            'element [1] of f32[2]: operand -1, result nan'
+        """
+        if args or kwargs:
+            return self._replayed(args, kwargs)
+        executable = self._compiled_model().executable
+        if not executable.is_recording_floats:
+            raise Error("[nan_report] the last run recorded nothing. Set "
+                        "options.Precision.recordNonFinite(True) before the model is wrapped, or "
+                        "give nan_report() the arguments of a call.")
+        if executable.runs_begun == 0:
+            raise Error("[nan_report] the model has not run. Call it first.")
+        return NanReport.of(executable)
+
+    @interrupts.whole
+    def _replayed(self, args: tuple, kwargs: dict) -> NanReport | None:
+        self._device.check_can_run()
+        compiled = self._compiled_for(args, kwargs)
+        if not self._device.is_held:
+            self._attach()
+        tensors = compiled.arguments.match(args, kwargs)
+        options = recording(self._options)
+        source = Source(self._model, self._user_model, options, self._step_spec(), self._modes,
+                        self._optimizer, self._args_parser)
+        interface, executable = build(source, args, kwargs, lambda step: None)
+        with plain_torch.plain_torch():
+            self._weights.before_run(compiled, compiled.guard.check())
+            if self._optimizer is not None:
+                self._optimizer.refresh(compiled.call)
+            replay(compiled, interface, executable, options, tensors)
+        return NanReport.of(executable)

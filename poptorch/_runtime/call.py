@@ -170,6 +170,12 @@ class Call:
             self._held[position] = tensor
             self._pointers[position] = tensor.data_ptr()
 
+    def bind_like(self, other: "Call") -> None:
+        """Lets streams read what those of the same name read in another program's calls."""
+        for stream, position in other._position.items():
+            if other._streams[position].is_input and other._held[position] is not None:
+                self.bind(stream, other._held[position])
+
     def run(self, tensors: list[torch.Tensor]):
         """Runs the program on the argument tensors; returns what ``forward`` returns."""
         if self._is_synthetic:
@@ -179,13 +185,7 @@ class Call:
                          [leaf for _, _, leaf in self._write_backs])
         # Copies of this call: another thread may make one at the same time.
         pointers, held = self._pointers.copy(), self._held.copy()
-        for position, leaf, dtype in self._inputs:
-            host = tensors[leaf]
-            if host.dtype is not dtype or not host.is_contiguous() or host.requires_grad \
-                    or host.is_neg():
-                host = host_tensor(host, self._leaves[leaf].path)
-            held[position] = host
-            pointers[position] = host.data_ptr()
+        self._take(tensors, pointers, held)
         results = []
         for position, make in self._results:
             result = make()
@@ -206,6 +206,25 @@ class Call:
                     if tensor is not None:
                         write_back(tensor, update[0])
         return self._rebuild(results)
+
+    def _take(self, tensors: list[torch.Tensor], pointers: list[int], held: list) -> None:
+        """Lets the streams of the arguments read their tensors, or copies that ``held`` keeps."""
+        for position, leaf, dtype in self._inputs:
+            host = tensors[leaf]
+            if host.dtype is not dtype or not host.is_contiguous() or host.requires_grad \
+                    or host.is_neg():
+                host = host_tensor(host, self._leaves[leaf].path)
+            held[position] = host
+            pointers[position] = host.data_ptr()
+
+    def run_for_nothing(self, tensors: list[torch.Tensor]) -> None:
+        """Runs the program and drops what it gives: no tensor of the caller's changes."""
+        pointers, held = self._pointers.copy(), self._held.copy()
+        if not self._is_synthetic:
+            self._take(tensors, pointers, held)
+            outputs = (*self._results, *self._updates, *self._kept)
+            held += [_allocate(pointers, position, make) for position, make, *_ in outputs]
+        self._run(pointers)
 
     def _run_synthetic(self):
         """Runs without any tensor of the host's; the results are zeros."""

@@ -80,7 +80,10 @@ def compile_options(options: Options) -> dict:
     return {"threads": torch.get_num_threads(), "replicas": options.replication_factor,
             "max_ipus": MOST_IPUS, "power_of_two_ipus": not options.auto_round_num_ipus,
             "input_group_size": options.input_group_size,
-            "orthogonal_input_groups": is_orthogonal}
+            "orthogonal_input_groups": is_orthogonal,
+            "deterministic": options.is_deterministic,
+            "check_floats": options.Precision.floating_point_exceptions,
+            "record_floats": options.Precision.record_non_finite}
 
 
 def check_buffers(options: Options, module: torch.nn.Module, captured) -> None:

@@ -19,6 +19,8 @@ class Device(OptionGroup):
             "useIpuId", is_run_time=True),
         Row("auto_round_num_ipus", False, "Take the next power of two of IPUs.", Bool(),
             "autoRoundNumIPUs"),
+        Row("is_deterministic", False, "The same bits with any number of threads.", Bool(),
+            "deterministic"),
         Row("sync_pattern", SyncPattern.Full, "Which IPUs wait for one another.",
             Member(SyncPattern), "syncPattern", later="schedules"),
         Row("executable_cache_path", None, "Folder of compiled programs; None: no cache.",
@@ -159,6 +161,31 @@ class Device(OptionGroup):
             Options(sync_pattern=SinglePipeline)
         """
         return self._set("sync_pattern", sync_pattern)
+
+    def deterministic(self, enabled: bool) -> "Options":
+        """Makes the bits of all results independent of the number of threads.
+
+        The same seed, options, number of threads and level of the CPU always give the same bits
+        in every run. With this option a run on one thread, on four, and one of a program that was
+        compiled for two, give the same ones, too: torch's operators and oneDNN, which may sum in
+        an order that follows from the number of threads, then run on one thread. All other
+        operations never depend on it. See ``docs/guide/numbers.md``.
+
+        Args:
+            enabled: True: independent of it. False: the default.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().deterministic(True)
+            Options(is_deterministic=True)
+        """
+        return self._set("is_deterministic", enabled)
 
     def enableExecutableCaching(self, path) -> "Options":
         """Keeps compiled programs in a folder, so that no graph is compiled twice.

@@ -24,8 +24,9 @@ class _PrecisionOptions(OptionGroup):
     PREFIX = "Precision."
     ROWS = (
         Row("floating_point_exceptions", False, "Stop at divisions by zero, NaN and the like.",
-            Bool(), "enableFloatingPointExceptions", later="exceptions",
-            backend="enableFloatingPointChecks"),
+            Bool(), "enableFloatingPointExceptions", backend="enableFloatingPointChecks"),
+        Row("record_non_finite", False, "Note which value first is NaN or infinite.", Bool(),
+            "recordNonFinite"),
         Row("stochastic_rounding", False, "Round to half up or down by chance.", Bool(),
             "enableStochasticRounding", later="rounding", backend="enableStochasticRounding"),
         Row("partials_type", torch.float32, "Type of partial sums in products.",
@@ -50,6 +51,17 @@ class _PrecisionOptions(OptionGroup):
     def enableFloatingPointExceptions(self, enabled: bool) -> "_PrecisionOptions":
         """Raises an error when the device divides by zero, compares NaN, overflows and the like.
 
+        Each operation of the program is looked at, those of the backward pass and of the weight
+        update included, for: a subtraction of infinities; a division by zero or by infinity; a
+        multiplication of zero and infinity; a real operation with a complex result, such as the
+        square root of a negative number; a comparison (``==``, ``!=``, ``<``, ``<=``, ``>``,
+        ``>=``) with NaN; and an overflow, an infinite result of finite operands. NaN and
+        infinities that are there already, such as a mask of ``-inf``, may be computed with. A
+        call then raises a :class:`poptorch.Error` with the operation, the condition, the first
+        element, the step and the user's line; weights have what was written to them until then,
+        and the model can be called again. Operations are not joined and nothing is computed in
+        place, so that a run takes longer and more memory.
+
         Args:
             enabled: True: raise. False: the default.
 
@@ -65,6 +77,28 @@ class _PrecisionOptions(OptionGroup):
             PrecisionOptions(floating_point_exceptions=True)
         """
         return self._set("floating_point_exceptions", enabled)
+
+    def recordNonFinite(self, enabled: bool) -> "_PrecisionOptions":
+        """Lets each run note which value first is NaN or infinite, for ``executor.nan_report()``.
+
+        Operations are looked at as with :meth:`enableFloatingPointExceptions`, until the first
+        such value of a run, which is no error. Without effect where that option is on.
+
+        Args:
+            enabled: True: note it. False: the default.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: Not a bool.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().Precision.recordNonFinite(True)
+            PrecisionOptions(record_non_finite=True)
+        """
+        return self._set("record_non_finite", enabled)
 
     def enableStochasticRounding(self, enabled: bool) -> "_PrecisionOptions":
         """Rounds to half precision up or down by chance, so that the mean is exact.

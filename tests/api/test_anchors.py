@@ -147,3 +147,56 @@ def test_wrong_names():
         model.getAnchoredTensor("w")
     with pytest.raises(poptorch.Error, match="no tensor is anchored as 'v', but w"):
         model.getAnchoredTensor("v")
+
+
+@pytest.mark.parametrize("settings", [{}, {"Training__gradientAccumulation": 2},
+                                      {"replicationFactor": 2}])
+def test_gradients_of_weights_and_activations(settings):
+    """Against autograd: of a weight what the optimizer sees, of activations each micro-batch."""
+    net = Net()
+    names = {"weight": "Gradient___fc2.weight", "sum": "backward/fc2/sum",
+             "hidden": "backward/norm/mm"}
+    opts = options([(short, name, OutputMode.All) for short, name in names.items()], **settings)
+    model = training(net, opts)
+    data = batch(4)
+    parts = 2 if settings else 1
+    expected = {"weight": 0, "sum": [], "hidden": []}
+    for x, target in zip(*(part.chunk(parts) for part in data), strict=True):
+        hidden = net.hidden(x).detach().requires_grad_()
+        normed = net.norm(hidden)
+        scores = net.fc2(normed)
+        scores.retain_grad()
+        net.zero_grad()
+        torch.nn.functional.cross_entropy(scores, target).backward()
+        expected["weight"] = expected["weight"] + net.fc2.weight.grad / parts
+        expected["sum"].append(scores.grad.sum(0))
+        expected["hidden"].append(hidden.grad)
+    model(*data)
+    found = {name for name in model.getTensorNames() if name.startswith("backward/")}
+    assert set(names.values()) - found == {names["weight"]}, sorted(found)
+    replicas = settings.get("replicationFactor", 1)
+    torch.testing.assert_close(model.getAnchoredTensor("weight"),
+                               torch.cat([expected["weight"]] * replicas))
+    for short in ("sum", "hidden"):
+        anchored = model.getAnchoredTensor(short)
+        torch.testing.assert_close(anchored.flatten(), torch.cat(expected[short]).flatten())
+
+
+def test_anchored_gradients_are_those_of_the_unscaled_step_in_half_precision():
+    net = torch.nn.Linear(4, 2).half()
+
+    class Loss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            return poptorch.identity_loss(self.net(x).float().sum(), "none")
+
+    model = training(Loss(), options([("g", "Gradient___net.weight")]))
+    x = torch.randn(3, 4).half()
+    model(x)
+    gradient = model.getAnchoredTensor("g")
+    assert gradient.dtype == torch.float16
+    torch.testing.assert_close(gradient, x.float().sum(0).half().expand(2, 4), rtol=2e-3,
+                               atol=2e-3)

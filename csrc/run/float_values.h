@@ -1,0 +1,89 @@
+// Elements of tensors of any dtype and strides, one after the other, as doubles.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/type.h"
+#include "support/half.h"
+
+namespace poptorch::run {
+
+// The bits of a float format: all but the sign, and those of an infinity; larger ones are NaN.
+struct F16Bits {
+  using Stored = uint16_t;
+  static constexpr Stored magnitude = 0x7fff, infinity = 0x7c00;
+};
+struct BF16Bits {
+  using Stored = uint16_t;
+  static constexpr Stored magnitude = 0x7fff, infinity = 0x7f80;
+};
+struct F32Bits {
+  using Stored = uint32_t;
+  static constexpr Stored magnitude = 0x7fffffff, infinity = 0x7f800000;
+};
+struct F64Bits {
+  using Stored = uint64_t;
+  static constexpr Stored magnitude = 0x7fffffffffffffff, infinity = 0x7ff0000000000000;
+};
+
+// fn(the bits of a dtype of floats).
+template <typename Fn>
+auto with_float(ir::DType dtype, const Fn& fn) {
+  switch (dtype) {
+    case ir::DType::f16: return fn(F16Bits{});
+    case ir::DType::bf16: return fn(BF16Bits{});
+    case ir::DType::f64: return fn(F64Bits{});
+    default: return fn(F32Bits{});
+  }
+}
+
+inline double value_at(ir::DType dtype, const void* data, int64_t i) {
+  switch (dtype) {
+    case ir::DType::boolean:
+    case ir::DType::u8: return static_cast<const uint8_t*>(data)[i];
+    case ir::DType::i8: return static_cast<const int8_t*>(data)[i];
+    case ir::DType::i16: return static_cast<const int16_t*>(data)[i];
+    case ir::DType::i32: return static_cast<const int32_t*>(data)[i];
+    case ir::DType::i64: return static_cast<double>(static_cast<const int64_t*>(data)[i]);
+    case ir::DType::f16: return double{f16_to_float(static_cast<const uint16_t*>(data)[i])};
+    case ir::DType::bf16: return double{bf16_to_float(static_cast<const uint16_t*>(data)[i])};
+    case ir::DType::f32: return double{static_cast<const float*>(data)[i]};
+    case ir::DType::f64: return static_cast<const double*>(data)[i];
+  }
+  return 0;
+}
+
+// Walks through a tensor in the order of `sizes`, to which it is broadcast.
+class Elements {
+ public:
+  Elements(const ir::Type& type, const void* data, const ir::Dims& sizes)
+      : dtype_(type.dtype), data_(data), sizes_(sizes), at_(sizes.size(), 0) {
+    const ir::Dims own = type.actual_strides();
+    strides_.resize(sizes.size(), 0);
+    const size_t added = sizes.size() - own.size();
+    for (size_t dim = added; dim < sizes.size(); ++dim) {
+      if (type.sizes[dim - added] != 1) strides_[dim] = own[dim - added];
+    }
+  }
+
+  double value() const { return value_at(dtype_, data_, offset_); }
+  void next() {
+    for (size_t dim = sizes_.size(); dim-- > 0;) {
+      offset_ += strides_[dim];
+      if (++at_[dim] < sizes_[dim]) return;
+      offset_ -= strides_[dim] * sizes_[dim];
+      at_[dim] = 0;
+    }
+  }
+
+ private:
+  ir::DType dtype_;
+  const void* data_;
+  ir::Dims sizes_;
+  ir::Dims strides_;
+  ir::Dims at_;
+  int64_t offset_ = 0;
+};
+
+}  // namespace poptorch::run

@@ -1,0 +1,103 @@
+"""Which value first was not finite: what a recording program tells, and the replay of a call."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from poptorch._runtime.call import Call
+from poptorch._runtime.compiled import CompiledModel
+from poptorch._types import host_tensor, torch_dtype
+from poptorch.options import Options
+
+_OF_PHASE = {"": "", "forward": "", "backward": " in the backward pass",
+             "update": " in the weight update"}
+
+
+@dataclass(frozen=True)
+class NanReport:
+    """The first value of a call that was NaN or infinite.
+
+    Attributes:
+        what: the operation that made it; or, where it was there before, ``input x``, ``parameter
+            fc.weight``, ``buffer ...`` or ``optimizer ...``.
+        condition: how it came about, such as ``division by zero``; else ``NaN`` or ``inf``.
+        element: the first such element with its operands; empty where it was there before.
+        phase: ``forward``, ``backward`` or ``update``; empty where it was there before.
+        location: ``file:line`` and the module; empty where that is not known.
+        device_iteration: number of the step.
+        micro_batch: its number within the step.
+        loop_iterations: numbers of the iterations of loops of the model's, the outermost first.
+        replica: its number.
+        step: the same numbers in words, without those of which there is one.
+    """
+
+    what: str
+    condition: str
+    element: str
+    phase: str
+    location: str
+    device_iteration: int
+    micro_batch: int
+    loop_iterations: tuple[int, ...]
+    replica: int
+    step: str
+
+    @classmethod
+    def of(cls, executable) -> "NanReport | None":
+        """What a program recorded in its last run; None: all values were finite."""
+        row = executable.first_non_finite()
+        return None if row is None else cls(location=row.pop("place"), **row)
+
+    def __str__(self) -> str:
+        element = f": {self.element}" if self.element else ""
+        step = f", {self.step}" if self.step else ""
+        place = f"\n  at {self.location}" if self.location else ""
+        return f"[{self.what}] {self.condition}{_OF_PHASE[self.phase]}{element}{step}{place}"
+
+
+def recording(options: Options) -> Options:
+    """The same options for a program that records which value first is not finite."""
+    own = options.clone()
+    own.Precision.enableFloatingPointExceptions(False).recordNonFinite(True)
+    own._freeze()
+    return own
+
+
+def replay(compiled: CompiledModel, interface, executable, options: Options,
+           tensors: list[torch.Tensor]) -> None:
+    """Runs a program on the states of another one, and on its arguments.
+
+    Nothing that the other program or the caller has is changed.
+
+    Args:
+        compiled: has the states: weights, those of the optimizer and of the random generator.
+        interface, executable: of the program that runs, made of the same module.
+        options: of that program.
+        tensors: the tensors among the arguments of the call.
+    """
+    program = interface.program
+    call = Call(executable, program, interface.outputs, options, interface.spec,
+                interface.arguments)
+    call.bind_like(compiled.call)
+    known = {state.path: state for state in compiled.executable.states()}
+    for state in executable.states():
+        if state.path in known and known[state.path].bytes == state.bytes:
+            _copy(compiled.executable, executable, state)
+        elif state.path in program.states:
+            _write(executable, state, program.states[state.path])
+    call.run_for_nothing(tensors)
+
+
+def _copy(source, target, state) -> None:
+    data = torch.empty(state.bytes, dtype=torch.uint8)
+    for replica in range(target.replicas):
+        source.read_state(state.path, data.data_ptr(), data.nbytes, replica)
+        target.write_state(state.path, data.data_ptr(), data.nbytes, replica)
+
+
+def _write(target, state, tensor: torch.Tensor) -> None:
+    """A state that only the new program has, from the module."""
+    value = host_tensor(tensor, state.path).to(torch_dtype(state.dtype))
+    if value.numel() == math.prod(state.sizes):
+        target.write_state(state.path, value.data_ptr(), value.nbytes)
