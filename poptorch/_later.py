@@ -9,7 +9,6 @@ LATER = {
     "cache": "executable caching",
     "cycles": "cycle counts",
     "estimates": "cycle and tile-memory estimates",
-    "rounding": "stochastic rounding",
     "partials": "half partials",
     "loss scaling": "loss scaling",
     "exceptions": "floating-point exceptions",

@@ -46,6 +46,8 @@ EFFECTS = {
     "Training.accumulationAndReplicationReductionType": _DATA + "test_reduction_type",
     "Training.setMeanAccumulationAndReplicationReductionStrategy":
         _DATA + "test_running_mean_does_not_overflow_in_half",
+    "Precision.enableStochasticRounding":
+        "tests/translate/test_rounding.py::test_each_step_and_replica_rounds_anew",
     "Distributed.configureProcessId": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.disable": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.setEnvVarNames": "tests/api/test_options_environment.py::test_launcher_variables",
