@@ -9,7 +9,6 @@ LATER = {
     "cache": "executable caching",
     "cycles": "cycle counts",
     "estimates": "cycle and tile-memory estimates",
-    "rounding": "stochastic rounding",
     "partials": "half partials",
     "sharding": "sharding of weights and optimizer state over replicas",
 }

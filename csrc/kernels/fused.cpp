@@ -66,6 +66,7 @@ struct Step {
   enum class Kind {
     function,
     dropout,
+    chance,  // rounds by chance
     widen,   // a half in memory to its register
     narrow,  // a register to the half in memory
     round,   // a register in place, after what does not round itself
@@ -75,13 +76,15 @@ struct Step {
   Function function;           // for the others: only how many operands there are
   std::array<size_t, 3> in{};  // values
   size_t out = 0;              // value
-  size_t drop = 0;             // number of the dropout
+  size_t draw = 0;             // number of the draw
 };
 
-struct Drop {
-  Dropout dropout;
+// What draws random numbers.
+struct Drawn {
   int64_t salt;
   size_t rng;  // operand
+  Dropout dropout;
+  ChanceRound round;  // nullptr: dropout
 };
 
 struct Strided {
@@ -94,7 +97,7 @@ struct Strided {
 struct Region {
   std::vector<Place> places;  // by value
   std::vector<Step> steps;
-  std::vector<Drop> drops;
+  std::vector<Drawn> draws;
   std::vector<Strided> strided;
   int64_t numel = 0, slots = 0, widest = 1, block = 0, grain = 0;
 };
@@ -140,9 +143,18 @@ class Builder {
                          [](const Strided& operand) { return operand.stays; }) < most;
   }
 
+  static bool rounds_by_chance(const ir::Op& op) {
+    static const ir::OpName name("stochastic_cast");
+    return op.name == name;
+  }
+
+  static bool is_drawing(const ir::Op& op) {
+    return op.name == ir::op::dropout || rounds_by_chance(op);
+  }
+
   bool is_random_state(const ir::Op& input) const {
     return std::any_of(graph_.ops.begin(), graph_.ops.end(), [&](const auto& op) {
-      return op->name == ir::op::dropout && op->operands[1] == input.result();
+      return is_drawing(*op) && op->operands[1] == input.result();
     });
   }
 
@@ -151,11 +163,13 @@ class Builder {
     wide.op.attrs = ops::complete_attrs(ops::op_def(op.name), wide.op.attrs);
     Step step;
     step.out = number_.at(op.result());
-    if (op.name == ir::op::dropout) {
-      step.kind = Step::Kind::dropout;
-      step.drop = region_.drops.size();
-      region_.drops.push_back({Dropout(wide.op.attrs.get_float("p")),
-                               wide.op.attrs.get_int("salt"), number_.at(op.operands[1])});
+    if (is_drawing(op)) {
+      const bool drops = op.name == ir::op::dropout;
+      step.kind = drops ? Step::Kind::dropout : Step::Kind::chance;
+      step.draw = region_.draws.size();
+      region_.draws.push_back({wide.op.attrs.get_int("salt"), number_.at(op.operands[1]),
+                               Dropout(wide.op.attrs.get_float("p", 0.0)),
+                               drops ? nullptr : chance_round_to(op.result()->type.dtype)});
       step.function.operand_count = 1;
       step.function.picoseconds = 1000;
     } else {
@@ -180,6 +194,7 @@ class Builder {
     region_.places.emplace_back(kind, is_result ? index : 0, op.result()->type.dtype);
     is_ready_.push_back(true);
     if (!region_.places.back().is_half()) return;
+    if (!is_result && rounds_by_chance(op)) return;  // it is rounded
     if (!is_result && region_.steps.back().function.rounds) {
       region_.steps.back().rounding = rounding_of(op.result()->type.dtype);
       return;
@@ -280,9 +295,9 @@ class Runner {
       if (place.slot >= 0) first_[i] = slot_of(place);
       step_[i] = 1;
     }
-    for (size_t i = 0; i < region.drops.size(); ++i) {
-      const Drop& drop = region.drops[i];
-      draws_[i] = draw_of(args.in<int32_t>(drop.rng), drop.salt);
+    for (size_t i = 0; i < region.draws.size(); ++i) {
+      const Drawn& drawn = region.draws[i];
+      draws_[i] = draw_of(args.in<int32_t>(drawn.rng), drawn.salt);
     }
   }
 
@@ -301,6 +316,7 @@ class Runner {
       switch (step.kind) {
         case Step::Kind::function: apply(step, n); break;
         case Step::Kind::dropout: drop(step, at, n); break;
+        case Step::Kind::chance: round_by_chance(step, at, n); break;
         default: convert(step, n);
       }
     }
@@ -351,16 +367,26 @@ class Runner {
   }
 
   void drop(const Step& step, int64_t at, int64_t n) {
-    const Dropout& dropout = region_.drops[step.drop].dropout;
-    const auto* x = reinterpret_cast<const float*>(first_[step.in[0]]);
+    const Dropout& dropout = region_.draws[step.draw].dropout;
     auto* out = reinterpret_cast<float*>(first_[step.out]);
     if (dropout.drops_all) {
       std::fill_n(out, n, 0.0f);
       return;
     }
-    if (step_[step.in[0]] == 0) x = std::fill_n(out, n, *x) - n;
-    table_.dropout(draws_[step.drop], at, n, dropout.threshold, static_cast<float>(dropout.scale),
-                   x, out);
+    table_.dropout(draws_[step.draw], at, n, dropout.threshold, static_cast<float>(dropout.scale),
+                   each_element(step, n), out);
+  }
+
+  void round_by_chance(const Step& step, int64_t at, int64_t n) {
+    region_.draws[step.draw].round(draws_[step.draw], at, n, each_element(step, n),
+                                   reinterpret_cast<float*>(first_[step.out]));
+  }
+
+  // The operand of a step that draws; one number for all elements is written out first.
+  const float* each_element(const Step& step, int64_t n) {
+    const auto* x = reinterpret_cast<const float*>(first_[step.in[0]]);
+    if (step_[step.in[0]] != 0) return x;
+    return std::fill_n(reinterpret_cast<float*>(first_[step.out]), n, *x) - n;
   }
 
   // What the register of a half operand holds; copies are new each time.

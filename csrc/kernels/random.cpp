@@ -135,6 +135,24 @@ Prepared dropout_half(const Call& call) {
   }};
 }
 
+Prepared stochastic_cast(const Call& call) {
+  constexpr int64_t most = 16 * random_group;
+  const int64_t n = call.out().numel(), salt = call.attrs().get_int("salt");
+  const ChanceRound round = chance_round_to(call.out().dtype);
+  const Narrow narrow = narrow_to(call.out().dtype);
+  return {[=](const Args& args) {
+    const Draw draw = draw_of(args.in<int32_t>(1), salt);
+    parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
+      alignas(64) float rounded[most];
+      for (int64_t at = begin; at < end; at += most) {
+        const int64_t count = std::min(most, end - at);
+        round(draw, at, count, args.in<float>(0) + at, rounded);
+        narrow(rounded, args.out<uint16_t>() + at, count);
+      }
+    });
+  }};
+}
+
 Prepared dropout_f64(const Call& call) {
   const Dropout dropout(call.attrs().get_float("p"));
   return by_word<double>(call, 1, [=](const Args& args, uint32_t word, int64_t i) {
@@ -284,6 +302,7 @@ Prepared permutation(const Call& call) {
 KERNEL("rng_advance", rng_advance)
 KERNEL("rng_fold", rng_fold)
 KERNEL("dropout", dropout, false, dropout_half)
+KERNEL("stochastic_cast", stochastic_cast, true)
 KERNEL("bernoulli", bernoulli)
 KERNEL("random_uniform", uniform)
 KERNEL("random_exponential", exponential)

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "ir/dtype.h"
 #include "kernels/simd/random.h"
 
 namespace poptorch::kernels {
@@ -15,6 +16,15 @@ inline simd::Draw draw_of(const int32_t* rng, int64_t salt) {
           static_cast<uint32_t>(rng[3]),
           static_cast<uint32_t>(salt),
           static_cast<uint32_t>(rng[2])};
+}
+
+// Rounds n elements by chance to what a 16-bit format has, in f32; element `first` + i takes the
+// draw's word of that number. `first` is a multiple of 64.
+using ChanceRound = void (*)(const simd::Draw& draw, int64_t first, int64_t n, const float* x,
+                             float* out);
+inline ChanceRound chance_round_to(ir::DType dtype) {
+  const simd::RandomTable& table = simd::random_table();
+  return dtype == ir::DType::f16 ? table.round_to_f16 : table.round_to_bf16;
 }
 
 // Dropout with rate p: an element stays, times `scale`, if its word is at least `threshold`.

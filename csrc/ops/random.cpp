@@ -41,6 +41,15 @@ std::vector<Type> infer_dropout(const InferInput& in) {
   return {{in.operand(0).dtype, in.operand(0).sizes, {}}};
 }
 
+std::vector<Type> infer_stochastic_cast(const InferInput& in) {
+  check_rng(in, 1);
+  const ir::DType to = in.attrs().get_dtype("dtype");
+  USER_CHECK(in.operand(0).dtype == ir::DType::f32 && ir::is_half(to), "[stochastic_cast] rounds ",
+             "f32 to f16 or bf16, got ", ir::name_of(in.operand(0).dtype), " and ",
+             ir::name_of(to), ". Use cast.");
+  return {{to, in.operand(0).sizes, {}}};
+}
+
 std::vector<Type> infer_bernoulli(const InferInput& in) {
   check_rng(in, 1);
   check_float(in, in.operand(0).dtype);
@@ -112,6 +121,14 @@ std::vector<OpDef> random_ops() {
        .infer = infer_bernoulli,
        .inplace = {{0}},
        .random = true},
+      {.name = "stochastic_cast",
+       .doc = "x rounded to f16 or bf16 by chance: to the next number above or below, so that the "
+              "mean is x. Beyond the largest number the nearest is taken, as by `cast`.",
+       .operands = {"x", "rng"},
+       .attrs = {{"dtype", ir::DType::f16, true}, {"salt", 0, true}},
+       .infer = infer_stochastic_cast,
+       .random = true,
+       .elementwise = true},
       sized("random_uniform", "Uniform in [low, high).", {{"low", 0.0}, {"high", 1.0}},
             infer_sized_float),
       sized("random_normal", "Normal variates.", {{"mean", 0.0}, {"std", 1.0}},

@@ -69,6 +69,7 @@ def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpe
                     keep_gradients=testing.keeps_gradients(),
                     anchors=tuple((short, name) for short, (name, _, _)
                                   in options.anchored_tensors.items()),
+                    stochastic_rounding=options.Precision.stochastic_rounding,
                     strategy=options._execution_strategy,
                     io_tiles=options.TensorLocations.num_io_tiles,
                     locations=options.TensorLocations._for_compiler())

@@ -3,6 +3,7 @@
 import torch
 
 from poptorch import _C
+from poptorch._translate import rounding
 from poptorch._types import host_tensor, ir_dtype, torch_dtype
 
 
@@ -20,11 +21,18 @@ class Emitter:
         notes: attributes that every op gets that may carry them: ``backward``, ``recompute``, and
             those of the annotations.
         is_conditional: whether the graph runs on a condition, which each replica has for itself.
+
+    Args:
+        module: the ``_C.Module``.
+        graph: the ``_C.Graph`` to write.
+        is_stochastic: whether 16-bit results are rounded by chance.
     """
 
-    def __init__(self, module, graph):
+    def __init__(self, module, graph, is_stochastic: bool = False):
         self.module = module
         self.graph = graph
+        self.is_stochastic = is_stochastic
+        self._shared_rng = None
         self.place = None
         self.notes: dict = {}
         self.salts: dict[int, int] = {}
@@ -41,11 +49,55 @@ class Emitter:
         if self.notes:
             attrs = {**attrs, **{key: value for key, value in self.notes.items()
                                  if not _CARRIERS[key] or name in _CARRIERS[key]}}
-        return self.graph.op(name, operands, attrs, types, self.place, names)
+        return self._append(name, operands, attrs, types, self.place, names)
 
     def plain(self, name: str, operands: list, attrs: dict, types=None, names=None) -> list:
         """Appends an op without notes: structure, not computation."""
-        return self.graph.op(name, operands, attrs, types, None, names)
+        return self._append(name, operands, attrs, types, None, names)
+
+    def _append(self, name: str, operands: list, attrs: dict, types, place, names) -> list:
+        if self.is_stochastic and rounding.rounds(name, attrs):
+            narrow = rounding.result_types(name, operands, attrs, types)
+            if narrow:
+                return self._rounded_by_chance(name, operands, attrs, narrow,
+                                               types is not None, place, names)
+        return self.graph.op(name, operands, attrs, types, place, names)
+
+    def _rounded_by_chance(self, name, operands, attrs, narrow, is_typed, place, names) -> list:
+        """The op on float32, its results rounded to the types ``narrow``."""
+        notes = {key: attrs[key] for key in attrs if key in _CARRIERS and not _CARRIERS[key]}
+
+        def wide(value):
+            if value is None or not rounding.is_half(value.dtype):
+                return value
+            return self.graph.op("cast", [value], {**notes, "dtype": _C.DType("f32")}, None,
+                                 place)[0]
+
+        operands = [wide(value) for value in operands]
+        if name == "cast" and operands[0].dtype == "f32":
+            results = operands
+        else:
+            types = [("f32" if rounding.is_half(dtype) else dtype, sizes)
+                     for dtype, sizes in narrow] if is_typed else None
+            attrs = {key: rounding.widened(attr) for key, attr in attrs.items()}
+            results = self.graph.op(name, operands, attrs, types, place)
+        names = names or [None] * len(results)
+        return [self._round_by_chance(value, dtype, notes, place, name)
+                for value, (dtype, _), name in zip(results, narrow, names)]
+
+    def _round_by_chance(self, value, dtype: str, notes: dict, place, name):
+        if not rounding.is_half(dtype):
+            return value
+        attrs = {**notes, "dtype": _C.DType(dtype), "salt": self._own_salt()}
+        rng = self.rng() if self._shared_rng is None else self._shared_rng
+        return self.graph.op("stochastic_cast", [value, rng], attrs, None, place, [name])[0]
+
+    def share_rounding(self, replicas: int) -> None:
+        """From now on replicas round alike: what they compute is the same in all of them."""
+        if not self.is_stochastic or replicas == 1:
+            return
+        # Each has its number and its counter in it; the sums over all replicas have neither.
+        self._shared_rng = self.plain("all_reduce", [self.rng()], {"op": "sum"})[0]
 
     def constant(self, value, dtype: torch.dtype):
         """A 0-d constant of a Python number, or the constant of a whole tensor."""
@@ -99,8 +151,7 @@ class Emitter:
         if not val.is_floating_point():
             return self.plain("full", [], {**attrs, "fill_value": _as_attr(0, dtype)},
                               names=[name])[0]
-        salt = self.salt(-1 - len(self.salts))  # no salt that capture draws is negative
-        return self.plain("random_normal", [self.rng()], {**attrs, "salt": salt},
+        return self.plain("random_normal", [self.rng()], {**attrs, "salt": self._own_salt()},
                           names=[name])[0]
 
     def state(self, path: str, role: str, dtype: str, sizes: list[int]):
@@ -132,6 +183,9 @@ class Emitter:
     def salt(self, drawn: int) -> int:
         """A small number for each distinct salt that capture drew, in order of first use."""
         return self.salts.setdefault(drawn, len(self.salts))
+
+    def _own_salt(self) -> int:
+        return self.salt(-1 - len(self.salts))  # no salt that capture draws is negative
 
     def dtype_of(self, value) -> torch.dtype:
         """The torch dtype of a value."""

@@ -50,6 +50,7 @@ class StepSpec:
         synthetic_data: make inputs on the device.
         keep_gradients: stream the gradients that the optimizer sees to the host.
         anchors: ``(short name, name)`` of the tensors inside of the model that the host gets too.
+        stochastic_rounding: whether the device rounds to 16 bits by chance.
         strategy: makes stages of the model's blocks.
         io_tiles: tiles of each IPU that only transfer.
         locations: role and attributes of the kinds of tensors that are not kept where the
@@ -70,6 +71,7 @@ class StepSpec:
     synthetic_data: bool = False
     keep_gradients: bool = False
     anchors: tuple[tuple[str, str], ...] = ()
+    stochastic_rounding: bool = False
     strategy: _IExecutionStrategy = field(default_factory=PipelinedExecution)
     io_tiles: int = 0
     locations: tuple[tuple[str, tuple[tuple[str, str | int], ...]], ...] = ()
@@ -179,7 +181,7 @@ class _Translation:
         main.plain("loop", [], {"body": _C.GraphRef("iteration"),
                                 "count": spec.device_iterations}, [])
         main.graph.outputs = []
-        iteration = Emitter(module, module.add_graph("iteration"))
+        iteration = Emitter(module, module.add_graph("iteration"), spec.stochastic_rounding)
         self._iteration(iteration)
         self._anchor_updates(iteration)
         iteration.graph.outputs = []
@@ -210,7 +212,9 @@ class _Translation:
         if counts:
             zeros.append(self._zero(e, torch.float32, []))
             names.append("large")
-        micro = Emitter(self.program.module, self.program.module.add_graph("micro"))
+        micro = Emitter(self.program.module, self.program.module.add_graph("micro"),
+                        self.spec.stochastic_rounding)
+        micro.salts = e.salts  # a draw is named by its salt and the random state, which may agree
         carried = [micro.named("input", f"sum.{name}", {"index": i}, z.dtype, list(z.sizes))
                    for i, (z, name) in enumerate(zip(zeros, names))]
         gradients = self._micro_step(micro)
@@ -326,6 +330,7 @@ class _Translation:
         return True
 
     def _update(self, e: Emitter, gradients: dict) -> None:
+        e.share_rounding(self.spec.replicas)
         for name in gradients:
             self._note_state(name)
         gradients = {name: reduction.finished(e, self.spec, g, name, self._sum_dtypes[name])

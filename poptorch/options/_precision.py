@@ -28,7 +28,7 @@ class _PrecisionOptions(OptionGroup):
         Row("record_non_finite", False, "Note which value first is NaN or infinite.", Bool(),
             "recordNonFinite"),
         Row("stochastic_rounding", False, "Round to half up or down by chance.", Bool(),
-            "enableStochasticRounding", later="rounding", backend="enableStochasticRounding"),
+            "enableStochasticRounding", backend="enableStochasticRounding"),
         Row("partials_type", torch.float32, "Type of partial sums in products.",
             Dtype((torch.float32, torch.float16)), "setPartialsType", later="partials",
             backend="partialsTypeMatMuls"),
@@ -101,7 +101,14 @@ class _PrecisionOptions(OptionGroup):
         return self._set("record_non_finite", enabled)
 
     def enableStochasticRounding(self, enabled: bool) -> "_PrecisionOptions":
-        """Rounds to half precision up or down by chance, so that the mean is exact.
+        """Rounds to float16 and bfloat16 up or down by chance, so that the mean is exact.
+
+        All that the device computes in these types is rounded so: results of operations, gradients,
+        weights and optimizer states. A number that the type has stays as it is; one beyond the
+        largest becomes the nearest, which may be infinity. The random bits follow from
+        :meth:`Options.randomSeed` and ``rng_state``, and are others in each step and replica; but
+        replicas round alike what they have in common, such as updated weights. Copies round
+        nothing, and what the host converts is rounded to the nearest.
 
         Args:
             enabled: True: by chance. False, the default: to the nearest.

@@ -49,6 +49,8 @@ EFFECTS = {
     "Training.gradientClipping": "tests/optim/test_clipping.py::test_the_option",
     "Training.setAutomaticLossScaling":
         "tests/optim/test_automatic_loss_scaling.py::test_an_overflow_is_skipped",
+    "Precision.enableStochasticRounding":
+        "tests/translate/test_rounding.py::test_each_step_and_replica_rounds_anew",
     "Distributed.configureProcessId": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.disable": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.setEnvVarNames": "tests/api/test_options_environment.py::test_launcher_variables",

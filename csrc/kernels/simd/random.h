@@ -29,6 +29,11 @@ struct RandomTable {
   // out[i] = mean + std * normal variate made of the words a[i] and b[i] (Box-Muller).
   void (*normal)(const uint32_t* a, const uint32_t* b, int64_t n, float mean, float std,
                  float* out);
+  // x rounded by chance to numbers of a 16-bit format, as f32: to the next one above or below, so
+  // that the mean is x. What the format has stays. Beyond its largest number the nearest is taken,
+  // which may be infinity. `first` is a multiple of 64. x and out may be equal.
+  void (*round_to_f16)(const Draw& draw, int64_t first, int64_t n, const float* x, float* out);
+  void (*round_to_bf16)(const Draw& draw, int64_t first, int64_t n, const float* x, float* out);
 };
 const RandomTable& random_table();
 

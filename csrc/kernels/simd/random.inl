@@ -139,4 +139,55 @@ inline void random_normal(const uint32_t* a, const uint32_t* b, int64_t n, float
   }
 }
 
-inline constexpr RandomTable random_functions = {random_words, random_dropout, random_normal};
+// Magnitude `rest` rounded, but for what is beyond `most`, the format's largest number: from
+// `infinite` on infinity is nearer. NaN stays.
+inline vi in_range(vi rest, vi rounded, int32_t most, int32_t infinite) {
+  constexpr int32_t infinity = 0x7f800000;
+  const vi beyond = select(rest >= infinite, splat(infinity), splat(most));
+  const vi finite = select(rest > most, beyond, rounded);
+  return select(rest > infinity, rest, finite);
+}
+
+// The random bits stand where the bits are that go: they carry into those that stay as often as
+// the part that goes is large.
+inline vf chance_bf16(vf x, vi word) {
+  const vi rest = as_int(x) & INT32_MAX;
+  const vi rounded = (rest + ((word >> 16) & 0xffff)) & -0x10000;
+  return as_float((as_int(x) & INT32_MIN) | in_range(rest, rounded, 0x7f7f0000, 0x7f7f8000));
+}
+
+inline vf chance_f16(vf x, vi word) {
+  constexpr int32_t least_normal = 0x38800000;
+  const vi rest = as_int(x) & INT32_MAX;
+  const vi normal = (rest + (word & 0x1fff)) & -0x2000;
+  // Below it numbers lie 2^-24 apart. The 23 bits of chance are the middles of their intervals.
+  const vf steps = as_float(rest) * 0x1p24f, whole = trunc(steps);
+  const vf chance = (to_float((word >> 9) & 0x7fffff) + 0.5f) * 0x1p-23f;
+  const vf up = select(chance < steps - whole, splat(1.0f), vf{});
+  const vi rounded = select(rest < least_normal, as_int((whole + up) * 0x1p-24f), normal);
+  return as_float((as_int(x) & INT32_MIN) | in_range(rest, rounded, 0x477fe000, 0x477ff000));
+}
+
+template <vf (*round_one)(vf, vi)>
+inline void random_round(const Draw& draw, int64_t first, int64_t n, const float* x, float* out) {
+  constexpr int64_t most = 4 * random_group;  // words made at once
+  uint32_t words[most];
+  for (int64_t done = 0; done < n; done += most) {
+    const int64_t count = std::min<int64_t>(most, n - done);
+    random_words(draw, (first + done) / random_group, (count + random_group - 1) / random_group,
+                 words);
+    for (int64_t i = 0; i < count; i += width) {
+      const vi word = load(reinterpret_cast<const int32_t*>(words) + i);
+      const int64_t rest = count - i;
+      if (rest >= width) {
+        store(out + done + i, round_one(load(x + done + i), word));
+      } else {
+        store_part(out + done + i, round_one(load_part(x + done + i, rest), word), rest);
+      }
+    }
+  }
+}
+
+inline constexpr RandomTable random_functions = {random_words, random_dropout, random_normal,
+                                                 random_round<chance_f16>,
+                                                 random_round<chance_bf16>};

@@ -112,6 +112,14 @@ def folded(state, number):
     return numbers(*words, replica, counter, dtype=torch.int32)
 
 
+def is_near(operands, results):
+    """Each result is less than a step of float16 off, the mean is none."""
+    x, out = operands[0].double(), results[0].double()
+    step = torch.where(x.abs() < 2**-14, 2.0**-24, 2.0 ** (x.abs().log2().floor() - 10))
+    assert ((out - x).abs() < step).all()
+    mean_is(out - x, 0.0, step.mean().item() if x.numel() else 0.0)
+
+
 SAMPLES = [
     *(Sample("rng_fold", lambda number=number: [rng(), numbers(number, dtype=torch.int32)],
              reference=folded, note=f"number {number}") for number in (0, 1, 7, -1)),
@@ -121,6 +129,9 @@ SAMPLES = [
     *(dropout(p, 50, 800) for p in (0.1, 0.5, 0.9)),
     dropout(0.0, 300), dropout(1.0, 300), dropout(0.3, 0, 4, note="empty"),
     dropout(0.3, 7, 11, note="odd"),
+    *(Sample("stochastic_cast", lambda sizes=sizes: [randn(*sizes), rng()],
+             {"dtype": torch.float16, "salt": 7}, check=is_near, dtypes=("f32",))
+      for sizes in ((200, 200), (7, 11), (0, 4))),
     Sample("bernoulli", lambda: [torch.rand(100, 400).round(decimals=1), rng()], {"salt": 1},
            check=is_bernoulli),
     sized("random_uniform", {}, spread(0.5, math.sqrt(1 / 12), 0.0, 1.0)),
@@ -149,6 +160,10 @@ BADS = [
     Bad("dropout", lambda: [integers(0, 9, 3), rng()], {"p": 0.5, "salt": 0},
         words="floating-point"),
     Bad("dropout", lambda: [randn(3), rng()], {"p": 0.5}, words='"salt" is missing'),
+    Bad("stochastic_cast", lambda: [randn(3).half(), rng()],
+        {"dtype": torch.float16, "salt": 0}, words="rounds f32 to f16 or bf16"),
+    Bad("stochastic_cast", lambda: [randn(3), rng()], {"dtype": torch.float32, "salt": 0},
+        words="got f32 and f32"),
     Bad("bernoulli", lambda: [integers(0, 2, 3), rng()], {"salt": 0}, words="floating-point"),
     Bad("random_uniform", lambda: [rng()], {"size": [3], "dtype": torch.int32, "salt": 0},
         words="floating-point"),

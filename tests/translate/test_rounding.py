@@ -1,0 +1,249 @@
+"""Stochastic rounding: what the device rounds is rounded by chance, all else stays as it is."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import poptorch
+from poptorch import _C
+from poptorch._translate import rounding
+from tests.helpers import quiet_options
+from tests.ops.sample import ROWS, evaluate
+from tests.ops.test_ops import SAMPLES
+
+HALVES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+
+
+def options(seed=7, **settings):
+    found = quiet_options(randomSeed=seed, **settings)
+    found.Precision.enableStochasticRounding(True)
+    return found
+
+
+class Net(torch.nn.Module):
+    """Layers of several kinds, with a loss."""
+
+    def __init__(self, dtype, has_convolution=True):
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 4, 3, padding=1) if has_convolution else None
+        self.norm = torch.nn.BatchNorm2d(4)
+        self.fc = torch.nn.Linear(4 * 4 * 4, 8)
+        self.table = torch.nn.Embedding(5, 8)
+        self.to(dtype)
+
+    def forward(self, x, index, target):
+        y = self.convolution(x) if self.convolution else torch.cat([x, x[:, :1] * 0.3], 1)
+        y = F.max_pool2d(F.gelu(self.norm(y)), 2)
+        y = self.fc(y.flatten(1)) + self.table(index)
+        y = torch.cat([y.softmax(1)[:, :4], y.cumsum(1)[:, 4:]], 1)
+        return y, F.mse_loss(y.float(), target)
+
+
+def trained(dtype, opts, steps=3, **how):
+    """The model, the outputs of each step, and the weights after the last one."""
+    torch.manual_seed(0)
+    net = Net(dtype, **how)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.5)
+    model = poptorch.trainingModel(net, opts, optimizer)
+    x = torch.randn(4, 3, 8, 8).to(dtype)
+    index, target = torch.randint(0, 5, [4]), torch.randn(4, 8)
+    outs = [model(x, index, target) for _ in range(steps)]
+    return model, [[out.clone() for out in pair] for pair in outs], {
+        name: value.clone() for name, value in net.state_dict().items()}
+
+
+
+@HALVES
+def test_only_rounding_gives_halves(dtype):
+    opts = options()
+    opts.Training.gradientAccumulation(2)
+    model, _, _ = trained(dtype, opts, 1)
+    makers = set()
+    for line in model.ir("translate").splitlines():
+        left, _, right = line.strip().partition(" = ")
+        if right and (" : f16" in right or " : bf16" in right):
+            makers.add(right.split()[0])
+    allowed = rounding._EXACT | rounding._LEFT_ALONE
+    assert "stochastic_cast" in makers and makers <= allowed, makers - allowed
+    regions = [line for line in model.ir("rewrite").splitlines() if '["stochastic_cast"' in line]
+    assert regions
+
+
+@pytest.mark.parametrize("name", sorted(rounding._EXACT & {s.op for s in SAMPLES} - {"full"}))
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_rows_called_exact_round_nothing(name, dtype):
+    """On 16-bit numbers their float32 kernels give 16-bit numbers: so does the 16-bit kernel."""
+    for sample in (s for s in SAMPLES if s.op == name and not s.is_packed):
+        if dtype not in sample.dtypes:
+            continue
+        operands = sample.operands(dtype)
+        wide = [x.float() if x is not None and x.is_floating_point() else x for x in operands]
+        for narrow, full in zip(evaluate(sample, operands, dtype), evaluate(sample, wide, "f32")):
+            if narrow.is_floating_point():
+                assert torch.equal(narrow.double().nan_to_num(), full.double().nan_to_num())
+
+
+def test_lists_name_rows():
+    assert (rounding._EXACT | rounding._LEFT_ALONE) <= set(ROWS)
+
+
+def test_off_by_default():
+    model, _, _ = trained(torch.float16, quiet_options(), 1)
+    assert "stochastic_cast" not in model.ir("translate")
+
+
+def test_float32_is_left_alone():
+    model, _, _ = trained(torch.float32, options(), 1)
+    assert "stochastic_cast" not in model.ir("translate")
+    assert "rng" not in model.ir("translate")
+
+
+@HALVES
+def test_same_seed_same_bits(dtype):
+    results = []
+    before = _C.isa()
+    for level in _C.machine_isas():
+        _C.set_isa(level)
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            # oneDNN cuts some sums of convolutions by the number of threads.
+            _, outs, weights = trained(dtype, options(), has_convolution=False)
+            results.append((level, outs, weights))
+    _C.set_isa(before)
+    for level in _C.machine_isas():
+        # Sums of float32 differ between instruction sets: the random bits do not.
+        of_level = [r for r in results if r[0] == level]
+        for (_, outs, weights) in of_level[1:]:
+            for got, expected in zip(outs, of_level[0][1], strict=True):
+                assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
+            assert all(torch.equal(weights[k], of_level[0][2][k]) for k in weights)
+    _, other, _ = trained(dtype, options(seed=8), has_convolution=False)
+    assert not torch.equal(other[0][0], results[0][1][0][0])
+
+
+class Thirds(torch.nn.Module):
+    """Rounds thirds to 16 bits."""
+
+    def forward(self, x):
+        return (x / 3).half()
+
+
+def test_each_step_and_replica_rounds_anew():
+    model = poptorch.inferenceModel(Thirds(), options(deviceIterations=2, replicationFactor=2))
+    x = torch.full((4, 1000), 1 / 7)
+    first, second = model(x), model(x)
+    rows = [*first, *second]
+    for i, row in enumerate(rows):
+        assert row.unique().numel() == 2
+        assert not any(torch.equal(row, other) for other in rows[:i])
+
+
+def test_random_state_repeats_the_rounding():
+    model = poptorch.inferenceModel(Thirds(), options())
+    x = torch.full((1000,), 1 / 7)
+    model(x)
+    state = model.rng_state
+    expected = model(x)
+    assert not torch.equal(model(x), expected)
+    model.rng_state = state
+    assert torch.equal(model(x), expected)
+
+
+def test_rounding_in_loops():
+    class Sum(torch.nn.Module):
+        def forward(self, x):
+            return poptorch.for_loop(20, lambda total: [total + x], [torch.zeros_like(x)])[0]
+
+    x = torch.full((4000,), 1 + 2.0**-10).half()
+    total = poptorch.inferenceModel(Sum(), options())(x).double()
+    exact = 20 * x[0].double()
+    assert total.unique().numel() > 3
+    assert abs(total.mean() - exact) <= 5 * total.std() / 4000**0.5
+
+
+def test_opaque_operators_are_rounded_by_chance():
+    class Opaque(torch.nn.Module):
+        def forward(self, x):
+            return torch.special.i0e(x)
+
+    x = torch.full((100_000,), 0.7).half()
+    model = poptorch.inferenceModel(Opaque(), options())
+    got = model(x).double()
+    exact = torch.special.i0e(x[:1].double())
+    assert "aten::special_i0e" in model.ir("translate")
+    assert got.unique().numel() == 2
+    assert abs(got.mean() - exact) <= 5 * got.std() / 100_000**0.5
+
+
+@pytest.mark.parametrize("make", [
+    lambda params: torch.optim.SGD(params, 2.0**-14),
+    lambda params: torch.optim.SGD(params, 2.0**-14, momentum=0.5),
+    lambda params: torch.optim.Adam(params, 2.0**-13)], ids=["sgd", "momentum", "adam"])
+@HALVES
+def test_small_updates_add_up(make, dtype):
+    """To the nearest a step below half the distance of two numbers changes nothing, ever."""
+    class Pull(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((4000,), 1.5, dtype=dtype))
+
+        def forward(self):
+            return poptorch.identity_loss(self.weight.float().sum(), "none")
+
+    def after(opts):
+        net = Pull()
+        model = poptorch.trainingModel(net, opts, make(net.parameters()))
+        for _ in range(16):
+            model()
+        return net.weight.detach().double()
+
+    exact = Pull().double()
+    optimizer = make(exact.parameters())
+    for _ in range(16):
+        optimizer.zero_grad()
+        exact.weight.sum().backward()
+        optimizer.step()
+    assert (after(quiet_options()) == 1.5).all()
+    moved = after(options())
+    expected = exact.weight.detach()[0] - 1.5
+    error = (moved.mean() - 1.5 - expected).abs().item()
+    assert error <= 5 * moved.std().item() / 4000**0.5 + 1e-3 * abs(expected.item())
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("same_counters", [True, False])
+def test_replicas_round_updates_alike(accumulation, same_counters):
+    opts = options(replicationFactor=2, broadcastBuffers=False)
+    opts.Training.gradientAccumulation(accumulation)
+    torch.manual_seed(3)
+    net = torch.nn.Linear(40, 40).half()
+
+    class Loss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            y = self.net(x)
+            return self.net.weight * 1.0, poptorch.identity_loss((y * y).float().mean(), "none")
+
+    model = poptorch.trainingModel(Loss(), opts, torch.optim.SGD(net.parameters(), 0.01))
+    x = torch.randn(4 * accumulation, 40).half()
+    model(x)
+    if not same_counters:
+        seed, *_ = model.rng_state
+        model.rng_state = [seed, 5, 9]
+    model(x)
+    weights = model(x)[0]
+    assert torch.equal(weights[:40], weights[40:])
+
+
+def test_files_keep_it(tmp_path):
+    model = poptorch.inferenceModel(Thirds(), options())
+    x = torch.full((1000,), 1 / 7)
+    model.compile(x)
+    path = str(tmp_path / "model.poptorch")
+    model.save(path)
+    loaded = poptorch.load(path)
+    loaded.rng_state = model.rng_state
+    assert torch.equal(loaded(x), model(x))
