@@ -350,12 +350,12 @@ class LiveStates(collections.defaultdict):
                 other.settle()
                 moved = set()
             for key in moved & members - self._newest.keys():
-                if not super().__contains__(device.tensors[key]):
+                if not self._has_begun(device.tensors[key]):
                     self._newest[key] = device
             for tensor, entry in dict.items(other):
                 key = id(tensor)
                 if key in members and key not in moved and key not in self._newest \
-                        and not super().__contains__(tensor):
+                        and not self._has_begun(tensor):
                     super().__setitem__(tensor, _copied(entry))
                     if key in other._counts:
                         self._counts[key] = other._counts[key]
@@ -364,6 +364,13 @@ class LiveStates(collections.defaultdict):
             self._pending = {**other._pending, **self._pending}
             self._loaded_settings = self._loaded_settings or other._loaded_settings
             self.is_loaded = self.is_loaded or other.is_loaded
+
+    def _has_begun(self, tensor: torch.Tensor) -> bool:
+        """Whether there is a state of a parameter. That which an optimizer has when it is made, as
+        Adagrad does, is none."""
+        with plain_access():
+            entry = super().get(tensor)
+        return entry is not None and float(entry.get(COUNT, 1.0)) != 0
 
     def succeed(self, other: "LiveStates") -> None:
         """Takes the place of a dictionary that the program replaced, with another content."""

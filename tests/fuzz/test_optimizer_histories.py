@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import poptorch
+from poptorch._optimizer.host_step import host_step
+from poptorch._optimizer.lamb import LAMB
+from poptorch._optimizer.rows import spec_of
 from tests.fuzz.judge import attempt, budget
 from tests.helpers import quiet_options, relative_error
 
@@ -26,6 +29,17 @@ KINDS = {
     "adam": ("Adam", {"lr": 0.0625, "betas": (0.75, 0.875)}),
     "amsgrad": ("Adam", {"lr": 0.0625, "amsgrad": True}),
     "adamw": ("AdamW", {"lr": 0.0625}),
+    "rmsprop": ("RMSprop", {"lr": 0.0625, "momentum": 0.5, "centered": True}),
+    "tf": ("RMSprop", {"lr": 0.0625, "momentum": 0.5, "use_tf_variant": True}),
+    "lamb": ("LAMB", {"lr": 0.0625, "weight_decay": 0.125}),
+    "adagrad": ("Adagrad", {"lr": 0.125, "initial_accumulator_value": 0.5}),
+    "adadelta": ("Adadelta", {"lr": 1.0, "maximize": True}),
+    "adamax": ("Adamax", {"lr": 0.0625}),
+    "nadam": ("NAdam", {"lr": 0.0625}),
+    "radam": ("RAdam", {"lr": 0.0625, "betas": (0.75, 0.875)}),
+    "rprop": ("Rprop", {"lr": 0.0625}),
+    "asgd": ("ASGD", {"lr": 0.125, "lambd": 0.125, "t0": 4}),
+    "adafactor": ("Adafactor", {"lr": 0.0625}),
 }
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda value: pickle.loads(pickle.dumps(value))}
 numbers = st.integers(0, PARTS - 1)
@@ -34,6 +48,24 @@ numbers = st.integers(0, PARTS - 1)
 class Part(torch.nn.Linear):
     def forward(self, x):
         return poptorch.identity_loss(torch.tanh(super().forward(x)).square(), "mean")
+
+
+class TfRMSprop(torch.optim.RMSprop):
+    """The TensorFlow variant without what poptorch.optim adds."""
+
+    def __init__(self, groups, use_tf_variant, **settings):
+        super().__init__([{**group, "use_tf_variant": use_tf_variant} for group in groups],
+                         **settings)
+        self.defaults["use_tf_variant"] = use_tf_variant
+
+    def step(self):
+        host_step(self, spec_of(self), None)
+
+
+def eager_class(name, settings):
+    if "use_tf_variant" in settings:
+        return TfRMSprop
+    return LAMB if name == "LAMB" else getattr(torch.optim, name)
 
 
 def parameters(optimizer):
@@ -50,7 +82,10 @@ class Histories(RuleBasedStateMachine):
         torch.manual_seed(seed)
         self.stack = contextlib.ExitStack()
         self.stack.enter_context(poptorch.testing.wide())
-        self.is_torch, self.kind, self.looks = is_torch, kind, looks
+        self.kind, self.looks = kind, looks
+        name, settings = KINDS[kind]
+        is_ours = name == "LAMB" or "use_tf_variant" in settings
+        self.is_torch = not hasattr(poptorch.optim, name) or (is_torch and not is_ours)
         self.ours = torch.nn.ModuleList(Part(SIZE, SIZE) for _ in range(PARTS)).double()
         self.eager = copy.deepcopy(self.ours)
         self.used = [int(number >= split) for number in range(PARTS)]
@@ -82,7 +117,7 @@ class Histories(RuleBasedStateMachine):
             return [{"params": sum(held, [])[:-1]}]
 
         return (getattr(package, name)(groups(self.ours), **settings),
-                getattr(torch.optim, name)(groups(self.eager), **settings))
+                eager_class(name, settings)(groups(self.eager), **settings))
 
     def wrap(self, number):
         optimizer = self.optimizers[self.used[number]][0]
@@ -200,7 +235,7 @@ class Histories(RuleBasedStateMachine):
         grouped = [[dict(params=list(group["params"])) for group in optimizer.param_groups]
                    for optimizer in (old, old_reference)]
         optimizer = type(old)(grouped[0], **{**settings, "lr": lr})
-        reference = getattr(torch.optim, name)(grouped[1], **{**settings, "lr": lr})
+        reference = eager_class(name, settings)(grouped[1], **{**settings, "lr": lr})
         _, error = attempt(self.models[number].setOptimizer, optimizer)
         if error is not None:  # the former one has a group that the program does not have yet
             assert "is already compiled" in str(error)

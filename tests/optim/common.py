@@ -14,6 +14,9 @@ KINDS = {
     "adam": lambda p: poptorch.optim.Adam(p, lr=0.01, betas=(0.8, 0.95), eps=1e-6),
     "amsgrad": lambda p: poptorch.optim.Adam(p, lr=0.01, amsgrad=True),
     "adamw": lambda p: poptorch.optim.AdamW(p, lr=0.01),
+    "rmsprop": lambda p: poptorch.optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True),
+    "tf": lambda p: poptorch.optim.RMSprop(p, lr=0.01, weight_decay=0.1, use_tf_variant=True),
+    "lamb": lambda p: poptorch.optim.LAMB(p, lr=0.01, weight_decay=0.1),
 }
 
 

@@ -105,8 +105,8 @@ def lamb(p, g, state, group):
         m, v = m / (1 - first ** state["t"]), v / (1 - second ** state["t"])
     r = m / (v.sqrt() + group["eps"]) + group["weight_decay"] * p
     limit = math.inf if group["max_weight_norm"] is None else group["max_weight_norm"]
-    ratio = min(p.norm().item(), limit) / r.norm().item()
-    p -= group["lr"] * ratio * r
+    norms = min(p.norm().item(), limit), r.norm().item()
+    p -= group["lr"] * (norms[0] / norms[1] if all(norms) else 1.0) * r
 
 
 class Published:

@@ -1,5 +1,7 @@
 """The state of the device in Optimizer.state_dict(): names, values, when it is read."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -12,9 +14,13 @@ STATES = {"sgd": {}, "momentum": {"Accl1": "momentum_buffer"},
           "adam": {"Accl1": "exp_avg", "Accl2": "exp_avg_sq", "Step": "step"},
           "amsgrad": {"Accl1": "exp_avg", "Accl2": "exp_avg_sq", "Step": "step",
                       "MaxAccl2": "max_exp_avg_sq"}}
-STATES["adamw"] = STATES["adam"]
+STATES["adamw"] = STATES["lamb"] = STATES["adam"]
+STATES["tf"] = {"Accl1": "square_avg", "Step": "step"}
+STATES["rmsprop"] = {**STATES["tf"], "Accl2": "grad_avg", "Accl3": "momentum_buffer"}
 REFERENCES = {"sgd": torch.optim.SGD, "momentum": torch.optim.SGD, "adam": torch.optim.Adam,
-              "amsgrad": torch.optim.Adam, "adamw": torch.optim.AdamW}
+              "amsgrad": torch.optim.Adam, "adamw": torch.optim.AdamW,
+              "rmsprop": torch.optim.RMSprop, "tf": poptorch.optim.RMSprop,
+              "lamb": poptorch.optim.LAMB}
 
 
 def test_entries_are_always_there():
@@ -25,6 +31,22 @@ def test_entries_are_always_there():
     state = optimizer.state_dict()
     assert state.keys() == {"state", "param_groups", "ipu_state", "ipu_param"}
     assert all(not value.any() for value in state["ipu_state"].values())
+
+
+def test_a_state_that_begins_at_one():
+    optimizer, model = training("tf")
+    model.compile(*batch())
+    optimizer.param_groups[0]["alpha"] = 1.0  # the mean square stays what it is
+    for _ in range(2):
+        state = optimizer.state_dict()["ipu_state"]
+        assert state["Accl1___fc.weight"].equal(torch.ones(2, 5))
+        model(*batch())
+    state["Accl1___fc.weight"].zero_()
+    state["Step___fc.weight"].zero_()
+    optimizer.load_state_dict(optimizer.state_dict() | {"ipu_state": state})
+    model(*batch())
+    state = optimizer.state_dict()["ipu_state"]
+    assert not state["Accl1___fc.weight"].any() and state["Accl1___fc.bias"].all()
 
 
 def test_an_optimizer_of_torch_shows_none():
@@ -59,7 +81,9 @@ def test_values_are_those_of_torch(kind):
     net, eager = Net().double(), Net().double()
     eager.load_state_dict(net.state_dict())
     settings = dict(KINDS[kind](eager.parameters()).defaults)
-    settings.pop("decoupled_weight_decay", None)  # what tells AdamW from Adam
+    for name in ("decoupled_weight_decay", "use_tf_variant", "maximize", "capturable"):
+        if name not in inspect.signature(REFERENCES[kind]).parameters:
+            settings.pop(name, None)
     reference = REFERENCES[kind](eager.parameters(), **settings)
     with poptorch.testing.wide():
         optimizer, model = training(kind, net)
