@@ -134,7 +134,7 @@ class Formulas:
         try:
             with unnarrowed():
                 # A tensor without dimensions would not keep its type beside a number.
-                cast = {name: value if name in plain
+                cast = {name: e.cast(value, torch.float64) if name in plain
                         else e.reshape(e.cast(value, wide), value.sizes or [1])
                         for name, value in own.items()}
                 if scale is not None:

@@ -11,9 +11,9 @@ A formula takes one object that has everything by its name:
 
 and returns the new values by name: ``param``, and the states that there are. Tensors with
 dimensions are float32 whatever they are kept in (float64 of a float64 parameter), and are rounded
-once where they are kept. Hyper-parameters and ``step`` are float64 tensors without dimensions; they
-take part in operations as Python numbers would. Nothing may depend on their values but by tensor
-operations, so ``torch.where`` and not ``if``.
+once where they are kept. Hyper-parameters, ``step`` and states that never have dimensions are
+float64 tensors without dimensions; they take part in operations as Python numbers would. Nothing
+may depend on their values but by tensor operations, so ``torch.where`` and not ``if``.
 """
 
 import torch

@@ -91,12 +91,13 @@ def _in_place(function):
 
 
 def _multiplied(x, other):
-    # Beside a number, what has no dimensions keeps its type.
-    is_narrower = _is_number(other) and not x.dim() and x.dtype is not other.dtype
-    return x.copy_(x * other.to(x.dtype)) if is_narrower else NotImplemented
+    # What torch changes in place is a state, which it computes in float32.
+    if not (_is_number(x) and _is_number(other)):
+        return NotImplemented
+    return x.copy_(x.float() * other.float())
 
 
-_INSTEAD = {"__ne__": _differs, "ne": _differs, "__imul__": _multiplied, "mul_": _multiplied}
+_INSTEAD = {"ne": _differs, "mul_": _multiplied}
 for _name, _function in (("add", _add), ("addcmul", _addcmul), ("addcdiv", _addcdiv),
                          ("lerp", _lerp)):
     _INSTEAD |= {_name: _function, f"{_name}_": _in_place(_function)}

@@ -25,7 +25,8 @@ def make(package, kind, parameters):
     if package == "poptorch":
         return optimizer
     settings = dict(optimizer.defaults)
-    settings.pop("decoupled_weight_decay", None)
+    for name in ("decoupled_weight_decay", "use_tf_variant"):
+        settings.pop(name, None)
     return getattr(torch.optim, type(optimizer).__name__)(optimizer.param_groups[0]["params"],
                                                           **settings)
 
@@ -96,7 +97,7 @@ def wide():
 
 
 both = pytest.mark.parametrize("package", PACKAGES)
-kinds = pytest.mark.parametrize("kind", ["sgd", "momentum", "amsgrad", "adamw"])
+kinds = pytest.mark.parametrize("kind", ["sgd", "momentum", "amsgrad", "adamw", "rmsprop"])
 
 
 @both

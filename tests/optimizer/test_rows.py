@@ -100,7 +100,12 @@ def test_what_ours_shows_of_it():
     assert state["ipu_param"]["loss___specific___fc.bias"] == 0.25
 
 
-@pytest.mark.parametrize("spec", rows.ROWS.values(), ids=lambda spec: spec.name)
+with_an_op = pytest.mark.parametrize(
+    "spec", [spec for spec in rows.ROWS.values() if spec.op], ids=lambda spec: spec.name)
+every = pytest.mark.parametrize("spec", rows.ROWS.values(), ids=lambda spec: spec.name)
+
+
+@with_an_op
 def test_rows_fit_their_ops(spec):
     row = next(row for row in _C.op_table() if row["name"] == spec.op)
     operands = [name.rstrip("?*") for name in row["operands"]]
@@ -108,17 +113,61 @@ def test_rows_fit_their_ops(spec):
     assert operands == ["param", "grad", *states, "step", "hyper", "grad_scale", "skip"]
     assert [name.rstrip("?*") for name in row["results"]] == ["param", *states]
     assert {name for name, _, _ in row["attrs"]} == set(spec.flags)
-    assert str(len(spec.hyper)) and spec.doc.endswith(".")
+
+
+# Keys that groups of plain optimizers need not have.
+OPTIONAL = {"decoupled_weight_decay", "use_tf_variant"}
+
+
+@every
+def test_rows_fit_their_optimizers(spec):
+    assert (spec.op is None) != (spec.formula is None) and spec.doc.endswith(".")
     group, = groups_of(spec.cls([torch.nn.Parameter(torch.ones(1))], lr=0.1))
     assert len(spec.hyper_values(group)) == len(spec.hyper)
-    assert set(spec.flags) - {"decoupled_weight_decay"} <= group.keys()
+    assert set(spec.flags) - OPTIONAL <= group.keys()
     names = {hyper.name for hyper in spec.hyper}
     assert all(set(setting.hyper) <= names for setting in spec.settings)
 
 
-def test_an_optimizer_without_a_row_is_refused():
+class NoStep(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1})
+
+
+@pytest.mark.parametrize("cls, words", [
+    (torch.optim.LBFGS, "LBFGS has no update on the device. It computes the loss several times"),
+    (torch.optim.SparseAdam, "SparseAdam has no update on the device. It takes sparse gradients"),
+    (torch.optim.Muon, "Muon has no update on the device. Its update is no function .* Use AdamW"),
+    (NoStep, r"NoStep has no update on the device. Its step\(\) is Python code"),
+])
+def test_an_optimizer_without_a_row_is_refused(cls, words):
+    net = torch.nn.Linear(3, 3, bias=False)
+    with pytest.raises(poptorch.Error, match=rf"\[optimizer\] {words}.*: SGD, Adam, .*HeavyBall"):
+        poptorch.trainingModel(net, quiet_options(), cls(net.parameters()))
+
+
+@pytest.mark.parametrize("name", ["SGD", "RMSprop", "NAdam"])
+def test_gradients_through_an_update_are_refused(name):
     net = Net()
-    words = (r"\[optimizer\] RAdam has no update op on the device. Use one of: SGD, Adam, AdamW, "
-             r"HeavyBall \(of")
+    optimizer = getattr(torch.optim, name)(net.parameters(), lr=0.1, differentiable=True)
+    words = f"differentiable=True of parameter group 0 of {name}: the update on the device has no"
     with pytest.raises(poptorch.Error, match=words):
-        poptorch.trainingModel(net, quiet_options(), torch.optim.RAdam(net.parameters()))
+        poptorch.trainingModel(net, quiet_options(), optimizer)
+    optimizer.param_groups[0]["differentiable"] = False
+    model = poptorch.trainingModel(net, quiet_options(), optimizer)
+    optimizer.param_groups[0]["differentiable"] = True
+    with pytest.raises(poptorch.Error, match=words):
+        model.compile(*batch())
+
+
+@pytest.mark.parametrize("name, settings", [
+    ("Adam", {"fused": True}), ("RMSprop", {"foreach": True}), ("RAdam", {"capturable": True})])
+def test_what_is_for_the_cpu_is_told_for_debugging(name, settings, caplog):
+    net = Net()
+    optimizer = getattr(torch.optim, name)(net.parameters(), lr=0.1, **settings)
+    with caplog.at_level("DEBUG", logger="poptorch::python"):
+        model = poptorch.trainingModel(net, quiet_options(), optimizer)
+        model.setOptimizer(optimizer)
+    words = f"{next(iter(settings))}=True of {name} is for step() on the CPU or a GPU"
+    told = [record for record in caplog.records if words in record.getMessage()]
+    assert [record.levelname for record in told] == ["DEBUG"]

@@ -176,13 +176,15 @@ ENUMERATIONS = {
         "MatMulSerializationMode", "MultiConvPlanType", "OverlapMode", "SyncPattern")},
 }
 
-_OPTIMIZERS = ("Optimizer", "SGD", "Adam", "AdamW")
+_OPTIMIZERS = ("Optimizer", "SGD", "Adam", "AdamW", "RMSprop", "LAMB")
 TRAINING = {
     "identity_loss": _PROGRAMS + "test_executor.py::test_several_marked_losses_and_numbers",
     **{f"optim.{name}": _PROGRAMS + "test_optimizers.py::test_settings_that_are_none_or_neutral"
        for name in _OPTIMIZERS},
     **{f"optim.{name}.{method}": "tests/optim/test_resuming.py::test_training_goes_on_bit_for_bit"
        for name in _OPTIMIZERS for method in ("state_dict", "load_state_dict")},
+    **{f"optim.{name}.step": "tests/optim/test_host_step.py::test_steps_on_the_cpu"
+       for name in ("RMSprop", "LAMB")},
 }
 
 _PRODUCTS = _API + "test_products.py::"
@@ -221,7 +223,7 @@ OWN = {
 
 # What comes later: each says so.
 LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
-    "optim.LAMB", "optim.RMSprop", "optim.VariableAttributes")}
+    "optim.VariableAttributes",)}
 
 NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA, **ARGUMENTS,
          **ENUMERATIONS, **TRAINING, **COMPUTING, **OWN, **LATER}
