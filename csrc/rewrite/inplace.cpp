@@ -11,6 +11,7 @@
 //   - the memory belongs to a value that was computed in this graph. Constants, host streams and
 //     what a loop carries do not count. A state does when the result is what it gets (`assign` of
 //     the same path) and no loop further on sees that state.
+// Of several such operands the result takes the state that it will be, else the first.
 // Who moves ops after this pass must keep the other readers of that memory before the marked op.
 #include <algorithm>
 #include <set>
@@ -87,8 +88,9 @@ class Marker {
     ir::Dims taken;
     std::set<const ir::Value*> claimed;
     for (size_t i = 0; i < op.results.size(); ++i) {
-      taken.push_back(operand_for(op, position, i, claimed));
-      if (taken.back() >= 0) claimed.insert(memory_of(op.operand(static_cast<size_t>(taken.back()))));
+      const int64_t number = operand_for(op, position, i, claimed);
+      taken.push_back(number);
+      if (number >= 0) claimed.insert(memory_of(op.operand(static_cast<size_t>(number))));
     }
     const ir::Attr before = op.attrs.has("inplace") ? *op.attrs.find("inplace") : ir::Attr();
     op.attrs.erase("inplace");

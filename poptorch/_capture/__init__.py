@@ -5,7 +5,8 @@ Capture needs heavy parts of torch, so it is imported when it is first used.
 
 from poptorch._context import is_capturing
 
-__all__ = ["capture", "capture_formula", "custom_call", "is_capturing", "refused_node", "torch_takes"]
+__all__ = ["capture", "capture_formula", "custom_call", "is_capturing", "refused_node",
+           "torch_takes"]
 
 
 def capture(module, args=(), kwargs=None, **settings):

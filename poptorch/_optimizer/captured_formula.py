@@ -1,20 +1,20 @@
 """Captures formulas and appends what they compute to the graph of the update.
 
-A formula is captured once for the types and flags that it is used with; one that is not
-element by element for the sizes, too. What depends on no parameter (powers of the decay rates, say)
-is computed once for all parameters of a group that have made equally many updates.
+A formula is captured once for the types and flags that it is used with; one that is not element by
+element for each number of dimensions, too. The sizes are those of the values that it is then
+translated for. What depends on no parameter (powers of the decay rates, say) is computed once for
+all parameters of a group that have made equally many updates.
 """
 
 import operator
+from collections.abc import Iterable
 
 import torch
 
 from poptorch._capture import capture_formula
 from poptorch._optimizer.spec import OptimizerSpec
 from poptorch._translate.nodes import Nodes
-from poptorch._types import torch_dtype, unnarrowed
-
-_SIZES = [11, 13]  # that stand for all that have dimensions, of a formula element by element
+from poptorch._types import unnarrowed
 
 
 class _Formula(torch.nn.Module):
@@ -49,7 +49,7 @@ class FormulaNodes(Nodes):
 
 
 class CapturedFormula:
-    """One formula with types, flags and sizes.
+    """One formula with types and flags.
 
     Args:
         captured: the graph.
@@ -128,11 +128,11 @@ class Formulas:
             The new values by name, of the types of ``own``.
         """
         e = self.emitter
-        plain = {state.key for state in spec.states if state.has_no_dims}
         wide = torch.promote_types(e.dtype_of(own["param"]), torch.float32)
         before, (e.place, e.notes) = (e.place, e.notes), (None, {"update": True})
         try:
             with unnarrowed():
+                plain = {state.key for state in spec.states if state.has_no_dims}
                 # A tensor without dimensions would not keep its type beside a number.
                 cast = {name: e.cast(value, torch.float64) if name in plain
                         else e.reshape(e.cast(value, wide), value.sizes or [1])
@@ -141,10 +141,11 @@ class Formulas:
                     cast["grad"] = e.op("mul", cast["grad"], e.cast(scale, wide))
                 numbers = {name: e.cast(value, torch.float64) for name, value in numbers.items()}
                 fixed = {**flags, "dtype": e.dtype_of(own["param"])}
-                key = (spec.cls, *fixed.values(), *(
-                    (name, value.dtype, *_sizes_of(spec, value)) for name, value in cast.items()))
+                dims = 1 if spec.is_elementwise else len(cast["param"].sizes)
+                key = spec.cls, dims, *fixed.values(), *cast
                 if key not in self._captured:
-                    self._captured[key] = _captured(spec, fixed, cast, list(numbers))
+                    self._captured[key] = _captured(spec, fixed, _examples(spec, cast, wide, dims),
+                                                    list(numbers))
                 new = self._captured[key].emit(self._nodes, cast, numbers,
                                                self._known.setdefault((key, shared), {}))
                 return {name: _kept(e, value, own[name], skip) for name, value in new.items()}
@@ -161,15 +162,23 @@ def _kept(e, value, old, skip):
     return value if skip is None else e.op("where", skip, old, value)
 
 
-def _sizes_of(spec: OptimizerSpec, value) -> list[int]:
-    """The sizes with which a formula is captured for a value."""
-    return _SIZES if spec.is_elementwise and value.sizes else list(value.sizes)
+def _examples(spec: OptimizerSpec, own: Iterable[str], dtype: torch.dtype,
+              dims: int) -> dict[str, torch.Tensor]:
+    """Tensors for a parameter of so many dimensions, by name, with which a formula is captured."""
+    sizes = list(range(3, 3 + dims))
+    found = {}
+    for name in own:
+        state = next((state for state in spec.states if state.key == name), None)
+        if state is not None and state.has_no_dims:
+            found[name] = torch.empty((), dtype=torch.float64)
+        else:
+            found[name] = torch.empty(state.sizes_for(sizes) if state else sizes, dtype=dtype)
+    return found
 
 
-def _captured(spec: OptimizerSpec, fixed: dict, own: dict, numbers: list[str]) -> CapturedFormula:
+def _captured(spec: OptimizerSpec, fixed: dict, own: dict[str, torch.Tensor],
+              numbers: list[str]) -> CapturedFormula:
     names, results = [*own, *numbers], [name for name in own if name != "grad"]
-    args = [torch.empty(_sizes_of(spec, value), dtype=torch_dtype(value.dtype))
-            for value in own.values()]
-    args += [torch.empty((), dtype=torch.float64) for _ in numbers]
+    args = [*own.values(), *(torch.empty((), dtype=torch.float64) for _ in numbers)]
     module = _Formula(spec, fixed, names, results)
     return CapturedFormula(capture_formula(module, tuple(args)), names, results, set(own))

@@ -7,7 +7,7 @@ A formula takes one object that has everything by its name:
     dtype             in which the parameter is kept
     lr, beta1, ...    the hyper-parameters of the row, by their names there
     centered, ...     the flags of the row
-    exp_avg, ...      the states of the row, by torch's keys; None where the parameter has not got it
+    exp_avg, ...      the states of the row, by torch's keys; None for those that there are not
 
 and returns the new values by name: ``param``, and the states that there are. Tensors with
 dimensions are float32 whatever they are kept in (float64 of a float64 parameter), and are rounded

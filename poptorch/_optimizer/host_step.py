@@ -1,4 +1,4 @@
-"""``step()`` on the CPU of the optimizers that torch does not have, by the formulas of their rows."""
+"""``step()`` on the CPU of optimizers that torch does not have, by the formulas of their rows."""
 
 from collections.abc import Callable
 

@@ -163,7 +163,8 @@ class OptimizerSpec:
             by which the gradient is multiplied, and ``skip``.
         formula: in place of an op, a function on tensors, see ``formulas.py``.
         is_elementwise: whether each element of what the formula makes depends on the elements at
-            its own place alone, and so the formula on no sizes.
+            its own place alone. If not, the formula may depend on the number of dimensions of the
+            parameter, but not on its sizes.
         counts: torch's optimizer has the number of updates, as ``state[parameter]["step"]``. False:
             only the device counts, from the first update on.
         doc: one line for the reference.
