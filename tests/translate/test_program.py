@@ -35,14 +35,19 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+# Optimizers other than SGD with momentum, by golden file.
+FORMULAS = {"formula": lambda p: poptorch.optim.RMSprop(p, lr=0.1, momentum=0.9)}
+
+
+@pytest.mark.parametrize("name", [*CASES, *FORMULAS])
 def test_module(name, update):
-    spec = CASES[name]
+    spec = CASES.get(name, StepSpec(training=True))
     net = Net().train(spec.training)
     captured = capture(net, (torch.zeros(2, 4), torch.zeros(2, 3)), {}, training=spec.training)
     link = None
     if spec.training:
-        link = OptimizerLink(net, poptorch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+        make = FORMULAS.get(name, lambda p: poptorch.optim.SGD(p, lr=0.1, momentum=0.9))
+        link = OptimizerLink(net, make(net.parameters()))
     program = translate(captured, spec, link)
     program.module.verify()
     here = Path(__file__).parent
