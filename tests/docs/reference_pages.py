@@ -11,7 +11,6 @@ import poptorch
 from poptorch import _named_ops
 from poptorch._device import environment
 from poptorch._executor import attachment
-from poptorch._optimizer.device_settings import SETTINGS
 from poptorch._optimizer.rows import ROWS
 from poptorch._strategy import KINDS
 from poptorch.options._group import LATER
@@ -307,17 +306,8 @@ def not_implemented() -> str:
     lines = ["# Functions and classes that are not implemented\n",
              "These names exist; calling one raises a `poptorch.Error` that says so.\n",
              "| name | belongs to |", "|---|---|"]
-    for package in (poptorch, poptorch.optim):
-        for name, thing in sorted(vars(package).items()):
-            if getattr(thing, "__module__", "") == "poptorch._later":
-                what = inspect.getdoc(thing).split(". Not implemented")[0]
-                lines.append(f"| `{package.__name__}.{name}` | {what[0].lower()}{what[1:]} |")
     methods = re.findall(r'_not_implemented\("(\w+)", "(\w+)"\)', inspect.getsource(attachment))
     lines += [f"| `poptorch.PoplarExecutor.{name}` | {LATER[work]} |" for name, work in methods]
-    lines += ["", "Optimizers of `poptorch.optim` take these settings, but only with the value "
-              "that asks for nothing:\n", "| setting | value |", "|---|---|"]
-    lines += [f"| `{name}` | `{neutral!r}` or `None` |"
-              for name, neutral in sorted(SETTINGS.items())]
     return "\n".join(lines) + "\n"
 
 

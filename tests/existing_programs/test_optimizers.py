@@ -1,4 +1,6 @@
-"""What programs do with optimizers, and the operators whose work comes later."""
+"""What programs do with optimizers."""
+
+import inspect
 
 import inspect
 

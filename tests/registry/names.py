@@ -185,6 +185,7 @@ TRAINING = {
        for name in _OPTIMIZERS for method in ("state_dict", "load_state_dict")},
     **{f"optim.{name}.step": "tests/optim/test_host_step.py::test_steps_on_the_cpu"
        for name in ("RMSprop", "LAMB")},
+    "optim.VariableAttributes": "tests/optim/test_variable_attributes.py::test_marks",
 }
 
 _PRODUCTS = _API + "test_products.py::"
@@ -221,9 +222,5 @@ OWN = {
     "dynamic_update": _OWN + "test_dynamic.py::test_training_as_eager",
 }
 
-# What comes later: each says so.
-LATER = {name: _PROGRAMS + "test_optimizers.py::test_operators_that_come_later" for name in (
-    "optim.VariableAttributes",)}
-
 NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA, **ARGUMENTS,
-         **ENUMERATIONS, **TRAINING, **COMPUTING, **OWN, **LATER}
+         **ENUMERATIONS, **TRAINING, **COMPUTING, **OWN}
