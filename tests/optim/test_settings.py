@@ -15,14 +15,17 @@ KINDS = {
     "momentum": {"lr": 0.1, "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.05},
     "Adam": {"lr": 0.01, "weight_decay": 0.05},
     "AdamW": {"lr": 0.01, "weight_decay": 0.05},
+    "RMSprop": {"lr": 0.01, "momentum": 0.5, "centered": True},
+    "LAMB": {"lr": 0.01, "weight_decay": 0.05},
 }
+NATIVE = ["SGD", "momentum", "Adam", "AdamW"]
 
 
 def pair(kind, **settings):
     """What makes our optimizer with these settings, and PyTorch's."""
     name = "SGD" if kind == "momentum" else kind
     return (functools.partial(getattr(poptorch.optim, name), **KINDS[kind], **settings),
-            functools.partial(getattr(torch.optim, name), **KINDS[kind]))
+            functools.partial(getattr(torch.optim, name, poptorch.optim.LAMB), **KINDS[kind]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -111,7 +114,7 @@ def test_gradients_that_are_kept_are_not_scaled():
     assert torch.equal(model.getAnchoredTensor("grad"), torch.full((4,), 2.0**-26))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NATIVE)
 @pytest.mark.parametrize("scale", [None, 128.0])
 @pytest.mark.parametrize("accumulation, replicas", [(1, 1), (2, 2)])
 def test_max_grad_norm(kind, scale, accumulation, replicas):
@@ -154,7 +157,9 @@ def test_the_velocity_is_scaled():
 TYPES = [("SGD", "momentum", {"velocity_accum_type": F16}),
          ("Adam", "Adam", {"first_order_momentum_accum_type": F16}),
          ("AdamW", "AdamW", {"first_order_momentum_accum_type": BF16,
-                             "second_order_momentum_accum_type": BF16})]
+                             "second_order_momentum_accum_type": BF16}),
+         ("RMSprop", "RMSprop", {"second_order_momentum_accum_type": BF16}),
+         ("LAMB", "LAMB", {"first_order_momentum_accum_type": F16})]
 
 
 def state_types(model):
@@ -169,7 +174,8 @@ def test_types_of_states(name, kind, settings):
     model, optimizer, off = train(*pair(kind, **settings))
     assert off < 5e-3
     keys = {"velocity_accum_type": "momentum_buffer", "first_order_momentum_accum_type": "exp_avg",
-            "second_order_momentum_accum_type": "exp_avg_sq"}
+            "second_order_momentum_accum_type": "square_avg" if kind == "RMSprop"
+            else "exp_avg_sq"}
     names = {F16: "f16", BF16: "bf16"}
     expected = {keys[key]: names[dtype] for key, dtype in settings.items()}
     assert expected.items() <= state_types(model).items()
