@@ -25,11 +25,9 @@ from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.in_flight import Ended, InFlight
 from poptorch._runtime.modes import TrainingModes
 from poptorch._translate import StepSpec
-from poptorch._translate.tensor_names import GRADIENT
 from poptorch._weights import gradients, grouping
 from poptorch._weights.link import WeightLink, check_kept
 from poptorch._weights.methods import WeightCopies
-from poptorch.enums import OutputMode
 from poptorch.errors import Error
 from poptorch.options import Options, checked_options
 
@@ -242,19 +240,9 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         except BaseException:
             self._forget()
             raise
-        self._provide_gradients(compiled)
+        gradients.provide(compiled, self._options)
         self._compile_seconds = time.monotonic() - begin
         self._compiled = compiled
-
-    def _provide_gradients(self, compiled: CompiledModel) -> None:
-        """Gradients that are anchored are those that their parameters show."""
-        program = compiled.program
-        for short, (name, mode, _) in self._options.anchored_tensors.items():
-            path = name.removeprefix(GRADIENT)
-            if name.startswith(GRADIENT) and path in program.states \
-                    and path not in program.weight_groups \
-                    and (mode or self._options.output_mode) is not OutputMode.Sum:
-                gradients.provide(program.states[path], compiled.call, short)
 
     def _run(self, compiled: CompiledModel, tensors: list[torch.Tensor]):
         """One run, recorded if anybody wants to know."""

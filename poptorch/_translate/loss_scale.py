@@ -3,7 +3,8 @@
 The host sends it with each call. The program divides it out again where it updates parameters.
 With ``setAutomaticLossScaling`` it is multiplied by a factor that the program finds:
 
-    large    = share of the elements of 16-bit gradients above LARGE, over micro-batches and replicas
+    large    = share of the elements of 16-bit gradients above LARGE, of all micro-batches and
+               replicas
     overflow = a gradient that the optimizer would see is not finite
 
     overflow or large > MOST_LARGE   factor / 2, quiet = 0; with an overflow nothing is updated

@@ -12,6 +12,8 @@ import torch
 from torch.nn.utils import clip_grad
 
 from poptorch._logging import logger
+from poptorch._translate.tensor_names import GRADIENT
+from poptorch.enums import OutputMode
 
 _CLIPPING = clip_grad.__file__
 _OPTIMIZERS = torch.optim.__file__.rpartition("__init__")[0]
@@ -20,17 +22,22 @@ _sources: dict[int, tuple] = {}
 _told: "weakref.WeakSet[torch.nn.Module]" = weakref.WeakSet()
 
 
-def provide(parameter: torch.Tensor, call, short: str) -> None:
-    """Lets a parameter show a gradient that is anchored.
+def provide(compiled, options) -> None:
+    """Lets the parameters of a program show their gradients, as far as these are anchored.
 
     Args:
-        parameter: the one that is trained.
-        call: the program's ``Call``.
-        short: name of the anchor.
+        compiled: the ``CompiledModel``.
+        options: resolved options.
     """
-    key = id(parameter)
-    reference = weakref.ref(parameter, lambda _: _sources.pop(key, None))
-    _sources[key] = reference, weakref.ref(call), short
+    program = compiled.program
+    for short, (name, mode, _) in options.anchored_tensors.items():
+        path = name.removeprefix(GRADIENT)
+        if name.startswith(GRADIENT) and path in program.states \
+                and path not in program.weight_groups \
+                and (mode or options.output_mode) is not OutputMode.Sum:
+            parameter, key = program.states[path], id(program.states[path])
+            reference = weakref.ref(parameter, lambda _, key=key: _sources.pop(key, None))
+            _sources[key] = reference, weakref.ref(compiled.call), short
 
 
 def of(parameter: torch.Tensor) -> torch.Tensor | None:
@@ -64,7 +71,8 @@ def _tell_of_clipping(modules) -> None:
     new = [module for module in modules if module not in _told]
     if new:
         _told.update(new)
-        logger.warning("torch.nn.utils.clip_grad_norm_ or clip_grad_value_ was called on parameters "
-                       "of %s, which a device trains: their gradients are on the device, nothing is "
-                       "clipped. Use options.Training.gradientClipping(norm=..., value=...), or "
-                       "max_grad_norm of an optimizer of poptorch.optim.", type(new[0]).__name__)
+        logger.warning("torch.nn.utils.clip_grad_norm_ or clip_grad_value_ was called on "
+                       "parameters of %s, which a device trains: their gradients are on the "
+                       "device, nothing is clipped. Use options.Training.gradientClipping(norm=..., "
+                       "value=...), or max_grad_norm of an optimizer of poptorch.optim.",
+                       type(new[0]).__name__)

@@ -143,8 +143,9 @@ class Optimizer(DeviceSettings):
         given = {name: value for name, value in dict(state_dict).items()
                  if name not in (_STATE, _SETTINGS)}
         if not {"state", "param_groups"} <= given.keys():
-            raise TypeError(f"[load_torch_state_dict] expected what state_dict() of an optimizer of "
-                            f"torch.optim returns, got the entries {', '.join(given) or 'none'}.")
+            raise TypeError(f"[load_torch_state_dict] expected what state_dict() of an optimizer "
+                            f"of torch.optim returns, got the entries "
+                            f"{', '.join(given) or 'none'}.")
         spec = spec_of(self)
         keys = {hyper.key.partition(".")[0] for hyper in spec.hyper if hyper.key}
         known = {state.key for state in spec.states} | {COUNT}

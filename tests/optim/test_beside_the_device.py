@@ -1,4 +1,4 @@
-"""What programs do around the update on the host: clipping, p.grad, schedulers, closures, states."""
+"""What programs do around the update on the host: clipping, p.grad, schedulers, states."""
 
 import contextlib
 import copy
@@ -185,7 +185,7 @@ def test_a_state_of_another_kind(ours, theirs, why):
     net = Net()
     state = getattr(torch.optim, theirs)(net.parameters(), lr=0.1).state_dict()
     optimizer = getattr(poptorch.optim, ours)(net.parameters(), lr=0.1)
-    words = rf"\[load_torch_state_dict\] the state is not that of torch.optim.{ours} .*: {why}. Load"
+    words = rf"\[load_torch_state_dict\] the state is not that of torch.optim.{ours} .*: {why}."
     with pytest.raises(ValueError, match=words):
         optimizer.load_torch_state_dict(state)
     with pytest.raises(TypeError, match="got the entries lr"):

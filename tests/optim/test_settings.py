@@ -7,6 +7,9 @@ import pytest
 import torch
 
 import poptorch
+from poptorch._capture import capture
+from poptorch._optimizer.link import OptimizerLink
+from poptorch._translate import StepSpec, translate
 from tests.optim.loops import Net, options, train
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
@@ -304,10 +307,6 @@ def test_gradients_that_are_added_to_velocities(accumulation, replicas, kind, st
 
 def test_there_is_no_accumulator():
     """The loop over micro-batches carries what the state holds."""
-    from poptorch._capture import capture
-    from poptorch._optimizer.link import OptimizerLink
-    from poptorch._translate import StepSpec, translate
-
     texts = []
     for is_combined in (False, True):
         net = Net()
