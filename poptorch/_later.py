@@ -1,8 +1,6 @@
-"""Names of the public API that are not implemented: calling one raises an Error."""
+"""What is not implemented, in words."""
 
-from poptorch.errors import Error
-
-# What is not implemented, by the word that rows use for it.
+# By the word that rows of options use for it.
 LATER = {
     "schedules": "pipelined, phased and overlapped schedules",
     "devices": "devices of other hosts",
@@ -12,19 +10,3 @@ LATER = {
     "partials": "half partials",
     "sharding": "sharding of weights and optimizer state over replicas",
 }
-
-
-def _later(name: str, what: str):
-    def called(*args, **kwargs):
-        raise Error(f"[{name}] is not implemented: it belongs to {what}, which this version of "
-                    f"poptorch does not have. Leave the call out.")
-
-    called.__name__ = called.__qualname__ = name
-    called.__doc__ = f"""{what[0].upper()}{what[1:]}. Not implemented.
-
-    Raises:
-        poptorch.Error: Always.
-    """
-    return called
-
-
