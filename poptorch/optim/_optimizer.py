@@ -93,8 +93,8 @@ class Optimizer(DeviceSettings):
         that updates use are those of the parameter groups.
 
         Args:
-            state_dict: the state. One of ``torch.optim`` is taken with both entries None:
-                ``{"ipu_state": None, "ipu_param": None, **state}``.
+            state_dict: the state. One of ``torch.optim`` is taken by :meth:`load_torch_state_dict`,
+                or with both entries None: ``{"ipu_state": None, "ipu_param": None, **state}``.
 
         Raises:
             RuntimeError: It lacks the two entries, so it is not the state of a device's optimizer.
