@@ -366,7 +366,7 @@ class _Translation:
             if self.scaling.inverse is None:
                 self.scaling.finish(e, gradients)
             if self.scaling.is_automatic:
-                self.scaling.advance(e, self.large, gradients)
+                self.scaling.advance(e, self.large)
         gradients, factor = self.optimizer.factor(e, self.spec, self.program, gradients,
                                                   self.scaling)
         factor.velocities = self.velocities
