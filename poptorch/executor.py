@@ -25,7 +25,7 @@ from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.in_flight import Ended, InFlight
 from poptorch._runtime.modes import TrainingModes
 from poptorch._translate import StepSpec
-from poptorch._weights import grouping
+from poptorch._weights import gradients, grouping
 from poptorch._weights.link import WeightLink, check_kept
 from poptorch._weights.methods import WeightCopies
 from poptorch.errors import Error
@@ -240,6 +240,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         except BaseException:
             self._forget()
             raise
+        gradients.provide(compiled, self._options)
         self._compile_seconds = time.monotonic() - begin
         self._compiled = compiled
 

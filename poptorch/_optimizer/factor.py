@@ -25,10 +25,13 @@ class GradientFactor:
     Attributes:
         scale: the factor, without dimensions; None: 1.
         skip: whether nothing is to be updated; None: never.
+        velocities: the states that are what the update takes for gradients, ``Velocities``; None:
+            there are none.
     """
 
     def __init__(self, scaling, wide: torch.dtype):
         self._scaling, self._wide = scaling, wide
+        self.velocities = None
         self.scale = None if scaling is None else scaling.inverse
         self.skip = None if scaling is None else scaling.skip
 

@@ -12,6 +12,7 @@ from poptorch import _C
 from poptorch._logging import logger
 from poptorch._optimizer import constants, device_settings, update
 from poptorch._optimizer.attributes import AttributeWatch, check_differentiable
+from poptorch._optimizer.combined import Velocities
 from poptorch._optimizer.device_settings import dtype_of, groups_of
 from poptorch._optimizer.factor import (
     LOSS_SCALE_STREAMS,
@@ -23,6 +24,7 @@ from poptorch._optimizer.layout import COMBINED, GroupLayout, UpdateLayout
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.spec import OptimizerSpec
 from poptorch._optimizer.state import OptimizerState
+from poptorch._types import ir_dtype
 from poptorch.errors import Error
 
 
@@ -186,6 +188,47 @@ class OptimizerLink:
             group = group_of.get(id(parameter))
             is_own = group is None or device_settings.is_combined(group)
             found[name] = dtype if is_own else dtype_of(group, "accum_type", dtype)
+        return found
+
+    def adds_to_velocities(self, spec, params: dict[str, torch.Tensor]) -> bool:
+        """Whether gradients of micro-batches are added to states, see ``combined.py``.
+
+        Args:
+            spec: the loops around the graph.
+            params: those that have a gradient, by name.
+        """
+        limits = (spec.clip_norm, spec.clip_value)
+        if any(limit is not None for limit in limits) or spec.automatic_loss_scaling \
+                or self._is_streamed("max_grad_norm", math.inf):
+            return False
+        return any(self._combined_groups(params))
+
+    def _combined_groups(self, params: dict[str, torch.Tensor]):
+        """Number, group, and the names of its parameters, where gradients are added to states."""
+        kind, names = spec_of(self.optimizer), {id(p): name for name, p in params.items()}
+        for number, group in enumerate(self._groups()):
+            held = {names[id(p)]: p for p in group["params"] if id(p) in names}
+            dampening = group.get("dampening")
+            is_fixed = dampening == 0 and constants.is_constant(self.optimizer, kind, "dampening",
+                                                                dampening)
+            if held and device_settings.is_combined(group) and is_fixed:
+                yield number, group, held
+
+    def velocities(self, e, spec, params: dict[str, torch.Tensor], sizes: dict[str, list[int]],
+                   inverse) -> Velocities:
+        """The states that gradients are added to.
+
+        Args:
+            e: emitter of the graph that has the update.
+            spec: the loops around the graph.
+            params: those that have a gradient, by name.
+            sizes: of their values on the device, by name.
+            inverse: the value that undoes the loss scale; None without one.
+        """
+        found, numbers = Velocities(e, spec, inverse), len(spec_of(self.optimizer).hyper)
+        for number, group, held in self._combined_groups(params):
+            types = {name: (ir_dtype(p.dtype), sizes[name]) for name, p in held.items()}
+            found.add_group(f"optimizer.group{number}", group, types, numbers)
         return found
 
     def factor(self, e, spec, program, gradients: dict, scaling) -> tuple:

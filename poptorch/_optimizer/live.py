@@ -14,22 +14,16 @@ import weakref
 import torch
 
 from poptorch._logging import logger
+from poptorch._optimizer import looks
+from poptorch._optimizer import spec as kinds
 from poptorch._optimizer.device import DeviceStates, Values
 from poptorch._optimizer.device_settings import groups_of
 from poptorch._optimizer.rows import ROWS
-from poptorch._optimizer.spec import (
-    COUNT,
-    GLOBAL,
-    GLOBAL_STATES,
-    LOSS_SCALING,
-    STEP,
-    OptimizerSpec,
-)
+from poptorch._optimizer.spec import COUNT, GLOBAL, LOSS_SCALING, STEP, OptimizerSpec
 from poptorch._plain_torch import plain_torch
 from poptorch._transparent import plain_access
 
 KEPT = "_kept_states"
-_GLOBAL_NAMES = {name: key for key, (name, _) in GLOBAL_STATES.items()}
 
 
 class LiveStates(collections.defaultdict):
@@ -48,6 +42,8 @@ class LiveStates(collections.defaultdict):
 
     def __init__(self, content, kept: dict | None = None):
         super().__init__(dict, content)
+        if dict.__contains__(self, GLOBAL):  # under this string, not one that is equal to it
+            dict.__setitem__(self, GLOBAL, dict.pop(self, GLOBAL))
         kept = kept or {}
         self.is_loaded = False
         self.owner = None
@@ -177,7 +173,7 @@ class LiveStates(collections.defaultdict):
         with plain_access():
             entry = super().get(tensor) or {}
         if tensor is GLOBAL:
-            return {key: entry[key] for key in GLOBAL_STATES if entry.get(key) is not None}
+            return {key: entry[key] for key in kinds.GLOBAL_STATES if entry.get(key) is not None}
         found = {state.key: entry[state.key] for state in self._spec.states
                  if entry.get(state.key) is not None}
         if self._spec.counts and entry.get(COUNT) is not None:
@@ -207,8 +203,8 @@ class LiveStates(collections.defaultdict):
         keys = {STEP: COUNT} | {s.outside: s.key for s in (self._spec.states if self._spec else ())}
         touched = {}
         for name in list(self._pending):
-            if name in _GLOBAL_NAMES and "" in by_name:
-                self._own_entry(GLOBAL)[_GLOBAL_NAMES[name]] = self._pending.pop(name)
+            if name in kinds.GLOBAL_NAMES and "" in by_name:
+                self._own_entry(GLOBAL)[kinds.GLOBAL_NAMES[name]] = self._pending.pop(name)
                 continue
             outside, _, parameter = name.partition("___")
             tensor = by_name.get(parameter)
@@ -277,7 +273,7 @@ class LiveStates(collections.defaultdict):
             if "" in self._by_name():
                 values = self._values_of(GLOBAL)
                 found = {name: values.get(key, torch.tensor(initial))
-                         for key, (name, initial) in GLOBAL_STATES.items()}
+                         for key, (name, initial) in kinds.GLOBAL_STATES.items()}
             for group, tensor, name in self._named_members(groups):
                 values = self._values_of(tensor)
                 states = self._spec.states_of(group, tensor.shape)
@@ -435,21 +431,7 @@ def _copied(entry: dict) -> dict:
             for key, value in entry.items()}
 
 
-def _looking(name: str):
-    original = getattr(collections.defaultdict, name)
-
-    def method(self, *args, **kwargs):
-        self.settle()
-        return original(self, *args, **kwargs)
-
-    method.__name__, method.__doc__ = name, original.__doc__
-    return method
-
-
-for _name in ("__contains__", "__delitem__", "__getitem__", "__ior__", "__iter__", "__len__",
-              "__reversed__", "__setitem__", "clear", "get", "items", "keys", "pop", "popitem",
-              "setdefault", "update", "values"):
-    setattr(LiveStates, _name, _looking(_name))
+looks.add_to(LiveStates)
 
 
 def live(optimizer: torch.optim.Optimizer) -> LiveStates:

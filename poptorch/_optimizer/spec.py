@@ -29,6 +29,7 @@ SECOND_MOMENT_TYPE = "second_order_momentum_accum_type"
 GLOBAL = "loss_scale"
 GLOBAL_STATES = {"factor": ("lossScaleUpdateFactor", 1.0),
                  "quiet_updates": ("lossScaleQuietUpdates", 0.0)}
+GLOBAL_NAMES = {name: key for key, (name, _) in GLOBAL_STATES.items()}
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from functools import partial
 import torch
 
 from poptorch import _C
+from poptorch._optimizer import combined
 from poptorch._optimizer.captured_formula import Formulas
 from poptorch._optimizer.factor import GradientFactor
 from poptorch._optimizer.layout import GroupLayout, UpdateLayout
@@ -158,7 +159,11 @@ class _GroupUpdate:
             dtype = ir_dtype(state.dtype_for(parameter, self.group))
             own[state.key] = self.e.state(path, "optimizer", dtype, self._sizes(state, name, sizes))
             self.compiled.states.append((path, name, state.key))
-        new = self.update.emit(own, self.hyper, counter)
+        velocities = self.factor.velocities
+        if velocities is not None and name in velocities.begun:
+            new = combined.emit(self.e, own, self.hyper)
+        else:
+            new = self.update.emit(own, self.hyper, counter)
         self._bind(name, UPDATED + name, new["param"])
         for state in states:
             self._bind(self._path(state, name), state.of(name), new[state.key])

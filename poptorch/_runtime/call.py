@@ -159,6 +159,11 @@ class Call:
                         f"it first.")
         return tensor
 
+    def anchored_if_run(self, short: str) -> torch.Tensor | None:
+        """The values of an anchored tensor in the last run; None: nothing has run."""
+        return next((self._held[position] for position, _, name in self._anchors
+                     if name == short), None)
+
     def _set_mode(self, stream: str, mode: OutputMode, period: int) -> None:
         name = "none" if self._is_synthetic else _MODE_NAMES[mode]
         self._executable.set_output_mode(stream, name, period)

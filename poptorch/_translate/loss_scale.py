@@ -3,7 +3,8 @@
 The host sends it with each call. The program divides it out again where it updates parameters.
 With ``setAutomaticLossScaling`` it is multiplied by a factor that the program finds:
 
-    large    = share of the elements of 16-bit gradients above LARGE, over micro-batches and replicas
+    large    = share of the elements of 16-bit gradients above LARGE, of all micro-batches and
+               replicas
     overflow = a gradient that the optimizer would see is not finite
 
     overflow or large > MOST_LARGE   factor / 2, quiet = 0; with an overflow nothing is updated
@@ -48,6 +49,7 @@ class LossScale:
 
     def __init__(self, spec, loss: torch.dtype):
         self._spec, self._loss = spec, loss
+        self._elements = 0  # of the 16-bit gradients of one micro-batch
         self.is_automatic = spec.automatic_loss_scaling
         self.value = self.final = self.inverse = self.skip = None
 
@@ -83,8 +85,10 @@ class LossScale:
     def count_large(self, e, gradients: dict):
         """The number of large elements of one micro-batch's 16-bit gradients."""
         total = e.constant(0.0, torch.float32)
+        self._elements = 0
         for value in gradients.values():
             if value.dtype in _HALVES:
+                self._elements += math.prod(value.sizes)
                 size = _op(e, "abs", _cast(e, value, torch.float32))
                 # So that NaN is large, too.
                 is_small = _op(e, "le", size, e.constant(LARGE, torch.float32))
@@ -92,16 +96,14 @@ class LossScale:
                 total = _op(e, "add", total, _op(e, "sum", large))
         return total
 
-    def advance(self, e, large, gradients: dict) -> None:
+    def advance(self, e, large) -> None:
         """Finds the factor of the next update.
 
         Args:
             e: emitter of the graph that has the update.
             large: what :meth:`count_large` found, summed over micro-batches.
-            gradients: of one micro-batch, or their sums, by name.
         """
-        count = self._spec.accumulation * self._spec.replicas * sum(
-            math.prod(value.sizes) for value in gradients.values())
+        count = self._spec.accumulation * self._spec.replicas * self._elements
         most = e.constant(MOST_LARGE * count, torch.float32)
         is_large = _op(e, "gt", self._over_replicas(e, large), most)
         shrinks = _op(e, "logical_or", self.skip, is_large)

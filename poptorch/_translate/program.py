@@ -165,6 +165,7 @@ class _Translation:
                                host_sites=captured.host_sites)
         self.optimizer = optimizer
         self.scaling = self._loss_scale()
+        self.velocities = None  # that gradients are added to
         self.large = None  # large elements of 16-bit gradients, where somebody asks for it
         self.names = TensorNames(captured)
         self._parameters = {spec.name: spec.tensor for spec in captured.inputs
@@ -205,32 +206,58 @@ class _Translation:
     def _accumulated(self, e: Emitter) -> dict:
         """Loops over micro-batches; returns the combined gradient of each parameter."""
         specs = self._gradient_outputs()
-        zeros = [self._zero(e, self._sum_dtypes[spec.name], list(spec.node.meta["val"].shape))
+        self.velocities = self._velocities(e, specs)
+        begun = self.velocities.begun if self.velocities is not None else {}
+        zeros = [begun.get(spec.name) or
+                 self._zero(e, self._sum_dtypes[spec.name], list(spec.node.meta["val"].shape))
                  for spec in specs]
         names = [spec.name for spec in specs]
         counts = self.scaling is not None and self.scaling.is_automatic
         if counts:
             zeros.append(self._zero(e, torch.float32, []))
             names.append("large")
+        factors = self.velocities.factors if begun else {}
+        zeros += factors.values()
+        names += (f"factor.{stream}" for stream in factors)
         micro = Emitter(self.program.module, self.program.module.add_graph("micro"),
                         self.spec.stochastic_rounding)
         micro.salts = e.salts  # a draw is named by its salt and the random state, which may agree
         carried = [micro.named("input", f"sum.{name}", {"index": i}, z.dtype, list(z.sizes))
                    for i, (z, name) in enumerate(zip(zeros, names))]
         gradients = self._micro_step(micro)
-        sums = [micro.plain("accumulate", [total, gradients[spec.name]],
-                            {"scale": 1.0 / reduction.of(self.spec, total, spec.name).each,
-                             "backward": True})[0]
-                for total, spec in zip(carried, specs)]
+        kept = carried[len(carried) - len(factors):]
+        factor_of = dict(zip(factors, kept))
+        sums = []
+        for total, spec in zip(carried, specs):
+            operands = [total, gradients[spec.name]]
+            if spec.name in begun:
+                operands.append(factor_of[self.velocities.factor_of[spec.name]])
+            scale = 1.0 / reduction.of(self.spec, total, spec.name).each
+            sums += micro.plain("accumulate", operands, {"scale": scale, "backward": True})
         if counts:
-            sums.append(micro.plain("add", [carried[-1], self.large], {"backward": True})[0])
-        micro.graph.outputs = sums
+            sums.append(micro.plain("add", [carried[len(specs)], self.large],
+                                    {"backward": True})[0])
+        micro.graph.outputs = [*sums, *kept]
         results = e.plain("loop", zeros, {"body": _C.GraphRef("micro"),
                                           "count": self.spec.accumulation},
                           [(z.dtype, list(z.sizes)) for z in zeros])
         if counts:
-            self.large = results.pop()
+            self.large = results[len(specs)]
         return {spec.name: value for spec, value in zip(specs, results)}
+
+    def _velocities(self, e: Emitter, specs: list[OutputSpec]):
+        """The states that gradients are added to; None: there are none."""
+        shown = {name for _, name in self.spec.anchors if name.startswith(GRADIENT)}
+        if self.spec.keep_gradients or shown:
+            return None
+        params = {spec.name: self._parameters[spec.name] for spec in specs}
+        if not self.optimizer.adds_to_velocities(self.spec, params):
+            return None
+        if self.scaling is not None:
+            self.scaling.finish(e, {})
+        inverse = None if self.scaling is None else self.scaling.inverse
+        sizes = {spec.name: list(spec.node.meta["val"].shape) for spec in specs}
+        return self.optimizer.velocities(e, self.spec, params, sizes, inverse)
 
     def _zero(self, e: Emitter, dtype: torch.dtype, sizes: list[int]):
         return e.plain("full", [], {"size": sizes, "fill_value": 0.0,
@@ -336,11 +363,13 @@ class _Translation:
         gradients = {name: reduction.finished(e, self.spec, g, name, self._sum_dtypes[name])
                      for name, g in gradients.items()}
         if self.scaling is not None:
-            self.scaling.finish(e, gradients)
+            if self.scaling.inverse is None:
+                self.scaling.finish(e, gradients)
             if self.scaling.is_automatic:
-                self.scaling.advance(e, self.large, gradients)
+                self.scaling.advance(e, self.large)
         gradients, factor = self.optimizer.factor(e, self.spec, self.program, gradients,
                                                   self.scaling)
+        factor.velocities = self.velocities
         if self.spec.keep_gradients:
             for name, value in gradients.items():
                 stream = f"Gradient___{name}"

@@ -10,6 +10,7 @@ import sys
 import torch
 
 from poptorch._transparent import Transparent, plain_access, plain_class
+from poptorch._weights import gradients
 from poptorch._weights.store import STORE
 
 # What tells nothing about values, and so needs no copy.
@@ -92,6 +93,8 @@ class _Watched(Transparent):
                 STORE.handed_out(args[0])
             if func is torch.Tensor.detach and sys._getframe(1).f_code is _NEW_PARAMETER:
                 return _detached_for_parameter(args[0])
+        elif func == _GRAD:
+            return _gradient_of(args[0])
         with plain_access():
             return func(*args, **(kwargs or {}))
 
@@ -115,6 +118,16 @@ def _detached_for_parameter(tensor: torch.Tensor) -> torch.Tensor:
         detached = tensor.detach()
     detached.__class__ = type(tensor)
     return detached
+
+
+_GRAD = torch.Tensor.grad.__get__
+
+
+def _gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    with plain_access():
+        found = _GRAD(tensor)
+    record = None if found is not None else STORE.known(tensor)
+    return found if record is None else gradients.read(tensor, record.watchers, depth=3)
 
 
 class _WatchedParameter(_Watched, torch.nn.Parameter):

@@ -6,6 +6,8 @@ import torch
 
 from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings, groups_of
 from poptorch._optimizer.live import KEPT, live
+from poptorch._optimizer.rows import spec_of
+from poptorch._optimizer.spec import COUNT, GLOBAL
 from poptorch.optim._variable_attributes import VariableAttributes
 
 _STATE, _SETTINGS = "ipu_state", "ipu_param"
@@ -91,8 +93,8 @@ class Optimizer(DeviceSettings):
         that updates use are those of the parameter groups.
 
         Args:
-            state_dict: the state. One of ``torch.optim`` is taken with both entries None:
-                ``{"ipu_state": None, "ipu_param": None, **state}``.
+            state_dict: the state. One of ``torch.optim`` is taken by :meth:`load_torch_state_dict`,
+                or with both entries None: ``{"ipu_state": None, "ipu_param": None, **state}``.
 
         Raises:
             RuntimeError: It lacks the two entries, so it is not the state of a device's optimizer.
@@ -113,6 +115,64 @@ class Optimizer(DeviceSettings):
         content, self.state = self.state, store
         store.load(state, settings, content)
 
+    def load_torch_state_dict(self, state_dict: dict) -> None:
+        """Takes the state of an optimizer of ``torch.optim`` of the same kind.
+
+        Its hyper-parameters are taken at once, its state goes to the device with the next run, as
+        with :meth:`load_state_dict`.
+
+        Args:
+            state_dict: what ``state_dict()`` of the optimizer of ``torch.optim`` returned, for the
+                same parameters in the same order.
+
+        Raises:
+            ValueError: It is the state of another kind of optimizer, or has other parameter groups.
+            TypeError: It is no dictionary of an optimizer's state.
+
+        Example:
+            >>> import poptorch, torch
+            >>> net = torch.nn.Linear(2, 1)
+            >>> theirs = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.75)
+            >>> net(torch.ones(2)).backward()
+            >>> theirs.step()
+            >>> ours = poptorch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+            >>> ours.load_torch_state_dict(theirs.state_dict())
+            >>> ours.param_groups[0]["momentum"], ours.state[net.bias]["momentum_buffer"]
+            (0.75, tensor([1.]))
+        """
+        given = {name: value for name, value in dict(state_dict).items()
+                 if name not in (_STATE, _SETTINGS)}
+        if not {"state", "param_groups"} <= given.keys():
+            raise TypeError(f"[load_torch_state_dict] expected what state_dict() of an optimizer "
+                            f"of torch.optim returns, got the entries "
+                            f"{', '.join(given) or 'none'}.")
+        spec = spec_of(self)
+        keys = {hyper.key.partition(".")[0] for hyper in spec.hyper if hyper.key}
+        known = {state.key for state in spec.states} | {COUNT}
+        for number, (own, group) in enumerate(zip(self.param_groups, given["param_groups"])):
+            missing = sorted(keys & own.keys() - group.keys())
+            if missing:
+                raise _other_kind(spec, f"parameter group {number} has no {missing[0]}")
+            for name in spec.flags:
+                if name in own and name in group and bool(own[name]) != bool(group[name]):
+                    raise _other_kind(spec, f"{name} of parameter group {number} is {group[name]}, "
+                                            f"here {own[name]}")
+        for key, entry in given["state"].items():
+            unknown = sorted(entry.keys() - known) if key != GLOBAL else ()
+            if unknown:
+                raise _other_kind(spec, f"the state of a parameter has {unknown[0]}")
+        self.load_state_dict({_STATE: None, _SETTINGS: None, **given})
+        self._keep_types(given, spec)
+
+    def _keep_types(self, given: dict, spec) -> None:
+        """torch gives states the type of their parameter, which may be a narrower one."""
+        params = [p for group in self.param_groups for p in group["params"]]
+        numbers = [number for group in given["param_groups"] for number in group["params"]]
+        for parameter, number in zip(params, numbers):
+            for key, value in given["state"].get(number, {}).items():
+                if any(state.key == key for state in spec.states) and value is not None:
+                    self.state[parameter][key] = torch.as_tensor(value).detach().clone()
+
     def __getstate__(self) -> dict:
         kept = live(self).kept()
         return {**self._shallow_state(), **({KEPT: kept} if kept else {})}
@@ -126,6 +186,12 @@ class Optimizer(DeviceSettings):
         copied = type(self).__new__(type(self))
         copied.__setstate__(self._shallow_state())  # which shares the state, as torch's do
         return copied
+
+
+def _other_kind(spec, why: str) -> ValueError:
+    return ValueError(f"[load_torch_state_dict] the state is not that of torch.optim.{spec.name} "
+                      f"with the same settings: {why}. Load the state of an optimizer of the same "
+                      f"kind.")
 
 
 def _tensors(name: str, values) -> dict[str, torch.Tensor] | None:

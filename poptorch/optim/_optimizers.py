@@ -27,8 +27,8 @@ class SGD(Optimizer, torch.optim.SGD):
             ``use_combined_accum`` only. Default 1.
         use_combined_accum: keep one tensor for the sum of gradients and the velocity, which saves
             the accumulator of ``gradientAccumulation``; not with Nesterov momentum. Default False.
-        accum_type: type in which gradients of micro-batches and replicas are added up: torch.float16,
-            torch.bfloat16 or torch.float32, the default.
+        accum_type: type in which gradients of micro-batches and replicas are added up:
+            torch.float16, torch.bfloat16 or torch.float32, the default.
         velocity_accum_type: type of the momentum buffer on the device, likewise.
         max_grad_norm: the largest norm of the gradients of all parameters together, as
             ``torch.nn.utils.clip_grad_norm_`` takes it. Default inf.
@@ -82,9 +82,9 @@ class Adam(Optimizer, torch.optim.Adam):
         loss_scaling: by which the device multiplies the loss before the backward pass, so that
             small gradients of 16 bits do not become zero; the update divides by it in float32.
             Default 1. Assign ``optimizer.loss_scaling`` and call ``setOptimizer`` to change it.
-        accum_type: type in which gradients of micro-batches and replicas are added up: torch.float16,
-            torch.bfloat16 or torch.float32, the default. It changes nothing where there is one
-            micro-batch and one replica.
+        accum_type: type in which gradients of micro-batches and replicas are added up:
+            torch.float16, torch.bfloat16 or torch.float32, the default. It changes nothing where
+            there is one micro-batch and one replica.
         first_order_momentum_accum_type, second_order_momentum_accum_type: types of the two moments
             on the device, likewise.
         max_grad_norm: the largest norm of the gradients of all parameters together, as
@@ -139,9 +139,9 @@ class AdamW(Optimizer, torch.optim.AdamW):
             Default 1. Assign ``optimizer.loss_scaling`` and call ``setOptimizer`` to change it.
         bias_correction: divide the moments by what they lack in the beginning, default True.
             False holds on the device only: ``step()`` on the CPU always corrects.
-        accum_type: type in which gradients of micro-batches and replicas are added up: torch.float16,
-            torch.bfloat16 or torch.float32, the default. It changes nothing where there is one
-            micro-batch and one replica.
+        accum_type: type in which gradients of micro-batches and replicas are added up:
+            torch.float16, torch.bfloat16 or torch.float32, the default. It changes nothing where
+            there is one micro-batch and one replica.
         first_order_momentum_accum_type, second_order_momentum_accum_type: types of the two moments
             on the device, likewise.
         max_grad_norm: the largest norm of the gradients of all parameters together, as

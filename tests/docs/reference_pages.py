@@ -264,7 +264,8 @@ def optimizers() -> str:
         "# Optimizers\n\nThose of the same name in `torch.optim` may be used as well.\n",
         _kinds_of_optimizers(),
         class_("poptorch.optim.Optimizer", base),
-        *(class_(f"poptorch.optim.{kind.__name__}", kind, shown_above=base) for kind in kinds)])
+        *(class_(f"poptorch.optim.{kind.__name__}", kind, shown_above=base) for kind in kinds),
+        class_("poptorch.optim.VariableAttributes", poptorch.optim.VariableAttributes)])
 
 
 def _kinds_of_optimizers() -> str:

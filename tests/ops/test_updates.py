@@ -34,7 +34,8 @@ def mixed_case(kind, types, sizes):
     has_last = types[-1] is not None
     if kind == "sgd":
         flags = FLAGS[kind] if has_last else {}
-        case = sgd((0.1, 0.9 if has_last else 0.0, 0.0, 0.01), buffer=has_last, sizes=sizes, **flags)
+        momentum = 0.9 if has_last else 0.0
+        case = sgd((0.1, momentum, 0.0, 0.01), buffer=has_last, sizes=sizes, **flags)
     else:
         case = adam(DECAY, sizes=sizes, amsgrad=has_last, **FLAGS[kind])
     operands = case.operands()

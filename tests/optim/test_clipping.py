@@ -61,7 +61,8 @@ def test_only_what_the_optimizer_trains():
 def test_gradients_that_are_kept_are_clipped():
     net = Two()
     with poptorch.testing.keep_gradients():
-        model = poptorch.trainingModel(net, options(value=1.5), torch.optim.SGD(net.parameters(), 1))
+        optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+        model = poptorch.trainingModel(net, options(value=1.5), optimizer)
         model(torch.tensor([1.0, -1.0, 0.25]))
     assert torch.equal(poptorch.testing.gradients(model)["b"], torch.tensor([1.5, -1.5, 0.5]))
 

@@ -7,6 +7,9 @@ import pytest
 import torch
 
 import poptorch
+from poptorch._capture import capture
+from poptorch._optimizer.link import OptimizerLink
+from poptorch._translate import StepSpec, translate
 from tests.optim.loops import Net, options, train
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
@@ -15,14 +18,17 @@ KINDS = {
     "momentum": {"lr": 0.1, "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.05},
     "Adam": {"lr": 0.01, "weight_decay": 0.05},
     "AdamW": {"lr": 0.01, "weight_decay": 0.05},
+    "RMSprop": {"lr": 0.01, "momentum": 0.5, "centered": True},
+    "LAMB": {"lr": 0.01, "weight_decay": 0.05},
 }
+NATIVE = ["SGD", "momentum", "Adam", "AdamW"]
 
 
 def pair(kind, **settings):
     """What makes our optimizer with these settings, and PyTorch's."""
     name = "SGD" if kind == "momentum" else kind
     return (functools.partial(getattr(poptorch.optim, name), **KINDS[kind], **settings),
-            functools.partial(getattr(torch.optim, name), **KINDS[kind]))
+            functools.partial(getattr(torch.optim, name, poptorch.optim.LAMB), **KINDS[kind]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -111,7 +117,7 @@ def test_gradients_that_are_kept_are_not_scaled():
     assert torch.equal(model.getAnchoredTensor("grad"), torch.full((4,), 2.0**-26))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NATIVE)
 @pytest.mark.parametrize("scale", [None, 128.0])
 @pytest.mark.parametrize("accumulation, replicas", [(1, 1), (2, 2)])
 def test_max_grad_norm(kind, scale, accumulation, replicas):
@@ -154,7 +160,9 @@ def test_the_velocity_is_scaled():
 TYPES = [("SGD", "momentum", {"velocity_accum_type": F16}),
          ("Adam", "Adam", {"first_order_momentum_accum_type": F16}),
          ("AdamW", "AdamW", {"first_order_momentum_accum_type": BF16,
-                             "second_order_momentum_accum_type": BF16})]
+                             "second_order_momentum_accum_type": BF16}),
+         ("RMSprop", "RMSprop", {"second_order_momentum_accum_type": BF16}),
+         ("LAMB", "LAMB", {"first_order_momentum_accum_type": F16})]
 
 
 def state_types(model):
@@ -169,7 +177,8 @@ def test_types_of_states(name, kind, settings):
     model, optimizer, off = train(*pair(kind, **settings))
     assert off < 5e-3
     keys = {"velocity_accum_type": "momentum_buffer", "first_order_momentum_accum_type": "exp_avg",
-            "second_order_momentum_accum_type": "exp_avg_sq"}
+            "second_order_momentum_accum_type": "square_avg" if kind == "RMSprop"
+            else "exp_avg_sq"}
     names = {F16: "f16", BF16: "bf16"}
     expected = {keys[key]: names[dtype] for key, dtype in settings.items()}
     assert expected.items() <= state_types(model).items()
@@ -255,3 +264,56 @@ def test_types_are_compiled_in(name, value):
     model(torch.randn(4, 6), torch.randn(4, 3))
     with pytest.raises(ValueError, match=f"{name}=.* of parameter group 0 is already compiled"):
         model.setOptimizer(make(**{name: value}))
+
+
+def combined(net_of, opts, steps=4, **settings):
+    """Trains with one tensor for gradients and velocity; the parameters, and the text of the
+    program."""
+    torch.manual_seed(7)
+    net = net_of()
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.05,
+                                   **settings)
+    model = poptorch.trainingModel(net, opts, optimizer)
+    micro = opts.Training.gradient_accumulation * opts.replication_factor
+    for _ in range(steps):
+        model(torch.randn(4 * micro, 6), torch.randn(4 * micro, 3))
+    found = {name: p.detach().clone() for name, p in net.named_parameters()}
+    return found, optimizer, model
+
+
+REDUCTIONS = [(poptorch.ReductionType.Mean, None),
+              (poptorch.ReductionType.Mean, poptorch.MeanReductionStrategy.Running),
+              (poptorch.ReductionType.Sum, None)]
+
+
+@pytest.mark.parametrize("accumulation, replicas", [(3, 1), (2, 2), (1, 2)])
+@pytest.mark.parametrize("kind, strategy", REDUCTIONS)
+@pytest.mark.parametrize("more", [{}, {"maximize": True}, {"loss_scaling": 64.0}])
+def test_gradients_that_are_added_to_velocities(accumulation, replicas, kind, strategy, more):
+    """With every reduction it equals the separate variant."""
+    results = []
+    for is_combined in (False, True):
+        opts = options(accumulation, replicas)
+        opts.Training.accumulationAndReplicationReductionType(kind)
+        if strategy is not None:
+            opts.Training.setMeanAccumulationAndReplicationReductionStrategy(strategy)
+        settings = {"use_combined_accum": True, "velocity_scaling": 4.0} if is_combined else {}
+        results.append(combined(Net, opts, **settings, **more))
+    (separate, _, _), (together, optimizer, model) = results
+    for name, value in separate.items():
+        torch.testing.assert_close(together[name], value, rtol=1e-5, atol=1e-6, msg=name)
+    assert optimizer.state_dict()["ipu_state"]["Step___first.bias"] == 4
+
+
+def test_there_is_no_accumulator():
+    """The loop over micro-batches carries what the state holds."""
+    texts = []
+    for is_combined in (False, True):
+        net = Net()
+        optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9,
+                                       use_combined_accum=is_combined)
+        captured = capture(net, (torch.ones(4, 6), torch.ones(4, 3)), {}, training=True)
+        link = OptimizerLink(net, optimizer)
+        text = translate(captured, StepSpec(training=True, accumulation=2), link).module.text()
+        texts.append(text[text.index("graph iteration"):text.index("graph micro")])
+    assert texts[0].count("full {") == 4 and "full {" not in texts[1]

@@ -7,6 +7,7 @@ import torch
 
 import poptorch
 from poptorch._capture import capture
+from poptorch._optimizer.factor import GradientFactor
 from poptorch._translate import StepSpec, translate
 from tests.helpers import check_golden
 
@@ -54,5 +55,13 @@ def test_module(name, kind, training, update):
 class _Nothing:
     """No update: the gradients are kept."""
 
-    def emit_update(self, e, program, gradients):
+    has_loss_scale = False
+
+    def sum_dtypes(self, gradients):
+        return {name: dtype for name, (_, dtype) in gradients.items()}
+
+    def factor(self, e, spec, program, gradients, scaling):
+        return gradients, GradientFactor(None, torch.float32)
+
+    def emit_update(self, e, program, gradients, factor):
         return None

@@ -32,7 +32,12 @@ CASES = {
     "accumulation": StepSpec(training=True, device_iterations=2, accumulation=4),
     "accumulation_sum": StepSpec(training=True, accumulation=2, mean=False),
     "replicas": StepSpec(training=True, replicas=2, keep_gradients=True),
+    "loss_scale": StepSpec(training=True, accumulation=2, clip_norm=1.0),
+    "automatic_loss_scale": StepSpec(training=True, accumulation=2, replicas=2,
+                                     automatic_loss_scaling=True),
+    "combined": StepSpec(training=True, accumulation=2),
 }
+SETTINGS = {"loss_scale": {"loss_scaling": 64.0}, "combined": {"use_combined_accum": True}}
 
 
 # Optimizers other than SGD with momentum, by golden file.
@@ -46,7 +51,8 @@ def test_module(name, update):
     captured = capture(net, (torch.zeros(2, 4), torch.zeros(2, 3)), {}, training=spec.training)
     link = None
     if spec.training:
-        make = FORMULAS.get(name, lambda p: poptorch.optim.SGD(p, lr=0.1, momentum=0.9))
+        make = FORMULAS.get(name, lambda p: poptorch.optim.SGD(
+            p, lr=0.1, momentum=0.9, **SETTINGS.get(name, {})))
         link = OptimizerLink(net, make(net.parameters()))
     program = translate(captured, spec, link)
     program.module.verify()
