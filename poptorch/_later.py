@@ -9,7 +9,6 @@ LATER = {
     "cache": "executable caching",
     "cycles": "cycle counts",
     "estimates": "cycle and tile-memory estimates",
-    "partials": "half partials",
     "loss scaling": "loss scaling",
     "exceptions": "floating-point exceptions",
     "sharding": "sharding of weights and optimizer state over replicas",

@@ -48,6 +48,8 @@ EFFECTS = {
         _DATA + "test_running_mean_does_not_overflow_in_half",
     "Precision.enableStochasticRounding":
         "tests/translate/test_rounding.py::test_each_step_and_replica_rounds_anew",
+    "Precision.setPartialsType":
+        "tests/translate/test_half_partials.py::test_it_differs_measurably",
     "Distributed.configureProcessId": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.disable": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.setEnvVarNames": "tests/api/test_options_environment.py::test_launcher_variables",
