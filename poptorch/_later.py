@@ -7,6 +7,5 @@ LATER = {
     "cache": "executable caching",
     "cycles": "cycle counts",
     "estimates": "cycle and tile-memory estimates",
-    "partials": "half partials",
     "sharding": "sharding of weights and optimizer state over replicas",
 }

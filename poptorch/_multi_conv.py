@@ -84,7 +84,8 @@ class MultiConv:
         return self._set("dithering", value, _dithering)
 
     def partialsTypes(self, value: torch.dtype | list[torch.dtype]) -> "MultiConv":
-        """The type of the partial sums of convolutions.
+        """The type of the partial sums of convolutions of float16 and of their gradients, see
+        ``options.Precision.setPartialsType``.
 
         Args:
             value: ``torch.float16`` or ``torch.float32`` for all; or a list or tuple, one for each

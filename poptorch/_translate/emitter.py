@@ -1,14 +1,33 @@
 """Appends ops to one IR graph, with the source position and notes of the node at hand."""
 
+from dataclasses import dataclass
+
 import torch
 
 from poptorch import _C
-from poptorch._translate import rounding
+from poptorch._translate import half_partials, rounding
 from poptorch._types import host_tensor, ir_dtype, torch_dtype
 
 
 # The only ops that carry an annotation (none: any op), by its name.
 _CARRIERS = {name: frozenset(ops) for name, ops in _C.annotations().items()}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How the device computes 16-bit numbers.
+
+    Attributes:
+        is_stochastic: whether it rounds to them by chance.
+        has_half_partials: whether sums of products are kept in float16, unless an annotation
+            ``partials_type`` says something else.
+    """
+
+    is_stochastic: bool = False
+    has_half_partials: bool = False
+
+
+DEFAULT = Precision()
 
 
 class Emitter:
@@ -25,13 +44,13 @@ class Emitter:
     Args:
         module: the ``_C.Module``.
         graph: the ``_C.Graph`` to write.
-        is_stochastic: whether 16-bit results are rounded by chance.
+        precision: how 16-bit numbers are computed.
     """
 
-    def __init__(self, module, graph, is_stochastic: bool = False):
+    def __init__(self, module, graph, precision: Precision = DEFAULT):
         self.module = module
         self.graph = graph
-        self.is_stochastic = is_stochastic
+        self.precision = precision
         self._shared_rng = None
         self.place = None
         self.notes: dict = {}
@@ -46,6 +65,8 @@ class Emitter:
 
     def ops(self, name: str, operands: list, attrs: dict, types=None, names=None) -> list:
         """Appends an op and returns all its results."""
+        if self._has_half_partials() and half_partials.applies(name, operands):
+            return half_partials.emit(self, name, operands, attrs)
         if self.notes:
             attrs = {**attrs, **{key: value for key, value in self.notes.items()
                                  if not _CARRIERS[key] or name in _CARRIERS[key]}}
@@ -56,7 +77,7 @@ class Emitter:
         return self._append(name, operands, attrs, types, None, names)
 
     def _append(self, name: str, operands: list, attrs: dict, types, place, names) -> list:
-        if self.is_stochastic and rounding.rounds(name, attrs):
+        if self.precision.is_stochastic and rounding.rounds(name, attrs):
             narrow = rounding.result_types(name, operands, attrs, types)
             if narrow:
                 return self._rounded_by_chance(name, operands, attrs, narrow,
@@ -89,12 +110,25 @@ class Emitter:
         if not rounding.is_half(dtype):
             return value
         attrs = {**notes, "dtype": _C.DType(dtype), "salt": self._own_salt()}
-        rng = self.rng() if self._shared_rng is None else self._shared_rng
-        return self.graph.op("stochastic_cast", [value, rng], attrs, None, place, [name])[0]
+        return self.graph.op("stochastic_cast", [value, self._rounding_rng()], attrs, None, place,
+                             [name])[0]
+
+    def _rounding_rng(self):
+        return self.rng() if self._shared_rng is None else self._shared_rng
+
+    def rounds_itself(self, name: str, *operands):
+        """Appends an op that rounds as it goes on, and is given what it needs for chance."""
+        if not self.precision.is_stochastic:
+            return self.op(name, *operands)
+        return self.op(name, *operands, self._rounding_rng(), salt=self._own_salt())
+
+    def _has_half_partials(self) -> bool:
+        own = self.notes.get("partials_type")
+        return self.precision.has_half_partials if own is None else own == "half"
 
     def share_rounding(self, replicas: int) -> None:
         """From now on replicas round alike: what they compute is the same in all of them."""
-        if not self.is_stochastic or replicas == 1:
+        if not self.precision.is_stochastic or replicas == 1:
             return
         # Each has its number and its counter in it; the sums over all replicas have neither.
         self._shared_rng = self.plain("all_reduce", [self.rng()], {"op": "sum"})[0]

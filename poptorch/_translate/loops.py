@@ -19,7 +19,7 @@ class BodyEmitter(Emitter):
     """
 
     def __init__(self, outer: Emitter, graph, inputs: int):
-        super().__init__(outer.module, graph, outer.is_stochastic)
+        super().__init__(outer.module, graph, outer.precision)
         self.salts = outer.salts
         self.counter = None
         self._inputs, self._carried_rng, self._rng = inputs, None, None

@@ -17,7 +17,7 @@ from poptorch import _C
 from poptorch._capture.captured import OutputSpec
 from poptorch._capture.inlining import inlined
 from poptorch._translate import reduction
-from poptorch._translate.emitter import Emitter
+from poptorch._translate.emitter import Emitter, Precision
 from poptorch._translate.loss_scale import LossScale
 from poptorch._translate.nodes import Nodes
 from poptorch._translate.overlaps import check_overlaps, overlap_attrs
@@ -51,6 +51,7 @@ class StepSpec:
         keep_gradients: stream the gradients that the optimizer sees to the host.
         anchors: ``(short name, name)`` of the tensors inside of the model that the host gets too.
         stochastic_rounding: whether the device rounds to 16 bits by chance.
+        half_partials: whether sums of float16 products are kept in float16.
         strategy: makes stages of the model's blocks.
         io_tiles: tiles of each IPU that only transfer.
         locations: role and attributes of the kinds of tensors that are not kept where the
@@ -72,9 +73,15 @@ class StepSpec:
     keep_gradients: bool = False
     anchors: tuple[tuple[str, str], ...] = ()
     stochastic_rounding: bool = False
+    half_partials: bool = False
     strategy: _IExecutionStrategy = field(default_factory=PipelinedExecution)
     io_tiles: int = 0
     locations: tuple[tuple[str, tuple[tuple[str, str | int], ...]], ...] = ()
+
+    @property
+    def precision(self) -> Precision:
+        """How 16-bit numbers are computed."""
+        return Precision(self.stochastic_rounding, self.half_partials)
 
     def reducing(self, path: str) -> ReplicaGroups:
         """The groups of replicas whose gradients of a parameter become one."""
@@ -182,7 +189,7 @@ class _Translation:
         main.plain("loop", [], {"body": _C.GraphRef("iteration"),
                                 "count": spec.device_iterations}, [])
         main.graph.outputs = []
-        iteration = Emitter(module, module.add_graph("iteration"), spec.stochastic_rounding)
+        iteration = Emitter(module, module.add_graph("iteration"), spec.precision)
         self._iteration(iteration)
         self._anchor_updates(iteration)
         iteration.graph.outputs = []
@@ -220,7 +227,7 @@ class _Translation:
         zeros += factors.values()
         names += (f"factor.{stream}" for stream in factors)
         micro = Emitter(self.program.module, self.program.module.add_graph("micro"),
-                        self.spec.stochastic_rounding)
+                        self.spec.precision)
         micro.salts = e.salts  # a draw is named by its salt and the random state, which may agree
         carried = [micro.named("input", f"sum.{name}", {"index": i}, z.dtype, list(z.sizes))
                    for i, (z, name) in enumerate(zip(zeros, names))]

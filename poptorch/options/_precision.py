@@ -30,7 +30,7 @@ class _PrecisionOptions(OptionGroup):
         Row("stochastic_rounding", False, "Round to half up or down by chance.", Bool(),
             "enableStochasticRounding", backend="enableStochasticRounding"),
         Row("partials_type", torch.float32, "Type of partial sums in products.",
-            Dtype((torch.float32, torch.float16)), "setPartialsType", later="partials",
+            Dtype((torch.float32, torch.float16)), "setPartialsType",
             backend="partialsTypeMatMuls"),
         Row("half_float_casting", HalfFloatCastingBehavior.FloatDowncastToHalf,
             "Type of operations on half and float.", Member(HalfFloatCastingBehavior),
@@ -127,7 +127,12 @@ class _PrecisionOptions(OptionGroup):
         return self._set("stochastic_rounding", enabled)
 
     def setPartialsType(self, dtype: torch.dtype) -> "_PrecisionOptions":
-        """Sets the type of the partial sums of matrix products and convolutions.
+        """Sets the type of the partial sums of matrix products and convolutions of float16.
+
+        With ``torch.float16`` a sum is cut into chunks of 16 products; the float32 sum of each is
+        added to one that is rounded to float16 each time. So it is in the gradients, too. Products
+        within attention and recurrent layers, and those of other types, are summed in float32.
+        :meth:`MultiConv.partialsTypes` decides for single convolutions.
 
         Args:
             dtype: ``torch.float32``, the default, or ``torch.float16``.

@@ -1,10 +1,13 @@
-"""Half precision through the widening wrapper: all 16-bit values, rounding, NaN and infinity."""
+"""Half precision: all 16-bit values, NaN and infinity; float32 within, and one rounding."""
 
 import numpy as np
 import pytest
 import torch
 
 from poptorch import _C
+from tests.helpers import Cases
+from tests.ops.sample import ROWS, evaluate
+from tests.ops.test_ops import ROWS_SAMPLED, subject_of
 
 # `cumsum` of one element is that element, computed in f32 and rounded back.
 ALL_BITS = np.arange(2**16, dtype=np.uint16).reshape(-1, 1)
@@ -39,3 +42,39 @@ def test_results_round_to_nearest_even(seed, dtype):
     (result,) = _C.evaluate("sum", [operand], {"dim": [1]})
     expected = pair.float().sum(1).to(dtype).view(torch.int16).numpy().view(np.uint16)
     assert np.array_equal(result.view(np.uint16), expected)
+
+
+# Sums of 16-bit numbers may be taken in another order than those of float32 ones.
+MOST_OTHERS = 0.02
+
+
+def ordered(x):
+    """Numbers of 16 bits as integers in their order."""
+    bits = x.view(torch.int16).int()
+    return torch.where(bits < 0, -32768 - bits, bits)
+
+
+def check_rounded_once(subject, dtype):
+    """The results are those of the float32 kernel for the same numbers, rounded."""
+    operands = subject.operands(dtype)
+    wide = [x.float() if x is not None and x.is_floating_point() else x for x in operands]
+    expected = evaluate(subject.sample, wide, "f32")
+    for i, (ours, full) in enumerate(zip(subject.results(dtype), expected, strict=True)):
+        if not ours.is_floating_point() or ours.dtype is torch.float32:
+            continue
+        rounded, is_nan = full.to(ours.dtype), full.isnan()
+        assert torch.equal(ours.isnan(), is_nan), f"result {i}: NaN"
+        steps = (ordered(ours) - ordered(rounded)).abs()[~is_nan]
+        others = (steps > 0).sum().item()
+        assert others <= max(1, MOST_OTHERS * steps.numel()), f"result {i}: {others} differ"
+        assert steps.numel() == 0 or steps.max() <= 1, f"result {i}: {ours}, expected {rounded}"
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if ROWS_SAMPLED[row]])
+def test_rows_compute_in_float32_and_round_once(row, seed):
+    with Cases() as cases:
+        for number, sample in enumerate(ROWS_SAMPLED[row]):
+            subject = subject_of(sample, seed)
+            for dtype in subject.halves():
+                with cases.case(f"{row} {number} ({sample.id}):", "one rounding", dtype):
+                    check_rounded_once(subject, dtype)

@@ -51,6 +51,8 @@ EFFECTS = {
         "tests/optim/test_automatic_loss_scaling.py::test_an_overflow_is_skipped",
     "Precision.enableStochasticRounding":
         "tests/translate/test_rounding.py::test_each_step_and_replica_rounds_anew",
+    "Precision.setPartialsType":
+        "tests/translate/test_half_partials.py::test_it_differs_measurably",
     "Distributed.configureProcessId": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.disable": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.setEnvVarNames": "tests/api/test_options_environment.py::test_launcher_variables",
