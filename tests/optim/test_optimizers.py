@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import poptorch
+from tests.helpers import check_narrow
 from tests.helpers import quiet_options as options
 
 SETTINGS = [
@@ -221,3 +222,26 @@ def test_a_module_with_nothing_to_train(frozen, caplog):
     told = [line for line in caplog.messages if "no parameter of the module requires grad" in line]
     assert len(told) == 1
     assert net.state_dict().keys() == dict(net.named_parameters()).keys()
+
+
+NETWORKS = [*SETTINGS, ("LAMB", {"lr": 0.05, "weight_decay": 0.1}),
+            ("RMSprop", {"lr": 0.01, "momentum": 0.5, "use_tf_variant": True})]
+
+
+@pytest.mark.parametrize(("name", "settings"), NETWORKS,
+                         ids=[f"{n}-{'-'.join(s)}" for n, s in NETWORKS])
+def test_a_network_by_the_numeric_rule(name, settings):
+    """Ten steps, the weights and losses of which are as near to float64 as eager's are."""
+    package = poptorch.optim if hasattr(poptorch.optim, name) else torch.optim
+    nets = [Net(), Net(), Net().double()]
+    for net in nets[1:]:
+        net.load_state_dict(nets[0].state_dict())
+    optimizers = [getattr(package, name)(net.parameters(), **settings) for net in nets]
+    model = poptorch.trainingModel(nets[0], options(), optimizers[0])
+    batches = [(torch.randn(4, 5), torch.randn(4, 2)) for _ in range(10)]
+    losses = [[model(*pair) for pair in batches],
+              [eager_step(nets[1], optimizers[1], *pair) for pair in batches],
+              [eager_step(nets[2], optimizers[2], x.double(), y.double()) for x, y in batches]]
+    ours, eager, exact = ({"loss": torch.stack(values).detach(), **dict(net.named_parameters())}
+                          for net, values in zip(nets, losses))
+    check_narrow(ours, [eager], exact)

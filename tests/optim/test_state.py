@@ -171,12 +171,20 @@ def test_anchors():
         assert model.getAnchoredTensor("Gradient___conv.weight").any()
 
 
-def test_names_of_adam_can_be_anchored():
+ANCHORED = {
+    "adam": ["learningRate___specific___fc.bias", "beta2___specific___fc.bias", "Accl2___fc.bias"],
+    "rmsprop": ["alpha___specific___fc.bias", "Accl1___fc.bias", "Accl3___conv.weight"],
+    "lamb": ["weightDecay___specific___fc.bias", "Accl1___conv.weight", "Step___fc.bias"],
+}
+
+
+@pytest.mark.parametrize("kind", ANCHORED)
+def test_names_of_other_kinds_can_be_anchored(kind):
     opts = quiet_options()
-    names = ["learningRate___specific___fc.bias", "beta2___specific___fc.bias", "Accl2___fc.bias"]
+    names = ANCHORED[kind]
     for name in names:
         opts.anchorTensor(name, name)
-    optimizer, model = training("adam", opts=opts)
+    optimizer, model = training(kind, opts=opts)
     model(*batch())
     state = optimizer.state_dict()
     for name in names:
