@@ -62,7 +62,7 @@ def class_of(reference: str) -> type:
         allowed = allowed and _DATA.get(cls) == reference
     elif top == "torch":
         allowed = allowed and (module.startswith(("torch.nn.", "torch.optim."))
-                               or module == "torch.return_types"
+                               or module in ("torch.optim", "torch.return_types")
                                or cls in (torch.Size, torch.Tensor))
     if not allowed:
         raise _forbidden(reference)

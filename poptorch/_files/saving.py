@@ -4,6 +4,7 @@ import time
 
 from poptorch._capture.process_state import one_at_a_time
 from poptorch._files import executable as files
+from poptorch._optimizer.live import live
 from poptorch._runtime import settings
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._weights import grouping
@@ -118,7 +119,8 @@ class Saving:
             (True, True)
         """
         optimizer = self._optimizer and self._optimizer.optimizer
-        self._load(files.File(filename), with_optimizer=not (optimizer and optimizer.state))
+        has_state = optimizer is not None and live(optimizer).has_begun()
+        self._load(files.File(filename), with_optimizer=not has_state)
 
     def _load(self, file: files.File, *, with_optimizer: bool) -> None:
         self._device.when_free(lambda: self._load_once(file, with_optimizer))

@@ -361,6 +361,11 @@ class LiveStates(collections.defaultdict):
             self._loaded_settings = self._loaded_settings or other._loaded_settings
             self.is_loaded = self.is_loaded or other.is_loaded
 
+    def has_begun(self) -> bool:
+        """Whether there is a state of any parameter."""
+        self.settle()
+        return any(map(self._has_begun, list(dict.keys(self))))
+
     def _has_begun(self, tensor: torch.Tensor) -> bool:
         """Whether there is a state of a parameter. That which an optimizer has when it is made, as
         Adagrad does, is none."""

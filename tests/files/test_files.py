@@ -65,6 +65,11 @@ OPTIMIZERS = {
     "momentum": lambda p: poptorch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
     "adam": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
     "adamw": lambda p: poptorch.optim.AdamW(p, lr=0.01),
+    "rmsprop": lambda p: poptorch.optim.RMSprop(p, lr=0.01, centered=True, use_tf_variant=True),
+    "lamb": lambda p: poptorch.optim.LAMB(p, lr=0.01, max_weight_norm=2.0),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=0.01),
+    "asgd": lambda p: torch.optim.ASGD(p, lr=0.1),
+    "adafactor": lambda p: torch.optim.Adafactor(p, lr=0.1),
 }
 
 
@@ -81,6 +86,28 @@ def test_training_goes_on_bit_for_bit(kind, tmp_path):
     same_training(model, again)
     third = poptorch.load(again.save(tmp_path / "again.poptorch"))  # what was loaded is saved
     same_training(again, third)
+
+
+@pytest.mark.parametrize("kind", ["rmsprop", "nadam", "asgd"])
+def test_states_that_do_not_begin_at_zero_before_the_first_call(kind, tmp_path):
+    net = Net()
+    parts = [p for p in net.parameters() if p.requires_grad]
+    model = training(net, optimizer=OPTIMIZERS[kind](parts))
+    again = poptorch.load(model.compileAndExport(tmp_path / "net.poptorch", *batch()))
+    same_training(model, again)
+
+
+def test_the_state_of_a_file_is_taken_by_one_that_has_just_begun(tmp_path):
+    net = Net()
+    model = training(net, optimizer=torch.optim.Adagrad(net.parameters(), lr=0.1))
+    for _ in range(3):
+        model(*batch())
+    path = model.save(tmp_path / "net.poptorch")
+    other = Net()
+    other.load_state_dict(net.state_dict())
+    again = training(other, optimizer=torch.optim.Adagrad(other.parameters(), lr=0.1))
+    again.loadExecutable(path)
+    same_training(model, again)
 
 
 def test_accumulation_replicas_and_iterations(tmp_path):
