@@ -222,24 +222,13 @@ class LiveStates(collections.defaultdict):
                 entry.setdefault(COUNT, torch.tensor(0.0))
             else:
                 self._counts.setdefault(key, (tensor, torch.tensor(0.0)))
-        for tensor in self._untouched([tensor for tensor, _ in touched.values()]):
-            with plain_access():  # what is shown of a parameter that has made no update
-                super().__delitem__(tensor)
-
-    def _untouched(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Those whose states are what they are before the first update."""
         optimizer = self.owner and self.owner()
         group_of = {id(p): group for group in (groups_of(optimizer) if optimizer else ())
                     for p in group["params"]}
-
-        def is_untouched(tensor):
-            group = group_of.get(id(tensor))
-            initial = {} if group is None else {state.key: state.initial_in(group)
-                                                for state in self._spec.states}
-            return all((torch.as_tensor(value) == initial.get(key, 0.0)).all()
-                       for key, value in self._values_of(tensor).items())
-
-        return [tensor for tensor in tensors if is_untouched(tensor)]
+        for tensor, _ in touched.values():
+            if self._spec.is_before(self._values_of(tensor), group_of.get(id(tensor))):
+                with plain_access():  # what is shown of a parameter that has made no update
+                    super().__delitem__(tensor)
 
     def _by_name(self) -> dict[str, torch.Tensor]:
         """The parameter of each name. One that parameters of two executors have stands for none of

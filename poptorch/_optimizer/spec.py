@@ -202,6 +202,18 @@ class OptimizerSpec:
         return [state for state in self.states
                 if state.is_in(group) and state.sizes_for(parameter) is not None]
 
+    def is_before(self, values: dict[str, torch.Tensor], group: dict | None) -> bool:
+        """Whether states of a parameter, and its count, are those before the first update.
+
+        Args:
+            values: by torch's keys.
+            group: of the parameter; None: it has none, so all is zero in the beginning.
+        """
+        initial = {} if group is None else {state.key: state.initial_in(group)
+                                            for state in self.states}
+        return all((torch.as_tensor(value) == initial.get(key, 0.0)).all()
+                   for key, value in values.items())
+
     def evaluate(self, fixed: dict, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """What the formula makes: the new parameter as ``param``, and new states by torch's keys.
 

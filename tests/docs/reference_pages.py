@@ -261,7 +261,8 @@ def optimizers() -> str:
     kinds = [kind for kind in vars(poptorch.optim).values()
              if inspect.isclass(kind) and issubclass(kind, base) and kind is not base]
     return "\n".join([
-        "# Optimizers\n\nThose of the same name in `torch.optim` may be used as well.\n",
+        "# Optimizers\n\nThose of `torch.optim` may be used as well, also those that this package "
+        "has no class for.\n",
         _kinds_of_optimizers(),
         class_("poptorch.optim.Optimizer", base),
         *(class_(f"poptorch.optim.{kind.__name__}", kind, shown_above=base) for kind in kinds),
