@@ -69,6 +69,11 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         for group in self.param_groups:
             group.setdefault("use_tf_variant", bool(use_tf_variant))
 
+    @property
+    def use_tf_variant(self) -> bool:
+        """Whether the first parameter group is of the TensorFlow variant."""
+        return bool(self.param_groups[0].get("use_tf_variant"))
+
     def step(self, closure: Callable | None = None):
         """Updates the parameters on the CPU.
 

@@ -100,6 +100,7 @@ def test_the_variant_stays_what_it_is():
     for optimizer in (variant, copy.deepcopy(variant), pickle.loads(pickle.dumps(variant))):
         group = optimizer.param_groups[0]
         assert group["use_tf_variant"] is True and group["lr"] == 0.2
+        assert optimizer.use_tf_variant
     assert poptorch.optim.RMSprop(net.parameters()).param_groups[0]["use_tf_variant"] is False
 
 

@@ -185,6 +185,8 @@ TRAINING = {
        for name in _OPTIMIZERS for method in ("state_dict", "load_state_dict")},
     **{f"optim.{name}.step": "tests/optim/test_host_step.py::test_steps_on_the_cpu"
        for name in ("RMSprop", "LAMB")},
+    "optim.RMSprop.use_tf_variant":
+        "tests/optim/test_host_step.py::test_the_variant_stays_what_it_is",
     "optim.VariableAttributes": "tests/optim/test_variable_attributes.py::test_marks",
 }
 
