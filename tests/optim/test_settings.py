@@ -98,6 +98,19 @@ def test_a_loss_scale_in_a_group():
     assert torch.equal(net.weight, torch.full((4,), 0.75, dtype=F16))
 
 
+def test_the_key_of_the_first_group_is_for_all():
+    net = Net()
+    groups = [{"params": [net.first.weight], "loss_scaling": 64.0, "max_grad_norm": 1e-3},
+              {"params": [net.second.bias]}]
+    optimizer = poptorch.optim.SGD(groups, lr=1.0)
+    before = net.second.bias.detach().clone()
+    model = poptorch.trainingModel(net, options(), optimizer)
+    model(torch.randn(4, 6), torch.randn(4, 3))
+    assert 0 < (net.second.bias.detach() - before).norm() <= 1.001e-3
+    shown = optimizer.state_dict()["ipu_param"]
+    assert shown["scaledLearningRate0___specific___second.bias"] == 1 / 64
+
+
 def test_groups_that_disagree():
     net = Net()
     groups = [{"params": [net.first.weight], "loss_scaling": 2.0},
