@@ -15,6 +15,7 @@ from poptorch._optimizer.attributes import AttributeWatch, check_differentiable
 from poptorch._optimizer.combined import Velocities
 from poptorch._optimizer.device_settings import dtype_of, groups_of
 from poptorch._optimizer.factor import (
+    LARGEST,
     LOSS_SCALE_STREAMS,
     NORM_STREAM,
     GradientFactor,
@@ -54,6 +55,13 @@ def _check_constants(compiled: dict, present: dict, where: str) -> None:
                 f"{present[name]}. Before the first call, pass it to the optimizer of "
                 f"poptorch.optim or call optimizer.variable_attrs.markAsVariable({name!r}); or "
                 f"call destroy() on the executor now.")
+
+
+def _check_loss_scale(scale: float, loss: str) -> None:
+    if loss and scale > LARGEST[loss]:
+        raise Error(f"[loss_scaling] the loss scale is {scale:g}, the loss is of {loss}, of which "
+                    f"the largest number is {LARGEST[loss]:g}: all gradients would be infinite. "
+                    f"Choose a smaller one, or compute the loss in float32.")
 
 
 def _types(spec: OptimizerSpec, group: dict, params: list) -> list[tuple]:
@@ -271,7 +279,7 @@ class OptimizerLink:
         layout.streamed = [] if factor.loss_scale is None else ["loss_scaling"]
         if self._is_streamed("max_grad_norm", math.inf):
             layout.streamed.append("max_grad_norm")
-        layout.states = factor.states
+        layout.loss, layout.states = factor.loss, factor.states
         for group, compiled in zip(groups, layout.groups):
             compiled.types = _types(spec, group, [p for _, p in compiled.params])
             compiled.constants = constants.of_group(self.optimizer, spec, group)
@@ -418,6 +426,7 @@ class OptimizerLink:
                 velocity = float(group["velocity_scaling"])
                 call.bind(velocity_stream(compiled.stream), _number(velocity))
         values = device_settings.shared(self.optimizer, groups)
+        _check_loss_scale(values["loss_scaling"], self._layout.loss)
         for stream in LOSS_SCALE_STREAMS:
             call.bind(stream, _number(values["loss_scaling"]))
         call.bind(NORM_STREAM, _number(values["max_grad_norm"]))

@@ -41,6 +41,7 @@ class LossScale:
         loss: dtype of the loss.
 
     Attributes:
+        loss: dtype of the loss.
         value: what the host sent, float32 without dimensions; once :meth:`finish` was called.
         final: by what the loss was multiplied.
         inverse: the factor that undoes it.
@@ -48,7 +49,7 @@ class LossScale:
     """
 
     def __init__(self, spec, loss: torch.dtype):
-        self._spec, self._loss = spec, loss
+        self._spec, self.loss = spec, loss
         self._elements = 0  # of the 16-bit gradients of one micro-batch
         self.is_automatic = spec.automatic_loss_scaling
         self.value = self.final = self.inverse = self.skip = None
@@ -75,8 +76,8 @@ class LossScale:
         """
         self.value = self._initial(e, UPDATE_STREAM)
         self.final = self._final(e, self.value)
-        rounded = _cast(e, _cast(e, self.final, self._loss), _wide(self._loss))
-        self.inverse = _op(e, "div", e.constant(1.0, _wide(self._loss)), rounded)
+        rounded = _cast(e, _cast(e, self.final, self.loss), _wide(self.loss))
+        self.inverse = _op(e, "div", e.constant(1.0, _wide(self.loss)), rounded)
         if self.is_automatic:
             self.skip = self._overflow(e, gradients)
 
@@ -113,7 +114,7 @@ class LossScale:
         limit = e.constant(float(QUIET_UPDATES), torch.float32)
         is_due = _op(e, "ge", after, limit)
         doubled = _op(e, "mul", self.final, e.constant(2.0, torch.float32))
-        most = MOST_OF_HALF if self._loss is torch.float16 else MOST
+        most = MOST_OF_HALF if self.loss is torch.float16 else MOST
         fits = _op(e, "le", doubled, e.constant(most, torch.float32))
         grows = _op(e, "logical_and", is_due, fits)
         larger = _op(e, "where", grows, _op(e, "mul", factor, e.constant(2.0, torch.float32)),
