@@ -113,7 +113,8 @@ class UpdateLayout:
         """
         by_name = {spec.name: spec for spec in ROWS.values()}
         schema.check(data, {"class": {*by_name}, "groups": list, "constants": {str: _CONSTANT},
-                            "streamed": [{*SHARED}], "loss": {"", *LARGEST}, "states": [(str, {*GLOBAL_STATES})]},
+                            "streamed": [{*SHARED}], "loss": {"", *LARGEST},
+                            "states": [(str, {*GLOBAL_STATES})]},
                      "optimizer")
         spec = by_name[data["class"]]
         keys = {COUNT, *(state.key for state in spec.states)}

@@ -221,7 +221,7 @@ def test_steps_on_the_host_with_states_of_the_device(name):
         reference.step()
     for ours, wide in zip(net.parameters(), eager.parameters()):
         torch.testing.assert_close(ours.float(), wide, rtol=2e-3, atol=1e-3)
-    moment = "momentum_buffer" if name == "SGD" else "square_avg" if name == "RMSprop" else "exp_avg"
+    moment = {"SGD": "momentum_buffer", "RMSprop": "square_avg"}.get(name, "exp_avg")
     assert optimizer.state[net.first.bias][moment].dtype is torch.float32
 
 
