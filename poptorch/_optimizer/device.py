@@ -50,6 +50,9 @@ class DeviceStates:
         return key == COUNT or key in GLOBAL_STATES or any(
             s.key == key and s.has_no_dims for s in self.spec.states)
 
+    def _has_own_dtype(self, key: str) -> bool:
+        return any(s.key == key and s.dtype is not None for s in self.spec.states)
+
     def outside(self, key: str, parameter: str) -> str:
         """What a state is called in ``ipu_state``."""
         if key == COUNT:
@@ -61,7 +64,8 @@ class DeviceStates:
     def read(self) -> dict[int, Values]:
         """The states of each parameter, by its identity and torch's keys, the count among them.
 
-        They are of the parameter's dtype, or of the device's if that is wider.
+        They are of the row's dtype; without one of the parameter's, or of the device's if that is
+        wider.
         """
         found: dict[int, Values] = {}
         counts: Values = {}
@@ -74,7 +78,7 @@ class DeviceStates:
                     value = device_values.read(self._executable, state, groups)
                 if entry.key == COUNT:
                     value = counts[entry.path] = value.to(torch.float32)
-                elif entry.tensor is not GLOBAL:
+                elif entry.tensor is not GLOBAL and not self._has_own_dtype(entry.key):
                     value = value.to(torch.promote_types(value.dtype, entry.tensor.dtype))
                 found.setdefault(id(entry.tensor), {})[entry.key] = value
         return found

@@ -32,14 +32,17 @@ class DeviceSettings:
 
 def groups_of(optimizer: torch.optim.Optimizer) -> list[dict]:
     """The parameter groups, each with every setting of the device: its own, else that of the
-    optimizer, else the neutral one."""
+    optimizer, else the neutral one; of those that all groups share, that of the first group."""
     neutral = SETTINGS if isinstance(optimizer, DeviceSettings) else _OF_TORCH
     own = vars(optimizer) if isinstance(optimizer, DeviceSettings) else {}
     common = {name: value if own.get(name) is None else own[name]
               for name, value in neutral.items()}
-    return [{**common, **{key: value for key, value in group.items()
-                          if value is not None or key not in neutral}}
-            for group in optimizer.param_groups]
+    groups = [{**common, **{key: value for key, value in group.items()
+                            if value is not None or key not in neutral}}
+              for group in optimizer.param_groups]
+    for own, group in zip(optimizer.param_groups[1:], groups[1:]):
+        group |= {name: groups[0][name] for name in SHARED if own.get(name) is None}
+    return groups
 
 
 def is_combined(group: dict) -> bool:

@@ -8,11 +8,13 @@ from poptorch import _C
 from poptorch._optimizer.device_settings import is_combined
 from poptorch._optimizer.spec import FINAL_LOSS_SCALE, LOSS_SCALING
 from poptorch._translate.loss_scale import STREAM, UPDATE_STREAM
-from poptorch._types import ir_dtype
+from poptorch._types import ir_dtype, torch_dtype
 
 NORM_STREAM = "optimizer.max_grad_norm"
 # That of the backward pass, and that of the update.
 LOSS_SCALE_STREAMS = STREAM, UPDATE_STREAM
+# The largest number of each type that a loss may have.
+LARGEST = {name: torch.finfo(torch_dtype(name)).max for name in ("f16", "bf16", "f32", "f64")}
 
 
 class GradientFactor:
@@ -39,6 +41,11 @@ class GradientFactor:
     def states(self) -> list[tuple[str, str]]:
         """Path and key of what is kept once for all parameters."""
         return [] if self._scaling is None else self._scaling.states
+
+    @property
+    def loss(self) -> str:
+        """Dtype of the loss that is scaled; "": none is."""
+        return "" if self._scaling is None else ir_dtype(self._scaling.loss)
 
     @property
     def loss_scale(self):

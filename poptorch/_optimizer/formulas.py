@@ -19,6 +19,23 @@ may depend on their values but by tensor operations, so ``torch.where`` and not 
 import torch
 
 
+def adam(x) -> dict[str, torch.Tensor]:
+    """torch.optim.Adam and AdamW, for the CPU: with ``bias_correction`` or without."""
+    grad, param = x.grad, x.param
+    if x.decoupled_weight_decay:
+        param = param * (1 - x.lr * x.weight_decay)
+    else:
+        grad = grad + x.weight_decay * param
+    new = {"exp_avg": x.exp_avg + (1 - x.beta1) * (grad - x.exp_avg),
+           "exp_avg_sq": x.beta2 * x.exp_avg_sq + (1 - x.beta2) * (grad * grad)}
+    rate, second = x.lr, new["exp_avg_sq"]
+    if x.amsgrad:
+        second = new["max_exp_avg_sq"] = torch.maximum(x.max_exp_avg_sq, second)
+    if x.bias_correction:
+        rate, second = rate / (1 - x.beta1 ** x.step), second / (1 - x.beta2 ** x.step)
+    return {"param": param - rate * (new["exp_avg"] / (second.sqrt() + x.eps)), **new}
+
+
 def rmsprop(x) -> dict[str, torch.Tensor]:
     """torch.optim.RMSprop; with ``use_tf_variant`` as TensorFlow has it: epsilon within the root,
     and the momentum buffer holds steps, the learning rate of each in it."""

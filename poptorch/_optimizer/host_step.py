@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from poptorch._optimizer.device_settings import groups_of
 from poptorch._optimizer.spec import COUNT, OptimizerSpec
 
 
@@ -26,7 +27,7 @@ def host_step(optimizer: torch.optim.Optimizer, spec: OptimizerSpec, closure: Ca
     if closure is not None:
         with torch.enable_grad():
             loss = closure()
-    for group in optimizer.param_groups:
+    for group in groups_of(optimizer):
         numbers = {hyper.name: torch.tensor(value, dtype=torch.float64)
                    for hyper, value in zip(spec.hyper, spec.hyper_values(group))}
         for parameter in group["params"]:

@@ -8,7 +8,7 @@ import torch
 
 from poptorch import _schema as schema
 from poptorch._optimizer.device_settings import SHARED
-from poptorch._optimizer.factor import LOSS_SCALE_STREAMS, NORM_STREAM, velocity_stream
+from poptorch._optimizer.factor import LARGEST, LOSS_SCALE_STREAMS, NORM_STREAM, velocity_stream
 from poptorch._optimizer.rows import ROWS
 from poptorch._optimizer.spec import COUNT, GLOBAL, GLOBAL_STATES, OptimizerSpec
 
@@ -64,6 +64,7 @@ class UpdateLayout:
         groups: its parameter groups.
         constants: the settings that all groups share and that must not change.
         streamed: those of these settings that the program reads.
+        loss: dtype of the loss that is scaled; "": none is.
         states: ``(path, key)`` of what is kept once for all parameters.
     """
 
@@ -71,6 +72,7 @@ class UpdateLayout:
     groups: list[GroupLayout] = field(default_factory=list)
     constants: dict = field(default_factory=dict)
     streamed: list[str] = field(default_factory=list)
+    loss: str = ""
     states: list = field(default_factory=list)
 
     def entries(self) -> Iterator[StateEntry]:
@@ -100,7 +102,7 @@ class UpdateLayout:
                    "types": group.types, "constants": group.constants}
                   for group in self.groups]
         return {"class": self.spec.name, "groups": groups, "constants": self.constants,
-                "streamed": self.streamed, "states": self.states}
+                "streamed": self.streamed, "loss": self.loss, "states": self.states}
 
     @classmethod
     def from_data(cls, data: dict, parameters: dict[str, torch.Tensor]) -> "UpdateLayout":
@@ -111,7 +113,8 @@ class UpdateLayout:
         """
         by_name = {spec.name: spec for spec in ROWS.values()}
         schema.check(data, {"class": {*by_name}, "groups": list, "constants": {str: _CONSTANT},
-                            "streamed": [{*SHARED}], "states": [(str, {*GLOBAL_STATES})]},
+                            "streamed": [{*SHARED}], "loss": {"", *LARGEST},
+                            "states": [(str, {*GLOBAL_STATES})]},
                      "optimizer")
         spec = by_name[data["class"]]
         keys = {COUNT, *(state.key for state in spec.states)}
@@ -125,5 +128,5 @@ class UpdateLayout:
                               [tuple(state) for state in group["states"]],
                               [tuple(entry) for entry in group["types"]], group["constants"])
                   for group in data["groups"]]
-        return cls(spec, groups, data["constants"], data["streamed"],
+        return cls(spec, groups, data["constants"], data["streamed"], data["loss"],
                    [tuple(entry) for entry in data["states"]])

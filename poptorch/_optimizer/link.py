@@ -10,6 +10,7 @@ import torch
 
 from poptorch import _C
 from poptorch._logging import logger
+from poptorch._optimizer import compiled_settings as compiled_in
 from poptorch._optimizer import constants, device_settings, update
 from poptorch._optimizer.attributes import AttributeWatch, check_differentiable
 from poptorch._optimizer.combined import Velocities
@@ -20,7 +21,7 @@ from poptorch._optimizer.factor import (
     GradientFactor,
     velocity_stream,
 )
-from poptorch._optimizer.layout import COMBINED, GroupLayout, UpdateLayout
+from poptorch._optimizer.layout import GroupLayout, UpdateLayout
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.spec import OptimizerSpec
 from poptorch._optimizer.state import OptimizerState
@@ -44,28 +45,6 @@ def _parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def _already_compiled(what: str, number: int, got) -> ValueError:
     return ValueError(f"[setOptimizer] {what} of parameter group {number} is already compiled, "
                       f"got {got}. Call destroy() on the executor first.")
-
-
-def _check_constants(compiled: dict, present: dict, where: str) -> None:
-    for name, old in compiled.items():
-        if constants.plain(present[name]) != old:
-            raise ValueError(
-                f"[setOptimizer] {name}={old}{where} is a constant of the compiled model, got "
-                f"{present[name]}. Before the first call, pass it to the optimizer of "
-                f"poptorch.optim or call optimizer.variable_attrs.markAsVariable({name!r}); or "
-                f"call destroy() on the executor now.")
-
-
-def _types(spec: OptimizerSpec, group: dict, params: list) -> list[tuple]:
-    """What a group's settings say of types: ``(setting, dtype of a parameter, dtype)``."""
-    is_combined = device_settings.is_combined(group)
-    names = dict.fromkeys(state.type_setting for state in spec.states
-                          if state.is_in(group) and state.type_setting)
-    names = ["accum_type", *names] if not is_combined else []
-    dtypes = dict.fromkeys(p.dtype for p in params)
-    return [(COMBINED, "", str(is_combined)),
-            *((name, str(dtype), str(dtype_of(group, name, dtype)))
-              for name in names for dtype in dtypes)]
 
 
 class OptimizerLink:
@@ -271,9 +250,9 @@ class OptimizerLink:
         layout.streamed = [] if factor.loss_scale is None else ["loss_scaling"]
         if self._is_streamed("max_grad_norm", math.inf):
             layout.streamed.append("max_grad_norm")
-        layout.states = factor.states
+        layout.loss, layout.states = factor.loss, factor.states
         for group, compiled in zip(groups, layout.groups):
-            compiled.types = _types(spec, group, [p for _, p in compiled.params])
+            compiled.types = compiled_in.types_of(spec, group, [p for _, p in compiled.params])
             compiled.constants = constants.of_group(self.optimizer, spec, group)
         return layout
 
@@ -333,12 +312,14 @@ class OptimizerLink:
                 if old != new:
                     what = f"an update {'with' if old else 'without'} {state.when}"
                     raise _already_compiled(what, number, f"{state.when}={group[state.when]}")
-            types = _types(spec, group, [p for _, p in compiled.params])
+            types = compiled_in.types_of(spec, group, [p for _, p in compiled.params])
             for (name, _, old), (_, _, new) in zip(compiled.types, types):
                 if old != new:
                     raise _already_compiled(f"{name}={old}", number, new)
-            _check_constants(compiled.constants, group, f" of parameter group {number}")
-        _check_constants(layout.constants, device_settings.shared(optimizer, groups), "")
+            where = f" of parameter group {number}"
+            compiled_in.check_constants(compiled.constants, group, where)
+        values = device_settings.shared(optimizer, groups)
+        compiled_in.check_constants(layout.constants, values, "")
 
     def compiled(self, program, executable, can_run: bool) -> None:
         """Takes note of what was compiled.
@@ -418,6 +399,7 @@ class OptimizerLink:
                 velocity = float(group["velocity_scaling"])
                 call.bind(velocity_stream(compiled.stream), _number(velocity))
         values = device_settings.shared(self.optimizer, groups)
+        compiled_in.check_loss_scale(values["loss_scaling"], self._layout.loss)
         for stream in LOSS_SCALE_STREAMS:
             call.bind(stream, _number(values["loss_scaling"]))
         call.bind(NORM_STREAM, _number(values["max_grad_norm"]))

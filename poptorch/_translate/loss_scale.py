@@ -28,8 +28,8 @@ LARGE = 2.0**14
 MOST_LARGE = 2.0**-20
 QUIET_UPDATES = 16
 LEAST = 2.0**-24
-# The largest scale for a loss of this type.
-MOST = {torch.float16: 2.0**15, torch.bfloat16: 2.0**24, torch.float32: 2.0**24}
+# The largest scale for a loss of float16, and of another type.
+MOST_OF_HALF, MOST = 2.0**15, 2.0**24
 _HALVES = ("f16", "bf16")
 
 
@@ -41,6 +41,7 @@ class LossScale:
         loss: dtype of the loss.
 
     Attributes:
+        loss: dtype of the loss.
         value: what the host sent, float32 without dimensions; once :meth:`finish` was called.
         final: by what the loss was multiplied.
         inverse: the factor that undoes it.
@@ -48,7 +49,7 @@ class LossScale:
     """
 
     def __init__(self, spec, loss: torch.dtype):
-        self._spec, self._loss = spec, loss
+        self._spec, self.loss = spec, loss
         self._elements = 0  # of the 16-bit gradients of one micro-batch
         self.is_automatic = spec.automatic_loss_scaling
         self.value = self.final = self.inverse = self.skip = None
@@ -75,8 +76,8 @@ class LossScale:
         """
         self.value = self._initial(e, UPDATE_STREAM)
         self.final = self._final(e, self.value)
-        rounded = _cast(e, _cast(e, self.final, self._loss), _wide(self._loss))
-        self.inverse = _op(e, "div", e.constant(1.0, _wide(self._loss)), rounded)
+        rounded = _cast(e, _cast(e, self.final, self.loss), _wide(self.loss))
+        self.inverse = _op(e, "div", e.constant(1.0, _wide(self.loss)), rounded)
         if self.is_automatic:
             self.skip = self._overflow(e, gradients)
 
@@ -104,8 +105,8 @@ class LossScale:
             large: what :meth:`count_large` found, summed over micro-batches.
         """
         count = self._spec.accumulation * self._spec.replicas * self._elements
-        most = e.constant(MOST_LARGE * count, torch.float32)
-        is_large = _op(e, "gt", self._over_replicas(e, large), most)
+        allowed = e.constant(MOST_LARGE * count, torch.float32)
+        is_large = _op(e, "gt", self._over_replicas(e, large), allowed)
         shrinks = _op(e, "logical_or", self.skip, is_large)
         factor, quiet = self._factor(e), e.state(QUIET, "optimizer", "f32", [])
         one, zero = e.constant(1.0, torch.float32), e.constant(0.0, torch.float32)
@@ -113,7 +114,8 @@ class LossScale:
         limit = e.constant(float(QUIET_UPDATES), torch.float32)
         is_due = _op(e, "ge", after, limit)
         doubled = _op(e, "mul", self.final, e.constant(2.0, torch.float32))
-        fits = _op(e, "le", doubled, e.constant(MOST[self._loss], torch.float32))
+        most = MOST_OF_HALF if self.loss is torch.float16 else MOST
+        fits = _op(e, "le", doubled, e.constant(most, torch.float32))
         grows = _op(e, "logical_and", is_due, fits)
         larger = _op(e, "where", grows, _op(e, "mul", factor, e.constant(2.0, torch.float32)),
                      factor)

@@ -73,6 +73,7 @@ def _tell_of_clipping(modules) -> None:
         _told.update(new)
         logger.warning("torch.nn.utils.clip_grad_norm_ or clip_grad_value_ was called on "
                        "parameters of %s, which a device trains: their gradients are on the "
-                       "device, nothing is clipped. Use options.Training.gradientClipping(norm=..., "
-                       "value=...), or max_grad_norm of an optimizer of poptorch.optim.",
+                       "device, nothing is clipped. Use "
+                       "options.Training.gradientClipping(norm=..., value=...), or max_grad_norm "
+                       "of an optimizer of poptorch.optim.",
                        type(new[0]).__name__)

@@ -1,10 +1,15 @@
 """SGD, Adam and AdamW. Each is torch's class of that name (so it also works on the CPU and with
 learning-rate schedulers), marked as one of ours."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Iterable
 
 import torch
 
+from poptorch._optimizer import formulas
+from poptorch._optimizer.host_step import host_step
+from poptorch._optimizer.rows import spec_of
 from poptorch.optim._optimizer import Optimizer
 
 
@@ -67,6 +72,20 @@ class SGD(Optimizer, torch.optim.SGD):
              "velocity_accum_type": velocity_accum_type, "max_grad_norm": max_grad_norm})
 
 
+def _adam_step(optimizer: Optimizer, base: type, closure: Callable | None):
+    """``step()`` of Adam and AdamW on the CPU. torch's knows no moments of another type than the
+    parameter's, which come from a device, and always corrects their bias."""
+    others = any(state[key].dtype is not parameter.dtype
+                 for parameter, state in optimizer.state.items()
+                 for key in ("exp_avg", "exp_avg_sq") if key in state)
+    if others or not getattr(optimizer, "bias_correction", True):
+        formula = replace(spec_of(optimizer), op=None, formula=formulas.adam)
+        return host_step(optimizer, formula, closure)
+    # Without the hooks, which are around this method already.
+    step = base.step
+    return (step.__wrapped__ if hasattr(step, "hooked") else step)(optimizer, closure)
+
+
 class Adam(Optimizer, torch.optim.Adam):
     """Adam, as ``torch.optim.Adam``.
 
@@ -121,6 +140,17 @@ class Adam(Optimizer, torch.optim.Adam):
              "second_order_momentum_accum_type": second_order_momentum_accum_type,
              "max_grad_norm": max_grad_norm})
 
+    def step(self, closure: Callable | None = None):
+        """Updates the parameters on the CPU.
+
+        Args:
+            closure: computes the loss and its gradients first; None: they are there.
+
+        Returns:
+            What the closure returned.
+        """
+        return _adam_step(self, torch.optim.Adam, closure)
+
 
 class AdamW(Optimizer, torch.optim.AdamW):
     """Adam with decoupled weight decay, as ``torch.optim.AdamW``.
@@ -138,7 +168,6 @@ class AdamW(Optimizer, torch.optim.AdamW):
             small gradients of 16 bits do not become zero; the update divides by it in float32.
             Default 1. Assign ``optimizer.loss_scaling`` and call ``setOptimizer`` to change it.
         bias_correction: divide the moments by what they lack in the beginning, default True.
-            False holds on the device only: ``step()`` on the CPU always corrects.
         accum_type: type in which gradients of micro-batches and replicas are added up:
             torch.float16, torch.bfloat16 or torch.float32, the default. It changes nothing where
             there is one micro-batch and one replica.
@@ -177,3 +206,14 @@ class AdamW(Optimizer, torch.optim.AdamW):
              "first_order_momentum_accum_type": first_order_momentum_accum_type,
              "second_order_momentum_accum_type": second_order_momentum_accum_type,
              "max_grad_norm": max_grad_norm})
+
+    def step(self, closure: Callable | None = None):
+        """Updates the parameters on the CPU.
+
+        Args:
+            closure: computes the loss and its gradients first; None: they are there.
+
+        Returns:
+            What the closure returned.
+        """
+        return _adam_step(self, torch.optim.AdamW, closure)

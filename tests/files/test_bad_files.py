@@ -194,7 +194,7 @@ def test_an_optimizer_without_its_numbers(tmp_path):
         with pytest.raises(poptorch.Error, match=words):
             poptorch.load(rewritten(path, tmp_path / "bad", change))
     change = changed_member("interface.json", b'["class","SGD"]', b'["class","SDG"]')
-    with pytest.raises(poptorch.Error, match="optimizer.class is 'SDG', expected one of ASGD, Ada"):
+    with pytest.raises(poptorch.Error, match="optimizer.class is 'SDG', expected one of A"):
         poptorch.load(rewritten(path, tmp_path / "bad", change))
 
 

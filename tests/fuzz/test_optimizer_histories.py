@@ -41,6 +41,14 @@ KINDS = {
     "asgd": ("ASGD", {"lr": 0.125, "lambd": 0.125, "t0": 4}),
     "adafactor": ("Adafactor", {"lr": 0.0625}),
 }
+# What is around the update: limits of gradients, options of the executor, settings of ours.
+AROUND = {
+    "nothing": ({}, {}, {}),
+    "scale": ({}, {}, {"loss_scaling": 8.0}),
+    "norm": ({"norm": 0.03125}, {"norm": 0.03125}, {"loss_scaling": 1000.0}),
+    "value": ({"value": 0.015625}, {"value": 0.015625}, {}),
+    "automatic": ({}, {"automatic": True}, {"loss_scaling": 64.0}),
+}
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda value: pickle.loads(pickle.dumps(value))}
 numbers = st.integers(0, PARTS - 1)
 
@@ -77,8 +85,10 @@ class Histories(RuleBasedStateMachine):
     of an optimizer and eager's; ``used[i]`` is the number of the one that executor ``i`` has."""
 
     @initialize(seed=st.integers(0, 2**20), kind=st.sampled_from(sorted(KINDS)),
-                is_torch=st.booleans(), looks=st.booleans(), split=st.integers(1, PARTS))
-    def begin(self, seed, kind, is_torch, looks, split):
+                is_torch=st.booleans(), looks=st.booleans(), split=st.integers(1, PARTS),
+                around=st.sampled_from(sorted(AROUND)))
+    def begin(self, seed, kind, is_torch, looks, split, around):
+        self.around = AROUND[around]
         torch.manual_seed(seed)
         self.stack = contextlib.ExitStack()
         self.stack.enter_context(poptorch.testing.wide())
@@ -116,13 +126,17 @@ class Histories(RuleBasedStateMachine):
             held = [[parts[n].weight, parts[n].bias] for n in chosen]
             return [{"params": sum(held, [])[:-1]}]
 
-        return (getattr(package, name)(groups(self.ours), **settings),
+        ours = {} if self.is_torch else self.around[2]
+        return (getattr(package, name)(groups(self.ours), **settings, **ours),
                 eager_class(name, settings)(groups(self.eager), **settings))
 
     def wrap(self, number):
         optimizer = self.optimizers[self.used[number]][0]
-        self.models[number] = poptorch.trainingModel(
-            self.ours[number], quiet_options(), optimizer)
+        given = dict(self.around[1])
+        opts = quiet_options()
+        opts.Training.setAutomaticLossScaling(given.pop("automatic", False))
+        opts.Training.gradientClipping(**given)
+        self.models[number] = poptorch.trainingModel(self.ours[number], opts, optimizer)
 
     def done(self):
         if self.looks:
@@ -140,6 +154,7 @@ class Histories(RuleBasedStateMachine):
             self.near(self.ours.get_parameter(name), value, name)
         for optimizer, reference in self.optimizers:
             found, expected = optimizer.state_dict()["state"], reference.state_dict()["state"]
+            found.pop("loss_scale", None)  # of the automatic one
             assert found.keys() == expected.keys()
             for number, entry in expected.items():
                 assert found[number].keys() == entry.keys()
@@ -153,10 +168,14 @@ class Histories(RuleBasedStateMachine):
 
     # -- steps ---------------------------------------------------------------------------------
 
-    def eager_step(self, parts, optimizer, number, x):
+    def eager_step(self, parts, optimizer, number, x, limits=()):
         optimizer.zero_grad()
         loss = parts[number](x)
         loss.backward()
+        for name in limits:
+            clip = torch.nn.utils.clip_grad_norm_ if name == "norm" else \
+                torch.nn.utils.clip_grad_value_
+            clip(parameters(optimizer), limits[name])
         optimizer.step()
         for part in parts:
             part.zero_grad()
@@ -167,7 +186,7 @@ class Histories(RuleBasedStateMachine):
         loss, error = attempt(self.models[number], x)
         assert error is None, str(error)
         reference = self.optimizers[self.used[number]][1]
-        self.near(loss, self.eager_step(self.eager, reference, number, x), "loss")
+        self.near(loss, self.eager_step(self.eager, reference, number, x, self.around[0]), "loss")
 
     @rule(number=numbers, times=st.integers(1, 3), factor=st.sampled_from([1.0, 0.5, 2.0]),
           sets=st.booleans())
@@ -234,7 +253,8 @@ class Histories(RuleBasedStateMachine):
         old, old_reference = self.optimizers[self.used[number]]
         grouped = [[dict(params=list(group["params"])) for group in optimizer.param_groups]
                    for optimizer in (old, old_reference)]
-        optimizer = type(old)(grouped[0], **{**settings, "lr": lr})
+        ours = {} if self.is_torch else self.around[2]
+        optimizer = type(old)(grouped[0], **{**settings, **ours, "lr": lr})
         reference = eager_class(name, settings)(grouped[1], **{**settings, "lr": lr})
         _, error = attempt(self.models[number].setOptimizer, optimizer)
         if error is not None:  # the former one has a group that the program does not have yet

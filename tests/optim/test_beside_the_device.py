@@ -200,3 +200,44 @@ def test_a_state_that_has_more():
     state["state"] = {0: {"speed": torch.ones(8, 6)}}
     with pytest.raises(ValueError, match="the state of a parameter has speed"):
         poptorch.optim.Adam(net.parameters(), lr=0.1).load_torch_state_dict(state)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "LAMB"])
+def test_steps_on_the_host_with_states_of_the_device(name):
+    """Of half weights, whose states are float32 on the device."""
+    net = Net(torch.float16)
+    settings = {"momentum": 0.9} if name == "SGD" else {}
+    optimizer = getattr(poptorch.optim, name)(net.parameters(), lr=2.0**-7, **settings)
+    model = poptorch.trainingModel(net, options(), optimizer)
+    model(*(part.half() for part in batch()))
+    eager = copy.deepcopy(net)
+    reference = getattr(poptorch.optim, name)(eager.float().parameters(), lr=2.0**-7, **settings)
+    reference.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for _ in range(2):
+        for ours, wide in zip(net.parameters(), eager.parameters()):
+            ours.grad = torch.randn(ours.shape).half()
+            wide.grad = ours.grad.float()
+        optimizer.step()
+        reference.step()
+    for ours, wide in zip(net.parameters(), eager.parameters()):
+        torch.testing.assert_close(ours.float(), wide, rtol=2e-3, atol=1e-3)
+    moment = {"SGD": "momentum_buffer", "RMSprop": "square_avg"}.get(name, "exp_avg")
+    assert optimizer.state[net.first.bias][moment].dtype is torch.float32
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_adamw_without_correction_on_the_host(weight_decay):
+    """The CPU and the device agree in 10 steps."""
+    nets = [Net()]
+    nets.append(copy.deepcopy(nets[0]))
+    optimizers = [poptorch.optim.AdamW(net.parameters(), lr=0.01, bias_correction=False,
+                                       weight_decay=weight_decay) for net in nets]
+    model = poptorch.trainingModel(nets[0], options(), optimizers[0])
+    for _ in range(10):
+        x, target = batch()
+        loss = model(x, target)
+        optimizers[1].zero_grad()
+        expected = nets[1](x, target)
+        expected.backward()
+        optimizers[1].step()
+        torch.testing.assert_close(loss, expected.detach())

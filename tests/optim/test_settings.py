@@ -69,6 +69,36 @@ def test_small_gradients_of_halves(scale, moves):
     assert torch.equal(net.weight, torch.full((4,), 0.75 if moves else 1.0, dtype=F16))
 
 
+def test_a_loss_scale_that_is_too_large():
+    """For a loss of float16; one of float32 takes it."""
+    words = "the loss scale is 131072, the loss is of f16, of which the largest number is 65504"
+    for dtype, can in ((F16, False), (F32, True)):
+        net = Small(dtype)
+        optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1, loss_scaling=2.0**17)
+        model = poptorch.trainingModel(net, options(), optimizer)
+        if can:
+            model(torch.ones(4))
+            continue
+        with pytest.raises(poptorch.Error, match=words):
+            model(torch.ones(4, dtype=dtype))
+        optimizer.loss_scaling = 1.0
+        model.setOptimizer(optimizer)
+        model(torch.ones(4, dtype=dtype))
+
+
+def test_what_anchors_show():
+    """The numbers of the device are those of ipu_param."""
+    names = ["lossScaling_FLOAT", "scaledLearningRate0___specific___first.bias",
+             "weightDecayScaleFactor0___specific___first.bias"]
+    opts = options()
+    for name in names:
+        opts.anchorTensor(name, name)
+    model, optimizer, _ = train(*pair("momentum", loss_scaling=64.0), opts)
+    shown = optimizer.state_dict()["ipu_param"]
+    for name in names:
+        torch.testing.assert_close(model.getAnchoredTensor(name).reshape(()), shown[name])
+
+
 def test_a_loss_scale_that_changes():
     """By assignment and setOptimizer; nothing is compiled for it."""
     models = []
@@ -96,6 +126,19 @@ def test_a_loss_scale_in_a_group():
     optimizer = torch.optim.SGD([{"params": net.parameters(), "loss_scaling": 2.0**14}], lr=2.0**24)
     poptorch.trainingModel(net, options(), optimizer)(torch.ones(4, dtype=F16))
     assert torch.equal(net.weight, torch.full((4,), 0.75, dtype=F16))
+
+
+def test_the_key_of_the_first_group_is_for_all():
+    net = Net()
+    groups = [{"params": [net.first.weight], "loss_scaling": 64.0, "max_grad_norm": 1e-3},
+              {"params": [net.second.bias]}]
+    optimizer = poptorch.optim.SGD(groups, lr=1.0)
+    before = net.second.bias.detach().clone()
+    model = poptorch.trainingModel(net, options(), optimizer)
+    model(torch.randn(4, 6), torch.randn(4, 3))
+    assert 0 < (net.second.bias.detach() - before).norm() <= 1.001e-3
+    shown = optimizer.state_dict()["ipu_param"]
+    assert shown["scaledLearningRate0___specific___second.bias"] == 1 / 64
 
 
 def test_groups_that_disagree():
@@ -317,3 +360,37 @@ def test_there_is_no_accumulator():
         text = translate(captured, StepSpec(training=True, accumulation=2), link).module.text()
         texts.append(text[text.index("graph iteration"):text.index("graph micro")])
     assert texts[0].count("full {") == 4 and "full {" not in texts[1]
+
+
+class Grouped(torch.nn.Module):
+    """A weight with a value for each group of replicas, and one that all share."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = torch.nn.Parameter(torch.zeros(2, 3))
+        self.common = torch.nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        y = self.own + self.common
+        return poptorch.identity_loss((y.sin() + y * x).sum(), "mean")
+
+
+@pytest.mark.parametrize("more", [{}, {"loss_scaling": 32.0},
+                                  {"use_combined_accum": True, "velocity_scaling": 4.0}])
+def test_weights_with_a_value_for_each_group(more):
+    """N replicas of a sharded weight train like one model on the whole batch."""
+    net, eager = Grouped(), Grouped()
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1, **more)
+    model = poptorch.trainingModel(net, options(2, 4), optimizer)
+    model.own.replicaGrouping(poptorch.CommGroupType.Consecutive, 2,
+                              poptorch.VariableRetrievalMode.OnePerGroup)
+    reference = torch.optim.SGD(eager.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    for _ in range(3):
+        x = torch.randn(4, 2, 3)  # replicas, micro-batches
+        model(x.reshape(-1))
+        reference.zero_grad()
+        y = eager.own.repeat_interleave(2, 0)[:, None] + eager.common
+        ((y.sin() + y * x).sum() / 8).backward()
+        reference.step()
+    torch.testing.assert_close(net.own.detach(), eager.own.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(net.common.detach(), eager.common.detach(), rtol=1e-5, atol=1e-6)
