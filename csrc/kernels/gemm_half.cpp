@@ -46,7 +46,7 @@ void multiply_on_unit(const Gemm& g, const uint16_t* a, const uint16_t* b, float
 // Sums of a block lie in the second-level cache until they are rounded. Few blocks would leave
 // threads idle: those of small results are smaller. But each row and column of a block is widened
 // for it alone, so blocks are not cut that have little to multiply.
-constexpr int64_t largest_side = 512, few_blocks = 8, least_work = int64_t{1} << 22;
+constexpr int64_t largest_side = 512, few_blocks = 4, least_work = int64_t{1} << 22;
 constexpr int64_t smallest_on_unit = 256, smallest_widened = 64;
 constexpr int64_t depth = 256;  // of widened pieces
 constexpr int64_t gap = 16;     // rows that lie a power of 2 apart share a set of the cache

@@ -51,7 +51,8 @@ class Emitter:
         self.module = module
         self.graph = graph
         self.precision = precision
-        self._shared_rng = None
+        self._rounds_alike = False
+        self._common_rng = None
         self.place = None
         self.notes: dict = {}
         self.salts: dict[int, int] = {}
@@ -102,19 +103,24 @@ class Emitter:
                      for dtype, sizes in narrow] if is_typed else None
             attrs = {key: rounding.widened(attr) for key, attr in attrs.items()}
             results = self.graph.op(name, operands, attrs, types, place)
+        rng = self._rounding_rng(name == "all_reduce")
         names = names or [None] * len(results)
-        return [self._round_by_chance(value, dtype, notes, place, name)
-                for value, (dtype, _), name in zip(results, narrow, names)]
+        return [self._round_by_chance(value, rng, {**notes, "dtype": _C.DType(dtype)}, place, own)
+                if rounding.is_half(dtype) else value
+                for value, (dtype, _), own in zip(results, narrow, names)]
 
-    def _round_by_chance(self, value, dtype: str, notes: dict, place, name):
-        if not rounding.is_half(dtype):
-            return value
-        attrs = {**notes, "dtype": _C.DType(dtype), "salt": self._own_salt()}
-        return self.graph.op("stochastic_cast", [value, self._rounding_rng()], attrs, None, place,
-                             [name])[0]
+    def _round_by_chance(self, value, rng, attrs: dict, place, name):
+        attrs = {**attrs, "salt": self._own_salt()}
+        return self.graph.op("stochastic_cast", [value, rng], attrs, None, place, [name])[0]
 
-    def _rounding_rng(self):
-        return self.rng() if self._shared_rng is None else self._shared_rng
+    def _rounding_rng(self, is_common: bool = False):
+        """The random state to round with; ``is_common``: of a value that all replicas have."""
+        if not is_common and not self._rounds_alike:
+            return self.rng()
+        if self._common_rng is None:
+            # Each has its number and its counter in it; the sum over all replicas has neither.
+            self._common_rng = self.plain("all_reduce", [self.rng()], {"op": "sum"})[0]
+        return self._common_rng
 
     def rounds_itself(self, name: str, *operands):
         """Appends an op that rounds as it goes on, and is given what it needs for chance."""
@@ -128,10 +134,7 @@ class Emitter:
 
     def share_rounding(self, replicas: int) -> None:
         """From now on replicas round alike: what they compute is the same in all of them."""
-        if not self.precision.is_stochastic or replicas == 1:
-            return
-        # Each has its number and its counter in it; the sums over all replicas have neither.
-        self._shared_rng = self.plain("all_reduce", [self.rng()], {"op": "sum"})[0]
+        self._rounds_alike = self.precision.is_stochastic and replicas > 1
 
     def constant(self, value, dtype: torch.dtype):
         """A 0-d constant of a Python number, or the constant of a whole tensor."""

@@ -53,18 +53,25 @@ def trained(dtype, opts, steps=3, **how):
 
 
 
+def check_makers(model):
+    """Only exact ops make 16-bit numbers, and the one that rounds by chance."""
+    makers = set()
+    for line in model.ir("translate").splitlines():
+        _, _, op = line.strip().split("  // ")[0].partition(" = ")
+        types = op.split(" : ")[-1].split(", ")
+        if any(type_.startswith(("f16[", "bf16[")) for type_ in types):
+            makers.add(op.split()[0])
+    allowed = rounding._EXACT | rounding._LEFT_ALONE
+    assert "stochastic_cast" in makers
+    assert makers <= allowed, makers - allowed
+
+
 @HALVES
 def test_only_rounding_gives_halves(dtype):
     opts = options()
     opts.Training.gradientAccumulation(2)
     model, _, _ = trained(dtype, opts, 1)
-    makers = set()
-    for line in model.ir("translate").splitlines():
-        left, _, right = line.strip().partition(" = ")
-        if right and (" : f16" in right or " : bf16" in right):
-            makers.add(right.split()[0])
-    allowed = rounding._EXACT | rounding._LEFT_ALONE
-    assert "stochastic_cast" in makers and makers <= allowed, makers - allowed
+    check_makers(model)
     regions = [line for line in model.ir("rewrite").splitlines() if '["stochastic_cast"' in line]
     assert regions
 
@@ -210,24 +217,26 @@ def test_small_updates_add_up(make, dtype):
     assert error <= 5 * moved.std().item() / 4000**0.5 + 1e-3 * abs(expected.item())
 
 
+class Squares(torch.nn.Module):
+    """Returns the weight that it computes with, before the update."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(40, 40).half()
+
+    def forward(self, x):
+        y = self.layer(x)
+        return self.layer.weight * 1.0, poptorch.identity_loss((y * y).float().mean(), "none")
+
+
 @pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize("same_counters", [True, False])
 def test_replicas_round_updates_alike(accumulation, same_counters):
     opts = options(replicationFactor=2, broadcastBuffers=False)
     opts.Training.gradientAccumulation(accumulation)
     torch.manual_seed(3)
-    net = torch.nn.Linear(40, 40).half()
-
-    class Loss(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = net
-
-        def forward(self, x):
-            y = self.net(x)
-            return self.net.weight * 1.0, poptorch.identity_loss((y * y).float().mean(), "none")
-
-    model = poptorch.trainingModel(Loss(), opts, torch.optim.SGD(net.parameters(), 0.01))
+    net = Squares()
+    model = poptorch.trainingModel(net, opts, torch.optim.SGD(net.parameters(), 0.01))
     x = torch.randn(4 * accumulation, 40).half()
     model(x)
     if not same_counters:
@@ -236,6 +245,56 @@ def test_replicas_round_updates_alike(accumulation, same_counters):
     model(x)
     weights = model(x)[0]
     assert torch.equal(weights[:40], weights[40:])
+
+
+def test_replicas_round_their_sum_alike():
+    class Sum(torch.nn.Module):
+        def forward(self, x):
+            (total,) = poptorch.custom_op([x], "ReplicatedAllReduceTP", "ai.graphcore", 1, [x])
+            return total, total / 3
+
+    model = poptorch.inferenceModel(Sum(), options(replicationFactor=2))
+    x = torch.randn(2, 4000).half()
+    total, third = model(x)
+    exact = x.double().sum(0)
+    assert torch.equal(total[0], total[1])
+    assert not torch.equal(third[0], third[1])
+    assert not torch.equal(total[0], exact.half())
+    assert (total[0].double() - exact).abs().max() < 2.0**-8
+
+
+HALF = {"accum_type": torch.float16}
+MOMENTS = {"first_order_momentum_accum_type": torch.float16}
+OPTIMIZERS = {
+    "SGD": lambda params: poptorch.optim.SGD(
+        params, 0.01, momentum=0.9, velocity_accum_type=torch.float16, **HALF),
+    "combined SGD": lambda params: poptorch.optim.SGD(
+        params, 0.01, momentum=0.9, use_combined_accum=True),
+    "Adam": lambda params: poptorch.optim.Adam(params, 0.01, **HALF, **MOMENTS),
+    "AdamW": lambda params: poptorch.optim.AdamW(params, 0.01, loss_scaling=128.0),
+    "RMSprop": lambda params: poptorch.optim.RMSprop(params, 0.01, momentum=0.9),
+    "LAMB": lambda params: poptorch.optim.LAMB(params, 0.01, weight_decay=0.1),
+    "NAdam": lambda params: torch.optim.NAdam(params, 0.01),
+    "Adafactor": lambda params: torch.optim.Adafactor(params, 0.01),
+}
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_of_any_optimizer(name, replicas):
+    """Each is rounded by chance, and alike in all replicas."""
+    torch.manual_seed(3)
+    opts = options(replicationFactor=replicas, broadcastBuffers=False)
+    opts.Training.gradientAccumulation(2)
+    net = Squares()
+    model = poptorch.trainingModel(net, opts, OPTIMIZERS[name](net.parameters()))
+    x = torch.randn(2 * replicas, 40).half()
+    model(x)
+    weights = model(x)[0].view(replicas, 40, 40)
+    check_makers(model)
+    assert weights.isfinite().all()
+    assert not torch.equal(weights[0], Squares().layer.weight)
+    assert all(torch.equal(weight, weights[0]) for weight in weights)
 
 
 def test_files_keep_it(tmp_path):
