@@ -2,7 +2,7 @@
 
 import torch
 
-from poptorch import testing
+from poptorch import _switches as switches
 from poptorch._layout import expanded_dims
 from poptorch.errors import Error
 
@@ -24,7 +24,7 @@ _FLOAT32_MAX = torch.finfo(torch.float32).max
 def narrowed(dtype: torch.dtype) -> torch.dtype:
     """The dtype that stands for ``dtype`` on the device: int64, uint16, uint32 and uint64 become
     int32, float64 becomes float32 (nothing gets narrower within :func:`poptorch.testing.wide`)."""
-    return (_WIDE if testing.is_wide() else _NARROW).get(dtype, dtype)
+    return (_WIDE if switches.is_wide() else _NARROW).get(dtype, dtype)
 
 
 def ir_dtype(dtype: torch.dtype) -> str:
