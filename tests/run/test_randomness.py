@@ -136,9 +136,22 @@ FUNCTIONS = {
                   frequencies(0.7, 0.3)),
     "Exponential": (lambda x: torch.distributions.Exponential(2 * x).rsample(),
                     moments(0.5, 0.5, 0)),
+    "geometric_": (lambda x: x.clone().geometric_(0.3), moments(1 / 0.3, math.sqrt(0.7) / 0.3, 1)),
+    "log_normal_": (lambda x: x.clone().log_normal_(1, 2).log(), moments(1, 2)),
+    "cauchy_": (lambda x: x.clone().cauchy_().atan() / math.pi + 0.5, UNIFORM),
+    "poisson": (lambda x: torch.poisson(3 * x), moments(3, math.sqrt(3), 0)),
+    "binomial": (lambda x: torch.binomial(10 * x, 0.5 * x), moments(5, math.sqrt(2.5), 0, 10)),
+    "Gamma": (lambda x: torch.distributions.Gamma(2 * x, x).rsample(), moments(2, math.sqrt(2), 0)),
+    "Beta": (lambda x: torch.distributions.Beta(2 * x, x).rsample(),
+             moments(2 / 3, math.sqrt(1 / 18), 0, 1)),
+    "Laplace": (lambda x: torch.distributions.Laplace(x, x).rsample(), moments(1, math.sqrt(2))),
+    "Gumbel": (lambda x: torch.distributions.Gumbel(x, x).rsample(),
+               moments(1.577216, math.pi / math.sqrt(6))),
+    "Categorical": (lambda x: torch.distributions.Categorical(logits=x.reshape(-1, 4)).sample(),
+                    frequencies(*[0.25] * 4)),
     "of halves": (lambda x: torch.randn(N, dtype=torch.float16), NORMAL),
     "attention": (lambda x: functional.scaled_dot_product_attention(
-        torch.zeros(1, 64, 1, 8), torch.zeros(1, 64, 64, 8), torch.eye(64, 64).expand(1, 64, 64, 64),
+        torch.zeros(1, 64, 1, 8), torch.zeros(1, 64, 64, 8), torch.eye(64).expand(1, 64, 64, 64),
         dropout_p=0.5).flatten() * 64, lambda values: dropped(0.5)(values.round())),
 }
 
