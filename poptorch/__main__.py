@@ -1,5 +1,6 @@
 """The console tool: ``python -m poptorch opt`` runs passes, ``... ops`` lists the ops, ``... how``
-tells what is done with a call of torch, ``... include`` prints the folder of the C++ header."""
+tells what is done with a call of torch, ``... compare`` compares a model with PyTorch, and
+``... include`` prints the folder of the C++ header."""
 
 import argparse
 import sys
@@ -58,6 +59,16 @@ def how(arguments):
     print(described(arguments.name))
 
 
+def compare(arguments):
+    """Prints what of a model differs from PyTorch; the exit status is 2 if anything does."""
+    from poptorch.testing._command import compare_file  # heavy parts of torch
+
+    found = compare_file(arguments.model, arguments.shape, arguments.training, arguments.steps,
+                         arguments.options)
+    print(found)
+    return 0 if found else 2
+
+
 def include(arguments):
     """Prints the folder of ``poptorch/custom_op.h``, for a compiler's ``-I``."""
     print(include_path())
@@ -80,6 +91,19 @@ def parser():
                                       epilog="Example: python -m poptorch how addcmul_")
     how_command.add_argument("name", help="such as dropout, addcmul_, aten.add.Tensor")
     how_command.set_defaults(run=how)
+    compare_command = commands.add_parser(
+        "compare", help="compare a model with PyTorch, operation by operation",
+        epilog="Example: python -m poptorch compare net.py:Net --shape 8,16 --shape 8:int10 "
+               "--training --steps 3. Without --shape, the file has `inputs`: the arguments, or a "
+               "function that makes them. Exit status: 0 if all is equal, 2 if something differs.")
+    compare_command.add_argument("model", help="file.py:Name of a class, function or module")
+    compare_command.add_argument("--shape", action="append", default=[],
+                                 help="of an argument: 8,16 (floats) or 8:int10 (whole numbers)")
+    compare_command.add_argument("--training", action="store_true", help="train; the last result "
+                                 "is the loss")
+    compare_command.add_argument("--steps", type=int, default=1, help="how many; default: 1")
+    compare_command.add_argument("--options", help="a file as Options.loadFromFile takes it")
+    compare_command.set_defaults(run=compare)
     include_command = commands.add_parser("include", help="print the folder of the C++ header")
     include_command.set_defaults(run=include)
     return top
@@ -89,11 +113,10 @@ def main(words=None):
     """Runs one command; the exit status is 1 after an error, which goes to stderr."""
     arguments = parser().parse_args(words)
     try:
-        arguments.run(arguments)
+        return arguments.run(arguments) or 0
     except (Error, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

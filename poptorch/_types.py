@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 import torch
 
-from poptorch import testing
+from poptorch import _switches as switches
 from poptorch._layout import expanded_dims
 from poptorch.errors import Error
 
@@ -30,7 +30,7 @@ def narrowed(dtype: torch.dtype) -> torch.dtype:
     """The dtype that stands for ``dtype`` on the device: int64, uint16, uint32 and uint64 become
     int32, float64 becomes float32 (nothing gets narrower within :func:`poptorch.testing.wide` and
     :func:`unnarrowed`)."""
-    return (_WIDE if testing.is_wide() or _UNNARROWED.get() else _NARROW).get(dtype, dtype)
+    return (_WIDE if switches.is_wide() or _UNNARROWED.get() else _NARROW).get(dtype, dtype)
 
 
 @contextlib.contextmanager

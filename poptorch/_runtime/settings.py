@@ -2,7 +2,7 @@
 
 import torch
 
-from poptorch import testing
+from poptorch import _switches as switches
 from poptorch._device.device import MOST_IPUS
 from poptorch._logging import use_log_options
 from poptorch._translate import StepSpec
@@ -66,7 +66,7 @@ def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpe
                     clip_norm=options.Training.gradient_clip_norm if training else None,
                     clip_value=options.Training.gradient_clip_value if training else None,
                     synthetic_data=options.enable_synthetic_data,
-                    keep_gradients=testing.keeps_gradients(),
+                    keep_gradients=switches.keeps_gradients(),
                     anchors=tuple((short, name) for short, (name, _, _)
                                   in options.anchored_tensors.items()),
                     stochastic_rounding=options.Precision.stochastic_rounding,

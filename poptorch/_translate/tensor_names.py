@@ -58,7 +58,8 @@ class TensorNames:
             self.nodes[spec.name] = node
 
     def _add(self, name: str, node) -> None:
-        count = self._counts.get(name, 0)
+        # A parameter or buffer may be called like an operation.
+        count = self._counts.get(name, int(name in self.nodes))
         self._counts[name] = count + 1
         self.nodes[f"{name}.{count}" if count else name] = node
 

@@ -200,3 +200,18 @@ def test_anchored_gradients_are_those_of_the_unscaled_step_in_half_precision():
     assert gradient.dtype == torch.float16
     torch.testing.assert_close(gradient, x.float().sum(0).half().expand(2, 4), rtol=2e-3,
                                atol=2e-3)
+
+
+def test_a_buffer_that_is_called_like_an_operation():
+    class Mean(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.full((2,), 3.0))
+
+        def forward(self, x):
+            return x.mean(0) * self.mean
+
+    model = poptorch.inferenceModel(Mean(), options([("m", "mean"), ("o", "mean.1")]))
+    model(torch.ones(4, 2))
+    assert torch.equal(model.getAnchoredTensor("m"), torch.full((2,), 3.0))
+    assert torch.equal(model.getAnchoredTensor("o"), torch.ones(2))

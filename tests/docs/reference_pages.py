@@ -286,10 +286,13 @@ def _kinds_of_optimizers() -> str:
 
 def testing() -> str:
     """docs/reference/testing.md."""
-    names = ("wide", "is_wide", "keep_gradients", "keeps_gradients", "gradients")
-    return "# Tests and debugging\n\n" + "\n".join(
+    names = ("compare", "wide", "is_wide", "keep_gradients", "keeps_gradients", "gradients")
+    functions = [
         function(f"poptorch.testing.{name}", inspect.unwrap(getattr(poptorch.testing, name)), 2)
-        for name in names)
+        for name in names]
+    classes = [class_(f"poptorch.testing.{kind.__name__}", kind)
+               for kind in (poptorch.testing.Comparison, poptorch.testing.Difference)]
+    return "# Tests and debugging\n\n" + "\n".join([*functions, *classes])
 
 
 def custom_ops() -> str:

@@ -9,7 +9,7 @@ PACKAGE = ROOT / "poptorch"
 # From the bottom to the top. Imports inside of functions count, too.
 ORDER = """
     _built version errors enums poptorch_core
-    _environment _logging _interrupts testing
+    _environment _logging _interrupts _switches
     _schema _context _transparent _plain_torch
     custom_args _containers _pytree _checks _later profiling
     _layout _types
@@ -19,7 +19,7 @@ ORDER = """
     _capture _own _translate _handling _named_ops _custom_op
     _weights _optimizer optim
     _runtime _files
-    _executor executor models
+    _executor executor models testing
     data
     _args_parser _backend_enums _impl _poplar_executor _utils
     __init__ __main__

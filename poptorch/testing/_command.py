@@ -1,0 +1,80 @@
+"""What ``python -m poptorch compare`` does: a model from a file, its arguments, the comparison."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import torch
+
+from poptorch.errors import Error
+from poptorch.options import Options
+from poptorch.testing._compare import compare
+from poptorch.testing._comparison import Comparison
+
+
+def compare_file(target: str, shapes: list[str], training: bool, steps: int,
+                 config: str | None) -> Comparison:
+    """Compares a model of a file with PyTorch.
+
+    Args:
+        target: ``file.py:Name``: a class or function that makes the model without arguments, or
+            the model.
+        shapes: of arguments, such as ``8,3,32,32``, which are drawn from N(0, 1), or
+            ``8,20:int100``, whole numbers below 100; none: what the file has as ``inputs``, a
+            function or the arguments.
+        training: whether to train.
+        steps: how many.
+        config: a file of options, see ``Options.loadFromFile``.
+
+    Raises:
+        poptorch.Error: The file has no such model or no arguments, or a shape is no such text.
+    """
+    path, _, name = target.rpartition(":")
+    if not path or not name:
+        raise Error(f"[compare] expected file.py:Model, got {target!r}. Name the file and what "
+                    f"makes the model in it.")
+    module = _module_of(Path(path))
+    torch.manual_seed(0)
+    model = _found(module, name, path)
+    model = model if isinstance(model, torch.nn.Module) else model()
+    inputs = [_drawn(shape) for shape in shapes] or _found(module, "inputs", path)
+    inputs = inputs() if callable(inputs) else inputs
+    inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    options = Options()
+    if config is not None:
+        options.loadFromFile(config)
+    return compare(model, *inputs, steps=steps, training=training, options=options)
+
+
+def _module_of(path: Path):
+    if not path.is_file():
+        raise Error(f"[compare] there is no file {path}. Give the path of a Python file.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # classes are found by the name of their module
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _found(module, name: str, path: str):
+    if not hasattr(module, name):
+        names = [key for key in vars(module) if not key.startswith("_")]
+        more = " Give shapes of the arguments with --shape." if name == "inputs" else ""
+        raise Error(f"[compare] {path} has no {name}. It has {', '.join(names) or 'nothing'}."
+                    f"{more}")
+    return getattr(module, name)
+
+
+def _drawn(text: str) -> torch.Tensor:
+    sizes, _, kind = text.partition(":")
+    try:
+        shape = [int(size) for size in sizes.split(",") if size]
+        if not kind:
+            return torch.randn(shape)
+        if kind.startswith("int"):
+            return torch.randint(0, int(kind.removeprefix("int")), shape)
+    except (ValueError, RuntimeError):
+        pass
+    raise Error(f"[compare] expected a shape like 8,3,32,32 or 8,20:int100, got {text!r}. Sizes "
+                f"are separated by commas.")
