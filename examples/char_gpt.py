@@ -8,10 +8,12 @@ Examples:
     python examples/char_gpt.py
     python examples/char_gpt.py --steps 1000 --width 128 --output gpt.png
     python examples/char_gpt.py --no-eager --sample 300
+    python examples/char_gpt.py --optimizer lamb --learning-rate 0.01
 """
 
 import argparse
 import copy
+import functools
 import os
 import time
 from pathlib import Path
@@ -24,6 +26,14 @@ from tqdm import tqdm
 import poptorch
 
 CHARACTERS = 128  # ASCII; anything else is read as a question mark
+
+# Both ways of training use the same class. That of LAMB is poptorch's, as PyTorch has none; its
+# ``step()`` is for the CPU.
+OPTIMIZERS = {
+    "adamw": functools.partial(torch.optim.AdamW, weight_decay=0.01),
+    "lamb": functools.partial(poptorch.optim.LAMB, weight_decay=0.01),
+    "rmsprop": functools.partial(torch.optim.RMSprop, alpha=0.95, momentum=0.5),
+}
 
 
 class Block(nn.Module):
@@ -93,8 +103,8 @@ def make_batches(text, args):
 
 
 def optimizer_for(net, args):
-    """AdamW with weight decay."""
-    return torch.optim.AdamW(net.parameters(), lr=args.learning_rate, weight_decay=0.01)
+    """The optimizer that the command line asks for."""
+    return OPTIMIZERS[args.optimizer](net.parameters(), lr=args.learning_rate)
 
 
 def train_poptorch(net, batches, args):
@@ -166,6 +176,7 @@ def parse_arguments(words=None):
     add("--heads", type=int, default=4, help="default: %(default)s")
     add("--layers", type=int, default=2, help="default: %(default)s")
     add("--learning-rate", type=float, default=2e-3, help="default: %(default)s")
+    add("--optimizer", choices=OPTIMIZERS, default="adamw", help="default: %(default)s")
     add("--seed", type=int, default=0, help="default: %(default)s")
     add("--output", default="char_gpt.png", help="picture of the curves (default: %(default)s)")
     add("--no-eager", action="store_true", help="train by poptorch only, draw nothing")

@@ -4,10 +4,14 @@ The data are the 1,797 images of 8x8 pixels that scikit-learn ships; 360 of them
 the test. Training runs several batches a call on the device (``--device-iterations``), and a new
 learning rate each epoch needs no new compilation.
 
+With ``--precision`` weights and activations have 16 bits: float16 with a scaled loss, float16 whose
+results are rounded by chance, or bfloat16.
+
 Examples:
     python examples/digits.py
     python examples/digits.py --epochs 20 --seed 3
     python examples/digits.py --device-iterations 1 --batch-size 64
+    python examples/digits.py --precision float16
 """
 
 import argparse
@@ -24,6 +28,15 @@ import poptorch
 
 TEST_IMAGES = 360
 SPLIT_SEED = 0
+LOSS_SCALE = 1024.0  # of float16, whose smallest number is 6e-8
+
+# What weights and activations are, and whether results are rounded to it by chance.
+PRECISIONS = {
+    "float32": (torch.float32, False),
+    "float16": (torch.float16, False),
+    "float16-stochastic": (torch.float16, True),
+    "bfloat16": (torch.bfloat16, False),
+}
 
 
 class DigitNet(nn.Module):
@@ -55,10 +68,10 @@ class DigitNet(nn.Module):
         return (scores, self.loss(scores, labels)) if self.training else scores
 
 
-def load_data():
+def load_data(dtype=torch.float32):
     """Training and test set: images ``[1, 8, 8]`` from 0 to 1, and labels."""
     digits = load_digits()
-    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
+    images = (torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16).to(dtype)
     labels = torch.tensor(digits.target)
     train, test = train_test_split(
         range(len(labels)),
@@ -75,14 +88,22 @@ def accuracy(scores, labels):
 
 
 def train(net, data, args):
-    """Trains ``net`` on ``data``; prints loss and accuracy for each epoch."""
+    """Trains ``net`` on ``data``; shows loss and accuracy for each epoch.
+
+    Returns:
+        The loss of each batch.
+    """
+    dtype, is_stochastic = PRECISIONS[args.precision]
     options = poptorch.Options()
     options.deviceIterations(args.device_iterations)
     options.outputMode(poptorch.OutputMode.All)
     options.randomSeed(args.seed)
+    options.Precision.enableStochasticRounding(is_stochastic)
     loader = poptorch.DataLoader(options, data, batch_size=args.batch_size, shuffle=True)
-    optimizer = poptorch.optim.Adam(net.parameters(), lr=args.learning_rate)
-    model = poptorch.trainingModel(net, options, optimizer)
+    scale = LOSS_SCALE if dtype is torch.float16 else 1.0
+    optimizer = poptorch.optim.Adam(net.parameters(), lr=args.learning_rate, loss_scaling=scale)
+    model = poptorch.trainingModel(net.to(dtype), options, optimizer)
+    curve = []
 
     for epoch in range(args.epochs):
         for group in optimizer.param_groups:
@@ -92,13 +113,15 @@ def train(net, data, args):
         with tqdm(loader, desc=f"epoch {epoch + 1:2d}/{args.epochs}") as bar:
             for images, labels in bar:
                 scores, loss = model(images, labels)
-                losses.append(loss.mean().item())
+                losses.append(loss.float().mean().item())
+                curve += loss.float().tolist()
                 correct.append(accuracy(scores, labels))
                 bar.set_postfix(
                     loss=f"{sum(losses) / len(losses):.4f}",
                     accuracy=f"{sum(correct) / len(correct):.2f} %",
                 )
     model.destroy()
+    return curve
 
 
 def test(net, data):
@@ -126,6 +149,9 @@ def parse_arguments(words=None):
         "--device-iterations", type=int, default=4, help="batches a call (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="float32", help="default: %(default)s"
+    )
     return parser.parse_args(words)
 
 
@@ -134,7 +160,7 @@ def main():
     args = parse_arguments()
     torch.manual_seed(args.seed)
     net = DigitNet()
-    train_data, test_data = load_data()
+    train_data, test_data = load_data(PRECISIONS[args.precision][0])
     start = time.perf_counter()
     train(net, train_data, args)
     print(f"trained in {time.perf_counter() - start:.1f} s")

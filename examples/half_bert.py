@@ -1,8 +1,8 @@
 """Trains a small BERT in float16 with automatic loss scaling beside float32, and draws both losses.
 
-The encoder reads pieces of Python's standard library in which some characters are masked, and learns
-to fill them in. Weights, activations and gradients of the second run have 16 bits. Its loss is
-multiplied by a factor that the device finds while it trains: see docs/guide/loss_scaling.md.
+The encoder reads pieces of Python's standard library in which some characters are masked, and
+learns to fill them in. Weights, activations and gradients of the second run have 16 bits. Its loss
+is multiplied by a factor that the device finds while it trains: docs/guide/training_in_16_bits.md.
 
 Examples:
     python examples/half_bert.py
@@ -48,7 +48,8 @@ class Bert(nn.Module):
 
 def make_batches(args):
     """For each step ``(characters, labels)``: random pieces with 15 % of the characters masked."""
-    text = "".join(p.read_text(encoding="utf-8") for p in sorted(Path(os.__file__).parent.glob("*.py")))
+    files = sorted(Path(os.__file__).parent.glob("*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
     codes = torch.tensor(list(text[:1_000_000].encode("ascii", errors="replace")))
     generator = torch.Generator().manual_seed(args.seed)
     shape = args.batch_size, args.length
@@ -82,6 +83,7 @@ def train(net, batches, args, is_half):
 
 def plot(curves, path):
     """Draws the loss curves, by name, into a PNG file."""
+    # Only here: the example trains without it.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5))

@@ -259,6 +259,8 @@ class _Differentiable(torch.autograd.Function):
             raise context.current().recorder.error(
                 "[for_loop] there are no gradients of gradients through loops and branches. Call "
                 "torch.autograd.grad without create_graph, or repeat the rounds in Python.")
+        if all(x is None for x in gradients):  # nothing of the loss depends on it
+            return (None,) * len(ctx.needs_input_grad)
         return None, None, None, *ctx.gradient(gradients, kept(ctx))
 
 

@@ -78,8 +78,40 @@ def test_digits_is_as_good_as_eager():
     assert abs(sum(ours) - sum(eager)) / 5 <= 0.5, f"ours {ours}, eager {eager}"
 
 
-def test_char_gpt_follows_eager(tmp_path):
-    words = ["--steps", "40", "--batch-size", "8", "--length", "32", "--sample", "5"]
+def _accuracies(out):
+    found = re.findall(r"^([\w-]+): test accuracy ([\d.]+) %$", out, re.MULTILINE)
+    return {name: float(percent) for name, percent in found}
+
+
+def test_digits_in_each_precision(tmp_path):
+    found = _accuracies(_run("precisions.py", "--epochs", "1", cwd=tmp_path))
+    assert list(found) == ["float32", "float16", "float16-stochastic", "bfloat16"]
+    assert min(found.values()) > 85, found
+    assert (tmp_path / "precisions.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_digits_are_as_good_in_each_precision(tmp_path):
+    found = _accuracies(_run("precisions.py", cwd=tmp_path))
+    assert max(found.values()) - min(found.values()) <= 1, found
+
+
+def test_half_bert_follows_float32(tmp_path):
+    out = _run("half_bert.py", "--steps", "60", "--batch-size", "8", "--length", "32",
+               cwd=tmp_path)
+    losses = re.findall(r"^(\w+): loss [\d.]+ -> ([\d.]+) .* loss scale (\d+)$", out, re.MULTILINE)
+    (wide, loss32, one), (narrow, loss16, scale) = losses
+    assert (wide, narrow, one) == ("float32", "float16", "1")
+    assert float(scale) != 2**14, "the scale was never changed"
+    assert float(loss16) == pytest.approx(float(loss32), abs=0.05) and float(loss32) < 4
+    assert (tmp_path / "half_bert.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", *(
+    pytest.param(name, marks=pytest.mark.slow) for name in ("lamb", "rmsprop"))])
+def test_char_gpt_follows_eager(tmp_path, optimizer):
+    words = ["--steps", "40", "--batch-size", "8", "--length", "32", "--sample", "5",
+             "--optimizer", optimizer]
     out = _run("char_gpt.py", *words, cwd=tmp_path)
     assert (tmp_path / "char_gpt.png").read_bytes().startswith(b"\x89PNG")
     losses = dict(re.findall(r"^(\w+): loss [\d.]+ -> ([\d.]+)", out, flags=re.MULTILINE))

@@ -12,7 +12,7 @@ from torch._higher_order_ops import scan, while_loop
 from torch.utils.checkpoint import checkpoint
 
 import poptorch
-from poptorch import cond, for_loop
+from poptorch import cond, for_loop, testing
 from tests.helpers import quiet_options
 
 
@@ -289,6 +289,28 @@ def test_rounds_that_a_tensor_decides():
     for x in (torch.ones(4), torch.full((4,), 50.0), torch.full((4,), 1e-3)):
         found, expected = ours(x), forward(None, x)
         torch.testing.assert_close(found, tuple(expected), check_dtype=False)
+
+
+def test_what_the_loss_does_not_depend_on_has_no_gradient():
+    """Weight decay would act on a gradient of zero."""
+    class Dropped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.dropped = (nn.Parameter(torch.ones(3)) for _ in "ab")
+
+        def forward(self, x):
+            chosen, = cond(x.sum() > 0, lambda v: v * 2, [self.dropped],
+                           lambda v: v * 3, [self.dropped])
+            _, b = for_loop(2, lambda a, b: [b, b.sin()], [chosen, self.used * x])
+            return poptorch.identity_loss(b, "sum")
+
+    net = Dropped()
+    with testing.keep_gradients():
+        model = poptorch.trainingModel(net, quiet_options(),
+                                       torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=0.5))
+        model(torch.ones(3))
+    assert list(testing.gradients(model)) == ["used"]
+    assert torch.equal(net.dropped.detach(), torch.ones(3))
 
 
 def test_random_numbers_differ_from_round_to_round_and_gradients_take_the_same():
