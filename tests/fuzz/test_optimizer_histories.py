@@ -49,6 +49,9 @@ AROUND = {
     "value": ({"value": 0.015625}, {"value": 0.015625}, {}),
     "automatic": ({}, {"automatic": True}, {"loss_scaling": 64.0}),
 }
+# They have states of float32 beside weights of float64, until load_state_dict of PyTorch makes all
+# of that type; the device does not.
+SINGLE = {"nadam", "asgd"}
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda value: pickle.loads(pickle.dumps(value))}
 numbers = st.integers(0, PARTS - 1)
 
@@ -145,9 +148,11 @@ class Histories(RuleBasedStateMachine):
     # -- comparisons ---------------------------------------------------------------------------
 
     def near(self, ours, expected, what):
-        assert ours.dtype is expected.dtype, what
+        is_single = self.kind in SINGLE and expected.dim() == 0
+        assert is_single or ours.dtype is expected.dtype, what
         error = relative_error(ours.detach(), expected.detach())
-        assert error < 1e-9, f"{what}: error {error}"
+        limit = 1e-6 if self.kind in SINGLE else 1e-9
+        assert error < limit, f"{what}: error {error}"
 
     def compare(self):
         for name, value in self.eager.named_parameters():

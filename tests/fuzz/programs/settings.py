@@ -14,6 +14,10 @@ OPTIMIZERS = (
     "optim.Adam(params, 0.0625, eps=0.125, weight_decay=0.25)",
     "optim.Adam(params, 0.0625, eps=0.125, amsgrad=True, maximize=True)",
     "optim.AdamW(params, 0.0625, eps=0.125, weight_decay=0.25)",
+    "optim.RMSprop(params, 0.0625, eps=0.125, momentum=0.5, weight_decay=0.25)",
+    "optim.Adagrad(params, 0.0625, eps=0.125, lr_decay=0.25, maximize=True)",
+    "optim.NAdam(params, 0.0625, eps=0.125, decoupled_weight_decay=True, weight_decay=0.25)",
+    "optim.ASGD(params, 0.0625, lambd=0.125, t0=1)",
 )
 SWITCHES = tuple(name for name, _ in (*_C.passes(), *_C.switches()))
 
