@@ -54,3 +54,15 @@ def types_of(spec: OptimizerSpec, group: dict, params: list) -> list[tuple]:
     return [(COMBINED, "", str(is_combined)),
             *((name, str(dtype), str(dtype_of(group, name, dtype)))
               for name in names for dtype in dtypes)]
+
+
+def fixed_of(spec: OptimizerSpec, group: dict, compiled) -> tuple:
+    """What of a group is checked before a call, where it is not what it was before the last one.
+
+    Args:
+        spec: the row.
+        group: with the settings of the device.
+        compiled: the ``GroupLayout``.
+    """
+    return (spec.compiled_in(group), [group[name] for name in device_settings.SETTINGS],
+            [constants.plain(group[name]) for name in compiled.constants])

@@ -82,6 +82,7 @@ class OptimizerLink:
         self._group_items: _C.ItemWatch | None = None
         self._has_told_of_others = False
         self._has_settings = False  # the program has those that are no part of the groups
+        self._fixed: list | None = None  # what was checked and sent last, of each group
         self._use(optimizer, "trainingModel")
 
     def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
@@ -259,6 +260,7 @@ class OptimizerLink:
     def forget(self) -> None:
         """Takes note that nothing is compiled any more: any optimizer may come next."""
         self._layout, self._members, self._sent, self._group_lists = None, [], [], None
+        self._fixed = None
         self.state.release()
 
     def check_compatible(self, layout: UpdateLayout) -> None:
@@ -332,6 +334,7 @@ class OptimizerLink:
         self._layout = program.optimizer
         self._members = [tuple(group["params"]) for group in self.optimizer.param_groups]
         self._sent, self._group_lists = [None] * len(self._layout.groups), None
+        self._fixed = None
         self.state.bind(program, executable, can_run)
 
     def _has_other_members(self) -> bool:
@@ -389,12 +392,20 @@ class OptimizerLink:
 
     def _send(self, call) -> None:
         spec, groups = self._layout.spec, self._groups()
-        self._check_compiled_in(spec, self.optimizer, self._layout)
+        fixed = [compiled_in.fixed_of(spec, group, compiled)
+                 for group, compiled in zip(groups, self._layout.groups)]
+        if fixed != self._fixed:
+            self._check_compiled_in(spec, self.optimizer, self._layout)
+            self._send_settings(call, groups)
+            self._fixed = fixed
         for number, (group, compiled) in enumerate(zip(groups, self._layout.groups)):
             values = spec.hyper_values(group)
             if self._sent[number:number + 1] != [values]:
                 call.bind(compiled.stream, _numbers(values))
                 self._sent[number:number + 1] = [values]
+
+    def _send_settings(self, call, groups: list[dict]) -> None:
+        for group, compiled in zip(groups, self._layout.groups):
             if device_settings.is_combined(group):
                 velocity = float(group["velocity_scaling"])
                 call.bind(velocity_stream(compiled.stream), _number(velocity))

@@ -129,7 +129,9 @@ class LossScale:
     def _overflow(self, e, gradients: dict):
         finite = None
         for value in gradients.values():
-            own = _op(e, "all", _op(e, "isfinite", value))
+            # A sum is not finite where an element is not: one pass.
+            wide = {"dtype": _C.DType("f32")} if value.dtype in _HALVES else {}
+            own = _op(e, "isfinite", _op(e, "sum", value, **wide))
             finite = own if finite is None else _op(e, "logical_and", finite, own)
         bad = _op(e, "logical_not", finite)
         if self._spec.replicas == 1:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import poptorch
+from poptorch._optimizer.lamb import LAMB
 from tests.optim.common import written
 from tests.optim.loops import Net, options
 
@@ -129,7 +130,8 @@ def test_a_closure_on_the_host(name):
 
 
 STATES = {"SGD": {"lr": 0.1, "momentum": 0.9}, "Adam": {"lr": 0.01, "amsgrad": True},
-          "AdamW": {"lr": 0.01, "betas": (0.8, 0.9)}}
+          "AdamW": {"lr": 0.01, "betas": (0.8, 0.9)}, "LAMB": {"lr": 0.01},
+          "RMSprop": {"lr": 0.01, "momentum": 0.5, "centered": True}}
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -137,7 +139,7 @@ STATES = {"SGD": {"lr": 0.1, "momentum": 0.9}, "Adam": {"lr": 0.01, "amsgrad": T
 def test_a_state_of_torch(name, when):
     """Training goes on as it does in PyTorch."""
     eager = Net()
-    theirs = getattr(torch.optim, name)(eager.parameters(), **STATES[name])
+    theirs = getattr(torch.optim, name, LAMB)(eager.parameters(), **STATES[name])
     for _ in range(3):
         theirs.zero_grad()
         eager(*batch()).backward()

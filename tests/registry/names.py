@@ -176,6 +176,7 @@ ENUMERATIONS = {
         "MatMulSerializationMode", "MultiConvPlanType", "OverlapMode", "SyncPattern")},
 }
 
+_BESIDE = "tests/optim/test_beside_the_device.py::"
 _OPTIMIZERS = ("Optimizer", "SGD", "Adam", "AdamW", "RMSprop", "LAMB")
 TRAINING = {
     "identity_loss": _PROGRAMS + "test_executor.py::test_several_marked_losses_and_numbers",
@@ -187,7 +188,12 @@ TRAINING = {
        for name in ("RMSprop", "LAMB")},
     "optim.RMSprop.use_tf_variant":
         "tests/optim/test_host_step.py::test_the_variant_stays_what_it_is",
-    "optim.VariableAttributes": "tests/optim/test_variable_attributes.py::test_marks",
+    **{f"optim.{name}.step": _BESIDE + "test_steps_on_the_host_with_states_of_the_device"
+       for name in ("Adam", "AdamW")},
+    **{f"optim.{name}.load_torch_state_dict": _BESIDE + "test_a_state_of_torch"
+       for name in _OPTIMIZERS},
+    **{f"optim.VariableAttributes{method}": "tests/optim/test_variable_attributes.py::test_marks"
+       for method in ("", ".isConstant", ".markAsConstant", ".markAsVariable")},
 }
 
 _PRODUCTS = _API + "test_products.py::"
