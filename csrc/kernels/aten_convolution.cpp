@@ -17,9 +17,9 @@
 #include "kernels/convolution_weight_tiles.h"
 #include "kernels/convolution_weights.h"
 #include "kernels/convolution_winograd.h"
-#include "kernels/gemm_half.h"
 #include "kernels/half.h"
 #include "ops/layout.h"
+#include "support/bf16_unit.h"
 
 namespace poptorch::kernels {
 namespace {

@@ -7,7 +7,7 @@
 #include "kernels/gemm_small.h"
 #include "kernels/gemm_split.h"
 #include "kernels/half_blocks.h"
-#include "kernels/simd/isa.h"
+#include "support/bf16_unit.h"
 #include "support/parallel.h"
 #include "support/switches.h"
 
@@ -86,11 +86,6 @@ int64_t widen_b(WidenRows widen, const Gemm& g, const uint16_t* b, float* to) {
 }
 
 }  // namespace
-
-bool computes_bf16() {
-  return simd::isa() == simd::Isa::avx512 && __builtin_cpu_supports("avx512bf16") &&
-         is_on("half_products");
-}
 
 bool has_half_gemm(const Gemm& g, ir::DType dtype) {
   if (!ir::is_half(dtype)) return false;

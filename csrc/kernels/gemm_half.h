@@ -10,9 +10,6 @@
 
 namespace poptorch::kernels {
 
-// Whether this CPU computes with bfloat16 itself, and the switch `half_products` is on.
-bool computes_bf16();
-
 // Whether HalfGemm is for such products: else they go through f32 copies. So do those for
 // split_gemm, which would cut the operands of each block into parts for that block alone.
 bool has_half_gemm(const Gemm& g, ir::DType dtype);

@@ -15,10 +15,10 @@ ir::Dims spatial(const InferInput& in, const char* name, int64_t dims) {
   return values;
 }
 
-// Weights and bias of f16 images may be f32: those that batch norm was put into are not rounded.
+// Weights and bias of 16-bit images may be f32: those that batch norm was put into are not rounded.
 bool fits(const ir::Type& parameter, const ir::Type& input) {
   return parameter.dtype == input.dtype ||
-         (input.dtype == ir::DType::f16 && parameter.dtype == ir::DType::f32);
+         (ir::is_half(input.dtype) && parameter.dtype == ir::DType::f32);
 }
 
 void check_shapes(const InferInput& in, const ir::Type& input, const ir::Type& weight) {

@@ -1,7 +1,7 @@
 // Puts the scale and the shift of a batch norm with running statistics into the weights and the
 // bias of the convolution or linear layer before it. Only where the layer's result has no other use
 // and weights and statistics are fixed: the new weights are then computed once (pass `hoist`).
-// Results are rounded differently: in f16 once, since the new weights are f32.
+// Results are rounded differently: in 16 bits once, since the new weights are f32.
 //
 //   %1 = convolution %x, %w, %b {...} : f32[8,64,7,7]
 //   %2 = batch_norm_inference %1, %scale, %shift, %mean, %var {eps=1e-05} : f32[8,64,7,7]
@@ -15,6 +15,7 @@
 #include "rewrite/fixed.h"
 #include "rewrite/op_list.h"
 #include "rewrite/pass.h"
+#include "support/bf16_unit.h"
 #include "support/mutant.h"
 
 namespace poptorch::rewrite {
@@ -70,8 +71,9 @@ class Folder {
            is_fixed(layer.operand(0)) && is_fixed(layer.operand(2));
   }
 
-  // bf16 weights would have to be rounded: those of f32 are not for the unit that multiplies bf16.
+  // Weights for the unit that multiplies bf16 would have to be rounded.
   static bool is_foldable(ir::DType dtype) {
+    if (dtype == ir::DType::bf16) return !computes_bf16();
     return dtype == ir::DType::f32 || dtype == ir::DType::f16;
   }
 

@@ -10,8 +10,8 @@
 //   %4 = permute %w {dims=[0, 3, 1, 2]}
 //   %5 = pack_convolution %4 {input_size=[...], ...} : f32[36864]
 //   %3 = packed_convolution %x, %5, %b, %r {activation="relu", weight_size=[...], ...}
-// Weights of f16 images are widened before they are packed, which is done once, and results rounded
-// once. Those of bf16 images stay: there is a unit for products of bf16 numbers as they are.
+// Weights of 16-bit images are widened before they are packed, which is done once, and results
+// rounded once. Those of bf16 images stay where there is a unit for products of bf16 numbers.
 #include <algorithm>
 #include <array>
 
@@ -20,6 +20,7 @@
 #include "rewrite/fixed.h"
 #include "rewrite/op_list.h"
 #include "rewrite/pass.h"
+#include "support/bf16_unit.h"
 
 namespace poptorch::rewrite {
 
@@ -32,6 +33,7 @@ bool is_activation(const ir::Op& op) {
 }
 
 bool is_packable(ir::DType dtype) {
+  if (dtype == ir::DType::bf16) return !computes_bf16();
   return dtype == ir::DType::f32 || dtype == ir::DType::f16;
 }
 

@@ -1,7 +1,8 @@
 """Golden cases of the passes: ``<pass>/<behaviour>.ir`` says what to run and what comes out.
 
 Those that begin with ``amx_`` hold where products run on the CPU's unit for bfloat16, those that
-begin with ``loops_`` where they are computed by loops of our own.
+begin with ``loops_`` where they are computed by loops of our own, and those that begin with
+``wide_`` where the CPU has no instructions for bfloat16 products, or may not use them.
 """
 
 from pathlib import Path
@@ -20,10 +21,13 @@ def path(request):
     """A case, with products computed as it wants them."""
     if request.param.stem.startswith("amx_") and not _C.has_split_gemm():
         pytest.skip("this machine has no unit for bfloat16 products")
-    before = _C.gemm_by()
+    before, isa = _C.gemm_by(), _C.isa()
+    if request.param.stem.startswith("wide_"):
+        _C.set_isa("base")
     _C.set_gemm("loops" if request.param.stem.startswith("loops_") else "library")
     yield request.param
     _C.set_gemm(before)
+    _C.set_isa(isa)
 
 
 def test_case(path, update):

@@ -73,10 +73,10 @@ def of_an_input(d):
 
 @row("directives", 2)
 def of_convolutions(d):
-    """Two convolutions together, in one line."""
+    """Two convolutions together, in one line. Their sums stay in float32: eager has no others."""
     settings = d.rng.choice(("", ".enableConvDithering([True, False])", ".cycleBackOff(0.2)",
                              ".planType(poptorch.MultiConvPlanType.Serial)",
                              ".availableMemoryProportions((0.1, 0.3))",
-                             ".partialsTypes(torch.float16).perConvReservedTiles(8)"))
+                             ".partialsTypes(torch.float32).perConvReservedTiles(8)"))
     d.emit(f"within(poptorch.MultiConv(){settings}, lambda: ({convolved(d)[0]}, "
            f"{convolved(d)[0]}))", 2)

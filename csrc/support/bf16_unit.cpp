@@ -1,0 +1,13 @@
+#include "support/bf16_unit.h"
+
+#include "support/settings.h"
+#include "support/switches.h"
+
+namespace poptorch {
+
+bool computes_bf16() {
+  return settings().isa == simd::Isa::avx512 && __builtin_cpu_supports("avx512bf16") &&
+         is_on("half_products");
+}
+
+}  // namespace poptorch
