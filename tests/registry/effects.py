@@ -53,6 +53,10 @@ EFFECTS = {
         "tests/translate/test_rounding.py::test_each_step_and_replica_rounds_anew",
     "Precision.setPartialsType":
         "tests/translate/test_half_partials.py::test_it_differs_measurably",
+    "deterministic": "tests/run/test_determinism.py::test_convolutions_of_onednn",
+    "Precision.enableFloatingPointExceptions":
+        "tests/run/test_float_exceptions.py::test_conditions",
+    "Precision.recordNonFinite": "tests/run/test_nan_report.py::test_forward",
     "Distributed.configureProcessId": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.disable": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.setEnvVarNames": "tests/api/test_options_environment.py::test_launcher_variables",

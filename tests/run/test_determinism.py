@@ -50,6 +50,34 @@ def test_the_threads_that_a_program_is_compiled_for_do_not_matter():
     check_equal_bits(results[1:], [results[0]] * 2)
 
 
+class Volume(torch.nn.Module):
+    """The gradient of its weight is oneDNN's, which sums by the number of threads."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = torch.nn.Conv3d(8, 16, 3, padding=1)
+
+    def forward(self, x):
+        return poptorch.identity_loss((self.convolution(x) ** 2).mean(), "none")
+
+
+def test_convolutions_of_onednn():
+    torch.manual_seed(0)
+    net, x, before = Volume(), torch.randn(2, 8, 8, 16, 16), torch.get_num_threads()
+    optimizer, found = torch.optim.SGD(net.parameters(), lr=0.0), []
+    try:
+        for threads in (1, 2, 3, 4):
+            torch.set_num_threads(threads)
+            with poptorch.testing.keep_gradients():
+                model = poptorch.trainingModel(net, quiet_options(deterministic=True), optimizer)
+                model(x)
+            found.append(poptorch.testing.gradients(model))
+            model.destroy()
+    finally:
+        torch.set_num_threads(before)
+    check_equal_bits(found[1:], found[:1] * 3)
+
+
 def test_the_option_is_a_switch():
     """What it turns off has a row, so that POPTORCH_OFF does the same for programs as they are."""
     assert "torch_threads" in dict(_C.switches())
