@@ -7,7 +7,7 @@ from poptorch.errors import Error
 
 # Our own, and what torch's learning-rate schedulers write into groups and optimizers.
 _EXPECTED = frozenset({"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "step",
-                       *SETTINGS})
+                       "swa_lr", *SETTINGS})
 
 
 def _is_of_rows(cls: type, of_row: type) -> bool:
