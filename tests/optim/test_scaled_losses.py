@@ -1,4 +1,4 @@
-"""A loss scale changes no gradient, whatever the loss, and whatever is between it and the weights."""
+"""A loss scale changes no gradient, whatever the loss and the layers are."""
 
 import copy
 
