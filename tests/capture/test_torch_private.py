@@ -274,3 +274,18 @@ def test_constants_are_not_computed_with(mode):
         found = private.called_without_constants(
             torch.ops.poptorch.dropout.default, (one, 0.5, 3), {})
     assert found.constant is None and one.constant is not None
+
+
+def test_own_function_modes_within_plain_torch():
+    class Counting(private.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            calls.append(func)
+            return func(*args, **(kwargs or {}))
+
+    calls: list = []
+    with Counting(), torch._C.DisableTorchFunction(), private.own_function_modes():
+        torch.ones(2) + 1
+        assert not calls  # those of the caller see nothing
+        with Counting():
+            torch.ones(2)
+        assert len(calls) == 1

@@ -265,9 +265,8 @@ class Histories(RuleBasedStateMachine):
         if error is not None:  # the former one has a group that the program does not have yet
             assert "is already compiled" in str(error)
             return
-        own = reference.state_dict()["param_groups"]
-        reference.load_state_dict({"state": copy.deepcopy(old_reference.state_dict()["state"]),
-                                   "param_groups": own})
+        own, former = reference.state_dict(), copy.deepcopy(old_reference.state_dict())
+        reference.load_state_dict({**own, "state": {**own["state"], **former["state"]}})
         self.optimizers.append((optimizer, reference))
         self.used[number] = len(self.optimizers) - 1
         self.done()
