@@ -87,6 +87,14 @@ bool has_number(const ir::Op& op, const Fn& fn) {
 // In the names of operators of torch whose results have no meaning.
 constexpr std::string_view uninitialized = "empty";
 
+// Whether each element of the result belongs to one of each operand.
+bool goes_element_by_element(const ir::Op& op) {
+  const int64_t rank = op.result()->type.rank();
+  return std::all_of(op.operands.begin(), op.operands.end(), [&](const ir::Value* operand) {
+    return operand != nullptr && operand->type.rank() <= rank;
+  });
+}
+
 }  // namespace
 
 FloatCheck float_check_of(const ir::Op& op, const std::string& name, const Uses& uses) {
@@ -94,7 +102,7 @@ FloatCheck float_check_of(const ir::Op& op, const std::string& name, const Uses&
   FloatCheck check;
   check.op = name;
   check.family = find_in(families, name, Family::other);
-  check.is_elementwise = row.elementwise && !row.random;
+  check.is_elementwise = row.elementwise && !row.random && goes_element_by_element(op);
   check.is_root = name == "rsqrt";
   check.may_make_inf = has_number(op, [](double x) { return !std::isfinite(x); });
   check.may_make_nan = has_number(op, [](double x) { return std::isnan(x); });

@@ -245,6 +245,28 @@ def test_networks_train_as_without(name, seed):
         torch.testing.assert_close(model(*inputs)[1], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("settings", [{"Precision__enableStochasticRounding": True},
+                                      {"Precision__setPartialsType": HALF}])
+def test_with_other_ways_to_round(settings):
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)).half()
+
+    class Loss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            y = self.net(x).exp()
+            return y, poptorch.identity_loss(y.sum(), "none")
+
+    model = poptorch.trainingModel(Loss(), exceptions(**settings))
+    y, _ = model(torch.randn(3, 4).half())
+    assert torch.isfinite(y).all()
+    model = poptorch.inferenceModel(Formula(lambda x: x * 2), exceptions(**settings))
+    with pytest.raises(poptorch.Error, match="overflow"):
+        model(torch.tensor([60000.0], dtype=HALF))
+
+
 def test_the_option_changes_the_program_alone_where_it_is_on():
     x = torch.ones(4)
 
