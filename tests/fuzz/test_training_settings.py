@@ -92,11 +92,14 @@ class Setting:
 @st.composite
 def _settings(draw):
     dtype = draw(st.sampled_from(DTYPES))
-    optimizer = draw(st.sampled_from(OPTIMIZERS))
+    # Squares of gradients are no numbers for 16 bits, which states of torch.optim have then.
+    has_ours = [row for row in OPTIMIZERS if hasattr(poptorch.optim, row[0])]
+    optimizer = draw(st.sampled_from(OPTIMIZERS if dtype is torch.float32 else has_ours))
+    is_wide = dtype is not torch.float32 and optimizer[2]
     clipped = draw(st.sampled_from([(None, None), (None, None), (0.25, None), (None, 0.0625),
                                     (0.5, 0.25)]))
     return Setting(
-        dtype, optimizer, hasattr(poptorch.optim, optimizer[0]) and draw(st.booleans()),
+        dtype, optimizer, optimizer in has_ours and (is_wide or draw(st.booleans())),
         draw(st.sampled_from([1, 2, 3])), draw(st.sampled_from([1, 2])),
         draw(st.sampled_from([1, 2])), draw(st.booleans()),
         draw(st.sampled_from([1.0, 1.0, 64.0, 0.5])), draw(st.booleans()), *clipped,
