@@ -1,6 +1,6 @@
 """Random settings of training together: optimizer, types, loss scale, limits, accumulation,
-replicas, rounding. The weights move as in a loop of PyTorch in float64, as far as the types allow: a
-setting that counts twice, or not at all, moves them by another factor.
+replicas, rounding. The weights move as in a loop of PyTorch in float64, as far as the types allow:
+a setting that counts twice, or not at all, moves them by another factor.
 """
 
 import copy
@@ -42,6 +42,7 @@ class Net(nn.Module):
 class Setting:
     """What one training is drawn with."""
 
+    seed: int
     dtype: torch.dtype
     optimizer: tuple
     is_ours: bool
@@ -99,7 +100,8 @@ def _settings(draw):
     clipped = draw(st.sampled_from([(None, None), (None, None), (0.25, None), (None, 0.0625),
                                     (0.5, 0.25)]))
     return Setting(
-        dtype, optimizer, optimizer in has_ours and (is_wide or draw(st.booleans())),
+        draw(st.integers(0, 2**31)), dtype, optimizer,
+        optimizer in has_ours and (is_wide or draw(st.booleans())),
         draw(st.sampled_from([1, 2, 3])), draw(st.sampled_from([1, 2])),
         draw(st.sampled_from([1, 2])), draw(st.booleans()),
         draw(st.sampled_from([1.0, 1.0, 64.0, 0.5])), draw(st.booleans()), *clipped,
@@ -136,6 +138,7 @@ def trained(net, setting, batches):
 @budget(16)
 @given(_settings())
 def test_settings_together(setting):
+    torch.manual_seed(setting.seed)
     net = Net().to(setting.dtype)
     begun = [p.detach().double() for p in net.parameters()]
     size = ROWS * setting.accumulation * setting.replicas
@@ -148,7 +151,7 @@ def test_settings_together(setting):
     step = torch.finfo(setting.dtype).eps
     share = 0.002 if setting.dtype is torch.float32 else 0.1
     if setting.optimizer[2]:
-        share *= 3
+        share *= 6
     for ours, theirs, first in zip(found, expected, begun):
         moved, error = (theirs - first).norm(), (ours - theirs).norm()
         limit = share * moved + 2 * STEPS * setting.iterations * step * theirs.norm()
