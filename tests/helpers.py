@@ -23,6 +23,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import poptorch
+from poptorch.testing._comparison import relative_error
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDE_TOLERANCE = 1e-9
@@ -47,19 +48,6 @@ def to_dtype(tree, dtype):
         return leaf.detach().clone().to(dtype if leaf.is_floating_point() else leaf.dtype)
 
     return pytree.tree_map(convert, tree)
-
-
-def relative_error(ours, reference):
-    """Norm of the difference over the norm of the reference, with the floor for small tensors."""
-    ours, reference = ours.detach().double(), reference.detach().double()
-    if ours.numel() == 0:
-        return 0.0
-    floor = 1e-3 * math.sqrt(reference.numel())
-    error = (torch.linalg.vector_norm(ours - reference)).item()
-    # Equal infinities and NaNs (a filled mask, say) are no error, others are an infinite one.
-    if not math.isfinite(error):
-        return 0.0 if torch.equal(ours.nan_to_num(), reference.nan_to_num()) else math.inf
-    return error / max(torch.linalg.vector_norm(reference).item(), floor)
 
 
 def _same_kind(name, ours, reference):
