@@ -140,13 +140,24 @@ class Saving:
                         f"{kinds[file.manifest['training']]}, this is "
                         f"{kinds[self._training]}. Wrap the module with the former.")
 
+    def _check_optimizer(self, interface) -> None:
+        if self._optimizer is None:
+            return
+        try:
+            self._optimizer.check_compatible(interface.program.optimizer)
+        except ValueError as error:
+            where, _, what = str(error).partition("] ")
+            if where != "[setOptimizer":  # contents that nobody wrote
+                raise
+            raise Error(f"[loadExecutable] {what.partition('. ')[0]}. Make the optimizer as it was "
+                        f"when the file was written.") from error
+
     def _load_now(self, file: files.File, with_optimizer: bool) -> None:
         begin = time.monotonic()
         self._weights.bring()
         interface = file.interface(self._model, self._step_spec())
         with file.guard("interface.json"):
-            if self._optimizer is not None:
-                self._optimizer.check_compatible(interface.program.optimizer)
+            self._check_optimizer(interface)
         executable = file.executable(settings.compile_options(self._options))
         with file.guard("interface.json"):
             interface.check_states(executable)

@@ -206,6 +206,21 @@ def test_load_executable_for_training_goes_on(tmp_path):
     same_training(model, again)
 
 
+@pytest.mark.parametrize(("make", "words"), [
+    (lambda p: poptorch.optim.SGD(p, lr=0.1, momentum=0.5, weight_decay=0.25),
+     r"weight_decay=0.0 of parameter group 0 .* got 0.25\. Make the optimizer as it was"),
+    (lambda p: torch.optim.Adam(p, lr=0.1), "SGD is already compiled, got Adam. Make the optim"),
+    (lambda p: poptorch.optim.SGD(p, lr=0.1), "an update with momentum .* got momentum=0. Make")])
+def test_load_executable_with_another_optimizer(make, words, tmp_path):
+    net = Net()
+    path = training(net, optimizer=poptorch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5)) \
+        .compileAndExport(tmp_path / "net.poptorch", *batch())
+    other = Net()
+    model = training(other, optimizer=make(other.parameters()))
+    with pytest.raises(poptorch.Error, match=rf"^\[loadExecutable\] .*net.poptorch: .*{words}"):
+        model.loadExecutable(path)
+
+
 def test_a_local_class_needs_export_model_false(tmp_path):
     class Local(torch.nn.Linear):
         pass
