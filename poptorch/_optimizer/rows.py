@@ -136,7 +136,7 @@ _NADAM = OptimizerSpec(
                        decoupled_weight_decay="decoupled_weight_decay"),
     hyper=(Hyper("lr", "lr"), *_BETAS, *_numbers("eps", "weight_decay", "momentum_decay")),
     flags=("decoupled_weight_decay", "maximize"),
-    states=(StateTensor("mu_product", "Accl3", has_no_dims=True, dtype=torch.float32, initial=1.0),
+    states=(StateTensor("mu_product", "Accl3", has_no_dims=True, initial=1.0),
             StateTensor("exp_avg", "Accl1"), StateTensor("exp_avg_sq", "Accl2")),
     settings=(*_RATE_AND_DECAY, *_SHOWN_BETAS, _EPS),
     doc="Adam with Nesterov momentum.")
@@ -170,8 +170,8 @@ _ASGD = OptimizerSpec(
                        alpha="alpha", t0="t0", weight_decay="weight_decay", capturable=True),
     hyper=_numbers("lr", "lambd", "alpha", "t0", "weight_decay"),
     flags=("maximize",),
-    states=(StateTensor("eta", "Accl2", has_no_dims=True, dtype=torch.float32, initial=_rate),
-            StateTensor("mu", "Accl3", has_no_dims=True, dtype=torch.float32, initial=1.0),
+    states=(StateTensor("eta", "Accl2", has_no_dims=True, initial=_rate),
+            StateTensor("mu", "Accl3", has_no_dims=True, initial=1.0),
             StateTensor("ax", "Accl1")),
     settings=(*_RATE_AND_DECAY, Setting("lambd", ("lambd",)), Setting("alpha", ("alpha",))),
     doc="Averaged SGD.")

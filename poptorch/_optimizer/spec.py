@@ -71,7 +71,8 @@ class StateTensor:
         operand: of the op, and its result; None: the key.
         when: the group key that asks for it, if not all groups have it.
         has_no_dims: it is one number, not of the parameter's shape.
-        dtype: on the device; None: what the setting says.
+        dtype: on the device; None: what the setting says, and for one number what torch's
+            optimizers have for it: single precision, but double where that is torch's default.
         type_setting: the setting of the device that says what dtype it has; None, or where that
             is None: the parameter's.
         initial: of all its elements, before the first update: a number, or a function of the
@@ -116,12 +117,16 @@ class StateTensor:
     def dtype_for(self, parameter: torch.Tensor, group: dict) -> torch.dtype:
         """Dtype on the device for a parameter of a group."""
         name = None if is_combined(group) else self.type_setting
+        if self.has_no_dims and self.dtype is None:
+            is_double = torch.get_default_dtype() is torch.float64
+            return torch.float64 if is_double else torch.float32
         return self.dtype or dtype_of(group, name, parameter.dtype)
 
     def type_of(self, parameter: torch.Tensor, group: dict) -> tuple[torch.dtype, list[int]]:
         """Dtype and sizes for a parameter of a group, as the host has it."""
-        dtype = self.dtype or torch.promote_types(self.dtype_for(parameter, group),
-                                                  parameter.dtype)
+        dtype = self.dtype_for(parameter, group)
+        if not self.has_no_dims and self.dtype is None:
+            dtype = torch.promote_types(dtype, parameter.dtype)
         return dtype, self.sizes_for(parameter.shape)
 
 
