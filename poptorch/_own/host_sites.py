@@ -9,6 +9,7 @@ import torch
 from poptorch import _context as context
 from poptorch._capture import torch_private as private
 from poptorch._capture.library import LIBRARY, define, ops
+from poptorch._layout import dims_in_memory, extent
 from poptorch._pytree import Mismatch, Structure, map_only
 from poptorch._types import narrowed
 from poptorch.errors import Error
@@ -24,12 +25,14 @@ class Result:
 
     Attributes:
         shape, dtype: of the tensor.
+        stride: as it lies in memory, of one without gaps; else row by row.
         has_gradient: whether a gradient flows to it.
         arguments: numbers of the tensors among the arguments to which the gradient flows on.
     """
 
     shape: torch.Size
     dtype: torch.dtype
+    stride: tuple[int, ...]
     has_gradient: bool
     arguments: frozenset[int]
 
@@ -39,7 +42,9 @@ class Result:
         ends = {id(node.variable) for node in private.autograd_nodes(tensor.grad_fn)
                 if hasattr(node, "variable")} if tensor.requires_grad else set()
         reached = (i for i, leaf in enumerate(leaves) if leaf is tensor or id(leaf) in ends)
-        return cls(tensor.shape, tensor.dtype, tensor.requires_grad,
+        is_dense = dims_in_memory(tensor) is not None
+        stride = tensor.stride() if is_dense else torch.empty(tensor.shape, device="meta").stride()
+        return cls(tensor.shape, tensor.dtype, stride, tensor.requires_grad,
                    frozenset(i for i in reached if leaves[i].requires_grad))
 
 
@@ -127,7 +132,7 @@ class Site:
             with mode, used:
                 return self._watched(leaves)
         except Exception:  # it asks for values, as .numpy() and .item() do
-            leaves = [self._leaf(torch.zeros(t.shape, dtype=t.dtype), trained)
+            leaves = [self._leaf(_zeros_like(t), trained)
                       for t, (_, trained) in zip(tensors, self._inputs)]
             with used, torch.random.fork_rng():
                 return self._watched(leaves)
@@ -252,6 +257,13 @@ class _Used(private.DispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Zeros that lie in memory as a tensor does."""
+    with torch.no_grad():
+        memory = torch.zeros(extent(tensor), dtype=tensor.dtype)
+        return memory.as_strided(tensor.shape, tensor.stride())
+
+
 # -- the operators -------------------------------------------------------------------------------
 
 
@@ -266,7 +278,8 @@ def _site(number: int) -> Site | Gradient:
 def _results_like(inputs, site):
     site = _site(site)
     ticket = [torch.empty(1, dtype=torch.int32)] if site.keeps else []
-    return [*(torch.empty(r.shape, dtype=r.dtype) for r in site.results), *ticket]
+    return [*(torch.empty_strided(r.shape, r.stride, dtype=r.dtype) for r in site.results),
+            *ticket]
 
 
 def _gradients_like(inputs, site):

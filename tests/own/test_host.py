@@ -118,6 +118,26 @@ def test_other_dtypes(dtype):
     assert found.dtype is dtype and torch.equal(found, torch.stack([x, x]))
 
 
+@pytest.mark.parametrize("asks", [False, True])
+def test_results_lie_in_memory_as_in_eager(asks):
+    """`as_strided` and `reshape` go by it."""
+    def doubled(x):
+        return x * (2 if asks and x.sum().item() > 1e9 else 3)
+
+    class Strided(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.host = poptorch.CPU(doubled, "doubled")
+
+        def forward(self, x):
+            y = self.host(x.t() + 1)
+            return y.as_strided((3, 2), (1, 3), 1), self.host(x[:, ::2]).reshape(-1)
+
+    x = torch.randn(3, 4)
+    model = poptorch.inferenceModel(Strided(), quiet_options())
+    torch.testing.assert_close(model(x), Strided()(x))
+
+
 def test_parameters_of_the_host():
     """Their gradients are those of eager, and a host optimizer may train them."""
     class Outer(torch.nn.Module):
