@@ -28,6 +28,15 @@ def dims_in_memory(tensor) -> list[int] | None:
     return [d for d in order if tensor.shape[d] == 1] + wide
 
 
+def row_major(sizes) -> tuple[int, ...]:
+    """The strides of a contiguous tensor."""
+    found, step = [], 1
+    for size in reversed(sizes):
+        found.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(found))
+
+
 def expanded_dims(tensor) -> list[int]:
     """The dimensions along which all elements are one in memory."""
     return [dim for dim, (size, step) in enumerate(zip(tensor.shape, tensor.stride()))

@@ -2,6 +2,8 @@
 
 import torch
 
+from poptorch._layout import row_major
+
 aten = torch.ops.aten
 
 # What only gives another name to the same values. It needs no node.
@@ -37,17 +39,9 @@ def _may_differ_in_size_1(func, args) -> bool:
     x = args[0] if args else None
     if not isinstance(x, torch.Tensor) or not 3 <= x.dim() <= 5 or 1 not in x.shape:
         return False
-    return x.stride() != _row_major(x.shape) and not func._schema.is_mutable and (
+    return x.stride() != row_major(x.shape) and not func._schema.is_mutable and (
         func in _LIKE_OPERAND or torch.Tag.pointwise in func.tags
         and torch.Tag.nondeterministic_seeded not in func.tags)
-
-
-def _row_major(sizes) -> tuple[int, ...]:
-    found, step = [], 1
-    for size in reversed(sizes):
-        found.append(step)
-        step *= size
-    return tuple(reversed(found))
 
 
 # They take statistics of the forward pass, which have other types in torch's rules for fake tensors

@@ -107,9 +107,9 @@ class Reports:
     def nan_report(self, *args, **kwargs) -> NanReport | None:
         """The first value that is NaN or infinite: which, how, in which step, from which line.
 
-        Without arguments it tells of the last run, which must have recorded it: see
-        ``Options.Precision.recordNonFinite``. With arguments, it tells what a call with them would
-        do now: a second program that records is compiled and run on copies of the weights, of
+        Without arguments it returns that of the last run, which must have recorded it: see
+        ``Options.Precision.recordNonFinite``. With arguments, it returns that of a call with them
+        now: a second program that records is compiled and run on copies of the weights, of
         the optimizer's state and of the state of the random generator. These, and the arguments,
         stay what they are; functions of the host are called.
 

@@ -12,7 +12,7 @@ or ``dampening`` may not be 0, they are added up first, with the same result.
 import torch
 
 from poptorch import _C
-from poptorch._optimizer.factor import velocity_stream
+from poptorch._optimizer.factor import number, velocity_stream
 from poptorch._translate import reduction
 
 _KEY = "momentum_buffer"
@@ -46,7 +46,7 @@ class Velocities:
         """
         e = self._e
         hyper = e.named("stream_in", stream, {"stream": stream, "repeat": True}, "f64", [numbers])
-        momentum = self._cast(_number(e, hyper, 1), "f32")
+        momentum = self._cast(number(e, hyper, 1), "f32")
         sent = velocity_stream(stream)
         scale = self._cast(e.named("stream_in", sent, {"stream": sent, "repeat": True}, "f64", []),
                            "f32")
@@ -87,7 +87,3 @@ def emit(e, own: dict, hyper) -> dict:
     operands = [own["param"], own["grad"], own[_KEY], e.constant(1.0, torch.float32), without]
     param, velocity = e.plain("sgd_update", operands, {})
     return {"param": param, _KEY: velocity}
-
-
-def _number(e, hyper, index: int):
-    return e.reshape(e.slice(hyper, 0, index, index + 1), [])

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from poptorch import _C
 from poptorch._optimizer.device_settings import is_combined
 from poptorch._optimizer.spec import FINAL_LOSS_SCALE, LOSS_SCALING
+from poptorch._translate.backward_ops import cast, op
 from poptorch._translate.loss_scale import STREAM, UPDATE_STREAM
 from poptorch._types import ir_dtype, torch_dtype
 
@@ -63,31 +63,31 @@ class GradientFactor:
         """
         total = None
         for path, value in gradients.items():
-            wide = _cast(e, value, self._wide)
-            squares = _op(e, "sum", _op(e, "mul", wide, wide))
+            wide = cast(e, value, self._wide)
+            squares = op(e, "sum", op(e, "mul", wide, wide))
             groups = spec.reducing(path)
             if groups.count > 1:  # each group of replicas has a part of the whole gradient
-                squares = _op(e, "all_reduce", squares, op="sum")
-                squares = _op(e, "div", squares, self._number(e, groups.size))
-            total = squares if total is None else _op(e, "add", total, squares)
+                squares = op(e, "all_reduce", squares, op="sum")
+                squares = op(e, "div", squares, self._number(e, groups.size))
+            total = squares if total is None else op(e, "add", total, squares)
         if total is None:
             return
-        norm = _op(e, "sqrt", total)
+        norm = op(e, "sqrt", total)
         if self.scale is not None:
-            norm = _op(e, "mul", norm, self.scale)
+            norm = op(e, "mul", norm, self.scale)
         one, infinity = self._number(e, 1.0), self._number(e, float("inf"))
         for limit in limits:
-            limit = _cast(e, limit, self._wide)
-            share = _op(e, "div", limit, _op(e, "add", norm, self._number(e, 1e-6)))
-            share = _op(e, "where", _op(e, "eq", limit, infinity), one,
-                        _op(e, "minimum", share, one))
-            self.scale = share if self.scale is None else _op(e, "mul", self.scale, share)
-            norm = _op(e, "mul", norm, share)
+            limit = cast(e, limit, self._wide)
+            share = op(e, "div", limit, op(e, "add", norm, self._number(e, 1e-6)))
+            share = op(e, "where", op(e, "eq", limit, infinity), one,
+                        op(e, "minimum", share, one))
+            self.scale = share if self.scale is None else op(e, "mul", self.scale, share)
+            norm = op(e, "mul", norm, share)
 
     def clip_values(self, e, gradients: dict, limit: float) -> dict:
         """Gradients as ``torch.nn.utils.clip_grad_value_`` leaves them, the factor multiplied in.
         """
-        clipped = {name: _op(e, "clamp", self.applied(e, value), min=-limit, max=limit)
+        clipped = {name: op(e, "clamp", self.applied(e, value), min=-limit, max=limit)
                    for name, value in gradients.items()}
         self.scale = None
         return clipped
@@ -96,7 +96,7 @@ class GradientFactor:
         """A gradient as the update sees it; of 16 bits only where nothing is multiplied."""
         if self.scale is None:
             return gradient
-        return _op(e, "mul", _cast(e, gradient, self._wide), self.scale)
+        return op(e, "mul", cast(e, gradient, self._wide), self.scale)
 
     def of(self, e, group: dict, stream: str):
         """The factor for one parameter group.
@@ -110,8 +110,8 @@ class GradientFactor:
             return self.scale
         sent = velocity_stream(stream)
         velocity = e.named("stream_in", sent, {"stream": sent, "repeat": True}, "f64", [])
-        velocity = _cast(e, velocity, self._wide)
-        return velocity if self.scale is None else _op(e, "mul", self.scale, velocity)
+        velocity = cast(e, velocity, self._wide)
+        return velocity if self.scale is None else op(e, "mul", self.scale, velocity)
 
     def bound(self, e) -> dict[str, Callable]:
         """What makes the values that are shown of it, by name."""
@@ -130,10 +130,6 @@ def velocity_stream(stream: str) -> str:
     return f"{stream}.velocity_scaling"
 
 
-def _op(e, name: str, *operands, **attrs):
-    return e.plain(name, list(operands), {**attrs, "backward": True})[0]
-
-
-def _cast(e, value, dtype: torch.dtype):
-    name = ir_dtype(dtype)
-    return value if value.dtype == name else _op(e, "cast", value, dtype=_C.DType(name))
+def number(e, hyper, index: int):
+    """One number of a vector of hyper-parameters, without dimensions."""
+    return e.reshape(e.slice(hyper, 0, index, index + 1), [])

@@ -8,7 +8,7 @@ import torch
 from poptorch import _C
 from poptorch._optimizer import combined
 from poptorch._optimizer.captured_formula import Formulas
-from poptorch._optimizer.factor import GradientFactor
+from poptorch._optimizer.factor import GradientFactor, number
 from poptorch._optimizer.layout import GroupLayout, UpdateLayout
 from poptorch._optimizer.spec import COUNT, STEP, OptimizerSpec, Setting
 from poptorch._translate.tensor_names import UPDATED
@@ -96,11 +96,6 @@ class _FormulaUpdate:
         path, step = counter
         return self._formulas.emit(self.spec, self._flags, own, {**self._numbers, "step": step},
                                    shared=path, scale=self._scale, skip=self._skip)
-
-
-def number(e, hyper, index: int):
-    """One number of a vector of hyper-parameters, without dimensions."""
-    return e.reshape(e.slice(hyper, 0, index, index + 1), [])
 
 
 class _GroupUpdate:

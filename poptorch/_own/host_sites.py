@@ -9,7 +9,7 @@ import torch
 from poptorch import _context as context
 from poptorch._capture import torch_private as private
 from poptorch._capture.library import LIBRARY, define, ops
-from poptorch._layout import dims_in_memory, extent
+from poptorch._layout import dims_in_memory, extent, row_major
 from poptorch._pytree import Mismatch, Structure, map_only
 from poptorch._types import narrowed
 from poptorch.errors import Error
@@ -43,7 +43,7 @@ class Result:
                 if hasattr(node, "variable")} if tensor.requires_grad else set()
         reached = (i for i, leaf in enumerate(leaves) if leaf is tensor or id(leaf) in ends)
         is_dense = dims_in_memory(tensor) is not None
-        stride = tensor.stride() if is_dense else torch.empty(tensor.shape, device="meta").stride()
+        stride = tensor.stride() if is_dense else row_major(tensor.shape)
         return cls(tensor.shape, tensor.dtype, stride, tensor.requires_grad,
                    frozenset(i for i in reached if leaves[i].requires_grad))
 

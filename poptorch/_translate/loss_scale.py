@@ -19,7 +19,7 @@ import math
 import torch
 
 from poptorch import _C
-from poptorch._types import ir_dtype
+from poptorch._translate.backward_ops import cast, op
 
 STREAM = "optimizer.loss_scale"
 UPDATE_STREAM = "optimizer.loss_scale.update"
@@ -62,7 +62,7 @@ class LossScale:
     def seed(self, e, node):
         """Where the gradient of the loss begins: its scale, of the loss's type and sizes."""
         val = node.meta["val"]
-        scale = _cast(e, self._final(e, self._initial(e, STREAM)), val.dtype)
+        scale = cast(e, self._final(e, self._initial(e, STREAM)), val.dtype)
         if not val.shape:
             return scale
         return e.plain("expand", [scale], {"size": list(val.shape), "backward": True})[0]
@@ -76,8 +76,8 @@ class LossScale:
         """
         self.value = self._initial(e, UPDATE_STREAM)
         self.final = self._final(e, self.value)
-        rounded = _cast(e, _cast(e, self.final, self.loss), _wide(self.loss))
-        self.inverse = _op(e, "div", e.constant(1.0, _wide(self.loss)), rounded)
+        rounded = cast(e, cast(e, self.final, self.loss), _wide(self.loss))
+        self.inverse = op(e, "div", e.constant(1.0, _wide(self.loss)), rounded)
         if self.is_automatic:
             self.skip = self._overflow(e, gradients)
 
@@ -90,11 +90,11 @@ class LossScale:
         for value in gradients.values():
             if value.dtype in _HALVES:
                 self._elements += math.prod(value.sizes)
-                size = _op(e, "abs", _cast(e, value, torch.float32))
+                size = op(e, "abs", cast(e, value, torch.float32))
                 # So that NaN is large, too.
-                is_small = _op(e, "le", size, e.constant(LARGE, torch.float32))
-                large = _op(e, "cast", _op(e, "logical_not", is_small), dtype=_C.DType("f32"))
-                total = _op(e, "add", total, _op(e, "sum", large))
+                is_small = op(e, "le", size, e.constant(LARGE, torch.float32))
+                large = op(e, "cast", op(e, "logical_not", is_small), dtype=_C.DType("f32"))
+                total = op(e, "add", total, op(e, "sum", large))
         return total
 
     def advance(self, e, large) -> None:
@@ -106,24 +106,24 @@ class LossScale:
         """
         count = self._spec.accumulation * self._spec.replicas * self._elements
         allowed = e.constant(MOST_LARGE * count, torch.float32)
-        is_large = _op(e, "gt", self._over_replicas(e, large), allowed)
-        shrinks = _op(e, "logical_or", self.skip, is_large)
+        is_large = op(e, "gt", self._over_replicas(e, large), allowed)
+        shrinks = op(e, "logical_or", self.skip, is_large)
         factor, quiet = self._factor(e), e.state(QUIET, "optimizer", "f32", [])
         one, zero = e.constant(1.0, torch.float32), e.constant(0.0, torch.float32)
-        after = _op(e, "add", quiet, one)
+        after = op(e, "add", quiet, one)
         limit = e.constant(float(QUIET_UPDATES), torch.float32)
-        is_due = _op(e, "ge", after, limit)
-        doubled = _op(e, "mul", self.final, e.constant(2.0, torch.float32))
+        is_due = op(e, "ge", after, limit)
+        doubled = op(e, "mul", self.final, e.constant(2.0, torch.float32))
         most = MOST_OF_HALF if self.loss is torch.float16 else MOST
-        fits = _op(e, "le", doubled, e.constant(most, torch.float32))
-        grows = _op(e, "logical_and", is_due, fits)
-        larger = _op(e, "where", grows, _op(e, "mul", factor, e.constant(2.0, torch.float32)),
+        fits = op(e, "le", doubled, e.constant(most, torch.float32))
+        grows = op(e, "logical_and", is_due, fits)
+        larger = op(e, "where", grows, op(e, "mul", factor, e.constant(2.0, torch.float32)),
                      factor)
-        half = _op(e, "mul", factor, e.constant(0.5, torch.float32))
-        smaller = _op(e, "maximum", half, e.constant(LEAST, torch.float32))
-        begins = _op(e, "logical_or", shrinks, is_due)
-        for path, value in ((FACTOR, _op(e, "where", shrinks, smaller, larger)),
-                            (QUIET, _op(e, "where", begins, zero, after))):
+        half = op(e, "mul", factor, e.constant(0.5, torch.float32))
+        smaller = op(e, "maximum", half, e.constant(LEAST, torch.float32))
+        begins = op(e, "logical_or", shrinks, is_due)
+        for path, value in ((FACTOR, op(e, "where", shrinks, smaller, larger)),
+                            (QUIET, op(e, "where", begins, zero, after))):
             e.plain("assign", [value], {"path": path}, [])
 
     def _overflow(self, e, gradients: dict):
@@ -131,14 +131,14 @@ class LossScale:
         for value in gradients.values():
             # A sum is not finite where an element is not: one pass.
             wide = {"dtype": _C.DType("f32")} if value.dtype in _HALVES else {}
-            own = _op(e, "isfinite", _op(e, "sum", value, **wide))
-            finite = own if finite is None else _op(e, "logical_and", finite, own)
-        bad = _op(e, "logical_not", finite)
+            own = op(e, "isfinite", op(e, "sum", value, **wide))
+            finite = own if finite is None else op(e, "logical_and", finite, own)
+        bad = op(e, "logical_not", finite)
         if self._spec.replicas == 1:
             return bad
         # Replicas of grouped weights have gradients of their own.
-        count = self._over_replicas(e, _op(e, "cast", bad, dtype=_C.DType("f32")))
-        return _op(e, "gt", count, e.constant(0.0, torch.float32))
+        count = self._over_replicas(e, op(e, "cast", bad, dtype=_C.DType("f32")))
+        return op(e, "gt", count, e.constant(0.0, torch.float32))
 
     def _over_replicas(self, e, value):
         if self._spec.replicas == 1:
@@ -149,27 +149,17 @@ class LossScale:
 
     def _initial(self, e, stream: str):
         sent = e.named("stream_in", stream, {"stream": stream, "repeat": True}, "f64", [])
-        return _cast(e, sent, torch.float32)
+        return cast(e, sent, torch.float32)
 
     def _factor(self, e):
         kept = e.state(FACTOR, "optimizer", "f32", [])
         # A state of 0 has not begun.
         zero, one = e.constant(0.0, torch.float32), e.constant(1.0, torch.float32)
-        return _op(e, "where", _op(e, "eq", kept, zero), one, kept)
+        return op(e, "where", op(e, "eq", kept, zero), one, kept)
 
     def _final(self, e, initial):
-        return _op(e, "mul", initial, self._factor(e)) if self.is_automatic else initial
+        return op(e, "mul", initial, self._factor(e)) if self.is_automatic else initial
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype is torch.float64 else torch.float32
-
-
-def _op(e, name: str, *operands, **attrs):
-    # Of the backward pass: where a model is in stages, it is no part of the first one's forward.
-    return e.plain(name, list(operands), {**attrs, "backward": True})[0]
-
-
-def _cast(e, value, dtype: torch.dtype):
-    name = ir_dtype(dtype)
-    return value if value.dtype == name else _op(e, "cast", value, dtype=_C.DType(name))

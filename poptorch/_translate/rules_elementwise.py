@@ -26,7 +26,7 @@ def operand(e, value, dtype: torch.dtype):
 
 
 def _term(e, value, dtype: torch.dtype):
-    """An operand of arithmetic: a whole number that is none of ``dtype`` wraps around."""
+    """An operand of arithmetic: an integer outside of the range of ``dtype`` wraps around."""
     if isinstance(value, int) and not dtype.is_floating_point:
         value = torch.tensor(value).to(dtype)
     return operand(e, value, dtype)
