@@ -44,14 +44,22 @@ def test_results_round_to_nearest_even(seed, dtype):
     assert np.array_equal(result.view(np.uint16), expected)
 
 
-# Sums of 16-bit numbers may be taken in another order than those of float32 ones.
+# Sums of 16-bit numbers may be taken in another order than those of float32 ones: what differs
+# then are few results, by one step, or by the error of float32 where large terms cancel.
 MOST_OTHERS = 0.02
+FEW = 3  # of small tensors
+CANCELLED = 1e-6  # of the largest result
 
 
 def ordered(x):
     """Numbers of 16 bits as integers in their order."""
     bits = x.view(torch.int16).int()
     return torch.where(bits < 0, -32768 - bits, bits)
+
+
+def largest(x):
+    """The largest magnitude of finite numbers, 0 if there are none."""
+    return x.abs().where(x.isfinite(), 0).amax() if x.numel() else 0.0
 
 
 def check_rounded_once(subject, dtype):
@@ -66,8 +74,10 @@ def check_rounded_once(subject, dtype):
         assert torch.equal(ours.isnan(), is_nan), f"result {i}: NaN"
         steps = (ordered(ours) - ordered(rounded)).abs()[~is_nan]
         others = (steps > 0).sum().item()
-        assert others <= max(1, MOST_OTHERS * steps.numel()), f"result {i}: {others} differ"
-        assert steps.numel() == 0 or steps.max() <= 1, f"result {i}: {ours}, expected {rounded}"
+        assert others <= max(FEW, MOST_OTHERS * steps.numel()), f"result {i}: {others} differ"
+        error = (ours.float() - full).abs()[~is_nan]
+        is_far = (steps > 1) & ~(error <= CANCELLED * largest(full))
+        assert not is_far.any(), f"result {i}: {ours}, expected {rounded}"
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if ROWS_SAMPLED[row]])
