@@ -4,7 +4,7 @@ Sources are found by glob, so nobody edits this file to add one. What is compile
 
 * files whose name ends in ``_avx2.cpp``, ``_avx512.cpp`` or ``_amx.cpp`` get the flags of that
   instruction set; everything else is built for any x86-64, so a wheel runs on any such machine;
-* only ``csrc/python`` and ``csrc/kernels/**/aten*.cpp`` are given torch's headers.
+* only ``csrc/python`` and ``csrc/kernels/aten`` are given torch's headers.
 
 Switches, all environment variables: ``DEBUG=1`` (no optimization, assertions, debug symbols),
 ``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
@@ -62,10 +62,7 @@ def is_core(source):
 
 def needs_torch(source):
     """Whether a source may include torch's headers."""
-    name = os.path.basename(source)
-    return source.startswith("csrc/python/") or (
-        source.startswith("csrc/kernels/") and name.startswith("aten")
-    )
+    return source.startswith(("csrc/python/", "csrc/kernels/aten/"))
 
 
 @functools.cache

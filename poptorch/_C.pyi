@@ -391,5 +391,5 @@ def gemm_by() -> str:
 def set_gemm(name: str) -> None:
     """For tests: sets POPTORCH_GEMM, for programs that are compiled from now on."""
 
-def has_split_gemm() -> bool:
+def has_bf16x3_gemm() -> bool:
     """Whether f32 products run on the CPU's unit for bfloat16 (AMX), by parts."""

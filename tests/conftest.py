@@ -75,7 +75,7 @@ def isa(request):
 def loops(request, monkeypatch):
     """Products by loops of our own, whatever the processor, with each instruction set."""
     before = _C.isa(), _C.gemm_by()
-    monkeypatch.setenv("POPTORCH_OFF", "split_gemm")  # the processor's unit for products, if any
+    monkeypatch.setenv("POPTORCH_OFF", "bf16x3_gemm")  # the processor's unit for products, if any
     _C.set_isa(request.param)
     _C.set_gemm("loops")
     yield

@@ -21,26 +21,26 @@ COLUMNS = [
 WHERE = {
     ("mlp-x100", "train", "f32"): "small_gemm fuse inplace dead_inputs dce simplify",
     ("mlp-x100", "infer", "f32"): "small_gemm direct_streams",
-    ("convnet", "train", "f32"): "channels_last lean_max_pool weights_last split_convolution "
-    "split_gemm inplace views direct_streams few_channels weight_tiles winograd",
-    ("convnet", "infer", "f32"): "channels_last fuse_convolution few_channels batch_parts "
+    ("convnet", "train", "f32"): "channels_last compact_argmax weights_last bf16x3_convolution "
+    "bf16x3_gemm inplace views direct_streams few_channels direct_weight_gradient winograd",
+    ("convnet", "infer", "f32"): "channels_last fuse_convolution few_channels batch_tiling "
     "winograd",
-    ("resnet18", "train", "f32"): "fuse_batch_norm recompute_batch_norm channels_last "
-    "weights_last split_convolution weight_tiles winograd",
+    ("resnet18", "train", "f32"): "fuse_batch_norm rematerialize_batch_norm channels_last "
+    "weights_last bf16x3_convolution direct_weight_gradient winograd",
     ("resnet18", "infer", "f32"): "fold_batch_norm fuse_convolution hoist plain_weights "
-    "split_convolution blocked_pointwise winograd",
+    "bf16x3_convolution blocked_pointwise winograd",
     ("depthwise", "train", "f32"): "depthwise",
-    ("lstm", "train", "f32"): "packed_gemm blocked_gemm split_sums split_gemm cse "
+    ("lstm", "train", "f32"): "packed_gemm blocked_gemm split_k bf16x3_gemm cse "
     "recurrent_entries",
-    ("elementwise", "train", "f32"): "fuse inplace cse fold recompute_elementwise",
+    ("elementwise", "train", "f32"): "fuse inplace cse fold rematerialize_elementwise",
     ("elementwise", "infer", "f32"): "fuse inplace",
     ("elementwise", "train", "f16"): "half_blocks fuse",
-    ("bert-2-layers", "train", "f32"): "fuse_cross_entropy split_gemm blocked_gemm fuse "
+    ("bert-2-layers", "train", "f32"): "fuse_cross_entropy bf16x3_gemm blocked_gemm fuse "
     "views simplify",
     ("bert-2-layers", "infer", "f32"): "blocked_gemm direct_streams share_weights",
-    ("bert-2-layers", "train", "bf16"): "half_products half_blocks",
+    ("bert-2-layers", "train", "bf16"): "bf16_unit half_blocks",
     ("gpt2-2-layers", "train", "f32"): "fuse_embedding fuse_cross_entropy flush_denormals "
-    "late_gradients",
+    "alap_gradients",
 }
 ANYWHERE = [("convnet", "train", "f32"), ("bert-2-layers", "train", "f32")]
 IN_QUICK = ("mlp-x100",)

@@ -1,7 +1,7 @@
 // Kernels of the user's own libraries.
 #include <memory>
 
-#include "kernels/half.h"
+#include "kernels/float16.h"
 #include "ops/custom.h"
 
 namespace poptorch::kernels {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ir/type.h"
-#include "kernels/half_blocks.h"
+#include "kernels/float16_blocks.h"
 #include "kernels/simd/strip.h"
 
 namespace poptorch::kernels {

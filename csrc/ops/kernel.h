@@ -59,7 +59,7 @@ struct Call {
 using Prepare = Prepared (*)(const Call&);
 
 // The dtypes a kernel is written for. Calls whose tensors are f16 or bf16 are wrapped
-// (kernels/half.h): operands are converted to f32 in scratch, the f32 kernel runs, results are
+// (kernels/float16.h): operands are converted to f32 in scratch, the f32 kernel runs, results are
 // rounded back.
 struct KernelDef {
   ir::RegisteredName op;

@@ -1,5 +1,5 @@
 // poptorch._C: what tests may ask about calls of ATen.
-#include "kernels/aten_allocator.h"
+#include "kernels/aten/allocator.h"
 #include "python/bind.h"
 
 namespace poptorch::python {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "kernels/gemm_blocked.h"
-#include "kernels/gemm_split.h"
+#include "kernels/gemm/bf16x3.h"
+#include "kernels/gemm/blocked.h"
 #include "kernels/simd/isa.h"
 #include "ops/annotation.h"
 #include "ops/custom.h"
@@ -252,7 +252,7 @@ void bind_ops(py::module_& module) {
   module.def("set_gemm", [](const char* name) { set_variable("POPTORCH_GEMM", name); },
              py::arg("name"),
              "For tests: sets POPTORCH_GEMM, for programs that are compiled from now on.");
-  module.def("has_split_gemm", &kernels::has_split_gemm,
+  module.def("has_bf16x3_gemm", &kernels::has_bf16x3_gemm,
              "Whether f32 products run on the CPU's unit for bfloat16 (AMX), by parts.");
   module.def("infer", &infer, py::arg("op"), py::arg("operands"), py::arg("attrs") = py::dict(),
              "Result types (dtype, sizes) for operand types (dtype, sizes) or None.");

@@ -36,7 +36,7 @@ std::vector<std::string> pipeline() {
       "dead_inputs",
       "dce",    // what computed a carried value that is gone
       "fold_batch_norm",
-      "lean_max_pool",  // takes a relu that batch norm would
+      "compact_argmax",  // takes a relu that batch norm would
       "fuse_batch_norm",
       "channels_last",
       "dce",               // permutes back that nobody needs: they count as uses
@@ -44,8 +44,8 @@ std::vector<std::string> pipeline() {
       "simplify",          // permutes of weights there and back
       "plain_weights",     // of those that need no permute
       "dce",
-      "batch_parts",           // of what is packed
-      "recompute_batch_norm",  // of what is fused
+      "batch_tiling",           // of what is packed
+      "rematerialize_batch_norm",  // of what is fused
       "fuse_cross_entropy",
       "fuse_embedding",
       "views",  // after everything that asks what op made a value
@@ -53,7 +53,7 @@ std::vector<std::string> pipeline() {
       "dce",
       "hoist",  // after views, which shows what costs nothing
       "dce",
-      "recompute_elementwise",  // after the last cse, which would undo it
+      "rematerialize_elementwise",  // after the last cse, which would undo it
       "dce",                    // views of what is computed again
       "fuse",  // after what looks at single ops
       "inplace",  // last: a pass after it could lengthen the life of a value

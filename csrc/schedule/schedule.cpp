@@ -32,7 +32,7 @@ class Scheduler {
     nodes_.resize(count);
     for (size_t i = 0; i < count; ++i) nodes_[i].kind = kind_of(*graph_.ops[i]);
     hurry_to_eager();
-    if (is_on("late_gradients")) delay_large();
+    if (is_on("alap_gradients")) delay_large();
     add_data_edges();
     add_state_edges();
     add_inplace_edges();

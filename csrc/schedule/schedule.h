@@ -6,7 +6,7 @@
 //   - what consumes a gradient (accumulate, all_reduce, optimizer updates), `assign` and
 //     `stream_out` run as soon as they can, so that what they consume dies;
 //   - a gradient more than twice as large as what waits in its stead runs right before its first
-//     user, when that is on the same IPU, in the same stage and phase [`late_gradients`];
+//     user, when that is on the same IPU, in the same stage and phase [`alap_gradients`];
 //   - an op whose result replaces a state in place runs after the other readers of that state.
 //
 // `assign` runs after all reads of its state, those in the bodies of loops included.

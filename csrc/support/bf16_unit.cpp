@@ -7,7 +7,7 @@ namespace poptorch {
 
 bool computes_bf16() {
   return settings().isa == simd::Isa::avx512 && __builtin_cpu_supports("avx512bf16") &&
-         is_on("half_products");
+         is_on("bf16_unit");
 }
 
 }  // namespace poptorch

@@ -4,7 +4,7 @@
 namespace poptorch {
 
 // Whether this CPU has them, the settings allow its best instruction set, and the switch
-// `half_products` is on. Without them products of bfloat16 numbers are computed in f32.
+// `bf16_unit` is on. Without them products of bfloat16 numbers are computed in f32.
 bool computes_bf16();
 
 }  // namespace poptorch

@@ -88,7 +88,7 @@ for m, k, n in {SIZES}:
     one = _C.evaluate("matmul", [a, b], threads=1)[0]
     print(all((_C.evaluate("matmul", [a, b], threads=n)[0] == one).all() for n in (2, 3, 7)))
 """
-    words = run_python(code, MKL_ENABLE_INSTRUCTIONS=level, POPTORCH_OFF="split_gemm")
+    words = run_python(code, MKL_ENABLE_INSTRUCTIONS=level, POPTORCH_OFF="bf16x3_gemm")
     assert words.split() == ["True"] * len(SIZES)
 
 

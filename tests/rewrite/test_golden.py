@@ -19,7 +19,7 @@ CASES = sorted(FOLDER.glob("*/*.ir"))
 @pytest.fixture(params=CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def path(request):
     """A case, with products computed as it wants them."""
-    if request.param.stem.startswith("amx_") and not _C.has_split_gemm():
+    if request.param.stem.startswith("amx_") and not _C.has_bf16x3_gemm():
         pytest.skip("this machine has no unit for bfloat16 products")
     before, isa = _C.gemm_by(), _C.isa()
     if request.param.stem.startswith("wide_"):

@@ -55,7 +55,7 @@ def failing_library(tmp_path_factory):
 @pytest.mark.parametrize("spared", [0, 1], ids=["all threads", "all but the first"])
 def test_a_thread_that_gets_no_memory_is_an_error(spared, failing_library):
     out = run_python(CHILD.replace("SPARED", str(spared)), LD_PRELOAD=str(failing_library),
-                     POPTORCH_GEMM="loops", POPTORCH_OFF="split_gemm,direct_streams")
+                     POPTORCH_GEMM="loops", POPTORCH_OFF="bf16x3_gemm,direct_streams")
     *errors, right = out.splitlines()
     assert right == "right"
     for error in errors:

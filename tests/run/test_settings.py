@@ -14,7 +14,7 @@ SETTINGS = [
     {"POPTORCH_OFF": ALL_OFF},
     {"POPTORCH_ISA": "base"},
     {"POPTORCH_GEMM": "loops"},
-    {"POPTORCH_GEMM": "library", "POPTORCH_OFF": "split_gemm,small_gemm,split_sums"},
+    {"POPTORCH_GEMM": "library", "POPTORCH_OFF": "bf16x3_gemm,small_gemm,split_k"},
 ]
 CHILD = """
 import hashlib, json, os, sys

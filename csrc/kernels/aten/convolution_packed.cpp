@@ -1,0 +1,299 @@
+// Convolutions with packed weights, by oneDNN through ATen: the form of the weights is oneDNN's
+// choice, their bytes lie in planned memory like any other value's. Convolutions that loops of
+// our own are good for go to conv/few_channels.h, conv/pointwise.h, conv/bf16x3.h and
+// conv/winograd.h.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/zeros.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "kernels/aten/call.h"
+#include "kernels/aten/convolution.h"
+#include "kernels/conv/bf16x3.h"
+#include "kernels/conv/few_channels.h"
+#include "kernels/conv/pointwise.h"
+#include "kernels/conv/shape.h"
+#include "kernels/conv/winograd.h"
+#include "kernels/simd/elementwise.h"
+#include "ops/layout.h"
+#include "support/error.h"
+#include "support/parallel.h"
+
+// Exported by torch, declared by no header of it. Weak: without them weights stay as they are.
+namespace at::native {
+[[gnu::weak]] void* data_ptr_from_mkldnn(const at::Tensor& packed);
+[[gnu::weak]] at::Tensor mkldnn_tensor_from_data_ptr(void* memory, at::IntArrayRef sizes,
+                                                     at::ScalarType dtype, at::Device device,
+                                                     const uint8_t* description, int64_t bytes);
+}  // namespace at::native
+
+namespace poptorch::kernels {
+namespace {
+
+using aten::Tensors;
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+using torch::jit::Stack;
+using Geometry = ConvolutionGeometry;
+
+at::Tensor call_operator(const char* name, const char* overload, Stack stack) {
+  c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).callBoxed(stack);
+  return stack.at(0).toTensor();
+}
+
+at::Tensor pack(const at::Tensor& weight, const Geometry& g, const ir::Dims& input_size) {
+  return call_operator("mkldnn::_reorder_convolution_weight", "",
+                       {weight, g.padding, g.stride, g.dilation, g.groups, input_size});
+}
+
+// What oneDNN makes of weights of these sizes, in this convolution.
+struct Form {
+  ir::Dims weight_size;
+  std::vector<uint8_t> description;  // empty: they are left as they are
+  size_t bytes = 0;
+};
+
+Form as_they_are(const ir::Dims& weight_size) {
+  return {weight_size, {}, static_cast<size_t>(ir::product(weight_size)) * sizeof(float)};
+}
+
+Form find_form(const Geometry& g, const ir::Dims& weight_size, const ir::Dims& input_size,
+               size_t room) {
+  Form form = as_they_are(weight_size);
+  if (at::native::data_ptr_from_mkldnn == nullptr ||
+      at::native::mkldnn_tensor_from_data_ptr == nullptr) {
+    return form;
+  }
+  const at::Tensor packed = pack(at::zeros(weight_size), g, input_size);
+  if (!packed.is_mkldnn()) return form;
+  Stack stack = {packed};
+  c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_nbytes", "").callBoxed(stack);
+  const auto bytes = static_cast<size_t>(stack.at(0).toInt());
+  if (bytes > room) return form;
+  const at::Tensor description = call_operator("mkldnn::_get_mkldnn_serialized_md", "", {packed});
+  const auto* begin = description.const_data_ptr<uint8_t>();
+  form.description.assign(begin, begin + description.numel());
+  form.bytes = bytes;
+  return form;
+}
+
+// Networks repeat layers: what was found out once holds for the process.
+Form form_of(const ir::Attrs& attrs, const ir::Dims& weight_size, const ir::Dims& input_size,
+             int64_t room, int threads) {
+  const Geometry g(attrs);
+  std::string key = std::to_string(threads);
+  for (const ir::Dims& dims : {g.stride, g.padding, g.dilation, {g.groups}, weight_size,
+                               input_size}) {
+    key += ir::Attr(dims).text();
+  }
+  static std::mutex mutex;
+  static auto* forms = new std::map<std::string, Form>;
+  const std::lock_guard lock(mutex);
+  const auto found = forms->find(key);
+  if (found != forms->end()) return found->second;
+  const aten::CallState state(threads);
+  const size_t bytes = static_cast<size_t>(room) * sizeof(float);
+  return forms->emplace(key, find_form(g, weight_size, input_size, bytes)).first->second;
+}
+
+// As they are, but with dimensions in this order.
+Prepared pack_permuted(const Call& call, const ir::Dims& order) {
+  return {[=, type = call.in(0), bytes = call.out().bytes()](const Args& args) {
+    const aten::CallState state(args.threads);
+    const at::Tensor weight = aten::wrap(args.inputs[0], type).permute(order).contiguous();
+    const auto used = static_cast<size_t>(weight.numel()) * sizeof(float);
+    std::memcpy(args.outputs[0], weight.const_data_ptr(), used);
+    std::memset(args.out<std::byte>() + used, 0, static_cast<size_t>(bytes) - used);
+  }};
+}
+
+bool has_one_channel(const ir::Dims& input_size) { return input_size[1] == 1; }
+
+bool reads_weights_as_they_lie(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                               const ir::Dims& input_size) {
+  return is_scaled_product(attrs, weight_size, input_size) ||
+         has_few_channels(attrs, weight_size, input_size);
+}
+
+Prepared pack_convolution(const Call& call) {
+  const ir::Type type = call.in(0);
+  const ir::Dims input_size = call.attrs().get_ints("input_size");
+  if (reads_weights_as_they_lie(call.attrs(), type.sizes, input_size)) {
+    return pack_permuted(call, {0, 1, 2, 3});
+  }
+  if (has_packed_bf16x3_convolution(call.attrs(), type.sizes, input_size) ||
+      has_one_channel(input_size)) {
+    return pack_permuted(call, {2, 3, 1, 0});
+  }
+  if (has_packed_winograd(call.attrs(), type.sizes, input_size)) {
+    return pack_permuted(call, {0, 1, 2, 3});
+  }
+  const Form form =
+      form_of(call.attrs(), type.sizes, input_size, call.out().numel(), call.threads);
+  const auto room = static_cast<size_t>(call.out().bytes());
+  const auto run = [=, g = Geometry(call.attrs()), threads = call.threads](const Args& args) {
+    const aten::CallState state(threads);  // oneDNN's choice of a form depends on their number
+    at::Tensor weight = aten::wrap(args.inputs[0], type).contiguous();
+    const void* bytes = weight.const_data_ptr();
+    if (!form.description.empty()) {
+      weight = pack(weight, g, input_size);
+      bytes = at::native::data_ptr_from_mkldnn(weight);
+    }
+    std::memcpy(args.outputs[0], bytes, form.bytes);
+    std::memset(args.out<std::byte>() + form.bytes, 0, room - form.bytes);
+  };
+  return {run};
+}
+KERNEL("pack_convolution", pack_convolution)
+
+at::Tensor weight_tensor(const Form& form, void* memory) {
+  if (form.description.empty()) return aten::wrap(memory, {ir::DType::f32, form.weight_size, {}});
+  return at::native::mkldnn_tensor_from_data_ptr(
+      memory, form.weight_size, at::kFloat, at::Device(at::kCPU), form.description.data(),
+      static_cast<int64_t>(form.description.size()));
+}
+
+const char* activation_name(const Call& call) {
+  const std::string& name = call.attrs().get_string("activation");
+  for (const auto& [ours, theirs] : {std::pair{"none", "none"}, std::pair{"relu", "relu"},
+                                     std::pair{"silu", "swish"},
+                                     std::pair{"hardswish", "hardswish"}}) {
+    if (name == ours) return theirs;
+  }
+  throw_user_error(concat("[packed_convolution] activation is \"", name,
+                          "\", expected none, relu, silu or hardswish. Use one of these."));
+}
+
+// The convolution, and then `activation` in place.
+Prepared with_activation(const Call& call, Prepared convolution, const std::string& activation) {
+  const auto* function = simd::find(simd::unary_f32(), activation);
+  const auto run = [=, n = call.out().numel(), run = std::move(convolution.run)](const Args& args) {
+    constexpr int64_t grain = 8192;
+    run(args);
+    auto* y = args.out<float>(0);
+    parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
+      function->run({y + begin, {y + begin}, {1}, end - begin, nullptr});
+    });
+  };
+  return {run, convolution.scratch_bytes};
+}
+
+// The products of our own end with relu themselves.
+Prepared with_other_than_relu(const Call& call, Prepared convolution) {
+  const std::string& activation = call.attrs().get_string("activation");
+  if (activation == "none" || activation == "relu") return convolution;
+  return with_activation(call, std::move(convolution), activation);
+}
+
+// An image [batch, height, width, channels] as ATen's [batch, channels, height, width]. That of one
+// channel lies in both orders of dimensions, and oneDNN writes its result in another one than ATen
+// reads: its strides say that channels come first.
+at::Tensor channels_first(const at::Tensor& image) {
+  const int64_t height = image.size(1), width = image.size(2), pixels = height * width;
+  if (image.size(3) != 1) return image.permute({0, 3, 1, 2});
+  return image.contiguous().as_strided({image.size(0), 1, height, width},
+                                       {pixels, pixels, width, 1});
+}
+
+// The outputs from one on, by ATen, with weights as they are or in the form that is packed for
+// packed_bf16x3_convolution.
+RestOfOutputs rest_of_outputs(const Call& call) {
+  const bool relu = call.attrs().get_string("activation") == "relu";
+  const ir::Dims w = call.attrs().get_ints("weight_size");
+  // Of [outputs, inputs, height, width].
+  ir::Type weight_type{call.in(1).dtype, w, {1, w[0], w[3] * w[1] * w[0], w[1] * w[0]}};
+  if (is_unpacked(call)) weight_type = call.in(1);
+  return [=, g = Geometry(call.attrs()), in_type = call.in(0), out_type = call.out()](
+             const Args& args, int64_t first) {
+    const aten::CallState state(args.threads);
+    const int64_t count = w[0] - first;
+    const auto of_rest = [&](const void* memory, const ir::Type& type) {
+      return aten::wrap(memory, type).narrow(-1, first, count);
+    };
+    const at::Tensor x = channels_first(aten::wrap(args.inputs[0], in_type));
+    const at::Tensor weight = aten::wrap(args.inputs[1], weight_type).narrow(0, first, count);
+    const ir::Type of_outputs{out_type.dtype, {w[0]}, {}};
+    at::Tensor y = at::convolution(x, weight, {}, g.stride, g.padding, g.dilation, false, {0, 0},
+                                   g.groups);
+    y = y.permute({0, 2, 3, 1});
+    if (args.inputs[4] != nullptr) y *= of_rest(args.inputs[4], of_outputs);
+    if (args.inputs[2] != nullptr) y += of_rest(args.inputs[2], of_outputs);
+    if (args.inputs[3] != nullptr) y += of_rest(args.inputs[3], out_type);
+    if (relu) y.relu_();
+    of_rest(args.outputs[0], out_type).copy_(y);
+  };
+}
+
+// With weights in oneDNN's form.
+Prepared by_onednn(const Call& call, const std::string& wanted) {
+  const bool own_relu = wanted == "relu";  // oneDNN's makes 0 of a NaN
+  const std::string activation = own_relu ? "none" : wanted;
+  const Form form = form_of(call.attrs(), call.attrs().get_ints("weight_size"),
+                            ops::channels_first(call.in(0)).sizes, call.in(1).numel(),
+                            call.threads);
+  const bool has_residual = call.has_in(3);
+  const auto run = [=, g = Geometry(call.attrs()), out_type = call.out()](
+                       const Args& args, const Tensors& in, Tensors& out) {
+    const at::Tensor x = in[0].permute({0, 3, 1, 2});
+    const at::Tensor weight = weight_tensor(form, args.inputs[1]);
+    const bool has_bias = in.size() > 2 && in[2].defined();
+    const c10::IValue bias = has_bias ? c10::IValue(in[2]) : c10::IValue();
+    const c10::List<std::optional<at::Scalar>> scalars;
+    at::Tensor y;
+    if (has_residual) {
+      y = aten::wrap(args.outputs[0], {out_type.dtype, in[3].sizes().vec(), {}});
+      if (args.outputs[0] != args.inputs[3]) y.copy_(in[3]);
+      const c10::IValue unary = activation == "none" ? c10::IValue() : c10::IValue(activation);
+      y = call_operator("mkldnn::_convolution_pointwise_", "binary",
+                        {y.permute({0, 3, 1, 2}), x, weight, bias, g.padding, g.stride, g.dilation,
+                         g.groups, "add", at::Scalar(1.0), unary, scalars, ""});
+    } else {
+      y = call_operator("mkldnn::_convolution_pointwise", "",
+                        {x, weight, bias, g.padding, g.stride, g.dilation, g.groups, activation,
+                         scalars, ""});
+    }
+    out.push_back(y.permute({0, 2, 3, 1}));
+  };
+  Prepared convolution = aten::prepare_call(call, "packed_convolution", run, {{0, 3}, {0}});
+  return own_relu ? with_activation(call, std::move(convolution), "relu") : convolution;
+}
+
+Prepared packed_convolution(const Call& call) {
+  const ir::Dims input_size = ops::channels_first(call.in(0)).sizes;
+  const ir::Dims weight_size = call.attrs().get_ints("weight_size");
+  const std::string activation = activation_name(call);
+  if (is_scaled_product(call.attrs(), weight_size, input_size)) {
+    return with_other_than_relu(call, scaled_product(call));
+  }
+  if (has_few_channels(call.attrs(), weight_size, input_size)) {
+    return with_other_than_relu(call, packed_few_convolution(call));
+  }
+  const bool unpacked = is_unpacked(call);
+  const auto has_split = unpacked ? has_unpacked_bf16x3_convolution : has_packed_bf16x3_convolution;
+  if (has_split(call.attrs(), weight_size, input_size)) {
+    return with_other_than_relu(call, packed_bf16x3_convolution(call, rest_of_outputs(call)));
+  }
+  if (has_packed_winograd(call.attrs(), weight_size, input_size)) {
+    return with_other_than_relu(call, packed_winograd(call));
+  }
+  if (!unpacked && !has_one_channel(input_size)) return by_onednn(call, activation);
+  // Of one channel, or of a program that was compiled elsewhere.
+  const auto run = [all = rest_of_outputs(call)](const Args& args) { all(args, 0); };
+  return with_other_than_relu(call, {run});
+}
+
+bool takes_unpacked(const Call& call) {
+  const ir::Dims input_size = ops::channels_first(call.in(0)).sizes;
+  const ir::Dims weight_size = call.attrs().get_ints("weight_size");
+  return reads_weights_as_they_lie(call.attrs(), weight_size, input_size) ||
+         has_unpacked_bf16x3_convolution(call.attrs(), weight_size, input_size) ||
+         has_packed_winograd(call.attrs(), weight_size, input_size);
+}
+KERNEL("packed_convolution", packed_convolution, false, nullptr, takes_unpacked)
+
+}  // namespace
+}  // namespace poptorch::kernels

@@ -1,0 +1,116 @@
+#include "kernels/aten/opaque.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/jit_type.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "ops/shape.h"
+#include "support/error.h"
+
+namespace poptorch::aten {
+namespace {
+
+c10::OperatorHandle find_operator(const std::string& overload) {
+  const size_t dot = overload.find('.', overload.find("::") + 1);
+  const auto found = c10::Dispatcher::singleton().findSchema(
+      {overload.substr(0, dot), dot == std::string::npos ? "" : overload.substr(dot + 1)});
+  USER_CHECK(found, "[", overload, "] PyTorch has no operator of this name. Import the library ",
+             "that registers it before the program is compiled.");
+  return *found;
+}
+
+bool is_tensor_or_list(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::TensorType) return true;
+  return type->kind() == c10::TypeKind::ListType &&
+         type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+void check_schema(const c10::OperatorHandle& handle, const ir::Op& op) {
+  const std::string& name = op.attrs.get_string("overload");
+  const c10::FunctionSchema& schema = handle.schema();
+  USER_CHECK(schema.name() != "aten::from_file", "[", name, "] reads and writes files, a program "
+             "only computes. Read the tensor before and pass it as an argument.");
+  bool has_generator = false;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    USER_CHECK(!is_written(argument) || ops::is_foreign(op), "[", name,
+               "] writes to its argument ", argument.name(), ", the program is functional. Use the "
+               "operator that returns a new tensor.");
+    const auto* args = std::get_if<ir::AttrList>(&op.attrs.find("args")->value);
+    const bool given = args != nullptr && i < args->size() && !(*args)[i].is_none();
+    has_generator |= given && argument.real_type()->str().starts_with("Generator");
+  }
+  for (const c10::Argument& result : schema.returns()) {
+    USER_CHECK(is_tensor_or_list(result.type()), "[", name, "] returns ", result.type()->str(),
+               ", a program computes tensors. Keep the value in a tensor.");
+  }
+  USER_CHECK(has_generator || !handle.hasTag(at::Tag::nondeterministic_seeded), "[", name,
+             "] draws random numbers, no generator is given. Give it one (`%rngk`).");
+}
+
+// The narrowed integers of the program, as wide as they were in the user's; with `own`, all tensors
+// in memory of their own.
+Tensors arguments_of(const Tensors& inputs, const ir::Dims& kept, bool own) {
+  Tensors out = inputs;
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (!out[i].defined()) continue;
+    const bool is_narrowed = out[i].scalar_type() == at::kInt &&
+                             std::ranges::find(kept, static_cast<int64_t>(i)) == kept.end();
+    if (is_narrowed || own) out[i] = is_narrowed ? out[i].to(at::kLong) : out[i].clone();
+  }
+  return out;
+}
+
+// The operands that the operator writes to, in the order of its arguments.
+std::vector<size_t> written_operands(const ir::Op& op, const c10::FunctionSchema& schema) {
+  std::vector<size_t> found;
+  const auto& args = std::get<ir::AttrList>(op.attrs.find("args")->value);
+  for (size_t i = 0; i < std::min(args.size(), schema.arguments().size()); ++i) {
+    if (!is_written(schema.arguments()[i])) continue;
+    const auto* text = std::get_if<std::string>(&args[i].value);
+    USER_CHECK(text != nullptr && text->starts_with('%') && !text->starts_with("%%"), "[",
+               op.attrs.get_string("overload"), "] writes to its argument ",
+               schema.arguments()[i].name(), ", which is ", args[i].text(),
+               ". Give it one tensor there.");
+    found.push_back(std::stoul(text->substr(1)));
+  }
+  return found;
+}
+
+void append(const c10::IValue& value, Tensors& results) {
+  if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) results.push_back(tensor);
+  } else {
+    results.push_back(value.isNone() ? at::Tensor() : value.toTensor());
+  }
+}
+
+ops::Prepared opaque(const ops::Call& call) {
+  const std::string& name = call.attrs().get_string("overload");
+  const c10::OperatorHandle handle = find_operator(name);
+  check_schema(handle, call.op);
+  const auto arguments = std::make_shared<const Arguments>(call.op, handle.schema());
+  const ir::Dims kept = ops::ints_of(call.attrs(), "int32");
+  const bool is_foreign = ops::is_foreign(call.op);
+  const std::vector<size_t> written = written_operands(call.op, handle.schema());
+  const auto run = [=](const ops::Args& args, const Tensors& inputs, Tensors& results) {
+    torch::jit::Stack stack;
+    const Tensors given = arguments_of(inputs, kept, is_foreign);
+    arguments->push(args, given, stack);
+    handle.callBoxed(stack);
+    for (const c10::IValue& value : stack) append(value, results);
+    for (const size_t i : written) results.push_back(given[i].clone());  // it may have kept it
+  };
+  // It is never called on zeros, and nothing that it may keep is in the program's memory.
+  return prepare_call(call, name, run, {}, is_foreign ? Memory::users : Memory::planned);
+}
+KERNEL("aten", opaque, true)
+
+}  // namespace
+}  // namespace poptorch::aten

@@ -1,0 +1,158 @@
+// Kernels of scaled dot product attention: rows of scores of one head at a time, in scratch.
+#include <omp.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/attention/parts.h"
+#include "support/parallel.h"
+
+namespace poptorch::kernels {
+
+namespace {
+
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+template <typename T>
+const T* head_of(const Args& args, size_t operand, const Heads& heads, int64_t head) {
+  return args.in<T>(operand) + heads.offsets[head];
+}
+
+// -- forward --
+
+template <typename T>
+struct Forward {
+  Scores<T> scores;
+  Heads v;
+
+  explicit Forward(const Call& call) : scores(call, 0, 4), v(call.in(2)) {}
+
+  void run_block(const Args& args, const Block& b, const Buffers<T>& buffers) const {
+    const Sizes& s = scores.sizes;
+    scores.compute(args, b, buffers.scores);
+    T* logsumexp = args.out<T>(1) + b.head * s.queries;
+    for (int64_t i = b.first; i < b.first + b.rows; ++i) {
+      const ScoreRow<T> row = scores.row(args, b, i, buffers);
+      const int64_t columns = s.columns_of(i);
+      logsumexp[i] = scores.loops.attention_softmax(row, columns);
+      std::fill(row.scores + columns, row.scores + b.columns, T{0});
+    }
+    gemm_block({.m = b.rows,
+                .n = s.value_features,
+                .k = b.columns,
+                .trans_b = v.layout.transposed,
+                .lda = s.row_stride(),
+                .ldb = v.layout.leading,
+                .ldc = std::max<int64_t>(s.value_features, 1)},
+               buffers.scores, head_of<T>(args, 2, v, b.head),
+               args.out<T>(0) + (b.head * s.queries + b.first) * s.value_features);
+  }
+
+  void run(const Args& args) const {
+    const Sizes& s = scores.sizes;
+    const int64_t blocks = s.blocks();
+    const bool nested = omp_in_parallel();
+    parallel_for(args.threads, s.heads * blocks, s.grain(), [&](int64_t begin, int64_t end) {
+      const Buffers<T> buffers = scores.buffers(args, nested ? 0 : omp_get_thread_num());
+      for (int64_t i = begin; i < end; ++i) {
+        run_block(args, s.block(i / blocks, i % blocks), buffers);
+      }
+    });
+  }
+};
+
+// -- backward --
+
+template <typename T>
+struct Backward {
+  Scores<T> scores;
+  Heads grad, q, k, v;
+  ir::Dims logsumexp_strides;
+  int64_t heads_per_sample;
+
+  explicit Backward(const Call& call)
+      : scores(call, 1, 6),
+        grad(call.in(0)),
+        q(call.in(1)),
+        k(call.in(2)),
+        v(call.in(3)),
+        logsumexp_strides(call.in(5).actual_strides()),
+        heads_per_sample(std::max<int64_t>(call.in(5).sizes[1], 1)) {}
+
+  // Gradients of the scores, and the softmax as it met the values.
+  void run_rows(const Args& args, const Block& b, const Buffers<T>& buffers) const {
+    const Sizes& s = scores.sizes;
+    const T* logsumexp = args.in<T>(5) + b.head / heads_per_sample * logsumexp_strides[0] +
+                         b.head % heads_per_sample * logsumexp_strides[1];
+    for (int64_t i = b.first; i < b.first + b.rows; ++i) {
+      const ScoreRow<T> row = scores.row(args, b, i, buffers);
+      const int64_t columns = s.columns_of(i);
+      scores.loops.attention_gradient(row, columns, logsumexp[i * logsumexp_strides[2]]);
+      std::fill(row.scores + columns, row.scores + b.columns, T{0});
+      std::fill(row.grads + columns, row.grads + b.columns, T{0});
+    }
+  }
+
+  void run_block(const Args& args, const Block& b, const Buffers<T>& buffers) const {
+    const Sizes& s = scores.sizes;
+    const T* g = head_of<T>(args, 0, grad, b.head) + grad.layout.row_offset(b.first);
+    const T* of_q = head_of<T>(args, 1, q, b.head) + q.layout.row_offset(b.first);
+    const int64_t stride = s.row_stride();
+    gemm_block({.m = b.rows, .n = b.columns, .k = s.value_features,
+                .trans_a = grad.layout.transposed, .trans_b = !v.layout.transposed,
+                .lda = grad.layout.leading, .ldb = v.layout.leading, .ldc = stride},
+               g, head_of<T>(args, 3, v, b.head), buffers.grads);
+    scores.compute(args, b, buffers.scores);
+    run_rows(args, b, buffers);
+    const int64_t value_stride = std::max<int64_t>(s.value_features, 1);
+    const int64_t feature_stride = std::max<int64_t>(s.features, 1);
+    gemm_block({.m = b.columns, .n = s.value_features, .k = b.rows,
+                .trans_a = true, .trans_b = grad.layout.transposed,
+                .lda = stride, .ldb = grad.layout.leading, .ldc = value_stride, .beta = 1},
+               buffers.scores, g, args.out<T>(2) + b.head * s.keys * s.value_features);
+    gemm_block({.m = b.rows, .n = s.features, .k = b.columns,
+                .trans_b = k.layout.transposed,
+                .lda = stride, .ldb = k.layout.leading, .ldc = feature_stride, .alpha = s.scale},
+               buffers.grads, head_of<T>(args, 2, k, b.head),
+               args.out<T>(0) + (b.head * s.queries + b.first) * s.features);
+    gemm_block({.m = b.columns, .n = s.features, .k = b.rows,
+                .trans_a = true, .trans_b = q.layout.transposed,
+                .lda = stride, .ldb = q.layout.leading, .ldc = feature_stride, .alpha = s.scale,
+                .beta = 1},
+               buffers.grads, of_q, args.out<T>(1) + b.head * s.keys * s.features);
+  }
+
+  void run(const Args& args) const {
+    const Sizes& s = scores.sizes;
+    const bool nested = omp_in_parallel();
+    // The blocks of a head add to the same gradients of keys and values: one after the other.
+    parallel_for(args.threads, s.heads, 1, [&](int64_t begin, int64_t end) {
+      const Buffers<T> buffers = scores.buffers(args, nested ? 0 : omp_get_thread_num());
+      for (int64_t head = begin; head < end; ++head) {
+        T* dk = args.out<T>(1) + head * s.keys * s.features;
+        T* dv = args.out<T>(2) + head * s.keys * s.value_features;
+        std::fill(dk, dk + s.keys * s.features, T{0});
+        std::fill(dv, dv + s.keys * s.value_features, T{0});
+        for (int64_t i = 0; i < s.blocks(); ++i) run_block(args, s.block(head, i), buffers);
+      }
+    });
+  }
+};
+
+template <template <typename> typename Kernel, size_t q>
+Prepared attention(const Call& call) {
+  return with_float_type(call, call.in(q).dtype, [&]<typename T>(T) -> Prepared {
+    const Kernel<T> kernel(call);
+    return {[kernel](const Args& args) { kernel.run(args); },
+            kernel.scores.scratch_bytes(call.threads)};
+  });
+}
+
+}  // namespace
+
+KERNEL("attention", (attention<Forward, 0>))
+KERNEL("attention_backward", (attention<Backward, 1>))
+
+}  // namespace poptorch::kernels

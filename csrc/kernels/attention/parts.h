@@ -1,0 +1,97 @@
+// What the forward and the backward kernel of attention share: where the operands of a head lie,
+// and the scores of some of its rows with mask and dropout.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/matrix_view.h"
+#include "kernels/random/random.h"
+#include "kernels/reduction/types.h"
+#include "kernels/rows/rows.h"
+#include "ops/kernel.h"
+
+namespace poptorch::kernels {
+
+// One operand: a matrix for each head of each sample.
+struct Heads {
+  MatrixLayout layout{};
+  std::vector<int64_t> offsets;
+
+  explicit Heads(const ir::Type& type)
+      : layout(layout_of(type)), offsets(batch_offsets(type, {type.sizes[0], type.sizes[1]})) {}
+};
+
+// Some rows of one head's scores. No row takes part in columns from `columns` on.
+struct Block {
+  int64_t head, first, rows, columns;
+};
+
+struct Sizes {
+  int64_t heads, queries, keys, features, value_features;
+  int64_t block_rows;
+  bool is_causal;
+  double scale;
+
+  Sizes(const ops::Call& call, const ir::Type& q, const ir::Type& k, const ir::Type& v);
+
+  int64_t blocks() const { return (queries + block_rows - 1) / block_rows; }
+  int64_t grain() const;  // blocks worth another thread
+  Block block(int64_t head, int64_t number) const {
+    const int64_t first = number * block_rows, rows = std::min(block_rows, queries - first);
+    return {head, first, rows, columns_of(first + rows - 1)};
+  }
+  // The columns that row `i` may take part in.
+  int64_t columns_of(int64_t i) const { return is_causal ? std::min(i + 1, keys) : keys; }
+  // Elements between rows of scores in the buffers.
+  int64_t row_stride() const { return (std::max<int64_t>(keys, 1) + 15) / 16 * 16; }
+};
+
+struct Mask {
+  bool present = false, is_bool = false;
+  std::vector<int64_t> offsets;  // of each head
+  int64_t row = 0, column = 0;   // strides
+};
+
+// One thread's part of scratch.
+template <typename T>
+struct Buffers {
+  T *scores, *grads;  // of one block
+  T *added, *keep;    // of one row
+  uint8_t* allowed;
+};
+
+template <typename T>
+class Scores {
+ public:
+  // `q` is the number of the first of the operands q, k, v, mask; `rng` that of the last operand.
+  Scores(const ops::Call& call, size_t q, size_t rng);
+
+  // out[rows, columns] = scale * q k^T
+  void compute(const ops::Args& args, const Block& b, T* out) const;
+  // Row `i` of the head, within block `b`: its place in the buffers, its mask and dropout.
+  ScoreRow<T> row(const ops::Args& args, const Block& b, int64_t i, const Buffers<T>& to) const;
+
+  Buffers<T> buffers(const ops::Args& args, int thread) const;
+  size_t scratch_bytes(int threads) const {
+    return static_cast<size_t>(threads) * bytes_per_thread();
+  }
+
+  Sizes sizes;
+  const Rows<T>& loops = rows<T>();
+
+ private:
+  size_t bytes_per_thread() const;
+
+  size_t q_index_, rng_index_;
+  Heads q_, k_;
+  Mask mask_;
+  bool drops_;
+  Dropout dropout_;
+  int64_t salt_;
+  const simd::RandomTable& random_ = simd::random_table();
+};
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,167 @@
+#include "kernels/conv/bf16x3.h"
+
+#include <algorithm>
+
+#include "kernels/conv/shape.h"
+#include "kernels/gemm/bf16x3.h"
+#include "ops/layout.h"
+#include "support/align.h"
+#include "support/switches.h"
+
+namespace poptorch::kernels {
+namespace {
+
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+int64_t number(const ir::Attrs& attrs, const char* name, size_t dim) {
+  const ir::Dims values = attrs.get_ints(name);
+  return values[values.size() == 1 ? 0 : dim];
+}
+
+// The sizes fit the tiles, and there is enough to multiply with what is packed.
+bool pays(const SplitConvolution& s) {
+  constexpr int64_t least_side = 32, least_depth = 256, least_work = int64_t{1} << 22;
+  const int64_t pixels = s.out_height() * s.out_width();
+  const int64_t computed =
+      (s.out_height() * s.padded_width() + split_side - 1) / split_side * split_side;
+  return s.channels % 32 == 0 && s.outputs >= least_side && s.outputs % 16 == 0 &&
+         s.channels * s.places() >= least_depth && 3 * pixels >= 2 * computed &&
+         s.images * pixels * s.outputs * s.channels * s.places() >= least_work;
+}
+
+bool is_usable() {
+  return is_on("bf16x3_convolution") && has_bf16x3_gemm();
+}
+
+bool has_plain_geometry(const ir::Attrs& attrs, const ir::Dims& weight_size) {
+  return attrs.get_int("groups") == 1 && is_all(attrs.get_ints("stride"), 1) &&
+         is_all(attrs.get_ints("dilation"), 1) && weight_size[2] * weight_size[3] > 1;
+}
+
+bool is_plain(const Call& call, const ir::Type& image, const ir::Type& weight,
+              const ir::Type& other) {
+  const ir::Attrs& attrs = call.attrs();
+  if (!is_usable() || image.rank() != 4 || image.dtype != ir::DType::f32) return false;
+  for (const ir::Type* type : {&image, &weight, &other}) {
+    if (type->numel() == 0 || !ops::lies_channels_last(*type)) return false;
+  }
+  return !attrs.get_bool("transposed") && has_plain_geometry(attrs, weight.sizes);
+}
+
+SplitConvolution forward(const Call& call) {
+  const ir::Dims &x = call.in(0).sizes, &w = call.in(1).sizes;
+  const int64_t channels = x[1], places = w[2] * w[3];
+  return {x[0], x[2], x[3], channels, w[0], w[2], w[3], number(call.attrs(), "padding", 0),
+          number(call.attrs(), "padding", 1), places * channels, 1, 0, channels};
+}
+
+// The gradient of the input is a convolution of the gradient with the kernel turned round.
+SplitConvolution backward(const Call& call) {
+  const ir::Dims &dy = call.in(0).sizes, &w = call.in(2).sizes;
+  const int64_t channels = w[1], places = w[2] * w[3];
+  return {dy[0], dy[2], dy[3], w[0], channels, w[2], w[3],
+          w[2] - 1 - number(call.attrs(), "padding", 0),
+          w[3] - 1 - number(call.attrs(), "padding", 1), 1, places * channels,
+          (places - 1) * channels, -channels};
+}
+
+SplitConvolution packed(const ir::Attrs& attrs, const ir::Dims& w, const ir::Dims& x) {
+  return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], number(attrs, "padding", 0),
+          number(attrs, "padding", 1), 1, w[0], 0, w[1] * w[0]};
+}
+
+SplitConvolution unpacked(const ir::Attrs& attrs, const ir::Dims& w, const ir::Dims& x) {
+  const int64_t places = w[2] * w[3];
+  return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], number(attrs, "padding", 0),
+          number(attrs, "padding", 1), w[1] * places, places, 0, 1};
+}
+
+size_t scratch_bytes(const SplitUnits& units, int threads) {
+  return static_cast<size_t>(units.weight_bytes + threads * units.unit_bytes());
+}
+
+// Operands `x` and `w` of the call are the images and the weights, `bias` may be absent.
+Prepared prepare(const Call& call, const SplitConvolution& s, size_t x, size_t w, int bias,
+                 Prepared otherwise) {
+  const SplitUnits units(s, call.threads);
+  const size_t bytes = scratch_bytes(units, call.threads), other_bytes = otherwise.scratch_bytes;
+  const auto run = [=, other = std::move(otherwise.run)](const Args& args) {
+    const float* of_bias = bias < 0 ? nullptr : args.in<float>(static_cast<size_t>(bias));
+    const SplitData data{args.in<float>(x), args.in<float>(w), of_bias, nullptr,
+                         args.out<float>(0), args.scratch};
+    if (bf16x3_convolve(s, units, data, args.threads) < s.outputs) other(args);
+  };
+  return {run, std::max(bytes, other_bytes)};
+}
+
+}  // namespace
+
+SplitUnits::SplitUnits(const SplitConvolution& s, int threads) {
+  constexpr int64_t most_unit = 1 << 20, most_weights = 4 << 20;  // bytes
+  constexpr int64_t number_bytes = 3 * 2;
+  const int64_t line_bytes = s.padded_width() * s.channels * number_bytes;
+  rows = std::clamp<int64_t>(most_unit / line_bytes - s.kernel_height + 1, 1, s.out_height());
+  const int64_t computed = (rows * s.padded_width() + split_side - 1) / split_side * split_side;
+  const int64_t pixels =
+      computed + (s.kernel_height - 1) * s.padded_width() + s.kernel_width - 1;
+  image_bytes = align_up(pixels * s.channels * number_bytes);
+  const int64_t fair = (s.images + threads - 1) / threads;
+  images = rows < s.out_height() ? 1 : std::clamp<int64_t>(most_unit / image_bytes, 1, fair);
+  panels = (s.outputs + split_side - 1) / split_side;
+  const int64_t panel_bytes = s.places() * s.channels * split_side * number_bytes;
+  in_block = std::clamp<int64_t>(most_weights / panel_bytes, 1, panels);
+  weight_bytes = align_up(in_block * panel_bytes);
+}
+
+bool has_bf16x3_convolution(const Call& call) {
+  if (call.has_in(2) && !call.in(2).is_contiguous()) return false;
+  return is_plain(call, call.in(0), call.in(1), call.out()) && pays(forward(call));
+}
+
+Prepared bf16x3_convolution(const Call& call, Prepared otherwise) {
+  return prepare(call, forward(call), 0, 1, call.has_in(2) ? 2 : -1, std::move(otherwise));
+}
+
+bool has_split_input_gradient(const Call& call) {
+  if (!is_plain(call, call.in(0), call.in(2), call.in(1))) return false;
+  if (!ops::lies_channels_last(call.out())) return false;
+  const SplitConvolution s = backward(call);
+  return std::min(s.padding_height, s.padding_width) >= 0 && pays(s);
+}
+
+Prepared split_input_gradient(const Call& call, Prepared otherwise) {
+  return prepare(call, backward(call), 0, 2, -1, std::move(otherwise));
+}
+
+bool has_packed_bf16x3_convolution(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                                  const ir::Dims& input_size) {
+  return is_usable() && ir::product(input_size) > 0 && has_plain_geometry(attrs, weight_size) &&
+         pays(packed(attrs, weight_size, input_size));
+}
+
+bool has_unpacked_bf16x3_convolution(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                                    const ir::Dims& input_size) {
+  return weight_size[2] * weight_size[3] <= most_places &&
+         has_packed_bf16x3_convolution(attrs, weight_size, input_size);
+}
+
+Prepared packed_bf16x3_convolution(const Call& call, RestOfOutputs rest) {
+  const ir::Attrs& attrs = call.attrs();
+  const ir::Dims x = ops::channels_first(call.in(0)).sizes;
+  const ir::Dims w = attrs.get_ints("weight_size");
+  const SplitConvolution s = is_unpacked(call) ? unpacked(attrs, w, x) : packed(attrs, w, x);
+  const SplitUnits units(s, call.threads);
+  const bool relu = attrs.get_string("activation") == "relu";
+  const auto run = [=, rest = std::move(rest)](const Args& args) {
+    const SplitData data{args.in<float>(0), args.in<float>(1), args.in<float>(2),
+                         args.in<float>(4), args.out<float>(0), args.scratch, args.in<float>(3),
+                         relu};
+    const int64_t computed = bf16x3_convolve(s, units, data, args.threads);
+    if (computed < s.outputs) rest(args, computed);
+  };
+  return {run, scratch_bytes(units, call.threads)};
+}
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,286 @@
+#include "kernels/conv/depthwise.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/conv/depthwise_loops.h"
+#include "kernels/move/copy.h"
+#include "ops/layout.h"
+#include "support/align.h"
+#include "support/parallel.h"
+#include "support/switches.h"
+
+namespace poptorch::kernels {
+namespace {
+
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+using simd::DepthwiseTap;
+
+constexpr int64_t grain_products = 32768;
+
+// What the entries of a result take from an image, along one axis.
+struct Taps {
+  std::vector<int32_t> first = {0};
+  std::vector<DepthwiseTap> taps;
+
+  int64_t count() const { return static_cast<int64_t>(first.size()) - 1; }
+  const DepthwiseTap* of(int64_t i) const { return taps.data() + first[static_cast<size_t>(i)]; }
+  int64_t count_of(int64_t i) const {
+    return first[static_cast<size_t>(i) + 1] - first[static_cast<size_t>(i)];
+  }
+
+  void add(int64_t source, int64_t weight) {
+    taps.push_back({static_cast<int32_t>(source), static_cast<int32_t>(weight)});
+  }
+  void finish_entry() { first.push_back(static_cast<int32_t>(taps.size())); }
+
+  // Whether entries i and i + 1 take by the same weights, `apart` entries from each other.
+  bool follows(int64_t i, int64_t apart) const {
+    const DepthwiseTap *a = of(i), *b = of(i + 1);
+    return count_of(i) == count_of(i + 1) &&
+           std::equal(a, a + count_of(i), b, [&](const DepthwiseTap& s, const DepthwiseTap& t) {
+             return s.weight == t.weight && t.source - s.source == apart;
+           });
+  }
+
+  // 1 where four entries can be computed together.
+  std::vector<uint8_t> alike() const {
+    std::vector<uint8_t> marks(static_cast<size_t>(count()), 0);
+    for (int64_t i = 0; i + 4 <= count(); ++i) {
+      if (count_of(i) == 0 || count_of(i + 1) == 0) continue;
+      const int64_t apart = of(i + 1)->source - of(i)->source;
+      marks[static_cast<size_t>(i)] =
+          follows(i, apart) && follows(i + 1, apart) && follows(i + 2, apart);
+    }
+    return marks;
+  }
+};
+
+struct Axis {
+  int64_t from, to, kernel, stride, padding, dilation;
+
+  // What the convolution takes from the image for each entry of its result.
+  Taps forward() const {
+    Taps taps;
+    for (int64_t i = 0; i < to; ++i) {
+      for (int64_t k = 0; k < kernel; ++k) {
+        const int64_t source = i * stride - padding + k * dilation;
+        if (source >= 0 && source < from) taps.add(source, k);
+      }
+      taps.finish_entry();
+    }
+    return taps;
+  }
+
+  // The entries of the result that each weight serves.
+  std::vector<simd::DepthwiseRange> ranges() const {
+    std::vector<simd::DepthwiseRange> found;
+    for (int64_t k = 0; k < kernel; ++k) {
+      const int64_t start = k * dilation - padding;  // of entry 0, maybe negative
+      const auto entries_before = [&](int64_t position) {
+        const int64_t away = position - start;
+        return std::clamp<int64_t>(away > 0 ? (away + stride - 1) / stride : 0, 0, to);
+      };
+      const int64_t begin = entries_before(0), end = std::max(begin, entries_before(from));
+      const int64_t source = end > begin ? start + begin * stride : 0;
+      found.push_back({static_cast<int32_t>(begin), static_cast<int32_t>(end - begin),
+                       static_cast<int32_t>(source), static_cast<int32_t>(stride)});
+    }
+    return found;
+  }
+
+  // What each entry of the image's gradient takes from that of the result.
+  Taps backward() const {
+    Taps taps;
+    for (int64_t i = 0; i < from; ++i) {
+      for (int64_t k = 0; k < kernel; ++k) {
+        const int64_t place = i + padding - k * dilation;
+        if (place >= 0 && place % stride == 0 && place / stride < to) taps.add(place / stride, k);
+      }
+      taps.finish_entry();
+    }
+    return taps;
+  }
+};
+
+struct Shape {
+  int64_t images, channels;
+  Axis h, w;
+
+  Shape(const Call& call, const ir::Type& x, const ir::Type& weight, const ir::Type& y)
+      : images(x.sizes[0]), channels(x.sizes[1]) {
+    const auto axis = [&](size_t d) -> Axis {
+      const auto number = [&](const char* name) {
+        const ir::Dims values = call.attrs().get_ints(name);
+        return values[values.size() == 1 ? 0 : d];
+      };
+      return {x.sizes[2 + d],   y.sizes[2 + d],    weight.sizes[2 + d],
+              number("stride"), number("padding"), number("dilation")};
+    };
+    h = axis(0);
+    w = axis(1);
+  }
+
+  int64_t kernel() const { return h.kernel * w.kernel; }
+  int64_t in_size() const { return h.from * w.from * channels; }
+  int64_t row_grain(int64_t columns) const {
+    return std::max<int64_t>(1, grain_products / (columns * channels * kernel()));
+  }
+};
+
+// [channels, taps] as [taps, channels].
+void turn_weights(const Shape& s, const float* weight, float* out) {
+  for (int64_t c = 0; c < s.channels; ++c) {
+    for (int64_t k = 0; k < s.kernel(); ++k) out[k * s.channels + c] = weight[c * s.kernel() + k];
+  }
+}
+
+// Rows and columns of a result, from images of `width` columns.
+struct Pass {
+  Taps rows, columns;
+  std::vector<uint8_t> alike;
+  int64_t width, channels, kernel_width;
+  const simd::DepthwiseLoops* loops = &simd::depthwise_loops();
+
+  Pass(const Shape& s, Taps rows_taken, Taps columns_taken, int64_t image_width)
+      : rows(std::move(rows_taken)),
+        columns(std::move(columns_taken)),
+        alike(columns.alike()),
+        width(image_width),
+        channels(s.channels),
+        kernel_width(s.w.kernel) {}
+
+  simd::DepthwiseRow row(const float* image, int64_t i) const {
+    return {image, width, channels, rows.of(i), rows.count_of(i), kernel_width};
+  }
+  simd::DepthwiseColumns taken() const {
+    return {columns.first.data(), columns.taps.data(), alike.data(), columns.count()};
+  }
+};
+
+// Images of an operand with channels last: as they lie, or copied into scratch.
+struct Images {
+  size_t operand;
+  bool copied;
+  CopyPlan plan;
+  int64_t elements;
+
+  Images(const Call& call, size_t operand)
+      : operand(operand),
+        copied(!ops::lies_channels_last(call.in(operand))),
+        elements(call.in(operand).numel()) {
+    const ir::Type last = ops::channels_last(call.in(operand));
+    plan = CopyPlan(last.sizes, ir::contiguous_strides(last.sizes), last.actual_strides(), 4);
+  }
+
+  size_t scratch_bytes() const { return copied ? align_up(static_cast<size_t>(elements) * 4) : 0; }
+  const float* get(const Args& args) const {
+    if (!copied) return args.in<float>(operand);
+    plan.run(args.scratch, args.inputs[operand], args.threads);
+    return reinterpret_cast<const float*>(args.scratch);
+  }
+};
+
+struct Operands {
+  const float *weight, *bias;
+  float* out;
+};
+
+void convolve(const Shape& s, const Pass& pass, const Images& images, const Operands& in,
+              const Args& args) {
+  const float* from = images.get(args);
+  const int64_t image_size = images.elements / s.images;
+  auto* weights = reinterpret_cast<float*>(args.scratch + images.scratch_bytes());
+  turn_weights(s, in.weight, weights);
+  const int64_t height = pass.rows.count(), line = pass.columns.count() * s.channels;
+  parallel_for(args.threads, s.images * height, s.row_grain(pass.columns.count()),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) {
+                   const float* image = from + i / height * image_size;
+                   pass.loops->convolve(pass.row(image, i % height), pass.taken(), weights,
+                                        in.bias, in.out + i * line);
+                 }
+               });
+}
+
+size_t weights_bytes(const Shape& s) {
+  return static_cast<size_t>(s.kernel() * s.channels) * sizeof(float);
+}
+
+// Sums are made of this many parts of the rows, whatever the threads.
+constexpr int64_t most_parts = 8;
+
+}  // namespace
+
+bool is_depthwise(const Call& call, const ir::Type& x, const ir::Type& w, const ir::Type& y) {
+  const bool fits = is_on("depthwise") && x.rank() == 4 && x.dtype == ir::DType::f32 &&
+                    !call.attrs().get_bool("transposed");
+  if (!fits) return false;
+  for (size_t i = 0; i < call.in_count(); ++i) {  // the bias
+    if (call.has_in(i) && call.in(i).rank() == 1 && !call.in(i).is_contiguous()) return false;
+  }
+  const int64_t channels = x.sizes[1];
+  return channels > 1 && call.attrs().get_int("groups") == channels && w.sizes[0] == channels &&
+         x.numel() > 0 && y.numel() > 0 && ops::lies_channels_last(y) &&
+         (x.is_contiguous() || ops::lies_channels_last(x)) &&
+         (w.is_contiguous() || ops::lies_channels_last(w));
+}
+
+Prepared depthwise_convolution(const Call& call) {
+  const Shape s(call, call.in(0), call.in(1), call.out());
+  const Pass pass(s, s.h.forward(), s.w.forward(), s.w.from);
+  const Images images(call, 0);
+  const auto run = [=](const Args& args) {
+    convolve(s, pass, images, {args.in<float>(1), args.in<float>(2), args.out<float>()}, args);
+  };
+  return {run, images.scratch_bytes() + weights_bytes(s)};
+}
+
+Prepared depthwise_input_gradient(const Call& call) {
+  const Shape s(call, call.in(1), call.in(2), call.in(0));
+  const Pass pass(s, s.h.backward(), s.w.backward(), s.w.to);
+  const Images images(call, 0);
+  const auto run = [=](const Args& args) {
+    convolve(s, pass, images, {args.in<float>(2), nullptr, args.out<float>(0)}, args);
+  };
+  return {run, images.scratch_bytes() + weights_bytes(s)};
+}
+
+Prepared depthwise_weight_gradient(const Call& call) {
+  const Shape s(call, call.in(1), call.in(2), call.in(0));
+  const Pass pass(s, s.h.forward(), s.w.forward(), s.w.from);
+  const std::vector<simd::DepthwiseRange> ranges = s.w.ranges();
+  const int64_t rows = s.images * s.h.to, parts = std::min(most_parts, rows);
+  const int64_t numbers = s.kernel() * s.channels;
+  const Images images(call, 1);
+  const auto run = [=](const Args& args) {
+    const float* from = images.get(args);
+    auto* sums = reinterpret_cast<double*>(args.scratch + images.scratch_bytes());
+    parallel_for(args.threads, parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        double* own = sums + part * numbers;
+        std::fill_n(own, numbers, 0.0);
+        for (int64_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i) {
+          const float* image = from + i / s.h.to * s.in_size();
+          const float* grad = args.in<float>(0) + i * s.w.to * s.channels;
+          pass.loops->weight_sums(pass.row(image, i % s.h.to), ranges.data(), grad, own);
+        }
+      }
+    });
+    float* out = args.out<float>(1);
+    for (int64_t c = 0; c < s.channels; ++c) {
+      for (int64_t k = 0; k < s.kernel(); ++k) {
+        double total = 0;
+        for (int64_t part = 0; part < parts; ++part) {
+          total += sums[part * numbers + k * s.channels + c];
+        }
+        out[c * s.kernel() + k] = static_cast<float>(total);
+      }
+    }
+  };
+  return {run, images.scratch_bytes() + static_cast<size_t>(parts * numbers) * sizeof(double)};
+}
+
+}  // namespace poptorch::kernels

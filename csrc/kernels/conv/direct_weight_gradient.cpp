@@ -1,0 +1,105 @@
+#include "kernels/conv/direct_weight_gradient.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/conv/weight_gradient.h"
+#include "kernels/gemm/blocked.h"
+#include "kernels/gemm/packed.h"
+#include "support/align.h"
+#include "support/parallel.h"
+#include "support/switches.h"
+
+namespace poptorch::simd {
+
+// The loops of one instruction set.
+struct WeightTileFunctions {
+  void (*sum)(const kernels::WeightTiles&, const kernels::WeightPart&, const float* x,
+              const float* dy, float* dw, float* memory);
+  int64_t (*memory)(const kernels::WeightTiles&);  // numbers that a thread needs
+  int64_t panel_columns;
+};
+
+}  // namespace poptorch::simd
+
+#define POPTORCH_SIMD_SOURCE "kernels/conv/direct_weight_gradient.inl"
+#include "kernels/simd/each_isa.h"
+
+namespace poptorch::kernels {
+namespace {
+
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+const simd::WeightTileFunctions& functions() {
+  return simd::choose(simd::base::weight_tile_functions, simd::avx2::weight_tile_functions,
+                      simd::avx512::weight_tile_functions);
+}
+
+WeightTiles tiles_of(const Call& call) {
+  return {shape_of(call.attrs(), call.in(1), call.in(2), call.in(0))};
+}
+
+// How dw is cut: by panels of channels and, where they are too few for the threads, by rows or,
+// where those are few, by places in the kernel.
+struct Parts {
+  WeightTiles tiles;
+  int64_t columns, panels, rows = 1, places = 1;
+
+  Parts(const WeightTiles& t, int threads)
+      : tiles(t), columns(functions().panel_columns), panels((t.channels + columns - 1) / columns) {
+    constexpr int64_t least_rows = 24, enough = 4;  // of a part; parts of a thread that even out
+    const auto is_even = [&] { return count() % threads == 0 || count() >= enough * threads; };
+    while (!is_even() && t.outputs / (rows + 1) >= least_rows) ++rows;
+    while (!is_even() && places < t.places()) ++places;
+  }
+
+  int64_t count() const { return panels * rows * places; }
+  WeightPart at(int64_t i) const {
+    const auto cut = [](int64_t n, int64_t at, int64_t parts) { return n * at / parts; };
+    const int64_t panel = i / (rows * places), r = i / places % rows, p = i % places;
+    WeightPart part{.channel = panel * columns,
+                    .row = cut(tiles.outputs, r, rows),
+                    .place = cut(tiles.places(), p, places)};
+    part.channels = std::min(columns, tiles.channels - part.channel);
+    part.rows = cut(tiles.outputs, r + 1, rows) - part.row;
+    part.places = cut(tiles.places(), p + 1, places) - part.place;
+    return part;
+  }
+};
+
+}  // namespace
+
+bool has_direct_weight_gradient(const Call& call) {
+  if (simd::isa() == simd::Isa::base || gemm_by() != "loops") return false;
+  if (!is_on("direct_weight_gradient")) return false;
+  if (call.in(0).dtype == ir::DType::f64 || !is_dense_last(call)) return false;
+  constexpr int64_t least_channels = 32;
+  const int64_t channels = call.in(1).sizes[1], lanes = functions().panel_columns / 2;
+  const bool fills_vectors = 4 * channels >= 3 * ((channels + lanes - 1) / lanes * lanes);
+  return channels >= least_channels && fills_vectors;
+}
+
+Prepared tiled_weight_gradient(const Call& call) {
+  const Parts parts(tiles_of(call), call.threads);
+  const simd::WeightTileFunctions& loops = functions();
+  const int64_t memory = align_numbers<float>(loops.memory(parts.tiles));
+  const int64_t threads = std::min<int64_t>(call.threads, parts.count());
+  const auto run = [=, &loops](const Args& args) {
+    parallel_for(args.threads, threads, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t thread = begin; thread < end; ++thread) {
+        float* own = reinterpret_cast<float*>(args.scratch) + thread * memory;
+        for (int64_t i = parts.count() * thread / threads;
+             i < parts.count() * (thread + 1) / threads; ++i) {
+          loops.sum(parts.tiles, parts.at(i), args.in<float>(1), args.in<float>(0),
+                    args.out<float>(1), own);
+        }
+      }
+    });
+  };
+  return {run, static_cast<size_t>(threads * memory) * sizeof(float)};
+}
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,39 @@
+// The gradient of a convolution's weight over channels-last f32 images, without patches:
+//
+//   dw[o, kh, kw, c] = sum over images and pixels of dy[pixel, o] * x[what (kh, kw) sees there, c]
+//
+// Of some rows of pixels at a time, what they see of the input is packed once for a panel of
+// channels, as wide as two vectors. A place in the kernel sees the same panel from another pixel
+// on, so a tile of dw (some o by the channels of the panel at one place) is a product of values of
+// dy and of that panel, summed in registers and added to dw.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/conv/shape.h"
+#include "ops/kernel.h"
+
+namespace poptorch::kernels {
+
+struct WeightTiles : ConvolutionShape {
+  // How the lines of pixels are cut into strips.
+  int64_t strips() const { return (lines() + lines_at_once() - 1) / lines_at_once(); }
+  int64_t first_line(int64_t strip) const { return lines() * strip / strips(); }
+  int64_t most_lines() const { return (lines() + strips() - 1) / strips(); }
+};
+
+// A part of dw that one thread computes.
+struct WeightPart {
+  int64_t channel, channels;  // at most those of a panel
+  int64_t row, rows;
+  int64_t place, places;  // in the kernel
+};
+
+// Whether the call of `convolution_backward` has such a gradient, the processor has vectors for it,
+// and the switch `direct_weight_gradient` is on.
+bool has_direct_weight_gradient(const ops::Call& call);
+
+// Writes result 1 of the call, dw. The order of a sum does not depend on the number of threads.
+ops::Prepared tiled_weight_gradient(const ops::Call& call);
+
+}  // namespace poptorch::kernels

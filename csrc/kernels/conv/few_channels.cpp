@@ -1,0 +1,170 @@
+#include "kernels/conv/few_channels.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/conv/pointwise.h"
+#include "kernels/conv/shape.h"
+#include "kernels/conv/weight_gradient.h"
+#include "kernels/gemm/packed.h"
+#include "ops/layout.h"
+#include "support/align.h"
+#include "support/parallel.h"
+#include "support/switches.h"
+
+namespace poptorch::kernels {
+
+struct FewConvolution {
+  ConvolutionShape shape;
+  bool relu = false, has_residual = false;
+};
+
+// `y` holds the residual, if there is one. Without bias or scale: nullptr.
+struct FewData {
+  const float *x, *packed, *bias, *scale;
+  float* y;
+};
+
+}  // namespace poptorch::kernels
+
+namespace poptorch::simd {
+
+// The loops of one instruction set.
+struct FewFunctions {
+  void (*pack)(const kernels::ConvolutionShape&, const kernels::ConvolutionWeights&, float* packed);
+  void (*convolve)(const kernels::FewConvolution&, int64_t first, int64_t lines,
+                   const kernels::FewData&, float* memory);
+  void (*sum)(const kernels::FewConvolution&, int64_t first, int64_t lines, const float* x,
+              const float* dy, float* sums, float* memory);
+  int64_t (*memory)(const kernels::ConvolutionShape&);  // numbers of a thread
+  int64_t lanes;
+};
+
+}  // namespace poptorch::simd
+
+#define POPTORCH_SIMD_SOURCE "kernels/conv/few_channels.inl"
+#include "kernels/simd/each_isa.h"
+
+namespace poptorch::kernels {
+namespace {
+
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+const simd::FewFunctions& functions() {
+  return simd::choose(simd::base::few_functions, simd::avx2::few_functions,
+                      simd::avx512::few_functions);
+}
+
+// The lines of pixels in parts, each with memory of its own for what it sees.
+struct Parts {
+  int64_t lines, count, memory;  // numbers of one
+
+  Parts(const FewConvolution& f, int64_t most)
+      : lines(f.shape.lines()),
+        count(std::clamp<int64_t>(products(f.shape) / least_products, 1, most)),
+        memory(align_numbers<float>(functions().memory(f.shape))) {}
+
+  // fn(part, its first line, its lines)
+  template <typename Fn>
+  void each(int threads, const Fn& fn) const {
+    parallel_for(threads, count, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        fn(i, lines * i / count, lines * (i + 1) / count - lines * i / count);
+      }
+    });
+  }
+
+ private:
+  static constexpr int64_t least_products = 1 << 18;
+  static int64_t products(const ConvolutionShape& s) {
+    return s.lines() * s.w.to * s.outputs * s.places() * s.channels;
+  }
+};
+
+// A forward call. Scratch: packed weights, then the memory of the parts.
+Prepared prepare(const FewConvolution& f, const ir::Dims& strides, bool is_packed, int threads) {
+  const simd::FewFunctions& loops = functions();
+  const ConvolutionShape& s = f.shape;
+  const int64_t packed_numbers = align_numbers<float>(s.outputs) * s.places() * s.channels;
+  const Parts parts(f, std::min<int64_t>(threads, s.lines()));
+  const auto run = [=, &loops](const Args& args) {
+    if (f.has_residual) copy_residual(args, f.shape.lines() * f.shape.w.to * f.shape.outputs);
+    float* packed = reinterpret_cast<float*>(args.scratch);
+    loops.pack(f.shape, {args.in<float>(1), strides[0], strides[1], strides[2], strides[3]},
+               packed);
+    const FewData data{args.in<float>(0), packed, args.in<float>(2),
+                       is_packed ? args.in<float>(4) : nullptr, args.out<float>(0)};
+    parts.each(args.threads, [&](int64_t part, int64_t first, int64_t lines) {
+      loops.convolve(f, first, lines, data, packed + packed_numbers + part * parts.memory);
+    });
+  };
+  return {run, static_cast<size_t>(packed_numbers + parts.count * parts.memory) * sizeof(float)};
+}
+
+}  // namespace
+
+bool has_few_channels(const ir::Attrs& attrs, const ir::Dims& weight_size,
+                      const ir::Dims& input_size) {
+  constexpr int64_t most_channels = 4, least_outputs = 8;
+  // Whatever the instruction set: a program has the same passes wherever it is compiled.
+  return is_on("few_channels") && weight_size.size() == 4 && ir::product(input_size) > 0 &&
+         attrs.get_int("groups") == 1 && is_all(attrs.get_ints("dilation"), 1) &&
+         weight_size[1] <= most_channels && weight_size[0] >= least_outputs;
+}
+
+bool has_few_convolution(const Call& call) {
+  if (call.in(0).dtype == ir::DType::f64 || call.attrs().get_bool("transposed")) return false;
+  if (call.has_in(2) && !call.in(2).is_contiguous()) return false;
+  return has_few_channels(call.attrs(), call.in(1).sizes, call.in(0).sizes) &&
+         ops::lies_channels_last(call.in(0)) && ops::lies_channels_last(call.out());
+}
+
+Prepared few_convolution(const Call& call) {
+  FewConvolution f{.shape = shape_of(call.attrs(), call.in(0), call.in(1), call.out())};
+  return prepare(f, call.in(1).actual_strides(), false, call.threads);
+}
+
+Prepared packed_few_convolution(const Call& call) {
+  const ir::Type x = ops::channels_first(call.in(0)), y = ops::channels_first(call.out());
+  const ir::Type w{ir::DType::f32, call.attrs().get_ints("weight_size"), {}};
+  FewConvolution f{.shape = shape_of(call.attrs(), x, w, y),
+                   .relu = call.attrs().get_string("activation") == "relu",
+                   .has_residual = call.has_in(3)};
+  return prepare(f, w.actual_strides(), true, call.threads);
+}
+
+bool has_few_weight_gradient(const Call& call) {
+  if (call.in(0).dtype == ir::DType::f64 || !is_dense_last(call)) return false;
+  return has_few_channels(call.attrs(), call.in(2).sizes, call.in(1).sizes) &&
+         call.in(2).sizes[0] % functions().lanes == 0;
+}
+
+Prepared few_weight_gradient(const Call& call) {
+  FewConvolution f{.shape = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0))};
+  const ConvolutionShape& s = f.shape;
+  constexpr int64_t most_parts = 8;  // of a sum, whatever the threads are
+  const Parts parts(f, std::min(most_parts, s.lines()));
+  const int64_t taps = s.places() * s.channels, outputs = s.outputs;
+  const int64_t own = align_numbers<float>(taps * outputs) + parts.memory;
+  const auto run = [=, &loops = functions()](const Args& args) {
+    float* sums = reinterpret_cast<float*>(args.scratch);
+    parts.each(args.threads, [&](int64_t part, int64_t first, int64_t lines) {
+      float* of_part = sums + part * own;
+      loops.sum(f, first, lines, args.in<float>(1), args.in<float>(0), of_part,
+                of_part + own - parts.memory);
+    });
+    float* dw = args.out<float>(1);
+    for (int64_t i = 0; i < outputs * taps; ++i) {
+      const float* from = sums + i % taps * outputs + i / taps;
+      float total = 0;
+      for (int64_t part = 0; part < parts.count; ++part) total += from[part * own];
+      dw[i] = total;
+    }
+  };
+  return {run, static_cast<size_t>(parts.count * own) * sizeof(float)};
+}
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,385 @@
+#include "kernels/conv/weight_gradient.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/conv/shape.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/reduction/loops.h"
+#include "kernels/simd/isa.h"
+#include "ops/layout.h"
+#include "support/align.h"
+#include "support/mutant.h"
+#include "support/parallel.h"
+
+namespace poptorch::kernels {
+namespace {
+
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+// Pixels of a strip: enough that a product is worth more than adding it to the sum.
+constexpr int64_t strip_pixels = 384, most_pixels = 448;
+// Numbers that are worth a thread when they are copied.
+constexpr int64_t copy_grain = 16384;
+// Inputs from which on patches of channels-last images are long runs.
+constexpr int64_t least_channels = 16;
+
+using Axis = ConvolutionAxis;
+
+// `image` is what patches are taken of: the input, or for a transposed convolution the gradient of
+// the output. `rows` are the channels of the other one, as many as the weight has rows.
+struct Shape {
+  int64_t images, groups, channels, rows;  // of one group
+  Axis h, w;
+
+  int64_t pixels() const { return h.to * w.to; }
+  int64_t patch() const { return h.kernel * w.kernel * channels; }
+  // A strip is some rows of pixels of an image, or several whole images.
+  int64_t strip_images() const {
+    return std::clamp<int64_t>(strip_pixels / pixels(), 1, images);
+  }
+  int64_t strip_height() const {
+    return strip_images() > 1 ? h.to : std::clamp<int64_t>(strip_pixels / w.to, 1, h.to);
+  }
+  // Numbers of the padded image, channels last, that a strip sees of one image.
+  int64_t seen_width() const { return w.seen(w.to) * channels; }
+  int64_t seen_height() const { return h.seen(strip_height()); }
+};
+
+Shape shape_of(const Call& call) {
+  const bool transposed = call.attrs().get_bool("transposed");
+  const ir::Type &image = call.in(transposed ? 0 : 1), &pixels = call.in(transposed ? 1 : 0);
+  const int64_t groups = call.attrs().get_int("groups");
+  return {image.sizes[0],
+          groups,
+          image.sizes[1] / groups,
+          pixels.sizes[1] / groups,
+          axis_of(call.attrs(), image, pixels, call.in(2), 2),
+          axis_of(call.attrs(), image, pixels, call.in(2), 1)};
+}
+
+template <typename T>
+struct Buffers {
+  T *seen, *patches, *values, *sums;
+};
+
+template <typename T>
+size_t lay_out(const Shape& s, std::byte* scratch, Buffers<T>& out) {
+  const int64_t images = s.strip_images();
+  const int64_t pixels = images * s.strip_height() * s.w.to;
+  size_t offset = 0;
+  const auto take = [&](int64_t numbers) {
+    T* p = reinterpret_cast<T*>(scratch + offset);
+    offset += align_up(static_cast<size_t>(numbers) * sizeof(T));
+    return p;
+  };
+  out.seen = take(images * s.seen_height() * s.seen_width());
+  out.patches = take(pixels * s.patch());
+  out.values = take(images > 1 ? s.rows * pixels : 0);
+  out.sums = take(s.rows * s.patch());
+  return offset;
+}
+
+// Rows of the padded image, channels last. `image` is one image's channels of one group, `top` the
+// first row, which may lie in the padding.
+template <typename T>
+void see(const Shape& s, const T* image, int64_t top, int64_t height, T* out, int threads) {
+  const int64_t grain = std::max<int64_t>(1, copy_grain / s.seen_width());
+  parallel_for(threads, height, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      T* to = out + row * s.seen_width();
+      std::fill_n(to, s.seen_width(), T{0});
+      const int64_t y = top + row;
+      if (y < 0 || y >= s.h.from) continue;
+      const int64_t first = s.w.padding;
+      const int64_t count = std::min(s.w.from, s.w.seen(s.w.to) - first);  // none when negative
+      for (int64_t c = 0; c < s.channels; ++c) {
+        const T* from = image + (c * s.h.from + y) * s.w.from;
+        for (int64_t x = 0; x < count; ++x) to[(first + x) * s.channels + c] = from[x];
+      }
+    }
+  });
+}
+
+// The patches of rows of pixels, from what they see.
+template <typename T>
+void cut_patches(const Shape& s, const T* seen, int64_t height, T* out, int threads) {
+  const int64_t grain = std::max<int64_t>(1, copy_grain / (s.w.to * s.patch()));
+  const bool is_dense = s.w.dilation == 1;
+  const int64_t run = (is_dense ? s.w.kernel : 1) * s.channels;
+  const int64_t runs = is_dense ? 1 : s.w.kernel;
+  parallel_for(threads, height, grain, [&](int64_t begin, int64_t end) {
+    T* to = out + begin * s.w.to * s.patch();
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t x = 0; x < s.w.to; ++x) {
+        for (int64_t kh = 0; kh < s.h.kernel; ++kh) {
+          const int64_t y = row * s.h.stride + kh * s.h.dilation;
+          const T* from = seen + y * s.seen_width() + x * s.w.stride * s.channels;
+          for (int64_t i = 0; i < runs; ++i, to += run) {
+            std::memcpy(to, from + i * s.w.dilation * s.channels,
+                        static_cast<size_t>(run) * sizeof(T));
+          }
+        }
+      }
+    }
+  });
+}
+
+// From [rows, kh, kw, channels] to the weight's [rows, channels, kh, kw].
+template <typename T>
+void write_weight(const Shape& s, const T* sums, T* dw, int threads) {
+  const int64_t kernel = s.h.kernel * s.w.kernel;
+  const int64_t grain = std::max<int64_t>(1, copy_grain / s.patch());
+  parallel_for(threads, s.rows, grain, [&](int64_t begin, int64_t end) {
+    T* to = dw + begin * s.patch();
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t c = 0; c < s.channels; ++c) {
+        for (int64_t k = 0; k < kernel; ++k) *to++ = sums[(row * kernel + k) * s.channels + c];
+      }
+    }
+  });
+}
+
+// A group's tensors: the images from its first channel on.
+template <typename T>
+struct Group {
+  const T *image, *values;
+  T* dw;
+};
+
+// The strips that begin at `image`: adds their products to the sums.
+template <typename T>
+void add_strip(const Shape& s, const Group<T>& group, const Buffers<T>& buffers, int64_t image,
+               int64_t top, int threads) {
+  const int64_t image_size = s.groups * s.channels * s.h.from * s.w.from;
+  const int64_t values_size = s.groups * s.rows * s.pixels();
+  const int64_t images = std::min(s.strip_images(), s.images - image);
+  const int64_t height = std::min(s.strip_height(), s.h.to - top);
+  const int64_t pixels = height * s.w.to;
+  for (int64_t i = 0; i < images; ++i) {
+    T* seen = buffers.seen + i * s.seen_height() * s.seen_width();
+    see(s, group.image + (image + i) * image_size, top * s.h.stride - s.h.padding,
+        s.h.seen(height), seen, threads);
+    cut_patches(s, seen, height, buffers.patches + i * pixels * s.patch(), threads);
+  }
+  const T* values = group.values + image * values_size + top * s.w.to;
+  int64_t stride = s.pixels();
+  if (images > 1) {
+    stride = images * pixels;
+    for (int64_t i = 0; i < images * s.rows; ++i) {
+      std::memcpy(buffers.values + i % s.rows * stride + i / s.rows * pixels,
+                  values + i / s.rows * values_size + i % s.rows * pixels,
+                  static_cast<size_t>(pixels) * sizeof(T));
+    }
+    values = buffers.values;
+  }
+  const double beta = image == 0 && top == 0 ? 0 : 1;
+  gemm<T>({s.rows, s.patch(), images * pixels, false, false, stride, s.patch(), s.patch(), 1, beta},
+          values, buffers.patches, buffers.sums, threads);
+}
+
+template <typename T>
+void weight_gradient(const Shape& s, bool transposed, const Args& args) {
+  Buffers<T> buffers;
+  lay_out(s, args.scratch, buffers);
+  const T *image = args.in<T>(transposed ? 0 : 1), *values = args.in<T>(transposed ? 1 : 0);
+  for (int64_t g = 0; g < s.groups; ++g) {
+    const Group<T> group{image + g * s.channels * s.h.from * s.w.from,
+                         values + g * s.rows * s.pixels(),
+                         args.out<T>(1) + g * s.rows * s.patch()};
+    for (int64_t i = 0; i < s.images; i += s.strip_images()) {
+      for (int64_t top = 0; top < s.h.to; top += s.strip_height()) {
+        add_strip(s, group, buffers, i, top, args.threads);
+      }
+    }
+    write_weight(s, buffers.sums, group.dw, args.threads);
+  }
+}
+
+float sum(const float* x, int64_t n) { return simd::reduce_loops().sum(x, n); }
+
+double sum(const double* x, int64_t n) {
+  double total = 0;
+  for (int64_t i = 0; i < n; ++i) total += x[i];
+  return total;
+}
+
+// The type's elements, those of one channel after those of the other.
+Loop by_channel(const ir::Type& type) {
+  const auto channel_first = [](ir::Dims dims) {
+    std::swap(dims[0], dims[1]);
+    return dims;
+  };
+  ir::Type seen{type.dtype, channel_first(type.sizes), {}};
+  seen.set_strides(channel_first(type.actual_strides()));
+  return Loop({type.dtype, seen.sizes, {}}, {&seen});
+}
+
+// Of one channel, whose pixels lie side by side or anywhere.
+template <typename T>
+double sum_channel(const ChannelSums& s, const T* x, int64_t channel) {
+  double total = 0;
+  if (!s.strided) {
+    for (int64_t i = 0; i < s.images; ++i) {
+      total += sum(x + (i * s.channels + channel) * s.pixels, s.pixels);
+    }
+    return total;
+  }
+  constexpr int64_t block = 256;
+  T copy[block];
+  const int64_t n = s.images * s.pixels;
+  for (int64_t i = 0; i < n; i += block) {
+    const int64_t count = std::min(block, n - i);
+    const Loop::Elements from = s.strided->read(0, x, channel * n + i, count, copy);
+    const auto* first = static_cast<const T*>(from.first);
+    total += from.step == 0 ? static_cast<double>(count) * *first : sum(first, count);
+  }
+  return total;
+}
+
+template <typename T>
+Prepared prepare(const Call& call) {
+  const Shape s = shape_of(call);
+  const bool transposed = call.attrs().get_bool("transposed");
+  Buffers<T> buffers;
+  const size_t bytes = lay_out(s, nullptr, buffers);
+  return {[=](const Args& args) { weight_gradient<T>(s, transposed, args); }, bytes};
+}
+
+// What one place in the kernel's height sees of a pixel that lies channels-last is one run of
+// memory, clipped where it reaches into the padding.
+template <typename T>
+void copy_clipped(const Axis& w, int64_t channels, const T* row, int64_t first, T* to) {
+  const int64_t begin = std::clamp<int64_t>(-first, 0, w.kernel);
+  const int64_t end = std::clamp<int64_t>(w.from - first, begin, w.kernel);
+  std::fill_n(to, begin * channels, T{0});
+  std::copy_n(row + (first + begin) * channels, (end - begin) * channels, to + begin * channels);
+  std::fill_n(to + end * channels, (w.kernel - end) * channels, T{0});
+}
+
+// The patches of the pixels [begin, end) of all images.
+template <typename T>
+void cut_patches_last(const Shape& s, const T* images, int64_t begin, int64_t end, T* to) {
+  const int64_t run = s.w.kernel * s.channels;
+  for (int64_t pixel = begin; pixel < end; ++pixel) {
+    const T* image = images + pixel / s.pixels() * s.h.from * s.w.from * s.channels;
+    const int64_t top = pixel / s.w.to % s.h.to * s.h.stride - s.h.padding;
+    const int64_t left = pixel % s.w.to * s.w.stride - s.w.padding;
+    for (int64_t kh = 0; kh < s.h.kernel; ++kh, to += run) {
+      const int64_t y = top + kh * s.h.dilation;
+      if (y < 0 || y >= s.h.from) {
+        std::fill_n(to, run, T{0});
+      } else {
+        copy_clipped(s.w, s.channels, image + y * s.w.from * s.channels, left, to);
+      }
+    }
+  }
+}
+
+template <typename T>
+Prepared prepare_last(const Call& call) {
+  const Shape s = shape_of(call);
+  const int64_t all = s.images * s.pixels(), strips = (all + most_pixels - 1) / most_pixels;
+  const int64_t strip = (all + strips - 1) / strips;  // all alike: short ones only add to the sum
+  const auto run = [=](const Args& args) {
+    const T *values = args.in<T>(0), *images = args.in<T>(1);
+    T* patches = reinterpret_cast<T*>(args.scratch);
+    const int64_t grain = std::max<int64_t>(1, copy_grain / s.patch());
+    for (int64_t first = 0; first < all; first += strip) {
+      const int64_t count = std::min(strip, all - first);
+      parallel_for(args.threads, count, grain, [&](int64_t begin, int64_t end) {
+        cut_patches_last(s, images, first + begin, first + end, patches + begin * s.patch());
+      });
+      gemm<T>({s.rows, s.patch(), count, true, false, s.rows, s.patch(), s.patch(), 1,
+               first == 0 ? 0.0 : 1.0},
+              values + first * s.rows, patches, args.out<T>(1), args.threads);
+    }
+  };
+  return {run, align_up(static_cast<size_t>(strip * s.patch()) * sizeof(T))};
+}
+
+}  // namespace
+
+ChannelSums::ChannelSums(const ir::Type& type) {
+  const int64_t pixels_of_all = type.numel() / std::max<int64_t>(1, type.sizes[1]);
+  channels = type.sizes[1];
+  // Row-major pixels lie side by side; channels-last ones count as images of one pixel.
+  const bool is_row_major = type.is_contiguous() || MUTANT(bias_gradient_is_row_major);
+  pixels = is_row_major ? pixels_of_all / std::max<int64_t>(1, type.sizes[0]) : 1;
+  images = pixels_of_all / std::max<int64_t>(1, pixels);
+  if (!type.is_contiguous() && !ops::lies_channels_last(type)) strided = by_channel(type);
+}
+
+template <typename T>
+void sum_channels(const ChannelSums& s, const T* x, T* out, int threads) {
+  constexpr int64_t strip = 64;  // channels that are summed side by side
+  constexpr int64_t rows = 128;  // that are summed in T
+  const int64_t unit = s.images * s.pixels * (s.pixels == 1 ? strip : 1);
+  const int64_t grain = std::max<int64_t>(1, copy_grain / std::max<int64_t>(1, unit));
+  if (s.strided || s.pixels > 1) {
+    return parallel_for(threads, s.channels, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t channel = begin; channel < end; ++channel) {
+        out[channel] = static_cast<T>(sum_channel(s, x, channel));
+      }
+    });
+  }
+  parallel_for(threads, (s.channels + strip - 1) / strip, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin * strip; first < std::min(s.channels, end * strip); first += strip) {
+      const int64_t count = std::min(strip, s.channels - first);
+      double totals[strip] = {};
+      for (int64_t row = 0; row < s.images; row += rows) {
+        T sums[strip] = {};
+        for (int64_t i = row; i < std::min(s.images, row + rows); ++i) {
+          for (int64_t c = 0; c < count; ++c) sums[c] += x[i * s.channels + first + c];
+        }
+        for (int64_t c = 0; c < count; ++c) totals[c] += sums[c];
+      }
+      for (int64_t c = 0; c < count; ++c) out[first + c] = static_cast<T>(totals[c]);
+    }
+  });
+}
+
+template void sum_channels(const ChannelSums&, const float*, float*, int);
+template void sum_channels(const ChannelSums&, const double*, double*, int);
+
+bool has_patches(const Call& call) {
+  constexpr int64_t least_rows = 8;  // of a group: for fewer, products of matrices are too thin
+  if (call.in(0).rank() > 4) return false;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!call.in(i).is_contiguous() || call.in(i).numel() == 0) return false;
+  }
+  return call.out(1).is_contiguous() && shape_of(call).rows >= least_rows;
+}
+
+bool is_dense_last(const Call& call) {
+  if (call.in(0).rank() > 4 || call.attrs().get_int("groups") != 1) return false;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!ops::lies_channels_last(call.in(i)) || call.in(i).numel() == 0) return false;
+  }
+  return ops::lies_channels_last(call.out(1)) && !call.attrs().get_bool("transposed");
+}
+
+bool can_cut_patches_last(const Call& call) {
+  return is_dense_last(call) && shape_of(call).w.dilation == 1;
+}
+
+bool has_patches_last(const Call& call) {
+  if (!can_cut_patches_last(call)) return false;
+  const Shape s = shape_of(call);
+  if (s.channels < least_channels) return false;
+  const bool is_strided = s.h.stride * s.w.stride > 1;
+  return simd::isa() != simd::Isa::avx512 || is_strided || s.images * s.pixels() < s.rows;
+}
+
+Prepared patch_weight_gradient_last(const Call& call) {
+  if (call.in(0).dtype == ir::DType::f64) return prepare_last<double>(call);
+  return prepare_last<float>(call);
+}
+
+Prepared patch_weight_gradient(const Call& call) {
+  return call.in(0).dtype == ir::DType::f64 ? prepare<double>(call) : prepare<float>(call);
+}
+
+}  // namespace poptorch::kernels

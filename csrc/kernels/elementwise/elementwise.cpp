@@ -1,0 +1,220 @@
+// Kernels of the element-wise rows: a function by name and dtype, run over a loop.
+#include "kernels/elementwise/elementwise.h"
+
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "kernels/loop.h"
+#include "kernels/simd/elementwise.h"
+#include "ops/kernel.h"
+#include "support/error.h"
+
+namespace poptorch::kernels {
+
+namespace {
+
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+using Params = decltype(Function::params);
+
+// The function that an op with these attributes is, where the op's name alone does not say it.
+std::string name_of_function(const Call& call) {
+  const ir::OpName name = call.op.name;
+  const ir::Attrs& attrs = call.attrs();
+  if (name == ir::op::add || name == ir::op::sub) {
+    return attrs.get_float("alpha") == 1.0 ? name.str() : name.str() + "_scaled";
+  }
+  if (name == ir::op::gelu || name == ir::op::gelu_backward) {
+    return attrs.get_string("approximate") == "tanh" ? name.str() + "_tanh" : name.str();
+  }
+  if (name == ir::op::div && !attrs.find("rounding_mode")->is_none()) {
+    return "div_" + attrs.get_string("rounding_mode");
+  }
+  if (name == ir::op::elu_backward && attrs.get_bool("is_result")) return "elu_backward_result";
+  return name.str();
+}
+
+// The op's numeric attributes in the order of its row.
+Params params_of(const Call& call) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  Params params{};
+  if (call.op.name == ir::op::clamp) {
+    return {call.attrs().maybe_float("min").value_or(-infinity),
+            call.attrs().maybe_float("max").value_or(infinity)};
+  }
+  size_t count = 0;
+  for (const ops::AttrDef& attr : ops::op_def(call.op.name).attrs) {
+    if (!std::holds_alternative<double>(attr.default_value.value)) continue;
+    INTERNAL_CHECK(count < params.size(), "op ", call.op.name, " has too many numbers");
+    params[count++] = call.attrs().get_float(attr.name);
+  }
+  return params;
+}
+
+const simd::NamedStrip& strip_of(const Call& call, std::span<const simd::NamedStrip> table,
+                                 std::string_view function) {
+  const simd::NamedStrip* strip = simd::find(table, function);
+  USER_CHECK(strip != nullptr, "[", call.op.name, "] is not computed for ", call.in(0).text(),
+             ". Cast the operands to a floating-point type.");
+  return *strip;
+}
+
+Function function_of_strip(const Call& call, const simd::NamedStrip& strip, int operands) {
+  return {.run = strip.run,
+          .params = params_of(call),
+          .picoseconds = strip.picoseconds,
+          .operand_count = operands,
+          .rounds = strip.rounds};
+}
+
+Function unary(const Call& call) {
+  const simd::NamedStrip& strip =
+      strip_of(call, unary_strips(call.in(0).dtype), name_of_function(call));
+  return function_of_strip(call, strip, 1);
+}
+
+Function binary(const Call& call) {
+  const simd::NamedStrip& strip =
+      strip_of(call, binary_strips(call.in(0).dtype), name_of_function(call));
+  return function_of_strip(call, strip, 2);
+}
+
+// Common exponents are known only when the exponent is read.
+struct Powers {
+  simd::StripFn square, cube, sqrt, rsqrt, reciprocal, any;
+
+  simd::StripFn by(double exponent) const {
+    if (exponent == 2.0) return square;
+    if (exponent == 3.0) return cube;
+    if (exponent == 0.5) return sqrt;
+    if (exponent == -0.5) return rsqrt;
+    if (exponent == -1.0) return reciprocal;
+    return any;
+  }
+};
+static_assert(sizeof(Powers) <= sizeof(Params));
+
+template <typename T>
+void power_strip(const simd::Strip& s) {
+  Powers powers;
+  std::memcpy(&powers, s.params, sizeof powers);
+  powers.by(static_cast<double>(*static_cast<const T*>(s.in[1])))(s);
+}
+
+Function power(const Call& call) {
+  Function function = binary(call);
+  const ir::DType dtype = call.in(0).dtype;
+  if (!ir::is_float(dtype) || call.in(1).numel() != 1) return function;
+  const auto strip = [&](const char* name) { return simd::find(unary_strips(dtype), name)->run; };
+  const Powers powers = {strip("square"), strip("cube"),       strip("sqrt"),
+                         strip("rsqrt"),  strip("reciprocal"), function.run};
+  std::memcpy(function.params.data(), &powers, sizeof powers);
+  function.picoseconds = 2000;
+  function.run = dtype == ir::DType::f64 ? power_strip<double> : power_strip<float>;
+  return function;
+}
+
+Prepared elementwise(const Call& call) {
+  const Function function = function_of(call);
+  std::vector<const ir::Type*> operands;
+  for (int i = 0; i < function.operand_count; ++i) {
+    operands.push_back(&call.in(function.operands[static_cast<size_t>(i)]));
+  }
+  const ir::OpName name = call.op.name;
+  const bool moves = name == ir::op::where || name == ir::op::masked_fill ||
+                     name == ir::op::cast;
+  const Loop loop(call.out(), operands, moves ? Halves::bits : Halves::widened);
+  return {[loop, function](const Args& args) {
+    std::array<const void*, 3> in{};
+    for (int i = 0; i < function.operand_count; ++i) {
+      const auto slot = static_cast<size_t>(i);
+      in[slot] = args.inputs[function.operands[slot]];
+    }
+    loop.run({function.run, function.params.data(), grain_of(function.picoseconds)}, in,
+             args.outputs[0], args.threads);
+  }};
+}
+
+// div, fmod and remainder of whole numbers: a divisor of 0 is the user's error.
+Prepared division(const Call& call) {
+  Prepared prepared = elementwise(call);
+  if (ir::is_float(call.in(0).dtype)) return prepared;
+  const ir::Type& y = call.in(1);
+  const simd::NamedStrip& is_zero = strip_of(call, unary_strips(y.dtype), "logical_not");
+  const Loop loop({ir::DType::boolean, y.sizes, {}}, {&y});
+  const std::string words = concat("[", call.op.name, "] integer division by zero: operand 1, ",
+                                   y.text(), ", holds a 0. Divide as floats, or replace it.");
+  const auto run = [=, divide = std::move(prepared.run)](const Args& args) {
+    loop.run({is_zero.run, nullptr, grain_of(is_zero.picoseconds)},
+             {args.inputs[1], nullptr, nullptr}, args.scratch, args.threads);
+    const auto n = static_cast<size_t>(loop.numel());
+    if (std::memchr(args.scratch, 1, n) != nullptr) throw_user_error(words);
+    divide(args);
+  };
+  return {run, static_cast<size_t>(y.numel())};
+}
+
+Prepared clone(const Call& call) {
+  const Loop loop(call.out(), {&call.in(0)});
+  const simd::StripFn run = copy_strip(ir::item_bytes(call.out().dtype));
+  return {[=](const Args& args) {
+    if (args.inputs[0] == args.outputs[0]) return;
+    loop.run({run, nullptr, grain_of(200)}, {args.inputs[0], nullptr, nullptr}, args.outputs[0],
+             args.threads);
+  }};
+}
+
+// Rows of one function each.
+constexpr const char* plain_names[] = {
+    "neg", "abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt",
+    "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
+    "atanh", "tanh", "sigmoid", "erf", "erfc", "relu", "floor", "ceil", "round", "trunc", "frac",
+    "bitwise_not", "logical_not", "isnan", "isinf", "isfinite", "gelu", "silu", "mish", "softplus",
+    "elu", "leaky_relu", "hardtanh", "hardsigmoid", "hardswish", "threshold", "clamp", "add", "sub",
+    "mul", "minimum", "maximum", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and",
+    "logical_or", "logical_xor", "eq", "ne", "lt", "le", "gt", "ge", "threshold_backward",
+    "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward", "elu_backward",
+    "leaky_relu_backward", "hardtanh_backward", "hardsigmoid_backward", "hardswish_backward",
+    "mish_backward", "softplus_backward"};
+
+[[maybe_unused]] const bool plain_registered = [] {
+  for (const char* name : plain_names) ops::register_kernel({name, elementwise, true});
+  return true;
+}();
+
+KERNEL("div", division, true)
+KERNEL("fmod", division, true)
+KERNEL("remainder", division, true)
+KERNEL("pow", elementwise, true)
+KERNEL("where", elementwise, true)
+KERNEL("masked_fill", elementwise, true)
+KERNEL("cast", elementwise, true)
+KERNEL("clone", clone, true)
+KERNEL("nop", clone, true)
+
+}  // namespace
+
+Function function_of(const Call& call) {
+  const ir::OpName name = call.op.name;
+  const auto select = [&] { return where_strip(ir::item_bytes(call.out().dtype)); };
+  if (name == ir::op::where) return {select(), {}, 300, 3};
+  if (name == ir::op::masked_fill) return {select(), {}, 300, 3, {1, 2, 0}};
+  if (name == ir::op::cast) return cast_function(call.in(0).dtype, call.out().dtype);
+  if (name == ir::op::pow) return power(call);
+  return call.in_count() == 1 ? unary(call) : binary(call);
+}
+
+std::span<const simd::NamedStrip> unary_strips(ir::DType dtype) {
+  if (dtype == ir::DType::f32 || ir::is_half(dtype)) return simd::unary_f32();
+  return dtype == ir::DType::f64 ? unary_f64() : unary_integer(dtype);
+}
+
+std::span<const simd::NamedStrip> binary_strips(ir::DType dtype) {
+  if (dtype == ir::DType::f32 || ir::is_half(dtype)) return simd::binary_f32();
+  return dtype == ir::DType::f64 ? binary_f64() : binary_integer(dtype);
+}
+
+}  // namespace poptorch::kernels

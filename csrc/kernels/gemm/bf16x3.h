@@ -1,0 +1,27 @@
+// Products of f32 matrices on a unit that multiplies bfloat16 matrices (AMX) many times faster than
+// the vector units multiply f32.
+//
+// A number is cut into three bfloat16 parts, x = high + middle + low, which is exact: 8 + 8 + 8
+// bits. Of the nine products of parts of x and y the six largest are summed, in f32; the other
+// three are about 2^-25 |x y|, half of what rounding the exact product to f32 costs. Numbers that
+// have no such parts (2^127 and above, infinities, NaN) send their block to the BLAS.
+#pragma once
+
+#include "kernels/gemm/gemm.h"
+
+namespace poptorch::kernels {
+
+// Blocks of c that begin at multiples of this are computed alike, wherever c is cut.
+constexpr int64_t split_side = 32;
+
+// Whether the machine has the unit, the system lets the process use it, and the switch
+// `bf16x3_gemm` is on.
+bool has_bf16x3_gemm();
+
+// Whether the product is large enough to be worth cutting its operands into parts.
+bool bf16x3_gemm_pays(const Gemm& g);
+
+// As gemm, on the calling thread.
+void bf16x3_gemm(const Gemm& g, const float* a, const float* b, float* c);
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,46 @@
+#include "kernels/gemm/blocked.h"
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "kernels/gemm/packed.h"
+#include "support/align.h"
+#include "support/settings.h"
+#include "support/switches.h"
+#include "support/thread_memory.h"
+
+namespace poptorch::simd {
+
+// The loops of one instruction set, which need memory for so many numbers.
+struct BlockedFunctions {
+  void (*multiply)(const kernels::Gemm&, const float* a, const float* b, float* c, float* packed);
+  int64_t packed_numbers;
+};
+
+}  // namespace poptorch::simd
+
+#define POPTORCH_SIMD_SOURCE "kernels/gemm/blocked.inl"
+#include "kernels/simd/each_isa.h"
+
+namespace poptorch::kernels {
+
+std::string_view gemm_by() { return settings().has_gemm_loops ? "loops" : "library"; }
+
+bool blocked_gemm_pays(const Gemm& g) {
+  // b is packed for these rows alone, and turned where its columns lie by themselves.
+  const int64_t least_rows = g.trans_b ? 48 : 32;
+  constexpr int64_t least_columns = 16;
+  return g.m >= least_rows && g.n >= least_columns && settings().has_gemm_loops &&
+         simd::isa() != simd::Isa::base && is_on("blocked_gemm");
+}
+
+void blocked_gemm(const Gemm& g, const float* a, const float* b, float* c) {
+  const simd::BlockedFunctions& functions =
+      simd::choose(simd::base::blocked_functions, simd::avx2::blocked_functions,
+                   simd::avx512::blocked_functions);
+  thread_local ThreadMemory memory;
+  functions.multiply(g, a, b, c, memory.numbers<float>(functions.packed_numbers));
+}
+
+}  // namespace poptorch::kernels

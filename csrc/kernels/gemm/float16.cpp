@@ -1,0 +1,215 @@
+#include "kernels/gemm/float16.h"
+
+#include <algorithm>
+
+#include "kernels/float16_blocks.h"
+#include "kernels/gemm/bf16x3.h"
+#include "kernels/gemm/blas.h"
+#include "kernels/gemm/blocked.h"
+#include "kernels/gemm/small.h"
+#include "support/bf16_unit.h"
+#include "support/parallel.h"
+#include "support/switches.h"
+
+namespace poptorch::kernels {
+
+namespace {
+
+// The Fortran interface: column-major, everything by pointer.
+using Product = void (*)(const char* trans_a, const char* trans_b, const int* m, const int* n,
+                         const int* k, const float* alpha, const uint16_t* a, const int* lda,
+                         const uint16_t* b, const int* ldb, const float* beta, float* c,
+                         const int* ldc);
+
+Product product() {
+  static const auto function = find_symbol<Product>("gemm_bf16bf16f32_");
+  return function;
+}
+
+// On processors that the BLAS was not written for its bfloat16 products take longer than f32 ones.
+bool has_unit(ir::DType dtype) {
+  return dtype == ir::DType::bf16 && product() != nullptr && computes_bf16() &&
+         gemm_by() == "library";
+}
+
+void multiply_on_unit(const Gemm& g, const uint16_t* a, const uint16_t* b, float* c) {
+  // A row-major matrix is the transpose of a column-major one: c^T = op(b)^T op(a)^T.
+  const int m = static_cast<int>(g.m), n = static_cast<int>(g.n), k = static_cast<int>(g.k);
+  const int lda = static_cast<int>(g.lda), ldb = static_cast<int>(g.ldb);
+  const int ldc = static_cast<int>(g.ldc);
+  const auto alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
+  const SingleThreadedBlas single;
+  product()(g.trans_b ? "T" : "N", g.trans_a ? "T" : "N", &n, &m, &k, &alpha, b, &ldb, a, &lda,
+            &beta, c, &ldc);
+}
+
+// Sums of a block lie in the second-level cache until they are rounded. Few blocks would leave
+// threads idle: those of small results are smaller. But each row and column of a block is widened
+// for it alone, so blocks are not cut that have little to multiply.
+constexpr int64_t largest_side = 512, few_blocks = 4, least_work = int64_t{1} << 22;
+constexpr int64_t smallest_on_unit = 256, smallest_widened = 64;
+constexpr int64_t depth = 256;  // of widened pieces
+constexpr int64_t gap = 16;     // rows that lie a power of 2 apart share a set of the cache
+constexpr int64_t few_rows = 16;  // of a, in small products
+
+int64_t count_of(int64_t n, int64_t side) { return (n + side - 1) / side; }
+
+// The cut does not depend on the number of threads: the bits follow from it.
+int64_t sum_parts(const Gemm& g) {
+  return is_on("split_k") && is_deep(g) ? 8 : 1;
+}
+
+int64_t side_of(const Gemm& g, int64_t smallest) {
+  int64_t side = largest_side;
+  const auto are_few = [&] { return count_of(g.m, side) * count_of(g.n, side) < few_blocks; };
+  while (side > smallest && are_few() && side / 2 * (side / 2) * g.k >= least_work) side /= 2;
+  return side;
+}
+
+int64_t aligned(int64_t numbers) { return (numbers + 15) / 16 * 16; }
+
+// Rows as they lie in memory, side by side in f32; gives the distance of two of them.
+int64_t widen_rows(WidenRows widen, const uint16_t* from, int64_t leading, int64_t rows,
+                   int64_t n, float* to) {
+  widen(from, to, {rows, n, leading, n + gap});
+  return n + gap;
+}
+
+// All of the product's a or b, as it lies in memory.
+int64_t widen_a(WidenRows widen, const Gemm& g, const uint16_t* a, float* to) {
+  return g.trans_a ? widen_rows(widen, a, g.lda, g.k, g.m, to)
+                   : widen_rows(widen, a, g.lda, g.m, g.k, to);
+}
+int64_t widen_b(WidenRows widen, const Gemm& g, const uint16_t* b, float* to) {
+  return g.trans_b ? widen_rows(widen, b, g.ldb, g.n, g.k, to)
+                   : widen_rows(widen, b, g.ldb, g.k, g.n, to);
+}
+
+}  // namespace
+
+bool has_half_gemm(const Gemm& g, ir::DType dtype) {
+  if (!ir::is_half(dtype)) return false;
+  return (has_unit(dtype) && fits_blas(g)) || (is_on("half_blocks") && !bf16x3_gemm_pays(g));
+}
+
+// A part of c, and of its sums.
+struct HalfGemm::Block {
+  int64_t row, column, from;
+  Gemm gemm;  // writes sums
+};
+
+HalfGemm::HalfGemm(const Gemm& g, ir::DType dtype)
+    : gemm_(g),
+      dtype_(dtype),
+      by_unit_(has_unit(dtype) && fits_blas(g)),
+      small_(!by_unit_ && small_gemm_pays(g)),
+      deep_(by_unit_ ? 1 : sum_parts(g)) {
+  const int64_t side = side_of(g, by_unit_ ? smallest_on_unit : smallest_widened);
+  rows_ = small_ ? g.m : std::min(g.m, side);
+  columns_ = small_ ? g.n : std::min(g.n, side);
+  down_ = count_of(g.m, side);
+  across_ = count_of(g.n, side);
+  sums_ = small_ ? 0 : aligned(rows_ * columns_);
+  if (by_unit_) return;
+  const int64_t deepest = (small_ ? g.k : std::min(count_of(g.k, deep_), depth)) + gap;
+  piece_a_ = aligned((rows_ + gap) * deepest);
+  piece_b_ = aligned((columns_ + gap) * deepest);
+}
+
+size_t HalfGemm::scratch_bytes(int threads) const {
+  const int64_t blocks = deep_ > 1 ? count() : threads;
+  const int64_t numbers = blocks * sums_ + threads * (piece_a_ + piece_b_);
+  return static_cast<size_t>(numbers) * sizeof(float);
+}
+
+HalfGemm::Block HalfGemm::block_at(int64_t index) const {
+  const int64_t part = index % deep_, at = index / deep_;
+  Block block{at / across_ * rows_, at % across_ * columns_, gemm_.k * part / deep_, gemm_};
+  block.gemm.m = std::min(rows_, gemm_.m - block.row);
+  block.gemm.n = std::min(columns_, gemm_.n - block.column);
+  block.gemm.k = gemm_.k * (part + 1) / deep_ - block.from;
+  block.gemm.ldc = block.gemm.n;
+  if (part > 0) block.gemm.beta = 0;
+  return block;
+}
+
+void HalfGemm::sum(const Block& block, const uint16_t* a, const uint16_t* b, const uint16_t* c,
+                   float* sums, float* pieces) const {
+  const Gemm& g = block.gemm;
+  const WidenRows widen = widen_rows_from(dtype_);
+  a += g.trans_a ? block.from * g.lda + block.row : block.row * g.lda + block.from;
+  b += g.trans_b ? block.column * g.ldb + block.from : block.from * g.ldb + block.column;
+  c += block.row * gemm_.ldc + block.column;
+  if (g.beta != 0) widen(c, sums, {g.m, g.n, gemm_.ldc, g.n});
+  if (by_unit_) return multiply_on_unit(g, a, b, sums);
+  Gemm piece = g;
+  float *wide_a = pieces, *wide_b = pieces + piece_a_;
+  for (int64_t at = 0; at == 0 || at < g.k; at += depth) {
+    piece.k = std::min(depth, g.k - at);
+    Gemm wide = piece;
+    wide.lda = widen_a(widen, piece, a + at * (g.trans_a ? g.lda : 1), wide_a);
+    wide.ldb = widen_b(widen, piece, b + at * (g.trans_b ? 1 : g.ldb), wide_b);
+    gemm_block(wide, wide_a, wide_b, sums);
+    piece.beta = 1;
+  }
+}
+
+void HalfGemm::round(const Block& block, const float* sums, uint16_t* c) const {
+  const Narrow narrow = narrow_to(dtype_);
+  c += block.row * gemm_.ldc + block.column;
+  const Gemm& g = block.gemm;
+  if (g.n == gemm_.ldc) return narrow(sums, c, g.m * g.n);
+  for (int64_t i = 0; i < g.m; ++i) narrow(sums + i * g.n, c + i * gemm_.ldc, g.n);
+}
+
+// Adds the parts of each sum up, in their order.
+void HalfGemm::join(float* sums, uint16_t* c) const {
+  for (int64_t first = 0; first < count(); first += deep_) {
+    const Block block = block_at(first);
+    float* to = sums + first * sums_;
+    for (int64_t part = 1; part < deep_; ++part) {
+      const float* from = to + part * sums_;
+      for (int64_t i = 0; i < block.gemm.m * block.gemm.n; ++i) to[i] += from[i];
+    }
+    round(block, to, c);
+  }
+}
+
+// Pieces are whole operands. What few rows are multiplied with is widened for those where it is
+// read, which takes no longer than to read it.
+void HalfGemm::run_small(const uint16_t* a, const uint16_t* b, uint16_t* c, float* pieces) const {
+  const Gemm& g = gemm_;
+  const WidenRows widen = widen_rows_from(dtype_);
+  const small::HalfProducts& products = small::bf16_unit(dtype_);
+  Gemm wide = g;
+  wide.lda = widen_a(widen, g, a, pieces);
+  if (!g.trans_b && g.m <= few_rows) return products.of_half(wide, pieces, b, c);
+  float* wide_b = pieces + piece_a_;
+  wide.ldb = widen_b(widen, g, b, wide_b);
+  products.of_wide(wide, pieces, wide_b, c);
+}
+
+void HalfGemm::run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch,
+                   int threads) const {
+  if (gemm_.m == 0 || gemm_.n == 0) return;
+  if (small_) return run_small(a, b, c, reinterpret_cast<float*>(scratch));
+  const int64_t blocks = count();
+  const int64_t worth = gemm_.m * gemm_.n * std::max<int64_t>(gemm_.k, 1) / gemm_grain;
+  const int64_t parts = std::clamp<int64_t>(std::min(blocks, worth), 1, threads);
+  float* pieces = reinterpret_cast<float*>(scratch);
+  float* sums = pieces + threads * (piece_a_ + piece_b_);
+  parallel_for(threads, parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      float* own = pieces + part * (piece_a_ + piece_b_);
+      for (int64_t i = blocks * part / parts; i < blocks * (part + 1) / parts; ++i) {
+        const Block block = block_at(i);
+        float* to = sums + (deep_ > 1 ? i : part) * sums_;
+        sum(block, a, b, c, to, own);
+        if (deep_ == 1) round(block, to, c);
+      }
+    }
+  });
+  if (deep_ > 1) join(sums, c);
+}
+
+}  // namespace poptorch::kernels

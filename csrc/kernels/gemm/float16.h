@@ -1,0 +1,47 @@
+// Products of matrices of halves: summed in f32, each result rounded once. Blocks of the result are
+// summed in cache, from pieces of the operands that are widened there, or by a unit for bfloat16;
+// small products leave their registers rounded.
+#pragma once
+
+#include <cstddef>
+
+#include "ir/dtype.h"
+#include "kernels/gemm/gemm.h"
+
+namespace poptorch::kernels {
+
+// Whether HalfGemm is for such products: else they go through f32 copies. So do those for
+// bf16x3_gemm, which would cut the operands of each block into parts for that block alone.
+bool has_half_gemm(const Gemm& g, ir::DType dtype);
+
+// As gemm. Where c and its sums are cut depends on the sizes of the product alone.
+class HalfGemm {
+ public:
+  HalfGemm(const Gemm& g, ir::DType dtype);
+
+  size_t scratch_bytes(int threads) const;
+  void run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch,
+           int threads) const;
+
+ private:
+  struct Block;
+
+  Block block_at(int64_t index) const;
+  void sum(const Block& block, const uint16_t* a, const uint16_t* b, const uint16_t* c,
+           float* sums, float* pieces) const;
+  void round(const Block& block, const float* sums, uint16_t* c) const;
+  void join(float* sums, uint16_t* c) const;
+  void run_small(const uint16_t* a, const uint16_t* b, uint16_t* c, float* pieces) const;
+  int64_t count() const { return down_ * across_ * deep_; }
+
+  Gemm gemm_;
+  ir::DType dtype_;
+  bool by_unit_;
+  bool small_;                   // computed as a whole, rounded where it is summed
+  int64_t deep_;                 // parts of each sum
+  int64_t rows_, columns_;       // of a block
+  int64_t down_, across_;        // blocks
+  int64_t sums_, piece_a_ = 0, piece_b_ = 0;  // f32 numbers: of a block, of widened operands
+};
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,270 @@
+// Kernels of matrix products: batches of GEMMs on operands as they lie in memory.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "kernels/gemm/float16.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/matrix_view.h"
+#include "kernels/move/copy.h"
+#include "kernels/reduction/types.h"
+#include "ops/kernel.h"
+#include "support/mutant.h"
+#include "support/parallel.h"
+
+namespace poptorch::kernels {
+
+namespace {
+
+using ir::Dims;
+using ir::Type;
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+// A dimension of the batch, or the rows: its steps in the operands and in the result.
+struct RowDim {
+  int64_t size, a, b, c;
+};
+
+// The leading dimensions of a product that have more than one entry, or none.
+std::vector<RowDim> batch_dims(const Type& lhs, const Type& rhs, const Type& out) {
+  const Dims leading(out.sizes.begin(), out.sizes.end() - 2);
+  const auto steps = [&](const Type& type) {
+    Type front{type.dtype, Dims(type.sizes.begin(), type.sizes.end() - 2)};
+    const Dims own = type.actual_strides();
+    front.set_strides({own.begin(), own.end() - 2});
+    return broadcast_strides(front, leading);
+  };
+  const Dims a = steps(lhs), b = steps(rhs), c = steps(out);
+  std::vector<RowDim> dims;
+  for (size_t d = 0; d < leading.size(); ++d) {
+    if (leading[d] != 1) dims.push_back({leading[d], a[d], b[d], c[d]});
+  }
+  return dims;
+}
+
+// Dimensions, the outer ones first, with those that lie one behind the other as one.
+std::vector<RowDim> merged(const std::vector<RowDim>& dims) {
+  std::vector<RowDim> result;
+  for (const RowDim& dim : dims) {
+    RowDim* outer = result.empty() ? nullptr : &result.back();
+    if (outer && outer->a == dim.size * dim.a && outer->c == dim.size * dim.c) {
+      *outer = {outer->size * dim.size, dim.a, 0, dim.c};
+    } else {
+      result.push_back(dim);
+    }
+  }
+  return result;
+}
+
+// Offsets of all entries of another, inner dimension.
+std::vector<int64_t> spread(const std::vector<int64_t>& offsets, int64_t size, int64_t step) {
+  std::vector<int64_t> finer;
+  for (int64_t offset : offsets) {
+    for (int64_t i = 0; i < size; ++i) finer.push_back(offset + i * step);
+  }
+  return finer;
+}
+
+// All products of one op: result i lies at c[i], of operands at a[i] and b[i].
+struct Batch {
+  Gemm gemm;
+  std::vector<int64_t> a, b, c;
+
+  Batch(const Type& lhs, const Type& rhs, const Type& out) {
+    const MatrixLayout layout_a = layout_of(lhs), layout_b = layout_of(rhs);
+    gemm = {.m = out.sizes[out.rank() - 2],
+            .n = out.sizes.back(),
+            .k = lhs.sizes.back(),
+            .trans_a = layout_a.transposed,
+            .trans_b = layout_b.transposed,
+            .lda = layout_a.leading,
+            .ldb = layout_b.leading,
+            .ldc = std::max<int64_t>(out.sizes.back(), 1)};
+    std::vector<RowDim> dims = batch_dims(lhs, rhs, out);
+    if (!gemm.trans_a) take_rows(dims);
+    offsets_of(dims);
+  }
+
+ private:
+  // Makes all rows that one right-hand matrix multiplies, in whatever dimensions they lie, those of
+  // as few products as possible.
+  void take_rows(std::vector<RowDim>& dims) {
+    std::vector<RowDim> rows, others;
+    for (const RowDim& dim : dims) (dim.b == 0 ? rows : others).push_back(dim);
+    if (rows.empty()) return;
+    rows.push_back({gemm.m, gemm.lda, 0, gemm.ldc});
+    if (gemm.m == 1) rows.pop_back();
+    rows = merged(rows);
+    const int64_t least = std::max<int64_t>(gemm.k, 1);
+    const auto can_be_row = [&](const RowDim& dim) { return dim.a >= least; };
+    const auto longest = std::max_element(rows.begin(), rows.end(), [&](auto& x, auto& y) {
+      return std::pair(can_be_row(x), x.size) < std::pair(can_be_row(y), y.size);
+    });
+    Gemm wider = gemm;
+    wider.m = longest->size;
+    wider.lda = longest->a;
+    wider.ldc = longest->c;
+    if (!can_be_row(*longest) || longest->size <= gemm.m || !fits_blas(wider)) return;
+    gemm = wider;
+    rows.erase(longest);
+    others.insert(others.end(), rows.begin(), rows.end());
+    dims = std::move(others);
+  }
+
+  void offsets_of(const std::vector<RowDim>& dims) {
+    a = b = c = {0};
+    for (const RowDim& dim : dims) {
+      a = spread(a, dim.size, dim.a);
+      b = spread(b, dim.size, dim.b);
+      c = spread(c, dim.size, dim.c);
+    }
+  }
+
+ public:
+  template <typename T>
+  void run(const T* lhs, const T* rhs, T* out, int threads) const {
+    each(threads, [&](int64_t i, int64_t, int inner_threads) {
+      kernels::gemm(gemm, lhs + a[i], rhs + b[i], out + c[i], inner_threads);
+    });
+  }
+
+  // Parts of the batch that are given to threads, and product(i, part, threads for it) for each.
+  int64_t parts(int threads) const {
+    const int64_t count = static_cast<int64_t>(a.size());
+    if (count < threads) return 1;
+    const int64_t work = std::max<int64_t>(gemm.m * gemm.n * gemm.k, 1);
+    return std::clamp<int64_t>(count * work / gemm_grain, 1, threads);
+  }
+  template <typename Product>
+  void each(int threads, const Product& product) const {
+    const int64_t count = static_cast<int64_t>(a.size()), all = parts(threads);
+    if (all == 1) {
+      for (int64_t i = 0; i < count; ++i) product(i, 0, threads);
+      return;
+    }
+    parallel_for(threads, all, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        for (int64_t i = count * part / all; i < count * (part + 1) / all; ++i) product(i, part, 1);
+      }
+    });
+  }
+};
+
+// Calls fn(T{}) with a type that gemm is written for.
+template <typename Fn>
+Prepared with_number(const Call& call, const Fn& fn) {
+  return with_type(call.out().dtype, [&]<typename T>(T) -> Prepared {
+    if constexpr (std::is_same_v<T, bool>) {
+      throw_internal_error(__FILE__, __LINE__, "dtype", "a product of bool");
+    } else {
+      return fn(T{});
+    }
+  });
+}
+
+Prepared matmul(const Call& call) {
+  return with_number(call, [&]<typename T>(T) -> Prepared {
+    return {[batch = Batch(call.in(0), call.in(1), call.out())](const Args& args) {
+      batch.run(args.in<T>(0), args.in<T>(1), args.out<T>(), args.threads);
+    }};
+  });
+}
+
+// The same of halves: operands lhs and rhs, summed in f32.
+struct HalfBatch {
+  Batch batch;
+  HalfGemm product;
+  size_t own;  // scratch of one thread
+
+  HalfBatch(Batch wide, ir::DType dtype)
+      : batch(std::move(wide)), product(batch.gemm, dtype), own(product.scratch_bytes(1)) {}
+
+  size_t scratch_bytes(int threads) const {
+    return std::max(product.scratch_bytes(threads), own * static_cast<size_t>(threads));
+  }
+  void run(const Args& args, size_t lhs, size_t rhs) const {
+    batch.each(args.threads, [&](int64_t i, int64_t part, int inner_threads) {
+      product.run(args.in<uint16_t>(lhs) + batch.a[i], args.in<uint16_t>(rhs) + batch.b[i],
+                  args.out<uint16_t>() + batch.c[i], args.scratch + static_cast<size_t>(part) * own,
+                  inner_threads);
+    });
+  }
+};
+
+Prepared half_matmul(const Call& call) {
+  const ir::DType dtype = call.out().dtype;
+  Batch batch(call.in(0), call.in(1), call.out());
+  if (!has_half_gemm(batch.gemm, dtype)) return {};
+  HalfBatch products(std::move(batch), dtype);
+  const size_t scratch = products.scratch_bytes(call.threads);
+  return {[products = std::move(products)](const Args& args) { products.run(args, 0, 1); },
+          scratch};
+}
+
+// Copies what is added to the product to where the product goes.
+struct Added {
+  bool is_row;  // one row for all rows of the result
+  int64_t rows, columns;
+  CopyPlan plan;
+
+  Added(const Type& type, const Type& out)
+      : is_row(type.is_contiguous() && type.numel() == out.sizes.back() &&
+               !type.sizes.empty() && type.sizes.back() == out.sizes.back()),
+        rows(out.numel() / std::max<int64_t>(out.sizes.back(), 1)),
+        columns(out.sizes.back()),
+        plan(out.sizes, out.actual_strides(), broadcast_strides(type, out.sizes),
+             ir::item_bytes(out.dtype)) {}
+
+  template <typename T>
+  void run(const Args& args) const {
+    if (args.inputs[0] == args.outputs[0]) return;
+    if (!is_row) return plan.run(args.outputs[0], args.inputs[0], args.threads);
+    constexpr int64_t grain_elements = 32768;  // worth some 5 us
+    const int64_t grain = std::max<int64_t>(grain_elements / std::max<int64_t>(columns, 1), 1);
+    parallel_for(args.threads, rows, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        std::copy_n(args.in<T>(0), columns, args.out<T>() + i * columns);
+      }
+    });
+  }
+};
+
+Batch scaled_batch(const Call& call) {
+  Batch batch(call.in(1), call.in(2), call.out());
+  batch.gemm.alpha = call.attrs().get_float("alpha");
+  batch.gemm.beta = call.attrs().get_float(MUTANT(addmm_takes_alpha_for_beta) ? "alpha" : "beta");
+  return batch;
+}
+
+Prepared addmm(const Call& call) {
+  return with_number(call, [&]<typename T>(T) -> Prepared {
+    return {[batch = scaled_batch(call), added = Added(call.in(0), call.out())](const Args& args) {
+      if (batch.gemm.beta != 0) added.run<T>(args);
+      batch.run(args.in<T>(1), args.in<T>(2), args.out<T>(), args.threads);
+    }};
+  });
+}
+
+Prepared half_addmm(const Call& call) {
+  const ir::DType dtype = call.out().dtype;
+  Batch batch = scaled_batch(call);
+  if (!has_half_gemm(batch.gemm, dtype)) return {};
+  HalfBatch products(std::move(batch), dtype);
+  const size_t scratch = products.scratch_bytes(call.threads);
+  const auto run = [products = std::move(products),
+                    added = Added(call.in(0), call.out())](const Args& args) {
+    if (products.batch.gemm.beta != 0) added.run<uint16_t>(args);
+    products.run(args, 1, 2);
+  };
+  return {run, scratch};
+}
+
+}  // namespace
+
+KERNEL("matmul", matmul, false, half_matmul)
+KERNEL("addmm", addmm, false, half_addmm)
+KERNEL("baddbmm", addmm, false, half_addmm)
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,44 @@
+#include "kernels/gemm/matrix_view.h"
+
+#include <algorithm>
+
+namespace poptorch::kernels {
+
+MatrixLayout layout_of(const ir::Type& type) {
+  const ir::Dims strides = type.actual_strides();
+  const size_t last = strides.size() - 1;
+  const int64_t rows = type.sizes[last - 1], columns = type.sizes[last];
+  const int64_t row = strides[last - 1], column = strides[last];
+  const bool by_rows = (columns <= 1 || column == 1) && (rows <= 1 || row >= columns);
+  if (by_rows) return {false, std::max<int64_t>({rows <= 1 ? 1 : row, columns, 1})};
+  return {true, std::max<int64_t>({columns <= 1 ? 1 : column, rows, 1})};
+}
+
+ir::Dims broadcast_strides(const ir::Type& type, const ir::Dims& sizes) {
+  const ir::Dims own = type.actual_strides();
+  const size_t missing = sizes.size() - own.size();
+  ir::Dims strides(sizes.size(), 0);
+  for (size_t d = 0; d < own.size(); ++d) {
+    if (type.sizes[d] != 1) strides[d + missing] = own[d];
+  }
+  return strides;
+}
+
+std::vector<int64_t> batch_offsets(const ir::Type& type, const ir::Dims& leading) {
+  const ir::Dims own = type.actual_strides();
+  const ir::Dims outer(type.sizes.begin(), type.sizes.end() - 2);
+  ir::Type front{type.dtype, outer};
+  front.set_strides({own.begin(), own.end() - 2});
+  const ir::Dims strides = broadcast_strides(front, leading);
+  std::vector<int64_t> offsets{0};
+  for (size_t d = 0; d < leading.size(); ++d) {
+    std::vector<int64_t> finer;
+    for (int64_t offset : offsets) {
+      for (int64_t i = 0; i < leading[d]; ++i) finer.push_back(offset + i * strides[d]);
+    }
+    offsets = std::move(finer);
+  }
+  return offsets;
+}
+
+}  // namespace poptorch::kernels

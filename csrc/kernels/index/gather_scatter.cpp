@@ -1,0 +1,172 @@
+// gather, scatter, scatter_add, index_select, index_add: positions along one dimension; bincount.
+#include "kernels/along_dim.h"
+#include "kernels/index/lines.h"
+#include "kernels/reduction/types.h"
+#include "ops/kernel.h"
+
+namespace poptorch::kernels {
+
+namespace {
+
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+// One line of a gather; a loop of its own for lines along the indexed dimension, where it is the
+// last one.
+template <typename T, typename Index>
+void gather_line(const Lines& lines, const T* from, const Index* at, T* to) {
+  if (lines.step == 0 && lines.along == 1) {
+    for (int64_t j = 0; j < lines.length; ++j) to[j] = from[at[j]];
+  } else {
+    for (int64_t j = 0; j < lines.length; ++j) to[j] = from[at[j] * lines.along + j * lines.step];
+  }
+}
+
+template <typename T, typename Index>
+Prepared gather_typed(const Call& call) {
+  const Lines lines(call, call.in(0), call.in(1), call.in(1));
+  const auto run = [lines](const Args& args) {
+    const Index* index = args.in<Index>(1);
+    const T* x = args.in<T>(0);
+    T* out = args.out<T>();
+    IndexGuard guard;
+    parallel_for(args.threads, lines.count, grain_for(lines.length),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t line = begin; line < end; ++line) {
+                     const int64_t first = line * lines.length;
+                     const Index* at = index + first;
+                     if (!guard.allows_all(at, lines.length, lines.size, first)) continue;
+                     gather_line(lines, x + lines.outer.start(line).self, at, out + first);
+                   }
+                 });
+    guard.check("gather", index, 0, lines.size, lines.dim);
+  };
+  return {run};
+}
+
+template <typename T, typename Index, bool add>
+Prepared scatter_typed(const Call& call) {
+  const Lines lines(call, call.in(0), call.in(1), call.in(2));
+  const auto run = [lines, bytes = call.in(0).bytes()](const Args& args) {
+    copy_unless_same(args, bytes);
+    T* out = args.out<T>();
+    const T* src = args.in<T>(2);
+    const auto write = [=](int64_t to, int64_t from) {
+      out[to] = add ? static_cast<T>(out[to] + src[from]) : src[from];
+    };
+    scatter_lines<Index>(add ? "scatter_add" : "scatter", lines, args, write);
+  };
+  return {run};
+}
+
+// Calls fn(T{}, Index{}) with an unsigned T of the item size.
+template <typename Fn>
+Prepared by_size_and_index(const Call& call, const Fn& fn) {
+  return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index index) {
+    switch (ir::item_bytes(call.in(0).dtype)) {
+      case 1: return fn(uint8_t{}, index);
+      case 2: return fn(uint16_t{}, index);
+      case 4: return fn(uint32_t{}, index);
+      default: return fn(uint64_t{}, index);
+    }
+  });
+}
+
+Prepared gather(const Call& call) {
+  return by_size_and_index(
+      call, [&]<typename T, typename Index>(T, Index) { return gather_typed<T, Index>(call); });
+}
+
+Prepared scatter(const Call& call) {
+  return by_size_and_index(call, [&]<typename T, typename Index>(T, Index) {
+    return scatter_typed<T, Index, false>(call);
+  });
+}
+
+template <typename Fn>
+Prepared by_type_and_index(const Call& call, const Fn& fn) {
+  return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index index) {
+    return with_type(call.in(0).dtype, [&]<typename T>(T) { return fn(T{}, index); });
+  });
+}
+
+Prepared scatter_add(const Call& call) {
+  return by_type_and_index(call, [&]<typename T, typename Index>(T, Index) {
+    return scatter_typed<T, Index, true>(call);
+  });
+}
+
+Prepared index_select(const Call& call) {
+  const AlongDim a(call, call.in(0));
+  const int64_t row_bytes = a.inner * ir::item_bytes(call.in(0).dtype), n = call.in(1).numel();
+  return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index) -> Prepared {
+    return {[=](const Args& args) {
+      const Index* index = args.in<Index>(1);
+      check_indices("index_select", index, n, 0, a.n, a.dim);
+      take_rows(args.out<std::byte>(), args.in<std::byte>(0), index, a.outer, n, a.n, row_bytes,
+                args.threads);
+    }};
+  });
+}
+
+Prepared index_add(const Call& call) {
+  const AlongDim a(call, call.in(0));
+  const int64_t n = call.in(1).numel(), bytes = call.in(0).bytes();
+  const double alpha = call.attrs().get_float("alpha");
+  const bool is_vector = call.in(0).rank() <= 1;
+  return by_type_and_index(call, [&]<typename T, typename Index>(T, Index) -> Prepared {
+    return {[=](const Args& args) {
+      if (bytes == 0 && !is_vector) return;  // eager looks at no index either
+      const Index* index = args.in<Index>(1);
+      check_indices("index_add", index, n, 0, a.n, a.dim);
+      copy_unless_same(args, bytes);
+      const auto add = [&](int64_t outer, int threads) {
+        add_rows(args.out<T>() + outer * a.n * a.inner, a.n,
+                 args.in<T>(2) + outer * n * a.inner, index, n, a.inner, static_cast<T>(alpha),
+                 threads);
+      };
+      if (a.outer == 1) return add(0, args.threads);
+      parallel_for(args.threads, a.outer, grain_for(n * a.inner), [&](int64_t begin, int64_t end) {
+        for (int64_t outer = begin; outer < end; ++outer) add(outer, 1);
+      });
+    }};
+  });
+}
+
+template <typename T, typename Index>
+Prepared bincount_typed(const Call& call) {
+  const int64_t n = call.in(0).numel(), length = call.out().numel();
+  const bool is_weighted = call.has_in(1);
+  return {[=](const Args& args) {
+    const Index* numbers = args.in<Index>(0);
+    const T* weights = is_weighted ? args.in<T>(1) : nullptr;
+    T* out = args.out<T>();
+    std::fill_n(out, length, T{});
+    for (int64_t i = 0; i < n; ++i) {
+      USER_CHECK(numbers[i] >= 0 && numbers[i] < length, "[bincount] the number ", numbers[i],
+                 " (entry ", i, ") is out of range: minlength is ", length, ", so 0 to ",
+                 length - 1, " can be counted. Pass minlength: one more than the largest number.");
+      const T one = is_weighted ? weights[i] : T{1};
+      out[numbers[i]] = static_cast<T>(out[numbers[i]] + one);
+    }
+  }};
+}
+
+Prepared bincount(const Call& call) {
+  return with_index_type(call, call.in(0).dtype, [&]<typename Index>(Index) {
+    return with_type(call.out().dtype,
+                     [&]<typename T>(T) { return bincount_typed<T, Index>(call); });
+  });
+}
+
+KERNEL("gather", gather, true)
+KERNEL("scatter", scatter, true)
+KERNEL("scatter_add", scatter_add)
+KERNEL("index_select", index_select, true)
+KERNEL("index_add", index_add)
+KERNEL("bincount", bincount)
+
+}  // namespace
+
+}  // namespace poptorch::kernels

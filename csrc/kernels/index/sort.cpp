@@ -1,0 +1,96 @@
+// sort, topk: (value, position) pairs of one row at a time, in scratch.
+#include <algorithm>
+
+#include "kernels/along_dim.h"
+#include "kernels/reduction/types.h"
+#include "kernels/slots.h"
+#include "ops/kernel.h"
+
+namespace poptorch::kernels {
+
+namespace {
+
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+template <typename T>
+struct Pair {
+  T value;
+  int32_t position;
+};
+
+// NaN is larger than all numbers; equal values keep their order, so that every sort is stable.
+template <typename T, bool descending>
+struct Before {
+  static bool less(T a, T b) { return a < b || (b != b && a == a); }
+  bool operator()(const Pair<T>& a, const Pair<T>& b) const {
+    if (descending ? less(b.value, a.value) : less(a.value, b.value)) return true;
+    if (descending ? less(a.value, b.value) : less(b.value, a.value)) return false;
+    return a.position < b.position;
+  }
+};
+
+// Rows along the sorted dimension; `kept` entries of each are results, all if it is negative.
+struct Rows : AlongDim {
+  int64_t kept;
+
+  Rows(const Call& call, int64_t kept)
+      : AlongDim(call, call.in(0)), kept(kept < 0 ? AlongDim::n : kept) {}
+};
+
+template <typename T, typename Index, bool descending>
+void sort_row(const Rows& rows, int64_t row, const T* x, T* values, Index* indices,
+              Pair<T>* pairs) {
+  const int64_t outer = row / rows.inner, inner = row % rows.inner;
+  x += outer * rows.n * rows.inner + inner;
+  for (int64_t i = 0; i < rows.n; ++i) pairs[i] = {x[i * rows.inner], static_cast<int32_t>(i)};
+  if (rows.kept < rows.n) {
+    std::partial_sort(pairs, pairs + rows.kept, pairs + rows.n, Before<T, descending>{});
+  } else {
+    std::sort(pairs, pairs + rows.n, Before<T, descending>{});
+  }
+  const int64_t out = outer * rows.kept * rows.inner + inner;
+  for (int64_t i = 0; i < rows.kept; ++i) {
+    values[out + i * rows.inner] = pairs[i].value;
+    indices[out + i * rows.inner] = static_cast<Index>(pairs[i].position);
+  }
+}
+
+template <typename T, typename Index, bool descending>
+Prepared sort_typed(const Call& call, int64_t kept) {
+  const Rows rows(call, kept);
+  const Slots slots(call.threads, rows.outer * rows.inner, rows.n * 16,
+                    rows.n * static_cast<int64_t>(sizeof(Pair<T>)));
+  const auto run = [rows, slots](const Args& args) {
+    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
+      for (int64_t row = begin; row < end; ++row) {
+        sort_row<T, Index, descending>(rows, row, args.in<T>(0), args.out<T>(0), args.out<Index>(1),
+                                       reinterpret_cast<Pair<T>*>(scratch));
+      }
+    });
+  };
+  return {run, slots.scratch_bytes()};
+}
+
+Prepared sorted(const Call& call, bool descending, int64_t kept) {
+  return with_index_type(call, call.out(1).dtype, [&]<typename Index>(Index) {
+    return with_type(call.in(0).dtype, [&]<typename T>(T) {
+      return descending ? sort_typed<T, Index, true>(call, kept)
+                        : sort_typed<T, Index, false>(call, kept);
+    });
+  });
+}
+
+Prepared sort(const Call& call) { return sorted(call, call.attrs().get_bool("descending"), -1); }
+
+Prepared topk(const Call& call) {
+  return sorted(call, call.attrs().get_bool("largest"), call.attrs().get_int("k"));
+}
+
+KERNEL("sort", sort)
+KERNEL("topk", topk)
+
+}  // namespace
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,138 @@
+// cumsum, cumprod: running results along one dimension, in f64 (i64 for integers) as torch has
+// them.
+#include <algorithm>
+
+#include "kernels/along_dim.h"
+#include "kernels/move/copy.h"
+#include "kernels/reduction/loops.h"
+#include "kernels/reduction/types.h"
+#include "ops/kernel.h"
+#include "support/mutant.h"
+#include "support/parallel.h"
+
+namespace poptorch::kernels {
+
+namespace {
+
+using ir::Type;
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+constexpr int64_t block = 256;
+
+// `count` running results side by side: entry i of step k at k * step + i * apart.
+struct Strip {
+  int64_t at, count, apart, steps, step;
+};
+
+template <typename In, typename Out, bool product>
+void scan_strip(const In* x, Out* out, const Strip& strip) {
+  using Total = std::conditional_t<std::is_floating_point_v<Out>, double, int64_t>;
+  Total totals[block];
+  std::fill_n(totals, strip.count, Total{product ? 1 : 0});
+  for (int64_t k = 0; k < strip.steps; ++k) {
+    const In* from = x + strip.at + k * strip.step;
+    Out* to = out + strip.at + k * strip.step;
+    for (int64_t i = 0; i < strip.count; ++i) {
+      const auto entry = static_cast<Total>(from[i * strip.apart]);
+      totals[i] = product ? totals[i] * entry : totals[i] + entry;
+      to[i * strip.apart] = static_cast<Out>(totals[i]);
+    }
+  }
+}
+
+// Rows that go together along the last dimension: the processor then overlaps their additions.
+constexpr int64_t rows_at_once = 8;
+
+template <typename In, typename Out, bool product>
+void scan_rows(const In* x, Out* out, int64_t n) {
+  using Total = std::conditional_t<std::is_floating_point_v<Out>, double, int64_t>;
+  Total totals[rows_at_once];
+  std::fill_n(totals, rows_at_once, Total{product ? 1 : 0});
+  for (int64_t k = 0; k < n; ++k) {
+#pragma GCC unroll 8
+    for (int64_t row = 0; row < rows_at_once; ++row) {
+      const auto entry = static_cast<Total>(x[row * n + k]);
+      totals[row] = product ? totals[row] * entry : totals[row] + entry;
+      out[row * n + k] = static_cast<Out>(totals[row]);
+    }
+  }
+}
+
+template <typename In, typename Out, bool product>
+void scan(const In* x, Out* out, const AlongDim& layout, int threads) {
+  const bool last = layout.inner == 1;
+  const int64_t length = last ? layout.outer : layout.inner;
+  const int64_t most = last ? rows_at_once : block;
+  const int64_t width = std::clamp<int64_t>(length, 1, most), strips = (length + width - 1) / width;
+  const int64_t units = last ? strips : layout.outer * strips;
+  const int64_t grain = std::max<int64_t>(1, (1 << 13) / std::max<int64_t>(1, layout.n * width));
+  parallel_for(threads, units, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t start = unit % strips * width, count = std::min(width, length - start);
+      const int64_t apart = layout.n * (MUTANT(scan_outer_stride) ? 1 : layout.inner);
+      const int64_t at = unit / strips * apart;
+      if (last && count == rows_at_once) {
+        scan_rows<In, Out, product>(x + start * layout.n, out + start * layout.n, layout.n);
+        continue;
+      }
+      scan_strip<In, Out, product>(x, out,
+                                   last ? Strip{start * layout.n, count, layout.n, layout.n, 1}
+                                        : Strip{at + start, count, 1, layout.n, layout.inner});
+    }
+  });
+}
+
+// Sums along rows of f32: each row is vectorized.
+void scan_sums(const float* x, float* out, const AlongDim& layout, const simd::ReduceLoops& loops,
+               int threads) {
+  const int64_t grain = std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(1, layout.n));
+  parallel_for(threads, layout.outer, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      loops.running_sum(x + row * layout.n, out + row * layout.n, layout.n);
+    }
+  });
+}
+
+template <typename In, typename Out, bool product>
+Prepared prepare_scan(const Call& call) {
+  constexpr bool is_narrow_sum =
+      std::is_same_v<In, float> && std::is_same_v<Out, float> && !product;
+  const Type& x = call.in(0);
+  const AlongDim layout(call, x);
+  const auto* loops = &simd::reduce_loops();
+  const CopyPlan whole(x.sizes, ir::contiguous_strides(x.sizes), x.actual_strides(), sizeof(In));
+  const bool copied = !x.is_contiguous();
+  const auto run = [=](const Args& args) {
+    if (copied) whole.run(args.scratch, args.inputs[0], args.threads);
+    const In* from = copied ? reinterpret_cast<const In*>(args.scratch) : args.in<In>(0);
+    if constexpr (is_narrow_sum) {
+      if (layout.inner == 1) return scan_sums(from, args.out<Out>(0), layout, *loops, args.threads);
+    }
+    scan<In, Out, product>(from, args.out<Out>(0), layout, args.threads);
+  };
+  return {run, copied ? static_cast<size_t>(x.numel()) * sizeof(In) : 0};
+}
+
+template <bool product>
+Prepared running(const Call& call) {
+  return with_type(call.in(0).dtype, [&]<typename In>(In) {
+    switch (call.out().dtype) {
+      case ir::DType::f32: return prepare_scan<In, float, product>(call);
+      case ir::DType::f64: return prepare_scan<In, double, product>(call);
+      case ir::DType::i64: return prepare_scan<In, int64_t, product>(call);
+      default: break;
+    }
+    USER_CHECK(call.out().dtype == ir::DType::i32, "[", call.op.name, "] cannot make a result of ",
+               name_of(call.out().dtype), ". Ask for a float dtype, i32 or i64 and cast it.");
+    return prepare_scan<In, int32_t, product>(call);
+  });
+}
+
+KERNEL("cumsum", running<false>)
+KERNEL("cumprod", running<true>)
+
+}  // namespace
+
+}  // namespace poptorch::kernels
