@@ -9,7 +9,7 @@ MUTANTS_ARGS ?=
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
 TORCH := torch==2.13.0+cpu
 
-.PHONY: help demo test test-slow fuzz mutants registry tsan update-golden core build bench docs wheel clean
+.PHONY: help demo test test-slow fuzz mutants registry tsan update-golden core build bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
@@ -23,6 +23,7 @@ help:
 	@echo 'make build          build poptorch._C in place, for work from the checkout'
 	@echo 'make bench          compare speed with PyTorch eager (make bench BENCH_ARGS=--peers)'
 	@echo 'make docs           run the examples of docs/ and rewrite what they print'
+	@echo 'make site           the pages with search in build/site; a broken link is an error'
 	@echo 'make wheel          build a wheel into dist'
 	@echo 'make clean          remove what was built, but not $(VENV)'
 
@@ -62,6 +63,12 @@ bench: $(VENV)/installed
 docs: $(VENV)/installed
 	$(PYTHON) -m pytest tests/docs --update $(PYTEST_ARGS)
 
+# All pages are read anew: pages that were read before would not tell of their broken links again.
+site: build/site-venv/installed
+	build/site-venv/bin/python -m sphinx -q -W -E --keep-going -n -c docs -d build/site-read . build/site
+	cp build/site/README.html build/site/index.html
+	@echo '[make] build/site/index.html'
+
 wheel: $(VENV)/torch
 	$(PYTHON) -m pip wheel --no-build-isolation --no-deps -w dist .
 
@@ -76,6 +83,13 @@ $(VENV)/torch:
 	@$(PYTHON) -m pip install -q $(TORCH) 2>/dev/null || \
 	  $(PYTHON) -m pip install -q --index-url https://download.pytorch.org/whl/cpu $(TORCH)
 	$(PYTHON) -m pip install -q 'setuptools>=70' wheel ninja
+	touch $@
+
+# By itself, as it needs neither torch nor a compiler: the packages of the extra `site`.
+build/site-venv/installed: pyproject.toml
+	$(HOST_PYTHON) -m venv build/site-venv
+	build/site-venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["site"], sep="\n")' > build/site-venv/needs.txt
+	build/site-venv/bin/python -m pip install -q -r build/site-venv/needs.txt
 	touch $@
 
 # Editable: the tests run the Python files of the checkout, so only C++ makes it stale.

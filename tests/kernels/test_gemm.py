@@ -254,3 +254,25 @@ except poptorch.Error as error:
     assert '[POPTORCH_GEMM] matrix products by "gpu": there are "loops"' in words
     with pytest.raises(Error, match="POPTORCH_GEMM"):
         _C.set_gemm("gpu")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+def test_products_that_share_the_right_hand_matrix(seed, dtype):
+    """Whichever dimensions are the batch, in whatever order they lie: rows are rows."""
+    rng = np.random.default_rng(seed)
+    tolerance = {"f32": 1e-5, "f64": 1e-12, "f16": 2e-3, "bf16": 1.6e-2}[dtype]
+    for _ in range(60):
+        rank = int(rng.integers(1, 4))
+        sizes = [int(rng.choice([1, 2, 3, 5, 17])) for _ in range(rank)]
+        k, n = int(rng.integers(1, 40)), int(rng.integers(1, 40))
+        order = rng.permutation(rank)
+        a = torch.from_numpy(rng.standard_normal([*(sizes[d] for d in order), k]))
+        a = a.to(TORCH[dtype]).permute(*np.argsort(order).tolist(), rank)
+        shared = [size if rng.random() < 0.2 else 1 for size in sizes[:-1]]
+        b = torch.from_numpy(rng.standard_normal([*shared, k, n])).to(TORCH[dtype])
+        b = b.expand(*sizes[:-1], k, n)
+        operands, threads = [to_host(a), to_host(b)], int(rng.integers(1, 3))
+        (ours,) = _C.evaluate("matmul", operands, threads=threads)
+        exact = a.double() @ b.double()
+        error = (from_host(ours, dtype).double() - exact).abs().max()
+        assert error <= tolerance * exact.abs().max(), (a.shape, a.stride(), b.shape, b.stride())
