@@ -111,11 +111,9 @@ def test_batch_norm_of_dimensions_of_size_1(order, training):
         assert module.looks == expected, (sizes, x.stride())
 
 
-# Operations that are recorded as they are; what a decomposition gives has the strides of its last
-# step there.
 SIZE_1 = {
     **{name: OF_ANY[name] for name in (
-        "gelu", "relu", "silu", "clone", "flip", "add", "where", "masked_fill",
+        "gelu", "relu", "silu", "clone", "flip", "add", "where", "masked_fill", "lerp",
         "addcmul", "to", "zeros_like")},
     "neg": lambda x: -x, "scaled": lambda x: x * 2, "power": lambda x: x ** 2,
     "hardswish": F.hardswish, "compared": lambda x: x > 0, "clamp": lambda x: x.clamp(0, 1),
