@@ -11,12 +11,20 @@ SAME_VALUES = {aten.detach.default, aten.alias.default}
 
 # Torch's rules for fake tensors tell another type, size or layout than eager's results have.
 WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
-               aten.im2col.default, aten.roll.default, aten.diag_embed.default,
-               aten.huber_loss.default}
+               aten.im2col.default, aten.roll.default, aten.diag_embed.default}
+
+# Torch's rules go by other operands than eager does, where these lie in memory in several ways.
+_WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.threshold_backward.default,
+                       *(getattr(aten, name).default for loss in (
+                           "huber_loss", "smooth_l1_loss", "mse_loss", "binary_cross_entropy")
+                         for name in (loss, f"{loss}_backward"))}
 
 # Their results lie as their operand does; operations that are element by element have a tag.
 _LIKE_OPERAND = {aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default,
-                 aten.full_like.default, aten.flip.default, aten.hardswish.default}
+                 aten.full_like.default, aten.flip.default, aten.hardswish.default,
+                 aten._softmax.default, aten._log_softmax.default, aten.triu.default,
+                 aten.tril.default, aten.sort.default, aten.sort.stable, aten.renorm.default,
+                 aten._softmax_backward_data.default, aten._log_softmax_backward_data.default}
 
 
 def has_wrong_rule(func, args) -> bool:
@@ -29,7 +37,8 @@ def has_wrong_rule(func, args) -> bool:
     if func is aten.index.Tensor:  # the rule lays out the result otherwise
         return all(index is None or index.dtype not in (torch.bool, torch.uint8)
                    for index in args[1])
-    return func in WRONG_RULES or _may_differ_in_size_1(func, args)
+    return (func in WRONG_RULES or func in _WRONG_LAYOUT_RULES and not lie_plainly(args)
+            or _may_differ_in_size_1(func, args))
 
 
 def _may_differ_in_size_1(func, args) -> bool:
