@@ -218,6 +218,12 @@ def _corrcoef(capture, func, args, kwargs):
     return call(*args, **kwargs)
 
 
+def _one_hot(capture, func, args, kwargs):
+    """Torch's own words for fake tensors give the result the layout of the operand; eager writes
+    to a tensor of zeros."""
+    return func(*args, **kwargs).contiguous()
+
+
 HANDLERS = {
     **{function: _loss(regression(function)) for function in
        (F.mse_loss, F.smooth_l1_loss, F.huber_loss)},
@@ -229,6 +235,7 @@ HANDLERS = {
     F.gaussian_nll_loss: _loss(gaussian_nll),
     F.multi_margin_loss: _loss(multi_margin),
     F.bilinear: _bilinear,
+    F.one_hot: _one_hot,
     F.embedding_bag: _embedding_bag,
     torch.Tensor.bincount: _bincount,
     torch.Tensor.unfold: _unfold,

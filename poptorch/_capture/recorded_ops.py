@@ -11,11 +11,20 @@ SAME_VALUES = {aten.detach.default, aten.alias.default}
 
 # Torch's rules for fake tensors tell another type, size or layout than eager's results have.
 WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
-               aten.im2col.default, aten.roll.default}
+               aten.im2col.default, aten.roll.default, aten.diag_embed.default}
+
+# Torch's rules go by other operands than eager does, where these lie in memory in several ways.
+_WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.threshold_backward.default,
+                       *(getattr(aten, name).default for loss in (
+                           "huber_loss", "smooth_l1_loss", "mse_loss", "binary_cross_entropy")
+                         for name in (loss, f"{loss}_backward"))}
 
 # Their results lie as their operand does; operations that are element by element have a tag.
 _LIKE_OPERAND = {aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default,
-                 aten.full_like.default, aten.flip.default, aten.hardswish.default}
+                 aten.full_like.default, aten.flip.default, aten.hardswish.default,
+                 aten._softmax.default, aten._log_softmax.default, aten.triu.default,
+                 aten.tril.default, aten.sort.default, aten.sort.stable, aten.renorm.default,
+                 aten._softmax_backward_data.default, aten._log_softmax_backward_data.default}
 
 
 def has_wrong_rule(func, args) -> bool:
@@ -28,7 +37,8 @@ def has_wrong_rule(func, args) -> bool:
     if func is aten.index.Tensor:  # the rule lays out the result otherwise
         return all(index is None or index.dtype not in (torch.bool, torch.uint8)
                    for index in args[1])
-    return func in WRONG_RULES or _may_differ_in_size_1(func, args)
+    return (func in WRONG_RULES or func in _WRONG_LAYOUT_RULES and not lie_plainly(args)
+            or _may_differ_in_size_1(func, args))
 
 
 def _may_differ_in_size_1(func, args) -> bool:
@@ -36,23 +46,24 @@ def _may_differ_in_size_1(func, args) -> bool:
 
     No element lies elsewhere by them, but convolutions choose the layout of their results by them.
     """
-    x = args[0] if args else None
-    if not isinstance(x, torch.Tensor) or not 3 <= x.dim() <= 5 or 1 not in x.shape:
+    if not any(isinstance(x, torch.Tensor) and 1 in x.shape for x in args) or lie_plainly(args):
         return False
-    return x.stride() != row_major(x.shape) and not func._schema.is_mutable and (
+    return not func._schema.is_mutable and (
         func in _LIKE_OPERAND or torch.Tag.pointwise in func.tags
         and torch.Tag.nondeterministic_seeded not in func.tags)
+
+
+def lie_plainly(operands) -> bool:
+    """Whether all tensors have elements and are row-major, also by the strides of dimensions of one
+    element. Of such operands torch's rules for fake tensors give results as eager's lie."""
+    return all(x.numel() and x.stride() == row_major(x.shape)
+               for x in operands if isinstance(x, torch.Tensor))
 
 
 # They take statistics of the forward pass, which have other types in torch's rules for fake tensors
 # than eager's have.
 OTHER_STATISTICS = {aten.native_layer_norm_backward.default,
                     aten.native_group_norm_backward.default}
-
-
-def steps(sizes, strides) -> list[int]:
-    """The strides that matter: of dimensions with more than one index."""
-    return [step for size, step in zip(sizes, strides) if size > 1]
 
 
 def cast(dtype: torch.dtype, value):

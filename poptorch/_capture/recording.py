@@ -10,7 +10,6 @@ from poptorch import _annotations as annotations
 from poptorch._capture import attached
 from poptorch._capture import torch_private as private
 from poptorch._capture.places import Places
-from poptorch._capture.recorded_ops import steps
 from poptorch._capture.regions import Region, Rounds, region
 from poptorch._capture.unknown_sizes import UnknownSize
 from poptorch._types import check_dense
@@ -268,7 +267,7 @@ class Recording:
 
     def laid_out(self, tensor, stride):
         """``tensor``, which owns its memory, with the strides that eager gives it."""
-        if steps(tensor.shape, tensor.stride()) == steps(tensor.shape, stride):
+        if tensor.stride() == tuple(stride):
             return tensor
         out = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype)
         node = self.node_of(tensor)

@@ -41,7 +41,7 @@ OF_ANY = {
     "normalize": lambda x: F.normalize(x, dim=-1),
     "attention": lambda x: F.scaled_dot_product_attention(x, x, x),
     "cosine_similarity": lambda x: F.cosine_similarity(x, x, 1),
-    "cdist": lambda x: torch.cdist(x, x),
+    "cdist": lambda x: torch.cdist(x, x), "one_hot": lambda x: F.one_hot((x > 0).long(), 3),
 }
 OF_IMAGES = {
     "conv2d": lambda x: F.conv2d(x, torch.ones(2, x.shape[1], 1, 1)),
@@ -49,6 +49,27 @@ OF_IMAGES = {
     "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, 2),
     "interpolate": lambda x: F.interpolate(x, scale_factor=2), "unfold": lambda x: F.unfold(x, 1),
     "local_response_norm": lambda x: F.local_response_norm(x, 2),
+}
+
+
+# Of two tensors that lie in memory in different ways.
+OF_TWO = {
+    "add": torch.add, "where": lambda x, y: torch.where(x > 0, x, y), "power": torch.pow,
+    "compared": torch.lt, "copysign": torch.copysign, "lerp": lambda x, y: x.lerp(y, y),
+    "addcmul": lambda x, y: torch.addcmul(x, y, y),
+    "threshold_backward": lambda x, y: torch.ops.aten.threshold_backward(x, y, 0.5),
+    "gelu_backward": torch.ops.aten.gelu_backward,
+    "masked_fill": lambda x, y: x.masked_fill(y > 0, 1),
+    "mse": lambda x, y: F.mse_loss(x, y, reduction="none"),
+    "smooth_l1": lambda x, y: F.smooth_l1_loss(x, y, reduction="none"),
+    "huber": lambda x, y: F.huber_loss(x, y, reduction="none"),
+    "binary_cross_entropy": lambda x, y: F.binary_cross_entropy(
+        x.sigmoid(), y.sigmoid(), reduction="none"),
+    "mse backward": lambda x, y: torch.ops.aten.mse_loss_backward(x, x, y, 0),
+    "smooth_l1 backward": lambda x, y: torch.ops.aten.smooth_l1_loss_backward(x, x, y, 0, 1.0),
+    "huber backward": lambda x, y: torch.ops.aten.huber_loss_backward(x, x, y, 0, 1.0),
+    "binary_cross_entropy backward": lambda x, y: torch.ops.aten.binary_cross_entropy_backward(
+        x, x.sigmoid(), y.sigmoid(), None, 0),
 }
 
 
@@ -72,6 +93,14 @@ def laid_out_somehow(rng, rank):
     if rank == 4 and rng.random() < 0.3:
         x = x.contiguous(memory_format=torch.channels_last)
     return x[..., ::2] if rng.random() < 0.2 else x
+
+
+def in_memory_somehow(rng, sizes):
+    """A tensor of these sizes, the dimensions of which lie in any order; one may be expanded."""
+    order = rng.sample(range(len(sizes)), len(sizes))
+    x = torch.randn([sizes[dim] for dim in order]).permute(
+        [order.index(dim) for dim in range(len(sizes))])
+    return x.narrow(order[0], 0, 1).expand(sizes) if rng.random() < 0.2 else x
 
 
 @pytest.mark.parametrize(("function", "ranks"), [
@@ -111,15 +140,16 @@ def test_batch_norm_of_dimensions_of_size_1(order, training):
         assert module.looks == expected, (sizes, x.stride())
 
 
-# Operations that are recorded as they are; what a decomposition gives has the strides of its last
-# step there.
 SIZE_1 = {
     **{name: OF_ANY[name] for name in (
-        "gelu", "relu", "silu", "clone", "flip", "add", "where", "masked_fill",
+        "gelu", "relu", "silu", "clone", "flip", "add", "where", "masked_fill", "lerp",
         "addcmul", "to", "zeros_like")},
     "neg": lambda x: -x, "scaled": lambda x: x * 2, "power": lambda x: x ** 2,
     "hardswish": F.hardswish, "compared": lambda x: x > 0, "clamp": lambda x: x.clamp(0, 1),
     "shifted": lambda x: 1 - x, "transposed": lambda x: x.mT + x.mT,
+    "softmax": lambda x: x.softmax(0), "log_softmax": lambda x: x.log_softmax(0),
+    "triu": torch.triu, "tril": torch.tril, "sort": lambda x: x.sort(-1)[0],
+    "renorm": lambda x: x.renorm(2, 0, 1.0),
 }
 
 
@@ -142,6 +172,24 @@ def test_strides_of_dimensions_of_size_1(function):
         expected = module.looks
         capture(module, (x,), {}, training=False)
         assert module.looks == expected, (tuple(x.shape), x.stride())
+
+
+@pytest.mark.parametrize("function", OF_TWO.values(), ids=OF_TWO)
+def test_results_of_two_tensors_lie_as_in_eager(function):
+    class Strides(torch.nn.Module):
+        def forward(self, x, y):
+            z = function(x, y)
+            self.looks = z.stride()
+            return z * 1
+
+    rng, module = random.Random(torch.seed()), Strides()
+    for _ in range(60):
+        sizes = [rng.choice((1, 2, 3)) for _ in range(rng.choice((2, 3, 4)))]
+        pair = tuple(in_memory_somehow(rng, sizes) for _ in range(2))
+        module(*pair)
+        expected = module.looks
+        capture(module, pair, {}, training=False)
+        assert module.looks == expected, [(tuple(x.shape), x.stride()) for x in pair]
 
 
 @pytest.mark.parametrize("dims", [1, 2])
