@@ -7,9 +7,11 @@ FUZZ_FACTOR ?= 50
 REGISTRY_ARGS ?=
 MUTANTS_ARGS ?=
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
+CROSS_CXX ?= aarch64-linux-gnu-g++
 TORCH := torch==2.13.0+cpu
 
-.PHONY: help demo test test-slow fuzz mutants registry tsan update-golden core build bench docs site wheel clean
+.PHONY: help demo test test-slow fuzz mutants registry tsan update-golden core aarch64 build \
+        bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
@@ -20,6 +22,7 @@ help:
 	@echo 'make tsan           two executors in two threads under ThreadSanitizer'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc but kernels and python, with no torch to be seen'
+	@echo 'make aarch64        compile what needs neither torch nor x86 with aarch64-linux-gnu-g++'
 	@echo 'make build          build poptorch._C in place, for work from the checkout'
 	@echo 'make bench          compare speed with PyTorch eager (make bench BENCH_ARGS=--peers)'
 	@echo 'make docs           run the examples of docs/ and rewrite what they print'
@@ -53,6 +56,10 @@ update-golden: $(VENV)/installed
 
 core: $(VENV)/torch
 	$(PYTHON) setup.py -q build_core
+
+# Needs Debian's package g++-aarch64-linux-gnu. Unoptimized: it shows what compiles, and is not run.
+aarch64: $(VENV)/torch
+	DEBUG=1 CXX=$(CROSS_CXX) $(PYTHON) setup.py -q build_aarch64
 
 build: $(VENV)/torch
 	$(PYTHON) setup.py -q build_ext --inplace
@@ -92,8 +99,10 @@ build/site-venv/installed: pyproject.toml
 	build/site-venv/bin/python -m pip install -q -r build/site-venv/needs.txt
 	touch $@
 
-# Editable: the tests run the Python files of the checkout, so only C++ makes it stale.
+# Editable: the tests run the Python files of the checkout, so only C++ makes it stale. The first
+# command shows how far the compiler is; pip, which would hide it, finds nothing left to compile.
 $(VENV)/installed: $(VENV)/torch setup.py pyproject.toml $(SOURCES)
 	@echo '[make] building poptorch; the first time takes a few minutes'
+	$(PYTHON) setup.py -q build_ext --inplace
 	$(PYTHON) -m pip install -q --no-build-isolation -e '.[test,examples]'
 	touch $@

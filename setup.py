@@ -10,7 +10,8 @@ Switches, all environment variables: ``DEBUG=1`` (no optimization, assertions, d
 ``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
 ``python setup.py build_core`` compiles everything that needs neither torch nor Python,
 ``python setup.py build_mutants`` the test build of csrc/support/mutant.h into build/mutants,
-``python setup.py build_tsan`` that of ``make tsan``, with ThreadSanitizer, into build/tsan.
+``python setup.py build_tsan`` that of ``make tsan``, with ThreadSanitizer, into build/tsan,
+``python setup.py build_aarch64`` compiles for 64-bit ARM what needs neither torch nor x86.
 """
 
 import functools
@@ -27,6 +28,8 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 DEBUG = os.environ.get("DEBUG") == "1"
+# Not setuptools' build_temp: an editable install has a new, empty one each time.
+OBJECTS = ROOT / "build" / f"temp.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
 
 COMMON = (
     "-std=c++20 -fPIC -fopenmp -fvisibility=hidden -fvisibility-inlines-hidden -ffp-contract=fast "
@@ -66,13 +69,24 @@ def needs_torch(source):
 
 
 @functools.cache
-def knows_mutants(source):
-    """Whether a source, or what it includes, is compiled differently for the test build."""
+def reaches(pattern, source):
+    """Whether a source, or what it includes, has text that fits the pattern."""
     text = (ROOT / source).read_text()
     # A header may be included by way of a macro.
     named = re.findall(r'^#\s*(?:include|define \w+)\s+"([^"]+)"', text, flags=re.MULTILINE)
     included = [f"csrc/{name}" for name in named if (ROOT / "csrc" / name).is_file()]
-    return "MUTANT" in text or any(knows_mutants(name) for name in included)
+    return bool(re.search(pattern, text)) or any(reaches(pattern, name) for name in included)
+
+
+def knows_mutants(source):
+    """Whether a source is compiled differently for the test build."""
+    return reaches("MUTANT", source)
+
+
+def needs_x86(source):
+    """Whether a source takes intrinsics of x86 on every processor: under no condition."""
+    always = r"(?m)^(?!#\s*if).*\n#include <immintrin\.h>"
+    return source.endswith(tuple(INSTRUCTION_SETS)) or reaches(always, source)
 
 
 @functools.cache
@@ -141,14 +155,14 @@ def find_compiler():
     return cxx
 
 
-def write_ninja(folder, only_core, target=None, build=None):
-    """Writes a ninja file into ``folder``: one object a source, and the extension.
+def write_ninja(folder, chosen, target=None, build=None):
+    """Writes a ninja file into ``folder``: one object of each source chosen, and the extension.
 
     With a ``build`` it is that of this test build, which shares objects with the ordinary one.
     """
     cxx = find_compiler()
     launcher = "ccache " if shutil.which("ccache") and "ccache" not in cxx else ""
-    torch = [] if only_core else torch_flags()
+    torch = torch_flags() if any(map(needs_torch, chosen)) else []
     lines = [
         "ninja_required_version = 1.8",
         f"builddir = {folder}",  # where ninja keeps its own records
@@ -164,9 +178,7 @@ def write_ninja(folder, only_core, target=None, build=None):
         "  description = link $out",
     ]
     objects = []
-    for source in sources():
-        if only_core and not is_core(source):
-            continue
+    for source in chosen:
         flags, place = flags_of(source, torch), folder
         extra = test_flags(source, build) if build else None
         if extra is not None:
@@ -193,7 +205,8 @@ def run_ninja(path):
     """Builds the target ``all`` of a ninja file, from the root of the repository."""
     jobs = os.environ.get("MAX_JOBS")
     command = [find_ninja(), "-f", str(path), *(["-j", jobs] if jobs else []), "all"]
-    subprocess.run(command, cwd=ROOT, check=True)
+    status = {"NINJA_STATUS": "[%f/%t files, %e s] ", **os.environ}
+    subprocess.run(command, cwd=ROOT, check=True, env=status, stdout=sys.stderr.fileno())
 
 
 def build_extension(folder, target, build=None):
@@ -202,7 +215,7 @@ def build_extension(folder, target, build=None):
     # ninja links into the build folder: the copy replaces the file, so that a running process
     # that has the old one mapped is not disturbed.
     linked = (folder / build if build else folder) / target.name
-    run_ninja(write_ninja(folder, only_core=False, target=linked, build=build))
+    run_ninja(write_ninja(folder, sources(), target=linked, build=build))
     target.unlink(missing_ok=True)
     shutil.copyfile(linked, target)
 
@@ -212,7 +225,7 @@ class BuildWithNinja(build_ext):
 
     def build_extension(self, ext):
         target = Path(self.get_ext_fullpath(ext.name)).resolve()
-        build_extension(Path(self.build_temp).resolve(), target)
+        build_extension(OBJECTS, target)
 
 
 class BuildMutants(BuildWithNinja):
@@ -223,7 +236,7 @@ class BuildMutants(BuildWithNinja):
 
     def build_extension(self, ext):
         target = ROOT / "build" / self.variant / "lib" / self.get_ext_filename(ext.name)
-        build_extension(Path(self.build_temp).resolve(), target, self.variant)
+        build_extension(OBJECTS, target, self.variant)
 
 
 class BuildTsan(BuildMutants):
@@ -238,6 +251,7 @@ class BuildCore(Command):
 
     description = "compile the sources that need neither torch nor Python"
     user_options = []
+    folder = ROOT / "build" / "core"
 
     def initialize_options(self):
         """Nothing to set up."""
@@ -246,14 +260,31 @@ class BuildCore(Command):
         """Nothing to check."""
 
     def run(self):
-        run_ninja(write_ninja(ROOT / "build" / "core", only_core=True))
+        run_ninja(write_ninja(self.folder, self.chosen()))
+
+    def chosen(self):
+        """What is compiled."""
+        return [source for source in sources() if is_core(source)]
+
+
+class BuildAarch64(BuildCore):
+    """Compiles the core and the kernels without x86 intrinsics with ``CXX``, a cross compiler."""
+
+    description = "compile for 64-bit ARM the sources that need neither torch nor Python"
+    folder = ROOT / "build" / "aarch64"
+
+    def chosen(self):
+        without_torch = [source for source in sources() if not needs_torch(source)]
+        skipped = [source for source in without_torch if needs_x86(source)]
+        print(f"[setup] skipping {len(skipped)} files of x86:", *skipped, file=sys.stderr)
+        return [source for source in without_torch if source not in skipped]
 
 
 setup(
     packages=find_packages(include=["popart", "poptorch", "poptorch.*"]),
     ext_modules=[Extension("poptorch._C", sources=sources())],
     cmdclass={"build_ext": BuildWithNinja, "build_core": BuildCore,
+    cmdclass={"build_ext": BuildWithNinja, "build_core": BuildCore, "build_aarch64": BuildAarch64,
               "build_mutants": BuildMutants, "build_tsan": BuildTsan},
-    package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h"]},
     zip_safe=False,
 )

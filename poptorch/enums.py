@@ -263,5 +263,6 @@ class SharingStrategy(enum.Enum):
     FileSystem = 1
     #: A fork: nothing is pickled. Unsafe where the program has threads that hold locks.
     Fork = 2
-    #: A fork of a server process that has no threads. Pickled as with ``SharedMemory``.
+    #: A fork of a process that has no other threads: of this program, else of a server process.
+    #: Pickled; tensors are inherited, or go through shared memory.
     ForkServer = 3

@@ -19,6 +19,7 @@ const char* name_of(Isa isa) {
 }
 
 bool machine_has(Isa isa) {
+#if defined(__x86_64__)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                     __builtin_cpu_supports("f16c");
@@ -30,6 +31,9 @@ bool machine_has(Isa isa) {
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   }
   return false;
+#else
+  return isa == Isa::base;
+#endif
 }
 
 std::vector<Isa> machine_levels() {

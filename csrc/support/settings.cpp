@@ -25,8 +25,12 @@ bool parse_gemm(std::string_view name) {
 }
 
 bool is_other_than_intel() {
+#if defined(__x86_64__)
   __builtin_cpu_init();
   return !__builtin_cpu_is("intel");
+#else
+  return true;
+#endif
 }
 
 }  // namespace

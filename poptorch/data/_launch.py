@@ -1,6 +1,7 @@
 """Starts the loading process; each sharing strategy is a way to hand it the data set."""
 
 import contextlib
+import multiprocessing
 import os
 import pickle
 import tempfile
@@ -10,6 +11,7 @@ from multiprocessing import forkserver
 import torch
 
 from poptorch.data import _worker
+from poptorch.data._slots import Packed, pack, unpack
 from poptorch.data._sources import Source
 from poptorch.enums import SharingStrategy
 from poptorch.errors import Error
@@ -35,6 +37,16 @@ class _InFile:
         return source
 
 
+@dataclass(frozen=True)
+class _Inherited:
+    """A source whose tensors a forked process has inherited; all else of it is pickled."""
+
+    packed: Packed
+
+    def __call__(self) -> Source:
+        return unpack(self.packed.rest, self.packed.tensors)
+
+
 def launch(strategy: SharingStrategy, source: Source, settings: _worker.Settings):
     """Starts a process that loads ``source``.
 
@@ -45,18 +57,25 @@ def launch(strategy: SharingStrategy, source: Source, settings: _worker.Settings
     Raises:
         poptorch.Error: The data set cannot be handed over in this way.
     """
-    context = torch.multiprocessing.get_context(_METHODS[strategy])
+    method = _METHODS[strategy]
+    workers = "fork" if strategy is SharingStrategy.Fork else multiprocessing.get_start_method()
+    if strategy is SharingStrategy.ForkServer and _is_fork_safe():
+        # A new interpreter would import torch and the program: some seconds.
+        inherited_source = _inherited(source)
+        if inherited_source is not None:
+            method, source = "fork", inherited_source
+    context = torch.multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
     with contextlib.ExitStack() as clean_up:
         try:
             if strategy is SharingStrategy.FileSystem:
                 source = _write(source, clean_up)
-            if strategy is SharingStrategy.ForkServer:
+            if method == "forkserver":
                 _preload_server()
-            inherited = ours if strategy is SharingStrategy.Fork else None
+            inherited = ours if method == "fork" else None
             # Not a daemon: those may not have children, and torch's workers are its children.
             process = context.Process(target=_worker.main, daemon=False, name="poptorch-data",
-                                      args=(theirs, source, settings, inherited))
+                                      args=(theirs, source, settings, workers, inherited))
             process.start()
         except (pickle.PicklingError, TypeError, AttributeError, RuntimeError, OSError) as error:
             ours.close()
@@ -64,6 +83,19 @@ def launch(strategy: SharingStrategy, source: Source, settings: _worker.Settings
         finally:
             theirs.close()
         return process, ours, clean_up.pop_all().close
+
+
+def _is_fork_safe() -> bool:
+    """Whether no other thread can hold a lock, which a fork would never see released."""
+    return len(os.listdir("/proc/self/task")) == 1
+
+
+def _inherited(source: Source) -> _Inherited | None:
+    """A source for a fork; None: it does not pickle, or only while a process is started."""
+    try:
+        return _Inherited(pack(source))
+    except Exception:
+        return None
 
 
 def _write(source: Source, clean_up: contextlib.ExitStack) -> _InFile:

@@ -303,13 +303,15 @@ def _clear_frames(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-def main(connection: Connection, source, settings: Settings, parent_end=None) -> None:
+def main(connection: Connection, source, settings: Settings, start_method: str,
+         parent_end=None) -> None:
     """Runs in the new process until the parent closes its end of the connection.
 
     Args:
         connection: to the parent.
         source: a :class:`Source`, or a function that gives it.
         settings: how to load.
+        start_method: how torch's workers are started.
         parent_end: the parent's end, when this process has inherited it.
     """
     # A group of its own: the terminal's Ctrl-C goes to the program, which ends this process; and
@@ -318,6 +320,8 @@ def main(connection: Connection, source, settings: Settings, parent_end=None) ->
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if parent_end is not None:
         parent_end.close()
+    # By default they are started as this process was: then each would import all anew.
+    multiprocessing.set_start_method(start_method, force=True)
     # As in torch's workers. A forked process must not use the OpenMP threads of its parent.
     torch.set_num_threads(1)
     settings.random_state.restore()
