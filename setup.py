@@ -283,8 +283,8 @@ class BuildAarch64(BuildCore):
 setup(
     packages=find_packages(include=["popart", "poptorch", "poptorch.*"]),
     ext_modules=[Extension("poptorch._C", sources=sources())],
-    cmdclass={"build_ext": BuildWithNinja, "build_core": BuildCore,
     cmdclass={"build_ext": BuildWithNinja, "build_core": BuildCore, "build_aarch64": BuildAarch64,
               "build_mutants": BuildMutants, "build_tsan": BuildTsan},
+    package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h"]},
     zip_safe=False,
 )
