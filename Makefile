@@ -70,7 +70,7 @@ bench: $(VENV)/installed
 docs: $(VENV)/installed
 	$(PYTHON) -m pytest tests/docs --update $(PYTEST_ARGS)
 
-# All pages are read anew: pages that were read before would not tell of their broken links again.
+# All pages are read anew: pages that were read before would not report their broken links again.
 site: build/site-venv/installed
 	build/site-venv/bin/python -m sphinx -q -W -E --keep-going -n -c docs -d build/site-read . build/site
 	cp build/site/README.html build/site/index.html

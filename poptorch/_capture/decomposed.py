@@ -10,7 +10,7 @@ aten = torch.ops.aten
 _OF_FIRST_TYPE = frozenset({aten.huber_loss.default, aten.soft_margin_loss.default})
 # Results that nothing but the operation's own gradient reads.
 OWN_BUFFERS = frozenset({(aten.log_sigmoid_forward.default, 1),
-                          (aten._weight_norm_interface.default, 1)})
+                         (aten._weight_norm_interface.default, 1)})
 
 
 def mismatch(func, args, results: list, expected: list) -> str:

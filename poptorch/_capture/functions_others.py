@@ -219,8 +219,8 @@ def _corrcoef(capture, func, args, kwargs):
 
 
 def _one_hot(capture, func, args, kwargs):
-    """Torch's own words for fake tensors give the result the layout of the operand; eager writes
-    to a tensor of zeros."""
+    """Torch's rule for fake tensors gives the result the layout of the operand, eager a row-major
+    one."""
     return func(*args, **kwargs).contiguous()
 
 

@@ -9,7 +9,7 @@ aten = torch.ops.aten
 # What only gives another name to the same values. It needs no node.
 SAME_VALUES = {aten.detach.default, aten.alias.default}
 
-# Torch's rules for fake tensors tell another type, size or layout than eager's results have.
+# Torch's rules for fake tensors give another type, size or layout than eager's results have.
 WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
                aten.im2col.default, aten.roll.default, aten.diag_embed.default}
 
@@ -37,7 +37,7 @@ def has_wrong_rule(func, args) -> bool:
     if func is aten.index.Tensor:  # the rule lays out the result otherwise
         return all(index is None or index.dtype not in (torch.bool, torch.uint8)
                    for index in args[1])
-    return (func in WRONG_RULES or func in _WRONG_LAYOUT_RULES and not lie_plainly(args)
+    return (func in WRONG_RULES or func in _WRONG_LAYOUT_RULES and not are_row_major(args)
             or _may_differ_in_size_1(func, args))
 
 
@@ -46,16 +46,16 @@ def _may_differ_in_size_1(func, args) -> bool:
 
     No element lies elsewhere by them, but convolutions choose the layout of their results by them.
     """
-    if not any(isinstance(x, torch.Tensor) and 1 in x.shape for x in args) or lie_plainly(args):
+    if not any(isinstance(x, torch.Tensor) and 1 in x.shape for x in args) or are_row_major(args):
         return False
     return not func._schema.is_mutable and (
         func in _LIKE_OPERAND or torch.Tag.pointwise in func.tags
         and torch.Tag.nondeterministic_seeded not in func.tags)
 
 
-def lie_plainly(operands) -> bool:
+def are_row_major(operands) -> bool:
     """Whether all tensors have elements and are row-major, also by the strides of dimensions of one
-    element. Of such operands torch's rules for fake tensors give results as eager's lie."""
+    element. For such operands torch's rules for fake tensors give results the layout of eager's."""
     return all(x.numel() and x.stride() == row_major(x.shape)
                for x in operands if isinstance(x, torch.Tensor))
 

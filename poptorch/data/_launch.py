@@ -86,8 +86,12 @@ def launch(strategy: SharingStrategy, source: Source, settings: _worker.Settings
 
 
 def _is_fork_safe() -> bool:
-    """Whether no other thread can hold a lock, which a fork would never see released."""
-    return len(os.listdir("/proc/self/task")) == 1
+    """Whether no other thread can hold a lock, which a fork would never see released.
+
+    Only Linux says how many threads a process has.
+    """
+    tasks = "/proc/self/task"
+    return os.path.isdir(tasks) and len(os.listdir(tasks)) == 1
 
 
 def _inherited(source: Source) -> _Inherited | None:
