@@ -1,4 +1,4 @@
-"""The executor's methods that tell of a compiled model and of its last run."""
+"""The methods of an executor that describe a compiled model and its last run."""
 
 import json
 import re

@@ -53,7 +53,7 @@ class OptimizerLink:
     Args:
         module: the user's module, whose parameters are updated.
         optimizer: the user's; None: SGD with a learning rate of 0.01.
-        relax: tell of attributes that the device does not know at level DEBUG only.
+        relax: log attributes that the device does not know at level DEBUG only.
 
     Attributes:
         optimizer: the one in use.

@@ -31,3 +31,8 @@ def test_members_are_the_same():
     for name, members in names_of_stub()[1].items():
         real = {member for member in vars(getattr(_C, name)) if not member.startswith("_")}
         assert real == members, name
+
+
+def test_type_checkers_read_the_annotations():
+    """PEP 561: without this file they take a package's names to have no types."""
+    assert (ROOT / "poptorch" / "py.typed").is_file()
