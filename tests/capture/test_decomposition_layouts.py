@@ -4,13 +4,15 @@ import random
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
+import poptorch
 from poptorch._capture import capture
 from poptorch._capture import decompose_shape  # noqa: F401  (adds to the table)
 from poptorch._capture.decompose import DECOMPOSITIONS
 from poptorch._capture.decomposed import OWN_BUFFERS
-from tests.capture.common import Function, tensors_of
+from tests.capture.common import Function, check_training, tensors_of
 from tests.capture.decomposition_cases import CASES, Numbers
 from tests.capture.reference import evaluate
 
@@ -102,3 +104,18 @@ def test_results_lie_as_in_eager(overload):
             torch.testing.assert_close(found, memory, equal_nan=True)
         compared += 1
     assert compared
+
+
+class LogSigmoid(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.linspace(-3, 3, 12).double().view(1, 3, 4))
+
+    def forward(self, x):
+        y = F.logsigmoid(self.weight.mT + x)
+        return y, poptorch.identity_loss((y * y).sum(), "none")
+
+
+def test_gradients_of_logsigmoid_of_strided_tensors():
+    """The buffer that the gradient takes has no elements, and the operator fills it anew."""
+    check_training(LogSigmoid(), torch.ones(1, 4, 3, dtype=torch.float64))

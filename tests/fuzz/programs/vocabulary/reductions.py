@@ -145,7 +145,7 @@ def of_all(d):
     d.emit(d.rng.choice((
         f"{x}.max()", f"{x}.min()", f"{x}.argmax()", f"{x}.median()",
         f"{x}.contiguous().nanmedian({dim})[0]",
-        f"torch.argsort({x}, dim={dim}, stable=True)", f"torch.msort({x})",
+        f"torch.argsort({x}, dim={dim}, stable=True)", f"torch.msort({x}.detach())",
         f"torch.cumulative_trapezoid({x}, dim={dim})", f"torch.std({x}, unbiased=False)",
         f"torch.sum({x}, {dim}, dtype=F32)", f"torch.cumsum({x}, {dim}, dtype=F32)",
         f"F.softmax({x}.masked_fill({first}, -inf), {dim})", f"{x}.sum_to_size({list(shape)})",
