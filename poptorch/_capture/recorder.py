@@ -277,15 +277,16 @@ class Recorder(Recording, private.DispatchMode):
     def _expected(self, func, args, kwargs):
         """What PyTorch gives for fake tensors, as it lies in eager's memory."""
         by_rule = func(*args, **kwargs)
+        if func is aten.log_sigmoid_backward.default:
+            # Eager's buffer is like the operand; by the rule it has no elements, with which one
+            # element would be broadcast to none.
+            args = (*args[:2], args[1])
         if func not in WRONG_RULES and are_row_major((*args, *kwargs.values())):
             return by_rule
         try:
-            asked = self._asked_operator(func, args, kwargs)
+            return self._asked_operator(func, args, kwargs)
         except RuntimeError:  # only the rule takes these types
             return by_rule
-        sizes = [map_only(torch.Tensor, lambda x: x.shape, out) for out in (by_rule, asked)]
-        # An operand of no elements that the operator fills anew is taken for its results' size.
-        return asked if sizes[0] == sizes[1] else by_rule
 
     def _laid_as(self, result, expected):
         """The result of a decomposition, in memory of its own that is like another tensor's."""

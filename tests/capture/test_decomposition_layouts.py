@@ -109,13 +109,13 @@ def test_results_lie_as_in_eager(overload):
 class LogSigmoid(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.linspace(-3, 3, 12).double().view(1, 3, 4))
+        self.weight = torch.nn.Parameter(torch.ones(1).double())
 
     def forward(self, x):
-        y = F.logsigmoid(self.weight.mT + x)
+        y = F.logsigmoid(self.weight + x)
         return y, poptorch.identity_loss((y * y).sum(), "none")
 
 
-def test_gradients_of_logsigmoid_of_strided_tensors():
-    """The buffer that the gradient takes has no elements, and the operator fills it anew."""
-    check_training(LogSigmoid(), torch.ones(1, 4, 3, dtype=torch.float64))
+def test_the_gradient_of_logsigmoid_of_one_element():
+    """Its buffer has no elements by the rule for fake tensors."""
+    check_training(LogSigmoid(), torch.ones(1, dtype=torch.float64))
