@@ -152,8 +152,8 @@ def recorded(net, rows):
 
 
 def _limit(expected: torch.Tensor) -> float:
-    """The limit of an error; one number may be near zero after steps that are not."""
-    least = 0.1 / max(abs(expected.item()), 1e-9) if expected.numel() == 1 else 1.0
+    """The limit of the error of numbers that may be near zero after steps that are not."""
+    least = 0.1 * expected.numel() ** 0.5 / max(expected.detach().norm().item(), 1e-9)
     return LIMIT * max(1.0, least)
 
 
@@ -171,7 +171,8 @@ def check(net, optimizer, exact, reference):
             if isinstance(value, torch.Tensor):
                 found = state[number][key]
                 assert found.shape == value.shape and found.dtype is torch.float32, (name, key)
-                assert relative_error(found, value) < _limit(value), (name, key)
+                limit = _limit(value) if value.numel() == 1 else LIMIT
+                assert relative_error(found, value) < limit, (name, key)
 
 
 def train(kind, combine=None, rows=1, steps=STEPS, **settings):
