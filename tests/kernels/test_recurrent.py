@@ -128,7 +128,8 @@ def test_sizes(kind, nonlinearity, sizes):
 
 
 # Around whole vectors and panels of hidden units, groups of rows, and 256 terms of a sum. Not one
-# row or two of so many terms: eager's error, by which ours is judged, is next to nothing there at times.
+# row or two of so many terms: eager's error, by which ours is judged, is next to nothing there at
+# times.
 PACKED_SIZES = [(2, 13, 300, 70), (3, 7, 5, 33), (2, 25, 16, 130), (2, 6, 257, 15),
                 (2, 1, 33, 15), (2, 66, 3, 300)]
 
