@@ -29,10 +29,10 @@ constexpr int step_count = 5;
 
 // What would join several operations of the user's, move them, or write over their operands.
 constexpr const char* off_for_checks[] = {
-    "compact_argmax",     "fuse_batch_norm", "fold_batch_norm",      "channels_last",
-    "fuse_convolution",  "plain_weights",   "batch_tiling",          "fuse_cross_entropy",
-    "fuse_embedding",    "hoist",           "rematerialize_batch_norm", "rematerialize_elementwise",
-    "fuse",              "inplace",         "in_place",             "weights_last"};
+    "compact_argmax",   "fuse_batch_norm", "fold_batch_norm",          "channels_last",
+    "fuse_convolution", "plain_weights",   "batch_tiling",             "fuse_cross_entropy",
+    "fuse_embedding",   "hoist",           "rematerialize_batch_norm", "rematerialize_elementwise",
+    "fuse",             "inplace",         "in_place",                 "weights_last"};
 
 // The options with all that they turn off.
 CompileOptions complete(CompileOptions options) {

@@ -13,11 +13,12 @@ namespace poptorch::kernels {
 
 class Slots {
  public:
-  // n items of `elements` each (some 16 k elements are worth a thread), `bytes` of scratch for a
-  // slot.
+  static constexpr int64_t grain = 16384;  // elements that are worth a thread
+
+  // n items of `elements` each, `bytes` of scratch for a slot.
   Slots(int threads, int64_t n, int64_t elements, int64_t bytes)
       : n_(n),
-        count_(std::clamp<int64_t>(n * elements / 16384, 1, threads)),
+        count_(std::clamp<int64_t>(n * elements / grain, 1, threads)),
         bytes_(align_up(bytes)) {}
 
   size_t scratch_bytes() const { return static_cast<size_t>(count_ * bytes_); }

@@ -46,11 +46,11 @@ def _may_differ_in_size_1(func, args) -> bool:
 
     No element lies elsewhere by them, but convolutions choose the layout of their results by them.
     """
-    if not any(isinstance(x, torch.Tensor) and 1 in x.shape for x in args) or are_row_major(args):
-        return False
-    return not func._schema.is_mutable and (
+    is_like_operand = not func._schema.is_mutable and (
         func in _LIKE_OPERAND or torch.Tag.pointwise in func.tags
         and torch.Tag.nondeterministic_seeded not in func.tags)
+    return (is_like_operand and not are_row_major(args)
+            and any(isinstance(x, torch.Tensor) and 1 in x.shape for x in args))
 
 
 def are_row_major(operands) -> bool:

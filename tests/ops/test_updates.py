@@ -55,7 +55,7 @@ def is_near(ours, expected):
     step = {torch.float32: 2e-6, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}[ours.dtype]
     torch.testing.assert_close(ours.float(), expected.float(), rtol=step, atol=step / 8)
     if ours.dtype is not torch.float32 and ours.numel() > 1000:
-        assert (ours == expected).float().mean() > 0.99
+        assert (ours != expected).sum() <= max(8, 0.001 * ours.numel())
 
 
 @pytest.mark.usefixtures("isa")

@@ -180,7 +180,7 @@ void HalfGemm::join(float* sums, uint16_t* c) const {
 void HalfGemm::run_small(const uint16_t* a, const uint16_t* b, uint16_t* c, float* pieces) const {
   const Gemm& g = gemm_;
   const WidenRows widen = widen_rows_from(dtype_);
-  const small::HalfProducts& products = small::bf16_unit(dtype_);
+  const small::HalfProducts& products = small::half_products(dtype_);
   Gemm wide = g;
   wide.lda = widen_a(widen, g, a, pieces);
   if (!g.trans_b && g.m <= few_rows) return products.of_half(wide, pieces, b, c);

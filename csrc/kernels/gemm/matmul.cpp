@@ -30,13 +30,8 @@ struct RowDim {
 // The leading dimensions of a product that have more than one entry, or none.
 std::vector<RowDim> batch_dims(const Type& lhs, const Type& rhs, const Type& out) {
   const Dims leading(out.sizes.begin(), out.sizes.end() - 2);
-  const auto steps = [&](const Type& type) {
-    Type front{type.dtype, Dims(type.sizes.begin(), type.sizes.end() - 2)};
-    const Dims own = type.actual_strides();
-    front.set_strides({own.begin(), own.end() - 2});
-    return broadcast_strides(front, leading);
-  };
-  const Dims a = steps(lhs), b = steps(rhs), c = steps(out);
+  const Dims a = batch_strides(lhs, leading), b = batch_strides(rhs, leading);
+  const Dims c = batch_strides(out, leading);
   std::vector<RowDim> dims;
   for (size_t d = 0; d < leading.size(); ++d) {
     if (leading[d] != 1) dims.push_back({leading[d], a[d], b[d], c[d]});
@@ -56,15 +51,6 @@ std::vector<RowDim> merged(const std::vector<RowDim>& dims) {
     }
   }
   return result;
-}
-
-// Offsets of all entries of another, inner dimension.
-std::vector<int64_t> spread(const std::vector<int64_t>& offsets, int64_t size, int64_t step) {
-  std::vector<int64_t> finer;
-  for (int64_t offset : offsets) {
-    for (int64_t i = 0; i < size; ++i) finer.push_back(offset + i * step);
-  }
-  return finer;
 }
 
 // All products of one op: result i lies at c[i], of operands at a[i] and b[i].
@@ -87,42 +73,6 @@ struct Batch {
     offsets_of(dims);
   }
 
- private:
-  // Makes all rows that one right-hand matrix multiplies, in whatever dimensions they lie, those of
-  // as few products as possible.
-  void take_rows(std::vector<RowDim>& dims) {
-    std::vector<RowDim> rows, others;
-    for (const RowDim& dim : dims) (dim.b == 0 ? rows : others).push_back(dim);
-    if (rows.empty()) return;
-    rows.push_back({gemm.m, gemm.lda, 0, gemm.ldc});
-    if (gemm.m == 1) rows.pop_back();
-    rows = merged(rows);
-    const int64_t least = std::max<int64_t>(gemm.k, 1);
-    const auto can_be_row = [&](const RowDim& dim) { return dim.a >= least; };
-    const auto longest = std::max_element(rows.begin(), rows.end(), [&](auto& x, auto& y) {
-      return std::pair(can_be_row(x), x.size) < std::pair(can_be_row(y), y.size);
-    });
-    Gemm wider = gemm;
-    wider.m = longest->size;
-    wider.lda = longest->a;
-    wider.ldc = longest->c;
-    if (!can_be_row(*longest) || longest->size <= gemm.m || !fits_blas(wider)) return;
-    gemm = wider;
-    rows.erase(longest);
-    others.insert(others.end(), rows.begin(), rows.end());
-    dims = std::move(others);
-  }
-
-  void offsets_of(const std::vector<RowDim>& dims) {
-    a = b = c = {0};
-    for (const RowDim& dim : dims) {
-      a = spread(a, dim.size, dim.a);
-      b = spread(b, dim.size, dim.b);
-      c = spread(c, dim.size, dim.c);
-    }
-  }
-
- public:
   template <typename T>
   void run(const T* lhs, const T* rhs, T* out, int threads) const {
     each(threads, [&](int64_t i, int64_t, int inner_threads) {
@@ -149,6 +99,40 @@ struct Batch {
         for (int64_t i = count * part / all; i < count * (part + 1) / all; ++i) product(i, part, 1);
       }
     });
+  }
+
+ private:
+  // Makes all rows that one right-hand matrix multiplies, in whatever dimensions they lie, those of
+  // as few products as possible.
+  void take_rows(std::vector<RowDim>& dims) {
+    std::vector<RowDim> rows, others;
+    for (const RowDim& dim : dims) (dim.b == 0 ? rows : others).push_back(dim);
+    if (rows.empty()) return;
+    if (gemm.m != 1) rows.push_back({gemm.m, gemm.lda, 0, gemm.ldc});
+    rows = merged(rows);
+    const int64_t least = std::max<int64_t>(gemm.k, 1);
+    const auto can_be_row = [&](const RowDim& dim) { return dim.a >= least; };
+    const auto longest = std::max_element(rows.begin(), rows.end(), [&](auto& x, auto& y) {
+      return std::pair(can_be_row(x), x.size) < std::pair(can_be_row(y), y.size);
+    });
+    Gemm wider = gemm;
+    wider.m = longest->size;
+    wider.lda = longest->a;
+    wider.ldc = longest->c;
+    if (!can_be_row(*longest) || longest->size <= gemm.m || !fits_blas(wider)) return;
+    gemm = wider;
+    rows.erase(longest);
+    others.insert(others.end(), rows.begin(), rows.end());
+    dims = std::move(others);
+  }
+
+  void offsets_of(const std::vector<RowDim>& dims) {
+    a = b = c = {0};
+    for (const RowDim& dim : dims) {
+      a = spread(a, dim.size, dim.a);
+      b = spread(b, dim.size, dim.b);
+      c = spread(c, dim.size, dim.c);
+    }
   }
 };
 

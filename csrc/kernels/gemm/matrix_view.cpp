@@ -24,20 +24,25 @@ ir::Dims broadcast_strides(const ir::Type& type, const ir::Dims& sizes) {
   return strides;
 }
 
-std::vector<int64_t> batch_offsets(const ir::Type& type, const ir::Dims& leading) {
+ir::Dims batch_strides(const ir::Type& type, const ir::Dims& leading) {
   const ir::Dims own = type.actual_strides();
-  const ir::Dims outer(type.sizes.begin(), type.sizes.end() - 2);
-  ir::Type front{type.dtype, outer};
+  ir::Type front{type.dtype, ir::Dims(type.sizes.begin(), type.sizes.end() - 2)};
   front.set_strides({own.begin(), own.end() - 2});
-  const ir::Dims strides = broadcast_strides(front, leading);
-  std::vector<int64_t> offsets{0};
-  for (size_t d = 0; d < leading.size(); ++d) {
-    std::vector<int64_t> finer;
-    for (int64_t offset : offsets) {
-      for (int64_t i = 0; i < leading[d]; ++i) finer.push_back(offset + i * strides[d]);
-    }
-    offsets = std::move(finer);
+  return broadcast_strides(front, leading);
+}
+
+std::vector<int64_t> spread(const std::vector<int64_t>& offsets, int64_t size, int64_t stride) {
+  std::vector<int64_t> finer;
+  for (int64_t offset : offsets) {
+    for (int64_t i = 0; i < size; ++i) finer.push_back(offset + i * stride);
   }
+  return finer;
+}
+
+std::vector<int64_t> batch_offsets(const ir::Type& type, const ir::Dims& leading) {
+  const ir::Dims strides = batch_strides(type, leading);
+  std::vector<int64_t> offsets{0};
+  for (size_t d = 0; d < leading.size(); ++d) offsets = spread(offsets, leading[d], strides[d]);
   return offsets;
 }
 

@@ -27,7 +27,7 @@ struct HalfProducts {
   // b of halves, not transposed, is widened where it is read: for each 8 rows of c anew.
   void (*of_half)(const Gemm& g, const float* a, const uint16_t* b, uint16_t* c);
 };
-const HalfProducts& bf16_unit(ir::DType dtype);
+const HalfProducts& half_products(ir::DType dtype);
 
 }  // namespace small
 

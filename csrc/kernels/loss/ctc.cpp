@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "kernels/reduction/types.h"
+#include "kernels/slots.h"
 #include "ops/kernel.h"
-#include "support/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -184,22 +184,19 @@ class Backward {
 template <typename T, typename Index>
 Prepared prepare_backward(const Call& call) {
   const CtcSizes s(call, 1);
-  const int64_t parts = std::clamp<int64_t>(call.threads, 1, std::max<int64_t>(s.batch, 1));
-  const size_t bytes = align_up(Backward<T, Index>::room(s) * sizeof(double));
-  const auto run = [s, parts, bytes](const Args& args) {
-    parallel_for(args.threads, parts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        Backward<T, Index> backward(
-            s, reinterpret_cast<double*>(args.scratch + part * static_cast<int64_t>(bytes)));
-        for (int64_t entry = part; entry < s.batch; entry += parts) {
-          backward.run(Sequence<T, Index>(s, args, 1, entry),
-                       args.in<T>(5) + entry * s.time * s.states(), args.in<T>(0)[entry],
-                       args.out<T>(0) + entry * s.classes);
-        }
+  const size_t bytes = Backward<T, Index>::room(s) * sizeof(double);
+  const Slots slots(call.threads, s.batch, Slots::grain, static_cast<int64_t>(bytes));
+  const auto run = [s, slots](const Args& args) {
+    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
+      Backward<T, Index> backward(s, reinterpret_cast<double*>(scratch));
+      for (int64_t entry = begin; entry < end; ++entry) {
+        backward.run(Sequence<T, Index>(s, args, 1, entry),
+                     args.in<T>(5) + entry * s.time * s.states(), args.in<T>(0)[entry],
+                     args.out<T>(0) + entry * s.classes);
       }
     });
   };
-  return {run, static_cast<size_t>(parts) * bytes};
+  return {run, slots.scratch_bytes()};
 }
 
 Prepared ctc_loss(const Call& call) {

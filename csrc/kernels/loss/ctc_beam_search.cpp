@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/reduction/types.h"
+#include "kernels/slots.h"
 #include "ops/kernel.h"
 #include "support/align.h"
 #include "support/parallel.h"
@@ -222,8 +223,8 @@ Prepared beam_search_typed(const Call& call) {
   const Shape shape{sizes[0], sizes[1], sizes[2],
                     static_cast<int32_t>(call.attrs().get_int("blank")),
                     call.attrs().get_int("beam_width"), call.attrs().get_int("top_paths")};
-  const int64_t parts = std::clamp<int64_t>(call.threads, 1, std::max<int64_t>(shape.batch, 1));
-  const auto run = [shape, parts](const Args& args) {
+  const Slots slots(call.threads, shape.batch, Slots::grain, static_cast<int64_t>(shape.bytes()));
+  const auto run = [shape, slots](const Args& args) {
     const auto decode = [&](int64_t entry, Search& search) {
       const int64_t stride = shape.batch * shape.classes, length = args.in<Index>(1)[entry];
       const T* probs = args.in<T>(0) + entry * shape.classes;
@@ -239,15 +240,12 @@ Prepared beam_search_typed(const Call& call) {
         args.out<int32_t>(1)[row] = count;
       }
     };
-    // A part for each piece of scratch memory; sequences do not depend on each other.
-    parallel_for(args.threads, parts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        Search search(shape, args.scratch + part * static_cast<int64_t>(shape.bytes()));
-        for (int64_t entry = part; entry < shape.batch; entry += parts) decode(entry, search);
-      }
+    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
+      Search search(shape, scratch);
+      for (int64_t entry = begin; entry < end; ++entry) decode(entry, search);
     });
   };
-  return {run, static_cast<size_t>(parts) * shape.bytes()};
+  return {run, slots.scratch_bytes()};
 }
 
 Prepared beam_search(const Call& call) {
