@@ -14,7 +14,12 @@ WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
                aten.im2col.default, aten.roll.default, aten.diag_embed.default}
 
 # Torch's rules go by other operands than eager does, where these lie in memory in several ways.
-_WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.threshold_backward.default,
+_WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.xlogy.Tensor, aten.special_xlog1py.default,
+                       aten.pow.Scalar, aten.float_power.Scalar,
+                       aten.native_dropout_backward.default,
+                       *(getattr(aten, f"{name}_backward").default for name in (
+                           "threshold", "softplus", "hardsigmoid", "hardtanh", "hardswish", "logit",
+                           "elu")),
                        *(getattr(aten, name).default for loss in (
                            "huber_loss", "smooth_l1_loss", "mse_loss", "binary_cross_entropy")
                          for name in (loss, f"{loss}_backward"))}
@@ -38,19 +43,21 @@ def has_wrong_rule(func, args) -> bool:
         return all(index is None or index.dtype not in (torch.bool, torch.uint8)
                    for index in args[1])
     return (func in WRONG_RULES or func in _WRONG_LAYOUT_RULES and not are_row_major(args)
-            or _may_differ_in_size_1(func, args))
+            or _may_differ_in_strides(func, args))
 
 
-def _may_differ_in_size_1(func, args) -> bool:
-    """Whether torch's rule may give dimensions of one element other strides than eager's.
+def _may_differ_in_strides(func, args) -> bool:
+    """Whether torch's rule may give other strides for operands whose layout is ambiguous.
 
-    No element lies elsewhere by them, but convolutions choose the layout of their results by them.
+    These have dimensions of one element, by the strides of which convolutions choose the layout of
+    their results, or expanded ones: rules that are made of several operations find another order.
     """
     is_like_operand = not func._schema.is_mutable and (
         func in _LIKE_OPERAND or torch.Tag.pointwise in func.tags
         and torch.Tag.nondeterministic_seeded not in func.tags)
     return (is_like_operand and not are_row_major(args)
-            and any(isinstance(x, torch.Tensor) and 1 in x.shape for x in args))
+            and any(isinstance(x, torch.Tensor) and (1 in x.shape or 0 in x.stride())
+                    for x in args))
 
 
 def are_row_major(operands) -> bool:

@@ -91,9 +91,11 @@ def _in_place(function):
 
 
 def _multiplied(x, other):
-    # What torch changes in place is a state, which it computes in float32.
+    # What torch changes in place is a state, which is float32 unless float64 is the default type.
     if not (_is_number(x) and _is_number(other)):
         return NotImplemented
+    if torch.get_default_dtype() is torch.float64:
+        return x.copy_(x * other)
     return x.copy_(x.float() * other.float())
 
 

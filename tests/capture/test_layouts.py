@@ -58,7 +58,15 @@ OF_TWO = {
     "compared": torch.lt, "copysign": torch.copysign, "lerp": lambda x, y: x.lerp(y, y),
     "addcmul": lambda x, y: torch.addcmul(x, y, y),
     "threshold_backward": lambda x, y: torch.ops.aten.threshold_backward(x, y, 0.5),
-    "gelu_backward": torch.ops.aten.gelu_backward,
+    "xlogy": torch.xlogy, "xlog1py": torch.special.xlog1py,
+    "power of a number": lambda x, y: torch.pow(2.0, x), "dropout backward": lambda x, y: (
+        torch.ops.aten.native_dropout_backward(x, y > 0, 2.0)),
+    **{name: getattr(torch.ops.aten, name) for name in (
+        "gelu_backward", "sigmoid_backward", "tanh_backward", "hardsigmoid_backward",
+        "hardswish_backward", "logit_backward")},
+    "hardtanh_backward": lambda x, y: torch.ops.aten.hardtanh_backward(x, y, -1, 1),
+    "elu_backward": lambda x, y: torch.ops.aten.elu_backward(x, 1.0, 1.0, 1.0, False, y),
+    "softplus_backward": lambda x, y: torch.ops.aten.softplus_backward(x, y, 1.0, 20.0),
     "masked_fill": lambda x, y: x.masked_fill(y > 0, 1),
     "mse": lambda x, y: F.mse_loss(x, y, reduction="none"),
     "smooth_l1": lambda x, y: F.smooth_l1_loss(x, y, reduction="none"),
@@ -190,6 +198,23 @@ def test_results_of_two_tensors_lie_as_in_eager(function):
         expected = module.looks
         capture(module, pair, {}, training=False)
         assert module.looks == expected, [(tuple(x.shape), x.stride()) for x in pair]
+
+
+def test_expanded_tensors_of_which_torch_gives_another_order():
+    def expanded(*strides):
+        return torch.randn(18).as_strided((3, 3, 2, 2), strides)
+
+    class Backward(torch.nn.Module):
+        def forward(self, x, y):
+            z = torch.ops.aten.gelu_backward(x, y)
+            self.looks = z.stride()
+            return z * 1
+
+    module, pair = Backward(), (expanded(1, 6, 0, 3), expanded(1, 0, 6, 3))
+    module(*pair)
+    expected = module.looks
+    capture(module, pair, {}, training=False)
+    assert module.looks == expected
 
 
 @pytest.mark.parametrize("dims", [1, 2])

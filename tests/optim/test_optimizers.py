@@ -92,6 +92,15 @@ def test_update_equals_torch(package, name, settings):
     assert_equal(ours, eager)
 
 
+def test_states_without_dimensions_are_of_the_default_type():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        test_update_equals_torch(torch.optim, "NAdam", {"lr": 0.0625, "weight_decay": 0.25})
+    finally:
+        torch.set_default_dtype(before)
+
+
 def test_parameter_groups_and_schedule():
     ours, eager = pair()
 
