@@ -391,3 +391,31 @@ def test_outside_of_poptorch():
     assert x.tolist() == [1, 1]
     assert cond(torch.tensor([True]), torch.neg, [x], torch.sin, [x])[0].tolist() == [-1, -1]
     assert cond(torch.tensor(False), torch.neg, [x], lambda: x * 5, [])[0].tolist() == [5, 5]
+
+
+RESULTS = {
+    "one twice": lambda x, y: for_loop(1, lambda a, b: [a, a], [x, y]),
+    "views": lambda x, y: for_loop(1, lambda a, b: [a, a.view(2, 3)], [x, y]),
+    "arguments changed": lambda x, y: for_loop(2, lambda a, b: (lambda c: [c, c])(a.mul_(2) + b),
+                                               [x, y]),
+    "outside": lambda x, y: [*for_loop(1, lambda a: [x], [y]), x],
+    "transposed": lambda x, y: [*cond(x.sum() > 0, lambda a: a.t().contiguous().t(), [x],
+                                      lambda a: a + 1, [x]), x],
+    "of a branch": lambda x, y: cond(x.sum() > 0, lambda a: (a, a), [x], lambda a: (a, y), [x]),
+    "outside of a branch": lambda x, y: [*cond(x.sum() > 0, lambda: x, [], lambda: y, []), x, y],
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_share_no_memory(name):
+    """Changed in place, and read by position, they are as in eager."""
+    class Results(nn.Module):
+        def forward(self, x, y):
+            found = RESULTS[name](x * 1, y * 1)
+            found[0].add_(10)
+            return *found, found[0].as_strided((4,), (1,))
+
+    ours = poptorch.inferenceModel(Results(), quiet_options())
+    x, y = torch.rand(2, 3), torch.rand(2, 3)
+    for scale in (1, -1):
+        torch.testing.assert_close(ours(scale * x, y), Results()(scale * x, y))
