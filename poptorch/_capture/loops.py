@@ -30,6 +30,7 @@ class Joint:
         inputs: the placeholders of the body's arguments.
         captured: the placeholders of values from outside, by their nodes there.
         outputs: the nodes of the results.
+        strides: how the results lay in memory as the body returned them; they are contiguous here.
         outer: the tensors from outside for which there are gradients.
         given: the placeholders of the gradients of the results, None where there is none.
         gradients: the nodes of the gradients of the arguments and of ``outer``; None: it is zero.
@@ -40,6 +41,7 @@ class Joint:
     inputs: list[fx.Node]
     captured: dict[fx.Node, fx.Node]
     outputs: list[fx.Node]
+    strides: list[tuple[int, ...]]
     outer: list[torch.Tensor] = field(default_factory=list)
     given: list[fx.Node | None] = field(default_factory=list)
     gradients: list[fx.Node | None] = field(default_factory=list)
@@ -84,7 +86,7 @@ class Loops:
 
         Args:
             name: of the function, for messages.
-            like: tensors like its arguments.
+            like: tensors like its arguments, also in how these lie in memory.
             body: takes tensors and returns a list of them.
             is_trained: whether there may be a backward pass.
         """
@@ -93,6 +95,7 @@ class Loops:
                 self._capture.bodies.traced(region, is_trained) as taken:
             leaves = [self._argument(region, x, is_trained) for x in like]
             found = body(*(x.clone() if x.requires_grad else x for x in leaves))
+            strides = [self._new_laid(x).stride() for x in found]
             found = [self._result(x) for x in found]
             taken.check(name, found)
             given, gradients = [], []
@@ -107,11 +110,11 @@ class Loops:
         finals = self._functional(name, region, [*outputs, *wanted])
         region.node.graph.erase_node(region.node)
         rest = iter(finals[len(outputs):])
-        return Joint(region.graph, inputs, region.captured(), finals[:len(outputs)], taken.outer,
-                     given, [None if x is None else next(rest) for x in gradients])
+        return Joint(region.graph, inputs, region.captured(), finals[:len(outputs)], strides,
+                     taken.outer, given, [None if x is None else next(rest) for x in gradients])
 
     def _argument(self, region, like: torch.Tensor, is_trained: bool) -> torch.Tensor:
-        leaf = self._new(like)
+        leaf = self._new_laid(like)
         leaf.requires_grad_(is_trained and leaf.is_floating_point())
         self._declare(region, "value", leaf)
         return leaf
@@ -131,6 +134,14 @@ class Loops:
         """A tensor without a node: contiguous, of the type and sizes of another, or other sizes."""
         with private.without_modes(), self._recorder.fake_mode:
             return torch.empty(like.shape if sizes is None else sizes, dtype=like.dtype)
+
+    def _new_laid(self, like: torch.Tensor) -> torch.Tensor:
+        """A tensor without a node, which lies in memory as a copy of another does."""
+        with private.without_modes():
+            around = torch.empty_strided(like.shape, like.stride(), device="meta")
+            stride = torch.empty_like(around).stride()
+            with self._recorder.fake_mode:
+                return torch.empty_strided(like.shape, stride, dtype=like.dtype)
 
     def _differentiated(self, region, found: list, leaves: list, outer: list) -> tuple:
         """Tensors that stand for the gradients of the results, and the gradients of the arguments
@@ -169,7 +180,7 @@ class Loops:
 
         Args:
             name: of its node.
-            carried: what it begins with.
+            carried: what it begins with; the results lie in memory as these do.
             count: its rounds; None: as long as the first carried value is true.
             counter: the carried value that is the number of the round.
             body: records a round: takes tensors and returns a list of them.
@@ -178,13 +189,13 @@ class Loops:
         operands = list(map(recorder.node_of, carried))
         rounds = Rounds(len(carried), count, counter)
         with recorder.region(name, operands, rounds) as region:
-            values = [self._new(x) for x in carried]
+            values = list(map(self._new_laid, carried))
             for x in values:
                 self._declare(region, "carried", x)
             outputs = list(map(recorder.node_of, body(*values)))
         region.finish(self._functional(name, region, outputs))
         prune(region.graph)
-        results = [self._new(x) for x in carried]
+        results = list(map(self._new_laid, carried))
         recorder.attach_results(region.node, results)
         return results
 
@@ -217,6 +228,10 @@ class Loops:
         """A tensor like one row of another; it is not computed."""
         row = self._new(x.detach(), x.shape[1:])
         return row.requires_grad_(x.requires_grad)
+
+    def contiguous(self, x: torch.Tensor) -> torch.Tensor:
+        """A contiguous tensor like another; it is not computed."""
+        return self._new(x.detach()).requires_grad_(x.requires_grad)
 
     def outside(self, joint: Joint) -> dict[fx.Node, torch.Tensor]:
         """The tensors of what a body takes from outside."""

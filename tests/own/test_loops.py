@@ -419,3 +419,43 @@ def test_results_share_no_memory(name):
     x, y = torch.rand(2, 3), torch.rand(2, 3)
     for scale in (1, -1):
         torch.testing.assert_close(ours(scale * x, y), Results()(scale * x, y))
+
+
+TORCH = {
+    "while_loop": lambda x, y: while_loop(lambda n, v: n > 0, lambda n, v: (n - 1, v * 2),
+                                          (torch.tensor(2), x))[1],
+    "while_loop's condition": lambda x, y: while_loop(
+        lambda v: v.as_strided((1,), (1,), 1).sum() < 10, lambda v: (v * 2,), (x,))[0],
+    "scan": lambda x, y: scan(lambda v, row: (v + row, row * 1), x, y)[0],
+    "scan's body": lambda x, y: scan(lambda v, row: (v * 1, v.as_strided((2,), (1,), 1) * row[0]),
+                                     x, y)[1],
+    "cond": lambda x, y: torch.cond(x.sum() > 0, lambda v: v * 2, lambda v: v + 1, (x,)),
+    "cond's branch": lambda x, y: torch.cond(
+        x.sum() > 0, lambda v: v.as_strided((2,), (1,), 1) * 2, lambda v: v[0] * 1, (x,)),
+}
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("name", TORCH)
+def test_results_of_torch_lie_in_memory_as_what_they_begin_with(name, trained):
+    class Places(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.rand(2))
+
+        def forward(self, x, y):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and "while" not in name):
+                found = TORCH[name](x * self.w, y)
+            places = found.as_strided((found.numel(),), (1,))
+            return found, places, poptorch.identity_loss((places * self.w[0]).sum(), "sum")
+
+    net = Places()
+    x, y = torch.rand(2, 3).t(), torch.rand(4, 3, 2)
+    with torch.no_grad():  # with gradients torch compiles what is not as here
+        expected = net(x, y)
+    if trained:
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        ours = poptorch.trainingModel(net, quiet_options(), optimizer)
+    else:
+        ours = poptorch.inferenceModel(net, quiet_options())
+    torch.testing.assert_close(ours(x, y), expected)
