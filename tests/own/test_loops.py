@@ -313,6 +313,23 @@ def test_what_the_loss_does_not_depend_on_has_no_gradient():
     assert torch.equal(net.dropped.detach(), torch.ones(3))
 
 
+def test_what_no_round_reads_has_no_gradient():
+    """Nor has it where a print or a write at a mask lies before the loop."""
+    def forward(m, x):
+        printed = poptorch.ipu_print_tensor(m.a.weight, "w", True)
+        written = torch.zeros(4)
+        written[x[0] > 0] = m.a.bias
+        return for_loop(2, lambda a, b, c: [a.detach(), b.detach(), c.sin()],
+                        [printed, written, m.b(x)])[2]
+
+    net = Net(forward)
+    with testing.keep_gradients():
+        model = poptorch.trainingModel(net, quiet_options(),
+                                       torch.optim.SGD(net.parameters(), lr=0.1))
+        model(torch.ones(3, 4))
+    assert sorted(testing.gradients(model)) == ["b.bias", "b.weight"]
+
+
 def test_random_numbers_differ_from_round_to_round_and_gradients_take_the_same():
     class Dropped(nn.Module):
         def __init__(self):
