@@ -57,8 +57,9 @@ class _Counted:
         with torch.no_grad():
             found, self._stacks = self._forward(captured)
         self._nodes = list(captured)
-        return self._loops.results(found, [self._joint], [*self._inputs, *self._rows],
-                                   [*self._rows, *captured.values()], self._gradients)
+        return self._loops.results(
+            found, [self._joint], [*self._inputs, *self._rows], [*self._rows, *captured.values()],
+            self._reached(tuple(found)), self._gradients)
 
     def _forward(self, captured: dict) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The results, and the stacks of what the gradient reads."""
@@ -181,7 +182,17 @@ class _Branches:
                 found = self._forward(number, joint, found, captured[number])
         inputs = [x for part in self._inputs for x in part]
         read = [*inputs, *(x for part in captured for x in part.values())]
-        return self._loops.results(found, self._joints, inputs, read, self._gradients)
+        reached = {i for i, node in enumerate(self._in_order(
+            [joint.gradients or [None] * (len(part) + len(joint.outer))
+             for joint, part in zip(self._joints, self._inputs)])) if node is not None}
+        return self._loops.results(found, self._joints, inputs, read, reached, self._gradients)
+
+    def _in_order(self, found: list[list]) -> list:
+        """What the two branches have for their inputs and what they take from outside: first for
+        the inputs of both."""
+        sizes = list(map(len, self._inputs))
+        return [x for part, size in zip(found, sizes) for x in part[:size]] + \
+            [x for part, size in zip(found, sizes) for x in part[size:]]
 
     def _forward(self, number: int, joint: Joint, before: list, captured: dict) -> list:
         known = dict(zip(joint.inputs, self._inputs[number]))
@@ -200,9 +211,7 @@ class _Branches:
             self._nodes, (rest[:len(self._nodes[0])], rest[len(self._nodes[0]):]))]
         found = [self._backward(number, joint, given, inputs[number], captured[number])
                  for number, joint in enumerate(self._joints)]
-        sizes = [first, second]
-        return [x for part, size in zip(found, sizes) for x in part[:size]] + \
-            [x for part, size in zip(found, sizes) for x in part[size:]]
+        return self._in_order(found)
 
     def _backward(self, number: int, joint: Joint, given: tuple, inputs: tuple,
                   captured: dict) -> list[torch.Tensor | None]:

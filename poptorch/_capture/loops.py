@@ -238,7 +238,7 @@ class Loops:
         return {node: self._recorder.value_of(node) for node in joint.captured}
 
     def results(self, found: list[torch.Tensor], joints: list[Joint], inputs: list[torch.Tensor],
-                read: list[torch.Tensor], gradient) -> list[torch.Tensor]:
+                read: list[torch.Tensor], reached: set[int], gradient) -> list[torch.Tensor]:
         """Results with a gradient.
 
         Args:
@@ -246,15 +246,22 @@ class Loops:
             joints: the bodies that gave them.
             inputs: what the bodies take, for which there is a gradient.
             read: what the gradient reads.
+            reached: on which of the inputs, and of what the bodies take from outside behind them,
+                a result depends: no other is in autograd's graph, as in eager.
             gradient: records the backward pass: takes the gradients of the results, and what it
                 reads as it is now; returns the gradients of the inputs, and of what the bodies take
                 from outside.
         """
         tensors = [*inputs, *(x for joint in joints for x in joint.outer)]
-        if not any(joint.gradients for joint in joints) \
-                or not any(x.requires_grad for x in tensors):
+        places = [i for i, x in enumerate(tensors) if i in reached and x.requires_grad]
+        if not places:
             return found
-        return list(_Differentiable.apply(gradient, found, read, *tensors))
+
+        def of_places(given: tuple, values: tuple) -> list[torch.Tensor | None]:
+            gradients = gradient(given, values)
+            return [gradients[i] for i in places]
+
+        return list(_Differentiable.apply(of_places, found, read, *(tensors[i] for i in places)))
 
 
 class _Differentiable(torch.autograd.Function):
