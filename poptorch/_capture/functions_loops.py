@@ -58,7 +58,8 @@ def _cond(capture, func, args, kwargs):
             return (then if condition else other)(*operands)
     results = _Results(capture, "cond")
     found = loop_kinds.cond(capture, "cond", condition, [
-        (results.of(then), list(operands)), (results.of(other), list(operands))])
+        (results.of(then), list(operands)), (results.of(other), list(operands))],
+        keeps_layout=True)
     return results.again(found)
 
 
@@ -82,8 +83,14 @@ def _scan(capture, func, args, kwargs):
     results = _Results(capture, "scan")
     called = results.of(function)
     _check_rows(capture, "scan", rows)
-    return loop_kinds.for_loop(capture, "scan", rows[0].shape[0], list(init),
-                               lambda *values: called(*values, *others), rows)
+
+    def checked(*values):
+        found = called(*values, *others)
+        loop_kinds.check_carried(capture, "scan", values[:len(init)], found[:len(init)])
+        return found
+
+    return loop_kinds.for_loop(capture, "scan", rows[0].shape[0], list(init), checked, rows,
+                               keeps_layout=True)
 
 
 def _map(capture, func, args, kwargs):

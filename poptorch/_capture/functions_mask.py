@@ -136,12 +136,15 @@ class _WrittenAtMask(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, mask, value, accumulate):
+        ctx.set_materialize_grads(False)
         keep(ctx, mask)
         ctx.count, ctx.accumulate = value.shape[0], accumulate
         return x.index_put((mask,), value, accumulate)
 
     @staticmethod
     def backward(ctx, gradient):
+        if gradient is None:
+            return None, None, None, None
         mask, = kept(ctx)
         flat, size = mask.reshape(-1), mask.numel()
         # The place of each value; those that the mask leaves out come behind them.

@@ -7,15 +7,26 @@ from poptorch._capture.loops import Joint, Loops
 
 
 def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
-             rows: list[torch.Tensor] = ()) -> list[torch.Tensor]:
+             rows: list[torch.Tensor] = (), keeps_layout: bool = False) -> list[torch.Tensor]:
     """Records ``count`` rounds of a body.
 
     It takes what is carried, beginning with ``inputs``, and a row of each tensor of ``rows``. It
     returns what is carried on, and rows; the results are what was carried at the end, and these
     rows, stacked.
+
+    Args:
+        capture: the capture.
+        name: of the function, for messages.
+        count: the rounds.
+        inputs: what the first round takes.
+        body: takes tensors and returns a list of them.
+        rows: the tensors of which each round takes a row.
+        keeps_layout: whether what is carried lies in memory as the inputs do; else it is
+            contiguous.
     """
     inside = capture.bodies.inside
-    loop = _Counted(capture, name, count, [*map(inside, inputs)], [*map(inside, rows)], body)
+    loop = _Counted(capture, name, count, [*map(inside, inputs)], [*map(inside, rows)], body,
+                    keeps_layout)
     return loop.results()
 
 
@@ -27,12 +38,14 @@ class _Counted:
     """
 
     def __init__(self, capture, name: str, count: int, inputs: list[torch.Tensor],
-                 rows: list[torch.Tensor], body):
+                 rows: list[torch.Tensor], body, keeps_layout: bool):
         self._name, self._count, self._inputs, self._rows = name, count, inputs, rows
         self._size = len(inputs)
         self._loops = Loops(capture)
+        self._begun = _begun_as_it_lies if keeps_layout else _begun
         is_trained = capture.is_training and torch.is_grad_enabled()
-        like = [*inputs, *map(self._loops.row, rows)]
+        like = inputs if keeps_layout else map(self._loops.contiguous, inputs)
+        like = [*like, *map(self._loops.row, rows)]
         self._joint = self._loops.joint(name, like, body, is_trained)
         needed = self._joint.needed_for(self._joint.gradients)
         self._kept = [i for i, node in enumerate(self._joint.inputs[:self._size])
@@ -44,8 +57,9 @@ class _Counted:
         with torch.no_grad():
             found, self._stacks = self._forward(captured)
         self._nodes = list(captured)
-        return self._loops.results(found, [self._joint], [*self._inputs, *self._rows],
-                                   [*self._rows, *captured.values()], self._gradients)
+        return self._loops.results(
+            found, [self._joint], [*self._inputs, *self._rows], [*self._rows, *captured.values()],
+            self._reached(tuple(found)), self._gradients)
 
     def _forward(self, captured: dict) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The results, and the stacks of what the gradient reads."""
@@ -61,7 +75,7 @@ class _Counted:
             return [number + 1, *found[:size],
                     *(_with_row(stack, number, x) for stack, x in zip(so_far, written))]
 
-        carried = [torch.zeros(1, dtype=torch.int32), *map(_begun, self._inputs), *stacks]
+        carried = [torch.zeros(1, dtype=torch.int32), *map(self._begun, self._inputs), *stacks]
         found = self._loops.add(self._name, carried, self._count, 0, body)[1:]
         return [*found[:size], *found[size + kept:]], found[size:size + kept]
 
@@ -127,23 +141,31 @@ class _Counted:
         return reached | seen[first + (self._count - first) % period]
 
 
-def cond(capture, name: str, condition: torch.Tensor, branches: list) -> list[torch.Tensor]:
+def cond(capture, name: str, condition: torch.Tensor, branches: list,
+         keeps_layout: bool = False) -> list[torch.Tensor]:
     """Records two branches, ``(function, tensors)`` each; the first runs where the condition, a
-    bool of one element, is true."""
+    bool of one element, is true.
+
+    With ``keeps_layout`` the branches take tensors that lie in memory as theirs do, and results
+    lie as the first branch returns them; else all are contiguous.
+    """
     branches = [(body, [*map(capture.bodies.inside, inputs)]) for body, inputs in branches]
-    return _Branches(capture, name, condition, branches).results()
+    return _Branches(capture, name, condition, branches, keeps_layout).results()
 
 
 class _Branches:
     """Two branches, and their gradients: each is a loop that runs once or not at all."""
 
-    def __init__(self, capture, name: str, condition: torch.Tensor, branches: list):
-        self._name, self._condition = name, condition
+    def __init__(self, capture, name: str, condition: torch.Tensor, branches: list,
+                 keeps_layout: bool):
+        self._name, self._condition, self._recorder = name, condition, capture.recorder
+        self._keeps_layout = keeps_layout
         self._loops = Loops(capture)
         is_trained = capture.is_training and torch.is_grad_enabled()
         self._inputs = [inputs for _, inputs in branches]
-        self._joints = [self._loops.joint(name, inputs, body, is_trained)
-                        for body, inputs in branches]
+        self._joints = [self._loops.joint(
+            name, inputs if keeps_layout else [*map(self._loops.contiguous, inputs)], body,
+            is_trained) for body, inputs in branches]
         _check_equal(capture, name, self._joints)
 
     def results(self) -> list[torch.Tensor]:
@@ -154,11 +176,23 @@ class _Branches:
             flag = self._condition.detach().reshape(1).clone()
             self._flags = [flag, flag.logical_not()]
             found = [_zeros(node.meta["val"]) for node in self._joints[0].outputs]
+            if self._keeps_layout:
+                found = list(map(self._recorder.laid_out, found, self._joints[0].strides))
             for number, joint in enumerate(self._joints):
                 found = self._forward(number, joint, found, captured[number])
         inputs = [x for part in self._inputs for x in part]
         read = [*inputs, *(x for part in captured for x in part.values())]
-        return self._loops.results(found, self._joints, inputs, read, self._gradients)
+        reached = {i for i, node in enumerate(self._in_order(
+            [joint.gradients or [None] * (len(part) + len(joint.outer))
+             for joint, part in zip(self._joints, self._inputs)])) if node is not None}
+        return self._loops.results(found, self._joints, inputs, read, reached, self._gradients)
+
+    def _in_order(self, found: list[list]) -> list:
+        """What the two branches have for their inputs and what they take from outside: first for
+        the inputs of both."""
+        sizes = list(map(len, self._inputs))
+        return [x for part, size in zip(found, sizes) for x in part[:size]] + \
+            [x for part, size in zip(found, sizes) for x in part[size:]]
 
     def _forward(self, number: int, joint: Joint, before: list, captured: dict) -> list:
         known = dict(zip(joint.inputs, self._inputs[number]))
@@ -177,9 +211,7 @@ class _Branches:
             self._nodes, (rest[:len(self._nodes[0])], rest[len(self._nodes[0]):]))]
         found = [self._backward(number, joint, given, inputs[number], captured[number])
                  for number, joint in enumerate(self._joints)]
-        sizes = [first, second]
-        return [x for part, size in zip(found, sizes) for x in part[:size]] + \
-            [x for part, size in zip(found, sizes) for x in part[size:]]
+        return self._in_order(found)
 
     def _backward(self, number: int, joint: Joint, given: tuple, inputs: tuple,
                   captured: dict) -> list[torch.Tensor | None]:
@@ -205,8 +237,7 @@ class _Branches:
 
 
 def _check_equal(capture, name: str, joints: list[Joint]) -> None:
-    kinds = [[(node.meta["val"].dtype, list(node.meta["val"].shape)) for node in joint.outputs]
-             for joint in joints]
+    kinds = [_kinds(node.meta["val"] for node in joint.outputs) for joint in joints]
     if kinds[0] != kinds[1]:
         words = [", ".join(f"{dtype}{sizes}" for dtype, sizes in kind) for kind in kinds]
         raise capture.recorder.error(
@@ -224,13 +255,30 @@ def while_loop(capture, name: str, condition, body, inputs: list[torch.Tensor],
             f"Call it under torch.no_grad(), or use poptorch.for_loop with a fixed count.")
 
     def following(flag, number, *values):
-        found = [x.contiguous() for x in body(*values, *others)]
+        found = body(*values, *others)
+        check_carried(capture, name, values, found)
+        found = [x if x.stride() == value.stride() else x.contiguous()
+                 for x, value in zip(found, values)]
         return [_flag(condition(*found, *others)), number + 1, *found]
 
     with torch.no_grad():
-        begun = list(map(_begun, inputs))
+        begun = list(map(_begun_as_it_lies, inputs))
         carried = [_flag(condition(*begun, *others)), torch.zeros(1, dtype=torch.int32), *begun]
         return Loops(capture).add(name, carried, None, 1, following)[2:]
+
+
+def check_carried(capture, name: str, taken, returned) -> None:
+    """Checks that a round returns tensors of the types and sizes that it takes."""
+    if _kinds(taken) != _kinds(returned):
+        words = [", ".join(f"{dtype}{sizes}" for dtype, sizes in _kinds(part))
+                 for part in (taken, returned)]
+        raise capture.recorder.error(
+            f"[{name}] the body takes [{words[0]}] from the round before and returns [{words[1]}] "
+            f"to the next. Return a tensor of the same type and sizes for each that it takes.")
+
+
+def _kinds(tensors) -> list:
+    return [(x.dtype, list(x.shape)) for x in tensors]
 
 
 def _flag(condition) -> torch.Tensor:
@@ -242,6 +290,11 @@ def _flag(condition) -> torch.Tensor:
 def _begun(x: torch.Tensor) -> torch.Tensor:
     """A contiguous copy, detached: later changes of either are not seen by the other."""
     return x.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _begun_as_it_lies(x: torch.Tensor) -> torch.Tensor:
+    """A copy in the layout of eager's, detached."""
+    return x.detach().clone()
 
 
 def _zeros(like: torch.Tensor) -> torch.Tensor:

@@ -30,6 +30,7 @@ class Joint:
         inputs: the placeholders of the body's arguments.
         captured: the placeholders of values from outside, by their nodes there.
         outputs: the nodes of the results.
+        strides: how the results lay in memory as the body returned them; they are contiguous here.
         outer: the tensors from outside for which there are gradients.
         given: the placeholders of the gradients of the results, None where there is none.
         gradients: the nodes of the gradients of the arguments and of ``outer``; None: it is zero.
@@ -40,6 +41,7 @@ class Joint:
     inputs: list[fx.Node]
     captured: dict[fx.Node, fx.Node]
     outputs: list[fx.Node]
+    strides: list[tuple[int, ...]]
     outer: list[torch.Tensor] = field(default_factory=list)
     given: list[fx.Node | None] = field(default_factory=list)
     gradients: list[fx.Node | None] = field(default_factory=list)
@@ -84,7 +86,7 @@ class Loops:
 
         Args:
             name: of the function, for messages.
-            like: tensors like its arguments.
+            like: tensors like its arguments, also in how these lie in memory.
             body: takes tensors and returns a list of them.
             is_trained: whether there may be a backward pass.
         """
@@ -93,6 +95,7 @@ class Loops:
                 self._capture.bodies.traced(region, is_trained) as taken:
             leaves = [self._argument(region, x, is_trained) for x in like]
             found = body(*(x.clone() if x.requires_grad else x for x in leaves))
+            strides = [self._new_laid(x).stride() for x in found]
             found = [self._result(x) for x in found]
             taken.check(name, found)
             given, gradients = [], []
@@ -107,11 +110,11 @@ class Loops:
         finals = self._functional(name, region, [*outputs, *wanted])
         region.node.graph.erase_node(region.node)
         rest = iter(finals[len(outputs):])
-        return Joint(region.graph, inputs, region.captured(), finals[:len(outputs)], taken.outer,
-                     given, [None if x is None else next(rest) for x in gradients])
+        return Joint(region.graph, inputs, region.captured(), finals[:len(outputs)], strides,
+                     taken.outer, given, [None if x is None else next(rest) for x in gradients])
 
     def _argument(self, region, like: torch.Tensor, is_trained: bool) -> torch.Tensor:
-        leaf = self._new(like)
+        leaf = self._new_laid(like)
         leaf.requires_grad_(is_trained and leaf.is_floating_point())
         self._declare(region, "value", leaf)
         return leaf
@@ -131,6 +134,14 @@ class Loops:
         """A tensor without a node: contiguous, of the type and sizes of another, or other sizes."""
         with private.without_modes(), self._recorder.fake_mode:
             return torch.empty(like.shape if sizes is None else sizes, dtype=like.dtype)
+
+    def _new_laid(self, like: torch.Tensor) -> torch.Tensor:
+        """A tensor without a node, which lies in memory as a copy of another does."""
+        with private.without_modes():
+            around = torch.empty_strided(like.shape, like.stride(), device="meta")
+            stride = torch.empty_like(around).stride()
+            with self._recorder.fake_mode:
+                return torch.empty_strided(like.shape, stride, dtype=like.dtype)
 
     def _differentiated(self, region, found: list, leaves: list, outer: list) -> tuple:
         """Tensors that stand for the gradients of the results, and the gradients of the arguments
@@ -169,7 +180,7 @@ class Loops:
 
         Args:
             name: of its node.
-            carried: what it begins with.
+            carried: what it begins with; the results lie in memory as these do.
             count: its rounds; None: as long as the first carried value is true.
             counter: the carried value that is the number of the round.
             body: records a round: takes tensors and returns a list of them.
@@ -178,13 +189,13 @@ class Loops:
         operands = list(map(recorder.node_of, carried))
         rounds = Rounds(len(carried), count, counter)
         with recorder.region(name, operands, rounds) as region:
-            values = [self._new(x) for x in carried]
+            values = list(map(self._new_laid, carried))
             for x in values:
                 self._declare(region, "carried", x)
             outputs = list(map(recorder.node_of, body(*values)))
         region.finish(self._functional(name, region, outputs))
         prune(region.graph)
-        results = [self._new(x) for x in carried]
+        results = list(map(self._new_laid, carried))
         recorder.attach_results(region.node, results)
         return results
 
@@ -218,12 +229,16 @@ class Loops:
         row = self._new(x.detach(), x.shape[1:])
         return row.requires_grad_(x.requires_grad)
 
+    def contiguous(self, x: torch.Tensor) -> torch.Tensor:
+        """A contiguous tensor like another; it is not computed."""
+        return self._new(x.detach()).requires_grad_(x.requires_grad)
+
     def outside(self, joint: Joint) -> dict[fx.Node, torch.Tensor]:
         """The tensors of what a body takes from outside."""
         return {node: self._recorder.value_of(node) for node in joint.captured}
 
     def results(self, found: list[torch.Tensor], joints: list[Joint], inputs: list[torch.Tensor],
-                read: list[torch.Tensor], gradient) -> list[torch.Tensor]:
+                read: list[torch.Tensor], reached: set[int], gradient) -> list[torch.Tensor]:
         """Results with a gradient.
 
         Args:
@@ -231,15 +246,22 @@ class Loops:
             joints: the bodies that gave them.
             inputs: what the bodies take, for which there is a gradient.
             read: what the gradient reads.
+            reached: on which of the inputs, and of what the bodies take from outside behind them,
+                a result depends: no other is in autograd's graph, as in eager.
             gradient: records the backward pass: takes the gradients of the results, and what it
                 reads as it is now; returns the gradients of the inputs, and of what the bodies take
                 from outside.
         """
         tensors = [*inputs, *(x for joint in joints for x in joint.outer)]
-        if not any(joint.gradients for joint in joints) \
-                or not any(x.requires_grad for x in tensors):
+        places = [i for i, x in enumerate(tensors) if i in reached and x.requires_grad]
+        if not places:
             return found
-        return list(_Differentiable.apply(gradient, found, read, *tensors))
+
+        def of_places(given: tuple, values: tuple) -> list[torch.Tensor | None]:
+            gradients = gradient(given, values)
+            return [gradients[i] for i in places]
+
+        return list(_Differentiable.apply(of_places, found, read, *(tensors[i] for i in places)))
 
 
 class _Differentiable(torch.autograd.Function):

@@ -27,7 +27,8 @@ def for_loop(count: int, body: Callable, inputs: list[torch.Tensor]) -> list[tor
             arguments in place is not seen by the caller.
 
     Returns:
-        What the last round returned; copies of ``inputs`` where ``count`` is 0.
+        What the last round returned; ``inputs`` where ``count`` is 0. These are contiguous copies:
+        none shares memory with another or with a tensor from outside.
 
     Raises:
         ValueError: ``inputs`` is no list, or has something else than tensors in it. It is a
@@ -61,7 +62,7 @@ def for_loop(count: int, body: Callable, inputs: list[torch.Tensor]) -> list[tor
         return loop_kinds.for_loop(capture, where, count, list(inputs), checked)
     values = _by_value(inputs)
     for _ in range(count):
-        values = [x.contiguous() for x in checked(*values)]
+        values = _by_value(checked(*values))
     return values
 
 
@@ -84,7 +85,8 @@ def cond(condition: torch.Tensor, then_body: Callable, then_inputs: list[torch.T
         else_inputs: its arguments, passed by value.
 
     Returns:
-        What the function returned that ran.
+        What the function returned that ran. These are contiguous copies: none shares memory with
+        another or with a tensor from outside.
 
     Raises:
         ValueError: inputs are no list, or have something else than tensors in it. It is a
@@ -116,7 +118,7 @@ def cond(condition: torch.Tensor, then_body: Callable, then_inputs: list[torch.T
 
         return loop_kinds.cond(capture, where, condition, branches)
     body, inputs = branches[0] if condition else branches[1]
-    return body(*_by_value(inputs))
+    return _by_value(body(*_by_value(inputs)))
 
 
 def _listed(where: str, name: str, body: Callable) -> Callable:

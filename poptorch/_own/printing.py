@@ -97,12 +97,13 @@ def ipu_print_tensor(tensor: torch.Tensor, title: str = "", print_gradient: bool
 class _Printed(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, title, gradient_title, format):
+        ctx.set_materialize_grads(False)
         ctx.title, ctx.format = gradient_title, format
         return _print(x, title, format)
 
     @staticmethod
     def backward(ctx, gradient):
-        if ctx.title is not None:
+        if ctx.title is not None and gradient is not None:
             gradient = _print(gradient, ctx.title, ctx.format)
         return gradient, None, None, None
 

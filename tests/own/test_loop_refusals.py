@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from torch._higher_order_ops import while_loop
+from torch._higher_order_ops import scan, while_loop
 
 import poptorch
 from poptorch import cond, for_loop
@@ -52,6 +52,8 @@ REFUSED = {
                                   "condition is True, a bool tensor"),
     "branches": (lambda m, x: cond(x.sum() > 0, lambda v: v, [x], lambda v: v.sum(), [x])[0],
                  "the branches return different tensors: torch.float32[3, 4] vs torch.float32[]"),
+    "types of a scan": (lambda m, x: scan(lambda c, r: (c + r, r * 1), x[0].half(), x)[1],
+                        "[scan] the body takes [torch.float16[4]] from the round before and"),
     "a leak": (leaked, "that the body of a loop or a branch made is used outside of it. Return"),
     "outside in place": (changes_outside, "body changes a tensor from outside of it in place."),
 }

@@ -313,6 +313,49 @@ def test_what_the_loss_does_not_depend_on_has_no_gradient():
     assert torch.equal(net.dropped.detach(), torch.ones(3))
 
 
+def test_what_no_round_reads_has_no_gradient():
+    """Nor has it where a print or a write at a mask lies before the loop."""
+    def forward(m, x):
+        printed = poptorch.ipu_print_tensor(m.a.weight, "w", True)
+        written = torch.zeros(4)
+        written[x[0] > 0] = m.a.bias
+        return for_loop(2, lambda a, b, c: [a.detach(), b.detach(), c.sin()],
+                        [printed, written, m.b(x)])[2]
+
+    net = Net(forward)
+    with testing.keep_gradients():
+        model = poptorch.trainingModel(net, quiet_options(),
+                                       torch.optim.SGD(net.parameters(), lr=0.1))
+        model(torch.ones(3, 4))
+    assert sorted(testing.gradients(model)) == ["b.bias", "b.weight"]
+
+
+class OwnSine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, = ctx.saved_tensors
+        return gradient * x.cos()
+
+
+@pytest.mark.parametrize("function", [
+    lambda v, w: for_loop(2, lambda a, b: [a.detach(), b.sin()], [v, w])[1],
+    lambda v, w: for_loop(1, lambda a, b: [b, b.sin()], [v, w])[0],
+    lambda v, w: cond(w.sum() > 0, lambda a, b: a.detach() + b, [v, w], lambda a: a * 2, [w])[0],
+])
+def test_functions_before_what_is_not_read_have_no_gradient(function):
+    net = Net(lambda m, x: function(OwnSine.apply(m.a.weight), x @ m.b.weight)[:3])
+    with testing.keep_gradients():
+        model = poptorch.trainingModel(net, quiet_options(),
+                                       torch.optim.SGD(net.parameters(), lr=0.1))
+        model(torch.ones(4, 4))
+    assert sorted(testing.gradients(model)) == ["b.weight"]
+
+
 def test_random_numbers_differ_from_round_to_round_and_gradients_take_the_same():
     class Dropped(nn.Module):
         def __init__(self):

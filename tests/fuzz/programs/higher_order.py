@@ -16,7 +16,8 @@ def scan(function, carry, rows, reverse=False):
         return _higher_order_ops.scan(function, carry, rows, reverse=reverse)
     made = []
     for row in rows.flip(0) if reverse else rows:
-        carry, row = function(carry, row)
+        following, row = function(carry, row)
+        carry = _carried(carry, following)
         made.append(row)
     # PyTorch refuses results that share memory with what goes in.
     return carry.clone(), torch.stack(made[::-1] if reverse else made)
@@ -37,5 +38,13 @@ def while_loop(rounds, function, x):
             return _higher_order_ops.while_loop(
                 lambda n, v: n > 0, lambda n, v: (n - 1, function(v)), (rounds, x))[1]
         for _ in range(rounds.item()):
-            x = function(x)
+            x = _carried(x, function(x))
         return x
+
+
+def _carried(x, following):
+    """``following``, as PyTorch wants what takes the place of ``x`` to be: of its type, and laid
+    out in memory as it is."""
+    if following.dtype is not x.dtype:
+        raise TypeError(f"a loop carries {x.dtype} and goes on with {following.dtype}")
+    return following if following.stride() == x.stride() else torch.empty_like(x).copy_(following)
