@@ -27,7 +27,8 @@ def for_loop(count: int, body: Callable, inputs: list[torch.Tensor]) -> list[tor
             arguments in place is not seen by the caller.
 
     Returns:
-        What the last round returned; copies of ``inputs`` where ``count`` is 0.
+        What the last round returned, each as a tensor of its own; copies of ``inputs`` where
+        ``count`` is 0.
 
     Raises:
         ValueError: ``inputs`` is no list, or has something else than tensors in it. It is a
@@ -62,7 +63,7 @@ def for_loop(count: int, body: Callable, inputs: list[torch.Tensor]) -> list[tor
     values = _by_value(inputs)
     for _ in range(count):
         values = [x.contiguous() for x in checked(*values)]
-    return values
+    return _by_value(values)
 
 
 def cond(condition: torch.Tensor, then_body: Callable, then_inputs: list[torch.Tensor],
@@ -84,7 +85,7 @@ def cond(condition: torch.Tensor, then_body: Callable, then_inputs: list[torch.T
         else_inputs: its arguments, passed by value.
 
     Returns:
-        What the function returned that ran.
+        What the function returned that ran, each as a tensor of its own.
 
     Raises:
         ValueError: inputs are no list, or have something else than tensors in it. It is a
@@ -116,7 +117,7 @@ def cond(condition: torch.Tensor, then_body: Callable, then_inputs: list[torch.T
 
         return loop_kinds.cond(capture, where, condition, branches)
     body, inputs = branches[0] if condition else branches[1]
-    return body(*_by_value(inputs))
+    return _by_value(body(*_by_value(inputs)))
 
 
 def _listed(where: str, name: str, body: Callable) -> Callable:
