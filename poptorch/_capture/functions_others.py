@@ -12,6 +12,7 @@ from poptorch._capture import (  # noqa: F401  (declare operations)
     library_products,
 )
 from poptorch._capture.decompose import computed_in
+from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import ops
 
 
@@ -69,6 +70,21 @@ def _embedding_bag(capture, func, args, kwargs):
     return call(*args, **kwargs)
 
 
+class _Gated(torch.autograd.Function):
+    """Numbers where a gate is open, and 0 elsewhere: what 0 times an infinite gradient gives is
+    NaN, as in eager."""
+
+    @staticmethod
+    def forward(ctx, x, gate):
+        keep(ctx, gate)
+        return torch.where(gate, x, 0.0)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gate, = kept(ctx)
+        return gradient * gate, None
+
+
 def multi_margin(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None,
                  reduction="mean"):
     """``F.multi_margin_loss`` by elementwise operations."""
@@ -79,11 +95,11 @@ def multi_margin(input, target, p=1, margin=1.0, weight=None, size_average=None,
         reduction = "sum" if reduction == "none" else reduction
     target = target.unsqueeze(1)
     cost = margin - input.gather(1, target) + input
-    cost = torch.where(cost > 0, cost, 0.0)  # NaN costs nothing
+    others = torch.arange(input.shape[1]) != target
+    cost = _Gated.apply(cost, (cost > 0) & others)  # NaN costs nothing
     cost = cost if p == 1 else cost * cost
     if weight is not None:
         cost = cost * weight[target]
-    cost = cost.masked_fill(torch.arange(input.shape[1]) == target, 0.0)
     loss = cost.sum(1) / input.shape[1]
     return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
 

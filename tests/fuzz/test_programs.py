@@ -263,6 +263,16 @@ def test_the_judge_takes_no_integers_that_leave_int32_on_the_way():
         damaged("call 0 result 0", lambda x: x + 1, program)
 
 
+def test_the_judge_says_nothing_of_nan_that_counts_0_times():
+    """Eager has it in bfloat16, and in small matrices of a batch; not where a library computes."""
+    lines = ("v0 = x0 / (x0 - x0)", "v1 = torch.addmm(w0, x0.t(), v0, alpha=0)")
+    program = EXAMPLE.but(lines=lines, outputs=("v1",), loss="")
+    with pytest.raises(judge.Invalid, match="in some types only"):
+        damaged("call 0 result 0", lambda x: x * math.nan, program)
+    program = program.but(lines=("v0 = x0 * 2", lines[1]))
+    assert damaged("call 0 result 0", lambda x: x * math.nan, program).kind == "wrong"
+
+
 def test_the_judge_says_nothing_of_what_a_rounding_decides():
     """(x * 3) / 3 > x where x is what the rounding of the division says."""
     program = EXAMPLE.but(lines=("v0 = (x0 * 3.1) / 3.1", "v1 = v0 > x0"), loss="")

@@ -153,6 +153,33 @@ def test_numbers_without_an_end_stay_in_their_row():
     assert not rows[1:, 3].any() and not rows[1:, 13].any()
 
 
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_of_states_that_are_nan(dtype):
+    """They pass a ReLU as they are, as in eager."""
+    layer = Layer("rnn", (3, 14, 20, 37), nonlinearity="relu")
+    layer.x[1, 3, 5] = torch.nan
+    seeds = layer.seeds([True] * 2)
+    _, expected = layer.torch(torch.float64, seeds)
+    _, found = layer.ours(dtype, seeds)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gates_of_infinite_sums_are_shut(dtype):
+    layer = Layer("lstm", (2, 3, 5, 20))
+    layer.x.abs_()
+    layer.x[0, 1, 0] = torch.inf
+    layer.states[1][:] = torch.inf
+    outputs, _ = layer.ours(dtype, layer.seeds([True] * 3))
+    expected, _ = layer.torch(torch.float64, layer.seeds([True] * 3))
+    assert expected[2][1].isnan().any()
+    for ours, theirs in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
 @pytest.mark.parametrize("kind", GATES)
 def test_scratch_holds_the_weights_once(kind):
     """Beside the packed weights (whole vectors of them) there are products and little else."""

@@ -94,6 +94,15 @@ def choice(m, x):
                 lambda v, w: [m.b(v) * w], [x, m.a(x).sin()])[0]
 
 
+def results_changed_in_place(m, x):
+    first, second = for_loop(2, lambda a, b: [b, b], [x, m.a(x)])
+    kept = m.a(x)
+    same, other = cond(x.sum() > 0, lambda: [kept, kept], [], lambda: [kept, kept * 2], [])
+    second.add_(1)
+    same.mul_(2)
+    return first + second * 3 + same + other * 5 + kept * 7
+
+
 def choice_in_choice(m, x):
     def then(v):
         return cond(v.mean() > 0.2, m.a, [v], lambda a: a * 2 + m.b(a), [v])
@@ -196,7 +205,7 @@ PROGRAMS = {
         nested, in_place, with_an_index, row_by_row, closure_with_a_history, closure_changed_later,
         closure_bound_to_another, no_gradient_between_rounds, choice, choice_in_choice,
         choice_in_loop, loop_in_choice, checkpointed, checkpoint_in_loop, gradient_in_loop,
-        host_function, scanned, scanned_in_reverse, mapped)},
+        host_function, results_changed_in_place, scanned, scanned_in_reverse, mapped)},
 }
 
 

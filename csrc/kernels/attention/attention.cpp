@@ -2,6 +2,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "kernels/attention/parts.h"
@@ -81,17 +82,30 @@ struct Backward {
         logsumexp_strides(call.in(5).actual_strides()),
         heads_per_sample(std::max<int64_t>(call.in(5).sizes[1], 1)) {}
 
+  T logsumexp(const Args& args, int64_t head, int64_t row) const {
+    return args.in<T>(5)[head / heads_per_sample * logsumexp_strides[0] +
+                         head % heads_per_sample * logsumexp_strides[1] +
+                         row * logsumexp_strides[2]];
+  }
+
+  // The softmax of a row with NaN is NaN in hidden columns, too: then a block has all columns.
+  Block with_hidden_nan(const Args& args, Block b) const {
+    for (int64_t i = b.first; i < b.first + b.rows; ++i) {
+      if (std::isnan(logsumexp(args, b.head, i))) b.columns = scores.sizes.keys;
+    }
+    return b;
+  }
+
   // Gradients of the scores, and the softmax as it met the values.
   void run_rows(const Args& args, const Block& b, const Buffers<T>& buffers) const {
     const Sizes& s = scores.sizes;
-    const T* logsumexp = args.in<T>(5) + b.head / heads_per_sample * logsumexp_strides[0] +
-                         b.head % heads_per_sample * logsumexp_strides[1];
     for (int64_t i = b.first; i < b.first + b.rows; ++i) {
       const ScoreRow<T> row = scores.row(args, b, i, buffers);
       const int64_t columns = s.columns_of(i);
-      scores.loops.attention_gradient(row, columns, logsumexp[i * logsumexp_strides[2]]);
-      std::fill(row.scores + columns, row.scores + b.columns, T{0});
-      std::fill(row.grads + columns, row.grads + b.columns, T{0});
+      const T of_row = logsumexp(args, b.head, i), hidden = std::isnan(of_row) ? of_row : T{0};
+      scores.loops.attention_gradient(row, columns, of_row);
+      std::fill(row.scores + columns, row.scores + b.columns, hidden);
+      std::fill(row.grads + columns, row.grads + b.columns, hidden);
     }
   }
 
@@ -135,7 +149,9 @@ struct Backward {
         T* dv = args.out<T>(2) + head * s.keys * s.value_features;
         std::fill(dk, dk + s.keys * s.features, T{0});
         std::fill(dv, dv + s.keys * s.value_features, T{0});
-        for (int64_t i = 0; i < s.blocks(); ++i) run_block(args, s.block(head, i), buffers);
+        for (int64_t i = 0; i < s.blocks(); ++i) {
+          run_block(args, with_hidden_nan(args, s.block(head, i)), buffers);
+        }
       }
     });
   }

@@ -70,6 +70,16 @@ T scale_of(const Args& args, size_t weight, int64_t channel, T invstd) {
   return weight_of<T>(args, weight, channel, 1) * invstd;
 }
 
+// Sets the factors by which a channel is normalized. By an infinite scale all numbers become
+// infinite or NaN: which of the two, is as in PyTorch, which computes x * scale + shift.
+template <typename T>
+void set_factors(const Work<T, Moments>& work, int64_t channel, T mean, T scale, T offset) {
+  const bool is_infinite = std::isinf(scale);
+  work.factors[0][channel] = is_infinite ? T{0} : mean;
+  work.factors[1][channel] = scale;
+  work.factors[2][channel] = is_infinite ? offset - mean * scale : offset;
+}
+
 Moments join(const Moments* parts, const Channels& c, int64_t channel) {
   Moments sum;
   for (int64_t chunk = 0; chunk < c.chunks; ++chunk) {
@@ -106,10 +116,11 @@ struct BatchNorm {
   void finish_channel(const Args& args, const Work<T, Moments>& work, int64_t channel) const {
     const Moments m = join(work.parts, c, channel);
     const T invstd = static_cast<T>(1 / std::sqrt(m.squares / m.count + eps));
-    args.out<T>(1)[channel] = work.factors[0][channel] = static_cast<T>(m.mean);
+    const T mean = static_cast<T>(m.mean);
+    args.out<T>(1)[channel] = mean;
     args.out<T>(2)[channel] = invstd;
-    work.factors[1][channel] = scale_of<T>(args, 1, channel, invstd);
-    work.factors[2][channel] = weight_of<T>(args, 2, channel, 0);
+    set_factors<T>(work, channel, mean, scale_of<T>(args, 1, channel, invstd),
+                   weight_of<T>(args, 2, channel, 0));
     move_running(args, 3, channel, m.mean);
     move_running(args, 4, channel, m.squares / (m.count - (MUTANT(running_var_biased) ? 0 : 1)));
   }
@@ -142,9 +153,9 @@ Prepared normalize_by(const Call& call, const RowsOf& rows_of, const Invstd& inv
   const auto run = [=](const Args& args) {
     const Work<T, Moments> work(args, c);
     for (int64_t channel = 0; channel < c.channels; ++channel) {
-      work.factors[0][channel] = args.in<T>(3)[channel];
-      work.factors[1][channel] = scale_of<T>(args, 1, channel, invstd_of(args.in<T>(4)[channel]));
-      work.factors[2][channel] = weight_of<T>(args, 2, channel, 0);
+      set_factors<T>(work, channel, args.in<T>(3)[channel],
+                     scale_of<T>(args, 1, channel, invstd_of(args.in<T>(4)[channel])),
+                     weight_of<T>(args, 2, channel, 0));
     }
     normalize<T>(args, c, rows_of(args), work.factors);
   };

@@ -116,7 +116,8 @@ struct TanhBackwardCell : RnnBackwardArgs<T> {
 struct ReluBackwardCell : RnnBackwardArgs<T> {
   inline void at(int64_t j, int64_t count) const {
     const V state = get_or_zero(dh, j, count) + get_or_zero(dy, j, count);
-    put(grad, j, count, select(get(y, j, count) > T{0}, state, V{}));
+    // The gradient of NaN passes, as in PyTorch.
+    put(grad, j, count, select(get(y, j, count) <= T{0}, V{}, state));
   }
 };
 

@@ -97,6 +97,8 @@ def judge(program: Program, note=None) -> Finding | None:
     finding = _judged(program, ours, near, reference)
     if finding is not None and not program.setting.wide and _passes_int32(program):
         raise Invalid("integers on the way that the device has not")
+    if finding is not None and _leaves_out_infinities(program):
+        raise Invalid("a product with NaN or infinity, times 0: eager has it in some types only")
     return finding
 
 
@@ -159,6 +161,28 @@ def _passes_int32(program: Program) -> bool:
     with _NotingIntegers() as mode:
         eager(program, NATURAL)
     return mode.is_beyond
+
+
+class _NotingProducts(TorchDispatchMode):
+    """Notes whether NaN or infinity is in a product that counts 0 times. By its sizes and types
+    eager takes one kernel or another: that of a library computes no product then."""
+
+    found = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        is_left_out = "alpha" in (kwargs or {}) and kwargs["alpha"] == 0 and \
+            func.overloadpacket.__name__.rstrip("_") in ("addmm", "addmv", "baddbmm", "addbmm")
+        if is_left_out and not all(bool(x.isfinite().all()) for x in args[1:]):
+            self.found = True
+        return func(*args, **(kwargs or {}))
+
+
+def _leaves_out_infinities(program: Program) -> bool:
+    if "alpha=0" not in str(program):
+        return False
+    with _NotingProducts() as mode:
+        eager(program, NATURAL)
+    return mode.found
 
 
 def _types_differ(ours, expected, wide: bool) -> str:
