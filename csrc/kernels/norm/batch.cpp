@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/norm/channels.h"
+#include "kernels/norm/factors.h"
 #include "kernels/reduction/types.h"
 #include "ops/kernel.h"
 #include "ops/layout.h"
@@ -70,14 +71,12 @@ T scale_of(const Args& args, size_t weight, int64_t channel, T invstd) {
   return weight_of<T>(args, weight, channel, 1) * invstd;
 }
 
-// Sets the factors by which a channel is normalized. By an infinite scale all numbers become
-// infinite or NaN: which of the two, is as in PyTorch, which computes x * scale + shift.
 template <typename T>
 void set_factors(const Work<T, Moments>& work, int64_t channel, T mean, T scale, T offset) {
-  const bool is_infinite = std::isinf(scale);
-  work.factors[0][channel] = is_infinite ? T{0} : mean;
-  work.factors[1][channel] = scale;
-  work.factors[2][channel] = is_infinite ? offset - mean * scale : offset;
+  const Affine<T> factors = factors_of(mean, scale, offset);
+  work.factors[0][channel] = factors.mean;
+  work.factors[1][channel] = factors.scale;
+  work.factors[2][channel] = factors.offset;
 }
 
 Moments join(const Moments* parts, const Channels& c, int64_t channel) {

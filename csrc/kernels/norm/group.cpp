@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/norm/factors.h"
 #include "kernels/reduction/types.h"
 #include "kernels/rows/rows.h"
 #include "ops/kernel.h"
@@ -62,8 +63,8 @@ Prepared group_norm(const Call& call) {
           const int64_t channel = group * s.depth + d, from = at + d * s.inner;
           const double scale = weight == nullptr ? rstd : rstd * weight[channel];
           loops.affine(args.in<T>(0) + from, args.out<T>(0) + from, s.inner,
-                       {static_cast<T>(m.mean), static_cast<T>(scale),
-                        bias == nullptr ? T{0} : bias[channel]});
+                       factors_of(static_cast<T>(m.mean), static_cast<T>(scale),
+                                  bias == nullptr ? T{0} : bias[channel]));
         }
       });
     }};
