@@ -76,13 +76,14 @@ class _Gated(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, gate):
+        ctx.set_materialize_grads(False)
         keep(ctx, gate)
         return torch.where(gate, x, 0.0)
 
     @staticmethod
     def backward(ctx, gradient):
         gate, = kept(ctx)
-        return gradient * gate, None
+        return None if gradient is None else gradient * gate, None
 
 
 def multi_margin(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None,

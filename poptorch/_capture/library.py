@@ -20,8 +20,26 @@ def define(schema: str, fake, setup_context=None, backward=None) -> None:
     name = f"poptorch::{schema[: schema.index('(')]}"
     torch.library.register_fake(name, fake, lib=LIBRARY)
     if backward is not None:
+        if schema.endswith("-> Tensor"):
+            setup_context, backward = _none_for_none(setup_context, backward)
         torch.library.register_autograd(
             name, backward, setup_context=setup_context, lib=LIBRARY)
+
+
+def _none_for_none(setup_context, backward) -> tuple:
+    """Both for an op of one result: without a gradient of it there is none of the operands, where
+    PyTorch would make zeros, by which weights decay."""
+
+    def keep_all(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
+        ctx.operands = len(inputs)
+        if setup_context is not None:
+            setup_context(ctx, inputs, output)
+
+    def gradients(ctx, gradient):
+        return (None,) * ctx.operands if gradient is None else backward(ctx, gradient)
+
+    return keep_all, gradients
 
 
 def statistics_dtype(x: torch.Tensor) -> torch.dtype:
