@@ -42,6 +42,7 @@ def _operand(tensor: torch.Tensor):
 
 
 def _keep(ctx, inputs, output):
+    ctx.set_materialize_grads(False)
     tensors, *ctx.call = inputs
     ctx.inputs = [(x.shape, narrowed(x.dtype)) for x in tensors]
     ctx.outputs = [(x.shape, x.dtype) for x in output]
@@ -50,6 +51,8 @@ def _keep(ctx, inputs, output):
 
 
 def _gradient(ctx, gradients):
+    if all(g is None for g in gradients):
+        return [None] * len(ctx.inputs), None, None, None, None
     domain, name, version, settings = ctx.call
     title = f"{domain}::{name}"
     gradient = _C.find_custom_op(domain, name, version)["gradient"]

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import poptorch
+from tests.fuzz.programs import custom_ops
 
 
 class Stop(torch.autograd.Function):
@@ -32,6 +33,7 @@ FUNCTIONS = {
     "attention": lambda w: F.scaled_dot_product_attention(w[None], w[None], w[None]),
     "margin loss": lambda w: F.multi_margin_loss(w, torch.tensor([0, 1, 2, 3])),
     "printed": lambda w: poptorch.ipu_print_tensor(w),
+    "custom op": lambda w: custom_ops.cube(w, 2.0),
     "loop": lambda w: poptorch.for_loop(2, lambda x: [x * 2], [w])[0],
 }
 
