@@ -154,8 +154,9 @@ std::vector<OpDef> one_result_ops() {
           {dim_attr, keep_attr, index_dtype_attr}, infer_arg_extreme),
       row("var", {"aten::var.correction"},
           "Variance over `dim` (none: all): squared deviations from the mean, summed and divided "
-          "by max(0, n - correction); `correction` none means 1.",
-          {dim_attr, {"correction", {}}, keep_attr}, infer_float),
+          "by max(0, n - correction); `correction` none means 1. With `root` its square root, "
+          "which may be a float where the variance is none.",
+          {dim_attr, {"correction", {}}, keep_attr, {"root", false}}, infer_float),
       row("cumsum", {"aten::cumsum"}, "Running sums along `dim`.", {must_dim_attr, dtype_attr},
           infer_running),
       row("cumprod", {"aten::cumprod"}, "Running products along `dim`.",

@@ -50,9 +50,9 @@ def _any_all(e, node, x, dim=None, keepdim=False):
     return e.cast(found, node.meta["val"].dtype)  # uint8 of uint8, else bool
 
 
-def _variance(e, node, x, dim, correction, keepdim):
+def _variance(e, node, x, dim, correction, keepdim, **root):
     correction = 1 if correction is None else correction
-    return e.op("var", x, dim=_dims(x, dim), correction=float(correction), keepdim=keepdim)
+    return e.op("var", x, dim=_dims(x, dim), correction=float(correction), keepdim=keepdim, **root)
 
 
 @RULES("aten::var.correction")
@@ -63,8 +63,8 @@ def _var(e, node, x, dim=None, correction=None, keepdim=False):
 @RULES("aten::std.correction")
 def _std(e, node, x, dim=None, correction=None, keepdim=False):
     dtype = node.meta["val"].dtype
-    variance = _variance(e, node, e.cast(x, unrounded(dtype)), dim, correction, keepdim)
-    return e.cast(e.op("sqrt", variance), dtype)
+    x = e.cast(x, unrounded(dtype))
+    return e.cast(_variance(e, node, x, dim, correction, keepdim, root=True), dtype)
 
 
 @RULES("aten::var_mean.correction")

@@ -1,4 +1,4 @@
-// var: the mean first, then the squared deviations from it, both in f64.
+// var: the mean first, then the squared deviations from it, and their root, all in f64.
 #include "ops/reduction.h"
 
 #include <cmath>
@@ -64,6 +64,7 @@ Prepared variance(const Call& call) {
   const ReducePlan plan(call.in(0), ops::reduced_dims({call.op}, call.in(0)));
   const auto count = static_cast<double>(plan.count);
   const double divisor = std::max(0.0, count - call.attrs().maybe_float("correction").value_or(1));
+  const bool root = call.attrs().get_bool("root", false);
   const size_t totals = align_up(Reduction<Sum>(plan, {}).scratch_bytes());
   const auto run = [=](const Args& args) {
     auto* mean = reinterpret_cast<double*>(args.scratch + totals);
@@ -71,8 +72,10 @@ Prepared variance(const Call& call) {
     Reduction<Sum>(plan, {}).run(x, args.scratch, args.threads,
                                  [&](int64_t i, double total) { mean[i] = total / count; });
     Reduction<Squares>(plan, {mean})
-        .run(x, args.scratch, args.threads,
-             [&](int64_t i, double total) { args.out<T>(0)[i] = static_cast<T>(total / divisor); });
+        .run(x, args.scratch, args.threads, [&](int64_t i, double total) {
+          const double found = total / divisor;
+          args.out<T>(0)[i] = static_cast<T>(root ? std::sqrt(found) : found);
+        });
   };
   return {run, totals + static_cast<size_t>(plan.outputs) * sizeof(double)};
 }

@@ -129,6 +129,10 @@ def variances():
             LARGE if correction is None else (), {"correction": correction})
     yield Sample("var", lambda: [randn(40, 50) + 1000], {"dim": [1], "correction": 1},
                  lambda x: x.var(1), dtypes=("f32", "f64"), note="large mean")
+    for scale, note in ((1.0, "root"), (1e30, "root of no float")):
+        yield Sample("var", lambda s=scale: [randn(40, 50) * s],
+                     {"dim": [1], "correction": 1, "root": True}, lambda x: x.std(1),
+                     dtypes=("f32", "f64"), note=note)
 
 
 def log_sums():
