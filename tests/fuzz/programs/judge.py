@@ -97,8 +97,8 @@ def judge(program: Program, note=None) -> Finding | None:
     finding = _judged(program, ours, near, reference)
     if finding is not None and not program.setting.wide and _passes_int32(program):
         raise Invalid("integers on the way that the device has not")
-    if finding is not None and _leaves_out_infinities(program):
-        raise Invalid("a product with NaN or infinity, times 0: eager has it in some types only")
+    if finding is not None and _is_undetermined(program):
+        raise Invalid("NaN or infinity that eager has in some types or sizes only")
     return finding
 
 
@@ -163,24 +163,26 @@ def _passes_int32(program: Program) -> bool:
     return mode.is_beyond
 
 
-class _NotingProducts(TorchDispatchMode):
-    """Notes whether NaN or infinity is in a product that counts 0 times. By its sizes and types
-    eager takes one kernel or another: that of a library computes no product then."""
+class _NotingUndetermined(TorchDispatchMode):
+    """Notes what eager computes in one way or another by sizes and types: products with NaN or
+    infinity that count 0 times, which a library leaves out; gradients of hardswish at NaN, which
+    are NaN in whole registers and that of the result in the rest."""
 
     found = False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        is_left_out = "alpha" in (kwargs or {}) and kwargs["alpha"] == 0 and \
-            func.overloadpacket.__name__.rstrip("_") in ("addmm", "addmv", "baddbmm", "addbmm")
-        if is_left_out and not all(bool(x.isfinite().all()) for x in args[1:]):
-            self.found = True
+        name = func.overloadpacket.__name__.rstrip("_")
+        if (kwargs or {}).get("alpha") == 0 and name in ("addmm", "addmv", "baddbmm", "addbmm"):
+            self.found |= not all(bool(x.isfinite().all()) for x in args[1:])
+        if name == "hardswish_backward":
+            self.found |= bool(args[1].isnan().any())
         return func(*args, **(kwargs or {}))
 
 
-def _leaves_out_infinities(program: Program) -> bool:
-    if "alpha=0" not in str(program):
+def _is_undetermined(program: Program) -> bool:
+    if not any(word in str(program) for word in ("alpha=0", "hardswish")):
         return False
-    with _NotingProducts() as mode:
+    with _NotingUndetermined() as mode:
         eager(program, NATURAL)
     return mode.found
 
