@@ -27,8 +27,8 @@ def define(schema: str, fake, setup_context=None, backward=None) -> None:
 
 
 def _none_for_none(setup_context, backward) -> tuple:
-    """Both for an op of one result: without a gradient of it there is none of the operands, where
-    PyTorch would make zeros, by which weights decay."""
+    """The two functions for an op with one result, whose operands get no gradient if the result
+    has none. PyTorch would pass zeros instead, and an optimizer would then decay the weights."""
 
     def keep_all(ctx, inputs, output):
         ctx.set_materialize_grads(False)

@@ -239,7 +239,7 @@ class _Branches:
 def _check_equal(capture, name: str, joints: list[Joint]) -> None:
     kinds = [_kinds(node.meta["val"] for node in joint.outputs) for joint in joints]
     if kinds[0] != kinds[1]:
-        words = [", ".join(f"{dtype}{sizes}" for dtype, sizes in kind) for kind in kinds]
+        words = list(map(_text, kinds))
         raise capture.recorder.error(
             f"[{name}] the branches return different tensors: {words[0]} vs {words[1]}. Return as "
             f"many of the same types and sizes from both.")
@@ -270,15 +270,18 @@ def while_loop(capture, name: str, condition, body, inputs: list[torch.Tensor],
 def check_carried(capture, name: str, taken, returned) -> None:
     """Checks that a round returns tensors of the types and sizes that it takes."""
     if _kinds(taken) != _kinds(returned):
-        words = [", ".join(f"{dtype}{sizes}" for dtype, sizes in _kinds(part))
-                 for part in (taken, returned)]
         raise capture.recorder.error(
-            f"[{name}] the body takes [{words[0]}] from the round before and returns [{words[1]}] "
-            f"to the next. Return a tensor of the same type and sizes for each that it takes.")
+            f"[{name}] the body takes [{_text(_kinds(taken))}] from the round before and returns "
+            f"[{_text(_kinds(returned))}] to the next. Return a tensor of the same type and sizes "
+            f"for each that it takes.")
 
 
 def _kinds(tensors) -> list:
     return [(x.dtype, list(x.shape)) for x in tensors]
+
+
+def _text(kinds: list) -> str:
+    return ", ".join(f"{dtype}{sizes}" for dtype, sizes in kinds)
 
 
 def _flag(condition) -> torch.Tensor:
