@@ -160,9 +160,11 @@ class Recorder(Recording, private.DispatchMode):
 
     def _asked_operator(self, func, args, kwargs):
         """What the operator gives for real tensors like these, or its own refusal."""
+        # Zeros are places that exist; where none is asked for, ones can be divided by.
+        value = int(torch.Tag.pointwise in func.tags)
         with private.without_modes(), torch.no_grad():
             real_args, real_kwargs = map_only(
-                torch.Tensor, _zeros_like, (args, kwargs or {}))
+                torch.Tensor, lambda x: _filled_like(x, value), (args, kwargs or {}))
             out = func(*real_args, **real_kwargs)
         return map_only(torch.Tensor, self._like, out)
 
@@ -350,6 +352,6 @@ class Recorder(Recording, private.DispatchMode):
             f"begins at a computed place, or compute the value outside of forward and pass it in.")
 
 
-def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:
-    """A real tensor of zeros that looks at its memory as ``tensor`` does."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()
+def _filled_like(tensor: torch.Tensor, value: int) -> torch.Tensor:
+    """A real tensor of equal values that looks at its memory as ``tensor`` does."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).fill_(value)

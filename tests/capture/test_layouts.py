@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import poptorch
 from poptorch._capture import capture
 
 LAYOUTS = 12  # of operands, for each function
@@ -215,6 +216,17 @@ def test_expanded_tensors_of_which_torch_gives_another_order():
     expected = module.looks
     capture(module, pair, {}, training=False)
     assert module.looks == expected
+
+
+@pytest.mark.parametrize("rounding_mode", ["trunc", "floor"])
+def test_integers_divided_by_expanded_ones(rounding_mode):
+    """The operator is asked for its layout, with numbers that it can divide by."""
+    class Quotient(torch.nn.Module):
+        def forward(self, x, y):
+            return torch.div(x, y, rounding_mode=rounding_mode)
+
+    pair = torch.tensor([7]).expand(2), torch.tensor([2, -2])
+    assert torch.equal(poptorch.inferenceModel(Quotient())(*pair), Quotient()(*pair).int())
 
 
 @pytest.mark.parametrize("dims", [1, 2])

@@ -8,7 +8,7 @@ _UNARY = ("torch.tanh({a})", "torch.sin({a})", "F.relu({a})", "({a} * 0.5)", "{a
           "{a}.contiguous().view({shape})")
 _UNARY_WITH_DIMS = ("{a}.flip(0)", "{a}.roll(1, 0)", "F.softmax({a}, -1)", "{a}.cumsum(0)",
                     "F.layer_norm({a}, {last})", "{a}.mT.contiguous().mT",
-                    "{a}.sort(0, stable=True)[0]",
+                    "{a}.sort(dim=0, stable=True)[0]",
                     "torch.cat(({a}[1:], {a}[:1]))")
 _BINARY = ("({a} + {b})", "({a} * {b})", "({a} - {b} * 0.5)", "({a} * 1).add_({b})",
            "torch.maximum({a}, {b})", "torch.where({a} > {b}, {a}, {b})")
