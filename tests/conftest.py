@@ -19,10 +19,16 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    given = os.environ.get(SEED_VARIABLE)
+    given = getattr(config, "workerinput", os.environ).get(SEED_VARIABLE)
     config.poptorch_seed = int(given) if given else int.from_bytes(os.urandom(3), "little")
     if config.getoption("hypothesis_seed", None) is None:  # what hypothesis draws follows, too
         config.option.hypothesis_seed = config.poptorch_seed
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """The processes of pytest-xdist have the seed of the run."""
+    node.workerinput[SEED_VARIABLE] = node.config.poptorch_seed
 
 
 def pytest_report_header(config):
