@@ -9,6 +9,7 @@
 #include "ir/bodies.h"
 #include "ops/alone.h"
 #include "ops/layout.h"
+#include "ops/lowered.h"
 #include "support/error.h"
 
 // The words are only put together when the rule is broken: verify runs after every pass.
@@ -25,7 +26,7 @@ class Verifier {
  public:
   explicit Verifier(const Module& module) : module_(module) {}
 
-  void translated() {
+  void any() {
     std::set<std::string_view> names;
     for (const auto& graph : module_.graphs) {
       enter(*graph);
@@ -52,6 +53,30 @@ class Verifier {
         RULE(!rising || *number > last, "has ", name, "=", *number, ", the op before has ", last,
              ": it must rise");
         last = *number;
+      }
+    }
+  }
+
+  void is_not_lowered() {
+    for (const auto& graph : module_.graphs) {
+      enter(*graph);
+      for (const auto& op : graph->ops) {
+        op_ = op.get();
+        RULE(!ops::is_lowered(op->name), "only lowering for a target makes this op");
+      }
+    }
+  }
+
+  void all_or_none_have(const char* name) {
+    bool has_first = false, is_first = true;
+    for (const auto& graph : module_.graphs) {
+      enter(*graph);
+      for (const auto& op : graph->ops) {
+        op_ = op.get();
+        if (is_first) has_first = op->attrs.has(name);
+        is_first = false;
+        RULE(op->attrs.has(name) == has_first, has_first ? "needs" : "has", " `", name,
+             "`, other ops ", has_first ? "have it" : "do not");
       }
     }
   }
@@ -436,15 +461,24 @@ class Verifier {
 
 void verify(const Module& module, Level level) {
   Verifier verifier(module);
-  verifier.translated();
+  verifier.any();
+  if (level == Level::translated || level == Level::placed) verifier.is_not_lowered();
   if (level >= Level::placed) {
     verifier.has_number("ipu", false);
     verifier.has_number("stage", false);
+    verifier.all_or_none_have("phase");
     // Later steps only put in copies within memory.
-    if (level == Level::placed) verifier.is_moved();
+    if (level <= Level::lowered) verifier.is_moved();
   }
   if (level >= Level::scheduled) verifier.has_number("order", true);
   if (level >= Level::planned) verifier.has_addresses();
+}
+
+bool is_placed(const Module& module) {
+  return std::all_of(module.graphs.begin(), module.graphs.end(), [](const auto& graph) {
+    return std::all_of(graph->ops.begin(), graph->ops.end(),
+                       [](const auto& op) { return op->attrs.has("ipu"); });
+  });
 }
 
 }  // namespace poptorch::ir

@@ -11,7 +11,7 @@ import torch
 import poptorch
 from tests.helpers import quiet_options as options
 
-STEPS = ("translate", "rewrite", "place", "schedule", "plan")
+STEPS = ("translate", "rewrite", "place", "lower", "schedule", "plan")
 
 
 class Net(torch.nn.Module):
