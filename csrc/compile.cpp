@@ -77,7 +77,7 @@ class Steps {
     if (options_.keep_text) reports_.texts.emplace_back(name, std::move(text));
   }
 
-  // The passes of a step; those of the steps before count for the limit and in the numbers of files.
+  // The passes of a step. Those of steps before count for the limit and in the numbers of files.
   template <typename Fn>
   void run_passes(int number, const char* name, const Fn& step) {
     run(name, [&] {

@@ -9,11 +9,11 @@ namespace poptorch::ir {
 constexpr int most_nested_loops = 64;
 
 // What must hold:
-//   any        SSA, known ops, operand counts, attribute names and kinds, result types equal to what
-//              the op row infers, one assign for each state and graph, loops whose bodies fit
+//   any        SSA, known ops, operand counts, attribute names and kinds, result types equal to
+//              what the op row infers, one assign for each state and graph, loops whose bodies fit
 //   translated any, and no op that only lowering makes (ops/lowered.def)
-//   placed     translated; every op has `ipu` and `stage`, all or none `phase`, and reads what is on
-//              its IPU
+//   placed     translated; every op has `ipu` and `stage`, all or none `phase`, and reads what is
+//              on its IPU
 //   lowered    placed, but ops that lowering makes may be there
 //   scheduled  any; `ipu` and `stage`; every op has `order`, rising
 //   planned    scheduled; every value in memory has an address

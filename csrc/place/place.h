@@ -30,8 +30,8 @@ struct Share {
 };
 
 // Writes `ipu` and `stage`, in phased execution `phase`, on every op; puts in copies between IPUs
-// and transfers to streaming memory; removes `block`, `beside` and the op `strategy`. Returns a row for each
-// stage, in order.
+// and transfers to streaming memory; removes `block`, `beside` and the op `strategy`. Returns a row
+// for each stage, in order.
 std::vector<Share> place(ir::Module& module);
 
 // The second half of it, for a module whose ops all have their places.

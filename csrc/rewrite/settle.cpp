@@ -1,12 +1,15 @@
-// Results must not depend on blocks. A target may compute an op together with the one before it, at
-// one place, and then rounds once; so these two must not be apart in one model and together in
-// another. `beside` tells place that an op runs where that operand is made, whatever its block says:
+// Results must not depend on blocks. A target may compute an op together with the one before it, if
+// both are at one place, and then rounds once. So what may be rounded once never stands apart from
+// what is before it: `beside` tells place that an op runs where that operand is made, whatever its
+// block says. Such are
 //   - the addition of a residual to a batch norm of 16-bit floats;
 //   - an addition to, or silu or hardswish of, a convolution by fixed weights.
-// What rounds nothing, such as relu, stays in its block. Without a strategy there is one place alone.
+// What rounds nothing, such as relu, stays in its block. Without a strategy all is at one place.
 //
 //   %1 = convolution %x, %w {block="a"} : f32[8,4,7,7]
-//   %2 = add %1, %r {block="b"} : f32[8,4,7,7]       =>  %2 = add %1, %r {beside=0, block="b"} : ...
+//   %2 = add %1, %r {block="b"} : f32[8,4,7,7]
+// =>
+//   %2 = add %1, %r {beside=0, block="b"} : f32[8,4,7,7]
 #include <algorithm>
 
 #include "ops/op_def.h"

@@ -37,10 +37,10 @@ def ops_of(text):
     return set(re.findall(r"^  (?:[^=\n]* = )?(\w+)\b", text, flags=re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", ["convnet"])
+@pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("training", [True, False])
 def test_only_lowering_makes_lowered_ops(name, training, seed):
-    network = build(name if name in NETWORKS else next(iter(NETWORKS)), seed)
+    network = build(name, seed)
     batch = network.batches(1, seed)[0]
     model = poptorch.trainingModel(network.module, quiet_options()) if training else \
         poptorch.inferenceModel(network.module.eval(), quiet_options())

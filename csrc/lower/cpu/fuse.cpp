@@ -8,8 +8,8 @@
 //
 // The fused op stands where the last of its ops stood. So a region is closed as soon as an op
 // outside of it uses one of its values, and an op joins an open region only if
-//   - it agrees in the annotations that keep ops apart (IPU, stage, phase, recomputation), and no op
-//     at another place lies between;
+//   - it agrees in the annotations that keep ops apart (IPU, stage, phase, recomputation), and no
+//     op at another place lies between;
 //   - operands that would die earlier are not larger than the values that need not be kept instead,
 //     if large values are made in between.
 // An op may still join a closed region, and so move up to it, when its other operands are made

@@ -15,8 +15,8 @@
 //   %7 = add %8, %other
 //
 // In f32 and f64 that rounds nothing differently; halves are rounded once instead of after each op.
-// So that results do not depend on blocks, the pass `settle` lets their addition run where the batch
-// norm does.
+// So that results do not depend on blocks, the pass `settle` lets their addition run where the
+// batch norm does.
 #include <algorithm>
 
 #include "lower/cpu/pass.h"

@@ -1,6 +1,6 @@
-// The passes that bring a placed program into the form that the CPU computes: layouts, packed weights,
-// fused ops, parts that fit caches, views, results in place. One file each in this folder, one line
-// each in passes.def; what a pass must keep to stands in rewrite/driver.h.
+// The passes that bring a placed program into the form that the CPU computes: layouts, packed
+// weights, fused ops, parts that fit caches, views, results in place. One file each in this folder,
+// one line each in passes.def; what a pass must keep to stands in rewrite/driver.h.
 #pragma once
 
 #include "rewrite/driver.h"

@@ -1,5 +1,5 @@
-// Step 5, lower: a placed program in the form that the CPU computes. Every op keeps its IPU, stage and
-// phase, and an op that stands for several stands where all of these were.
+// Step 5, lower: a placed program in the form that the CPU computes. Every op keeps its IPU, stage
+// and phase, and an op that stands for several stands where all of these were.
 #pragma once
 
 #include "rewrite/driver.h"

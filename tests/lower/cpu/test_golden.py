@@ -1,4 +1,4 @@
-"""Golden cases of the passes of the lowering for the CPU; what they are: ``tests/pass_cases.py``."""
+"""Golden cases of the passes of the CPU's lowering; what they are: ``tests/pass_cases.py``."""
 
 from pathlib import Path
 
