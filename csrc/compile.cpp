@@ -10,11 +10,12 @@
 #include "ir/constants_file.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "lower/cpu/pipeline.h"
+#include "ops/lowered.h"
 #include "place/ipus.h"
 #include "place/place.h"
 #include "plan/check.h"
 #include "plan/plan.h"
-#include "rewrite/pass.h"
 #include "rewrite/pipeline.h"
 #include "schedule/schedule.h"
 #include "support/error.h"
@@ -25,7 +26,7 @@ namespace poptorch {
 
 namespace {
 
-constexpr int step_count = 5;
+constexpr int step_count = 6;
 
 // What would join several operations of the user's, move them, or write over their operands.
 constexpr const char* off_for_checks[] = {
@@ -65,7 +66,7 @@ class Steps {
     ++done_;
   }
 
-  // `number`: of the step among the eight verbs.
+  // `number`: of the step among the nine verbs.
   void between(int number, const char* name, ir::Level level) {
     ir::verify(module_, level);
     const bool is_printed = options_.keep_text || options_.reload_ir || is_dumped();
@@ -76,19 +77,31 @@ class Steps {
     if (options_.keep_text) reports_.texts.emplace_back(name, std::move(text));
   }
 
-  void after_pass(const rewrite::PassDone& done) {
-    if (!is_dumped() && !options_.reload_ir) return;
-    const std::string text = ir::print(module_);
-    std::ostringstream file;
-    file << "3_rewrite." << std::setw(2) << std::setfill('0') << done.number << "_" << done.pass;
-    dump(file.str(), done.changed ? text : "// (unchanged)\n");
-    reload(text);
+  // The passes of a step. Those of steps before count for the limit and in the numbers of files.
+  template <typename Fn>
+  void run_passes(int number, const char* name, const Fn& step) {
+    run(name, [&] {
+      passes_.limit = options_.pass_limit;
+      passes_.done = step(module_, passes_, [&](const rewrite::PassDone& done, ir::Module&) {
+        after_pass(number, name, done);
+      });
+    });
   }
 
   run::Reports& reports() { return reports_; }
   run::Reports take() { return std::move(reports_); }
 
  private:
+  void after_pass(int number, const char* name, const rewrite::PassDone& done) {
+    if (!is_dumped() && !options_.reload_ir) return;
+    const std::string text = ir::print(module_);
+    std::ostringstream file;
+    file << number << "_" << name << "." << std::setw(2) << std::setfill('0') << done.number << "_"
+         << done.pass;
+    dump(file.str(), done.changed ? text : "// (unchanged)\n");
+    reload(text);
+  }
+
   bool is_dumped() const { return !options_.dump_folder.empty(); }
 
   void dump(const std::string& name, const std::string& text) const {
@@ -110,6 +123,7 @@ class Steps {
   const CompileOptions& options_;
   const Progress& progress_;
   run::Reports reports_;
+  rewrite::PassOptions passes_;
   int done_ = 0;
 };
 
@@ -127,7 +141,7 @@ void check_switches() {
       is_known = is_known || known.name == name;
       names += concat(names.empty() ? "" : ", ", known.name);
     }
-    for (const rewrite::Pass& pass : rewrite::all_passes()) {
+    for (const rewrite::Pass& pass : lower::cpu::all_passes()) {
       is_known = is_known || pass.name == name;
       names += concat(", ", pass.name);
     }
@@ -178,27 +192,28 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
   const SettingsScope scope(&options.settings);
   check_switches();
   Steps steps(*module, options, progress);
-  steps.between(2, "translate", ir::Level::translated);
+  // A text may have been lowered in part; no step of ours makes such ops before its turn.
+  const bool is_raw = ops::has_lowered(*module);
+  steps.between(2, "translate", is_raw ? ir::Level::any : ir::Level::translated);
 
-  steps.run("rewrite", [&] {
-    rewrite::PassOptions passes;
-    passes.limit = options.pass_limit;
-    rewrite::rewrite(*module, passes, [&](const auto& done, auto&) { steps.after_pass(done); });
-  });
-  steps.between(3, "rewrite", ir::Level::translated);
+  steps.run_passes(3, "rewrite", rewrite::rewrite);
+  steps.between(3, "rewrite", is_raw ? ir::Level::any : ir::Level::translated);
 
   steps.run("place", [&] {
     steps.reports().shares = place::place(*module);
     place::check_ipus(*module, {options.replicas, options.max_ipus, options.power_of_two_ipus});
   });
-  steps.between(4, "place", ir::Level::placed);
+  steps.between(4, "place", is_raw ? ir::Level::lowered : ir::Level::placed);
+
+  steps.run_passes(5, "lower", lower::cpu::lower);
+  steps.between(5, "lower", ir::Level::lowered);
 
   steps.run("schedule", [&] { schedule::schedule(*module); });
-  steps.between(5, "schedule", ir::Level::scheduled);
+  steps.between(6, "schedule", ir::Level::scheduled);
 
   plan::PreparedOps prepared;
   steps.run("plan", [&] { prepared = plan::plan(*module, {options.threads}); });
-  steps.between(6, "plan", ir::Level::planned);
+  steps.between(7, "plan", ir::Level::planned);
   if (options.check_plan) plan::check(*module);
   if (options.reload_ir) prepared.clear();  // its ops are gone
   give_back_freed_memory();  // of dry runs: the arena is made next

@@ -1,4 +1,4 @@
-// Steps 3 to 7 in order: a translated module becomes an executable.
+// Steps 3 to 8 in order: a translated module becomes an executable.
 //
 //   auto executable = compile(std::move(module), options, progress);
 //   executable->write_state("fc.weight", data, bytes);
@@ -24,7 +24,7 @@ struct CompileOptions {
   int replicas = 1;         // arenas; all_reduce works across them
   std::string dump_folder;  // POPTORCH_DUMP_IR: a text file for each step and pass; empty: none
   bool reload_ir = false;   // POPTORCH_RELOAD_IR=1: go on with the parsed text after each step
-  int pass_limit = -1;      // POPTORCH_PASS_LIMIT: rewrite stops after that many passes; -1: none
+  int pass_limit = -1;      // POPTORCH_PASS_LIMIT: so many passes, then none (-1: all)
   bool poison = false;      // POPTORCH_POISON=1: dead memory is filled with NaN while running
   bool deterministic = false;  // bits do not depend on the number of threads
   bool check_floats = false;   // floating-point exceptions are errors of a run

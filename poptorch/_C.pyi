@@ -103,7 +103,8 @@ class Module:
     def text(self) -> str:
         """IR text; ``parse`` reads it back to the same bytes."""
     def verify(self, level: str = "translated") -> None:
-        """Checks the rules of ``translated``, ``placed``, ``scheduled`` or ``planned``."""
+        """Checks the rules of ``any``, ``translated``, ``placed``, ``lowered``, ``scheduled`` or
+        ``planned``."""
 
 def parse(text: str, constants_of: Module | None = None) -> Module:
     """The module of this IR text; large constants are looked up in the other module."""
@@ -148,10 +149,10 @@ def infer(
     """Result types of an op for operand types."""
 
 def passes() -> list[tuple[str, str]]:
-    """Name and help of each pass."""
+    """Name and help of each pass: those of ``rewrite``, then those of ``lower``."""
 
-def pipeline() -> list[str]:
-    """Names of the passes of a compilation, in order."""
+def pipeline(step: str = "") -> list[str]:
+    """Names of the passes of a compilation, in order: of ``rewrite``, of ``lower``, or of both."""
 
 def switches() -> list[tuple[str, str]]:
     """Name and help of each optimization that ``POPTORCH_OFF`` turns off, beside the passes."""
@@ -257,7 +258,8 @@ class Executable:
         What the handler of a signal raises ends the run between two iterations of a loop.
         """
     def ir(self, step: str) -> str:
-        """IR text after ``translate``, ``rewrite``, ``place``, ``schedule`` or ``plan``."""
+        """IR text after ``translate``, ``rewrite``, ``place``, ``lower``, ``schedule`` or
+        ``plan``."""
     def steps(self) -> list[str]:
         """The steps with a text, in their order."""
     def shares(self) -> list[dict[str, Any]]:
@@ -361,11 +363,14 @@ def place(module: Module) -> list[dict[str, Any]]:
     ``copied_bytes`` (from other IPUs).
     """
 
+def lower(module: Module) -> None:
+    """Step 5, in place: all passes of the CPU's lowering."""
+
 def schedule(module: Module) -> None:
-    """Step 5, in place."""
+    """Step 6, in place."""
 
 def plan(module: Module, threads: int = 1) -> None:
-    """Step 6, in place, without the check."""
+    """Step 7, in place, without the check."""
 
 def check_plan(module: Module) -> None:
     """Fails when two values of a planned module share memory while both live."""

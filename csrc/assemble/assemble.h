@@ -1,4 +1,4 @@
-// Step 7: a planned module becomes a program: flat instruction lists inside nested loops.
+// Step 8: a planned module becomes a program: flat instruction lists inside nested loops.
 //
 // The module's text is the whole truth: order, addresses and the size of the arena are read from
 // it.

@@ -8,14 +8,21 @@ namespace poptorch::ir {
 // Loops stand at most so many one in the other: the steps call themselves for each of them.
 constexpr int most_nested_loops = 64;
 
-// Each level adds rules: translated: SSA, known ops, operand counts, attribute names and kinds,
-// result types equal to what the op row infers, one assign for each state and graph, loops whose
-// bodies fit; placed: every op has `ipu` and `stage` and
-// reads what is on its IPU; scheduled: every op has `order`, rising;
-// planned: every value in memory has an address.
-enum class Level { translated, placed, scheduled, planned };
+// What must hold:
+//   any        SSA, known ops, operand counts, attribute names and kinds, result types equal to
+//              what the op row infers, one assign for each state and graph, loops whose bodies fit
+//   translated any, and no op that only lowering makes (ops/lowered.def)
+//   placed     translated; every op has `ipu` and `stage`, all or none `phase`, and reads what is
+//              on its IPU
+//   lowered    placed, but ops that lowering makes may be there
+//   scheduled  any; `ipu` and `stage`; every op has `order`, rising
+//   planned    scheduled; every value in memory has an address
+enum class Level { any, translated, placed, lowered, scheduled, planned };
 
 // Throws an InternalError that names graph, op and rule.
 void verify(const Module& module, Level level);
+
+// Whether the step place has been: every op has `ipu`.
+bool is_placed(const Module& module);
 
 }  // namespace poptorch::ir

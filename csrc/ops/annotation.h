@@ -16,7 +16,10 @@ enum class Rule {
   origin,
   // Equal ops that differ in it are not merged. A fused op has it if all of its ops have the same.
   label,
-  // What a later step than rewrite found out about the op.
+  // Where the step place puts the op. Ops at different places are never computed by one op, and
+  // what stands for others is where they are.
+  place,
+  // What a later step found out about the op.
   step,
 };
 

@@ -9,23 +9,19 @@
 #include "ir/bodies.h"
 #include "ops/alone.h"
 #include "ops/layout.h"
+#include "ops/lowered.h"
+#include "ops/verify_parts.h"
 #include "support/error.h"
-
-// The words are only put together when the rule is broken: verify runs after every pass.
-#define RULE(holds, ...) \
-  do { \
-    if (!(holds)) fail(__VA_ARGS__); \
-  } while (false)
 
 namespace poptorch::ir {
 
 namespace {
 
-class Verifier {
+class Verifier : Where {
  public:
   explicit Verifier(const Module& module) : module_(module) {}
 
-  void translated() {
+  void any() {
     std::set<std::string_view> names;
     for (const auto& graph : module_.graphs) {
       enter(*graph);
@@ -39,44 +35,12 @@ class Verifier {
     check_prepare();
   }
 
-  // Every op has this attribute, a number of at least 0.
-  void has_number(const char* name, bool rising) {
-    for (const auto& graph : module_.graphs) {
-      enter(*graph);
-      int64_t last = -1;
-      for (const auto& op : graph->ops) {
-        op_ = op.get();
-        const Attr* attr = op->attrs.find(name);
-        const auto* number = attr == nullptr ? nullptr : std::get_if<int64_t>(&attr->value);
-        RULE(number != nullptr && *number >= 0, "needs `", name, "`, a number of at least 0");
-        RULE(!rising || *number > last, "has ", name, "=", *number, ", the op before has ", last,
-             ": it must rise");
-        last = *number;
-      }
-    }
-  }
-
-  // What is read lies on the IPU that reads it; only moves reach elsewhere.
-  void is_moved() {
+  void is_not_lowered() {
     for (const auto& graph : module_.graphs) {
       enter(*graph);
       for (const auto& op : graph->ops) {
         op_ = op.get();
-        if (op->name == ir::op::stream_out) continue;  // the host reads any IPU
-        for (size_t i = 0; i < op->operands.size(); ++i) {
-          if (op->operands[i] != nullptr) check_moved(*op, i);
-        }
-      }
-      op_ = nullptr;
-      const auto& inputs = inputs_[graph->name];
-      for (size_t i = 0; i < graph->outputs.size(); ++i) {
-        const auto input = inputs.find(static_cast<int64_t>(i));
-        if (input == inputs.end()) continue;
-        const int64_t ipu = ipu_of(*graph->outputs[i]);
-        const int64_t wanted = input->second->attrs.get_int("ipu");
-        RULE(ipu == wanted, "output ", i, " is on IPU ", ipu, ", the next round reads it on IPU ",
-             wanted);
-        check_carried(*graph->outputs[i], *input->second);
+        RULE(!ops::is_lowered(op->name), "only lowering for a target makes this op");
       }
     }
   }
@@ -99,18 +63,6 @@ class Verifier {
   }
 
  private:
-  template <typename... Parts>
-  [[noreturn]] void fail(const Parts&... rule) const {
-    std::string where = concat("graph @", graph_->name);
-    if (op_ != nullptr) where += concat(", op `", op_->text(), "`");
-    throw InternalError(concat("[verify] ", where, ": ", rule...));
-  }
-
-  void enter(const Graph& graph) {
-    graph_ = &graph;
-    op_ = nullptr;
-  }
-
   // SSA: each value is defined once, before its uses, in the same graph.
   void check_values() {
     std::unordered_set<const Value*> defined;
@@ -168,54 +120,6 @@ class Verifier {
     return std::any_of(row.attrs.begin(), row.attrs.end(), [](const ops::AttrDef& attr) {
       return std::holds_alternative<GraphRef>(attr.default_value.value);
     });
-  }
-
-  // A loop's result is where its body takes the value of the next round.
-  int64_t ipu_of(const Value& value) const {
-    if (value.op->name != ir::op::loop) return value.op->attrs.get_int("ipu");
-    const std::string& body = value.op->attrs.get_graph("body");
-    const auto& inputs = inputs_.at(body);
-    const auto input = inputs.find(value.index);
-    if (input != inputs.end()) return input->second->attrs.get_int("ipu");
-    return ipu_of(*module_.find_graph(body)->outputs.at(static_cast<size_t>(value.index)));
-  }
-
-  bool is_in_streaming_memory(const Value& value) const {
-    const Op* op = value.op;
-    if (op->name == ir::op::loop) {
-      const auto& inputs = inputs_.at(op->attrs.get_graph("body"));
-      const auto input = inputs.find(value.index);
-      if (input == inputs.end()) return false;
-      op = input->second;
-    }
-    return op->name == ir::op::remote_store || op->attrs.get_bool("off_chip", false);
-  }
-
-  void check_carried(const Value& value, const Op& input) const {
-    RULE(is_in_streaming_memory(value) == input.attrs.get_bool("off_chip", false), "carries %",
-         value.name, ", which is not in the memory where the next round takes it");
-  }
-
-  void check_moved(const Op& op, size_t index) const {
-    const Value& value = *op.operand(index);
-    int64_t wanted = op.attrs.get_int("ipu");
-    if (op.name == ir::op::loop) {
-      const auto& inputs = inputs_.at(op.attrs.get_graph("body"));
-      const auto input = inputs.find(static_cast<int64_t>(index));
-      if (input == inputs.end()) return;
-      wanted = input->second->attrs.get_int("ipu");
-      check_carried(value, *input->second);
-    }
-    const bool is_remote = is_in_streaming_memory(value);
-    if (op.name == ir::op::remote_load) {
-      RULE(is_remote, "loads %", value.name, ", which is not in streaming memory");
-      return;
-    }
-    RULE(!is_remote || op.name == ir::op::assign || op.name == ir::op::loop, "reads %", value.name,
-         ", which is in streaming memory, without a remote_load");
-    if (op.name == ir::op::ipu_copy) wanted = op.attrs.get_int("from");
-    RULE(ipu_of(value) == wanted, "reads %", value.name, " on IPU ", wanted, ", it is on IPU ",
-         ipu_of(value));
   }
 
   void check_result_count(const ops::OpDef& row) const {
@@ -425,8 +329,6 @@ class Verifier {
   }
 
   const Module& module_;
-  const Graph* graph_ = nullptr;
-  const Op* op_ = nullptr;
   std::map<std::string, Type> states_;
   std::map<std::string, bool> channels_last_;  // states
   std::map<std::string, std::map<int64_t, const Op*>> inputs_;
@@ -436,14 +338,14 @@ class Verifier {
 
 void verify(const Module& module, Level level) {
   Verifier verifier(module);
-  verifier.translated();
+  verifier.any();
+  if (level == Level::translated || level == Level::placed) verifier.is_not_lowered();
   if (level >= Level::placed) {
-    verifier.has_number("ipu", false);
-    verifier.has_number("stage", false);
+    verify_places(module);
     // Later steps only put in copies within memory.
-    if (level == Level::placed) verifier.is_moved();
+    if (level <= Level::lowered) verify_moves(module);
   }
-  if (level >= Level::scheduled) verifier.has_number("order", true);
+  if (level >= Level::scheduled) verify_order(module);
   if (level >= Level::planned) verifier.has_addresses();
 }
 

@@ -59,6 +59,7 @@ class Placer {
     const std::unordered_set<const ir::Op*> sums = accumulators(graph);
     for (const auto& op : graph.ops) {
       const Spot spot = is_state(*op) ? *find(*op) : spots_.at(op.get());
+      op->attrs.erase("beside");
       op->attrs.erase("block");
       op->attrs.set("ipu", spot.ipu);
       op->attrs.set("stage", spot.stage);
@@ -128,11 +129,19 @@ class Placer {
       spot = *beside;
     }
     if (part == Part::forward && op.name != ir::op::stream_out) current = spot;
+    if (const auto wanted = wanted_spot(op)) spot = *wanted;
     spots_[&op] = spot;
     if (op.name == ir::op::assign) states_.try_emplace(op.attrs.get_string("path"), spot);
     for (const ir::Value* operand : op.operands) {
       if (operand != nullptr) claim(*operand->op, spot);
     }
+  }
+
+  // Where the pass `settle` wants an op.
+  std::optional<Spot> wanted_spot(const ir::Op& op) const {
+    if (!op.attrs.has("beside")) return std::nullopt;
+    const ir::Value* operand = op.operand(static_cast<size_t>(op.attrs.get_int("beside")));
+    return operand == nullptr ? std::nullopt : spot_of(*operand);
   }
 
   // What a loop starts from lies where its body takes it.

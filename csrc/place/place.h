@@ -6,7 +6,8 @@
 //   %1 = relu %0 {block="second"}        =>    %2 = ipu_copy %0 {bytes=64, from=0, ipu=1, stage=1}
 //                                              %1 = relu %2 {ipu=1, stage=1}
 //
-// An op of a block runs where the op `strategy` says. Without a block, a forward op stays where the
+// An op of a block runs where the op `strategy` says, one with `beside` where the operand of that
+// number is made (rewrite/settle.cpp). Without a block, a forward op stays where the
 // op before it is, a backward op goes beside the forward op whose value it uses, an update beside
 // its state. What has no operands (states, streams, ...) goes to its first user.
 #pragma once
@@ -29,8 +30,8 @@ struct Share {
 };
 
 // Writes `ipu` and `stage`, in phased execution `phase`, on every op; puts in copies between IPUs
-// and transfers to streaming memory; removes `block` and the op `strategy`. Returns a row for each
-// stage, in order.
+// and transfers to streaming memory; removes `block`, `beside` and the op `strategy`. Returns a row
+// for each stage, in order.
 std::vector<Share> place(ir::Module& module);
 
 // The second half of it, for a module whose ops all have their places.

@@ -1,4 +1,4 @@
-// Step 6: an address for each value of a scheduled module. One arena, in bytes from its start.
+// Step 7: an address for each value of a scheduled module. One arena, in bytes from its start.
 //
 //   %1 = relu %0 {order=4}  =>  %1 = relu %0 {addr=40832, inplace=[0], order=4}
 //

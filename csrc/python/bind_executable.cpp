@@ -11,6 +11,7 @@
 
 #include "compile.h"
 #include "ir/text.h"
+#include "lower/cpu/pipeline.h"
 #include "place/place.h"
 #include "plan/check.h"
 #include "plan/plan.h"
@@ -254,10 +255,12 @@ void bind_descriptions(py::module_& module) {
 void bind_steps(py::module_& module) {
   module.def("place", [](ir::Module& self) { return shares_of(place::place(self)); },
              py::arg("module"), "Step 4, in place; returns a row for each stage.");
-  module.def("schedule", &schedule::schedule, py::arg("module"), "Step 5, in place.");
+  module.def("lower", [](ir::Module& self) { lower::cpu::lower(self); }, py::arg("module"),
+             "Step 5, in place.");
+  module.def("schedule", &schedule::schedule, py::arg("module"), "Step 6, in place.");
   module.def(
       "plan", [](ir::Module& self, int threads) { plan::plan(self, {threads}); },
-      py::arg("module"), py::arg("threads") = 1, "Step 6, in place, without the check.");
+      py::arg("module"), py::arg("threads") = 1, "Step 7, in place, without the check.");
   module.def("check_plan", &plan::check, py::arg("module"),
              "Fails when two values of a planned module share memory while both live.");
   module.def("memory_report", &plan::memory_report, py::arg("module"),

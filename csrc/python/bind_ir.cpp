@@ -101,12 +101,14 @@ GraphHandle find_graph(const std::shared_ptr<ir::Module>& module, const std::str
 }
 
 ir::Level to_level(const std::string& name) {
+  if (name == "any") return ir::Level::any;
   if (name == "translated") return ir::Level::translated;
   if (name == "placed") return ir::Level::placed;
+  if (name == "lowered") return ir::Level::lowered;
   if (name == "scheduled") return ir::Level::scheduled;
   if (name == "planned") return ir::Level::planned;
   throw_user_error(concat("[verify] unknown level \"", name,
-                          "\". Use translated, placed, scheduled or planned."));
+                          "\". Use any, translated, placed, lowered, scheduled or planned."));
 }
 
 py::dict constants(const ir::Module& module) {

@@ -13,6 +13,7 @@
 #include "ops/custom.h"
 #include "ops/evaluate.h"
 #include "ops/kernel.h"
+#include "ops/lowered.h"
 #include "ops/op_def.h"
 #include "python/bind.h"
 #include "support/error.h"
@@ -150,6 +151,7 @@ py::dict row_dict(const ops::OpDef& row) {
   out["inplace"] = row.inplace;
   out["effects"] = row.effects;
   out["random"] = row.random;
+  out["lowered"] = ops::is_lowered(row.name);
   out["infers"] = row.infer != nullptr;
   out["has_kernel"] = ops::find_kernel(row.name) != nullptr;
   return out;

@@ -1,9 +1,10 @@
 // poptorch._C: passes by name, for `python -m poptorch opt` and the golden tests.
 #include <pybind11/stl.h>
 
+#include "lower/cpu/pipeline.h"
 #include "python/bind.h"
-#include "rewrite/pass.h"
 #include "rewrite/pipeline.h"
+#include "support/error.h"
 #include "support/switches.h"
 
 namespace poptorch::python {
@@ -13,13 +14,25 @@ void bind_rewrite(py::module_& module) {
       "passes",
       [] {
         py::list out;
-        for (const rewrite::Pass& pass : rewrite::all_passes()) {
+        for (const rewrite::Pass& pass : lower::cpu::all_passes()) {
           out.append(py::make_tuple(pass.name, pass.doc));
         }
         return out;
       },
-      "(name, help) of each pass.");
-  module.def("pipeline", &rewrite::pipeline, "Names of the passes of a compilation, in order.");
+      "(name, help) of each pass: those of rewrite, then those of lower.");
+  module.def(
+      "pipeline",
+      [](const std::string& step) {
+        USER_CHECK(step.empty() || step == "rewrite" || step == "lower", "[passes] \"", step,
+                   "\" has no passes. The steps that have some are rewrite and lower.");
+        std::vector<std::string> names;
+        if (step != "lower") names = rewrite::pipeline();
+        if (step == "rewrite") return names;
+        for (const std::string& name : lower::cpu::pipeline()) names.push_back(name);
+        return names;
+      },
+      py::arg("step") = "",
+      "Names of the passes of a compilation, in order; with `step` those of rewrite or of lower.");
   module.def(
       "switches",
       [] {
@@ -32,10 +45,10 @@ void bind_rewrite(py::module_& module) {
       "run_passes",
       [](ir::Module& self, const std::vector<std::string>& names, int64_t limit, bool verify) {
         py::list done;
-        rewrite::rewrite(self, {names, limit, verify},
-                         [&](const rewrite::PassDone& pass, ir::Module&) {
-                           done.append(py::make_tuple(pass.pass, pass.changed, pass.seconds));
-                         });
+        rewrite::run_passes(self, lower::cpu::all_passes(), names, {0, limit, verify},
+                            [&](const rewrite::PassDone& pass, ir::Module&) {
+                              done.append(py::make_tuple(pass.pass, pass.changed, pass.seconds));
+                            });
         return done;
       },
       py::arg("module"), py::arg("names"), py::arg("limit") = -1, py::arg("verify") = true,

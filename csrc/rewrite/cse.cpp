@@ -1,7 +1,8 @@
 // Computes equal expressions once. Equal are ops of the same name, operands, attributes and result
 // types; so random ops need the same salt, and an op that a checkpoint recomputes (`recompute=1`)
-// is never merged with the original. Ops with effects are left alone, and operators of other
-// libraries than PyTorch's, which may draw numbers. The first op keeps its place.
+// is never merged with the original. Ops with effects are left alone, operators of other libraries
+// than PyTorch's, which may draw numbers, and moves, which place has put in as often as they are to
+// happen. The first op keeps its place.
 //
 //   %0 = relu %x : f32[4]
 //   %1 = relu %x : f32[4]              %0 = relu %x : f32[4]
@@ -58,7 +59,8 @@ struct HashKey {
 
 bool may_merge(const ir::Op& op) {
   const ops::OpDef* row = ops::find_op(op.name);
-  return row != nullptr && !row->effects && !op.results.empty() && !ops::is_foreign(op);
+  if (row == nullptr || row->effects || op.results.empty()) return false;
+  return !ops::is_foreign(op) && !ops::is_move(op);
 }
 
 bool cse(ir::Graph& graph) {

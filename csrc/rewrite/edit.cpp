@@ -28,6 +28,13 @@ double first(const std::byte* bytes) {
   return static_cast<double>(value);
 }
 
+bool agree(const ir::Op& a, const ir::Op& b, ops::Rule rule) {
+  return std::all_of(ops::annotations().begin(), ops::annotations().end(),
+                     [&](const ops::Annotation& annotation) {
+                       return annotation.rule != rule || ops::agree(a, b, annotation);
+                     });
+}
+
 double first_element(ir::DType dtype, const std::byte* bytes) {
   switch (dtype) {
     case ir::DType::boolean:
@@ -73,18 +80,49 @@ bool replace_each(ir::Graph& graph, const Rule& rule) {
   return !dead.empty();
 }
 
+std::unique_ptr<ir::Op> make_like(ir::Graph& graph, const ir::Op& like, ir::OpName name,
+                                  std::vector<ir::Value*> operands, ir::Attrs attrs,
+                                  const std::vector<ir::Type>& types,
+                                  const std::vector<std::string>& value_names) {
+  for (const ops::Annotation& annotation : ops::annotations()) {
+    if (annotation.rule != ops::Rule::place) continue;
+    attrs.erase(annotation.name);
+    if (const ir::Attr* attr = like.attrs.find(annotation.name)) attrs.set(annotation.name, *attr);
+  }
+  return graph.make(name, std::move(operands), std::move(attrs), types, like.place, value_names);
+}
+
+ir::Attrs annotations_of(const ir::Op& op) {
+  ir::Attrs kept;
+  for (const auto& [name, value] : op.attrs) {
+    if (ops::is_annotation(name)) kept.set(name, value);
+  }
+  return kept;
+}
+
 bool is_backward(const ir::Op& op) { return op.attrs.get_bool("backward", false); }
 
 const ir::Value* memory_of(const ir::Value* value) {
-  while (value->op->name == ir::op::view) value = value->op->operands[0];
+  while (ops::is_alias(*value->op)) value = value->op->operands[0];
   return value;
 }
 
+const ir::Value* unmoved(const ir::Value* value) {
+  while (ops::is_move(*value->op)) value = value->op->operands[0];
+  return value;
+}
+
+bool is_alike(const ir::Op& a, const ir::Op& b) { return agree(a, b, ops::Rule::apart); }
+
+bool is_beside(const ir::Op& a, const ir::Op& b) {
+  return ops::attr_of(a, "ipu") == ops::attr_of(b, "ipu") &&
+         ops::attr_of(a, "stage") == ops::attr_of(b, "stage");
+}
+
+bool is_at_one_place(const ir::Op& a, const ir::Op& b) { return agree(a, b, ops::Rule::place); }
+
 bool belong_together(const ir::Op& a, const ir::Op& b) {
-  return std::all_of(
-      ops::annotations().begin(), ops::annotations().end(), [&](const ops::Annotation& annotation) {
-        return annotation.rule != ops::Rule::apart || ops::agree(a, b, annotation);
-      });
+  return is_alike(a, b) && is_at_one_place(a, b);
 }
 
 std::optional<double> uniform_value(const ir::Module& module, const ir::Value& value) {

@@ -10,6 +10,7 @@
 #include "ops/evaluate.h"
 #include "ops/kernel.h"
 #include "ops/op_def.h"
+#include "rewrite/edit.h"
 #include "rewrite/pass.h"
 #include "support/error.h"
 
@@ -92,10 +93,8 @@ class Folder {
   // The values stay, so that their users need no change; only the op that defines them is new.
   void make_constants(ir::Op& op, std::vector<std::unique_ptr<ir::Op>>& kept) {
     for (auto& result : op.results) {
-      auto constant = std::make_unique<ir::Op>();
-      constant->name = ir::op::constant;
-      constant->attrs = module_.constant_attrs(result->type, bytes_of(result.get()));
-      constant->place = op.place;
+      auto constant = make_like(graph_, op, ir::op::constant, {},
+                                module_.constant_attrs(result->type, bytes_of(result.get())), {});
       result->op = constant.get();
       result->index = 0;
       constant->results.push_back(std::move(result));

@@ -12,6 +12,7 @@
 #include <array>
 
 #include "ops/op_def.h"
+#include "rewrite/edit.h"
 #include "rewrite/fixed.h"
 #include "rewrite/op_list.h"
 #include "rewrite/pass.h"
@@ -62,6 +63,7 @@ class Folder {
     if (norm.operands.size() > 5) return false;
     const ir::Value* image = norm.operand(0);  // one of several results, maybe
     const ir::Op& layer = *image->op;
+    if (!is_at_one_place(norm, layer)) return false;
     if (uses_.at(image) != 1 || image->type.dtype != norm.result()->type.dtype) return false;
     if (is_plain_convolution(layer)) {
       return is_foldable(layer.result()->type.dtype) && is_fixed(layer.operand(1)) &&
@@ -81,9 +83,19 @@ class Folder {
     return is_foldable(value->type.dtype) && fixed_.contains(value);
   }
 
+  // In the layer's block: what it reads is computed where it is.
+  ir::Value* add(ir::OpName name, std::vector<ir::Value*> operands, ir::Attrs attrs,
+                 const ir::Op& norm) {
+    ir::Op& made = *list_.make(name, std::move(operands), std::move(attrs), norm);
+    made.attrs.erase("block");
+    const ir::Attr* block = norm.operand(0)->op->attrs.find("block");
+    if (block != nullptr) made.attrs.set("block", *block);
+    return made.result();
+  }
+
   ir::Value* widened(ir::Value* value, const ir::Op& like) {
     if (value == nullptr || !ir::is_half(value->type.dtype)) return value;
-    return list_.add(ir::op::cast, {value}, attrs_of({{"dtype", ir::DType::f32}}), like);
+    return add(ir::op::cast, {value}, attrs_of({{"dtype", ir::DType::f32}}), like);
   }
 
   ir::Value* fold(const ir::Op& norm) {
@@ -91,7 +103,7 @@ class Folder {
     const float eps = static_cast<float>(std::get<double>(ops::attr_of(norm, "eps").value));
     const ir::Type one{ir::DType::f32, {1}, {}};
     auto constant =
-        graph_.make(ir::op::constant, {}, module_.constant_attrs(one, &eps), {one}, norm.place);
+        make_like(graph_, norm, ir::op::constant, {}, module_.constant_attrs(one, &eps), {one});
     ir::Value* number = constant->result();
     list_.take(std::move(constant));
     std::array<ir::Value*, 5> of_norm = {};  // without the image: scale, shift, mean, variance
@@ -99,29 +111,29 @@ class Folder {
       if (norm.operand(i) != nullptr) of_norm[i] = widened(norm.operands[i], norm);
     }
     const auto [image, weight_of_norm, shift, mean, variance] = of_norm;
-    ir::Value* scale = list_.add(ir::op::add, {variance, number}, {}, norm);
-    scale = list_.add(ir::op::rsqrt, {scale}, {}, norm);
+    ir::Value* scale = add(ir::op::add, {variance, number}, {}, norm);
+    scale = add(ir::op::rsqrt, {scale}, {}, norm);
     if (weight_of_norm != nullptr) {
-      scale = list_.add(ir::op::mul, {scale, weight_of_norm}, {}, norm);
+      scale = add(ir::op::mul, {scale, weight_of_norm}, {}, norm);
     }
     const bool is_linear = layer.name == ir::op::addmm;
     std::vector<ir::Value*> operands = layer.operands;
     operands.resize(3, nullptr);
     ir::Value*& bias = operands[is_linear ? 0 : 2];
     if (bias == nullptr) {
-      bias = MUTANT(batch_norm_adds_mean) ? mean : list_.add(ir::op::neg, {mean}, {}, norm);
+      bias = MUTANT(batch_norm_adds_mean) ? mean : add(ir::op::neg, {mean}, {}, norm);
     } else {
-      bias = list_.add(ir::op::sub, {widened(bias, norm), mean}, {}, norm);
+      bias = add(ir::op::sub, {widened(bias, norm), mean}, {}, norm);
     }
-    bias = list_.add(ir::op::mul, {bias, scale}, {}, norm);
-    if (shift != nullptr) bias = list_.add(ir::op::add, {bias, shift}, {}, norm);
+    bias = add(ir::op::mul, {bias, scale}, {}, norm);
+    if (shift != nullptr) bias = add(ir::op::add, {bias, shift}, {}, norm);
     if (!is_linear) {
       ir::Dims sizes(layer.operand(1)->type.sizes.size(), 1);
       sizes[0] = scale->type.sizes[0];
-      scale = list_.add(ir::op::reshape, {scale}, attrs_of({{"size", sizes}}), norm);
+      scale = add(ir::op::reshape, {scale}, attrs_of({{"size", sizes}}), norm);
     }
     ir::Value*& weight = operands[is_linear ? 2 : 1];
-    weight = list_.add(ir::op::mul, {widened(weight, norm), scale}, {}, norm);
+    weight = add(ir::op::mul, {widened(weight, norm), scale}, {}, norm);
     return list_.add(layer.name, operands, layer.attrs, layer);
   }
 

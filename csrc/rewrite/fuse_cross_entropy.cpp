@@ -12,6 +12,7 @@
 // Of scores [samples, classes] in one dtype; what rows of halves are summed up to is f32. Where
 // something else reads the logarithms (label smoothing) or their gradient, all stays as it is.
 #include "ops/op_def.h"
+#include "rewrite/edit.h"
 #include "rewrite/op_list.h"
 #include "rewrite/pass.h"
 
@@ -89,9 +90,10 @@ class Fuser {
 
   bool is_whole(const Match& match) const {
     const ir::Value* scores = match.softmax->result();
-    if (match.loss == nullptr) return false;
+    if (match.loss == nullptr || !is_at_one_place(*match.softmax, *match.loss)) return false;
     if (match.loss_gradient == nullptr) return has_readers(scores, 1);
     if (match.softmax_gradient == nullptr) return false;
+    if (!is_at_one_place(*match.loss_gradient, *match.softmax_gradient)) return false;
     const ir::Value* gradient = match.loss_gradient->result();
     return has_readers(scores, 3) && has_readers(gradient, 1) &&
            match.softmax_gradient->operand(0) == gradient &&

@@ -26,7 +26,7 @@ const ir::Op* rows_of(const ir::Op& add, size_t operand) {
                     ops::attr_of(*rows, "scale_grad_by_freq") == ir::Attr(false) &&
                     ops::attr_of(add, "alpha") == ir::Attr(1.0) &&
                     add.operand(1 - operand)->type == add.result()->type &&
-                    rows->result()->type == add.result()->type &&
+                    rows->result()->type == add.result()->type && is_at_one_place(*rows, add) &&
                     ops::attr_of(*rows, "recompute") == ops::attr_of(add, "recompute");
   return fits ? rows : nullptr;
 }

@@ -2,6 +2,7 @@
 
 #include "ops/annotation.h"
 #include "ops/op_def.h"
+#include "rewrite/edit.h"
 
 namespace poptorch::rewrite {
 
@@ -18,8 +19,7 @@ ir::Op* OpList::make(ir::OpName name, std::vector<ir::Value*> operands, ir::Attr
     if (annotation == nullptr || attrs.has(key)) continue;
     if (ops::may_carry(name, *annotation)) attrs.set(key, value);
   }
-  ops_.push_back(
-      graph_.make(name, std::move(operands), std::move(attrs), types, like.place));
+  ops_.push_back(make_like(graph_, like, name, std::move(operands), std::move(attrs), types));
   return ops_.back().get();
 }
 

@@ -1,18 +1,9 @@
-// Passes: named functions that edit a module in place. One file each in this folder, one line each
-// in passes.def, which declares the function and gives it its name and help text.
-//
-// What must hold for every pass:
-//   - it works on every graph of the module, and on any module that verify accepts;
-//   - it is optional: the program means the same with and without it;
-//   - it takes about linear time, and the same module always gives the same result;
-//   - it returns true exactly when something changed.
+// The passes of the step rewrite: those that any target wants. None of them names a kernel, a
+// layout or a cache. One file each in this folder, one line each in passes.def, which declares the
+// function and gives it its name and help text; what a pass must keep to stands in driver.h.
 #pragma once
 
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "ir/graph.h"
+#include "rewrite/driver.h"
 
 namespace poptorch::rewrite {
 
@@ -20,15 +11,7 @@ namespace poptorch::rewrite {
 #include "rewrite/passes.def"
 #undef PASS
 
-struct Pass {
-  std::string_view name;
-  std::string_view doc;
-  bool (*run)(ir::Module&);
-};
-
 // In the order of passes.def.
-const std::vector<Pass>& all_passes();
-// A user error that lists the names when there is no such pass.
-const Pass& find_pass(std::string_view name);
+const std::vector<Pass>& passes();
 
 }  // namespace poptorch::rewrite

@@ -1,4 +1,4 @@
-// Step 5: the order in which the ops of each graph run, written as `order` (position in its graph).
+// Step 6: the order in which the ops of each graph run, written as `order` (position in its graph).
 //
 // Program order is kept, for autograd's is good, but
 //   - what costs nothing (states, constants, fills, views, small ops on those) runs right before

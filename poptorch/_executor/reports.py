@@ -15,7 +15,8 @@ class Reports:
         """The program's text after a step.
 
         Args:
-            step: ``"translate"``, ``"rewrite"``, ``"place"``, ``"schedule"`` or ``"plan"``.
+            step: ``"translate"``, ``"rewrite"``, ``"place"``, ``"lower"``, ``"schedule"`` or
+                ``"plan"``.
 
         Raises:
             poptorch.Error: The model is not compiled, or there is no such step.

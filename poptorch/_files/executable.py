@@ -21,7 +21,8 @@ from poptorch._types import torch_dtype
 from poptorch.errors import Error
 from poptorch.options import Options
 
-_STEPS = ("translate", "rewrite", "place", "schedule")  # before the plan: their texts, for readers
+# Those before the plan: their texts, for readers.
+_STEPS = ("translate", "rewrite", "place", "lower", "schedule")
 
 # A row of the partition.
 _SHARE = {"blocks": [str], "modules": [str], "parameters": [str], **dict.fromkeys(

@@ -11,7 +11,7 @@ from poptorch._environment import json_object
 from poptorch.options import Options
 
 _VARIABLE = "POPLAR_ENGINE_OPTIONS"
-_STEPS = ("translate", "rewrite", "place", "schedule", "plan")
+_STEPS = ("translate", "rewrite", "place", "lower", "schedule", "plan")
 
 
 class ProfileReport:

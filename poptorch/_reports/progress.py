@@ -9,7 +9,7 @@ from poptorch import _interrupts as interrupts
 from poptorch import profiling
 
 # The steps before the first run, as the progress bar counts them.
-STEPS = ("capture", "translate", "rewrite", "place", "schedule", "plan", "assemble")
+STEPS = ("capture", "translate", "rewrite", "place", "lower", "schedule", "plan", "assemble")
 
 
 class _Bar(tqdm):

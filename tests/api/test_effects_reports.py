@@ -107,8 +107,8 @@ def test_profile_report(tmp_path):
     assert report["options"]["model_name"] == "net"
     trace = json.loads((folder / "trace.json").read_text())["traceEvents"]
     names = [event["name"] for event in trace]
-    assert names == ["capture", "translate", "rewrite", "place", "schedule", "plan", "assemble",
-                     "run", "iteration 0"]
+    assert names == ["capture", "translate", "rewrite", "place", "lower", "schedule", "plan",
+                     "assemble", "run", "iteration 0"]
 
 
 def test_engine_options_beat_the_profile_folder(tmp_path, monkeypatch):

@@ -150,7 +150,7 @@ def test_a_product_in_a_region():
     assert limited(inference(forward, X, w=W)) == [("matmul", 0.2)]
 
 
-def ops_of(model, step="rewrite"):
+def ops_of(model, step="lower"):
     """The names of the ops of a step, in order."""
     lines = [line for line in model.ir(step).splitlines() if " = " in line]
     return [line.split(" = ")[1].split()[0] for line in lines]

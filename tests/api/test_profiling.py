@@ -66,7 +66,7 @@ def test_steps_and_runs(tmp_path):
         for _ in range(2):
             model(torch.ones(2, 2))
     found = events(path)
-    steps = ["capture", "translate", "rewrite", "place", "schedule", "plan", "assemble"]
+    steps = ["capture", "translate", "rewrite", "place", "lower", "schedule", "plan", "assemble"]
     assert [e["name"] for e in found] == [*steps, *["run", "iteration 0", "iteration 1"] * 2]
     assert {e["cat"] for e in found} == {"compile net", "run net"}
     run, first, second = found[len(steps):len(steps) + 3]

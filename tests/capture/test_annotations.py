@@ -220,4 +220,4 @@ def test_hints_are_in_the_ir_and_change_nothing():
     assert f'{{attributes=[{outline}, ["ids", [1, 2.5, true, none]]]}}' in lines(text, "relu")[0]
     assert f'{{attributes=[{outline}, ["ids", "{2**80}"]]}}' in lines(text, "exp")[0]
     assert "attributes" not in lines(text, "sin")[0]
-    assert len(lines(model.ir("rewrite"), "fused")) == 1
+    assert len(lines(model.ir("lower"), "fused")) == 1

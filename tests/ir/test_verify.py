@@ -142,6 +142,7 @@ def test_conditional_loops(dtype, size, line, words):
         ("placed", "", "needs `ipu`, a number of at least 0"),
         ("placed", ", ipu=-1", "needs `ipu`"),
         ("placed", ", ipu=0", "needs `stage`"),
+        ("lowered", ", ipu=0", "needs `stage`"),
         ("scheduled", ", ipu=0, stage=0", "needs `order`"),
         ("planned", ", ipu=0, order=0, stage=0", "needs `addr`"),
         ("planned", ", addr=[0, 64], ipu=0, order=0, stage=0", "2 addresses for 1 results"),
@@ -152,6 +153,53 @@ def test_levels(level, attrs, words):
     graph(line)
     with pytest.raises(Error, match=words):
         graph(line, level=level)
+
+
+@pytest.mark.parametrize("level", ["placed", "lowered"])
+@pytest.mark.parametrize(
+    ("phases", "words"),
+    [((", phase=0", ""), "needs `phase`, other ops have it"),
+     (("", ", phase=0"), "has `phase`, other ops do not")])
+def test_all_ops_have_a_phase_or_none(level, phases, words):
+    lines = [f'%{i} = state {{ipu=0, path="{i}"{phase}, stage=0}} : f32[2]'
+             for i, phase in enumerate(phases)]
+    with pytest.raises(Error, match=words):
+        graph(*lines, level=level)
+
+
+# A program with each of the ops that only lowering makes.
+CONVOLUTION = ("dilation=[1, 1], groups=1, padding=[0, 0], stride=[1, 1]")
+LOWERED = {
+    "view": ['%0 = view %x : f32[3,2](1,3)'],
+    "fused": ['%0 = fused %x {body=[["relu", 0], ["neg", 1]], out=[2]} : f32[2,3]'],
+    "pack_convolution": [
+        '%w = state {path="w"} : f32[4,3,1,1]',
+        f"%0 = pack_convolution %w {{{CONVOLUTION}, input_size=[2, 3, 5, 5]}} : f32[256]"],
+    "packed_convolution": [
+        '%w = state {path="w"} : f32[4,3,1,1]', '%i = state {path="i"} : f32[2,5,5,3]',
+        f"%0 = packed_convolution %i, %w, _ {{{CONVOLUTION}, weight_size=[4, 3, 1, 1]}} : "
+        "f32[2,5,5,4]"],
+    "batch_norm_apply": [
+        '%i = state {path="i"} : f32[2,3,5,5]', '%m = state {path="m"} : f32[3]',
+        "%0 = batch_norm_apply %i, %m, %m, %m, %m : f32[2,3,5,5]"],
+}
+
+
+def test_every_op_that_only_lowering_makes_has_a_case():
+    assert set(LOWERED) == {row["name"] for row in _C.op_table() if row["lowered"]}
+
+
+@pytest.mark.parametrize("name", LOWERED)
+def test_only_lowering_makes(name):
+    lines = [X, *LOWERED[name]]
+    graph(*lines, level="any")
+    with pytest.raises(Error, match=f"op `%0 = {name} .*: only lowering for a target makes this"):
+        graph(*lines)
+    module = _C.parse("\n".join(["graph main {", *lines, "output", "}"]))
+    _C.place(module)
+    module.verify("lowered")
+    with pytest.raises(Error, match="only lowering for a target makes this"):
+        module.verify("placed")
 
 
 def test_order_rises():
@@ -265,5 +313,5 @@ def test_moves_keep_the_type():
 
 
 def test_unknown_level():
-    with pytest.raises(Error, match='unknown level "x". Use translated, placed, scheduled or'):
+    with pytest.raises(Error, match='unknown level "x". Use any, translated, placed, lowered, '):
         graph(X, level="x")

@@ -24,8 +24,8 @@ def edit(monkeypatch, tmp_path):
         def compile_edited(module, given, progress=None):
             given = {**given, "dump_folder": str(tmp_path)}
             compile_module(module, given, progress)
-            constants = read_module(tmp_path / "6_plan.ir")
-            text = function((tmp_path / "6_plan.ir").read_text())
+            constants = read_module(tmp_path / "7_plan.ir")
+            text = function((tmp_path / "7_plan.ir").read_text())
             return _C.assemble_text(text, {**given, **options}, constants)
 
         monkeypatch.setattr(_C, "compile", compile_edited)

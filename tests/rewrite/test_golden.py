@@ -1,54 +1,33 @@
-"""Golden cases of the passes: ``<pass>/<behaviour>.ir`` says what to run and what comes out.
-
-Those that begin with ``amx_`` hold where products run on the CPU's unit for bfloat16, those that
-begin with ``loops_`` where they are computed by loops of our own, and those that begin with
-``wide_`` where the CPU has no instructions for bfloat16 products, or may not use them.
-"""
+"""Golden cases of the passes that any target wants; what they are: ``tests/pass_cases.py``."""
 
 from pathlib import Path
 
 import pytest
 
 from poptorch import _C
-from tests.helpers import check_case, read_case
+from tests import pass_cases
 
-FOLDER = Path(__file__).parent
-CASES = sorted(FOLDER.glob("*/*.ir"))
+CASES = sorted(Path(__file__).parent.glob("*/*.ir"))
 
 
-@pytest.fixture(params=CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.fixture(params=CASES, ids=pass_cases.case_id)
 def path(request):
-    """A case, with products computed as it wants them."""
-    if request.param.stem.startswith("amx_") and not _C.has_bf16x3_gemm():
-        pytest.skip("this machine has no unit for bfloat16 products")
-    before, isa = _C.gemm_by(), _C.isa()
-    if request.param.stem.startswith("wide_"):
-        _C.set_isa("base")
-    _C.set_gemm("loops" if request.param.stem.startswith("loops_") else "library")
-    yield request.param
-    _C.set_gemm(before)
-    _C.set_isa(isa)
+    """A case, under its conditions."""
+    with pass_cases.conditions(request.param):
+        yield request.param
 
 
 def test_case(path, update):
-    passes, source, _ = read_case(path)
-    module = _C.parse(source)
-    before = module.text()
-    changes = _C.run_passes(module, passes.split(","))
-    check_case(path, module.text(), update)
-    if len(changes) == 1:
-        assert changes[0][1] == (module.text() != before), "a pass must say whether it changed"
+    pass_cases.check(path, update)
 
 
 def test_second_run_changes_nothing(path):
-    passes, source, _ = read_case(path)
-    module = _C.parse(source)
-    _C.run_passes(module, passes.split(","))
-    text = module.text()
-    changes = _C.run_passes(module, passes.split(","))
-    assert module.text() == text
-    assert not any(changed for _, changed, _ in changes)
+    pass_cases.check_second_run(path)
+
+
+def test_places_stay(path):
+    pass_cases.check_placed(path)
 
 
 def test_every_pass_has_cases():
-    assert {path.parent.name for path in CASES} == {name for name, _ in _C.passes()}
+    assert {path.parent.name for path in CASES} == set(_C.pipeline("rewrite"))

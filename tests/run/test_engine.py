@@ -121,10 +121,10 @@ def test_unknown_option():
 def test_progress_and_texts():
     steps = []
     executable = _C.compile(_C.parse(COUNTER), {}, steps.append)
-    assert steps == ["rewrite", "place", "schedule", "plan", "assemble"]
+    assert steps == ["rewrite", "place", "lower", "schedule", "plan", "assemble"]
     assert set(executable.step_times()) == set(steps)
     assert "ipu=" not in executable.ir("rewrite")
-    assert "ipu=0" in executable.ir("place") and "order=" not in executable.ir("place")
+    assert "ipu=0" in executable.ir("place") and "order=" not in executable.ir("lower")
     assert "order=3" in executable.ir("schedule") and "addr=" not in executable.ir("schedule")
     assert "addr=" in executable.ir("plan")
     with pytest.raises(Error, match='no IR text of step "run".*translate, rewrite, place'):
@@ -134,7 +134,9 @@ def test_progress_and_texts():
 def test_dump(tmp_path):
     _C.compile(_C.parse(COUNTER), {"dump_folder": str(tmp_path)})
     names = sorted(path.name for path in tmp_path.iterdir())
-    passes = [f"3_rewrite.{i:02}_{name}.ir" for i, name in enumerate(_C.pipeline(), 1)]
-    assert names == sorted(["2_translate.ir", *passes, "3_rewrite.ir", "4_place.ir",
-                            "5_schedule.ir", "6_plan.ir"])
+    steps = ["3_rewrite"] * len(_C.pipeline("rewrite")) + ["5_lower"] * len(_C.pipeline("lower"))
+    passes = [f"{step}.{i:02}_{name}.ir"
+              for i, (step, name) in enumerate(zip(steps, _C.pipeline(), strict=True), 1)]
+    assert names == sorted(["2_translate.ir", *passes, "3_rewrite.ir", "4_place.ir", "5_lower.ir",
+                            "6_schedule.ir", "7_plan.ir"])
     assert (tmp_path / "3_rewrite.02_fold.ir").read_text() == "// (unchanged)\n"

@@ -22,7 +22,7 @@ for inputs in network.batches(3, 3):
 model.copyWeightsToHost()
 for name, tensor in harness.state_of(network.module).items():
     digest.update(name.encode() + tensor.numpy().tobytes())
-steps = ["translate", "rewrite", "place", "schedule", "plan"]
+steps = ["translate", "rewrite", "place", "lower", "schedule", "plan"]
 texts = {{step: hashlib.sha256(model.ir(step).encode()).hexdigest() for step in steps}}
 print(json.dumps([digest.hexdigest(), texts]))
 """

@@ -19,6 +19,7 @@ INCLUDE_ORDER = [
     ["ops"],
     ["device"],
     ["rewrite", "place"],
+    ["lower"],
     ["schedule"],
     ["plan"],
     ["assemble"],

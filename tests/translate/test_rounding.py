@@ -71,7 +71,7 @@ def test_only_rounding_gives_halves(dtype):
     opts.Training.gradientAccumulation(2)
     model, _, _ = trained(dtype, opts, 1)
     check_makers(model)
-    regions = [line for line in model.ir("rewrite").splitlines() if '["stochastic_cast"' in line]
+    regions = [line for line in model.ir("lower").splitlines() if '["stochastic_cast"' in line]
     assert regions
 
 

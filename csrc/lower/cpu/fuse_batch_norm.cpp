@@ -15,15 +15,16 @@
 //   %7 = add %8, %other
 //
 // In f32 and f64 that rounds nothing differently; halves are rounded once instead of after each op.
-// So their addition may be in another block: results must not depend on blocks.
+// So that results do not depend on blocks, the pass `settle` lets their addition run where the
+// batch norm does.
 #include <algorithm>
 
+#include "lower/cpu/pass.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
-#include "rewrite/pass.h"
 #include "support/mutant.h"
 
-namespace poptorch::rewrite {
+namespace poptorch::lower::cpu {
 
 namespace {
 
@@ -64,9 +65,10 @@ class ForwardFuser {
   }
 
   static bool may_join(const ir::Op& norm, const ir::Op& op) {
+    if (!is_at_one_place(norm, op)) return false;
     const bool changes_rounding = op.name == ir::op::add && ir::is_half(op.result()->type.dtype);
     return changes_rounding ? ops::attr_of(norm, "recompute") == ops::attr_of(op, "recompute")
-                            : belong_together(norm, op);
+                            : is_alike(norm, op);
   }
 
   ir::Value* take_residual(const ir::Op& op) {
@@ -152,7 +154,7 @@ class BackwardFuser {
     std::vector<ir::Type> types;
     for (const auto& result : op.results) types.push_back(result->type);
     types.push_back(grad->type);
-    auto made = graph_.make(op.name, op.operands, std::move(attrs), types, op.place);
+    auto made = make_like(graph_, op, op.name, op.operands, std::move(attrs), types);
     for (size_t i = 0; i < op.results.size(); ++i) instead_.emplace(op.result(i), made->result(i));
     instead_.emplace(mask.result(), made->result(op.results.size()));
     dead_.insert(&op);
@@ -178,4 +180,4 @@ bool fuse_batch_norm(ir::Module& module) {
   return changed;
 }
 
-}  // namespace poptorch::rewrite
+}  // namespace poptorch::lower::cpu

@@ -17,11 +17,11 @@
 #include <set>
 
 #include "ir/bodies.h"
+#include "lower/cpu/pass.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
-#include "rewrite/pass.h"
 
-namespace poptorch::rewrite {
+namespace poptorch::lower::cpu {
 
 namespace {
 
@@ -73,11 +73,11 @@ class Marker {
   void see(const ir::Op& op, size_t position, StatePaths& paths) {
     const bool is_assign = op.name == ir::op::assign;
     for (const ir::Value* operand : op.operands) {
-      if (operand == nullptr || op.name == ir::op::view) continue;
+      if (operand == nullptr || ops::is_alias(op)) continue;
       size_t& last = last_use_[memory_of(operand)];
       last = std::max(last, is_assign ? graph_.ops.size() : position);
     }
-    if (is_assign) assigned_to_[op.operand(0)].insert(op.attrs.get_string("path"));
+    if (is_assign) assigned_to_[unmoved(op.operand(0))].insert(op.attrs.get_string("path"));
     if (op.name == ir::op::state) ++state_reads_[op.attrs.get_string("path")];
     for (const std::string& body : ir::body_names(op)) {
       for (const std::string& path : paths.of(body)) last_loop_[path] = position;
@@ -157,4 +157,4 @@ bool inplace(ir::Module& module) {
   return changed;
 }
 
-}  // namespace poptorch::rewrite
+}  // namespace poptorch::lower::cpu

@@ -20,17 +20,17 @@
 //   - it costs little: a few steps of arithmetic, which join the region of their user, or one
 //     dearer function of a matrix product, beside which it is little;
 //   - it is not marked to be kept (`checkpoint`);
-//   - all of it, its users too, belongs to one block: nothing has to be moved for it.
+//   - all of it, its users too, is on one IPU in one stage: nothing has to be moved for it.
 #include <algorithm>
 #include <array>
 
 #include "ir/bodies.h"
+#include "lower/cpu/pass.h"
 #include "ops/fused.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
-#include "rewrite/pass.h"
 
-namespace poptorch::rewrite {
+namespace poptorch::lower::cpu {
 
 namespace {
 
@@ -62,6 +62,14 @@ bool is_always_there(const ir::Value* memory) {
   return memory->op->name == ir::op::state || memory->op->name == ir::op::constant;
 }
 
+// What was moved between IPUs, or was in streaming memory, counts as a value of its own.
+const ir::Value* viewed(const ir::Value* value) {
+  while (value->op->name == ir::op::view) value = value->op->operands[0];
+  return value;
+}
+
+bool may_meet(const ir::Op& a, const ir::Op& b) { return is_alike(a, b) && is_beside(a, b); }
+
 // Terms of each sum of a matrix product; 0 for another op.
 int64_t terms(const ir::Op& op) {
   const bool adds = op.name == ir::op::addmm || op.name == ir::op::baddbmm;
@@ -87,7 +95,7 @@ class Recomputer {
     for (auto& op : graph_.ops) {
       for (ir::Value*& operand : op->operands) {
         const bool is_late = operand != nullptr && is_backward(*op) && op->name != ir::op::view;
-        if (is_late && steps_.contains(memory_of(operand))) operand = again(operand);
+        if (is_late && steps_.contains(viewed(operand))) operand = again(operand, *op);
       }
       ops_.push_back(std::move(op));
     }
@@ -106,14 +114,14 @@ class Recomputer {
       if (op.name == ir::op::view || hurries(op)) continue;
       for (const ir::Value* operand : op.operands) {
         if (operand == nullptr) continue;
-        const ir::Value* memory = memory_of(operand);
+        const ir::Value* memory = viewed(operand);
         auto& uses = is_backward(op) ? late_ : early_;
         uses.emplace(memory, Span{i, i}).first->second.last = i;
         if (is_backward(op)) late_users_[memory].push_back(&op);
         if (op.results.empty()) kept_.insert(memory);  // goes to the host or to a state
       }
     }
-    for (const ir::Value* output : graph_.outputs) kept_.insert(memory_of(output));
+    for (const ir::Value* output : graph_.outputs) kept_.insert(viewed(output));
   }
 
   // Where most bytes are alive, in the order of the program.
@@ -155,7 +163,7 @@ class Recomputer {
     const auto& users = late_users_.at(value);
     return waits && value->type.bytes() > small_bytes &&
            std::all_of(users.begin(), users.end(),
-                       [&](const ir::Op* user) { return belong_together(op, *user); });
+                       [&](const ir::Op* user) { return may_meet(op, *user); });
   }
 
   static bool may_repeat(const ir::Op& op) {
@@ -168,11 +176,11 @@ class Recomputer {
   bool find_steps(ir::Op& op, size_t position, size_t depth, std::vector<ir::Op*>& steps) const {
     if (depth == 0 || (!is_cheap(op) && !is_little(op))) return false;
     for (const ir::Value* operand : op.operands) {
-      const ir::Value* memory = memory_of(operand);
+      const ir::Value* memory = viewed(operand);
       if (is_there(memory, position, op)) continue;
       ir::Op& source = *memory->op;
       if (std::find(steps.begin(), steps.end(), &source) != steps.end()) continue;
-      const bool fits = operand == memory && may_repeat(source) && belong_together(op, source) &&
+      const bool fits = operand == memory && may_repeat(source) && may_meet(op, source) &&
                         memory->type.sizes == op.result()->type.sizes;
       if (!fits || !find_steps(source, position, depth - 1, steps)) return false;
     }
@@ -182,7 +190,7 @@ class Recomputer {
 
   bool is_there(const ir::Value* memory, size_t position, const ir::Op& user) const {
     if (is_always_there(memory)) return true;
-    if (!belong_together(*memory->op, user)) return false;
+    if (!may_meet(*memory->op, user)) return false;
     const auto late = late_.find(memory);
     const bool is_kept = late != late_.end() && late->second.last >= position &&
                          !steps_.contains(memory);
@@ -192,16 +200,16 @@ class Recomputer {
   // Whether a dearer function costs little beside the product that makes its operand.
   static bool is_little(const ir::Op& op) {
     if (op.result()->type.dtype != ir::DType::f32 || op.operands.size() != 1) return false;
-    return terms(*memory_of(op.operand(0))->op) >= long_sum;
+    return terms(*viewed(op.operand(0))->op) >= long_sum;
   }
 
-  // The value, or view of one, computed again before the op that stands next.
-  ir::Value* again(ir::Value* value) {
+  // The value, or view of one, computed again before `reader`, which stands next.
+  ir::Value* again(ir::Value* value, const ir::Op& reader) {
     const auto known = again_.find(value);
     if (known != again_.end()) return known->second;
     ir::Value* made = nullptr;
     if (value->op->name == ir::op::view) {
-      made = repeat(*value->op, {again(value->op->operands[0])});
+      made = repeat(*value->op, {again(value->op->operands[0], reader)}, reader);
     } else {
       std::unordered_map<const ir::Value*, ir::Value*> own;  // not shared: would live for longer
       for (const ir::Op* step : steps_.at(value)) {
@@ -210,19 +218,20 @@ class Recomputer {
           const auto found = own.find(operand);
           if (found != own.end()) operand = found->second;
         }
-        own[step->result()] = made = repeat(*step, std::move(operands));
+        own[step->result()] = made = repeat(*step, std::move(operands), reader);
       }
     }
     again_.emplace(value, made);
     return made;
   }
 
-  ir::Value* repeat(const ir::Op& op, std::vector<ir::Value*> operands) {
+  ir::Value* repeat(const ir::Op& op, std::vector<ir::Value*> operands, const ir::Op& reader) {
     ir::Attrs attrs = op.attrs;
     attrs.erase("inplace");
     attrs.set("backward", true);
-    ops_.push_back(graph_.make(op.name, std::move(operands), std::move(attrs),
-                               {op.result()->type}, op.place));
+    ops_.push_back(make_like(graph_, reader, op.name, std::move(operands), std::move(attrs),
+                             {op.result()->type}));
+    ops_.back()->place = op.place;
     return ops_.back()->result();
   }
 
@@ -249,4 +258,4 @@ bool rematerialize_elementwise(ir::Module& module) {
   return changed;
 }
 
-}  // namespace poptorch::rewrite
+}  // namespace poptorch::lower::cpu

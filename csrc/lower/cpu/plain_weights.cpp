@@ -8,14 +8,15 @@
 //   %4 = packed_convolution %x, %3, %b, _ {weight_size=[64, 64, 3, 3], ...}
 // =>
 //   %4 = packed_convolution %x, %w, %b, _, %s {weight_size=[64, 64, 3, 3], ...}
+#include "lower/cpu/pass.h"
 #include "ops/kernel.h"
-#include "rewrite/pass.h"
+#include "rewrite/edit.h"
 
-namespace poptorch::rewrite {
+namespace poptorch::lower::cpu {
 
 namespace {
 
-bool is_state(const ir::Value& value) { return value.op->name == ir::op::state; }
+bool is_state(const ir::Value& value) { return unmoved(&value)->op->name == ir::op::state; }
 
 // What a weight is the product of; no scale: nullptr.
 struct Factors {
@@ -69,4 +70,4 @@ bool plain_weights(ir::Module& module) {
   return changed;
 }
 
-}  // namespace poptorch::rewrite
+}  // namespace poptorch::lower::cpu

@@ -8,8 +8,8 @@
 //
 // The fused op stands where the last of its ops stood. So a region is closed as soon as an op
 // outside of it uses one of its values, and an op joins an open region only if
-//   - it agrees in the annotations that keep ops apart (block, recomputation), and no op of another
-//     block lies between;
+//   - it agrees in the annotations that keep ops apart (IPU, stage, phase, recomputation), and no
+//     op at another place lies between;
 //   - operands that would die earlier are not larger than the values that need not be kept instead,
 //     if large values are made in between.
 // An op may still join a closed region, and so move up to it, when its other operands are made
@@ -17,13 +17,13 @@
 #include <algorithm>
 
 #include "ir/bodies.h"
+#include "lower/cpu/pass.h"
 #include "ops/annotation.h"
 #include "ops/fused.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
-#include "rewrite/pass.h"
 
-namespace poptorch::rewrite {
+namespace poptorch::lower::cpu {
 
 namespace {
 
@@ -33,7 +33,8 @@ constexpr int64_t large_bytes = 4096;
 
 // Whether all ops of a region have the annotation alike, and the fused op too.
 bool is_shared(const ops::Annotation& annotation) {
-  return annotation.rule == ops::Rule::apart || annotation.rule == ops::Rule::origin;
+  return annotation.rule == ops::Rule::apart || annotation.rule == ops::Rule::origin ||
+         annotation.rule == ops::Rule::place;
 }
 
 bool is_kept_anyway(const ir::Value* memory) {
@@ -77,10 +78,10 @@ class Fuser {
   }
 
   void visit(ir::Op& op, size_t position) {
-    const ir::Attr block = ops::attr_of(op, "block");
-    if (!block.is_none() && !(block == block_)) {
-      block_ = block;
-      close_all();
+    const bool is_computed = !op.operands.empty() && !ops::is_alias(op);
+    if (is_computed) {
+      if (last_ != nullptr && !is_at_one_place(op, *last_)) close_all();
+      last_ = &op;
     }
     if (ir::has_bodies(op)) close_all();  // they may bind the states that a region reads
     const bool joins = ops::is_elementwise(op) && op.result()->type.numel() > 0;
@@ -96,7 +97,7 @@ class Fuser {
     if (joins) return join(op, position, std::move(sources));
     for (const size_t region : sources) regions_[region].is_open = false;
     for (const auto& result : op.results) {
-      const bool is_new = op.name != ir::op::view && !is_kept_anyway(result.get());
+      const bool is_new = !ops::is_alias(op) && !is_kept_anyway(result.get());
       if (is_new && result->type.bytes() > large_bytes) last_large_ = position;
     }
   }
@@ -308,7 +309,7 @@ class Fuser {
       const bool is_kept = is_shared(annotation) || is_common(region, annotation);
       if (attr != nullptr && is_kept) attrs.set(annotation.name, *attr);
     }
-    auto fused = graph_.make(ir::op::fused, operands, std::move(attrs), types, anchor.place);
+    auto fused = make_like(graph_, anchor, ir::op::fused, operands, std::move(attrs), types);
     for (size_t i = 0; i < replaced.size(); ++i) instead.emplace(replaced[i], fused->result(i));
     return fused;
   }
@@ -320,7 +321,7 @@ class Fuser {
   std::unordered_map<const ir::Op*, size_t> region_of_;
   std::vector<Region> regions_;
   std::vector<size_t> parents_;  // a region that became part of another one
-  ir::Attr block_;  // the last one seen
+  const ir::Op* last_ = nullptr;  // that computes
   size_t last_large_ = 0;  // position of the last op outside of regions with a large result
   size_t first_open_ = 0;
 };
@@ -333,4 +334,4 @@ bool fuse(ir::Module& module) {
   return changed;
 }
 
-}  // namespace poptorch::rewrite
+}  // namespace poptorch::lower::cpu

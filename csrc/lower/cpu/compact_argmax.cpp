@@ -16,13 +16,14 @@
 // In inference a relu stays where it is: a convolution computes it at no cost.
 #include <algorithm>
 
+#include "lower/cpu/pass.h"
 #include "ops/op_def.h"
 #include "ops/pooling.h"
 #include "ops/shape.h"
+#include "rewrite/edit.h"
 #include "rewrite/op_list.h"
-#include "rewrite/pass.h"
 
-namespace poptorch::rewrite {
+namespace poptorch::lower::cpu {
 
 namespace {
 
@@ -91,13 +92,14 @@ class PoolRewriter {
   // (Without dilation every window has an entry of the image: none is -inf for want of one.)
   bool may_sink(const ir::Op& pool, const std::vector<ir::Op*>& gradients) const {
     const ir::Value* image = pool.operand(0);
-    if (image->op->name != ir::op::relu) return false;
+    if (image->op->name != ir::op::relu || !is_at_one_place(*image->op, pool)) return false;
     const auto is_gradient = [&](const ir::Op* op) {
       return std::find(gradients.begin(), gradients.end(), op) != gradients.end();
     };
     const auto is_mask = [&](const ir::Op* op) {
       return op != nullptr && op->name == ir::op::threshold_backward && op->operand(1) == image &&
-             ops::attr_of(*op, "threshold") == ir::Attr(0.0) && is_gradient(op->operand(0)->op);
+             ops::attr_of(*op, "threshold") == ir::Attr(0.0) &&
+             is_gradient(op->operand(0)->op) && is_at_one_place(*op, *op->operand(0)->op);
     };
     for (const ir::Op* user : users_.at(image)) {
       if (user != &pool && !is_gradient(user) && !is_mask(user)) return false;
@@ -178,4 +180,4 @@ bool compact_argmax(ir::Module& module) {
   return changed;
 }
 
-}  // namespace poptorch::rewrite
+}  // namespace poptorch::lower::cpu

@@ -13,12 +13,12 @@
 //   %2 = cat %6, %11 : f32[64,14,14,64]
 #include <algorithm>
 
+#include "lower/cpu/pass.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/op_list.h"
-#include "rewrite/pass.h"
 
-namespace poptorch::rewrite {
+namespace poptorch::lower::cpu {
 
 namespace {
 
@@ -168,4 +168,4 @@ bool batch_tiling(ir::Module& module) {
   return changed;
 }
 
-}  // namespace poptorch::rewrite
+}  // namespace poptorch::lower::cpu

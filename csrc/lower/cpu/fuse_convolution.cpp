@@ -1,7 +1,8 @@
 // Packs the fixed weights of channels-last convolutions as oneDNN wants them, and puts what follows
 // on the convolution: the addition of an image of the same sizes, then an activation. Both only
-// where the value between has no other use. A relu of another block stays there. An addition or
-// another activation goes to the convolution's block: apart from it, it would round differently.
+// where the value between has no other use and all of it is at one place. An addition or another
+// activation than relu rounds differently apart from the convolution: so that results do not depend
+// on blocks, the pass `settle` lets it run where the convolution does.
 //
 //   %1 = convolution %x, %w, %b {layout="channels_last", ...} : f32[8,7,7,64]
 //   %2 = add %1, %r : f32[8,7,7,64]
@@ -15,14 +16,14 @@
 #include <algorithm>
 #include <array>
 
+#include "lower/cpu/pass.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/fixed.h"
 #include "rewrite/op_list.h"
-#include "rewrite/pass.h"
 #include "support/bf16_unit.h"
 
-namespace poptorch::rewrite {
+namespace poptorch::lower::cpu {
 
 namespace {
 
@@ -94,7 +95,8 @@ class Fuser {
         if (before == nullptr || before->activation != "none") continue;
         const bool is_relu = op->name == ir::op::relu;
         if (before->residual != nullptr && !is_relu) continue;  // oneDNN has no other
-        if (is_relu && !belong_together(*before->convolution, *op)) continue;
+        if (!is_at_one_place(*before->convolution, *op)) continue;
+        if (is_relu && !is_alike(*before->convolution, *op)) continue;
         Pattern pattern = *before;
         pattern.activation = op->name.text();
         extend(op->operand(0)->op, op.get(), pattern);
@@ -112,7 +114,7 @@ class Fuser {
     ir::Value* other = op.operand(1 - side);
     Pattern* before = before_of(image);
     if (before == nullptr || before->residual != nullptr || before->activation != "none" ||
-        !(other->type == image->type)) {
+        !(other->type == image->type) || !is_at_one_place(*before->convolution, op)) {
       return false;
     }
     Pattern pattern = *before;
@@ -168,4 +170,4 @@ bool fuse_convolution(ir::Module& module) {
   return changed;
 }
 
-}  // namespace poptorch::rewrite
+}  // namespace poptorch::lower::cpu

@@ -1,7 +1,8 @@
 // Turns reshape, permute, expand, slice and diagonal, and chains of them, into `view`s: names for
 // the memory of another value, with strides and an offset, at no cost. A view always refers to a
 // value that is none itself. Where an op's kernel does not take the strides, and for what a loop
-// carries, a `contiguous` copy is put in (one for all that need it). A reshape that no strides can
+// carries, a `contiguous` copy is put in (one for all that need it). A move between IPUs takes the
+// strides of what it moves. A reshape that no strides can
 // express is a view of such a copy.
 //
 //   %1 = permute %0 {dims=[1, 0]} : f32[8,4]       %1 = view %0 : f32[8,4](1,8)
@@ -10,12 +11,12 @@
 //                                                  %3 = softmax %4 {dim=0} : f32[2,4]
 #include <optional>
 
+#include "lower/cpu/pass.h"
 #include "ops/shape.h"
 #include "rewrite/edit.h"
-#include "rewrite/pass.h"
 #include "support/mutant.h"
 
-namespace poptorch::rewrite {
+namespace poptorch::lower::cpu {
 
 namespace {
 
@@ -112,7 +113,11 @@ class ViewMaker {
 
   bool run() {
     for (auto& op : graph_.ops) {
-      if (!make_view(*op)) take_copies(*op);
+      if (ops::is_move(*op)) {
+        follow(*op);
+      } else if (!make_view(*op)) {
+        take_copies(*op);
+      }
       kept_.push_back(std::move(op));
     }
     for (ir::Value*& output : graph_.outputs) {
@@ -140,18 +145,18 @@ class ViewMaker {
     op.operands = {from};
     ir::Type& type = op.result()->type;
     type.set_strides(window->strides);
-    keep_annotations(op.attrs);
+    op.attrs = annotations_of(op);
     if (offset != 0 && type.numel() > 0) op.attrs.set("offset", offset);
     changed_ = true;
     return true;
   }
 
-  static void keep_annotations(ir::Attrs& attrs) {
-    ir::Attrs kept;
-    for (const auto& [name, value] : attrs) {
-      if (ops::is_annotation(name)) kept.set(name, value);
-    }
-    attrs = std::move(kept);
+  // A move of a view is one of the view's strides too.
+  void follow(ir::Op& move) {
+    ir::Type& type = move.result()->type;
+    if (type == move.operand(0)->type) return;
+    type = move.operand(0)->type;
+    changed_ = true;
   }
 
   void take_copies(ir::Op& op) {
@@ -167,17 +172,18 @@ class ViewMaker {
 
   // Made where it is first needed, which is before all its other uses.
   ir::Value* copy_of(ir::Value* value) {
-    ir::Value*& copy = copies_[value];
-    if (copy == nullptr) {
+    if (copies_[value] == nullptr) {
       const ir::Type type{value->type.dtype, value->type.sizes, {}};
-      ir::Attrs attrs = value->op->attrs;
-      attrs.erase("offset");
-      kept_.push_back(
-          graph_.make(ir::op::contiguous, {value}, std::move(attrs), {type}, value->op->place));
-      copy = kept_.back()->result();
+      const ir::Op& op = *value->op;
+      const bool is_stored = op.name == ir::op::remote_store;  // cannot be copied where it is
+      ir::Value* source = is_stored ? copy_of(op.operands[0]) : value;
+      kept_.push_back(make_like(graph_, op, is_stored ? op.name : ir::op::contiguous, {source},
+                                is_stored ? op.attrs : annotations_of(op), {type}));
+      copies_[value] = kept_.back()->result();
       changed_ = true;
+      return kept_.back()->result();
     }
-    return copy;
+    return copies_[value];
   }
 
   ir::Graph& graph_;
@@ -194,4 +200,4 @@ bool views(ir::Module& module) {
   return changed;
 }
 
-}  // namespace poptorch::rewrite
+}  // namespace poptorch::lower::cpu

@@ -27,13 +27,14 @@
 #include <algorithm>
 #include <set>
 
+#include "lower/cpu/pass.h"
 #include "ops/op_def.h"
+#include "rewrite/edit.h"
 #include "rewrite/op_list.h"
-#include "rewrite/pass.h"
 #include "support/mutant.h"
 #include "support/switches.h"
 
-namespace poptorch::rewrite {
+namespace poptorch::lower::cpu {
 
 namespace {
 
@@ -44,6 +45,10 @@ bool is_image(const ir::Value* value) { return value != nullptr && value->type.r
 
 bool is_first(const ir::Op& op) {
   return !(ops::attr_of(op, "layout") == ir::Attr(last_name));
+}
+
+bool is_off_chip(const ir::Value& state) {
+  return state.op->name == ir::op::state && state.op->attrs.get_bool("off_chip", false);
 }
 
 // Dimension `dim` of an image, in the other order.
@@ -106,6 +111,10 @@ class TrainedWeights {
     if (!is_on("weights_last")) return;
     for_each(module, [&](const ir::Op& op) {
       if (op.name == ir::op::assign) assigned_.insert(op.attrs.get_string("path"));
+      for (const ir::Value* operand : op.operands) {
+        const bool stays = operand != nullptr && is_off_chip(*operand) && !ops::is_move(op);
+        if (stays) pinned_.insert(operand->op->attrs.get_string("path"));
+      }
     });
     for_each(module, [&](const ir::Op& op) {
       const bool is_backward = op.name == ir::op::convolution_backward;
@@ -132,17 +141,18 @@ class TrainedWeights {
   }
 
   void take(const ir::Value* value) {
+    if (value != nullptr) value = unmoved(value);
     if (value == nullptr || value->op->name != ir::op::state || !is_image(value)) return;
     const ir::Dims& sizes = value->type.sizes;
     const bool is_same = sizes[1] == 1 || sizes[2] * sizes[3] == 1;
     if (is_same || !is_first(*value->op)) return;
     const std::string& path = value->op->attrs.get_string("path");
-    if (assigned_.contains(path)) paths_.insert(path);
+    if (assigned_.contains(path) && !pinned_.contains(path)) paths_.insert(path);
   }
 
   void spread(const ir::Op& op) {
     if (op.name == ir::op::state && contains(op)) values_.insert(op.result());
-    if (!is_update(op.name)) return;
+    if (!is_update(op.name) && !ops::is_move(op)) return;
     const ir::Value* like = nullptr;
     for (const ir::Value* operand : op.operands) {
       if (operand != nullptr && values_.contains(operand)) like = operand;
@@ -160,6 +170,7 @@ class TrainedWeights {
   }
 
   std::set<std::string> assigned_, paths_;
+  std::set<std::string> pinned_;  // in streaming memory, and read there
   std::unordered_set<const ir::Value*> values_;  // the weights, and what updates make of them
 };
 
@@ -189,6 +200,7 @@ class Pusher {
   }
 
   bool push(const ir::Op& op) {
+    if (ops::is_move(op)) return push_move(op);
     if (op.name == ir::op::convolution) return push_convolution(op, {0}, 1);
     if (op.name == ir::op::convolution_backward) return push_convolution(op, {0, 1}, 2);
     if (op.name == ir::op::state) return weights_.contains(op) && is_first(op) && push_state(op);
@@ -208,14 +220,43 @@ class Pusher {
     ir::Dims sizes;
     for (const int64_t dim : to_last) sizes.push_back(type.sizes[static_cast<size_t>(dim)]);
     auto made =
-        graph_.make(ir::op::state, {}, with_layout(op), {{type.dtype, sizes, {}}}, op.place);
+        make_like(graph_, op, ir::op::state, {}, with_layout(op), {{type.dtype, sizes, {}}});
     ir::Value* last = made->result();
     list_.take(std::move(made));
+    if (is_off_chip(*last)) {
+      stored_.insert(last);
+      instead_.emplace(op.result(), last);
+      return true;
+    }
     ir::Value* first = list_.add(ir::op::permute, {last}, attrs_of({{"dims", to_first}}), op);
     lasts_.emplace(first, last);
     moved_.insert(first);
     instead_.emplace(op.result(), first);
     return true;
+  }
+
+  // What is moved in one order is moved in the other too; `dce` removes what nobody reads.
+  bool push_move(const ir::Op& op) {
+    ir::Value* value = op.operands[0];
+    if (stored_.contains(value)) {  // a weight in streaming memory is there in one order alone
+      ir::Value* loaded = moved_like(op, value);
+      ir::Value* first = list_.add(ir::op::permute, {loaded}, attrs_of({{"dims", to_first}}), op);
+      lasts_.emplace(first, loaded);
+      moved_.insert(first);
+      instead_.emplace(op.result(), first);
+      return true;
+    }
+    if (moved_.contains(value)) moved_.insert(op.result());
+    const auto found = lasts_.find(value);
+    if (found != lasts_.end()) lasts_[op.result()] = moved_like(op, found->second);
+    return false;
+  }
+
+  ir::Value* moved_like(const ir::Op& move, ir::Value* value) {
+    auto made = make_like(graph_, move, move.name, {value}, move.attrs, {value->type});
+    ir::Value* result = made->result();
+    list_.take(std::move(made));
+    return result;
   }
 
   bool push_assign(const ir::Op& op) {
@@ -317,6 +358,9 @@ class Pusher {
   }
 
   ir::Value* last(ir::Value* image, const ir::Op& like) {
+    if (lasts_[image] == nullptr && image->op->name == ir::op::remote_store) {
+      lasts_[image] = moved_like(*image->op, last(image->op->operands[0], like));
+    }
     ir::Value*& value = lasts_[image];
     if (value == nullptr) {
       value = list_.add(ir::op::permute, {image}, attrs_of({{"dims", to_last}}), like);
@@ -338,6 +382,7 @@ class Pusher {
   std::unordered_map<const ir::Value*, ir::Value*> lasts_;  // image -> the same, channels last
   std::unordered_map<ir::Value*, ir::Value*> instead_;
   std::unordered_set<const ir::Value*> moved_;  // trained weights and what updates make of them
+  std::unordered_set<const ir::Value*> stored_;  // such weights in streaming memory
 };
 
 }  // namespace
@@ -349,4 +394,4 @@ bool channels_last(ir::Module& module) {
   return changed;
 }
 
-}  // namespace poptorch::rewrite
+}  // namespace poptorch::lower::cpu

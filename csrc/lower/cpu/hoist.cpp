@@ -1,6 +1,6 @@
 // Moves what is computed from weights alone into the graph `prepare`, which runs once after the
 // host has written a state that it reads. Its results are states with the role "prepared" that the
-// other graphs read. Views stay where they are: they cost nothing.
+// other graphs read. Views and moves between IPUs stay where they are: they cost nothing here.
 //
 //   graph main {                              graph main {
 //     %w = state {path="w"} : f32[4]            %y = state {path="prepared:0", role="prepared"}
@@ -18,19 +18,20 @@
 // computed from: they would take memory all the time.
 #include <algorithm>
 
+#include "lower/cpu/pass.h"
+#include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/fixed.h"
-#include "rewrite/pass.h"
 #include "support/error.h"
 
-namespace poptorch::rewrite {
+namespace poptorch::lower::cpu {
 
 namespace {
 
 constexpr int64_t small_bytes = 1 << 20;  // of results that may be larger than their operands
 
 // Cheap enough to be computed in every run, or without cost at all.
-bool is_free(const ir::Op& op) { return op.name == ir::op::view || op.operands.empty(); }
+bool is_free(const ir::Op& op) { return ops::is_alias(op) || op.operands.empty(); }
 
 bool grows(const ir::Op& op) {
   int64_t in = 0, out = 0;
@@ -73,11 +74,13 @@ class Hoister {
     std::vector<std::unique_ptr<ir::Op>> states;
     for (ir::Value* value : wanted) {
       const std::string path = concat("prepared:", prepared_++);
-      const ir::Place& place = value->op->place;
-      prepare_->append(ir::op::assign, {copy(value)}, path_attrs(path), {}, place);
+      const ir::Op& maker = *value->op;
+      prepare_->ops.push_back(
+          make_like(*prepare_, maker, ir::op::assign, {copy(value)}, path_attrs(path), {}));
       ir::Attrs attrs = path_attrs(path);
       attrs.set("role", "prepared");
-      states.push_back(graph.make(ir::op::state, {}, std::move(attrs), {value->type}, place));
+      states.push_back(
+          make_like(graph, maker, ir::op::state, {}, std::move(attrs), {value->type}));
       instead.emplace(value, states.back()->result());
     }
     graph.ops.insert(graph.ops.begin(), std::make_move_iterator(states.begin()),
@@ -104,7 +107,7 @@ class Hoister {
   std::vector<ir::Value*> find_wanted(const ir::Graph& graph) const {
     std::unordered_set<const ir::Value*> wanted;
     const auto want = [&](const ir::Value* value) {
-      while (value != nullptr && value->op->name == ir::op::view) value = value->op->operand(0);
+      if (value != nullptr) value = memory_of(value);
       if (value != nullptr && moved_.contains(value->op)) wanted.insert(value);
     };
     for (const auto& op : graph.ops) {
@@ -136,7 +139,9 @@ class Hoister {
       types.push_back(result->type);
       names.push_back(result->name);
     }
-    ir::Op* twin = prepare_->append(op.name, operands, op.attrs, types, op.place, names);
+    prepare_->ops.push_back(
+        make_like(*prepare_, op, op.name, std::move(operands), op.attrs, types, names));
+    const ir::Op* twin = prepare_->ops.back().get();
     for (size_t i = 0; i < op.results.size(); ++i) {
       copies_.emplace(op.result(i), twin->result(i));
     }
@@ -148,8 +153,8 @@ class Hoister {
     std::unordered_set<const ir::Op*> dead;
     for (const auto& op : graph.ops) {
       if (!moved_.contains(op.get())) continue;
-      const bool is_dead_view = op->name == ir::op::view && dead.contains(op->operand(0)->op);
-      if (op->name != ir::op::view || is_dead_view) dead.insert(op.get());
+      const bool is_alias = ops::is_alias(*op);
+      if (!is_alias || dead.contains(op->operand(0)->op)) dead.insert(op.get());
     }
     erase_ops(graph, dead);
   }
@@ -172,4 +177,4 @@ class Hoister {
 
 bool hoist(ir::Module& module) { return Hoister(module).run(); }
 
-}  // namespace poptorch::rewrite
+}  // namespace poptorch::lower::cpu

@@ -14,11 +14,11 @@
 // kept and the others are computed from those.
 #include <unordered_set>
 
+#include "lower/cpu/pass.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
-#include "rewrite/pass.h"
 
-namespace poptorch::rewrite {
+namespace poptorch::lower::cpu {
 
 namespace {
 
@@ -28,7 +28,10 @@ class Recomputer {
                                                                graph.outputs.end()) {
     for (const auto& op : graph.ops) {
       for (const ir::Value* operand : op->operands) {
-        if (operand != nullptr) (is_backward(*op) ? late_ : early_).insert(operand);
+        if (operand == nullptr) continue;
+        (is_backward(*op) ? late_ : early_).insert(operand);
+        const bool is_norm = operand->op->name == ir::op::batch_norm;
+        if (is_norm && is_backward(*op) && !is_beside(*op, *operand->op)) kept_.insert(operand);
       }
     }
     for (const auto& op : graph.ops) {
@@ -41,7 +44,7 @@ class Recomputer {
     for (auto& op : graph_.ops) {
       for (ir::Value*& operand : op->operands) {
         const bool is_late = operand != nullptr && is_backward(*op);
-        if (is_late && dropped_.contains(operand)) operand = again(operand, ops);
+        if (is_late && dropped_.contains(operand)) operand = again(operand, *op, ops);
       }
       ops.push_back(std::move(op));
     }
@@ -65,16 +68,18 @@ class Recomputer {
     return late_.contains(value) && !dropped_.contains(value);
   }
 
-  ir::Value* again(const ir::Value* value, std::vector<std::unique_ptr<ir::Op>>& ops) {
+  // In the phase of `reader`, the first one.
+  ir::Value* again(const ir::Value* value, const ir::Op& reader,
+                   std::vector<std::unique_ptr<ir::Op>>& ops) {
     ir::Value*& made = again_[value];
     if (made != nullptr) return made;
     const ir::Op& norm = *value->op;
     ir::Attrs attrs = norm.attrs;
     for (const char* name : {"momentum", "eps", "inplace"}) attrs.erase(name);
     attrs.set("backward", true);
-    ops.push_back(graph_.make(ir::op::batch_norm_apply,
-                              operands_of(norm),
-                              std::move(attrs), {value->type}, norm.place));
+    ops.push_back(make_like(graph_, reader, ir::op::batch_norm_apply, operands_of(norm),
+                            std::move(attrs), {value->type}));
+    ops.back()->place = norm.place;
     return made = ops.back()->result();
   }
 
@@ -86,7 +91,8 @@ class Recomputer {
   }
 
   ir::Graph& graph_;
-  std::unordered_set<const ir::Value*> kept_, early_, late_;  // outputs; used forward, backward
+  // Outputs and what the backward pass reads elsewhere; used forward, backward.
+  std::unordered_set<const ir::Value*> kept_, early_, late_;
   std::unordered_set<const ir::Value*> dropped_;              // computed again
   std::unordered_map<const ir::Value*, ir::Value*> again_;
 };
@@ -99,4 +105,4 @@ bool rematerialize_batch_norm(ir::Module& module) {
   return changed;
 }
 
-}  // namespace poptorch::rewrite
+}  // namespace poptorch::lower::cpu

@@ -1,0 +1,34 @@
+"""Golden cases of the passes of the CPU's lowering; what they are: ``tests/pass_cases.py``."""
+
+from pathlib import Path
+
+import pytest
+
+from poptorch import _C
+from tests import pass_cases
+
+CASES = sorted(Path(__file__).parent.glob("*/*.ir"))
+
+
+@pytest.fixture(params=CASES, ids=pass_cases.case_id)
+def path(request):
+    """A case, under its conditions."""
+    with pass_cases.conditions(request.param):
+        yield request.param
+
+
+def test_case(path, update):
+    pass_cases.check(path, update)
+
+
+def test_second_run_changes_nothing(path):
+    pass_cases.check_second_run(path)
+
+
+def test_places_stay(path):
+    pass_cases.check_placed(path)
+
+
+def test_every_pass_has_cases():
+    own = set(_C.pipeline("lower")) - set(_C.pipeline("rewrite"))
+    assert {path.parent.name for path in CASES} == own
