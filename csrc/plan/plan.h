@@ -6,6 +6,7 @@
 //   addr           of the result; a list for several; of an `assign`: of its state
 //   inplace        for each result the operand whose memory it takes, -1: none; absent: none at all
 //   scratch_addr, scratch_bytes   memory that only the op itself uses while it runs
+//   algorithm      which one computes it, where there are several (support/algorithm.h)
 //
 // States and constants keep their memory all the time. They come first, in the order of their
 // paths; large states that nobody assigns come last (plan/layout.h).
@@ -33,7 +34,7 @@ using PreparedOps = std::unordered_map<const ir::Op*, ops::Prepared>;
 PreparedOps plan(ir::Module& module, const PlanOptions& options);
 
 // Prepares the kernels of a module that was planned elsewhere: on another processor, for another
-// number of threads. Those that want more scratch memory here than the plan has for them get some
+// number of threads. Their algorithms are chosen anew. Those that want more scratch memory here than the plan has for them get some
 // behind the arena, one after the other the same.
 PreparedOps prepare(ir::Module& module, const PlanOptions& options);
 
