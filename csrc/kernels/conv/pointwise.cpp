@@ -318,7 +318,7 @@ bool is_pointwise(const Call& call, const ir::Type& x, const ir::Type& w, const 
 bool has_half_pointwise(const Call& call, const ir::Type& x, const ir::Type& w, const ir::Type& y) {
   if (!is_pointwise(call, x, w, y)) return false;
   const Sizes s(x, w, y);
-  const auto is_half_product = [&](const Gemm& g) { return has_half_gemm(g, x.dtype); };
+  const auto is_half_product = [&](const Gemm& g) { return has_float16_gemm(g, x.dtype); };
   return s.is_matrix && is_half_product(product_of(s)) && is_half_product(input_gradient_of(s)) &&
          is_half_product(weight_gradient_of(s));
 }
@@ -329,7 +329,7 @@ Prepared half_pointwise_convolution(const Call& call) {
   const bool has_bias = call.in_count() > 2 && call.has_in(2);
   Gemm g = product_of(s);
   g.beta = has_bias ? 1 : 0;
-  const HalfGemm product(g, call.out().dtype);
+  const Float16Gemm product(g, call.out().dtype);
   const size_t gathered = gathered_bytes(s, grid);
   const auto run = [=](const Args& args) {
     const auto* x = pixels_read(grid, args.in<uint16_t>(0), args);
@@ -346,7 +346,7 @@ Prepared half_pointwise_gradients(const Call& call) {
   const Sizes s(call.in(1), call.in(2), call.in(0));
   const Grid grid(s, call.in(1), call.in(0), call.attrs().get_ints("stride"));
   const ir::DType dtype = call.in(0).dtype;
-  const HalfGemm of_input(input_gradient_of(s), dtype), of_weight(weight_gradient_of(s), dtype);
+  const Float16Gemm of_input(input_gradient_of(s), dtype), of_weight(weight_gradient_of(s), dtype);
   const size_t gathered = gathered_bytes(s, grid);
   const auto run = [=](const Args& args) {
     const auto *dy = args.in<uint16_t>(0), *w = args.in<uint16_t>(2);
