@@ -92,8 +92,8 @@ def test_scaled_products_that_are_added(force, name, dtype, seed):
     """alpha and beta; with beta = 0 what is added is not read."""
     force(name)
     random = np.random.default_rng(seed)
-    for m, k, n in SIZES:
-        for alpha, beta, is_row in ((1, 1, True), (-2, 3, False), (2, 0, False))[:: 1 + (m > 40)]:
+    for m, k, n in SIZES[:7]:
+        for alpha, beta, is_row in ((1, 1, True), (-2, 3, False), (2, 0, False)):
             turned = random.integers(0, 2, 2)
             a, b = lying(random, m, k, dtype, turned[0]), lying(random, k, n, dtype, turned[1])
             added = lying(random, 1 if is_row else m, n, dtype, 0)
