@@ -153,6 +153,11 @@ def passes() -> list[tuple[str, str]]:
 def pipeline() -> list[str]:
     """Names of the passes of a compilation, in order."""
 
+def algorithm_of(
+    op: str, operands: Sequence[Any], attrs: Mapping[str, Attribute] = ...
+) -> str:
+    """Which algorithm computes an op, with operands as for ``evaluate``; empty: there is one."""
+
 def switches() -> list[tuple[str, str]]:
     """Name and help of each optimization that ``POPTORCH_OFF`` turns off, beside the passes."""
 

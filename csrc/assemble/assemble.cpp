@@ -64,8 +64,9 @@ std::string name_of(const ir::Op& op) {
 }
 
 std::string algorithm_of(const ir::Op& op) {
-  const bool is_known = op.attrs.find("algorithm") != nullptr;
-  return is_known ? op.attrs.get_string("algorithm") : "";
+  const ir::Attr* attr = op.attrs.find("algorithm");
+  const auto* name = attr == nullptr ? nullptr : std::get_if<std::string>(&attr->value);
+  return name == nullptr ? "" : *name;
 }
 
 // Contents that die with an op, by the op's position.

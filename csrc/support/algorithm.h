@@ -86,6 +86,14 @@ class AlgorithmTable {
     return *row;
   }
 
+  // Whether POPTORCH_ALGORITHM names the row.
+  bool is_forced(const Row& row) const {
+    for (const ForcedAlgorithm& forced : settings().algorithms) {
+      if (forced.family == family_ && forced.name == row.name) return true;
+    }
+    return false;
+  }
+
   const std::vector<Row>& rows() const { return rows_; }
 
  private:

@@ -1,6 +1,6 @@
-// What the environment chooses among right ways to compute: POPTORCH_OFF, POPTORCH_ALGORITHM,
-// POPTORCH_ISA and POPTORCH_GEMM. They are read once for each program, when it is compiled or loaded, and hold for
-// as long as it exists: all that asks while it is compiled or runs gets one set, on all threads.
+// What the environment chooses among right ways to compute. It is read once for each program, when
+// it is compiled or loaded, and holds for as long as it exists: all that asks while it is compiled
+// or runs gets one set, on all threads.
 #pragma once
 
 #include <optional>
