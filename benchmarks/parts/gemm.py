@@ -48,7 +48,8 @@ def text_of(problem):
     m, n, k, dtype = problem.m, problem.n, problem.k, problem.dtype
     lead = (problem.batch,) if problem.batch > 1 else ()
     lines, names = [], []
-    for name, rows, columns, turned in (("a", m, k, problem.turned_a), ("b", k, n, problem.turned_b)):
+    sides = ("a", m, k, problem.turned_a), ("b", k, n, problem.turned_b)
+    for name, rows, columns, turned in sides:
         lies = (columns, rows) if turned else (rows, columns)
         lines.append(f'%{name} = stream_in {{stream="{name}"}} : {_type(dtype, lead + lies)}')
         if turned:

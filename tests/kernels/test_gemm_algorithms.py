@@ -49,7 +49,7 @@ def number(random, sizes, dtype):
 
 
 def lying(random, rows, columns, dtype, turned, gap=0):
-    """A random matrix that lies by rows or (`turned`) by columns, with a gap between two of them."""
+    """A random matrix that lies by rows or (`turned`) by columns, with gaps between them."""
     lines, length = (columns, rows) if turned else (rows, columns)
     values = number(random, (lines, length + gap), dtype)[:, :length]
     return values.T if turned else values

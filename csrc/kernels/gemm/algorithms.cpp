@@ -69,7 +69,7 @@ bool has_blas(const GemmProblem& p) {
 constexpr double small_cost = 0.9, blocked_cost = 1, blas_cost = 1.2, loops_cost = 50;
 
 double cost_of_bf16x3(const GemmProblem& p) {
-  return f32_cost(p, bf16x3_gemm_pays(p.gemm) && !is_deep(p.gemm), 0.4);
+  return unsplit(p, bf16x3_method, f32_cost(p, bf16x3_gemm_pays(p.gemm), 0.4));
 }
 
 double cost_of_small(const GemmProblem& p) {
