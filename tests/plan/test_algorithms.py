@@ -45,30 +45,26 @@ def test_a_planned_text_is_given_the_algorithms_of_the_machine_that_reads_it(mon
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.first, self.second = torch.nn.Conv2d(3, 16, 3), torch.nn.Conv2d(16, 16, 3)
+        self.first, self.second = torch.nn.Conv2d(16, 16, 3), torch.nn.Conv2d(16, 16, 3)
 
     def forward(self, x):
         y = self.second(torch.relu(self.first(x)))
-        return y, poptorch.identity_loss(y, "mean")
+        return y, poptorch.identity_loss(y * y, "mean")
 
 
 def test_reports_and_profiles(monkeypatch):
     monkeypatch.setenv("POPTORCH_ALGORITHM", "conv:im2col,conv:winograd")
     model = poptorch.trainingModel(Net(), helpers.quiet_options())
-    model.compile(torch.randn(2, 3, 9, 9))
+    model.compile(torch.randn(2, 16, 9, 9))
     names = model.op_report(algorithms=True)
     assert names["backward"]["convolution_backward [dw=im2col dx=winograd]"] == 1
-    assert names["backward"]["convolution_backward [dw=im2col]"] == 1
+    assert names["backward"]["convolution_backward [dw=onednn]"] == 1  # of mixed layouts
     assert names["forward"]["convolution [winograd]"] == 1
     assert names["forward"]["relu"] == model.op_report()["forward"]["relu"] == 1
     executable = model._compiled_model().executable
     executable.set_profiling(True)
-    model(torch.randn(2, 3, 9, 9))
+    model(torch.randn(2, 16, 9, 9))
     rows = {(row["op"], row["algorithm"]) for row in executable.profile()}
     assert ("convolution", "winograd") in rows and ("relu", "") in rows
-
-
-def test_the_memory_report_has_the_scratch_of_each_algorithm(monkeypatch):
-    monkeypatch.setenv("POPTORCH_ALGORITHM", "conv:winograd")
-    report = _C.compile(_C.parse(TEXT)).memory_report()
+    report = model.memory_report()
     assert 0 < report["scratch [winograd]"] <= report["arena"]
