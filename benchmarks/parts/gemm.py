@@ -53,7 +53,8 @@ def text_of(problem):
         lies = (columns, rows) if turned else (rows, columns)
         lines.append(f'%{name} = stream_in {{stream="{name}"}} : {_type(dtype, lead + lies)}')
         if turned:
-            strides = (rows * columns,) * len(lead) + (1, rows)
+            is_line = 1 in (rows, columns)  # it lies by rows as well
+            strides = () if is_line else (*(rows * columns,) * len(lead), 1, rows)
             seen = _type(dtype, (*lead, rows, columns), strides)
             lines.append(f"%{name}.t = view %{name} : {seen}")
         names.append(f"%{name}.t" if turned else f"%{name}")

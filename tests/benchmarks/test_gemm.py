@@ -8,13 +8,13 @@ from benchmarks.gemm_problems import attention, every_problem, linear, Problem
 from benchmarks.parts import gemm
 
 SMALL = [
-    *linear("a layer", 20, 12, 7),
+    *linear("a layer", 20, 12, 7), *linear("one output", 20, 12, 1), *linear("one row", 1, 12, 7),
     *attention("attention", 3, 9, 11, 5),
     *(Problem("types", "forward", 6, 5, 4, dtype=d, turned_b=True) for d in gemm.DTYPES),
 ]
 
 
-@pytest.mark.parametrize("problem", SMALL, ids=lambda p: f"{p.form} {p.dtype}")
+@pytest.mark.parametrize("problem", SMALL, ids=lambda p: f"{p.name()} {p.form} {p.dtype}")
 def test_both_sides_compute_the_same(problem):
     tensors = gemm.tensors_of(problem)
     expected = torch.empty_like(tensors["y"])

@@ -79,7 +79,7 @@ double cost_of_small(const GemmProblem& p) {
   if (!small_gemm_pays(g) || !(is_f32 || is_on("half_blocks"))) return never;
   // With AVX2 the BLAS takes 0.6 to 0.7 of its time from 32 x 32 x 32 on where b lies transposed.
   const bool is_slow = is_f32 && g.trans_b && simd::isa() == simd::Isa::avx2 && g.m >= 32 &&
-                       g.m * g.n * g.k >= 1 << 15;
+                       g.n * g.k >= 256 && g.m * g.n * g.k >= 1 << 15;
   return is_slow ? 1.8 : small_cost;
 }
 
