@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import backends, bars, parts, table
-from benchmarks.part import ratio
+from benchmarks.part import mean_and_worst, ratio
 from benchmarks.parts import speed
 from benchmarks.table import MODE, WORKLOAD, Column
 
@@ -35,6 +35,14 @@ ROOFLINE = [
 WORTH = [
     Column("switch", "turned off", "", -24),
     Column("places", "costs on", "", -60),
+]
+PRODUCTS = [
+    Column("source", "source", "", -30),
+    Column("dtype", "dtype", "", -5),
+    Column("count", "products", "d"),
+    Column("mean", "times as fast"),
+    Column("least", "least"),
+    Column("worst", "of", "", -30),
 ]
 
 
@@ -132,6 +140,19 @@ def worth(store, machine):
     return table.markdown(WORTH, rows) if rows else ""
 
 
+def products(store, machine):
+    """How many times as fast as ATen the products of each architecture are."""
+    ratios, lines = {}, []
+    for row in store.rows("gemm", machine):
+        case = ratios.setdefault((row["source"], row["dtype"]), {})
+        case[f"{row['form']} {row['sizes']}"] = row["ratio"]
+    for (source, dtype), found in ratios.items():
+        mean, worst = mean_and_worst(found, min)
+        lines.append({"source": source, "dtype": dtype, "count": len(found), "mean": mean,
+                      "least": found[worst], "worst": worst})
+    return table.markdown(PRODUCTS, lines) if lines else ""
+
+
 def summary(store, machine):
     """Bar by bar."""
     return table.markdown(bars.COLUMNS, bars.rows(store, machine))
@@ -160,6 +181,7 @@ TABLES = {
     "compared": (compared, ("speed",)),
     "profile": (profiles, ("profile",)),
     "switches": (worth, ("switches",)),
+    "gemm": (products, ("gemm",)),
 }
 
 

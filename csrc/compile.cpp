@@ -160,6 +160,7 @@ std::unique_ptr<run::Executable> make_executable(const ir::Module& module,
                                                  run::Reports reports) {
   reports.memory_bytes = plan::memory_report(module);
   reports.ops = assemble::op_report(module);
+  reports.algorithms = assemble::op_report(module, true);
   reports.ipus = place::ipus_used(module);
   const run::EngineOptions engine{options.replicas, options.poison,
                                   options.record_floats && !options.check_floats,

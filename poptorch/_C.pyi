@@ -154,8 +154,16 @@ def passes() -> list[tuple[str, str]]:
 def pipeline(step: str = "") -> list[str]:
     """Names of the passes of a compilation, in order: of ``rewrite``, of ``lower``, or of both."""
 
+def algorithm_of(
+    op: str, operands: Sequence[Any], attrs: Mapping[str, Attribute] = ...
+) -> str:
+    """Which algorithm computes an op, with operands as for ``evaluate``; empty: there is one."""
+
 def switches() -> list[tuple[str, str]]:
     """Name and help of each optimization that ``POPTORCH_OFF`` turns off, beside the passes."""
+
+def algorithms() -> list[tuple[str, str, str]]:
+    """Family, name and help of each algorithm that ``POPTORCH_ALGORITHM`` can force."""
 
 def run_passes(
     module: Module, names: Sequence[str], limit: int = -1, verify: bool = True
@@ -264,10 +272,11 @@ class Executable:
         """The steps with a text, in their order."""
     def shares(self) -> list[dict[str, Any]]:
         """What runs where: a row for each stage, as from ``place``."""
-    def op_report(self) -> dict[str, dict[str, int]]:
+    def op_report(self, algorithms: bool = False) -> dict[str, dict[str, int]]:
         """Counts of kernels by phase: ``forward``, ``backward``, ``update``.
 
-        An opaque op counts under its overload name, ``aten::foo.bar``.
+        An opaque op counts under its overload name, ``aten::foo.bar``. With ``algorithms`` names
+        say which one computes the op, where there are several: ``convolution [winograd]``.
         """
     def memory_report(self) -> dict[str, int]:
         """Bytes by category when a step needs most, and ``arena`` (all of it), for one replica."""

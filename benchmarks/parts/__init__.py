@@ -2,6 +2,7 @@
 
 from benchmarks.parts import (
     first_call,
+    gemm,
     half,
     loader,
     losses,
@@ -16,6 +17,7 @@ from benchmarks.parts import (
 
 PARTS = [
     machine.PART,
+    gemm.PART,
     speed.PART,
     memory.PART,
     first_call.PART,

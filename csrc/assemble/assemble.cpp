@@ -63,6 +63,12 @@ std::string name_of(const ir::Op& op) {
   return op.name == ir::op::aten ? op.attrs.get_string("overload") : op.name.str();
 }
 
+std::string algorithm_of(const ir::Op& op) {
+  const ir::Attr* attr = op.attrs.find("algorithm");
+  const auto* name = attr == nullptr ? nullptr : std::get_if<std::string>(&attr->value);
+  return name == nullptr ? "" : *name;
+}
+
 // Contents that die with an op, by the op's position.
 std::unordered_map<int, std::vector<plan::Content>> find_deaths(const plan::Contents& contents) {
   std::unordered_map<int, std::vector<plan::Content>> deaths;
@@ -190,7 +196,8 @@ class Assembler {
 
   int source(const ir::Op& op) {
     program_.sources.push_back(
-        {name_of(op), place::name_of(place::part_of(op)), types_of(op), label(op.place)});
+        {name_of(op), place::name_of(place::part_of(op)), types_of(op), label(op.place),
+         algorithm_of(op)});
     return static_cast<int>(program_.sources.size()) - 1;
   }
 
@@ -418,7 +425,8 @@ Program assemble(const ir::Module& module, const AssembleOptions& options,
   return Assembler(module, options, std::move(prepared)).run();
 }
 
-std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module& module) {
+std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module& module,
+                                                                bool algorithms) {
   std::map<std::string, std::map<std::string, int64_t>> report;
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {
@@ -426,7 +434,10 @@ std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module
           op->name == ir::op::stream_in || op->name == ir::op::stream_out) {
         continue;
       }
-      ++report[place::name_of(place::part_of(*op))][name_of(*op)];
+      std::string name = name_of(*op);
+      const std::string algorithm = algorithms ? algorithm_of(*op) : "";
+      if (!algorithm.empty()) name += concat(" [", algorithm, "]");
+      ++report[place::name_of(place::part_of(*op))][name];
     }
   }
   return report;

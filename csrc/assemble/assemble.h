@@ -26,7 +26,9 @@ Program assemble(const ir::Module& module, const AssembleOptions& options,
                  plan::PreparedOps prepared = {});
 
 // Ops that run, by phase (forward, backward, update) and name; an opaque op counts under the name
-// of its overload.
-std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module& module);
+// of its overload. With `algorithms`, names say which one computes the op, if there are several:
+// "convolution [winograd]".
+std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module& module,
+                                                                bool algorithms = false);
 
 }  // namespace poptorch::assemble

@@ -73,6 +73,7 @@ struct Source {
   std::string phase;  // forward | backward | update
   std::string types;  // "f32[8,4], f32[4] -> f32[8]"
   int label = 0;      // into Program::labels
+  std::string algorithm;  // that computes it, where there are several
 };
 
 // The instructions of one graph. Replicas run them independently up to the next one that needs all

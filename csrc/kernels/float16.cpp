@@ -97,7 +97,7 @@ Prepared prepare_widened(const Call& call, ops::Prepare inner) {
       });
     }
   };
-  return {run, static_cast<size_t>(inner_scratch) + prepared.scratch_bytes};
+  return {run, static_cast<size_t>(inner_scratch) + prepared.scratch_bytes, prepared.algorithm};
 }
 
 }  // namespace poptorch::kernels

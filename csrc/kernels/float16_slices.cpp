@@ -232,7 +232,7 @@ Prepared prepare_sliced(const Call& call, ops::Prepare inner) {
   const Prepared last = rest == 0 ? block : prepare_block(call, slices, rest, inner);
   const Memory memory = lay_out(slices, std::max(block.scratch_bytes, last.scratch_bytes));
   return {Sliced{std::move(slices), memory, block.run, last.run},
-          static_cast<size_t>(memory.bytes(call.threads))};
+          static_cast<size_t>(memory.bytes(call.threads)), block.algorithm};
 }
 
 }  // namespace poptorch::kernels

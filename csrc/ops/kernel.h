@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 
 #include "ir/graph.h"
 #include "ops/op_def.h"
@@ -41,6 +42,9 @@ using Run = std::function<void(const Args&)>;
 struct Prepared {
   Run run;
   size_t scratch_bytes = 0;
+  // Which algorithm of its table (support/algorithm.h) computes the op: "winograd"; of an op with
+  // several results "dx=winograd dw=im2col". Empty: there is one way only.
+  std::string algorithm = {};
 };
 
 // The op to prepare, with the types its operands and results really have. Attributes that are not

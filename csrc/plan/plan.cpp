@@ -32,6 +32,9 @@ PreparedOps prepare_ops(const ir::Module& module, int threads, std::vector<ir::O
       if (!has_kernel(*op)) continue;
       const auto added = prepared.emplace(op.get(), ops::prepare({*op, threads})).first;
       if (added->second.scratch_bytes > 0) scratch.push_back(op.get());
+      op->attrs.erase("algorithm");
+      const std::string& algorithm = added->second.algorithm;
+      if (!algorithm.empty()) op->attrs.set("algorithm", algorithm);
     }
   }
   return prepared;

@@ -6,6 +6,7 @@
 //   addr           of the result; a list for several; of an `assign`: of its state
 //   inplace        for each result the operand whose memory it takes, -1: none; absent: none at all
 //   scratch_addr, scratch_bytes   memory that only the op itself uses while it runs
+//   algorithm      which one computes it, where there are several (support/algorithm.h)
 //
 // States and constants keep their memory all the time. They come first, in the order of their
 // paths; large states that nobody assigns come last (plan/layout.h).
@@ -33,15 +34,16 @@ using PreparedOps = std::unordered_map<const ir::Op*, ops::Prepared>;
 PreparedOps plan(ir::Module& module, const PlanOptions& options);
 
 // Prepares the kernels of a module that was planned elsewhere: on another processor, for another
-// number of threads. Those that want more scratch memory here than the plan has for them get some
-// behind the arena, one after the other the same.
+// number of threads. Algorithms are chosen anew. What wants more scratch memory here than the plan
+// has for it gets some behind the arena, all the same.
 PreparedOps prepare(ir::Module& module, const PlanOptions& options);
 
 // Bytes by category, from a planned module: parameters, buffers, optimizer_state, constants; at the
 // moment when most of activations, gradients and scratch together are alive, these three and the
 // streams. A value that a `stream_out` sends whole is a stream as long as it lives, as one of a
 // `stream_in` is. `arena` is the block that has room for all of it at any moment, with the gaps;
-// `transfers`, the bytes that one run moves between the chip and streaming memory.
+// `transfers`, the bytes that one run moves between the chip and streaming memory. Beside that
+// "scratch [winograd]" for each algorithm that needs scratch memory: the most that one op has.
 std::map<std::string, int64_t> memory_report(const ir::Module& module);
 
 }  // namespace poptorch::plan

@@ -1,4 +1,5 @@
 // The memory report: what is in memory when a step needs most of it.
+#include <algorithm>
 #include <compare>
 #include <set>
 #include <string>
@@ -87,6 +88,14 @@ int peak_position(const std::vector<Temporary>& temporary, int end) {
   return peak;
 }
 
+// The scratch memory of an algorithm: the most that one op has.
+void add_algorithm(const Content& scratch, std::map<std::string, int64_t>& report) {
+  const ir::Attr* name = scratch.op->attrs.find("algorithm");
+  if (name == nullptr) return;
+  int64_t& bytes = report["scratch [" + scratch.op->attrs.get_string("algorithm") + "]"];
+  bytes = std::max(bytes, scratch.bytes);
+}
+
 // Bytes that one run of a graph moves to and from streaming memory.
 int64_t transferred_bytes(const ir::Module& module, const ir::Graph& graph) {
   int64_t bytes = 0;
@@ -118,6 +127,7 @@ std::map<std::string, int64_t> memory_report(const ir::Module& module) {
   }
   std::vector<Temporary> temporary;
   for (const Content& content : contents.all) {
+    if (content.kind == Content::Kind::scratch) add_algorithm(content, report);
     if (persistent.contains(content.addr)) continue;
     temporary.push_back({category(contents.all, content), own_span(content), content.bytes});
   }

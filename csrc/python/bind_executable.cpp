@@ -194,6 +194,7 @@ py::list profile(const Executable& self) {
     row["op"] = source.op;
     row["phase"] = source.phase;
     row["types"] = source.types;
+    row["algorithm"] = source.algorithm;
     row["place"] = program.labels[static_cast<size_t>(source.label)];
     row["runs"] = spent[i].runs;
     row["ns"] = spent[i].ns;
@@ -273,7 +274,11 @@ void bind_reports(py::class_<Executable>& executable) {
       .def("ir", [](const Executable& self, const std::string& step) { return self.ir(step); },
            py::arg("step"), "IR text after a step.")
       .def("steps", &steps, "The steps with a text, in their order.")
-      .def("op_report", [](const Executable& self) { return self.reports().ops; })
+      .def("op_report",
+           [](const Executable& self, bool algorithms) {
+             return algorithms ? self.reports().algorithms : self.reports().ops;
+           },
+           py::arg("algorithms") = false)
       .def("shares", &shares, "What runs where: a row for each stage.")
       .def("memory_report", [](const Executable& self) { return self.reports().memory_bytes; })
       .def("timestamps", &timestamps)

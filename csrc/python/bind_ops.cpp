@@ -17,6 +17,7 @@
 #include "ops/op_def.h"
 #include "python/bind.h"
 #include "support/error.h"
+#include "support/settings.h"
 
 namespace poptorch::python {
 
@@ -97,28 +98,51 @@ const ir::Op* add_single(ir::Graph& graph, const std::string& name,
   return graph.append(op.name, op.operands, op.attrs, result_types);
 }
 
+// An op on arrays, by itself.
+struct Single {
+  std::vector<std::optional<Operand>> operands;
+  ir::Graph graph{"evaluate"};
+  const ir::Op* op = nullptr;
+
+  Single(const std::string& name, const py::sequence& arrays, const py::dict& attrs,
+         const std::optional<py::sequence>& types) {
+    const bool strides_allowed = ops::op_def(ir::OpName(name)).strided != ops::Strided::none;
+    std::vector<std::optional<ir::Type>> operand_types;
+    for (py::handle object : arrays) {
+      operands.push_back(object.is_none() ? std::nullopt
+                                          : std::optional(to_operand(object, strides_allowed)));
+      const auto& given = operands.back();
+      operand_types.push_back(given ? std::optional(given->type) : std::nullopt);
+    }
+    op = add_single(graph, name, operand_types, attrs, types);
+  }
+};
+
 py::list evaluate(const std::string& name, const py::sequence& operands, const py::dict& attrs,
                   const std::optional<py::sequence>& types, int threads,
                   const std::vector<int>& inplace) {
-  const bool strides_allowed = ops::op_def(ir::OpName(name)).strided != ops::Strided::none;
-  std::vector<std::optional<Operand>> given;
-  std::vector<std::optional<ir::Type>> operand_types;
+  const Single single(name, operands, attrs, types);
   std::vector<const void*> pointers;
-  for (py::handle object : operands) {
-    given.push_back(object.is_none() ? std::nullopt
-                                     : std::optional(to_operand(object, strides_allowed)));
-    operand_types.push_back(given.back() ? std::optional(given.back()->type) : std::nullopt);
-    pointers.push_back(given.back() ? given.back()->array.data() : nullptr);
+  for (const auto& given : single.operands) {
+    pointers.push_back(given ? given->array.data() : nullptr);
   }
-  ir::Graph graph("evaluate");
-  const ir::Op* op = add_single(graph, name, operand_types, attrs, types);
   const std::vector<ops::Bytes> results = [&] {
     const py::gil_scoped_release release;  // as in a run
-    return ops::evaluate(*op, pointers, threads, inplace);
+    return ops::evaluate(*single.op, pointers, threads, inplace);
   }();
   py::list out;
-  for (size_t i = 0; i < results.size(); ++i) out.append(to_array(op->result(i)->type, results[i]));
+  for (size_t i = 0; i < results.size(); ++i) {
+    out.append(to_array(single.op->result(i)->type, results[i]));
+  }
   return out;
+}
+
+std::string algorithm_of(const std::string& name, const py::sequence& operands,
+                         const py::dict& attrs) {
+  const Single single(name, operands, attrs, std::nullopt);
+  const py::gil_scoped_release release;
+  const SettingsScope scope;
+  return ops::prepare({*single.op, 1}).algorithm;
 }
 
 py::list infer(const std::string& name, const py::sequence& operands, const py::dict& attrs) {
@@ -239,6 +263,9 @@ void bind_ops(py::module_& module) {
              py::arg("inplace") = std::vector<int>(),
              "Computes one op on numpy arrays. A bf16 operand is (uint16 array, \"bf16\"); bf16 "
              "results are uint16 arrays.");
+  module.def("algorithm_of", &algorithm_of, py::arg("op"), py::arg("operands"),
+             py::arg("attrs") = py::dict(),
+             "Which algorithm computes the op; empty where there is one way only.");
   module.def("isa", [] { return simd::name_of(simd::isa()); },
              "The instruction set that vector kernels use: base, avx2 or avx512.");
   module.def("machine_isas", [] {

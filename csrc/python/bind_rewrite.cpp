@@ -4,6 +4,7 @@
 #include "lower/cpu/pipeline.h"
 #include "python/bind.h"
 #include "rewrite/pipeline.h"
+#include "support/algorithm.h"
 #include "support/error.h"
 #include "support/switches.h"
 
@@ -41,6 +42,16 @@ void bind_rewrite(py::module_& module) {
         return out;
       },
       "(name, help) of each optimization that POPTORCH_OFF can turn off, beside the passes.");
+  module.def(
+      "algorithms",
+      [] {
+        py::list out;
+        for (const AlgorithmName& row : all_algorithms()) {
+          out.append(py::make_tuple(row.family, row.name, row.doc));
+        }
+        return out;
+      },
+      "(family, name, help) of each algorithm that POPTORCH_ALGORITHM=family:name can force.");
   module.def(
       "run_passes",
       [](ir::Module& self, const std::vector<std::string>& names, int64_t limit, bool verify) {

@@ -36,6 +36,8 @@ struct Reports {
   std::vector<std::pair<std::string, int64_t>> step_times_ns;   // step -> wall time
   std::map<std::string, int64_t> memory_bytes;                  // category -> bytes at the peak
   std::map<std::string, std::map<std::string, int64_t>> ops;    // phase -> op -> count
+  // The same with algorithms in the names: "convolution [winograd]".
+  std::map<std::string, std::map<std::string, int64_t>> algorithms;
   int64_t ipus = 1;                                             // of one replica
   std::vector<place::Share> shares;                             // of the stages
 };

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "support/algorithm.h"
 #include "support/error.h"
 
 namespace poptorch {
@@ -41,6 +42,7 @@ Settings Settings::from_environment() {
   for (std::string name; std::getline(text, name, ',');) {
     if (!name.empty()) settings.off.push_back(name);
   }
+  settings.algorithms = parse_algorithms(variable("POPTORCH_ALGORITHM"));
   const std::string isa = variable("POPTORCH_ISA"), gemm = variable("POPTORCH_GEMM");
   settings.isa = isa.empty() ? simd::machine_levels().back() : simd::parse_isa(isa);
   settings.has_gemm_loops = gemm.empty() ? is_other_than_intel() : parse_gemm(gemm);

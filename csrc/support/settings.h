@@ -1,6 +1,6 @@
-// What the environment chooses among right ways to compute: POPTORCH_OFF, POPTORCH_ISA and
-// POPTORCH_GEMM. They are read once for each program, when it is compiled or loaded, and hold for
-// as long as it exists: all that asks while it is compiled or runs gets one set, on all threads.
+// What the environment chooses among right ways to compute. It is read once for each program, when
+// it is compiled or loaded, and holds for as long as it exists: all that asks while it is compiled
+// or runs gets one set, on all threads.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,14 @@
 
 namespace poptorch {
 
+// An algorithm that is to be used wherever it applies (support/algorithm.h).
+struct ForcedAlgorithm {
+  std::string family, name;
+};
+
 struct Settings {
   std::vector<std::string> off;     // POPTORCH_OFF: what is turned off, as it stands there
+  std::vector<ForcedAlgorithm> algorithms;  // POPTORCH_ALGORITHM
   simd::Isa isa = simd::Isa::base;  // POPTORCH_ISA; where it is not set, the machine's best one
   bool has_gemm_loops = false;      // POPTORCH_GEMM: f32 products by loops of our own, not by the
                                     // BLAS; where it is not set, unless the processor is Intel's

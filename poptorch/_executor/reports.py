@@ -41,7 +41,9 @@ class Reports:
             update), those alive when most of these three together are; for ``streams`` (arguments
             and results), those alive at that moment; ``arena``, the block of memory that has room
             for all of it at any moment, with the gaps. Beside that ``transfers``, the bytes that
-            one call moves between the chip and streaming memory, in each replica. Memory that one
+            one call moves between the chip and streaming memory, in each replica, and
+            ``scratch [winograd]`` for each algorithm (see ``op_report``) that needs such memory,
+            the most that one op has. Memory that one
             value takes over from another counts once. A result is no activation even while the
             program still reads it: it usually lies in the caller's memory, not in the arena.
 
@@ -84,8 +86,12 @@ class Reports:
         """
         print(partition.summary(self._compiled_model().executable.shares()))
 
-    def op_report(self) -> dict:
+    def op_report(self, algorithms: bool = False) -> dict:
         """How many ops of each name the program has, by phase: forward, backward, update.
+
+        Args:
+            algorithms: whether names also say by which algorithm an op is computed, where there
+                are several: ``convolution [winograd]``. It depends on the processor.
 
         Returns:
             ``{phase: {op: count}}``; an op that runs in a loop counts once.
@@ -101,7 +107,7 @@ class Reports:
             >>> model.op_report()["forward"]
             {'_softmax': 1}
         """
-        return self._compiled_model().executable.op_report()
+        return self._compiled_model().executable.op_report(algorithms)
 
     # -- values that are not finite ------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import textwrap
 import torch
 
 import poptorch
-from poptorch import _named_ops
+from poptorch import _C, _named_ops
 from poptorch._device import environment
 from poptorch._executor import attachment
 from poptorch._optimizer.rows import ROWS
@@ -186,6 +186,18 @@ def enums() -> str:
     return "\n".join(parts)
 
 
+def algorithms() -> str:
+    """docs/reference/algorithms.md."""
+    lines = ["# Algorithms\n",
+             "Where an operation can be computed in several ways, the one is chosen that is "
+             "estimated to take\nthe least time; `PoplarExecutor.op_report(algorithms=True)` says "
+             "which. `POPTORCH_ALGORITHM` forces\nothers where they apply: "
+             "`POPTORCH_ALGORITHM=conv:winograd,conv:im2col`.\n",
+             "| name | what it is |", "|---|---|"]
+    lines += [f"| `{family}:{name}` | {doc} |" for family, name, doc in _C.algorithms()]
+    return "\n".join(lines) + "\n"
+
+
 def errors_and_logs() -> str:
     """docs/reference/errors_and_logs.md."""
     parts = ["# Errors, logs and traces\n"]
@@ -318,6 +330,7 @@ def not_implemented() -> str:
 
 PAGES = {"options.md": options, "options_without_effect.md": options_without_effect,
          "enums.md": enums, "errors_and_logs.md": errors_and_logs, "data.md": data,
+         "algorithms.md": algorithms,
          "models.md": models, "blocks.md": blocks, "directives.md": directives,
          "extra_functions.md": extra_functions, "custom_ops.md": custom_ops,
          "optimizers.md": optimizers, "testing.md": testing, "not_there_yet.md": not_implemented}

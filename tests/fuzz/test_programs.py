@@ -90,7 +90,8 @@ def test_programs_cover_what_they_are_for():
     for word in ("F16", "BF16", "F64", "U8", "BOOL", "layout='stepped'", "add_(", ".expand(",
                  "as_strided", "_neg_view", "diagonal", "split", "sum(", "softmax", "torch.cat",
                  "iterations=", "accumulation=", "replicas=", "poison=", "reload_ir=", "off=",
-                 "isa=", "threads=", "wide=", "custom.cube(", "custom.wave(", "custom.named("):
+                 "algorithms=", "isa=", "threads=", "wide=", "custom.cube(", "custom.wave(",
+                 "custom.named("):
         assert word in text, word
     assert any(0 in source.sizes for program in programs for source in program.sources)
 
@@ -337,7 +338,8 @@ def test_a_failure_is_made_small():
         lines=("v0 = x0 * w0", "v1 = v0.exp()", "v2 = v1 + x1", "v3 = v2.cumsum(-1)",
                "v4 = v3.reshape([12])", "v5 = v4.sum()"),
         outputs=("v0", "v4", "v5"), loss="v5.to(F32).sum() + v4.to(F32).mean()",
-        setting=Setting(off=("cse", "dce"), threads=3, poison=True, accumulation=2))
+        setting=Setting(off=("cse", "dce"), algorithms=("conv:im2col",), threads=3, poison=True,
+                        accumulation=2))
     with mock.patch.object(shrink, "judged", judged):
         small = shrink.shrunk(program, "wrong")
     assert [line.split(".")[-1] for line in small.lines] == ["cumsum(-1)"]

@@ -153,7 +153,8 @@ def assert_exact(size, turned):
 @pytest.mark.usefixtures("isa")
 @in_all_layouts
 @pytest.mark.parametrize("size", SMALL_SIZES, ids=str)
-def test_small_products(size, turned):
+def test_small_products(size, turned, monkeypatch):
+    monkeypatch.setenv("POPTORCH_ALGORITHM", "gemm:small")
     assert_exact(size, turned)
 
 
@@ -161,8 +162,9 @@ def test_small_products(size, turned):
 @in_all_layouts
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 @pytest.mark.parametrize("size", SMALL_SIZES, ids=str)
-def test_small_products_of_halves(size, turned, name):
+def test_small_products_of_halves(size, turned, name, monkeypatch):
     """The bits of the f32 product, rounded once."""
+    monkeypatch.setenv("POPTORCH_ALGORITHM", "gemm:small")
     rows, depth, columns = size
     a, b, c = (torch.from_numpy(matrix(*shape)).to(TORCH[name])
                for shape in ((rows, depth, turned[0]), (depth, columns, turned[1]),

@@ -1,4 +1,4 @@
-"""POPTORCH_OFF, POPTORCH_ISA and POPTORCH_GEMM hold for a program, not for the process."""
+"""Variables that choose how to compute hold for a program, not for the process."""
 
 import json
 
@@ -14,6 +14,7 @@ SETTINGS = [
     {"POPTORCH_OFF": ALL_OFF},
     {"POPTORCH_ISA": "base"},
     {"POPTORCH_GEMM": "loops"},
+    {"POPTORCH_ALGORITHM": "conv:onednn"},
     {"POPTORCH_GEMM": "library", "POPTORCH_OFF": "bf16x3_gemm,small_gemm,split_k"},
 ]
 CHILD = """
@@ -40,7 +41,7 @@ class Net(torch.nn.Module):
                 self.lstm(steps)[0], small)
 
 net, x = Net().eval(), torch.randn(64, 700)
-names = "POPTORCH_OFF", "POPTORCH_ISA", "POPTORCH_GEMM"
+names = "POPTORCH_OFF", "POPTORCH_ALGORITHM", "POPTORCH_ISA", "POPTORCH_GEMM"
 
 def use(settings):
     for name in names:
@@ -77,6 +78,9 @@ def test_programs_of_one_process_have_their_own_settings():
 
 @pytest.mark.parametrize(("name", "value", "words"), [
     ("POPTORCH_ISA", "mmx", '[POPTORCH_ISA] "mmx" is no instruction set'),
+    ("POPTORCH_ALGORITHM", "conv:fft", '[POPTORCH_ALGORITHM] "conv:fft" is no algorithm'),
+    ("POPTORCH_ALGORITHM", "winograd", '[POPTORCH_ALGORITHM] "winograd" is no algorithm'),
+    ("POPTORCH_ALGORITHM", "dft:winograd", '[POPTORCH_ALGORITHM] "dft:winograd" is no'),
     ("POPTORCH_GEMM", "gpu", '[POPTORCH_GEMM] matrix products by "gpu"'),
     ("POPTORCH_OFF", "cse,folds", '[compile] POPTORCH_OFF names "folds"')])
 def test_wrong_words_are_refused_by_each_compilation(monkeypatch, name, value, words):
@@ -90,3 +94,11 @@ def test_wrong_words_are_refused_by_each_compilation(monkeypatch, name, value, w
         assert str(error.value).startswith(words)
     monkeypatch.delenv(name)
     _C.compile(_C.parse(text))
+
+
+def test_the_error_for_an_unknown_algorithm_lists_the_names(monkeypatch):
+    monkeypatch.setenv("POPTORCH_ALGORITHM", "conv:winograd,conv:fft")
+    with pytest.raises(Error) as error:
+        _C.compile(_C.parse("graph main {\n  output\n}\n"))
+    assert all(f"{family}:{name}" in str(error.value) for family, name, _ in _C.algorithms())
+    assert ("conv", "winograd") in {row[:2] for row in _C.algorithms()}

@@ -1,6 +1,5 @@
-// Convolutions by oneDNN, through ATen. 1x1 ones and most gradients of weights are products of
-// matrices of our own, and so are those that the unit for bfloat16 products is good for; those of
-// each channel by itself have loops of their own.
+// The ops `convolution` and `convolution_backward`, by algorithms of conv/algorithms.h; those of
+// PyTorch, which calls oneDNN.
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 
@@ -9,21 +8,16 @@
 
 #include "kernels/aten/call.h"
 #include "kernels/aten/convolution.h"
-#include "kernels/conv/bf16x3.h"
-#include "kernels/conv/depthwise.h"
-#include "kernels/conv/direct_weight_gradient.h"
-#include "kernels/conv/few_channels.h"
-#include "kernels/conv/pointwise.h"
-#include "kernels/conv/shape.h"
+#include "kernels/conv/algorithms.h"
 #include "kernels/conv/weight_gradient.h"
-#include "kernels/conv/winograd.h"
 #include "kernels/float16.h"
 #include "ops/layout.h"
-#include "support/bf16_unit.h"
+#include "support/error.h"
 
 namespace poptorch::kernels {
 namespace {
 
+using Direction = ConvProblem::Direction;
 using aten::Tensors;
 using ops::Args;
 using ops::Call;
@@ -39,7 +33,7 @@ struct Geometry : ConvolutionGeometry {
         transposed(attrs.get_bool("transposed")) {}
 };
 
-Prepared forward_by_aten(const Call& call, aten::Memory memory = aten::Memory::planned) {
+Prepared forward_by_aten(const Call& call, aten::Memory memory) {
   const auto run = [g = Geometry(call.attrs())](const Args&, const Tensors& in, Tensors& out) {
     const auto bias = in.size() > 2 && in[2].defined() ? std::optional(in[2]) : std::nullopt;
     out.push_back(at::convolution(in[0], in[1], bias, g.stride, g.padding, g.dilation, g.transposed,
@@ -53,49 +47,9 @@ Prepared convolution(const Call& call) {
     const ops::ChannelsFirst first(call.op);
     return convolution({first.op(), call.threads});
   }
-  if (is_pointwise(call, call.in(0), call.in(1), call.out())) return pointwise_convolution(call);
-  if (is_depthwise(call, call.in(0), call.in(1), call.out())) return depthwise_convolution(call);
-  if (has_few_convolution(call)) return few_convolution(call);
-  if (has_bf16x3_convolution(call)) {
-    return bf16x3_convolution(call, forward_by_aten(call, aten::Memory::torchs));
-  }
-  if (has_winograd(call)) return winograd(call);
-  return forward_by_aten(call);
+  return prepare_conv(ConvProblem::forward(call));
 }
-
-// Not where oneDNN's results are wrong: of spread kernels, for which it reads past the image, where
-// zeros need not be; of images that a kernel does not fit into without padding; of volumes.
-bool is_bf16_on_unit(const Call& call, const ir::Type& image, const ir::Type& weight) {
-  constexpr int64_t rank_of_volumes = 5;
-  if (image.dtype != ir::DType::bf16 || !computes_bf16() || image.rank() >= rank_of_volumes ||
-      !is_all(call.attrs().get_ints("dilation"), 1)) {
-    return false;
-  }
-  for (int64_t dim = 2; dim < image.rank(); ++dim) {
-    if (image.sizes[dim] < weight.sizes[dim]) return false;
-  }
-  return true;
-}
-
-// The larger side of a convolution, of its image and its result.
-const ir::Type& image_of(const Call& call, const ir::Type& input, const ir::Type& result) {
-  return call.attrs().get_bool("transposed") ? result : input;
-}
-
-// oneDNN sums bfloat16 in f32 and rounds once, where the CPU has a unit for it.
-Prepared half_convolution(const Call& call) {
-  if (ops::is_channels_last(call.op)) {
-    const ops::ChannelsFirst first(call.op);
-    return half_convolution({first.op(), call.threads});
-  }
-  const ir::Type& image = image_of(call, call.in(0), call.out());
-  if (is_bf16_on_unit(call, image, call.in(1))) return forward_by_aten(call);
-  if (has_half_pointwise(call, call.in(0), call.in(1), call.out())) {
-    return half_pointwise_convolution(call);
-  }
-  return {};
-}
-KERNEL("convolution", convolution, false, half_convolution)
+KERNEL("convolution", convolution, false, convolution)
 
 // torch 2.13 writes past the end of the weight gradient of such a convolution when it lies
 // channels-last.
@@ -145,38 +99,6 @@ struct OneGradient {
   }
 };
 
-Prepared input_gradient(const Call& call) {
-  const OneGradient one(call, 0);
-  const Call alone{one.op, call.threads};
-  if (has_split_input_gradient(alone)) {
-    return split_input_gradient(alone, through_aten(alone, aten::Memory::torchs));
-  }
-  return has_winograd_input_gradient(alone) ? winograd_input_gradient(alone) : through_aten(alone);
-}
-
-using Prepare = Prepared (*)(const Call&);
-
-// Loops of our own for the gradient of the weight, without patches; nullptr where there are none.
-Prepare direct_weight_loops(const Call& call) {
-  if (has_direct_weight_gradient(call)) return tiled_weight_gradient;
-  if (has_few_weight_gradient(call)) return few_weight_gradient;
-  return nullptr;
-}
-
-// With patches, too.
-Prepare weight_loops(const Call& call) {
-  if (const Prepare direct = direct_weight_loops(call)) return direct;
-  if (has_patches_last(call)) return patch_weight_gradient_last;
-  if (has_patches(call)) return patch_weight_gradient;
-  return nullptr;
-}
-
-Prepared weight_gradient(const Call& call) {
-  if (const Prepare own = weight_loops(call)) return own(call);
-  const OneGradient one(call, 1);
-  return through_aten({one.op, call.threads});
-}
-
 Prepared bias_gradient(const Call& call) {
   const ir::Type& dy = call.in(0);
   return {[s = ChannelSums(dy), is_wide = dy.dtype == ir::DType::f64](const Args& args) {
@@ -188,98 +110,137 @@ Prepared bias_gradient(const Call& call) {
   }};
 }
 
+Prepared any_bias_gradient(const Call& call) {
+  OneGradient one(call, 2);
+  one.op.operands[1] = one.op.operands[2] = nullptr;  // not read, so not to be upcast
+  const Call alone{one.op, call.threads};
+  return ops::uses_half(alone) ? prepare_widened(alone, bias_gradient) : bias_gradient(alone);
+}
+
 Prepared one_after_the_other(std::vector<Prepared> parts) {
   size_t scratch_bytes = 0;
-  for (const Prepared& part : parts) scratch_bytes = std::max(scratch_bytes, part.scratch_bytes);
+  std::string algorithm;
+  for (const Prepared& part : parts) {
+    scratch_bytes = std::max(scratch_bytes, part.scratch_bytes);
+    if (!algorithm.empty() && !part.algorithm.empty()) algorithm += " ";
+    algorithm += part.algorithm;
+  }
   const auto run = [parts = std::move(parts)](const Args& args) {
     for (const Prepared& part : parts) part.run(args);
   };
-  return {run, scratch_bytes};
+  return {run, scratch_bytes, algorithm};
 }
 
-// The gradients that are wanted, each by itself.
-Prepared each_alone(const Call& call, Prepare of_input, Prepare of_weight, Prepare of_bias) {
-  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
-  std::vector<Prepared> parts;
-  if (wanted[1]) parts.push_back(of_weight(call));
-  if (wanted[0]) parts.push_back(of_input(call));
-  if (wanted[2]) parts.push_back(of_bias(call));
-  return one_after_the_other(std::move(parts));
+// One of the gradients that a call asks for.
+struct Part {
+  OneGradient one;
+  Call call;
+  ConvProblem problem;
+  const ConvAlgorithm* row;
+
+  Part(const Call& whole, Direction direction, bool is_upcast)
+      : one(whole, direction == Direction::data_gradient ? 0 : 1),
+        call{one.op, whole.threads},
+        problem(ConvProblem::gradient(call, direction, is_upcast)),
+        row(&conv_algorithms().choose(problem)) {}
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  Prepared prepare() const {
+    Prepared prepared = row->make(problem);
+    if (prepared.algorithm.empty()) prepared.algorithm = name();  // else within an upcast
+    return prepared;
+  }
+
+  std::string name() const {
+    return concat(problem.is(Direction::data_gradient) ? "dx=" : "dw=", row->name);
+  }
+};
+
+Prepared each_alone(const Call& call, const std::vector<std::unique_ptr<Part>>& parts) {
+  std::vector<Prepared> prepared;
+  for (const auto& part : parts) prepared.push_back(part->prepare());
+  if (call.attrs().get_bools("output_mask")[2]) prepared.push_back(any_bias_gradient(call));
+  return one_after_the_other(std::move(prepared));
 }
+
+Prepared upcast_convolution_backward(const Call& call);
+
+Prepared upcast(const Call& call, ops::Prepare inner) {
+  Prepared prepared = prepare_widened(call, inner);
+  prepared.algorithm = "upcast " + prepared.algorithm;
+  return prepared;
+}
+
+// All in one call of PyTorch's, or each gradient by an algorithm of its own.
+Prepared gradients(const Call& call, bool is_upcast) {
+  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
+  std::vector<std::unique_ptr<Part>> parts;
+  if (wanted[1]) {
+    parts.push_back(std::make_unique<Part>(call, Direction::weight_gradient, is_upcast));
+  }
+  if (wanted[0]) {
+    parts.push_back(std::make_unique<Part>(call, Direction::data_gradient, is_upcast));
+  }
+  if (parts.empty()) return each_alone(call, parts);
+  const auto& table = conv_algorithms();
+  double cost = 0;
+  bool is_forced = false, are_upcast = true;
+  for (const auto& part : parts) {
+    cost += part->row->cost(part->problem);
+    is_forced = is_forced || table.is_forced(*part->row);
+    are_upcast = are_upcast && part->row->make == upcast_convolution;
+  }
+  if (are_upcast) return upcast(call, upcast_convolution_backward);
+  const ConvProblem all = ConvProblem::gradient(call, Direction::gradients, is_upcast);
+  const ConvAlgorithm* joint = table.find(all);
+  const bool is_joint = joint != nullptr && (table.is_forced(*joint) ||
+                                             (!is_forced && joint->cost(all) <= cost));
+  if (!is_joint) return each_alone(call, parts);
+  Prepared prepared = joint->make(all);
+  const bool is_one = parts.size() == 1 && parts[0]->row->make == onednn_convolution;
+  prepared.algorithm = is_one ? parts[0]->name() : std::string(joint->name);
+  return prepared;
+}
+
+Prepared upcast_convolution_backward(const Call& call) { return gradients(call, true); }
 
 Prepared convolution_backward(const Call& call) {
   if (ops::is_channels_last(call.op)) {
     const ops::ChannelsFirst first(call.op);
     return convolution_backward({first.op(), call.threads});
   }
-  if (is_pointwise(call, call.in(1), call.in(2), call.in(0))) {
-    return pointwise_convolution_backward(call);
-  }
-  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
-  if (is_depthwise(call, call.in(1), call.in(2), call.in(0)) &&
-      (!wanted[0] || ops::lies_channels_last(call.out(0)))) {
-    return each_alone(call, depthwise_input_gradient, depthwise_weight_gradient, bias_gradient);
-  }
-  const bool split = wanted[0] && has_split_input_gradient(call);
-  const bool own = wanted[1] && weight_loops(call) != nullptr;
-  // One call for both gradients takes less time than Winograd's form and a call for the weight's.
-  const bool alone = wanted[0] && !wanted[1] && has_winograd_input_gradient(call);
-  if (!split && !own && !alone) return through_aten(call);
-  return each_alone(call, input_gradient, weight_gradient, bias_gradient);
+  return gradients(call, false);
+}
+KERNEL("convolution_backward", convolution_backward, false, convolution_backward)
+
+Prepared by_onednn(const ConvProblem& p, aten::Memory memory) {
+  if (p.is(Direction::forward)) return forward_by_aten(*p.call, memory);
+  return through_aten(*p.call, memory);
 }
 
-// oneDNN cuts the sums of a gradient of weights by the number of threads: it gets one, so that bits
-// do not depend on it.
-Prepared bf16_weight_gradient(const Call& call) {
-  const OneGradient one(call, 1);
-  Prepared prepared = through_aten({one.op, 1});
+}  // namespace
+
+Prepared onednn_convolution(const ConvProblem& p) {
+  if (p.weights != ConvProblem::Weights::plain) return packed_by_onednn(*p.call);
+  return by_onednn(p, aten::Memory::planned);
+}
+
+Prepared onednn_unplanned(const ConvProblem& p) { return by_onednn(p, aten::Memory::torchs); }
+
+// oneDNN sums bfloat16 in f32 and rounds once, where the CPU has a unit for it. It cuts the sums of
+// a gradient of weights by the number of threads: it gets one, so that bits do not depend on it.
+Prepared onednn_bf16(const ConvProblem& p) {
+  if (!p.is(Direction::weight_gradient)) return by_onednn(p, aten::Memory::planned);
+  Prepared prepared = through_aten({p.call->op, 1});
   const auto run = [run = std::move(prepared.run)](const Args& args) {
     run({args.inputs, args.outputs, args.scratch, 1});
   };
   return {run, prepared.scratch_bytes};
 }
 
-Prepared half_bias_gradient(const Call& call) {
-  OneGradient one(call, 2);
-  one.op.operands[1] = one.op.operands[2] = nullptr;  // not read, so not to be widened
-  return prepare_widened({one.op, call.threads}, bias_gradient);
+Prepared upcast_convolution(const ConvProblem& p) {
+  return upcast(*p.call, p.is(Direction::forward) ? convolution : upcast_convolution_backward);
 }
 
-// Whether bits would depend on the number of threads if oneDNN computed the gradient of the weight,
-// and need not.
-bool has_even_patches(const Call& call) {
-  return call.attrs().get_bools("output_mask")[1] && can_cut_patches_last(call) &&
-         !is_pointwise(call, call.in(1), call.in(2), call.in(0)) &&
-         !is_depthwise(call, call.in(1), call.in(2), call.in(0));
-}
-
-Prepared even_weight_gradient(const Call& call) {
-  const Prepare direct = direct_weight_loops(call);
-  return direct != nullptr ? direct(call) : patch_weight_gradient_last(call);
-}
-
-Prepared even_convolution_backward(const Call& call) {
-  return each_alone(call, input_gradient, even_weight_gradient, bias_gradient);
-}
-
-Prepared half_convolution_backward(const Call& call) {
-  if (ops::is_channels_last(call.op)) {
-    const ops::ChannelsFirst first(call.op);
-    return half_convolution_backward({first.op(), call.threads});
-  }
-  const ir::Type& image = image_of(call, call.in(1), call.in(0));
-  if (is_bf16_on_unit(call, image, call.in(2))) {
-    return each_alone(call, input_gradient, bf16_weight_gradient, half_bias_gradient);
-  }
-  if (has_half_pointwise(call, call.in(1), call.in(2), call.in(0))) {
-    std::vector<Prepared> parts = {half_pointwise_gradients(call)};
-    if (call.attrs().get_bools("output_mask")[2]) parts.push_back(half_bias_gradient(call));
-    return one_after_the_other(std::move(parts));
-  }
-  if (!has_even_patches(call)) return {};
-  return prepare_widened(call, even_convolution_backward);
-}
-KERNEL("convolution_backward", convolution_backward, false, half_convolution_backward)
-
-}  // namespace
 }  // namespace poptorch::kernels

@@ -1,7 +1,6 @@
-// Convolutions with packed weights, by oneDNN through ATen: the form of the weights is oneDNN's
-// choice, their bytes lie in planned memory like any other value's. Convolutions that loops of
-// our own are good for go to conv/few_channels.h, conv/pointwise.h, conv/bf16x3.h and
-// conv/winograd.h.
+// Convolutions with packed weights: pack_convolution lays them out for the algorithm that
+// packed_convolution will choose (conv/algorithms.h). For oneDNN their form is oneDNN's choice;
+// their bytes lie in planned memory like any other value's.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/zeros.h>
@@ -12,11 +11,8 @@
 
 #include "kernels/aten/call.h"
 #include "kernels/aten/convolution.h"
+#include "kernels/conv/algorithms.h"
 #include "kernels/conv/bf16x3.h"
-#include "kernels/conv/few_channels.h"
-#include "kernels/conv/pointwise.h"
-#include "kernels/conv/shape.h"
-#include "kernels/conv/winograd.h"
 #include "kernels/simd/elementwise.h"
 #include "ops/layout.h"
 #include "support/error.h"
@@ -113,25 +109,9 @@ Prepared pack_permuted(const Call& call, const ir::Dims& order) {
 
 bool has_one_channel(const ir::Dims& input_size) { return input_size[1] == 1; }
 
-bool reads_weights_as_they_lie(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                               const ir::Dims& input_size) {
-  return is_scaled_product(attrs, weight_size, input_size) ||
-         has_few_channels(attrs, weight_size, input_size);
-}
-
-Prepared pack_convolution(const Call& call) {
+Prepared pack_for_onednn(const Call& call) {
   const ir::Type type = call.in(0);
   const ir::Dims input_size = call.attrs().get_ints("input_size");
-  if (reads_weights_as_they_lie(call.attrs(), type.sizes, input_size)) {
-    return pack_permuted(call, {0, 1, 2, 3});
-  }
-  if (has_packed_bf16x3_convolution(call.attrs(), type.sizes, input_size) ||
-      has_one_channel(input_size)) {
-    return pack_permuted(call, {2, 3, 1, 0});
-  }
-  if (has_packed_winograd(call.attrs(), type.sizes, input_size)) {
-    return pack_permuted(call, {0, 1, 2, 3});
-  }
   const Form form =
       form_of(call.attrs(), type.sizes, input_size, call.out().numel(), call.threads);
   const auto room = static_cast<size_t>(call.out().bytes());
@@ -147,6 +127,22 @@ Prepared pack_convolution(const Call& call) {
     std::memset(args.out<std::byte>() + form.bytes, 0, room - form.bytes);
   };
   return {run};
+}
+Prepared pack_as(const Call& call, WeightForm form) {
+  switch (form) {
+    case WeightForm::as_they_lie: return pack_permuted(call, {0, 1, 2, 3});
+    case WeightForm::by_place: return pack_permuted(call, {2, 3, 1, 0});
+    case WeightForm::onednn: break;
+  }
+  return pack_for_onednn(call);
+}
+
+Prepared pack_convolution(const Call& call) {
+  const ConvProblem problem = ConvProblem::packing(call);
+  const ConvAlgorithm& chosen = conv_algorithms().choose(problem);
+  Prepared prepared = pack_as(call, weight_form(chosen, problem));
+  prepared.algorithm = chosen.name;
+  return prepared;
 }
 KERNEL("pack_convolution", pack_convolution)
 
@@ -179,7 +175,7 @@ Prepared with_activation(const Call& call, Prepared convolution, const std::stri
       function->run({y + begin, {y + begin}, {1}, end - begin, nullptr});
     });
   };
-  return {run, convolution.scratch_bytes};
+  return {run, convolution.scratch_bytes, convolution.algorithm};
 }
 
 // The products of our own end with relu themselves.
@@ -229,7 +225,7 @@ RestOfOutputs rest_of_outputs(const Call& call) {
 }
 
 // With weights in oneDNN's form.
-Prepared by_onednn(const Call& call, const std::string& wanted) {
+Prepared by_form_of_onednn(const Call& call, const std::string& wanted) {
   const bool own_relu = wanted == "relu";  // oneDNN's makes 0 of a NaN
   const std::string activation = own_relu ? "none" : wanted;
   const Form form = form_of(call.attrs(), call.attrs().get_ints("weight_size"),
@@ -262,38 +258,34 @@ Prepared by_onednn(const Call& call, const std::string& wanted) {
   return own_relu ? with_activation(call, std::move(convolution), "relu") : convolution;
 }
 
-Prepared packed_convolution(const Call& call) {
-  const ir::Dims input_size = ops::channels_first(call.in(0)).sizes;
-  const ir::Dims weight_size = call.attrs().get_ints("weight_size");
-  const std::string activation = activation_name(call);
-  if (is_scaled_product(call.attrs(), weight_size, input_size)) {
-    return with_other_than_relu(call, scaled_product(call));
-  }
-  if (has_few_channels(call.attrs(), weight_size, input_size)) {
-    return with_other_than_relu(call, packed_few_convolution(call));
-  }
-  const bool unpacked = is_unpacked(call);
-  const auto has_split = unpacked ? has_unpacked_bf16x3_convolution : has_packed_bf16x3_convolution;
-  if (has_split(call.attrs(), weight_size, input_size)) {
-    return with_other_than_relu(call, packed_bf16x3_convolution(call, rest_of_outputs(call)));
-  }
-  if (has_packed_winograd(call.attrs(), weight_size, input_size)) {
-    return with_other_than_relu(call, packed_winograd(call));
-  }
-  if (!unpacked && !has_one_channel(input_size)) return by_onednn(call, activation);
-  // Of one channel, or of a program that was compiled elsewhere.
-  const auto run = [all = rest_of_outputs(call)](const Args& args) { all(args, 0); };
-  return with_other_than_relu(call, {run});
+// Of one channel, or of a program that was compiled elsewhere and reads weights as they lie.
+bool is_left_as_it_is(const Call& call) {
+  return is_unpacked(call) || has_one_channel(ops::channels_first(call.in(0)).sizes);
 }
 
+// Weights that stay in the module: not where oneDNN would want a form of its own.
 bool takes_unpacked(const Call& call) {
-  const ir::Dims input_size = ops::channels_first(call.in(0)).sizes;
-  const ir::Dims weight_size = call.attrs().get_ints("weight_size");
-  return reads_weights_as_they_lie(call.attrs(), weight_size, input_size) ||
-         has_unpacked_bf16x3_convolution(call.attrs(), weight_size, input_size) ||
-         has_packed_winograd(call.attrs(), weight_size, input_size);
+  return conv_algorithms().choose(ConvProblem::packed(call)).make != onednn_convolution;
 }
+
+Prepared packed_convolution(const Call& call) {
+  const std::string activation = activation_name(call);
+  Prepared convolution = prepare_conv(ConvProblem::packed(call));
+  const bool by_form = !takes_unpacked(call) && !is_left_as_it_is(call);
+  return by_form ? convolution : with_other_than_relu(call, std::move(convolution));
+}
+
 KERNEL("packed_convolution", packed_convolution, false, nullptr, takes_unpacked)
 
 }  // namespace
+
+Prepared packed_by_parts(const Call& call) {
+  return packed_bf16x3_convolution(call, rest_of_outputs(call));
+}
+
+Prepared packed_by_onednn(const Call& call) {
+  if (!is_left_as_it_is(call)) return by_form_of_onednn(call, activation_name(call));
+  return {[all = rest_of_outputs(call)](const Args& args) { all(args, 0); }};
+}
+
 }  // namespace poptorch::kernels

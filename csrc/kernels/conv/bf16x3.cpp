@@ -6,7 +6,6 @@
 #include "kernels/gemm/bf16x3.h"
 #include "ops/layout.h"
 #include "support/align.h"
-#include "support/switches.h"
 
 namespace poptorch::kernels {
 namespace {
@@ -18,36 +17,6 @@ using ops::Prepared;
 int64_t number(const ir::Attrs& attrs, const char* name, size_t dim) {
   const ir::Dims values = attrs.get_ints(name);
   return values[values.size() == 1 ? 0 : dim];
-}
-
-// The sizes fit the tiles, and there is enough to multiply with what is packed.
-bool pays(const SplitConvolution& s) {
-  constexpr int64_t least_side = 32, least_depth = 256, least_work = int64_t{1} << 22;
-  const int64_t pixels = s.out_height() * s.out_width();
-  const int64_t computed =
-      (s.out_height() * s.padded_width() + split_side - 1) / split_side * split_side;
-  return s.channels % 32 == 0 && s.outputs >= least_side && s.outputs % 16 == 0 &&
-         s.channels * s.places() >= least_depth && 3 * pixels >= 2 * computed &&
-         s.images * pixels * s.outputs * s.channels * s.places() >= least_work;
-}
-
-bool is_usable() {
-  return is_on("bf16x3_convolution") && has_bf16x3_gemm();
-}
-
-bool has_plain_geometry(const ir::Attrs& attrs, const ir::Dims& weight_size) {
-  return attrs.get_int("groups") == 1 && is_all(attrs.get_ints("stride"), 1) &&
-         is_all(attrs.get_ints("dilation"), 1) && weight_size[2] * weight_size[3] > 1;
-}
-
-bool is_plain(const Call& call, const ir::Type& image, const ir::Type& weight,
-              const ir::Type& other) {
-  const ir::Attrs& attrs = call.attrs();
-  if (!is_usable() || image.rank() != 4 || image.dtype != ir::DType::f32) return false;
-  for (const ir::Type* type : {&image, &weight, &other}) {
-    if (type->numel() == 0 || !ops::lies_channels_last(*type)) return false;
-  }
-  return !attrs.get_bool("transposed") && has_plain_geometry(attrs, weight.sizes);
 }
 
 SplitConvolution forward(const Call& call) {
@@ -115,36 +84,12 @@ SplitUnits::SplitUnits(const SplitConvolution& s, int threads) {
   weight_bytes = align_up(in_block * panel_bytes);
 }
 
-bool has_bf16x3_convolution(const Call& call) {
-  if (call.has_in(2) && !call.in(2).is_contiguous()) return false;
-  return is_plain(call, call.in(0), call.in(1), call.out()) && pays(forward(call));
-}
-
 Prepared bf16x3_convolution(const Call& call, Prepared otherwise) {
   return prepare(call, forward(call), 0, 1, call.has_in(2) ? 2 : -1, std::move(otherwise));
 }
 
-bool has_split_input_gradient(const Call& call) {
-  if (!is_plain(call, call.in(0), call.in(2), call.in(1))) return false;
-  if (!ops::lies_channels_last(call.out())) return false;
-  const SplitConvolution s = backward(call);
-  return std::min(s.padding_height, s.padding_width) >= 0 && pays(s);
-}
-
 Prepared split_input_gradient(const Call& call, Prepared otherwise) {
   return prepare(call, backward(call), 0, 2, -1, std::move(otherwise));
-}
-
-bool has_packed_bf16x3_convolution(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                                  const ir::Dims& input_size) {
-  return is_usable() && ir::product(input_size) > 0 && has_plain_geometry(attrs, weight_size) &&
-         pays(packed(attrs, weight_size, input_size));
-}
-
-bool has_unpacked_bf16x3_convolution(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                                    const ir::Dims& input_size) {
-  return weight_size[2] * weight_size[3] <= most_places &&
-         has_packed_bf16x3_convolution(attrs, weight_size, input_size);
 }
 
 Prepared packed_bf16x3_convolution(const Call& call, RestOfOutputs rest) {

@@ -1,5 +1,5 @@
 // Convolutions of channels-last images on the unit for bfloat16 products, by parts (gemm/bf16x3.h),
-// without patches. Of a padded image that is packed once, pixel after pixel, the pixels that one
+// without im2col. Of a padded image that is packed once, pixel after pixel, the pixels that one
 // place in the kernel sees for 32 neighbouring pixels of the result are 32 neighbours as well: only
 // the place where they start differs. The result is computed for the padded width, and what lies
 // beyond its own width is left out. Kernels with a stride or dilation are not for this.
@@ -55,21 +55,14 @@ struct SplitData {
 int64_t bf16x3_convolve(const SplitConvolution& s, const SplitUnits& cut, const SplitData& data,
                        int threads);
 
-// Whether a call of `convolution` or `convolution_backward`, with channels as dimension 1, has a
-// result 0 that is computed in this way; and how. `otherwise` does it for numbers without parts.
-bool has_bf16x3_convolution(const ops::Call& call);
+// Of a call of `convolution` or `convolution_backward`, with channels as dimension 1, result 0.
+// `otherwise` computes it for numbers without parts.
 ops::Prepared bf16x3_convolution(const ops::Call& call, ops::Prepared otherwise);
-bool has_split_input_gradient(const ops::Call& call);
 ops::Prepared split_input_gradient(const ops::Call& call, ops::Prepared otherwise);
 
 // The same of the row packed_convolution, with weights packed as [height, width, inputs, outputs]
-// or, where the kernel is not too large, as they lie in the module: [outputs, inputs, height,
-// width]. `input_size` has the channels second. Of the activations only relu is applied. `rest`
-// computes the outputs from the given one on.
-bool has_packed_bf16x3_convolution(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                                  const ir::Dims& input_size);
-bool has_unpacked_bf16x3_convolution(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                                    const ir::Dims& input_size);
+// or, of at most most_places, as they lie in the module: [outputs, inputs, height, width]. Of the
+// activations only relu is applied. `rest` computes the outputs from the given one on.
 using RestOfOutputs = std::function<void(const ops::Args& args, int64_t first)>;
 ops::Prepared packed_bf16x3_convolution(const ops::Call& call, RestOfOutputs rest);
 

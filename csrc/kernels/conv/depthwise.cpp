@@ -8,7 +8,6 @@
 #include "ops/layout.h"
 #include "support/align.h"
 #include "support/parallel.h"
-#include "support/switches.h"
 
 namespace poptorch::kernels {
 namespace {
@@ -213,20 +212,6 @@ size_t weights_bytes(const Shape& s) {
 constexpr int64_t most_parts = 8;
 
 }  // namespace
-
-bool is_depthwise(const Call& call, const ir::Type& x, const ir::Type& w, const ir::Type& y) {
-  const bool fits = is_on("depthwise") && x.rank() == 4 && x.dtype == ir::DType::f32 &&
-                    !call.attrs().get_bool("transposed");
-  if (!fits) return false;
-  for (size_t i = 0; i < call.in_count(); ++i) {  // the bias
-    if (call.has_in(i) && call.in(i).rank() == 1 && !call.in(i).is_contiguous()) return false;
-  }
-  const int64_t channels = x.sizes[1];
-  return channels > 1 && call.attrs().get_int("groups") == channels && w.sizes[0] == channels &&
-         x.numel() > 0 && y.numel() > 0 && ops::lies_channels_last(y) &&
-         (x.is_contiguous() || ops::lies_channels_last(x)) &&
-         (w.is_contiguous() || ops::lies_channels_last(w));
-}
 
 Prepared depthwise_convolution(const Call& call) {
   const Shape s(call, call.in(0), call.in(1), call.out());

@@ -6,10 +6,6 @@
 
 namespace poptorch::kernels {
 
-// Whether the call (of either row) is such a one; x, w and y are the types of input, weight and
-// output, with channels as dimension 1.
-bool is_depthwise(const ops::Call& call, const ir::Type& x, const ir::Type& w, const ir::Type& y);
-
 ops::Prepared depthwise_convolution(const ops::Call& call);
 // Of the input and of the weight, as the call's output_mask says; not of the bias.
 ops::Prepared depthwise_input_gradient(const ops::Call& call);

@@ -4,12 +4,9 @@
 #include <cstdint>
 #include <utility>
 
-#include "kernels/conv/weight_gradient.h"
-#include "kernels/gemm/blocked.h"
 #include "kernels/gemm/packed.h"
 #include "support/align.h"
 #include "support/parallel.h"
-#include "support/switches.h"
 
 namespace poptorch::simd {
 
@@ -72,17 +69,9 @@ struct Parts {
 
 }  // namespace
 
-bool has_direct_weight_gradient(const Call& call) {
-  if (simd::isa() == simd::Isa::base || gemm_by() != "loops") return false;
-  if (!is_on("direct_weight_gradient")) return false;
-  if (call.in(0).dtype == ir::DType::f64 || !is_dense_last(call)) return false;
-  constexpr int64_t least_channels = 32;
-  const int64_t channels = call.in(1).sizes[1], lanes = functions().panel_columns / 2;
-  const bool fills_vectors = 4 * channels >= 3 * ((channels + lanes - 1) / lanes * lanes);
-  return channels >= least_channels && fills_vectors;
-}
+int64_t direct_columns() { return functions().panel_columns; }
 
-Prepared tiled_weight_gradient(const Call& call) {
+Prepared direct_weight_gradient(const Call& call) {
   const Parts parts(tiles_of(call), call.threads);
   const simd::WeightTileFunctions& loops = functions();
   const int64_t memory = align_numbers<float>(loops.memory(parts.tiles));

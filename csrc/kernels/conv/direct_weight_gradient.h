@@ -1,4 +1,4 @@
-// The gradient of a convolution's weight over channels-last f32 images, without patches:
+// The gradient of a convolution's weight over channels-last f32 images, without im2col:
 //
 //   dw[o, kh, kw, c] = sum over images and pixels of dy[pixel, o] * x[what (kh, kw) sees there, c]
 //
@@ -29,11 +29,10 @@ struct WeightPart {
   int64_t place, places;  // in the kernel
 };
 
-// Whether the call of `convolution_backward` has such a gradient, the processor has vectors for it,
-// and the switch `direct_weight_gradient` is on.
-bool has_direct_weight_gradient(const ops::Call& call);
-
 // Writes result 1 of the call, dw. The order of a sum does not depend on the number of threads.
-ops::Prepared tiled_weight_gradient(const ops::Call& call);
+ops::Prepared direct_weight_gradient(const ops::Call& call);
+
+// Channels of a panel in the instruction set in use.
+int64_t direct_columns();
 
 }  // namespace poptorch::kernels

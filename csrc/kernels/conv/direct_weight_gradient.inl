@@ -24,10 +24,10 @@ void multiply_pixels(const WeightTiles& t, const PixelStrip& strip, const float*
 }
 
 // A panel of one vector has twice as many rows in the same registers.
-constexpr int most_narrow_rows = 2 * most_rows;
+constexpr int most_narrow_rows = 2 * MR;
 inline auto multiply_of(const Seen& panel, int64_t rows) {
   if (panel.step > width) {
-    return for_rows<most_rows>(rows, []<int R>() { return &multiply_pixels<R, 2>; });
+    return for_rows<MR>(rows, []<int R>() { return &multiply_pixels<R, 2>; });
   }
   return for_rows<most_narrow_rows>(rows, []<int R>() { return &multiply_pixels<R, 1>; });
 }
@@ -49,7 +49,7 @@ inline void add_rows(const WeightTiles& t, const WeightPart& part, const PixelSt
 
 // Memory of a thread: a panel, values of a group of rows, where lines begin.
 inline int64_t panel_numbers(const WeightTiles& t) {
-  return align_numbers<float>(seen_numbers(t, t.most_lines(), panel_columns));
+  return align_numbers<float>(seen_numbers(t, t.most_lines(), NR));
 }
 inline int64_t value_numbers(const WeightTiles& t) {
   return align_numbers<float>(t.most_lines() * t.w.to * most_narrow_rows + width);
@@ -67,13 +67,13 @@ inline void sum_weights(const WeightTiles& t, const WeightPart& part, const floa
                    .count = part.channels,
                    .step = panel_step(part.channels),
                    .width = t.w.seen(t.w.to)};
-  const Groups groups(part.rows, panel.step > width ? most_rows : most_narrow_rows);
+  const Groups groups(part.rows, panel.step > width ? MR : most_narrow_rows);
   for (int64_t i = 0; i < t.strips(); ++i) {
     const PixelStrip strip{t.first_line(i), t.first_line(i + 1) - t.first_line(i)};
     see(t, strip, x, panel);
     for (int64_t group = 0; group < groups.count; ++group) {
       const int64_t row = part.row + groups.begin(group), rows = groups.size(group);
-      copy_turned(dy + strip.first * t.w.to * t.outputs + row, t.outputs, rows,
+      copy_transposed(dy + strip.first * t.w.to * t.outputs + row, t.outputs, rows,
                   strip.lines * t.w.to, values);
       add_rows(t, part, strip, panel, rows, values,
                dw + row * t.places() * t.channels + part.channel);
@@ -82,4 +82,4 @@ inline void sum_weights(const WeightTiles& t, const WeightPart& part, const floa
 }
 
 inline constexpr WeightTileFunctions weight_tile_functions = {sum_weights, weight_memory,
-                                                              panel_columns};
+                                                              NR};

@@ -6,12 +6,10 @@
 
 #include "kernels/conv/pointwise.h"
 #include "kernels/conv/shape.h"
-#include "kernels/conv/weight_gradient.h"
 #include "kernels/gemm/packed.h"
 #include "ops/layout.h"
 #include "support/align.h"
 #include "support/parallel.h"
-#include "support/switches.h"
 
 namespace poptorch::kernels {
 
@@ -106,21 +104,7 @@ Prepared prepare(const FewConvolution& f, const ir::Dims& strides, bool is_packe
 
 }  // namespace
 
-bool has_few_channels(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                      const ir::Dims& input_size) {
-  constexpr int64_t most_channels = 4, least_outputs = 8;
-  // Whatever the instruction set: a program has the same passes wherever it is compiled.
-  return is_on("few_channels") && weight_size.size() == 4 && ir::product(input_size) > 0 &&
-         attrs.get_int("groups") == 1 && is_all(attrs.get_ints("dilation"), 1) &&
-         weight_size[1] <= most_channels && weight_size[0] >= least_outputs;
-}
-
-bool has_few_convolution(const Call& call) {
-  if (call.in(0).dtype == ir::DType::f64 || call.attrs().get_bool("transposed")) return false;
-  if (call.has_in(2) && !call.in(2).is_contiguous()) return false;
-  return has_few_channels(call.attrs(), call.in(1).sizes, call.in(0).sizes) &&
-         ops::lies_channels_last(call.in(0)) && ops::lies_channels_last(call.out());
-}
+int64_t few_lanes() { return functions().lanes; }
 
 Prepared few_convolution(const Call& call) {
   FewConvolution f{.shape = shape_of(call.attrs(), call.in(0), call.in(1), call.out())};
@@ -134,12 +118,6 @@ Prepared packed_few_convolution(const Call& call) {
                    .relu = call.attrs().get_string("activation") == "relu",
                    .has_residual = call.has_in(3)};
   return prepare(f, w.actual_strides(), true, call.threads);
-}
-
-bool has_few_weight_gradient(const Call& call) {
-  if (call.in(0).dtype == ir::DType::f64 || !is_dense_last(call)) return false;
-  return has_few_channels(call.attrs(), call.in(2).sizes, call.in(1).sizes) &&
-         call.in(2).sizes[0] % functions().lanes == 0;
 }
 
 Prepared few_weight_gradient(const Call& call) {

@@ -8,14 +8,8 @@
 
 namespace poptorch::kernels {
 
-// Whether a convolution with these attributes is such a one; `input_size` and `weight_size` have
-// the channels second.
-bool has_few_channels(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                      const ir::Dims& input_size);
-
 // A call of the row `convolution`, with channels as dimension 1, and its result, images that lie
 // channels-last.
-bool has_few_convolution(const ops::Call& call);
 ops::Prepared few_convolution(const ops::Call& call);
 
 // The same of the row packed_convolution, with weights as they lie in the module, packed or not. Of
@@ -23,8 +17,8 @@ ops::Prepared few_convolution(const ops::Call& call);
 ops::Prepared packed_few_convolution(const ops::Call& call);
 
 // The gradient of the weight, result 1 of the row `convolution_backward`. The order of its sums
-// does not depend on the number of threads.
-bool has_few_weight_gradient(const ops::Call& call);
+// does not depend on the number of threads. For multiples of so many outputs.
+int64_t few_lanes();
 ops::Prepared few_weight_gradient(const ops::Call& call);
 
 }  // namespace poptorch::kernels

@@ -12,7 +12,7 @@ inline int64_t taps_of(const ConvolutionShape& s) { return s.places() * s.channe
 
 // All taps of a panel of outputs, then those of the next one. Outputs past the last one are 0.
 inline void pack_few(const ConvolutionShape& s, const ConvolutionWeights& from, float* packed) {
-  for (int64_t panel = 0; panel < s.outputs; panel += panel_columns) {
+  for (int64_t panel = 0; panel < s.outputs; panel += NR) {
     const int64_t step = panel_step(s.outputs - panel);
     for (int64_t place = 0; place < s.places(); ++place) {
       for (int64_t c = 0; c < s.channels; ++c) {
@@ -51,7 +51,7 @@ inline auto convolve_of(int64_t pixels) {
 inline void convolve_line(const ConvolutionShape& s, const float* seen, const float* packed,
                           const Tile& tile) {
   const Groups groups(s.w.to, most_pixels);
-  for (int64_t at = 0; at < s.outputs; at += panel_columns) {
+  for (int64_t at = 0; at < s.outputs; at += NR) {
     const bool is_wide = panel_step(s.outputs - at) > width;
     for (int64_t group = 0; group < groups.count; ++group) {
       const int64_t pixel = groups.begin(group), pixels = groups.size(group);
@@ -119,7 +119,7 @@ void multiply_lines(const ConvolutionShape& s, const PixelStrip& strip, const Se
 
 template <int V>
 inline auto lines_of(int64_t taps) {
-  return for_rows<most_rows>(taps, []<int R>() { return &multiply_lines<R, V>; });
+  return for_rows<MR>(taps, []<int R>() { return &multiply_lines<R, V>; });
 }
 
 // Adds a strip to sums[tap][output], or sets them.

@@ -4,15 +4,11 @@
 #include <array>
 #include <type_traits>
 
-#include "kernels/conv/shape.h"
-#include "kernels/conv/weight_gradient.h"
-#include "kernels/gemm/bf16x3.h"
 #include "kernels/gemm/float16.h"
 #include "kernels/gemm/gemm.h"
 #include "ops/layout.h"
 #include "support/align.h"
 #include "support/parallel.h"
-#include "support/switches.h"
 
 namespace poptorch::kernels {
 namespace {
@@ -209,9 +205,9 @@ size_t scratch_bytes(const Sizes& s, const Grid& grid) {
 }
 
 template <typename T>
-Prepared prepare_forward(const Call& call) {
-  const Sizes s(call.in(0), call.in(1), call.out());
-  const Grid grid(s, call.in(0), call.out(), call.attrs().get_ints("stride"));
+Prepared prepare_forward(const ConvProblem& p) {
+  const Sizes s(p.x, p.w, p.y);
+  const Grid grid(s, p.x, p.y, p.stride);
   const auto run = [=](const Args& args) {
     forward<T>(s, pixels_read(grid, args.in<T>(0), args), args);
   };
@@ -219,42 +215,29 @@ Prepared prepare_forward(const Call& call) {
 }
 
 template <typename T>
-Prepared prepare_backward(const Call& call) {
-  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
-  const bool input = wanted[0], weight = wanted[1], bias = wanted[2];
-  const Sizes s(call.in(1), call.in(2), call.in(0));
-  const Grid grid(s, call.in(1), call.in(0), call.attrs().get_ints("stride"));
-  const ChannelSums bias_sums(call.in(0));
+Prepared prepare_gradient(const ConvProblem& p) {
+  const Sizes s(p.x, p.w, p.y);
+  const Grid grid(s, p.x, p.y, p.stride);
+  const size_t bytes = scratch_bytes<T>(s, grid);
+  if (p.is(ConvProblem::Direction::weight_gradient)) {
+    const auto run = [=](const Args& args) {
+      const T* x = pixels_read(grid, args.in<T>(1), args);
+      weight_gradient(s, args.in<T>(0), x, args.out<T>(1), args.threads);
+    };
+    return {run, bytes};
+  }
   const auto run = [=](const Args& args) {
-    const T *dy = args.in<T>(0), *x = args.in<T>(1), *w = args.in<T>(2);
-    T* read = reinterpret_cast<T*>(args.scratch);  // what is read of x, or its gradient
-    if (weight) {
-      if (grid.is_strided()) gather(grid, x, read, args.threads);
-      weight_gradient(s, dy, grid.is_strided() ? read : x, args.out<T>(1), args.threads);
-    }
-    if (input) {
-      T* dx = grid.is_strided() ? read : args.out<T>(0);
-      input_gradient(s, dy, w, dx, args.threads);
-      if (grid.is_strided()) scatter(grid, dx, args.out<T>(0), args.threads);
-    }
-    if (bias) sum_channels(bias_sums, dy, args.out<T>(2), args.threads);
+    T* dx = grid.is_strided() ? reinterpret_cast<T*>(args.scratch) : args.out<T>(0);
+    input_gradient(s, args.in<T>(0), args.in<T>(2), dx, args.threads);
+    if (grid.is_strided()) scatter(grid, dx, args.out<T>(0), args.threads);
   };
-  return {run, scratch_bytes<T>(s, grid)};
+  return {run, bytes};
 }
 
 // -- halves --
 
 size_t gathered_bytes(const Sizes& s, const Grid& grid) {
   return align_up(scratch_bytes<uint16_t>(s, grid));
-}
-
-template <typename Test>
-bool all_lie(const Call& call, const Test& test) {
-  for (size_t i = 0; i < call.in_count(); ++i) {
-    if (call.has_in(i) && !test(call.in(i))) return false;
-  }
-  return std::all_of(call.op.results.begin(), call.op.results.end(),
-                     [&](const auto& result) { return test(result->type); });
 }
 
 }  // namespace
@@ -268,19 +251,10 @@ void copy_residual(const Args& args, int64_t n) {
   });
 }
 
-bool is_scaled_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                       const ir::Dims& input_size) {
-  const bool is_single = weight_size[2] == 1 && weight_size[3] == 1;
-  if (!is_single || attrs.get_int("groups") != 1 || !is_all(attrs.get_ints("padding"), 0)) {
-    return false;
-  }
-  const ir::Dims strides = attrs.get_ints("stride");
-  Gemm g{.m = input_size[0], .n = weight_size[0], .k = weight_size[1], .trans_b = true};
-  for (size_t i = 0; i < 2; ++i) {
-    g.m *= (input_size[2 + i] - 1) / strides[strides.size() == 1 ? 0 : i] + 1;
-  }
-  return takes_scale(g) &&
-         is_on(bf16x3_gemm_pays(g) ? "bf16x3_convolution" : "blocked_pointwise");
+bool is_scaled_product(const ConvProblem& p) {
+  Gemm g{.n = p.w.sizes[0], .k = p.w.sizes[1], .trans_b = true};
+  g.m = p.y.numel() / p.y.sizes[1];
+  return takes_scale(g);
 }
 
 Prepared scaled_product(const Call& call) {
@@ -302,78 +276,54 @@ Prepared scaled_product(const Call& call) {
   return {run, scratch_bytes<float>(s, grid)};
 }
 
-bool is_pointwise(const Call& call, const ir::Type& x, const ir::Type& w, const ir::Type& y) {
-  const ir::Attrs& attrs = call.attrs();
-  const bool plain = !attrs.get_bool("transposed") && attrs.get_int("groups") == 1 &&
-                     is_all(attrs.get_ints("padding"), 0) &&
-                     is_all({w.sizes.begin() + 2, w.sizes.end()}, 1);
-  if (!plain || x.numel() == 0 || w.numel() == 0) return false;
-  if (all_lie(call, ops::lies_channels_last)) return true;
-  // Of a few pixels only, a product of matrices has nothing to gain.
-  const int64_t pixels = Sizes(x, w, y).pixels;
-  if (pixels > 1 && pixels < 32) return false;
-  return all_lie(call, [](const ir::Type& type) { return type.is_contiguous(); });
-}
-
-bool has_half_pointwise(const Call& call, const ir::Type& x, const ir::Type& w, const ir::Type& y) {
-  if (!is_pointwise(call, x, w, y)) return false;
-  const Sizes s(x, w, y);
-  const auto is_half_product = [&](const Gemm& g) { return has_half_gemm(g, x.dtype); };
-  return s.is_matrix && is_half_product(product_of(s)) && is_half_product(input_gradient_of(s)) &&
+bool has_half_products(const ConvProblem& p) {
+  const Sizes s(p.x, p.w, p.y);
+  const auto is_half_product = [&](const Gemm& g) { return has_float16_gemm(g, p.x.dtype); };
+  return is_half_product(product_of(s)) && is_half_product(input_gradient_of(s)) &&
          is_half_product(weight_gradient_of(s));
 }
 
-Prepared half_pointwise_convolution(const Call& call) {
-  const Sizes s(call.in(0), call.in(1), call.out());
-  const Grid grid(s, call.in(0), call.out(), call.attrs().get_ints("stride"));
-  const bool has_bias = call.in_count() > 2 && call.has_in(2);
-  Gemm g = product_of(s);
-  g.beta = has_bias ? 1 : 0;
-  const HalfGemm product(g, call.out().dtype);
+Prepared half_pointwise(const ConvProblem& p) {
+  using Direction = ConvProblem::Direction;
+  const Sizes s(p.x, p.w, p.y);
+  const Grid grid(s, p.x, p.y, p.stride);
   const size_t gathered = gathered_bytes(s, grid);
+  if (p.is(Direction::forward)) {
+    const bool has_bias = p.call->has_in(2);
+    Gemm g = product_of(s);
+    g.beta = has_bias ? 1 : 0;
+    const Float16Gemm product(g, p.y.dtype);
+    const auto run = [=](const Args& args) {
+      const auto* x = pixels_read(grid, args.in<uint16_t>(0), args);
+      if (has_bias) fill_bias(s, args.in<uint16_t>(2), args.out<uint16_t>());
+      product.run(x, args.in<uint16_t>(1), args.out<uint16_t>(), args.scratch + gathered,
+                  args.threads);
+    };
+    return {run, gathered + product.scratch_bytes(p.call->threads)};
+  }
+  const bool of_weight = p.is(Direction::weight_gradient);
+  const Float16Gemm product(of_weight ? weight_gradient_of(s) : input_gradient_of(s), p.y.dtype);
   const auto run = [=](const Args& args) {
-    const auto* x = pixels_read(grid, args.in<uint16_t>(0), args);
-    if (has_bias) fill_bias(s, args.in<uint16_t>(2), args.out<uint16_t>());
-    product.run(x, args.in<uint16_t>(1), args.out<uint16_t>(), args.scratch + gathered,
-                args.threads);
-  };
-  return {run, gathered + product.scratch_bytes(call.threads)};
-}
-
-Prepared half_pointwise_gradients(const Call& call) {
-  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
-  const bool input = wanted[0], weight = wanted[1];
-  const Sizes s(call.in(1), call.in(2), call.in(0));
-  const Grid grid(s, call.in(1), call.in(0), call.attrs().get_ints("stride"));
-  const ir::DType dtype = call.in(0).dtype;
-  const HalfGemm of_input(input_gradient_of(s), dtype), of_weight(weight_gradient_of(s), dtype);
-  const size_t gathered = gathered_bytes(s, grid);
-  const auto run = [=](const Args& args) {
-    const auto *dy = args.in<uint16_t>(0), *w = args.in<uint16_t>(2);
+    const auto* dy = args.in<uint16_t>(0);
     std::byte* scratch = args.scratch + gathered;
-    if (weight) {
+    if (of_weight) {
       const auto* x = pixels_read(grid, args.in<uint16_t>(1), args);
-      of_weight.run(dy, x, args.out<uint16_t>(1), scratch, args.threads);
+      return product.run(dy, x, args.out<uint16_t>(1), scratch, args.threads);
     }
-    if (!input) return;
-    auto* read = reinterpret_cast<uint16_t*>(args.scratch);
-    auto* dx = grid.is_strided() ? read : args.out<uint16_t>(0);
-    of_input.run(dy, w, dx, scratch, args.threads);
+    auto* dx = grid.is_strided() ? reinterpret_cast<uint16_t*>(args.scratch)
+                                 : args.out<uint16_t>(0);
+    product.run(dy, args.in<uint16_t>(2), dx, scratch, args.threads);
     if (grid.is_strided()) scatter(grid, dx, args.out<uint16_t>(0), args.threads);
   };
-  const size_t own = std::max(of_input.scratch_bytes(call.threads),
-                              of_weight.scratch_bytes(call.threads));
-  return {run, gathered + own};
+  return {run, gathered + product.scratch_bytes(p.call->threads)};
 }
 
-Prepared pointwise_convolution(const Call& call) {
-  return call.in(0).dtype == ir::DType::f64 ? prepare_forward<double>(call)
-                                            : prepare_forward<float>(call);
+Prepared pointwise_convolution(const ConvProblem& p) {
+  return p.x.dtype == ir::DType::f64 ? prepare_forward<double>(p) : prepare_forward<float>(p);
 }
 
-Prepared pointwise_convolution_backward(const Call& call) {
-  return call.in(0).dtype == ir::DType::f64 ? prepare_backward<double>(call)
-                                            : prepare_backward<float>(call);
+Prepared pointwise_gradient(const ConvProblem& p) {
+  return p.x.dtype == ir::DType::f64 ? prepare_gradient<double>(p) : prepare_gradient<float>(p);
 }
 
 }  // namespace poptorch::kernels

@@ -3,29 +3,23 @@
 // all.
 #pragma once
 
+#include "kernels/conv/problem.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
 
-// Whether the call (of either row) is such a one, with operands and results that lie row-major or
-// all channels-last; x, w and y are the types of input, weight and output.
-bool is_pointwise(const ops::Call& call, const ir::Type& x, const ir::Type& w, const ir::Type& y);
+// Of tensors that lie row-major or all channels-last.
+ops::Prepared pointwise_convolution(const ConvProblem& problem);
+ops::Prepared pointwise_gradient(const ConvProblem& problem);
 
-ops::Prepared pointwise_convolution(const ops::Call& call);
-ops::Prepared pointwise_convolution_backward(const ops::Call& call);
+// The same, in any direction, of 16-bit tensors that lie as one matrix of pixels times channels,
+// upcast in cache; whether its products, and those of the gradients, are computed so.
+bool has_half_products(const ConvProblem& problem);
+ops::Prepared half_pointwise(const ConvProblem& problem);
 
-// The same of halves that lie as one matrix of pixels times channels, widened in cache; but for the
-// gradient of the bias.
-bool has_half_pointwise(const ops::Call& call, const ir::Type& x, const ir::Type& w,
-                        const ir::Type& y);
-ops::Prepared half_pointwise_convolution(const ops::Call& call);
-ops::Prepared half_pointwise_gradients(const ops::Call& call);
-
-// Whether the row packed_convolution, with these attributes, is such a product and one that gemm
-// computes with a scale; the weights lie alike then, packed or not. `input_size` has the channels
-// second. Of the activations only relu is applied.
-bool is_scaled_product(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                       const ir::Dims& input_size);
+// Whether GEMM takes a scale for the row packed_convolution with such a kernel; the weights lie
+// alike then, packed or not. Of the activations only relu is applied.
+bool is_scaled_product(const ConvProblem& problem);
 ops::Prepared scaled_product(const ops::Call& call);
 
 // Copies n numbers of operand 3 of packed_convolution, the residual, to the result, unless they are

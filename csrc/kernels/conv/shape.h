@@ -15,7 +15,7 @@ inline bool is_all(const ir::Dims& values, int64_t value) {
 
 // One spatial dimension.
 struct ConvolutionAxis {
-  int64_t from, to;  // of the image that patches are taken of, and of the pixels
+  int64_t from, to;  // of the image that the kernel stands on, and of the pixels
   int64_t kernel, stride, padding, dilation;
 
   // Extent of the padded image that pixels [0, n) see.

@@ -6,7 +6,6 @@
 #include "kernels/conv/shape.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/reduction/loops.h"
-#include "kernels/simd/isa.h"
 #include "ops/layout.h"
 #include "support/align.h"
 #include "support/mutant.h"
@@ -23,19 +22,16 @@ using ops::Prepared;
 constexpr int64_t strip_pixels = 384, most_pixels = 448;
 // Numbers that are worth a thread when they are copied.
 constexpr int64_t copy_grain = 16384;
-// Inputs from which on patches of channels-last images are long runs.
-constexpr int64_t least_channels = 16;
-
 using Axis = ConvolutionAxis;
 
-// `image` is what patches are taken of: the input, or for a transposed convolution the gradient of
+// `image` is what the kernel stands on: the input, or for a transposed convolution the gradient of
 // the output. `rows` are the channels of the other one, as many as the weight has rows.
 struct Shape {
   int64_t images, groups, channels, rows;  // of one group
   Axis h, w;
 
   int64_t pixels() const { return h.to * w.to; }
-  int64_t patch() const { return h.kernel * w.kernel * channels; }
+  int64_t columns() const { return h.kernel * w.kernel * channels; }
   // A strip is some rows of pixels of an image, or several whole images.
   int64_t strip_images() const {
     return std::clamp<int64_t>(strip_pixels / pixels(), 1, images);
@@ -62,7 +58,7 @@ Shape shape_of(const Call& call) {
 
 template <typename T>
 struct Buffers {
-  T *seen, *patches, *values, *sums;
+  T *seen, *matrix, *values, *sums;
 };
 
 template <typename T>
@@ -76,9 +72,9 @@ size_t lay_out(const Shape& s, std::byte* scratch, Buffers<T>& out) {
     return p;
   };
   out.seen = take(images * s.seen_height() * s.seen_width());
-  out.patches = take(pixels * s.patch());
+  out.matrix = take(pixels * s.columns());
   out.values = take(images > 1 ? s.rows * pixels : 0);
-  out.sums = take(s.rows * s.patch());
+  out.sums = take(s.rows * s.columns());
   return offset;
 }
 
@@ -103,15 +99,15 @@ void see(const Shape& s, const T* image, int64_t top, int64_t height, T* out, in
   });
 }
 
-// The patches of rows of pixels, from what they see.
+// im2col of rows of pixels, from what they see: a row of the matrix for each pixel.
 template <typename T>
-void cut_patches(const Shape& s, const T* seen, int64_t height, T* out, int threads) {
-  const int64_t grain = std::max<int64_t>(1, copy_grain / (s.w.to * s.patch()));
+void im2col(const Shape& s, const T* seen, int64_t height, T* out, int threads) {
+  const int64_t grain = std::max<int64_t>(1, copy_grain / (s.w.to * s.columns()));
   const bool is_dense = s.w.dilation == 1;
   const int64_t run = (is_dense ? s.w.kernel : 1) * s.channels;
   const int64_t runs = is_dense ? 1 : s.w.kernel;
   parallel_for(threads, height, grain, [&](int64_t begin, int64_t end) {
-    T* to = out + begin * s.w.to * s.patch();
+    T* to = out + begin * s.w.to * s.columns();
     for (int64_t row = begin; row < end; ++row) {
       for (int64_t x = 0; x < s.w.to; ++x) {
         for (int64_t kh = 0; kh < s.h.kernel; ++kh) {
@@ -131,9 +127,9 @@ void cut_patches(const Shape& s, const T* seen, int64_t height, T* out, int thre
 template <typename T>
 void write_weight(const Shape& s, const T* sums, T* dw, int threads) {
   const int64_t kernel = s.h.kernel * s.w.kernel;
-  const int64_t grain = std::max<int64_t>(1, copy_grain / s.patch());
+  const int64_t grain = std::max<int64_t>(1, copy_grain / s.columns());
   parallel_for(threads, s.rows, grain, [&](int64_t begin, int64_t end) {
-    T* to = dw + begin * s.patch();
+    T* to = dw + begin * s.columns();
     for (int64_t row = begin; row < end; ++row) {
       for (int64_t c = 0; c < s.channels; ++c) {
         for (int64_t k = 0; k < kernel; ++k) *to++ = sums[(row * kernel + k) * s.channels + c];
@@ -162,7 +158,7 @@ void add_strip(const Shape& s, const Group<T>& group, const Buffers<T>& buffers,
     T* seen = buffers.seen + i * s.seen_height() * s.seen_width();
     see(s, group.image + (image + i) * image_size, top * s.h.stride - s.h.padding,
         s.h.seen(height), seen, threads);
-    cut_patches(s, seen, height, buffers.patches + i * pixels * s.patch(), threads);
+    im2col(s, seen, height, buffers.matrix + i * pixels * s.columns(), threads);
   }
   const T* values = group.values + image * values_size + top * s.w.to;
   int64_t stride = s.pixels();
@@ -176,8 +172,9 @@ void add_strip(const Shape& s, const Group<T>& group, const Buffers<T>& buffers,
     values = buffers.values;
   }
   const double beta = image == 0 && top == 0 ? 0 : 1;
-  gemm<T>({s.rows, s.patch(), images * pixels, false, false, stride, s.patch(), s.patch(), 1, beta},
-          values, buffers.patches, buffers.sums, threads);
+  const int64_t columns = s.columns();
+  gemm<T>({s.rows, columns, images * pixels, false, false, stride, columns, columns, 1, beta},
+          values, buffers.matrix, buffers.sums, threads);
 }
 
 template <typename T>
@@ -188,7 +185,7 @@ void weight_gradient(const Shape& s, bool transposed, const Args& args) {
   for (int64_t g = 0; g < s.groups; ++g) {
     const Group<T> group{image + g * s.channels * s.h.from * s.w.from,
                          values + g * s.rows * s.pixels(),
-                         args.out<T>(1) + g * s.rows * s.patch()};
+                         args.out<T>(1) + g * s.rows * s.columns()};
     for (int64_t i = 0; i < s.images; i += s.strip_images()) {
       for (int64_t top = 0; top < s.h.to; top += s.strip_height()) {
         add_strip(s, group, buffers, i, top, args.threads);
@@ -259,9 +256,9 @@ void copy_clipped(const Axis& w, int64_t channels, const T* row, int64_t first, 
   std::fill_n(to + end * channels, (w.kernel - end) * channels, T{0});
 }
 
-// The patches of the pixels [begin, end) of all images.
+// im2col of the pixels [begin, end) of all images.
 template <typename T>
-void cut_patches_last(const Shape& s, const T* images, int64_t begin, int64_t end, T* to) {
+void im2col_last(const Shape& s, const T* images, int64_t begin, int64_t end, T* to) {
   const int64_t run = s.w.kernel * s.channels;
   for (int64_t pixel = begin; pixel < end; ++pixel) {
     const T* image = images + pixel / s.pixels() * s.h.from * s.w.from * s.channels;
@@ -285,19 +282,19 @@ Prepared prepare_last(const Call& call) {
   const int64_t strip = (all + strips - 1) / strips;  // all alike: short ones only add to the sum
   const auto run = [=](const Args& args) {
     const T *values = args.in<T>(0), *images = args.in<T>(1);
-    T* patches = reinterpret_cast<T*>(args.scratch);
-    const int64_t grain = std::max<int64_t>(1, copy_grain / s.patch());
+    T* matrix = reinterpret_cast<T*>(args.scratch);
+    const int64_t grain = std::max<int64_t>(1, copy_grain / s.columns());
     for (int64_t first = 0; first < all; first += strip) {
       const int64_t count = std::min(strip, all - first);
       parallel_for(args.threads, count, grain, [&](int64_t begin, int64_t end) {
-        cut_patches_last(s, images, first + begin, first + end, patches + begin * s.patch());
+        im2col_last(s, images, first + begin, first + end, matrix + begin * s.columns());
       });
-      gemm<T>({s.rows, s.patch(), count, true, false, s.rows, s.patch(), s.patch(), 1,
+      gemm<T>({s.rows, s.columns(), count, true, false, s.rows, s.columns(), s.columns(), 1,
                first == 0 ? 0.0 : 1.0},
-              values + first * s.rows, patches, args.out<T>(1), args.threads);
+              values + first * s.rows, matrix, args.out<T>(1), args.threads);
     }
   };
-  return {run, align_up(static_cast<size_t>(strip * s.patch()) * sizeof(T))};
+  return {run, align_up(static_cast<size_t>(strip * s.columns()) * sizeof(T))};
 }
 
 }  // namespace
@@ -344,41 +341,12 @@ void sum_channels(const ChannelSums& s, const T* x, T* out, int threads) {
 template void sum_channels(const ChannelSums&, const float*, float*, int);
 template void sum_channels(const ChannelSums&, const double*, double*, int);
 
-bool has_patches(const Call& call) {
-  constexpr int64_t least_rows = 8;  // of a group: for fewer, products of matrices are too thin
-  if (call.in(0).rank() > 4) return false;
-  for (size_t i = 0; i < 3; ++i) {
-    if (!call.in(i).is_contiguous() || call.in(i).numel() == 0) return false;
-  }
-  return call.out(1).is_contiguous() && shape_of(call).rows >= least_rows;
-}
-
-bool is_dense_last(const Call& call) {
-  if (call.in(0).rank() > 4 || call.attrs().get_int("groups") != 1) return false;
-  for (size_t i = 0; i < 3; ++i) {
-    if (!ops::lies_channels_last(call.in(i)) || call.in(i).numel() == 0) return false;
-  }
-  return ops::lies_channels_last(call.out(1)) && !call.attrs().get_bool("transposed");
-}
-
-bool can_cut_patches_last(const Call& call) {
-  return is_dense_last(call) && shape_of(call).w.dilation == 1;
-}
-
-bool has_patches_last(const Call& call) {
-  if (!can_cut_patches_last(call)) return false;
-  const Shape s = shape_of(call);
-  if (s.channels < least_channels) return false;
-  const bool is_strided = s.h.stride * s.w.stride > 1;
-  return simd::isa() != simd::Isa::avx512 || is_strided || s.images * s.pixels() < s.rows;
-}
-
-Prepared patch_weight_gradient_last(const Call& call) {
+Prepared im2col_weight_gradient_last(const Call& call) {
   if (call.in(0).dtype == ir::DType::f64) return prepare_last<double>(call);
   return prepare_last<float>(call);
 }
 
-Prepared patch_weight_gradient(const Call& call) {
+Prepared im2col_weight_gradient(const Call& call) {
   return call.in(0).dtype == ir::DType::f64 ? prepare<double>(call) : prepare<float>(call);
 }
 

@@ -1,8 +1,8 @@
 // The gradient of a convolution's weight as products of matrices, strip by strip:
 //
-//   dw[o, (kh, kw, c)] = sum over pixels of dy[o, pixel] * patch[pixel, (kh, kw, c)]
+//   dw[o, (kh, kw, c)] = sum over pixels of dy[o, pixel] * im2col(x)[pixel, (kh, kw, c)]
 //
-// where a patch is what the kernel sees of the input at one pixel of the output. Patches of a strip
+// A row of im2col is what the kernel sees of the input at one pixel of the output. Those of a strip
 // of a few hundred pixels are laid out in scratch, channels last, so that they are copied in runs.
 // For images and for sequences (one or two spatial dimensions).
 #pragma once
@@ -16,21 +16,12 @@
 
 namespace poptorch::kernels {
 
-// Whether a call of `convolution_backward` has a gradient that is computed in this way.
-bool has_patches(const ops::Call& call);
+// Writes result 1 of a call of `convolution_backward`, dw, whose tensors lie row-major. Scratch as
+// the result says.
+ops::Prepared im2col_weight_gradient(const ops::Call& call);
 
-// Writes result 1 of the call, dw. Scratch as the result says.
-ops::Prepared patch_weight_gradient(const ops::Call& call);
-
-// Whether all operands of a call of `convolution_backward`, and dw, lie channels-last, and each
-// pixel of the output sees all channels of the input.
-bool is_dense_last(const ops::Call& call);
-
-// The same for images that lie channels-last, where oneDNN is slow: with strides, and for few
-// pixels to sum over in relation to the channels. `can_cut`: whether it is possible at all.
-bool can_cut_patches_last(const ops::Call& call);
-bool has_patches_last(const ops::Call& call);
-ops::Prepared patch_weight_gradient_last(const ops::Call& call);
+// The same where all lie channels-last, of one group, without a dilation of the last dimension.
+ops::Prepared im2col_weight_gradient_last(const ops::Call& call);
 
 // The gradient of the bias: sums over images and pixels.
 struct ChannelSums {

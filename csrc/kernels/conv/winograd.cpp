@@ -9,7 +9,6 @@
 #include "ops/layout.h"
 #include "support/align.h"
 #include "support/parallel.h"
-#include "support/switches.h"
 
 namespace poptorch::kernels {
 
@@ -215,26 +214,6 @@ Prepared prepare(Winograd s, const Operands& in, int threads) {
   return {run, static_cast<size_t>(cut.scratch_numbers(s) * number_bytes)};
 }
 
-// Whole vectors of channels and outputs, and patches enough for the weights to be transformed.
-bool pays(const Winograd& s) {
-  constexpr int64_t block = 16, least_patches = 64;
-  return s.shape.channels % block == 0 && s.shape.outputs % block == 0 &&
-         s.shape.channels > 0 && s.patches() >= least_patches;
-}
-
-bool is_usable(const ir::Attrs& attrs, const ir::Dims& weight_size) {
-  return is_on("winograd") && weight_size.size() == 4 && weight_size[2] == 3 &&
-         weight_size[3] == 3 && attrs.get_int("groups") == 1 &&
-         is_all(attrs.get_ints("stride"), 1) && is_all(attrs.get_ints("dilation"), 1);
-}
-
-// Of a call with channels as dimension 1.
-bool is_usable(const Call& call, const ir::Type& image, const ir::Type& weight) {
-  return is_usable(call.attrs(), weight.sizes) && !call.attrs().get_bool("transposed") &&
-         image.dtype == ir::DType::f32 && ops::lies_channels_last(image) &&
-         ops::lies_channels_last(call.out());
-}
-
 Winograd packed(const ir::Attrs& attrs, const ir::Dims& weight_size, const ir::Dims& x) {
   const ir::Type image{ir::DType::f32, x, {}}, weight{ir::DType::f32, weight_size, {}};
   Winograd s{shape_of(attrs, image, weight, {ir::DType::f32, {x[0], weight_size[0], 1, 1}, {}})};
@@ -261,11 +240,6 @@ Winograd backward(const Call& call) {
 
 }  // namespace
 
-bool has_packed_winograd(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                         const ir::Dims& input_size) {
-  return is_usable(attrs, weight_size) && pays(packed(attrs, weight_size, input_size));
-}
-
 Prepared packed_winograd(const Call& call) {
   const ir::Dims weight_size = call.attrs().get_ints("weight_size");
   Winograd s = packed(call.attrs(), weight_size, ops::channels_first(call.in(0)).sizes);
@@ -274,21 +248,10 @@ Prepared packed_winograd(const Call& call) {
   return prepare(s, {0, 1, 2, 3, 4, weights_of(weight.actual_strides())}, call.threads);
 }
 
-bool has_winograd(const Call& call) {
-  if (call.has_in(2) && !call.in(2).is_contiguous()) return false;
-  return is_usable(call, call.in(0), call.in(1)) && pays(forward(call));
-}
-
 Prepared winograd(const Call& call) {
   const int bias = call.has_in(2) ? 2 : -1;
   return prepare(forward(call), {0, 1, bias, -1, -1, weights_of(call.in(1).actual_strides())},
                  call.threads);
-}
-
-bool has_winograd_input_gradient(const Call& call) {
-  if (!is_usable(call, call.in(0), call.in(2))) return false;
-  const Winograd s = backward(call);
-  return std::min(s.shape.h.padding, s.shape.w.padding) >= 0 && pays(s);
 }
 
 Prepared winograd_input_gradient(const Call& call) {

@@ -15,18 +15,13 @@
 
 namespace poptorch::kernels {
 
-// Whether a call of the row packed_convolution is computed in this way, with weights as they lie in
-// the module, packed or not; `input_size` has the channels second. Of the activations only relu is
-// applied.
-bool has_packed_winograd(const ir::Attrs& attrs, const ir::Dims& weight_size,
-                         const ir::Dims& input_size);
+// Of the row packed_convolution, with weights as they lie in the module, packed or not. Of the
+// activations only relu is applied.
 ops::Prepared packed_winograd(const ops::Call& call);
 
 // The same of the row `convolution`, with channels as dimension 1, and of the gradient of the
 // input, result 0 of the row `convolution_backward`.
-bool has_winograd(const ops::Call& call);
 ops::Prepared winograd(const ops::Call& call);
-bool has_winograd_input_gradient(const ops::Call& call);
 ops::Prepared winograd_input_gradient(const ops::Call& call);
 
 }  // namespace poptorch::kernels

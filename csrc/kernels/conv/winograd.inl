@@ -155,7 +155,7 @@ void sum_channels(const float* patches, int64_t apart, const float* weights, int
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 2
     for (int j = 0; j < V; ++j) {
-      float* to = sums + i * panel_columns + j * width;
+      float* to = sums + i * NR + j * width;
       store(to, is_first ? sum[i][j] : load(to) + sum[i][j]);
     }
   }
@@ -181,7 +181,7 @@ inline void sum_panel(const Winograd& s, const WinogradStrip& strip, const float
         const int64_t first = groups.begin(group), count = groups.size(group);
         (step > width ? sums_of<2>(count) : sums_of<1>(count))(
             patches + first * s.patch_step() + c, s.patch_step(), of_weights + c * step, channels,
-            c == 0, of_place + first * panel_columns);
+            c == 0, of_place + first * NR);
       }
     }
   }
@@ -264,7 +264,7 @@ inline void convolve_panel(const Winograd& s, const WinogradData& data, const Wi
     const Patch patch(s, strip.first + i, data);
     for (int64_t at = 0; at < step; at += width) {
       vf y[2][2];
-      transform_sums(sums + i * panel_columns + at, s.sum_step(), y);
+      transform_sums(sums + i * NR + at, s.sum_step(), y);
       if (!is_finite(y)) convolve_directly(s, patch, weights + at, step, y);
       put_pixels(s, patch, data, output + at, y);
     }
@@ -272,4 +272,4 @@ inline void convolve_panel(const Winograd& s, const WinogradData& data, const Wi
 }
 
 inline constexpr WinogradFunctions winograd_functions = {transform_patches, pack_panel,
-                                                         convolve_panel, panel_columns};
+                                                         convolve_panel, NR};

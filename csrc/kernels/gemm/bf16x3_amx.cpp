@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "kernels/gemm/algorithms.h"
 #include "kernels/gemm/bf16x3_tiles.h"
 #include "support/align.h"
 
@@ -114,7 +115,6 @@ class Product {
     }
   }
 
-  // By the BLAS: a block of this size is too small to come back here.
   void multiply_plainly(const Panel& rows, const Panel& columns) const {
     Gemm block = g_;
     block.m = rows.count;
@@ -125,8 +125,8 @@ class Product {
     block.beta = 0;
     block.bias = block.scale = nullptr;
     block.relu = false;
-    gemm(block, left_.data + rows.first * left_.line + rows.begin * left_.depth,
-         right_.data + columns.first * right_.line + rows.begin * right_.depth, own_.sums, 1);
+    blas_block(block, left_.data + rows.first * left_.line + rows.begin * left_.depth,
+               right_.data + columns.first * right_.line + rows.begin * right_.depth, own_.sums);
   }
 
   // c = alpha * scale * sums + beta * c for the first block of k; for the others what is there is

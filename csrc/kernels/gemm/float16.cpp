@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "kernels/float16_blocks.h"
-#include "kernels/gemm/bf16x3.h"
+#include "kernels/gemm/algorithms.h"
 #include "kernels/gemm/blas.h"
 #include "kernels/gemm/blocked.h"
 #include "kernels/gemm/small.h"
 #include "support/bf16_unit.h"
 #include "support/parallel.h"
-#include "support/switches.h"
 
 namespace poptorch::kernels {
 
@@ -26,12 +25,6 @@ Product product() {
   return function;
 }
 
-// On processors that the BLAS was not written for its bfloat16 products take longer than f32 ones.
-bool has_unit(ir::DType dtype) {
-  return dtype == ir::DType::bf16 && product() != nullptr && computes_bf16() &&
-         gemm_by() == "library";
-}
-
 void multiply_on_unit(const Gemm& g, const uint16_t* a, const uint16_t* b, float* c) {
   // A row-major matrix is the transpose of a column-major one: c^T = op(b)^T op(a)^T.
   const int m = static_cast<int>(g.m), n = static_cast<int>(g.n), k = static_cast<int>(g.k);
@@ -44,20 +37,15 @@ void multiply_on_unit(const Gemm& g, const uint16_t* a, const uint16_t* b, float
 }
 
 // Sums of a block lie in the second-level cache until they are rounded. Few blocks would leave
-// threads idle: those of small results are smaller. But each row and column of a block is widened
+// threads idle: those of small results are smaller. But each row and column of a block is upcast
 // for it alone, so blocks are not cut that have little to multiply.
 constexpr int64_t largest_side = 512, few_blocks = 4, least_work = int64_t{1} << 22;
-constexpr int64_t smallest_on_unit = 256, smallest_widened = 64;
-constexpr int64_t depth = 256;  // of widened pieces
+constexpr int64_t smallest_on_unit = 256, smallest_upcast = 64;
+constexpr int64_t depth = 256;  // of upcast pieces
 constexpr int64_t gap = 16;     // rows that lie a power of 2 apart share a set of the cache
 constexpr int64_t few_rows = 16;  // of a, in small products
 
 int64_t count_of(int64_t n, int64_t side) { return (n + side - 1) / side; }
-
-// The cut does not depend on the number of threads: the bits follow from it.
-int64_t sum_parts(const Gemm& g) {
-  return is_on("split_k") && is_deep(g) ? 8 : 1;
-}
 
 int64_t side_of(const Gemm& g, int64_t smallest) {
   int64_t side = largest_side;
@@ -69,42 +57,46 @@ int64_t side_of(const Gemm& g, int64_t smallest) {
 int64_t aligned(int64_t numbers) { return (numbers + 15) / 16 * 16; }
 
 // Rows as they lie in memory, side by side in f32; gives the distance of two of them.
-int64_t widen_rows(WidenRows widen, const uint16_t* from, int64_t leading, int64_t rows,
+int64_t upcast_rows(WidenRows widen, const uint16_t* from, int64_t leading, int64_t rows,
                    int64_t n, float* to) {
   widen(from, to, {rows, n, leading, n + gap});
   return n + gap;
 }
 
 // All of the product's a or b, as it lies in memory.
-int64_t widen_a(WidenRows widen, const Gemm& g, const uint16_t* a, float* to) {
-  return g.trans_a ? widen_rows(widen, a, g.lda, g.k, g.m, to)
-                   : widen_rows(widen, a, g.lda, g.m, g.k, to);
+int64_t upcast_a(WidenRows widen, const Gemm& g, const uint16_t* a, float* to) {
+  return g.trans_a ? upcast_rows(widen, a, g.lda, g.k, g.m, to)
+                   : upcast_rows(widen, a, g.lda, g.m, g.k, to);
 }
-int64_t widen_b(WidenRows widen, const Gemm& g, const uint16_t* b, float* to) {
-  return g.trans_b ? widen_rows(widen, b, g.ldb, g.n, g.k, to)
-                   : widen_rows(widen, b, g.ldb, g.k, g.n, to);
+int64_t upcast_b(WidenRows widen, const Gemm& g, const uint16_t* b, float* to) {
+  return g.trans_b ? upcast_rows(widen, b, g.ldb, g.n, g.k, to)
+                   : upcast_rows(widen, b, g.ldb, g.k, g.n, to);
 }
 
 }  // namespace
 
-bool has_half_gemm(const Gemm& g, ir::DType dtype) {
-  if (!ir::is_half(dtype)) return false;
-  return (has_unit(dtype) && fits_blas(g)) || (is_on("half_blocks") && !bf16x3_gemm_pays(g));
+bool has_bf16_gemm() { return product() != nullptr; }
+
+bool bf16_gemm_pays() { return computes_bf16() && gemm_by() == "library"; }
+
+bool has_float16_gemm(const Gemm& g, ir::DType dtype) {
+  return ir::is_half(dtype) && gemm_table().choose({g, dtype}).make->takes_float16;
 }
 
 // A part of c, and of its sums.
-struct HalfGemm::Block {
+struct Float16Gemm::Block {
   int64_t row, column, from;
   Gemm gemm;  // writes sums
 };
 
-HalfGemm::HalfGemm(const Gemm& g, ir::DType dtype)
-    : gemm_(g),
-      dtype_(dtype),
-      by_unit_(has_unit(dtype) && fits_blas(g)),
-      small_(!by_unit_ && small_gemm_pays(g)),
-      deep_(by_unit_ ? 1 : sum_parts(g)) {
-  const int64_t side = side_of(g, by_unit_ ? smallest_on_unit : smallest_widened);
+Float16Gemm::Float16Gemm(const Gemm& g, ir::DType dtype) : gemm_(g), dtype_(dtype) {
+  constexpr int64_t parts_of_sums = 8;  // not by the number of threads: the bits follow from it
+  const GemmTable::Row& row = gemm_table().choose({g, dtype});
+  algorithm_ = row.name;
+  by_unit_ = row.make == &bf16_unit_method;
+  small_ = row.make == &small_method;
+  if (row.make == &split_k_method) deep_ = parts_of_sums;
+  const int64_t side = side_of(g, by_unit_ ? smallest_on_unit : smallest_upcast);
   rows_ = small_ ? g.m : std::min(g.m, side);
   columns_ = small_ ? g.n : std::min(g.n, side);
   down_ = count_of(g.m, side);
@@ -116,13 +108,13 @@ HalfGemm::HalfGemm(const Gemm& g, ir::DType dtype)
   piece_b_ = aligned((columns_ + gap) * deepest);
 }
 
-size_t HalfGemm::scratch_bytes(int threads) const {
+size_t Float16Gemm::scratch_bytes(int threads) const {
   const int64_t blocks = deep_ > 1 ? count() : threads;
   const int64_t numbers = blocks * sums_ + threads * (piece_a_ + piece_b_);
   return static_cast<size_t>(numbers) * sizeof(float);
 }
 
-HalfGemm::Block HalfGemm::block_at(int64_t index) const {
+Float16Gemm::Block Float16Gemm::block_at(int64_t index) const {
   const int64_t part = index % deep_, at = index / deep_;
   Block block{at / across_ * rows_, at % across_ * columns_, gemm_.k * part / deep_, gemm_};
   block.gemm.m = std::min(rows_, gemm_.m - block.row);
@@ -133,7 +125,7 @@ HalfGemm::Block HalfGemm::block_at(int64_t index) const {
   return block;
 }
 
-void HalfGemm::sum(const Block& block, const uint16_t* a, const uint16_t* b, const uint16_t* c,
+void Float16Gemm::sum(const Block& block, const uint16_t* a, const uint16_t* b, const uint16_t* c,
                    float* sums, float* pieces) const {
   const Gemm& g = block.gemm;
   const WidenRows widen = widen_rows_from(dtype_);
@@ -147,14 +139,14 @@ void HalfGemm::sum(const Block& block, const uint16_t* a, const uint16_t* b, con
   for (int64_t at = 0; at == 0 || at < g.k; at += depth) {
     piece.k = std::min(depth, g.k - at);
     Gemm wide = piece;
-    wide.lda = widen_a(widen, piece, a + at * (g.trans_a ? g.lda : 1), wide_a);
-    wide.ldb = widen_b(widen, piece, b + at * (g.trans_b ? 1 : g.ldb), wide_b);
+    wide.lda = upcast_a(widen, piece, a + at * (g.trans_a ? g.lda : 1), wide_a);
+    wide.ldb = upcast_b(widen, piece, b + at * (g.trans_b ? 1 : g.ldb), wide_b);
     gemm_block(wide, wide_a, wide_b, sums);
     piece.beta = 1;
   }
 }
 
-void HalfGemm::round(const Block& block, const float* sums, uint16_t* c) const {
+void Float16Gemm::round(const Block& block, const float* sums, uint16_t* c) const {
   const Narrow narrow = narrow_to(dtype_);
   c += block.row * gemm_.ldc + block.column;
   const Gemm& g = block.gemm;
@@ -163,7 +155,7 @@ void HalfGemm::round(const Block& block, const float* sums, uint16_t* c) const {
 }
 
 // Adds the parts of each sum up, in their order.
-void HalfGemm::join(float* sums, uint16_t* c) const {
+void Float16Gemm::join(float* sums, uint16_t* c) const {
   for (int64_t first = 0; first < count(); first += deep_) {
     const Block block = block_at(first);
     float* to = sums + first * sums_;
@@ -175,21 +167,22 @@ void HalfGemm::join(float* sums, uint16_t* c) const {
   }
 }
 
-// Pieces are whole operands. What few rows are multiplied with is widened for those where it is
+// Pieces are whole operands. What few rows are multiplied with is upcast for those where it is
 // read, which takes no longer than to read it.
-void HalfGemm::run_small(const uint16_t* a, const uint16_t* b, uint16_t* c, float* pieces) const {
+void Float16Gemm::run_small(const uint16_t* a, const uint16_t* b, uint16_t* c,
+                            float* pieces) const {
   const Gemm& g = gemm_;
   const WidenRows widen = widen_rows_from(dtype_);
-  const small::HalfProducts& products = small::half_products(dtype_);
+  const small::Float16Products& products = small::float16_products(dtype_);
   Gemm wide = g;
-  wide.lda = widen_a(widen, g, a, pieces);
-  if (!g.trans_b && g.m <= few_rows) return products.of_half(wide, pieces, b, c);
+  wide.lda = upcast_a(widen, g, a, pieces);
+  if (!g.trans_b && g.m <= few_rows) return products.of_float16(wide, pieces, b, c);
   float* wide_b = pieces + piece_a_;
-  wide.ldb = widen_b(widen, g, b, wide_b);
-  products.of_wide(wide, pieces, wide_b, c);
+  wide.ldb = upcast_b(widen, g, b, wide_b);
+  products.of_f32(wide, pieces, wide_b, c);
 }
 
-void HalfGemm::run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch,
+void Float16Gemm::run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch,
                    int threads) const {
   if (gemm_.m == 0 || gemm_.n == 0) return;
   if (small_) return run_small(a, b, c, reinterpret_cast<float*>(scratch));

@@ -1,24 +1,33 @@
-// Products of matrices of halves: summed in f32, each result rounded once. Blocks of the result are
-// summed in cache, from pieces of the operands that are widened there, or by a unit for bfloat16;
-// small products leave their registers rounded.
+// Products of matrices of 16-bit floats: summed in f32, each result rounded once. Blocks of the
+// result are summed in cache, from pieces of the operands that are upcast there, or by a unit for
+// bfloat16; small products leave their registers rounded.
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 
 #include "ir/dtype.h"
 #include "kernels/gemm/gemm.h"
 
 namespace poptorch::kernels {
 
-// Whether HalfGemm is for such products: else they go through f32 copies. So do those for
-// bf16x3_gemm, which would cut the operands of each block into parts for that block alone.
-bool has_half_gemm(const Gemm& g, ir::DType dtype);
+// Whether the BLAS has products of bfloat16 numbers, and whether the CPU has a unit for them that
+// the BLAS was written for: on others they take longer than f32 ones.
+bool has_bf16_gemm();
+bool bf16_gemm_pays();
+
+// Whether the algorithm that is chosen for such a product is one of Float16Gemm's: else it goes
+// through f32 copies. So do those for bf16x3, which would cut the operands of each block into parts
+// for that block alone.
+bool has_float16_gemm(const Gemm& g, ir::DType dtype);
 
 // As gemm. Where c and its sums are cut depends on the sizes of the product alone.
-class HalfGemm {
+class Float16Gemm {
  public:
-  HalfGemm(const Gemm& g, ir::DType dtype);
+  using Element = uint16_t;
+  Float16Gemm(const Gemm& g, ir::DType dtype);
 
+  std::string_view algorithm() const { return algorithm_; }
   size_t scratch_bytes(int threads) const;
   void run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch,
            int threads) const;
@@ -36,12 +45,13 @@ class HalfGemm {
 
   Gemm gemm_;
   ir::DType dtype_;
-  bool by_unit_;
-  bool small_;                   // computed as a whole, rounded where it is summed
-  int64_t deep_;                 // parts of each sum
+  std::string_view algorithm_;
+  bool by_unit_ = false;
+  bool small_ = false;           // computed as a whole, rounded where it is summed
+  int64_t deep_ = 1;             // parts of each sum
   int64_t rows_, columns_;       // of a block
   int64_t down_, across_;        // blocks
-  int64_t sums_, piece_a_ = 0, piece_b_ = 0;  // f32 numbers: of a block, of widened operands
+  int64_t sums_, piece_a_ = 0, piece_b_ = 0;  // f32 numbers: of a block, of upcast operands
 };
 
 }  // namespace poptorch::kernels

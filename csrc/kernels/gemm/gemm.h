@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 namespace poptorch::kernels {
 
@@ -22,14 +24,43 @@ struct Gemm {
   bool relu = false;
 };
 
-// T: float and double (by the BLAS that torch has loaded), uint8_t, int8_t, int16_t, int32_t,
-// int64_t (wrapping; alpha and beta are truncated). Each element's sum is taken in the same order
-// whatever `threads` is. Within a parallel region it runs on the calling thread.
+struct GemmMethod;
+
+// A product whose algorithm (gemm/algorithms.h) is chosen, once for all its runs. T: float and
+// double, uint8_t, int8_t, int16_t, int32_t, int64_t (wrapping; alpha and beta are truncated).
 template <typename T>
-void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads);
+class PreparedGemm {
+ public:
+  using Element = T;
+  explicit PreparedGemm(const Gemm& g);
+
+  // As the table names it: "blas".
+  std::string_view algorithm() const { return algorithm_; }
+
+  // Each element's sum is taken in the same order whatever `threads` is. Within a parallel region
+  // it runs on the calling thread.
+  void run(const T* a, const T* b, T* c, int threads) const;
+
+  // As Float16Gemm: it needs no scratch memory.
+  size_t scratch_bytes(int) const { return 0; }
+  void run(const T* a, const T* b, T* c, std::byte*, int threads) const { run(a, b, c, threads); }
+
+ private:
+  Gemm gemm_;
+  std::string_view algorithm_;
+  const GemmMethod* method_;
+  bool splits_;  // sums, into parts that the method computes
+};
+
+// The same, for products that are known when they are needed only.
+template <typename T>
+void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads) {
+  if (g.m > 0 && g.n > 0) PreparedGemm<T>(g).run(a, b, c, threads);
+}
 
 // The same for a product that is itself a block of a larger computation, cut by its kernel into
-// blocks that do not depend on the number of threads: in one piece, on the calling thread.
+// blocks that do not depend on the number of threads: in one piece, on the calling thread. T: float
+// and double.
 template <typename T>
 void gemm_block(const Gemm& g, const T* a, const T* b, T* c);
 
@@ -40,9 +71,6 @@ inline bool fits_blas(const Gemm& g) {
 
 // Whether gemm of f32 applies a scale to a product of these sizes.
 bool takes_scale(const Gemm& g);
-
-// A small c with a long sum, as weight gradients are: threads have only the sum to share.
-bool is_deep(const Gemm& g);
 
 // Multiplications worth giving to another thread.
 constexpr int64_t gemm_grain = 1 << 19;

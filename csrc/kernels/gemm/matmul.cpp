@@ -1,5 +1,7 @@
 // Kernels of matrix products: batches of GEMMs on operands as they lie in memory.
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -69,15 +71,8 @@ struct Batch {
             .ldb = layout_b.leading,
             .ldc = std::max<int64_t>(out.sizes.back(), 1)};
     std::vector<RowDim> dims = batch_dims(lhs, rhs, out);
-    if (!gemm.trans_a) take_rows(dims);
+    take_rows(dims);
     offsets_of(dims);
-  }
-
-  template <typename T>
-  void run(const T* lhs, const T* rhs, T* out, int threads) const {
-    each(threads, [&](int64_t i, int64_t, int inner_threads) {
-      kernels::gemm(gemm, lhs + a[i], rhs + b[i], out + c[i], inner_threads);
-    });
   }
 
   // Parts of the batch that are given to threads, and product(i, part, threads for it) for each.
@@ -108,16 +103,18 @@ struct Batch {
     std::vector<RowDim> rows, others;
     for (const RowDim& dim : dims) (dim.b == 0 ? rows : others).push_back(dim);
     if (rows.empty()) return;
-    if (gemm.m != 1) rows.push_back({gemm.m, gemm.lda, 0, gemm.ldc});
+    if (gemm.m != 1) rows.push_back({gemm.m, gemm.trans_a ? 1 : gemm.lda, 0, gemm.ldc});
     rows = merged(rows);
-    const int64_t least = std::max<int64_t>(gemm.k, 1);
-    const auto can_be_row = [&](const RowDim& dim) { return dim.a >= least; };
+    const auto can_be_row = [&](const RowDim& dim) {
+      if (gemm.trans_a) return dim.a == 1 && dim.size <= gemm.lda;
+      return dim.a >= std::max<int64_t>(gemm.k, 1);
+    };
     const auto longest = std::max_element(rows.begin(), rows.end(), [&](auto& x, auto& y) {
       return std::pair(can_be_row(x), x.size) < std::pair(can_be_row(y), y.size);
     });
     Gemm wider = gemm;
     wider.m = longest->size;
-    wider.lda = longest->a;
+    if (!gemm.trans_a) wider.lda = longest->a;
     wider.ldc = longest->c;
     if (!can_be_row(*longest) || longest->size <= gemm.m || !fits_blas(wider)) return;
     gemm = wider;
@@ -148,45 +145,6 @@ Prepared with_number(const Call& call, const Fn& fn) {
   });
 }
 
-Prepared matmul(const Call& call) {
-  return with_number(call, [&]<typename T>(T) -> Prepared {
-    return {[batch = Batch(call.in(0), call.in(1), call.out())](const Args& args) {
-      batch.run(args.in<T>(0), args.in<T>(1), args.out<T>(), args.threads);
-    }};
-  });
-}
-
-// The same of halves: operands lhs and rhs, summed in f32.
-struct HalfBatch {
-  Batch batch;
-  HalfGemm product;
-  size_t own;  // scratch of one thread
-
-  HalfBatch(Batch wide, ir::DType dtype)
-      : batch(std::move(wide)), product(batch.gemm, dtype), own(product.scratch_bytes(1)) {}
-
-  size_t scratch_bytes(int threads) const {
-    return std::max(product.scratch_bytes(threads), own * static_cast<size_t>(threads));
-  }
-  void run(const Args& args, size_t lhs, size_t rhs) const {
-    batch.each(args.threads, [&](int64_t i, int64_t part, int inner_threads) {
-      product.run(args.in<uint16_t>(lhs) + batch.a[i], args.in<uint16_t>(rhs) + batch.b[i],
-                  args.out<uint16_t>() + batch.c[i], args.scratch + static_cast<size_t>(part) * own,
-                  inner_threads);
-    });
-  }
-};
-
-Prepared half_matmul(const Call& call) {
-  const ir::DType dtype = call.out().dtype;
-  Batch batch(call.in(0), call.in(1), call.out());
-  if (!has_half_gemm(batch.gemm, dtype)) return {};
-  HalfBatch products(std::move(batch), dtype);
-  const size_t scratch = products.scratch_bytes(call.threads);
-  return {[products = std::move(products)](const Args& args) { products.run(args, 0, 1); },
-          scratch};
-}
-
 // Copies what is added to the product to where the product goes.
 struct Added {
   bool is_row;  // one row for all rows of the result
@@ -215,6 +173,49 @@ struct Added {
   }
 };
 
+// The op of a batch of products by the algorithm that is chosen for them. Operand `lhs` is the left
+// one; what is added is operand 0.
+template <typename Product>
+Prepared prepared(const Call& call, const Batch& batch, const Product& product, size_t lhs,
+                  const std::optional<Added>& added) {
+  using T = typename Product::Element;
+  const size_t own = product.scratch_bytes(1);  // of one thread
+  const auto run = [=](const Args& args) {
+    if (added) added->run<T>(args);
+    batch.each(args.threads, [&](int64_t i, int64_t part, int threads) {
+      product.run(args.in<T>(lhs) + batch.a[i], args.in<T>(lhs + 1) + batch.b[i],
+                  args.out<T>() + batch.c[i], args.scratch + static_cast<size_t>(part) * own,
+                  threads);
+    });
+  };
+  const size_t scratch =
+      std::max(product.scratch_bytes(call.threads), own * static_cast<size_t>(call.threads));
+  return {run, scratch, std::string(product.algorithm())};
+}
+
+Prepared prepare(const Call& call, const Batch& batch, size_t lhs = 0,
+                 const std::optional<Added>& added = {}) {
+  return with_number(call, [&]<typename T>(T) -> Prepared {
+    return prepared(call, batch, PreparedGemm<T>(batch.gemm), lhs, added);
+  });
+}
+
+// The same of 16-bit floats: summed in f32.
+Prepared prepare_float16(const Call& call, const Batch& batch, size_t lhs = 0,
+                      const std::optional<Added>& added = {}) {
+  const ir::DType dtype = call.out().dtype;
+  if (!has_float16_gemm(batch.gemm, dtype)) return {};
+  return prepared(call, batch, Float16Gemm(batch.gemm, dtype), lhs, added);
+}
+
+Prepared matmul(const Call& call) {
+  return prepare(call, Batch(call.in(0), call.in(1), call.out()));
+}
+
+Prepared float16_matmul(const Call& call) {
+  return prepare_float16(call, Batch(call.in(0), call.in(1), call.out()));
+}
+
 Batch scaled_batch(const Call& call) {
   Batch batch(call.in(1), call.in(2), call.out());
   batch.gemm.alpha = call.attrs().get_float("alpha");
@@ -222,33 +223,25 @@ Batch scaled_batch(const Call& call) {
   return batch;
 }
 
-Prepared addmm(const Call& call) {
-  return with_number(call, [&]<typename T>(T) -> Prepared {
-    return {[batch = scaled_batch(call), added = Added(call.in(0), call.out())](const Args& args) {
-      if (batch.gemm.beta != 0) added.run<T>(args);
-      batch.run(args.in<T>(1), args.in<T>(2), args.out<T>(), args.threads);
-    }};
-  });
+std::optional<Added> added_to(const Call& call, const Batch& batch) {
+  if (batch.gemm.beta == 0) return {};
+  return Added(call.in(0), call.out());
 }
 
-Prepared half_addmm(const Call& call) {
-  const ir::DType dtype = call.out().dtype;
-  Batch batch = scaled_batch(call);
-  if (!has_half_gemm(batch.gemm, dtype)) return {};
-  HalfBatch products(std::move(batch), dtype);
-  const size_t scratch = products.scratch_bytes(call.threads);
-  const auto run = [products = std::move(products),
-                    added = Added(call.in(0), call.out())](const Args& args) {
-    if (products.batch.gemm.beta != 0) added.run<uint16_t>(args);
-    products.run(args, 1, 2);
-  };
-  return {run, scratch};
+Prepared addmm(const Call& call) {
+  const Batch batch = scaled_batch(call);
+  return prepare(call, batch, 1, added_to(call, batch));
+}
+
+Prepared float16_addmm(const Call& call) {
+  const Batch batch = scaled_batch(call);
+  return prepare_float16(call, batch, 1, added_to(call, batch));
 }
 
 }  // namespace
 
-KERNEL("matmul", matmul, false, half_matmul)
-KERNEL("addmm", addmm, false, half_addmm)
-KERNEL("baddbmm", addmm, false, half_addmm)
+KERNEL("matmul", matmul, false, float16_matmul)
+KERNEL("addmm", addmm, false, float16_addmm)
+KERNEL("baddbmm", addmm, false, float16_addmm)
 
 }  // namespace poptorch::kernels

@@ -22,7 +22,7 @@ void small_gemm(const Gemm& g, const float* a, const float* b, float* c) {
 
 namespace small {
 
-const HalfProducts& half_products(ir::DType dtype) {
+const Float16Products& float16_products(ir::DType dtype) {
   if (dtype == ir::DType::f16) {
     return simd::choose(simd::base::f16_products, simd::avx2::f16_products,
                         simd::avx512::f16_products);

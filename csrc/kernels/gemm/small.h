@@ -21,13 +21,13 @@ namespace small {
 // The longest sum: columns of `width` rows of a, packed, must lie in the first cache.
 constexpr int64_t most_depth = 512;
 
-// Products whose result is rounded to halves when it is stored, a widened.
-struct HalfProducts {
-  void (*of_wide)(const Gemm& g, const float* a, const float* b, uint16_t* c);
-  // b of halves, not transposed, is widened where it is read: for each 8 rows of c anew.
-  void (*of_half)(const Gemm& g, const float* a, const uint16_t* b, uint16_t* c);
+// Products whose result is rounded to 16 bits when it is stored, a upcast.
+struct Float16Products {
+  void (*of_f32)(const Gemm& g, const float* a, const float* b, uint16_t* c);
+  // b of 16-bit floats, not transposed, is upcast where it is read: for each 8 rows of c anew.
+  void (*of_float16)(const Gemm& g, const float* a, const uint16_t* b, uint16_t* c);
 };
-const HalfProducts& half_products(ir::DType dtype);
+const Float16Products& float16_products(ir::DType dtype);
 
 }  // namespace small
 

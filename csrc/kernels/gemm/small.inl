@@ -142,17 +142,17 @@ inline void small_gemm(const Gemm& g, const float* a, const float* b, float* c) 
 }
 
 template <typename C>
-inline void product_with_wide(const Gemm& g, const float* a, const float* b, uint16_t* c) {
+inline void product_with_f32(const Gemm& g, const float* a, const float* b, uint16_t* c) {
   auto* out = reinterpret_cast<C*>(c);
   g.trans_b ? product_by_columns(g, a, b, out) : product_by_rows(g, a, b, out);
 }
 
 template <typename C>
-inline void product_with_half(const Gemm& g, const float* a, const uint16_t* b, uint16_t* c) {
+inline void product_with_float16(const Gemm& g, const float* a, const uint16_t* b, uint16_t* c) {
   product_by_rows(g, a, reinterpret_cast<const C*>(b), reinterpret_cast<C*>(c));
 }
 
-inline constexpr kernels::small::HalfProducts f16_products = {product_with_wide<F16>,
-                                                              product_with_half<F16>};
-inline constexpr kernels::small::HalfProducts bf16_products = {product_with_wide<BF16>,
-                                                               product_with_half<BF16>};
+inline constexpr kernels::small::Float16Products f16_products = {product_with_f32<F16>,
+                                                              product_with_float16<F16>};
+inline constexpr kernels::small::Float16Products bf16_products = {product_with_f32<BF16>,
+                                                               product_with_float16<BF16>};

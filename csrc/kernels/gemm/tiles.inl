@@ -5,13 +5,13 @@
 
 using kernels::PackedSource;
 
-constexpr int panel_columns = 2 * width;
+constexpr int NR = 2 * width;
 // Rows of a that are multiplied at once: their sums and what they need fill the registers.
-constexpr int most_rows = SIMD_WIDTH == 16 ? 12 : 6;
+constexpr int MR = SIMD_WIDTH == 16 ? 12 : 6;
 // Terms that are added before the next panel's turn: so much of the rows stays in the first cache.
-constexpr int64_t most_terms = 256;
+constexpr int64_t KC = 256;
 // From one row of these to the next. No power of two, or they would contend for few cache lines.
-constexpr int64_t row_stride = most_terms + 16;
+constexpr int64_t row_stride = KC + 16;
 
 // Columns [first, first + count) of a part, `count` <= width; lanes past them are 0.
 inline void pack_vector(const PackedSource& from, const float* part, int64_t first, int64_t count,
@@ -25,13 +25,13 @@ inline void pack_vector(const PackedSource& from, const float* part, int64_t fir
 }
 
 // Numbers of a depth in a panel that has so many columns left to hold.
-inline int64_t panel_step(int64_t columns) { return columns > width ? panel_columns : width; }
+inline int64_t panel_step(int64_t columns) { return columns > width ? NR : width; }
 
 // Columns of a part as panels of two vectors, of which the last may be one; lanes past them are 0.
 inline void pack_columns(const PackedSource& from, const float* part, int64_t columns,
                          int64_t depth, float* packed) {
   for (int64_t at = 0; at < columns; at += width) {
-    const int64_t panel = at / panel_columns * panel_columns;
+    const int64_t panel = at / NR * NR;
     pack_vector(from, part, at, std::min<int64_t>(width, columns - at), depth,
                 panel_step(columns - panel), packed + panel * depth + (at - panel));
   }
@@ -41,24 +41,24 @@ inline void pack_columns(const PackedSource& from, const float* part, int64_t co
 struct Groups {
   int64_t rows, count;
 
-  explicit Groups(int64_t m, int64_t most = most_rows) : rows(m), count((m + most - 1) / most) {}
+  explicit Groups(int64_t m, int64_t most = MR) : rows(m), count((m + most - 1) / most) {}
   int64_t begin(int64_t group) const { return rows * std::min(group, count) / count; }
   int64_t size(int64_t group) const { return begin(group + 1) - begin(group); }
 };
 
 // Some numbers of each of `rows` rows, side by side, `row_stride` apart.
-inline void copy_rows(const float* from, int64_t stride, int64_t rows, int64_t terms, float* copy) {
+inline void copy_rows(const float* from, int64_t stride, int64_t rows, int64_t kc, float* copy) {
   for (int64_t i = 0; i < rows; ++i) {
     std::memcpy(copy + i * row_stride, from + i * stride,
-                static_cast<size_t>(terms) * sizeof(float));
+                static_cast<size_t>(kc) * sizeof(float));
   }
 }
 
-// Some rows that lie turned in memory, `stride` numbers from one term to the next: term after term,
-// `rows` numbers each. Up to a vector past the end is written.
-inline void copy_turned(const float* from, int64_t stride, int64_t rows, int64_t terms,
+// Some rows that lie transposed in memory, `stride` numbers from one term to the next: one term
+// after the other, `rows` numbers each. Up to a vector past the end is written.
+inline void copy_transposed(const float* from, int64_t stride, int64_t rows, int64_t kc,
                         float* copy) {
-  for (int64_t p = 0; p < terms; ++p) {
+  for (int64_t p = 0; p < kc; ++p) {
     for (int64_t at = 0; at < rows; at += width) {
       store(copy + p * rows + at, load_lanes(from + p * stride + at, rows - at));
     }
@@ -104,9 +104,9 @@ struct Fetch {
 };
 
 // Terms from one step to the next, and the steps of a tile, of which one without terms counts one.
-constexpr int64_t step_terms = 16;
-inline int64_t steps_of(int64_t terms) {
-  return std::max<int64_t>(1, (terms + step_terms - 1) / step_terms);
+constexpr int64_t step_depth = 16;
+inline int64_t steps_of(int64_t kc) {
+  return std::max<int64_t>(1, (kc + step_depth - 1) / step_depth);
 }
 
 // Where a tile of c is, of it `columns` numbers in each row, and what becomes of its sums: as in
@@ -124,7 +124,7 @@ struct Tile {
 inline Tile tile_at(const Tile& of_all, int64_t columns, float* c, int64_t at) {
   Tile tile = of_all;
   tile.c = c + at;
-  tile.columns = std::min<int64_t>(panel_columns, columns - at);
+  tile.columns = std::min<int64_t>(NR, columns - at);
   if (tile.scale != nullptr) tile.scale += at;
   if (tile.bias != nullptr) tile.bias += at;
   return tile;
@@ -219,24 +219,25 @@ inline auto for_rows(int64_t rows, Get) {
   }(std::make_integer_sequence<int, most>{});
 }
 
-// A tile of R rows and V vectors from `terms` terms. The rows are those of copy_turned or, if not
-// `turned`, of copy_rows.
-template <bool turned, int R, int V>
-void multiply_tile(const float* rows, const float* panel, int64_t terms, const Tile& tile,
+// A tile of R rows and V vectors from `kc` terms. The rows are those of copy_transposed or, if
+// not `transposed`, of copy_rows.
+template <bool transposed, int R, int V>
+void multiply_tile(const float* rows, const float* panel, int64_t kc, const Tile& tile,
                    Fetch& fetch) {
   vf sums[R][V];
   begin_tile(sums, tile);
-  for (int64_t p = 0; p < terms;) {
-    for (const int64_t end = std::min(terms, p + step_terms); p < end; ++p) {
-      add_term(sums, rows + p * (turned ? R : 1), turned ? 1 : row_stride, panel + p * V * width);
+  for (int64_t p = 0; p < kc;) {
+    for (const int64_t end = std::min(kc, p + step_depth); p < end; ++p) {
+      const float* numbers = rows + p * (transposed ? R : 1);
+      add_term(sums, numbers, transposed ? 1 : row_stride, panel + p * V * width);
     }
     fetch.step();
   }
   put_tile(sums, tile);
 }
 
-template <bool turned, int V>
+template <bool transposed, int V>
 inline auto tile_of(int64_t rows) {
-  return for_rows<most_rows>(rows, []<int R>() { return &multiply_tile<turned, R, V>; });
+  return for_rows<MR>(rows, []<int R>() { return &multiply_tile<transposed, R, V>; });
 }
 

@@ -98,6 +98,7 @@ class Setting:
 
     Attributes:
         off: passes and switches that are turned off.
+        algorithms: that are forced, as ``family:name``.
         isa: level of the instruction set; empty for the machine's best.
         threads: of torch.
         poison: whether dead memory is filled with NaN.
@@ -111,6 +112,7 @@ class Setting:
     """
 
     off: tuple[str, ...] = ()
+    algorithms: tuple[str, ...] = ()
     isa: str = ""
     threads: int = 1
     poison: bool = False

@@ -143,7 +143,8 @@ def options_of(setting: Setting, training: bool) -> poptorch.Options:
 def applied(setting: Setting):
     """The process-wide part of a setting; afterwards all is as it was."""
     variables = {"POPTORCH_OFF": ",".join(setting.off), "POPTORCH_POISON": str(+setting.poison),
-                 "POPTORCH_RELOAD_IR": str(+setting.reload_ir)}
+                 "POPTORCH_RELOAD_IR": str(+setting.reload_ir),
+                 "POPTORCH_ALGORITHM": ",".join(setting.algorithms)}
     isa, threads = _C.isa(), torch.get_num_threads()
     with mock.patch.dict(os.environ, variables), contextlib.ExitStack() as stack:
         if setting.wide:

@@ -19,6 +19,7 @@ OPTIMIZERS = (
     "optim.NAdam(params, 0.0625, eps=0.125, decoupled_weight_decay=True, weight_decay=0.25)",
     "optim.ASGD(params, 0.0625, lambd=0.125, t0=1)",
 )
+ALGORITHMS = tuple(f"{family}:{name}" for family, name, _ in _C.algorithms())
 SWITCHES = tuple(name for name, _ in (*_C.passes(), *_C.switches()))
 
 
@@ -39,6 +40,8 @@ def draw_setting(rng: random.Random, training: bool) -> Setting:
         steps["replicas"] = rng.choice((1, 1, 2))
     if training and rng.random() < 0.3:
         steps["optimizer"] = rng.choice(OPTIMIZERS)
+    if rng.random() < 0.25:  # the first of a family that applies
+        steps["algorithms"] = tuple(rng.sample(ALGORITHMS, rng.randint(1, 4)))
     return Setting(off=off, isa=rng.choice(("", "", "", "base", "avx2")),
                    threads=rng.choice((1, 1, 1, 2, 3)), poison=rng.random() < 0.3,
                    reload_ir=rng.random() < 0.15, wide=rng.random() < 0.15,

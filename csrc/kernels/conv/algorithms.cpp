@@ -1,0 +1,337 @@
+#include "kernels/conv/algorithms.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "kernels/aten/convolution.h"
+#include "kernels/conv/bf16x3.h"
+#include "kernels/conv/depthwise.h"
+#include "kernels/conv/direct_weight_gradient.h"
+#include "kernels/conv/few_channels.h"
+#include "kernels/conv/pointwise.h"
+#include "kernels/conv/weight_gradient.h"
+#include "kernels/conv/winograd.h"
+#include "kernels/gemm/bf16x3.h"
+#include "kernels/gemm/blocked.h"
+#include "kernels/simd/isa.h"
+#include "ops/layout.h"
+#include "support/bf16_unit.h"
+
+namespace poptorch::kernels {
+
+namespace {
+
+using Direction = ConvProblem::Direction;
+using Weights = ConvProblem::Weights;
+using ops::Prepared;
+using P = const ConvProblem&;
+
+// -- what is asked of problems --
+
+bool lie_last(std::initializer_list<const ir::Type*> types) {
+  return std::all_of(types.begin(), types.end(),
+                     [](const ir::Type* type) { return ops::lies_channels_last(*type); });
+}
+
+bool lie_in_rows(P p) {
+  return p.x.is_contiguous() && p.w.is_contiguous() && p.y.is_contiguous();
+}
+
+// Of f32 images, each result of all channels, not transposed.
+bool is_dense_f32(P p) {
+  return p.x.dtype == ir::DType::f32 && p.x.rank() == 4 && p.groups == 1 && !p.transposed &&
+         !p.is_empty();
+}
+
+bool is_plain_f32(P p) { return p.x.dtype == ir::DType::f32 && p.weights == Weights::plain; }
+
+// Of the gradient of the input as a convolution of y: the kernel does not stand outside of it.
+bool has_inner_padding(P p) {
+  if (p.is(Direction::forward)) return true;
+  return p.padding[0] < p.w.sizes[2] && p.padding[1] < p.w.sizes[3];
+}
+
+// Forward or the gradient of the input, by a kernel that neither strides nor spreads.
+bool has_unit_steps(P p) {
+  const bool is_direction = p.is(Direction::forward) || p.is(Direction::data_gradient);
+  return is_direction && is_all(p.stride, 1) && is_all(p.dilation, 1) && has_inner_padding(p);
+}
+
+// -- costs --
+//
+// Times beside oneDNN's, which are 1 for a result or a gradient, from docs/internals/
+// performance_log.md. A number below 1 is for the problems that the algorithm was measured on, the
+// others got `slow` or, where the figure is not known, a guess that leaves them to the rest.
+constexpr double onednn = 1, slow = 5;
+
+double cost(bool pays, double beside_onednn) { return pays ? beside_onednn : slow; }
+
+// -- 1x1 kernels as products of matrices --
+
+bool is_matrix(P p) {
+  const bool is_single = ConvProblem::pixels_of(p.x) == 1;
+  return is_single || !p.y.is_contiguous() || !p.x.is_contiguous();
+}
+
+bool pointwise_applies(P p) {
+  if (p.is(Direction::gradients) || p.weights != Weights::plain) return false;
+  if (p.transposed || p.groups != 1 || p.places() != 1 || !is_all(p.padding, 0)) return false;
+  if (p.is_empty() || !p.is_bias_row) return false;
+  if (!lie_last({&p.x, &p.w, &p.y}) && !lie_in_rows(p)) return false;
+  if (!ir::is_half(p.x.dtype)) return true;
+  return is_matrix(p) && has_half_products(p);
+}
+
+// Of a few pixels only, a product of matrices has nothing to gain.
+double pointwise_cost(P p) {
+  if (ir::is_half(p.x.dtype)) return 0.5;
+  const int64_t pixels = ConvProblem::pixels_of(p.y);
+  return cost(lie_last({&p.x, &p.w, &p.y}) || pixels == 1 || pixels >= 32, 0.4);
+}
+
+Prepared pointwise(P p) {
+  if (ir::is_half(p.x.dtype)) return half_pointwise(p);
+  return p.is(Direction::forward) ? pointwise_convolution(p) : pointwise_gradient(p);
+}
+
+// "Convolutions of inference": 0.6 to 0.8.
+bool blocked_pointwise_applies(P p) {
+  return p.weights != Weights::plain && is_dense_f32(p) && p.places() == 1 &&
+         is_all(p.padding, 0) && is_scaled_product(p);
+}
+double blocked_pointwise_cost(P) { return 0.4; }
+Prepared blocked_pointwise(P p) { return scaled_product(*p.call); }
+
+// -- of each channel by itself --
+
+bool depthwise_applies(P p) {
+  const int64_t channels = p.x.sizes[1];
+  if (p.is(Direction::gradients) || !is_plain_f32(p) || p.x.rank() != 4 || p.transposed) {
+    return false;
+  }
+  if (p.is_empty() || channels <= 1 || p.groups != channels || p.w.sizes[0] != channels) {
+    return false;
+  }
+  const auto lies_well = [](const ir::Type& type) {
+    return type.is_contiguous() || ops::lies_channels_last(type);
+  };
+  if (p.is(Direction::data_gradient) && !ops::lies_channels_last(p.x)) return false;
+  return p.is_bias_row && ops::lies_channels_last(p.y) && lies_well(p.x) && lies_well(p.w);
+}
+// "Depthwise convolutions": both gradients 0.14, forward 0.66.
+double depthwise_cost(P p) { return p.is(Direction::forward) ? 0.6 : 0.15; }
+
+Prepared depthwise(P p) {
+  if (p.is(Direction::forward)) return depthwise_convolution(*p.call);
+  return p.is(Direction::data_gradient) ? depthwise_input_gradient(*p.call)
+                                        : depthwise_weight_gradient(*p.call);
+}
+
+// -- of images with few channels --
+
+bool few_channels_applies(P p) {
+  if (!is_dense_f32(p) || !is_all(p.dilation, 1) || !p.is_bias_row) return false;
+  if (p.is(Direction::forward)) return lie_last({&p.x, &p.y});
+  return p.is(Direction::weight_gradient) && lie_last({&p.x, &p.w, &p.y}) &&
+         p.w.sizes[0] % few_lanes() == 0;
+}
+// "Images of up to four channels": with one channel 0.23 to 0.44, the gradient 0.27; with three as
+// much as oneDNN's, which makes a dry run first.
+double few_channels_cost(P p) { return cost(p.w.sizes[1] <= 4 && p.w.sizes[0] >= 8, 0.45); }
+
+Prepared few_channels(P p) {
+  if (p.is(Direction::weight_gradient)) return few_weight_gradient(*p.call);
+  return p.weights == Weights::plain ? few_convolution(*p.call) : packed_few_convolution(*p.call);
+}
+
+// -- on the unit for products of bfloat16 matrices (AMX) --
+
+bool bf16x3_applies(P p) {
+  if (!is_dense_f32(p) || !has_unit_steps(p) || p.places() == 1 || !has_bf16x3_gemm()) {
+    return false;
+  }
+  if (p.result().sizes[1] % 16 != 0 || p.source().sizes[1] % 32 != 0) return false;
+  if (!lie_last({&p.x, &p.y}) || !p.is_bias_row) return false;
+  if (p.weights == Weights::plain) return ops::lies_channels_last(p.w);
+  return p.weights == Weights::packed || p.places() <= most_places;
+}
+
+// "Convolutions without patches": 0.56 to 0.7 where there is enough to multiply with what is
+// packed, and few of the pixels that are computed lie beyond the result's width.
+double bf16x3_cost(P p) {
+  constexpr int64_t least_side = 32, least_depth = 256, least_work = int64_t{1} << 22;
+  const ir::Dims &result = p.result().sizes, &source = p.source().sizes;
+  const int64_t padded_width = result[3] + p.w.sizes[3] - 1;
+  const int64_t pixels = result[2] * result[3], depth = source[1] * p.places();
+  const int64_t computed = (result[2] * padded_width + split_side - 1) / split_side * split_side;
+  return cost(result[1] >= least_side && depth >= least_depth && 3 * pixels >= 2 * computed &&
+                  p.image_count() * pixels * result[1] * depth >= least_work,
+              0.6);
+}
+
+Prepared bf16x3(P p) {
+  if (p.weights != Weights::plain) return packed_by_parts(*p.call);
+  return p.is(Direction::forward) ? bf16x3_convolution(*p.call, onednn_unplanned(p))
+                                  : split_input_gradient(*p.call, onednn_unplanned(p));
+}
+
+// -- 3x3 kernels by fewer products --
+
+bool winograd_applies(P p) {
+  constexpr int64_t block = 16;  // whole vectors, whatever the instruction set
+  return is_dense_f32(p) && has_unit_steps(p) && p.w.sizes[2] == 3 && p.w.sizes[3] == 3 &&
+         lie_last({&p.x, &p.y}) && p.is_bias_row && p.result().sizes[1] % block == 0 &&
+         p.source().sizes[1] % block == 0;
+}
+
+// "3x3 convolutions by fewer products": 0.65 to 0.97 for an inference, where there are tiles enough
+// for the weights to be transformed.
+double winograd_cost(P p) {
+  constexpr int64_t least_tiles = 64;
+  const ir::Dims& result = p.result().sizes;
+  const int64_t tiles = p.image_count() * ((result[2] + 1) / 2) * ((result[3] + 1) / 2);
+  return cost(tiles >= least_tiles, 0.7);
+}
+
+Prepared by_winograd(P p) {
+  if (p.weights != Weights::plain) return packed_winograd(*p.call);
+  return p.is(Direction::forward) ? winograd(*p.call) : winograd_input_gradient(*p.call);
+}
+
+// -- gradients of weights --
+
+// Of images or sequences that lie channels-last, each result of all channels.
+bool is_dense_last(P p) {
+  return p.is(Direction::weight_gradient) && p.x.rank() <= 4 && p.groups == 1 && !p.transposed &&
+         !p.is_empty() && !ir::is_half(p.x.dtype) && lie_last({&p.x, &p.w, &p.y});
+}
+
+bool direct_applies(P p) { return p.x.dtype == ir::DType::f32 && is_dense_last(p); }
+
+Prepared direct(P p) { return direct_weight_gradient(*p.call); }
+
+// "Gradients of weights by tiles": 0.45 to 1.05, beside products by loops of our own, with channels
+// that fill vectors.
+double direct_cost(P p) {
+  constexpr int64_t least_channels = 32;
+  const int64_t channels = p.x.sizes[1], lanes = direct_columns() / 2;
+  const bool fills_vectors = 4 * channels >= 3 * ((channels + lanes - 1) / lanes * lanes);
+  return cost(simd::isa() != simd::Isa::base && gemm_by() == "loops" &&
+                  channels >= least_channels && fills_vectors,
+              0.6);
+}
+
+bool im2col_last_applies(P p) { return is_dense_last(p) && p.dilation.back() == 1; }
+bool im2col_rows_applies(P p) {
+  return p.is(Direction::weight_gradient) && p.x.rank() <= 4 && !p.is_empty() && lie_in_rows(p);
+}
+bool im2col_applies(P p) {
+  const bool is_float = p.x.dtype == ir::DType::f32 || p.x.dtype == ir::DType::f64;
+  return is_float && (im2col_last_applies(p) || im2col_rows_applies(p));
+}
+
+// Runs of memory are long from 16 channels on. oneDNN is slow at strides and at few pixels in
+// relation to the channels, and beside AVX2's products.
+double im2col_last_cost(P p) {
+  constexpr int64_t least_channels = 16;
+  const bool pays = simd::isa() != simd::Isa::avx512 || p.is_strided() ||
+                    p.image_count() * ConvProblem::pixels_of(p.y) < p.y.sizes[1];
+  return pays && p.x.sizes[1] >= least_channels ? 0.6 : 3;
+}
+// Of fewer rows products of matrices are too thin.
+double im2col_rows_cost(P p) { return cost(p.pixels().sizes[1] / p.groups >= 8, 0.6); }
+
+bool is_last_cheaper(P p) {
+  if (!im2col_last_applies(p)) return false;
+  return !im2col_rows_applies(p) || im2col_last_cost(p) <= im2col_rows_cost(p);
+}
+double im2col_cost(P p) { return is_last_cheaper(p) ? im2col_last_cost(p) : im2col_rows_cost(p); }
+Prepared im2col(P p) {
+  return is_last_cheaper(p) ? im2col_weight_gradient_last(*p.call)
+                            : im2col_weight_gradient(*p.call);
+}
+
+// -- by PyTorch --
+
+bool onednn_applies(P p) { return !p.is(Direction::gradients) && !ir::is_half(p.x.dtype); }
+// oneDNN cuts the sums of a gradient of weights by the number of threads. For 16 bits that is
+// avoided, even for a slower one whose bits do not depend on it.
+double onednn_cost(P p) {
+  return p.is(Direction::weight_gradient) && p.is_upcast ? 4 * onednn : onednn;
+}
+
+bool joint_applies(P p) { return p.is(Direction::gradients) && !ir::is_half(p.x.dtype); }
+// Winograd's for the input and oneDNN's for the weights together take 1.05 times as long.
+double joint_cost(P p) {
+  const double of_weight = p.is_upcast ? 4 * onednn : onednn;
+  if (!p.wants_data) return of_weight;
+  return p.wants_weight ? 0.62 + of_weight : onednn;
+}
+
+// Not where oneDNN's results are wrong: of spread kernels, for which it reads past the image, where
+// zeros need not be; of images that a kernel does not fit into without padding; of volumes.
+bool bf16_unit_applies(P p) {
+  const ir::Type& image = p.image();
+  if (p.is(Direction::gradients) || image.dtype != ir::DType::bf16 || !computes_bf16() ||
+      image.rank() > 4 || !is_all(p.dilation, 1)) {
+    return false;
+  }
+  for (int64_t dim = 2; dim < image.rank(); ++dim) {
+    if (image.sizes[dim] < p.w.sizes[dim]) return false;
+  }
+  return true;
+}
+double bf16_unit_cost(P) { return 0.3; }
+
+bool upcast_applies(P p) { return !p.is(Direction::gradients) && ir::is_half(p.x.dtype); }
+double upcast_cost(P) { return 1; }
+
+}  // namespace
+
+const AlgorithmTable<ConvProblem, PrepareConv>& conv_algorithms() {
+  static const AlgorithmTable<ConvProblem, PrepareConv> table{"conv", {
+      {"pointwise", "1x1 kernels as products of matrices", pointwise_applies, pointwise_cost,
+       pointwise},
+      {"blocked_pointwise", "the same for inference, with scale, bias, residual and relu",
+       blocked_pointwise_applies, blocked_pointwise_cost, blocked_pointwise},
+      {"depthwise", "loops over vectors of channels, each by itself", depthwise_applies,
+       depthwise_cost, depthwise},
+      {"few_channels", "loops over vectors of outputs", few_channels_applies, few_channels_cost,
+       few_channels},
+      {"bf16x3_convolution", "implicit GEMM of sums of three bfloat16 parts (AMX)", bf16x3_applies,
+       bf16x3_cost, bf16x3},
+      {"winograd", "3x3 kernels by Winograd's F(2x2, 3x3)", winograd_applies, winograd_cost,
+       by_winograd},
+      {"direct_weight_gradient", "gradients of weights by register tiles, without im2col",
+       direct_applies, direct_cost, direct},
+      {"im2col", "gradients of weights by im2col and GEMM, strip by strip", im2col_applies,
+       im2col_cost, im2col},
+      {"bf16_unit", "PyTorch's operator on bfloat16, which calls oneDNN", bf16_unit_applies,
+       bf16_unit_cost, onednn_bf16},
+      {"upcast", "16-bit tensors as float32, by another algorithm", upcast_applies, upcast_cost,
+       upcast_convolution},
+      {"onednn", "PyTorch's operator, which calls oneDNN for most problems", onednn_applies,
+       onednn_cost, onednn_convolution},
+      {"onednn_joint", "the same for all gradients in one call", joint_applies, joint_cost,
+       onednn_convolution}}};
+  return table;
+}
+
+// Made when the library is loaded, for its names to be there.
+[[maybe_unused]] static const auto& made = conv_algorithms();
+
+Prepared prepare_conv(P problem) {
+  const ConvAlgorithm& row = conv_algorithms().choose(problem);
+  Prepared prepared = row.make(problem);
+  // An upcast names what is within it, too.
+  if (prepared.algorithm.empty()) prepared.algorithm = row.name;
+  return prepared;
+}
+
+WeightForm weight_form(const ConvAlgorithm& chosen, P problem) {
+  if (chosen.make == bf16x3) return WeightForm::by_place;
+  if (chosen.make != onednn_convolution) return WeightForm::as_they_lie;
+  return problem.x.sizes[1] == 1 ? WeightForm::by_place : WeightForm::onednn;
+}
+
+}  // namespace poptorch::kernels

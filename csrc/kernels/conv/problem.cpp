@@ -1,0 +1,85 @@
+#include "kernels/conv/problem.h"
+
+#include "ops/layout.h"
+
+namespace poptorch::kernels {
+
+namespace {
+
+using ops::Call;
+
+ConvProblem with_geometry(const ir::Attrs& attrs, size_t rank) {
+  const auto one_each = [&](const char* name) {
+    ir::Dims values = attrs.get_ints(name);
+    if (values.size() == 1) values.resize(rank - 2, values[0]);
+    return values;
+  };
+  ConvProblem p;
+  p.stride = one_each("stride");
+  p.padding = one_each("padding");
+  p.dilation = one_each("dilation");
+  p.groups = attrs.get_int("groups");
+  return p;
+}
+
+// Of images that lie channels-last, whose sizes have the channels second.
+ir::Type images(const ir::Dims& sizes) {
+  return ops::channels_first({ir::DType::f32, {sizes[0], sizes[2], sizes[3], sizes[1]}, {}});
+}
+
+ConvProblem of_packed(const ir::Attrs& attrs, const ir::Dims& x, const ir::Dims& w) {
+  ConvProblem p = with_geometry(attrs, x.size());
+  p.x = images(x);
+  p.w = {ir::DType::f32, w, {}};
+  ir::Dims y = {x[0], w[0]};
+  for (size_t i = 0; i < 2; ++i) {
+    const int64_t seen = p.dilation[i] * (w[2 + i] - 1) + 1;
+    y.push_back((x[2 + i] + 2 * p.padding[i] - seen) / p.stride[i] + 1);
+  }
+  p.y = images(y);
+  p.weights = ConvProblem::Weights::packed;
+  return p;
+}
+
+}  // namespace
+
+ConvProblem ConvProblem::forward(const Call& call) {
+  ConvProblem p = with_geometry(call.attrs(), call.in(0).sizes.size());
+  p.x = call.in(0);
+  p.w = call.in(1);
+  p.y = call.out();
+  p.transposed = call.attrs().get_bool("transposed");
+  p.is_bias_row = !call.has_in(2) || call.in(2).is_contiguous();
+  p.call = &call;
+  return p;
+}
+
+ConvProblem ConvProblem::gradient(const Call& call, Direction direction, bool is_upcast) {
+  ConvProblem p = with_geometry(call.attrs(), call.in(0).sizes.size());
+  p.direction = direction;
+  p.x = direction == Direction::data_gradient ? call.out(0) : call.in(1);
+  p.w = direction == Direction::weight_gradient ? call.out(1) : call.in(2);
+  p.y = call.in(0);
+  p.transposed = call.attrs().get_bool("transposed");
+  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
+  p.wants_data = wanted[0];
+  p.wants_weight = wanted[1];
+  p.is_upcast = is_upcast;
+  p.call = &call;
+  return p;
+}
+
+ConvProblem ConvProblem::packed(const Call& call) {
+  const ir::Attrs& attrs = call.attrs();
+  ConvProblem p =
+      of_packed(attrs, ops::channels_first(call.in(0)).sizes, attrs.get_ints("weight_size"));
+  if (is_unpacked(call)) p.weights = Weights::unpacked;
+  p.call = &call;
+  return p;
+}
+
+ConvProblem ConvProblem::packing(const Call& call) {
+  return of_packed(call.attrs(), call.attrs().get_ints("input_size"), call.in(0).sizes);
+}
+
+}  // namespace poptorch::kernels

@@ -1,0 +1,241 @@
+#include "kernels/gemm/algorithms.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/gemm/bf16x3.h"
+#include "kernels/gemm/blas.h"
+#include "kernels/gemm/blocked.h"
+#include "kernels/gemm/float16.h"
+#include "kernels/gemm/small.h"
+#include "kernels/simd/isa.h"
+#include "support/switches.h"
+
+namespace poptorch::kernels {
+
+namespace {
+
+// The Fortran interface: column-major, everything by pointer.
+template <typename T>
+using BlasGemm = void (*)(const char* trans_a, const char* trans_b, const int* m, const int* n,
+                          const int* k, const T* alpha, const T* a, const int* lda, const T* b,
+                          const int* ldb, const T* beta, T* c, const int* ldc);
+
+template <typename T>
+BlasGemm<T> blas_gemm() {
+  constexpr const char* name = std::is_same_v<T, float> ? "sgemm_" : "dgemm_";
+  static const auto function = find_symbol<BlasGemm<T>>(name);
+  return function;
+}
+
+// Integers are summed unsigned, which may wrap.
+template <typename T>
+using Sum = std::conditional_t<std::is_floating_point_v<T>, double,
+                               std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>;
+
+// -- costs: time of a multiplication, in units of one by loops at full speed --
+
+constexpr double never = 1e6;  // only where nothing else applies, or if it is forced
+constexpr double by_copies = 0.2;  // of 16-bit floats in f32
+
+bool is_f32_based(const GemmProblem& p) {
+  return p.dtype == ir::DType::f32 || ir::is_half(p.dtype);
+}
+
+// Rows that compute f32 are right for 16-bit floats, too, through copies.
+double f32_cost(const GemmProblem& p, bool pays, double cost) {
+  if (!pays) return never;
+  return ir::is_half(p.dtype) ? cost + by_copies : cost;
+}
+
+bool may_split(const GemmProblem& p) {
+  const Gemm& g = p.gemm;
+  return ir::is_float(p.dtype) && g.scale == nullptr && !p.is_block && g.k >= 2 && g.m > 0 &&
+         g.n > 0 && g.m * g.n <= most_sums;
+}
+
+// What a method costs in one piece, or cut along rows and columns where sums could be cut, too.
+double unsplit(const GemmProblem& p, const GemmMethod& method, double cost) {
+  const bool is_alternative =
+      may_split(p) && is_on("split_k") && is_worth_splitting(p.gemm, method);
+  return is_alternative ? cost * cost_of_cut(p.gemm, method, false) : cost;
+}
+
+bool has_blas(const GemmProblem& p) {
+  if (p.dtype == ir::DType::f64) return fits_blas(p.gemm) && blas_gemm<double>() != nullptr;
+  return is_f32_based(p) && fits_blas(p.gemm) && blas_gemm<float>() != nullptr;
+}
+
+// MKL reaches 0.5 to 0.85 of what an EPYC can do, the blocked loops 0.8 to 0.9.
+constexpr double small_cost = 0.9, blocked_cost = 1, blas_cost = 1.2, loops_cost = 50;
+
+double cost_of_bf16x3(const GemmProblem& p) {
+  return unsplit(p, bf16x3_method, f32_cost(p, bf16x3_gemm_pays(p.gemm), 0.4));
+}
+
+double cost_of_small(const GemmProblem& p) {
+  const Gemm& g = p.gemm;
+  const bool is_f32 = p.dtype == ir::DType::f32;
+  if (!small_gemm_pays(g) || !(is_f32 || is_on("half_blocks"))) return never;
+  // With AVX2 the BLAS takes 0.6 to 0.7 of its time from 32 x 32 x 32 on where b lies transposed.
+  const bool is_slow = is_f32 && g.trans_b && simd::isa() == simd::Isa::avx2 && g.m >= 32 &&
+                       g.n * g.k >= 256 && g.m * g.n * g.k >= 1 << 15;
+  return is_slow ? 1.8 : small_cost;
+}
+
+double cost_of_blocked(const GemmProblem& p) {
+  return unsplit(p, blocked_method, f32_cost(p, blocked_gemm_pays(p.gemm), blocked_cost));
+}
+
+double cost_of_blas(const GemmProblem& p) {
+  return unsplit(p, blas_method, f32_cost(p, true, blas_cost));
+}
+
+double cost_of_loops(const GemmProblem& p) {
+  return unsplit(p, loops_method, f32_cost(p, true, loops_cost));
+}
+
+double cost_of_split_k(const GemmProblem& p) {
+  if (ir::is_half(p.dtype)) return is_on("half_blocks") && is_deep(p.gemm) ? 0.5 : never;
+  const GemmMethod& method = method_of_parts(p);
+  if (!is_worth_splitting(p.gemm, method)) return never;
+  const double cost = &method == &blocked_method ? blocked_cost
+                      : &method == &blas_method  ? blas_cost
+                                                 : loops_cost;
+  return cost * cost_of_cut(p.gemm, method, true);
+}
+
+bool can_be_small(const GemmProblem& p) {
+  return is_f32_based(p) && p.gemm.scale == nullptr &&
+         (p.gemm.k <= small::most_depth || !p.gemm.trans_b);
+}
+
+}  // namespace
+
+template <typename T>
+void plain_block(const Gemm& g, const T* a, const T* b, T* c) {
+  using S = Sum<T>;
+  constexpr int64_t width = 64;  // columns summed at once
+  const auto scale = [](double x) {
+    return std::is_integral_v<T> ? static_cast<S>(static_cast<int64_t>(x)) : static_cast<S>(x);
+  };
+  const S alpha = scale(g.alpha), beta = scale(g.beta);
+  const int64_t row_a = g.trans_a ? 1 : g.lda, step_a = g.trans_a ? g.lda : 1;
+  const int64_t row_b = g.trans_b ? 1 : g.ldb, step_b = g.trans_b ? g.ldb : 1;
+  for (int64_t j0 = 0; j0 < g.n; j0 += width) {
+    const int64_t columns = std::min(width, g.n - j0);
+    for (int64_t i = 0; i < g.m; ++i) {
+      S sums[width] = {};
+      for (int64_t p = 0; p < g.k; ++p) {
+        const S x = static_cast<S>(a[i * row_a + p * step_a]);
+        const T* row = b + p * row_b + j0 * step_b;
+        for (int64_t j = 0; j < columns; ++j) sums[j] += x * static_cast<S>(row[j * step_b]);
+      }
+      T* out = c + i * g.ldc + j0;
+      for (int64_t j = 0; j < columns; ++j) {
+        const S old = g.beta == 0 ? S{0} : static_cast<S>(beta * static_cast<S>(out[j]));
+        out[j] = static_cast<T>(alpha * sums[j] + old);
+      }
+    }
+  }
+}
+
+template <typename T>
+void blas_block(const Gemm& g, const T* a, const T* b, T* c) {
+  if (blas_gemm<T>() == nullptr || !fits_blas(g)) return plain_block(g, a, b, c);
+  // A row-major matrix is the transpose of a column-major one: c^T = op(b)^T op(a)^T.
+  const int m = static_cast<int>(g.m), n = static_cast<int>(g.n), k = static_cast<int>(g.k);
+  const int lda = static_cast<int>(g.lda), ldb = static_cast<int>(g.ldb);
+  const int ldc = static_cast<int>(g.ldc);
+  const T alpha = static_cast<T>(g.alpha), beta = static_cast<T>(g.beta);
+  const SingleThreadedBlas single;
+  blas_gemm<T>()(g.trans_b ? "T" : "N", g.trans_a ? "T" : "N", &n, &m, &k, &alpha, b, &ldb, a,
+                 &lda, &beta, c, &ldc);
+}
+
+const GemmMethod small_method{.f32 = small_gemm, .takes_float16 = true, .is_even = true};
+const GemmMethod blocked_method{.f32 = blocked_gemm,
+                                .row_tile = blocked_rows,
+                                .column_tile = blocked_columns,
+                                .row_cost = blocked_row_cost,
+                                .column_cost = blocked_column_cost,
+                                .finishes = true,
+                                .is_even = true};
+const GemmMethod bf16x3_method{.f32 = bf16x3_gemm,
+                               .row_tile = split_side,
+                               .column_tile = split_side,
+                               .finishes = true,
+                               .is_even = true};
+const GemmMethod bf16_unit_method{.takes_float16 = true};
+const GemmMethod float16_blocks_method{.takes_float16 = true};
+const GemmMethod blas_method{.f32 = blas_block<float>, .f64 = blas_block<double>};
+const GemmMethod loops_method{.f32 = plain_block<float>, .f64 = plain_block<double>};
+const GemmMethod split_k_method{.takes_float16 = true};
+
+const GemmMethod& method_of_parts(const GemmProblem& p) {
+  if (p.dtype == ir::DType::f32 && blocked_gemm_pays(p.gemm)) return blocked_method;
+  return has_blas(p) ? blas_method : loops_method;
+}
+
+const GemmTable& gemm_table() {
+  static const GemmTable table{"gemm", {
+      {.name = "bf16x3",
+       .doc = "f32 numbers as three bfloat16 parts, on the CPU's unit for those (AMX)",
+       .applies = [](const GemmProblem& p) {
+         return is_f32_based(p) && p.gemm.k > 0 && has_bf16x3_gemm();
+       },
+       .cost = cost_of_bf16x3,
+       .make = &bf16x3_method},
+      {.name = "bf16_unit",
+       .doc = "bfloat16 products of PyTorch's BLAS, on the CPU's unit for them",
+       .applies = [](const GemmProblem& p) {
+         return p.dtype == ir::DType::bf16 && fits_blas(p.gemm) && has_bf16_gemm();
+       },
+       .cost = [](const GemmProblem&) { return bf16_gemm_pays() ? 0.3 : never; },
+       .make = &bf16_unit_method},
+      {.name = "small",
+       .doc = "loops in registers, nothing is packed",
+       .applies = can_be_small,
+       .cost = cost_of_small,
+       .make = &small_method},
+      {.name = "blocked",
+       .doc = "loops on packed blocks of both operands",
+       .applies = is_f32_based,
+       .cost = cost_of_blocked,
+       .make = &blocked_method},
+      {.name = "float16_blocks",
+       .doc = "16-bit floats are upcast in cache, block by block of the result",
+       .applies = [](const GemmProblem& p) { return ir::is_half(p.dtype); },
+       .cost = [](const GemmProblem&) { return is_on("half_blocks") ? 1.0 : never; },
+       .make = &float16_blocks_method},
+      {.name = "blas",
+       .doc = "PyTorch's BLAS",
+       .applies = [](const GemmProblem& p) { return p.gemm.scale == nullptr && has_blas(p); },
+       .cost = cost_of_blas,
+       .make = &blas_method},
+      {.name = "loops",
+       .doc = "plain loops: products of integers",
+       .applies = [](const GemmProblem& p) { return p.gemm.scale == nullptr; },
+       .cost = cost_of_loops,
+       .make = &loops_method},
+      {.name = "split_k",
+       .doc = "sums are cut into parts that threads share",
+       .applies = may_split,
+       .cost = cost_of_split_k,
+       .make = &split_k_method},
+  }};
+  return table;
+}
+
+// Made when the library is loaded, so that its names are known then.
+[[maybe_unused]] static const GemmTable& made_at_load_time = gemm_table();
+
+template void blas_block(const Gemm&, const float*, const float*, float*);
+template void blas_block(const Gemm&, const double*, const double*, double*);
+template void plain_block(const Gemm&, const uint8_t*, const uint8_t*, uint8_t*);
+template void plain_block(const Gemm&, const int8_t*, const int8_t*, int8_t*);
+template void plain_block(const Gemm&, const int16_t*, const int16_t*, int16_t*);
+template void plain_block(const Gemm&, const int32_t*, const int32_t*, int32_t*);
+template void plain_block(const Gemm&, const int64_t*, const int64_t*, int64_t*);
+
+}  // namespace poptorch::kernels

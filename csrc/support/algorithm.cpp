@@ -1,0 +1,47 @@
+#include "support/algorithm.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace poptorch {
+
+namespace {
+
+// A function's static: tables are made before main, in the order the linker chose.
+std::vector<AlgorithmName>& registry() {
+  static std::vector<AlgorithmName> names;
+  return names;
+}
+
+}  // namespace
+
+void register_algorithm(const AlgorithmName& name) { registry().push_back(name); }
+
+std::vector<AlgorithmName> all_algorithms() {
+  std::vector<AlgorithmName> names = registry();
+  std::stable_sort(names.begin(), names.end(),
+                   [](const auto& a, const auto& b) { return a.family < b.family; });
+  return names;
+}
+
+std::vector<ForcedAlgorithm> parse_algorithms(const std::string& text) {
+  std::vector<ForcedAlgorithm> forced;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word.empty()) continue;
+    std::string names;
+    bool is_known = false;
+    for (const AlgorithmName& one : all_algorithms()) {
+      const std::string known = concat(one.family, ":", one.name);
+      is_known = is_known || known == word;
+      names += concat(names.empty() ? "" : ", ", known);
+    }
+    USER_CHECK(is_known, "[POPTORCH_ALGORITHM] \"", word, "\" is no algorithm. There are: ", names,
+               ". Choose from these, with commas between them.");
+    const size_t colon = word.find(':');
+    forced.push_back({word.substr(0, colon), word.substr(colon + 1)});
+  }
+  return forced;
+}
+
+}  // namespace poptorch
