@@ -102,8 +102,8 @@ class Step(nn.Module):
     def __init__(self, layer, direction):
         super().__init__()
         self.layer = layer.module()
-        self.layer.weight.requires_grad_(direction == "dw")
-        self.shift = nn.Parameter(torch.zeros(()), requires_grad=direction != "dw")
+        self.layer.weight.requires_grad_(direction != "dx")
+        self.shift = nn.Parameter(torch.zeros(()), requires_grad=direction == "dx")
 
     def forward(self, x):
         """The loss."""
