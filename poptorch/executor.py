@@ -29,7 +29,8 @@ from poptorch._weights import gradients, grouping
 from poptorch._weights.link import WeightLink, check_kept
 from poptorch._weights.methods import WeightCopies
 from poptorch.errors import Error
-from poptorch.options import Options, checked_options
+from poptorch.options import Options
+from poptorch.options._options import checked_options
 
 
 class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grouping.Grouped):

@@ -9,7 +9,8 @@ from poptorch._runtime.run_time_options import check_read, edited
 from poptorch._weights import grouping, instrument
 from poptorch.errors import Error
 from poptorch.executor import PoplarExecutor
-from poptorch.options import Options, checked_options
+from poptorch.options import Options
+from poptorch.options._options import checked_options
 from poptorch.version import __version__
 
 

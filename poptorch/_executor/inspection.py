@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
+from poptorch._checks import public_names
 from poptorch._runtime import counters
 from poptorch.enums import CommGroupType
 
@@ -40,6 +41,9 @@ class Inspection:
             False
         """
         return self._training
+
+    def __dir__(self) -> list[str]:
+        return public_names([*super().__dir__(), *dir(self._user_model)])
 
     # Names that existing programs read.
 

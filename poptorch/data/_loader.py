@@ -13,7 +13,8 @@ from poptorch.data._joining import join
 from poptorch.data._partition import PartitionSampler
 from poptorch.data._sources import RebatchedSource
 from poptorch.enums import DataLoaderMode
-from poptorch.options import Options, checked_options
+from poptorch.options import Options
+from poptorch.options._options import checked_options
 
 # The class itself: a program may put ours in its place in torch.utils.data.
 _TorchDataLoader = torch.utils.data.DataLoader

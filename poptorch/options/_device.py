@@ -8,7 +8,7 @@ from poptorch.options._group import OptionGroup, Row
 class Device(OptionGroup):
     """The options about the device."""
 
-    ROWS = (
+    _ROWS = (
         Row("use_ipu_model", None, "Run on the IPU Model; None: where no system is present.",
             OrNone(Bool()), "useIpuModel", is_run_time=True),
         Row("offline_ipu_version", None, "Compile for an IPU of this version, never run.",

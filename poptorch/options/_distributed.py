@@ -22,8 +22,8 @@ class _DistributedOptions(OptionGroup):
         (0, 2)
     """
 
-    PREFIX = "Distributed."
-    ROWS = (
+    _PREFIX = "Distributed."
+    _ROWS = (
         Row("num_distributed_processes", 1, "Processes that share the work.", Int(1),
             "configureProcessId"),
         Row("distributed_process_id", 0, "Which of them this is.", Int(0), "configureProcessId"),

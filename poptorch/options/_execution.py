@@ -47,7 +47,7 @@ class _Anchors(Check):
 class Execution(OptionGroup):
     """The options about loops, replicas, results, random numbers and the strategy."""
 
-    ROWS = (
+    _ROWS = (
         Row("device_iterations", 1, "Steps that the device runs for each call.", Int(1),
             "deviceIterations"),
         Row("replication_factor", 1, "Copies of the model that work on parts of the batch.",

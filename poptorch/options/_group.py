@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from poptorch._checks import Check, near_names
+from poptorch._checks import Check, near_names, public_names
 from poptorch._later import LATER
 from poptorch._logging import logger
 from poptorch._strategy import _IExecutionStrategy
@@ -49,15 +49,15 @@ class OptionGroup:
     """Values of a table of rows; unfrozen until a model or a loader uses them.
 
     Attributes:
-        ROWS: the options of the group.
-        PREFIX: what stands before a setter's name in error messages.
+        _ROWS: the options of the group.
+        _PREFIX: what stands before a setter's name in error messages.
     """
 
-    ROWS: ClassVar[tuple[Row, ...]] = ()
-    PREFIX: ClassVar[str] = ""
+    _ROWS: ClassVar[tuple[Row, ...]] = ()
+    _PREFIX: ClassVar[str] = ""
 
     def __init__(self, **default_values):
-        self._values = {row.name: copy.deepcopy(row.default) for row in self.ROWS}
+        self._values = {row.name: copy.deepcopy(row.default) for row in self._ROWS}
         self._is_frozen = False
         for name, value in default_values.items():
             if name not in self._values:
@@ -73,6 +73,9 @@ class OptionGroup:
         if name.startswith("__") or values is None:
             raise AttributeError(name)
         raise AttributeError(self._unknown(name))
+
+    def __dir__(self) -> list[str]:
+        return public_names([*super().__dir__(), *self.__dict__.get("_values", ())])
 
     def _unknown(self, name: str) -> str:
         setters = self._setters()
@@ -98,7 +101,7 @@ class OptionGroup:
         Raises:
             KeyError: There is no such option in the group.
         """
-        for row in cls.ROWS:
+        for row in cls._ROWS:
             if row.name == name:
                 return row
         raise KeyError(name)
@@ -171,17 +174,17 @@ class OptionGroup:
         row = self._row(name)
         self.checkIsFrozen(row.setter or None)
         if row.check is not None:
-            value = row.check(value, self.PREFIX + (row.setter or row.name))
+            value = row.check(value, self._PREFIX + (row.setter or row.name))
         self._values[name] = value
         if row.later and value != row.default:
-            say_later(self.PREFIX + row.setter, row.later)
+            say_later(self._PREFIX + row.setter, row.later)
         return self
 
     def _set_deprecated(self, name: str, value):
         """Sets an option that is kept for old programs only; its setter calls this."""
         row = self._row(name)
         self._set(name, value)
-        warnings.warn(f"[{self.PREFIX}{row.setter}] has no effect and will be removed: "
+        warnings.warn(f"[{self._PREFIX}{row.setter}] has no effect and will be removed: "
                       f"{row.deprecated}.", DeprecationWarning, stacklevel=3)
         return self
 
@@ -203,7 +206,7 @@ class OptionGroup:
     __hash__ = None
 
     def _changed(self) -> list[str]:
-        return [f"{row.name}={_shown(self._values[row.name])}" for row in self.ROWS
+        return [f"{row.name}={_shown(self._values[row.name])}" for row in self._ROWS
                 if self._values[row.name] != row.default]
 
     def __repr__(self) -> str:

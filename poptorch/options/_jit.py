@@ -16,8 +16,8 @@ class _JitOptions(OptionGroup):
         True
     """
 
-    PREFIX = "Jit."
-    ROWS = (
+    _PREFIX = "Jit."
+    _ROWS = (
         Row("trace_model", True, "Capture by tracing.", Bool(), "traceModel",
             deprecated="there is one way of capturing a model"),
     )

@@ -40,7 +40,7 @@ class Options(Execution, Device, Reports):
         Options(device_iterations=16, random_seed=42)
     """
 
-    ROWS = Execution.ROWS + Device.ROWS + Reports.ROWS
+    _ROWS = Execution._ROWS + Device._ROWS + Reports._ROWS
 
     def __init__(self):
         super().__init__()
@@ -142,7 +142,7 @@ class Options(Execution, Device, Reports):
             True
         """
         new = cls()
-        owners = {row.name: group for group in (new, *new._groups.values()) for row in group.ROWS}
+        owners = {row.name: group for group in (new, *new._groups.values()) for row in group._ROWS}
         backend = new._popart._counterparts()
         for name, value in values.items():
             if name in owners:

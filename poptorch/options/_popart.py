@@ -47,8 +47,8 @@ class _PopartOptions(OptionGroup):
         (4, {'accumulationFactor': 4})
     """
 
-    PREFIX = "_Popart."
-    ROWS = (
+    _PREFIX = "_Popart."
+    _ROWS = (
         Row("patterns", {}, "Graph transformations to switch on or off.", setter="setPatterns"),
         Row("patterns_level", None, "Which set of transformations to begin with.",
             setter="setPatterns"),
@@ -63,7 +63,7 @@ class _PopartOptions(OptionGroup):
         self._groups.append(group)
 
     def _counterparts(self) -> dict[str, tuple[OptionGroup, Row]]:
-        return {row.backend: (group, row) for group in self._groups for row in group.ROWS
+        return {row.backend: (group, row) for group in self._groups for row in group._ROWS
                 if row.backend}
 
     @property

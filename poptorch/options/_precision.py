@@ -21,8 +21,8 @@ class _PrecisionOptions(OptionGroup):
         PrecisionOptions(stochastic_rounding=True)
     """
 
-    PREFIX = "Precision."
-    ROWS = (
+    _PREFIX = "Precision."
+    _ROWS = (
         Row("floating_point_exceptions", False, "Stop at divisions by zero, NaN and the like.",
             Bool(), "enableFloatingPointExceptions", backend="enableFloatingPointChecks"),
         Row("record_non_finite", False, "Note which value first is NaN or infinite.", Bool(),

@@ -14,7 +14,7 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 class Reports(OptionGroup):
     """The options about what is written for people to read."""
 
-    ROWS = (
+    _ROWS = (
         Row("show_compilation_progress_bar", True, "Show a progress bar while compiling.",
             Bool(), "showCompilationProgressBar", is_run_time=True),
         Row("log_dir", ".", "Folder of the log file; by default none is written.", Path(),

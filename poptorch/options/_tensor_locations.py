@@ -20,8 +20,8 @@ class TensorLocationSettings(OptionGroup):
         (False, TensorLocationSettings(onChip=False))
     """
 
-    PREFIX = "TensorLocationSettings."
-    ROWS = (
+    _PREFIX = "TensorLocationSettings."
+    _ROWS = (
         Row("onChip", None, "In the IPU's own memory.", _YES_OR_NO, "useOnChipStorage"),
         Row("minElementsForOffChip", None, "Smaller tensors stay on the chip; None: 2.", _COUNT,
             "minElementsForOffChip"),
@@ -209,8 +209,8 @@ class _TensorLocationOptions(OptionGroup):
         False
     """
 
-    PREFIX = "TensorLocations."
-    ROWS = (
+    _PREFIX = "TensorLocations."
+    _ROWS = (
         Row("num_io_tiles", 0, "Tiles of each IPU that only transfer.", _IoTiles(),
             "numIOTiles", later="schedules", backend="numIOTiles"),
         Row("location_activation", _UNDEFINED, "Where activations are.", _Location(),

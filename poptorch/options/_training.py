@@ -21,8 +21,8 @@ class _TrainingOptions(OptionGroup):
         4
     """
 
-    PREFIX = "Training."
-    ROWS = (
+    _PREFIX = "Training."
+    _ROWS = (
         Row("gradient_accumulation", 1, "Micro-batches for each weight update.", Int(1),
             "gradientAccumulation", backend="accumulationFactor"),
         Row("accumulation_and_replication_reduction_type", ReductionType.Mean,

@@ -13,7 +13,8 @@ from poptorch._translate.tensor_names import TensorNames
 from poptorch.enums import OutputMode
 from poptorch.errors import Error, place_text
 from poptorch.models import inferenceModel, trainingModel
-from poptorch.options import Options, checked_options
+from poptorch.options import Options
+from poptorch.options._options import checked_options
 from poptorch.testing._comparison import (
     Comparison,
     Difference,

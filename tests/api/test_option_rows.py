@@ -26,7 +26,7 @@ def setter_of(row):
 
 @pytest.fixture(autouse=True)
 def more_options(monkeypatch):
-    monkeypatch.setattr(Options, "ROWS", (*Options.ROWS, *ROWS))
+    monkeypatch.setattr(Options, "_ROWS", (*Options._ROWS, *ROWS))
     for row in ROWS:
         monkeypatch.setattr(Options, row.setter, setter_of(row), raising=False)
 

@@ -120,7 +120,7 @@ def _default(row) -> str:
 
 def _table(kind: type) -> str:
     lines = ["| read as | set by | default | takes | meaning |", "|---|---|---|---|---|"]
-    for row in kind.ROWS:
+    for row in kind._ROWS:
         default = "undefined" if isinstance(row.default, dict) and row.default else _default(row)
         takes = row.check.text if row.check is not None else ""
         lines.append(f"| `{row.name}` | {f'`{row.setter}`' * bool(row.setter)} | {default} | "
@@ -154,14 +154,14 @@ def options_without_effect() -> str:
              "| option | belongs to |", "|---|---|"]
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {LATER[row.later]} |"
-                  for row in kind.ROWS if row.later]
+                  for row in kind._ROWS if row.later]
     lines += [f"| `{variable}` (environment) | {LATER[work]} |"
               for variable, work in environment.WITHOUT_EFFECT.items()]
     lines += ["", "Deprecated ones never have an effect, and say so by a DeprecationWarning:", "",
               "| option | instead |", "|---|---|"]
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {row.deprecated} |"
-                  for row in kind.ROWS if row.deprecated]
+                  for row in kind._ROWS if row.deprecated]
     return "\n".join(lines) + "\n"
 
 
