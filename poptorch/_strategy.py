@@ -20,7 +20,7 @@ class _IExecutionStrategy:
         if "_kind" in vars(cls):
             KINDS[cls._kind] = cls
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.__dict__ == other.__dict__
 
     __hash__ = None

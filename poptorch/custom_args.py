@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 
@@ -28,7 +29,7 @@ class ICustomArgParser(abc.ABC):
     """
 
     @abc.abstractmethod
-    def yieldTensors(self, struct) -> Iterable[torch.Tensor]:
+    def yieldTensors(self, struct: Any) -> Iterable[torch.Tensor]:
         """Yields the tensors of ``struct``, always in the same order.
 
         Args:
@@ -36,7 +37,8 @@ class ICustomArgParser(abc.ABC):
         """
 
     @abc.abstractmethod
-    def reconstruct(self, original_structure, tensor_iterator: Iterator[torch.Tensor]):
+    def reconstruct(self, original_structure: Any,
+                    tensor_iterator: Iterator[torch.Tensor]) -> Any:
         """Returns an object like ``original_structure`` that holds other tensors.
 
         Args:

@@ -107,7 +107,7 @@ def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> Po
 
 
 def load(filename: str,
-         edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
+         edit_opts_fn: Callable[[Options], object] | None = None) -> PoplarExecutor:
     """Makes an executor of a file: module, optimizer and compiled program, ready to run.
 
     Nothing is captured or compiled, and no code of the file is run: it is data, and the classes

@@ -4,6 +4,7 @@ A strategy is set with ``Options.setExecutionStrategy`` and asked once, when the
 """
 
 import abc
+from typing import Self
 
 from poptorch._stages import BlockPlace, Partition, Phase, Stage, block_name, check_once
 from poptorch._strategy import _IExecutionStrategy
@@ -247,7 +248,7 @@ class _PhasedExecution(_Strategy):
                              f"{len(self._phases) - 1}.")
         return self._phases[phase]
 
-    def useSeparateBackwardPhase(self, use: bool = True):
+    def useSeparateBackwardPhase(self, use: bool = True) -> Self:
         """Chooses whether the backward pass begins in a phase of its own.
 
         Of P forward phases, the backward pass of phase p is phase ``2 (P - 1) - p``: the last

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 
 import torch
+from torch.optim.optimizer import ParamsT
 
 from poptorch._optimizer import formulas
 from poptorch._optimizer.host_step import host_step
@@ -33,7 +34,7 @@ class LAMB(torch.optim.Optimizer):
         ValueError: A setting is out of range.
     """
 
-    def __init__(self, params: Iterable, lr: float = 1e-3,
+    def __init__(self, params: ParamsT, lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0.0, bias_correction: bool = True,
                  max_weight_norm: float | None = None):
@@ -49,7 +50,7 @@ class LAMB(torch.optim.Optimizer):
             "bias_correction": bias_correction, "max_weight_norm": max_weight_norm,
             "maximize": False})
 
-    def step(self, closure: Callable | None = None):
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Updates the parameters on the CPU.
 
         Args:

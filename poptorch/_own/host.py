@@ -1,6 +1,7 @@
 """Functions of the host in the midst of a model."""
 
 from collections.abc import Callable
+from typing import Any
 
 from poptorch import _context as context
 from poptorch._capture.library import ops
@@ -58,7 +59,7 @@ class CPU:
         tensor([1, 2, 0], dtype=torch.int32)
     """
 
-    def __init__(self, layer_to_call: Callable, ID: str):
+    def __init__(self, layer_to_call: Callable[..., Any], ID: str):
         if not callable(layer_to_call):
             raise Error(f"[CPU] layer_to_call is {layer_to_call!r}, which cannot be called. Pass a "
                         f"function or a module.")
@@ -66,7 +67,7 @@ class CPU:
         self.inputs = self.outputs = None
         self._is_kept = False
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the function for these arguments."""
         capture = context.current()
         if capture is None:
@@ -100,7 +101,7 @@ class CPU:
         """
         self._is_kept = True
 
-    def execute(self):
+    def execute(self) -> Any:
         """Calls the function again, on the arguments of the last call that was kept.
 
         Returns:

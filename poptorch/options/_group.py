@@ -5,7 +5,7 @@ import copy
 import enum
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -56,7 +56,7 @@ class OptionGroup:
     _ROWS: ClassVar[tuple[Row, ...]] = ()
     _PREFIX: ClassVar[str] = ""
 
-    def __init__(self, **default_values):
+    def __init__(self, **default_values: Any):
         self._values = {row.name: copy.deepcopy(row.default) for row in self._ROWS}
         self._is_frozen = False
         for name, value in default_values.items():
@@ -66,7 +66,7 @@ class OptionGroup:
 
     # -- reading -------------------------------------------------------------------------------
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("_values")
         if values is not None and name in values:
             return values[name]
@@ -106,7 +106,7 @@ class OptionGroup:
                 return row
         raise KeyError(name)
 
-    def toDict(self) -> dict:
+    def toDict(self) -> dict[str, Any]:
         """The options by their snake_case name, as values that JSON knows.
 
         Enum members are given by their value, dtypes by their name.
@@ -118,7 +118,7 @@ class OptionGroup:
         """
         return {name: plain(value) for name, value in self._values.items()}
 
-    def _load(self, name: str, value) -> None:
+    def _load(self, name: str, value: Any) -> None:
         """Takes a value as :meth:`toDict` gave it."""
         row = self._row(name)
         default = plain(row.default)
@@ -134,7 +134,7 @@ class OptionGroup:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def __setattr__(self, name: str, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         is_own = type(self).__module__.startswith("poptorch.")
         if name.startswith("_") or (not is_own and not self._is_known(name)):
             object.__setattr__(self, name, value)
@@ -170,7 +170,7 @@ class OptionGroup:
                                  f"already uses them. Make the change before that, or on "
                                  f"options.clone().")
 
-    def _set(self, name: str, value):
+    def _set(self, name: str, value: Any) -> Self:
         row = self._row(name)
         self.checkIsFrozen(row.setter or None)
         if row.check is not None:
@@ -180,7 +180,7 @@ class OptionGroup:
             say_later(self._PREFIX + row.setter, row.later)
         return self
 
-    def _set_deprecated(self, name: str, value):
+    def _set_deprecated(self, name: str, value: Any) -> Self:
         """Sets an option that is kept for old programs only; its setter calls this."""
         row = self._row(name)
         self._set(name, value)
@@ -200,7 +200,7 @@ class OptionGroup:
 
     # -- comparing and printing ----------------------------------------------------------------
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self._values == other._values
 
     __hash__ = None

@@ -1,5 +1,7 @@
 """The back door: options by the names that the back end of other PopTorch versions gives them."""
 
+from typing import Any, Self
+
 from poptorch._checks import Bool, Int, near_names
 from poptorch._logging import logger
 from poptorch.errors import Error
@@ -54,7 +56,7 @@ class _PopartOptions(OptionGroup):
             setter="setPatterns"),
     )
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._own: dict = {}
         self._groups: list[OptionGroup] = []
@@ -67,14 +69,14 @@ class _PopartOptions(OptionGroup):
                 if row.backend}
 
     @property
-    def options(self) -> dict:
+    def options(self) -> dict[str, Any]:
         """The keys that were set so far, here or by setters that have a key."""
         found = {key: plain(group._values[row.name])
                  for key, (group, row) in self._counterparts().items()
                  if group._values[row.name] != row.default}
         return {**found, **self._own}
 
-    def set(self, key: str, value) -> "_PopartOptions":
+    def set(self, key: str, value: Any) -> Self:
         """Sets an option by its back-end key.
 
         Args:
@@ -105,7 +107,7 @@ class _PopartOptions(OptionGroup):
             _say_once(key)
         return self
 
-    def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> "_PopartOptions":
+    def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> Self:
         """Switches graph transformations of the back end on or off; kept, and without effect.
 
         Args:
@@ -149,13 +151,13 @@ class _PopartOptions(OptionGroup):
                 raise Error(f"[_Popart.set] unknown option {key!r}.{near_names(key, known)} "
                             f"Take the line out, or set the option by its own method.")
 
-    def toDict(self) -> dict:
+    def toDict(self) -> dict[str, Any]:
         """The keys that were set, with their values as JSON knows them; patterns if there are."""
         patterns = {name: value for name, value in self._values.items()
                     if value != self._row(name).default}
         return plain({**self.options, **patterns})
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return super().__eq__(other) and self._own == other._own
 
     __hash__ = None

@@ -1,6 +1,7 @@
 """The same model in PyTorch and here: which operation first gives other numbers."""
 
 import copy
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -30,7 +31,7 @@ _RECORDED = ("no single operation differs: the recorded graph is not what the mo
              "isRunningOnIpu() or depends on values; try POPTORCH_OFF=<name of a pass>")
 
 
-def compare(model: torch.nn.Module, *inputs, steps: int = 1, training: bool | None = None,
+def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool | None = None,
             options: Options | None = None, optimizer: torch.optim.Optimizer | None = None
             ) -> Comparison:
     """Runs a model in PyTorch and here, and finds the first operation that differs.
