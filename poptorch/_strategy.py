@@ -26,7 +26,7 @@ class _IExecutionStrategy:
     __hash__ = None
 
     def _plain(self):
-        """The strategy as values that JSON knows; itself, where nothing is known of it."""
+        """The strategy as values that JSON supports; itself, if it is a class of others."""
         return self
 
     def _partition(self, uses: tuple, starts_outside: bool):

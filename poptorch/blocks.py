@@ -208,8 +208,8 @@ class Attribute:
     """A context manager: hints for what is computed inside, by the names of the back end.
 
     The hints of other PopTorch versions are about how their back end shares code among like
-    parts of a program. There is no such sharing here, so they have no effect, of which a warning
-    tells once. The IR text shows them, as ``attributes=[["__outline", [["layer", "a"]]]]``; like
+    parts of a program. There is no such sharing here, so they have no effect; a warning is
+    logged once. The IR text shows them, as ``attributes=[["__outline", [["layer", "a"]]]]``; like
     operations with unlike hints are not computed once for both.
 
     Args:

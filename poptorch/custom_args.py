@@ -57,7 +57,7 @@ def registerCustomArgParser(input_class_type: type, parser: ICustomArgParser) ->
     batches of :class:`poptorch.DataLoader`.
 
     Lists, tuples, dictionaries and dataclasses need no parser, nor do classes that
-    ``torch.utils._pytree.register_pytree_node`` knows. A parser goes before all of them.
+    ``torch.utils._pytree.register_pytree_node`` has registered. A parser goes before all of them.
 
     Args:
         input_class_type: the class; its subclasses follow, unless they have a parser of their

@@ -301,7 +301,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         return self._compiled_model().call.gradients()
 
     def train(self, mode: bool = True) -> "PoplarExecutor":
-        """Puts the module into training mode: what the next compilation sees.
+        """Puts the module into training mode: what the next compilation uses.
 
         A module that changes its mode after it was wrapped, other than by this method and
         :meth:`eval`, is compiled as it was when it was wrapped.

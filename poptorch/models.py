@@ -84,7 +84,7 @@ def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> Po
 
     Raises:
         TypeError: ``model`` is no module, or ``options`` are none.
-        ValueError: The options ask for gradient accumulation.
+        ValueError: The options set gradient accumulation.
 
     Example:
         >>> import poptorch, torch

@@ -1,7 +1,7 @@
 """Traces of what a program does on the host: channels of tracepoints, and the executor's steps.
 
 Recording is off until :func:`record` is entered, an executor is built with
-``Options.enableProfiling``, or the environment asks for it: ``PVTI_OPTIONS`` holding
+``Options.enableProfiling``, or the environment requests it: ``PVTI_OPTIONS`` holding
 ``{"enable": "true", "directory": "<folder>"}`` records the whole process into
 ``<folder>/poptorch_<process>.json``.
 """

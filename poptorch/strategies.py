@@ -66,7 +66,7 @@ class _Strategy(_IExecutionStrategy, abc.ABC):
             if use.user_id not in stage.blocks or use.ipu_id is None:
                 continue
             if ipu is not None and ipu != use.ipu_id:
-                raise error_at(f'[{type(self).__name__}] block "{use.user_id}" asks for IPU '
+                raise error_at(f'[{type(self).__name__}] block "{use.user_id}" specifies IPU '
                                f"{use.ipu_id}, but its stage {stage!r} runs on IPU {ipu}. A stage "
                                f"runs on one IPU.", use.place, use.module)
             ipu = use.ipu_id

@@ -54,7 +54,7 @@ class Saving:
 
         The file holds the program, the weights (those trained on the device are read back
         first), the optimizer's state, the options, and what ``export_model`` and
-        ``save_rng_state`` say. A model that is loaded from it goes on where this one is.
+        ``save_rng_state`` say. A model that is loaded from it continues from the state of this one.
 
         Args:
             filename: as in :meth:`compileAndExport`.

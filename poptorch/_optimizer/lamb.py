@@ -75,4 +75,4 @@ SPEC = OptimizerSpec(
     settings=(Setting("learningRate", ("lr",)), Setting("weightDecay", ("weight_decay",)),
               Setting("beta1", ("beta1",)), Setting("beta2", ("beta2",)), Setting("eps", ("eps",)),
               Setting("maxWeightNorm", ("max_weight_norm",))),
-    doc="Adam with steps as long as the parameter's norm asks (arXiv 1904.00962).")
+    doc="Adam with steps scaled by the parameter's norm (arXiv 1904.00962).")

@@ -14,14 +14,14 @@ class CPU:
     """A function that runs on the host, in PyTorch eager, in the midst of a model.
 
     The model is compiled as one program; where it comes to the call, the program calls the
-    function with the tensors that it has computed, once for each micro-batch, and goes on with
+    function with the tensors that it has computed, once for each micro-batch, and continues with
     what the function returns. In training, the gradient goes through the function by autograd.
     Outside of poptorch the function is just called.
 
-    It may do what cannot be compiled: ask for values, use other libraries, choose by them. Its
+    It may do what cannot be compiled: read values, branch on them, use other libraries. Its
     results must be tensors, alone or in containers, whose types and sizes are the same in each run.
     To learn these, the function is called once while the model is compiled: on tensors without
-    data, or, if it asks for values, on zeros.
+    data, or, if it reads values, on zeros.
 
     Parameters that the function uses by itself are the host's: their gradients are added to their
     ``grad``. One that the program trains must be passed as an argument.

@@ -22,7 +22,7 @@ class AsynchronousDataAccessor:
     what iterating over ``dataset`` gives, in the same order; each ``iter()`` begins an epoch
     anew, also when the last one was left early. Only the newest iterator is valid.
 
-    The memory of an item is used again when the item after the next is asked for, unless some
+    The memory of an item is used again when the item after the next is requested, unless some
     tensor over it is still alive then.
 
     An exception of the data set is raised here, with its traceback. The process ends with

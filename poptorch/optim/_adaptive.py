@@ -96,7 +96,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
 
 
 class LAMB(Optimizer, lamb.LAMB):
-    """LAMB (arXiv 1904.00962): Adam whose steps are as long as the parameter's norm asks.
+    """LAMB (arXiv 1904.00962): Adam whose steps are scaled by the parameter's norm.
 
     The update ``r`` is Adam's, plus ``weight_decay`` times the parameter ``p``; the step is
     ``lr * min(norm(p), max_weight_norm) / norm(r) * r``, and ``lr * r`` where a norm is 0.

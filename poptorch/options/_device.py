@@ -100,8 +100,8 @@ class Device(OptionGroup):
     def useIpuId(self, ipu_id: int) -> Self:
         """Sets which device to take. One executor of a process holds it at a time.
 
-        Another executor that asks for it is an error when it takes its device, until the first
-        one lets go of it by :meth:`PoplarExecutor.detachFromDevice` or ``destroy``. With the
+        Another executor that uses it raises an error when it takes its device, until the first
+        one releases it by :meth:`PoplarExecutor.detachFromDevice` or ``destroy``. With the
         environment variable ``POPTORCH_WAIT_FOR_IPU=1`` it waits instead, for another thread to
         do that.
 

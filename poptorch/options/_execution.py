@@ -71,7 +71,7 @@ class Execution(OptionGroup):
         Row("updatable_named_buffers", [], "Buffers that may be copied to the device alone.",
             Texts(), "updatableNamedBuffers", backend="updatableNamedBuffers"),
         Row("relax_optimizer_attributes_checks", False,
-            "Unknown optimizer attributes are told at level DEBUG.", Bool(),
+            "Unknown optimizer attributes are logged at level DEBUG.", Bool(),
             "relaxOptimizerAttributesChecks"),
         Row("execution_strategy", None, "How blocks become stages; None: pipelined by IPU.",
             OrNone(IsStrategy()), "setExecutionStrategy",
@@ -342,7 +342,7 @@ class Execution(OptionGroup):
         return self._set("updatable_named_buffers", buffers)
 
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Self:
-        """Chooses at which log level ``setOptimizer`` reports attributes that it does not know.
+        """Chooses at which log level ``setOptimizer`` reports attributes that it does not use.
 
         Args:
             relax: True: at level DEBUG. False, the default: as a warning.

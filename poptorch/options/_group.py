@@ -21,7 +21,7 @@ class Row:
 
     Attributes:
         name: snake_case name, also the attribute to read it.
-        default: value when nobody set it.
+        default: value when it was not set.
         doc: one line.
         check: which values it takes; None: values are set as they are.
         setter: the public method that sets it; empty: none of its own.
@@ -107,7 +107,7 @@ class OptionGroup:
         raise KeyError(name)
 
     def toDict(self) -> dict[str, Any]:
-        """The options by their snake_case name, as values that JSON knows.
+        """The options by their snake_case name, as values that JSON supports.
 
         Enum members are given by their value, dtypes by their name.
 
@@ -225,12 +225,12 @@ def say_later(option: str, work: str) -> None:
     """
     if option not in _said:
         _said.add(option)
-        logger.warning("[%s] is kept but has no effect yet: it belongs to %s. "
+        logger.warning("[%s] has no effect yet: it requires %s (not implemented). "
                        "See docs/reference/options_without_effect.md.", option, LATER[work])
 
 
 def plain(value):
-    """A value as JSON knows it: enum members by value, dtypes by name, tuples and sets as lists."""
+    """A value for JSON: enum members by value, dtypes by name, tuples and sets as lists."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, torch.dtype):

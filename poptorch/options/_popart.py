@@ -38,8 +38,8 @@ class _PopartOptions(OptionGroup):
     """Options by back-end key: ``options._Popart``, also ``options._popart``.
 
     A key that has a counterpart among the options sets it, and every such option is seen here
-    once it is set. Other known keys are kept and change nothing, of which a warning tells once; a
-    key that nobody knows is an error when the model is compiled.
+    once it is set. Other known keys are kept and change nothing, with one warning for each; an
+    unknown key raises an error when the model is compiled.
 
     Example:
         >>> import poptorch
@@ -140,7 +140,7 @@ class _PopartOptions(OptionGroup):
         return key in _WITHOUT_EFFECT or key.split(".")[0] + "." in _WITHOUT_EFFECT
 
     def check_known(self) -> None:
-        """Raises when a key was set that nobody knows; for the begin of a compilation.
+        """Raises when an unknown key was set; called at the start of a compilation.
 
         Raises:
             poptorch.Error: There is such a key; the message lists those that look like it.
@@ -152,7 +152,7 @@ class _PopartOptions(OptionGroup):
                             f"Take the line out, or set the option by its own method.")
 
     def toDict(self) -> dict[str, Any]:
-        """The keys that were set, with their values as JSON knows them; patterns if there are."""
+        """The keys that were set, with values that JSON supports; patterns if there are."""
         patterns = {name: value for name, value in self._values.items()
                     if value != self._row(name).default}
         return plain({**self.options, **patterns})

@@ -15,7 +15,7 @@ class _PrecisionOptions(OptionGroup):
     """Options about precision: ``options.Precision``.
 
     Args:
-        popart_options: the back door that shall know these options; None: none.
+        popart_options: the ``_Popart`` group that these options are added to; None: none.
 
     Example:
         >>> import poptorch
@@ -29,7 +29,7 @@ class _PrecisionOptions(OptionGroup):
             Bool(), "enableFloatingPointExceptions", backend="enableFloatingPointChecks"),
         Row("record_non_finite", False, "Note which value first is NaN or infinite.", Bool(),
             "recordNonFinite"),
-        Row("stochastic_rounding", False, "Round to half up or down by chance.", Bool(),
+        Row("stochastic_rounding", False, "Round to half up or down at random.", Bool(),
             "enableStochasticRounding", backend="enableStochasticRounding"),
         Row("partials_type", torch.float32, "Type of partial sums in products.",
             Dtype((torch.float32, torch.float16)), "setPartialsType",
@@ -103,7 +103,7 @@ class _PrecisionOptions(OptionGroup):
         return self._set("record_non_finite", enabled)
 
     def enableStochasticRounding(self, enabled: bool) -> Self:
-        """Rounds to float16 and bfloat16 up or down by chance, so that the mean is exact.
+        """Rounds to float16 and bfloat16 up or down at random, so that the mean is exact.
 
         All that the device computes in these types is rounded so: results of operations, gradients,
         weights and optimizer states. A number that the type has stays as it is; one beyond the
@@ -113,7 +113,7 @@ class _PrecisionOptions(OptionGroup):
         nothing, and what the host converts is rounded to the nearest.
 
         Args:
-            enabled: True: by chance. False, the default: to the nearest.
+            enabled: True: at random. False, the default: to the nearest.
 
         Returns:
             This object, so that calls can be chained.

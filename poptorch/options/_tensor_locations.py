@@ -10,7 +10,7 @@ _YES_OR_NO = OrNone(Bool())
 
 
 class TensorLocationSettings(OptionGroup):
-    """Where the tensors of one kind are stored. Settings that nobody made are None.
+    """Where the tensors of one kind are stored. Settings that were not made are None.
 
     Args:
         default_values: first values of settings, by name.

@@ -12,7 +12,7 @@ class _TrainingOptions(OptionGroup):
     """Options specific to training: ``options.Training``.
 
     Args:
-        popart_options: the back door that shall know these options; None: none.
+        popart_options: the ``_Popart`` group that these options are added to; None: none.
 
     Example:
         >>> import poptorch
@@ -158,7 +158,7 @@ class _TrainingOptions(OptionGroup):
 
     def gradientClipping(self, norm: float | None = None,
                          value: float | None = None) -> Self:
-        """Limits the gradients that the optimizer sees, on the device, with any optimizer.
+        """Limits the gradients that the optimizer gets, on the device, with any optimizer.
 
         What is limited are the gradients of the parameters that the optimizer trains, combined
         over micro-batches and replicas and without the loss scale. With both limits the norm comes

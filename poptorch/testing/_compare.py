@@ -27,7 +27,7 @@ from poptorch.testing._operations import ROUNDING, Operations
 _FLOOR = 2e-6  # the error that the rule allows beside four times that of eager float32
 _RANDOM = "random numbers are drawn by another generator than PyTorch's"
 _RECORDED = ("no single operation differs: the recorded graph is not what the module computes in "
-             "PyTorch, or an optimization joins operations wrongly. See whether forward asks "
+             "PyTorch, or an optimization joins operations wrongly. Check whether forward calls "
              "isRunningOnIpu() or depends on values; try POPTORCH_OFF=<name of a pass>")
 
 

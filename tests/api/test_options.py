@@ -243,7 +243,7 @@ def test_options_without_effect_warn_once(capsys, monkeypatch):
         assert capsys.readouterr().err == ""
         for _ in range(2):
             poptorch.Options().enableStableNorm(True)
-    assert capsys.readouterr().err.count("[enableStableNorm] is kept but has no effect yet") == 1
+    assert capsys.readouterr().err.count("[enableStableNorm] has no effect yet") == 1
 
 
 @pytest.mark.parametrize("strategy", [

@@ -151,7 +151,7 @@ def options_without_effect() -> str:
     lines = ["# Options without effect so far\n",
              "These options are checked, kept, copied and printed like all others, but the work "
              "that gives\nthem their effect is not done yet. Using one logs a warning, once.\n",
-             "| option | belongs to |", "|---|---|"]
+             "| option | requires |", "|---|---|"]
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {LATER[row.later]} |"
                   for row in kind._ROWS if row.later]
@@ -310,7 +310,7 @@ def not_implemented() -> str:
     """docs/reference/not_there_yet.md."""
     lines = ["# Functions and classes that are not implemented\n",
              "These names exist; calling one raises a `poptorch.Error` that says so.\n",
-             "| name | belongs to |", "|---|---|"]
+             "| name | requires |", "|---|---|"]
     methods = re.findall(r'_not_implemented\("(\w+)", "(\w+)"\)', inspect.getsource(attachment))
     lines += [f"| `poptorch.PoplarExecutor.{name}` | {LATER[work]} |" for name, work in methods]
     return "\n".join(lines) + "\n"
