@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 import poptorch
 from poptorch.data import _launch
 from tests.data.datasets import ASYNC, loading, options
+from tests.helpers import ROOT
 
 _IMPORTED_BY = os.getpid()
 _LATER = []
@@ -137,7 +138,7 @@ def test_pools_of_waiting_threads_do_not_count(tmp_path, method, is_forked):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM_WITH_POOLS)
     found = subprocess.run([sys.executable, "-W", "error", program, method], text=True,
-                           capture_output=True, timeout=240)
+                           capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert (found.stdout.split(), found.stderr) == ([str(is_forked)] * 4, "")
 
 
