@@ -139,7 +139,7 @@ class Attachment:
             >>> import poptorch, torch
             >>> poptorch.inferenceModel(torch.nn.ReLU()).cycleCount()
             Traceback (most recent call last):
-            poptorch.errors.Error: [cycleCount] is not implemented: it belongs to ...
+            poptorch.errors.Error: [cycleCount] is not implemented: it requires ...
         """
         raise _not_implemented("cycleCount", "cycles")
 
