@@ -288,7 +288,7 @@ class Executable:
         """The large constants of the planned text, as ``save_constants`` writes them."""
     def set_profiling(self, is_on: bool) -> None:
         """Counts the time of each op from now on, from zero; ``False`` stops it."""
-    def first_non_finite(self) -> dict | None:
+    def first_non_finite(self) -> dict[str, Any] | None:
         """The first value of the last run that is not finite: what, condition, element, phase,
         place, the numbers of its step and those as words; of a program that records it."""
 
@@ -329,8 +329,8 @@ class ItemWatch:
 
     def __init__(
         self,
-        containers: Sequence[dict | list],
-        places: Sequence[tuple[dict, object]] = (),
+        containers: Sequence[dict[str, Any] | list[Any]],
+        places: Sequence[tuple[dict[str, Any], object]] = (),
     ) -> None: ...
     def is_same(self) -> bool: ...
     def note(self) -> None:

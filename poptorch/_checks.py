@@ -4,6 +4,7 @@ import abc
 import difflib
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,11 @@ def one_of(kind, value, option: str):
         TypeError: ``value`` is not a member; the message lists the members.
     """
     return Member(kind)(value, option)
+
+
+def public_names(names: Iterable[str]) -> list[str]:
+    """What ``dir()`` shows of an object with many private names: the others, and special ones."""
+    return sorted({name for name in names if not name.startswith("_") or name.endswith("__")})
 
 
 def near_names(name: str, names) -> str:

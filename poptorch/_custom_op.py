@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +27,7 @@ def include_path() -> str:
 
 def custom_op(inputs: list[torch.Tensor], name: str, domain: str, domain_version: int,
               example_outputs: list[torch.Tensor],
-              attributes: dict | None = None) -> list[torch.Tensor]:
+              attributes: dict[str, Any] | None = None) -> list[torch.Tensor]:
     """Calls an operation of a library of your own, or one that is known by its name.
 
     A library is written with ``poptorch/custom_op.h`` and loaded with

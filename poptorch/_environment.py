@@ -1,9 +1,10 @@
 """Environment variables that hold a JSON object."""
 
 import json
+from typing import Any
 
 
-def json_object(variable: str, text: str, example: str) -> dict:
+def json_object(variable: str, text: str, example: str) -> dict[str, Any]:
     """The settings that an environment variable holds.
 
     Args:

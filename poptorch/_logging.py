@@ -56,7 +56,7 @@ class _RepeatFilter(logging.Filter):
             count = self._counts.get((record.levelno, message), 0) + 1
             self._counts[record.levelno, message] = count
         if count == self.limit and self.limit > 1:
-            record.msg = f"{message} (repeated {count} times: no more of it, see maxRepeatLogs)"
+            record.msg = f"{message} (repeated {count} times; no longer shown, see maxRepeatLogs)"
             record.args = ()
         return count <= self.limit
 

@@ -12,8 +12,8 @@ def set_available_memory(tensor: torch.Tensor,
 
     The operation is a matrix product, a convolution, an embedding or another operation with
     indices; a bias that is added to it, a cast and a view of it are looked through. Its gradient
-    has the same limit. The IR shows it as ``available_memory``. Of any other operation nothing is
-    said, of which a line in the log tells. Outside of poptorch nothing happens.
+    has the same limit. The IR shows it as ``available_memory``. For any other operation nothing is
+    set, and a warning is logged. Outside of poptorch nothing happens.
 
     Args:
         tensor: what the operation gave.

@@ -1,5 +1,7 @@
 """Convolutions that are computed together."""
 
+from typing import Self
+
 import torch
 
 from poptorch import _context as context
@@ -28,7 +30,7 @@ class MultiConv:
         ...     y = conv(torch.ones(1, 1, 4, 4))
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._settings: dict[str, object] = {}
         self._entered: list = []
 
@@ -142,12 +144,12 @@ class MultiConv:
         self._settings[kind] = tuple(map(checked, value)) if each else checked(value)
         return self
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         capture = context.current()
         self._entered.append(None if capture is None else capture.multi_convs.begin())
         return self
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         begun, capture = self._entered.pop(), context.current()
         if begun is not None and capture is not None:
             capture.multi_convs.end(begun, self._settings, kind is None)

@@ -1,5 +1,7 @@
 """What the device may compute while tensors go from and to the host."""
 
+from typing import TypeVar
+
 import torch
 
 from poptorch import _context as context
@@ -7,7 +9,11 @@ from poptorch._checks import one_of
 from poptorch.enums import OverlapMode
 
 
-def set_overlap_for_input(input_tensors, mode: OverlapMode):
+# A tensor, or any nesting of tensors.
+_Tensors = TypeVar("_Tensors")
+
+
+def set_overlap_for_input(input_tensors: _Tensors, mode: OverlapMode) -> _Tensors:
     """Lets the copies of inputs from the host overlap with computation.
 
     Call it in ``forward`` before anything is computed from the inputs. It needs IO tiles,
@@ -38,7 +44,7 @@ def set_overlap_for_input(input_tensors, mode: OverlapMode):
                         lambda capture: capture.overlaps.of_input)
 
 
-def set_overlap_for_output(output_tensors, mode: OverlapMode):
+def set_overlap_for_output(output_tensors: _Tensors, mode: OverlapMode) -> _Tensors:
     """Lets the copies of results to the host overlap with computation.
 
     Call it at the end of ``forward``, and return what it gives: nothing may be computed from it.

@@ -6,7 +6,7 @@ from poptorch.errors import Error
 
 
 def isRunningOnIpu() -> bool:
-    """Returns True while the code that asks is being captured for the device.
+    """Returns True while the calling code is being captured for the device.
 
     A model's ``forward`` may branch on it; outside it is False.
 
@@ -19,7 +19,7 @@ def isRunningOnIpu() -> bool:
 
 
 def isCompilingWithDispatcher() -> bool:
-    """Returns True while the code that asks is being captured: there is no other way to compile.
+    """Returns True while the calling code is being captured: there is no other way to compile.
 
     Example:
         >>> import poptorch

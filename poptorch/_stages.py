@@ -123,7 +123,7 @@ class Stage:
         stage = cls(*values["blocks"])
         return stage if values["ipu"] is None else stage.ipu(values["ipu"])
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
     __hash__ = None
@@ -205,7 +205,7 @@ class Phase:
             stage.ipu(ipu)
         return self
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
     __hash__ = None

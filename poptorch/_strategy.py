@@ -20,13 +20,13 @@ class _IExecutionStrategy:
         if "_kind" in vars(cls):
             KINDS[cls._kind] = cls
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.__dict__ == other.__dict__
 
     __hash__ = None
 
     def _plain(self):
-        """The strategy as values that JSON knows; itself, where nothing is known of it."""
+        """The strategy as values that JSON supports; itself, if it is a class of others."""
         return self
 
     def _partition(self, uses: tuple, starts_outside: bool):

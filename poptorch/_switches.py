@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 _wide = False
 
@@ -75,7 +76,7 @@ def keeps_gradients() -> bool:
     return _keep_gradients
 
 
-def gradients(executor) -> dict:
+def gradients(executor: Any) -> dict[str, Any]:
     """Gradients of the last weight update of a model compiled under :func:`keep_gradients`.
 
     Args:

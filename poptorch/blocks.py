@@ -7,6 +7,8 @@ business (:mod:`poptorch.strategies`).
 
 import functools
 import threading
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 import torch
 
@@ -97,6 +99,9 @@ def check_ipu(where: str, argument: str, ipu: int) -> int:
     return ipu
 
 
+_Layer = TypeVar("_Layer", bound=Callable[..., Any])
+
+
 class Block:
     """A context manager: what is computed inside belongs to one block.
 
@@ -121,12 +126,12 @@ class Block:
         self._ipu_id = ipu_id
         self._outer = []
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         is_seen = context.is_capturing()
         self._outer.append(_begin(self._user_id, self._ipu_id, True) if is_seen else None)
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         outer = self._outer.pop()
         if context.is_capturing():
             annotations.end("block", outer)
@@ -190,12 +195,12 @@ class NameScope:
         self._name = name
         self._entered = []
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._entered.append(annotations.entered("scope", (self._name,)))
         self._entered[-1].__enter__()
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self._entered.pop().__exit__(*exception)
 
 
@@ -203,8 +208,8 @@ class Attribute:
     """A context manager: hints for what is computed inside, by the names of the back end.
 
     The hints of other PopTorch versions are about how their back end shares code among like
-    parts of a program. There is no such sharing here, so they have no effect, of which a warning
-    tells once. The IR text shows them, as ``attributes=[["__outline", [["layer", "a"]]]]``; like
+    parts of a program. There is no such sharing here, so they have no effect; a warning is
+    logged once. The IR text shows them, as ``attributes=[["__outline", [["layer", "a"]]]]``; like
     operations with unlike hints are not computed once for both.
 
     Args:
@@ -221,7 +226,7 @@ class Attribute:
         ...     pass
     """
 
-    def __init__(self, **attributes):
+    def __init__(self, **attributes: Any):
         if not attributes:
             raise TypeError("[Attribute] expected hints as keywords, got none. Give some, such as "
                             "__outline={...}.")
@@ -229,12 +234,12 @@ class Attribute:
         self._attributes = attributes
         self._entered = []
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._entered.append(annotations.entered("attributes", self._attributes))
         self._entered[-1].__enter__()
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self._entered.pop().__exit__(*exception)
 
 
@@ -243,7 +248,8 @@ def _warn_of_hints() -> None:
     logger.warning("[Attribute] hints change nothing here: like parts of a program are not shared.")
 
 
-def BlockFunction(user_id: str | int | None = None, ipu_id: int | None = None):
+def BlockFunction(user_id: str | int | None = None,
+                  ipu_id: int | None = None) -> Callable[[_Layer], _Layer]:
     """A decorator: what the function computes belongs to one block.
 
     Args:
@@ -314,7 +320,8 @@ class _BlockCallable:
         return self._function(*args, **kwargs)
 
 
-def BeginBlock(layer_to_call, user_id: str | int | None = None, ipu_id: int | None = None):
+def BeginBlock(layer_to_call: _Layer, user_id: str | int | None = None,
+               ipu_id: int | None = None) -> _Layer:
     """Begins a block whenever the module is called; it lasts until the next one begins.
 
     Args:

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 
@@ -28,7 +29,7 @@ class ICustomArgParser(abc.ABC):
     """
 
     @abc.abstractmethod
-    def yieldTensors(self, struct) -> Iterable[torch.Tensor]:
+    def yieldTensors(self, struct: Any) -> Iterable[torch.Tensor]:
         """Yields the tensors of ``struct``, always in the same order.
 
         Args:
@@ -36,7 +37,8 @@ class ICustomArgParser(abc.ABC):
         """
 
     @abc.abstractmethod
-    def reconstruct(self, original_structure, tensor_iterator: Iterator[torch.Tensor]):
+    def reconstruct(self, original_structure: Any,
+                    tensor_iterator: Iterator[torch.Tensor]) -> Any:
         """Returns an object like ``original_structure`` that holds other tensors.
 
         Args:
@@ -55,7 +57,7 @@ def registerCustomArgParser(input_class_type: type, parser: ICustomArgParser) ->
     batches of :class:`poptorch.DataLoader`.
 
     Lists, tuples, dictionaries and dataclasses need no parser, nor do classes that
-    ``torch.utils._pytree.register_pytree_node`` knows. A parser goes before all of them.
+    ``torch.utils._pytree.register_pytree_node`` has registered. A parser goes before all of them.
 
     Args:
         input_class_type: the class; its subclasses follow, unless they have a parser of their

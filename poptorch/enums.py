@@ -263,6 +263,6 @@ class SharingStrategy(enum.Enum):
     FileSystem = 1
     #: A fork: nothing is pickled. Unsafe where the program has threads that hold locks.
     Fork = 2
-    #: A fork of a process that has no other threads: of this program, else of a server process.
+    #: A fork: of this program where no other thread of it runs Python, else of a server process.
     #: Pickled; tensors are inherited, or go through shared memory.
     ForkServer = 3

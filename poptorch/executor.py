@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ from poptorch._weights import gradients, grouping
 from poptorch._weights.link import WeightLink, check_kept
 from poptorch._weights.methods import WeightCopies
 from poptorch.errors import Error
-from poptorch.options import Options, checked_options
+from poptorch.options._options import Options, checked_options
 
 
 class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grouping.Grouped):
@@ -59,7 +60,8 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
     """
 
     def __init__(self, model: torch.nn.Module, options: Options, training: bool,
-                 poptorch_version: str, optimizer=None, user_model=None):
+                 poptorch_version: str, optimizer: torch.optim.Optimizer | None = None,
+                 user_model: torch.nn.Module | None = None):
         where = "trainingModel" if training else "inferenceModel"
         options = checked_options(options, where)
         if not isinstance(model, torch.nn.Module):
@@ -85,7 +87,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
 
     # -- the data path -------------------------------------------------------------------------
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the model; compiles it first if this is the first call.
 
         Args:
@@ -153,7 +155,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         check_kept(replaced)
         return result
 
-    def compile(self, *args, **kwargs) -> None:
+    def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compiles the model for arguments like these, without running it.
 
         Nothing is done when it is compiled already.
@@ -299,7 +301,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         return self._compiled_model().call.gradients()
 
     def train(self, mode: bool = True) -> "PoplarExecutor":
-        """Puts the module into training mode: what the next compilation sees.
+        """Puts the module into training mode: what the next compilation uses.
 
         A module that changes its mode after it was wrapped, other than by this method and
         :meth:`eval`, is compiled as it was when it was wrapped.
@@ -413,13 +415,13 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         """
         return self._options
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         user_model = self.__dict__.get("_user_model")
         if user_model is None or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
         return getattr(user_model, name)
 
-    def __setattr__(self, name: str, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         user_model = self.__dict__.get("_user_model")
         is_own = (name.startswith("_") or user_model is None or name in self.__dict__
                   or hasattr(type(self), name))

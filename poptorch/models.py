@@ -9,7 +9,8 @@ from poptorch._runtime.run_time_options import check_read, edited
 from poptorch._weights import grouping, instrument
 from poptorch.errors import Error
 from poptorch.executor import PoplarExecutor
-from poptorch.options import Options, checked_options
+from poptorch.options import Options
+from poptorch.options._options import checked_options
 from poptorch.version import __version__
 
 
@@ -83,7 +84,7 @@ def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> Po
 
     Raises:
         TypeError: ``model`` is no module, or ``options`` are none.
-        ValueError: The options ask for gradient accumulation.
+        ValueError: The options set gradient accumulation.
 
     Example:
         >>> import poptorch, torch
@@ -106,7 +107,7 @@ def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> Po
 
 
 def load(filename: str,
-         edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
+         edit_opts_fn: Callable[[Options], object] | None = None) -> PoplarExecutor:
     """Makes an executor of a file: module, optimizer and compiled program, ready to run.
 
     Nothing is captured or compiled, and no code of the file is run: it is data, and the classes

@@ -1,7 +1,7 @@
 """Traces of what a program does on the host: channels of tracepoints, and the executor's steps.
 
 Recording is off until :func:`record` is entered, an executor is built with
-``Options.enableProfiling``, or the environment asks for it: ``PVTI_OPTIONS`` holding
+``Options.enableProfiling``, or the environment requests it: ``PVTI_OPTIONS`` holding
 ``{"enable": "true", "directory": "<folder>"}`` records the whole process into
 ``<folder>/poptorch_<process>.json``.
 """
@@ -31,7 +31,7 @@ class Recording:
         path: of the trace.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
         self._process = os.getpid()
         self._events: list[dict] = []
@@ -116,7 +116,7 @@ def span(name: str, category: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def record(path) -> Iterator[Recording]:
+def record(path: str | os.PathLike[str]) -> Iterator[Recording]:
     """Records tracepoints, compile steps and runs within into a file.
 
     Open the file in chrome://tracing or https://ui.perfetto.dev.
@@ -177,7 +177,7 @@ class Channel:
             raise TypeError(f"[profiling.Channel] name must be a str, got {type(name).__name__}.")
         self.name = name
 
-    def tracepoint(self, name: str):
+    def tracepoint(self, name: str) -> contextlib.AbstractContextManager[None]:
         """A context manager that records what is done within.
 
         Args:
@@ -197,7 +197,7 @@ class Channel:
                             f"{type(name).__name__}.")
         return span(name, self.name)
 
-    def instrument(self, obj, *methods: str) -> None:
+    def instrument(self, obj: object, *methods: str) -> None:
         """Records every call of some methods, under ``<class>.<method>``.
 
         Args:

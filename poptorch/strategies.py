@@ -4,6 +4,7 @@ A strategy is set with ``Options.setExecutionStrategy`` and asked once, when the
 """
 
 import abc
+from typing import Self
 
 from poptorch._stages import BlockPlace, Partition, Phase, Stage, block_name, check_once
 from poptorch._strategy import _IExecutionStrategy
@@ -65,7 +66,7 @@ class _Strategy(_IExecutionStrategy, abc.ABC):
             if use.user_id not in stage.blocks or use.ipu_id is None:
                 continue
             if ipu is not None and ipu != use.ipu_id:
-                raise error_at(f'[{type(self).__name__}] block "{use.user_id}" asks for IPU '
+                raise error_at(f'[{type(self).__name__}] block "{use.user_id}" specifies IPU '
                                f"{use.ipu_id}, but its stage {stage!r} runs on IPU {ipu}. A stage "
                                f"runs on one IPU.", use.place, use.module)
             ipu = use.ipu_id
@@ -247,7 +248,7 @@ class _PhasedExecution(_Strategy):
                              f"{len(self._phases) - 1}.")
         return self._phases[phase]
 
-    def useSeparateBackwardPhase(self, use: bool = True):
+    def useSeparateBackwardPhase(self, use: bool = True) -> Self:
         """Chooses whether the backward pass begins in a phase of its own.
 
         Of P forward phases, the backward pass of phase p is phase ``2 (P - 1) - p``: the last

@@ -52,7 +52,7 @@ class Device:
         if options.offline_ipu_version is not None and _model_is_wanted(options):
             raise Error("[useOfflineIpuTarget] an offline target cannot be used together with the "
                         "IPU Model, which useIpuModel(True) or one of the environment variables "
-                        f"{' and '.join(environment.MODELS)} asks for. Use one of both.")
+                        f"{' and '.join(environment.MODELS)} selects. Use only one of the two.")
 
     @property
     def is_held(self) -> bool:
@@ -130,8 +130,8 @@ class Device:
         self._claim()
         self._is_held = True
         if self._options.use_ipu_model is False:
-            _once(logger.warning, "useIpuModel(False) asks for an IPU system, none is present: "
-                                  "running on the IPU Model.")
+            _once(logger.warning, "useIpuModel(False) requires an IPU system, but none is "
+                                  "present: running on the IPU Model.")
         elif not _model_is_wanted(self._options):
             _once(logger.info, "No IPU system is present: running on the IPU Model.")
         logger.debug("Took the IPU Model as device.")
@@ -148,8 +148,8 @@ class Device:
                 _holders[ipu_id] = weakref.ref(self)
                 return
         raise Busy(f"[useIpuId] device {ipu_id} is held by the executor of "
-                   f"{holder._options.model_name}, that of {self._options.model_name} asks for "
-                   f"it. Call detachFromDevice() or destroy() on the former first, ask for "
+                   f"{holder._options.model_name}; that of {self._options.model_name} needs it "
+                   f"too. Call detachFromDevice() or destroy() on the former first, choose "
                    f"another device, or set POPTORCH_WAIT_FOR_IPU=1 to wait for it.")
 
     def _holder(self) -> "Device | None":

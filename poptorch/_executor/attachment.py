@@ -9,7 +9,7 @@ from poptorch.errors import Error
 
 
 class Attachment:
-    """Takes the device of an executor and lets go of it; a part of PoplarExecutor."""
+    """Takes the device of an executor and releases it; a part of PoplarExecutor."""
 
     def isAttachedToDevice(self) -> bool:
         """Whether the executor holds its device: from when ``Options.connectionType`` says on.
@@ -139,11 +139,11 @@ class Attachment:
             >>> import poptorch, torch
             >>> poptorch.inferenceModel(torch.nn.ReLU()).cycleCount()
             Traceback (most recent call last):
-            poptorch.errors.Error: [cycleCount] is not implemented: it belongs to ...
+            poptorch.errors.Error: [cycleCount] is not implemented: it requires ...
         """
         raise _not_implemented("cycleCount", "cycles")
 
 
 def _not_implemented(name: str, work: str) -> Error:
-    return Error(f"[{name}] is not implemented: it belongs to {LATER[work]}, which this version of "
-                 f"poptorch does not have. Leave the call out.")
+    return Error(f"[{name}] is not implemented: it requires {LATER[work]}, which this version of "
+                 f"poptorch does not support. Remove the call.")

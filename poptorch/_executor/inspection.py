@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
+from poptorch._checks import public_names
 from poptorch._runtime import counters
 from poptorch.enums import CommGroupType
 
@@ -41,6 +42,9 @@ class Inspection:
         """
         return self._training
 
+    def __dir__(self) -> list[str]:
+        return public_names([*super().__dir__(), *dir(self._user_model)])
+
     # Names that existing programs read.
 
     @property
@@ -64,7 +68,7 @@ class Inspection:
         loss are ``input.<name>``, ``output.<number>`` and ``loss``; what an operation computes is
         ``<module>/<operation>``, with a number from the second one on, and with ``backward/``
         before it in the backward pass. A trained parameter has ``Gradient___<path>``, the
-        gradient that the optimizer sees, ``UpdatedVar___<path>``, its value afterwards, and what
+        gradient that the optimizer gets, ``UpdatedVar___<path>``, its value afterwards, and what
         the optimizer's ``state_dict`` calls the states and numbers of its update, such as
         ``Accl1___<path>`` and ``scaledLearningRate0___specific___<path>``.
 
@@ -130,11 +134,11 @@ class Inspection:
     # -- times of the last run -----------------------------------------------------------------
 
     def getPerfCounters(self) -> dict[str, list[list[float]]]:
-        """When the last run asked for its inputs and gave its outputs.
+        """When the last run requested its inputs and gave its outputs.
 
         Returns:
             Times in seconds; their zero has no meaning, their differences do. Keys are ``input``
-            (a step asks for an argument), ``input_complete`` (it has it), ``output`` (a result is
+            (a step requests an argument), ``input_complete`` (it has it), ``output`` (a result is
             there) and ``output_complete`` (the host has it). Each holds a list for each argument
             or result, with an entry for each step: all of them for arguments, those that the
             output mode returns for results. Empty under ``enableSyntheticData``.
@@ -154,7 +158,7 @@ class Inspection:
         return self._times().counters()
 
     def getLatency(self) -> tuple[float, float, float]:
-        """The time from the first argument asked for to the last result at the host.
+        """The time from the request for the first argument to the last result at the host.
 
         Returns:
             Minimum, maximum and mean over the returned steps of the last run, in seconds; zeros
@@ -175,7 +179,7 @@ class Inspection:
         return self._times().latency(counters.round_trip)
 
     def getHostIpuLatency(self) -> tuple[float, float, float]:
-        """The time from the first argument asked for to the last one there; as in
+        """The time from the request for the first argument to the last one there; as in
         :meth:`getLatency`.
 
         Raises:
@@ -255,7 +259,7 @@ class Inspection:
     def rng_state(self) -> list[int]:
         """The state of the device's random generator: its seed, then a counter for each replica.
 
-        May be assigned, to go on from a state that was read before.
+        May be assigned, to continue from a state that was read before.
 
         Raises:
             poptorch.Error: The model is not compiled; or what is assigned is no such list.

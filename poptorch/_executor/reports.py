@@ -1,5 +1,7 @@
 """The executor's methods that show the compiled program."""
 
+from typing import Any
+
 from poptorch import _interrupts as interrupts
 from poptorch import _plain_torch as plain_torch
 from poptorch._reports import partition
@@ -31,7 +33,7 @@ class Reports:
         """
         return self._compiled_model().executable.ir(step)
 
-    def memory_report(self) -> dict:
+    def memory_report(self) -> dict[str, Any]:
         """Peak bytes on the device by category.
 
         Returns:
@@ -86,7 +88,7 @@ class Reports:
         """
         print(partition.summary(self._compiled_model().executable.shares()))
 
-    def op_report(self, algorithms: bool = False) -> dict:
+    def op_report(self, algorithms: bool = False) -> dict[str, Any]:
         """How many ops of each name the program has, by phase: forward, backward, update.
 
         Args:
@@ -111,7 +113,7 @@ class Reports:
 
     # -- values that are not finite ------------------------------------------------------------
 
-    def nan_report(self, *args, **kwargs) -> NanReport | None:
+    def nan_report(self, *args: Any, **kwargs: Any) -> NanReport | None:
         """The first value that is NaN or infinite: which, how, in which step, from which line.
 
         Without arguments it returns that of the last run, which must have recorded it: see

@@ -1,6 +1,7 @@
 """The executor's methods for files."""
 
 import time
+from typing import Any
 
 from poptorch._capture.process_state import one_at_a_time
 from poptorch._files import executable as files
@@ -14,7 +15,8 @@ from poptorch.errors import Error
 class Saving:
     """Writes a compiled model to a file and takes one from there; a part of PoplarExecutor."""
 
-    def compileAndExport(self, filename: str, *args, export_model: bool = True, **kwargs) -> str:
+    def compileAndExport(self, filename: str, *args: Any, export_model: bool = True,
+                         **kwargs: Any) -> str:
         """Compiles the model, if it is not yet, and writes it to a file, weights included.
 
         Args:
@@ -52,7 +54,7 @@ class Saving:
 
         The file holds the program, the weights (those trained on the device are read back
         first), the optimizer's state, the options, and what ``export_model`` and
-        ``save_rng_state`` say. A model that is loaded from it goes on where this one is.
+        ``save_rng_state`` say. A model that is loaded from it continues from the state of this one.
 
         Args:
             filename: as in :meth:`compileAndExport`.

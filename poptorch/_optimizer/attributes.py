@@ -80,5 +80,5 @@ class AttributeWatch:
             known.update(names)
             told = [n for n in names if not n.startswith("_") and n not in _EXPECTED]
             if told:
-                self._tell("Ignoring unexpected %s: %s. The update on the device does not know "
+                self._tell("Ignoring unexpected %s: %s. The update on the device does not use "
                            "it.", what, ", ".join(told))

@@ -99,9 +99,9 @@ def check(optimizer) -> None:
                 raise Error(f"[{name_of}] {name}{where} must be {wanted}, got {value!r}. Set "
                             f"another value, or None for the default.")
         if own.get("use_combined_accum") and settings.get("nesterov"):
-            raise Error(f"[{name_of}] use_combined_accum=True{where} with nesterov=True: a tensor "
-                        f"that holds gradients and velocity together does not know the gradient. "
-                        f"Leave one of them out.")
+            raise Error(f"[{name_of}] use_combined_accum=True{where} with nesterov=True: the "
+                        f"gradient cannot be separated from the velocity that is combined with it. "
+                        f"Use only one of the two.")
 
 
 def _wanted(name: str, value) -> str | None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 
 import torch
+from torch.optim.optimizer import ParamsT
 
 from poptorch._optimizer import formulas
 from poptorch._optimizer.host_step import host_step
@@ -33,7 +34,7 @@ class LAMB(torch.optim.Optimizer):
         ValueError: A setting is out of range.
     """
 
-    def __init__(self, params: Iterable, lr: float = 1e-3,
+    def __init__(self, params: ParamsT, lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0.0, bias_correction: bool = True,
                  max_weight_norm: float | None = None):
@@ -49,7 +50,7 @@ class LAMB(torch.optim.Optimizer):
             "bias_correction": bias_correction, "max_weight_norm": max_weight_norm,
             "maximize": False})
 
-    def step(self, closure: Callable | None = None):
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Updates the parameters on the CPU.
 
         Args:
@@ -74,4 +75,4 @@ SPEC = OptimizerSpec(
     settings=(Setting("learningRate", ("lr",)), Setting("weightDecay", ("weight_decay",)),
               Setting("beta1", ("beta1",)), Setting("beta2", ("beta2",)), Setting("eps", ("eps",)),
               Setting("maxWeightNorm", ("max_weight_norm",))),
-    doc="Adam with steps as long as the parameter's norm asks (arXiv 1904.00962).")
+    doc="Adam with steps scaled by the parameter's norm (arXiv 1904.00962).")

@@ -10,7 +10,7 @@ from poptorch.errors import Error
 
 def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int,
                   step: int) -> torch.Tensor:
-    """Takes a part of a tensor that begins where another tensor says.
+    """Takes a part of a tensor that begins at an index held by another tensor.
 
     ``tensor[start : start + size : step]`` along one dimension, where ``start`` is computed by the
     program: it may be another one in each call, and the program is compiled once. Outside of
@@ -55,7 +55,7 @@ def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int
 
 def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor,
                    size: int) -> torch.Tensor:
-    """Replaces a part of a tensor that begins where another tensor says.
+    """Replaces a part of a tensor that begins at an index held by another tensor.
 
     Outside of poptorch it does the same.
 

@@ -1,6 +1,7 @@
 """Functions of the host in the midst of a model."""
 
 from collections.abc import Callable
+from typing import Any
 
 from poptorch import _context as context
 from poptorch._capture.library import ops
@@ -13,14 +14,14 @@ class CPU:
     """A function that runs on the host, in PyTorch eager, in the midst of a model.
 
     The model is compiled as one program; where it comes to the call, the program calls the
-    function with the tensors that it has computed, once for each micro-batch, and goes on with
+    function with the tensors that it has computed, once for each micro-batch, and continues with
     what the function returns. In training, the gradient goes through the function by autograd.
     Outside of poptorch the function is just called.
 
-    It may do what cannot be compiled: ask for values, use other libraries, choose by them. Its
+    It may do what cannot be compiled: read values, branch on them, use other libraries. Its
     results must be tensors, alone or in containers, whose types and sizes are the same in each run.
     To learn these, the function is called once while the model is compiled: on tensors without
-    data, or, if it asks for values, on zeros.
+    data, or, if it reads values, on zeros.
 
     Parameters that the function uses by itself are the host's: their gradients are added to their
     ``grad``. One that the program trains must be passed as an argument.
@@ -58,7 +59,7 @@ class CPU:
         tensor([1, 2, 0], dtype=torch.int32)
     """
 
-    def __init__(self, layer_to_call: Callable, ID: str):
+    def __init__(self, layer_to_call: Callable[..., Any], ID: str):
         if not callable(layer_to_call):
             raise Error(f"[CPU] layer_to_call is {layer_to_call!r}, which cannot be called. Pass a "
                         f"function or a module.")
@@ -66,7 +67,7 @@ class CPU:
         self.inputs = self.outputs = None
         self._is_kept = False
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the function for these arguments."""
         capture = context.current()
         if capture is None:
@@ -100,7 +101,7 @@ class CPU:
         """
         self._is_kept = True
 
-    def execute(self):
+    def execute(self) -> Any:
         """Calls the function again, on the arguments of the last call that was kept.
 
         Returns:

@@ -110,7 +110,7 @@ class Site:
                         f"argument, or set requires_grad of it to False.")
         if changed:
             raise error(f"[CPU] {self.name!r} changes its argument number {changed[0]} in place, "
-                        f"which nobody would see. Change a clone() of it, and return that.")
+                        f"which would have no effect. Change a clone() of it, and return that.")
         found, self.structure = Structure.of(returned, "CPU", f"the result of {self.name!r}")
         for path, constant in self.structure.leaves():
             if constant is not None and constant.value is not None:

@@ -1,6 +1,7 @@
 """Loops and branches that run on the device."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -8,7 +9,8 @@ from poptorch import _context as context
 from poptorch.errors import Error, also
 
 
-def for_loop(count: int, body: Callable, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def for_loop(count: int, body: Callable[..., Any],
+             inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Runs a function ``count`` times on the device; each round gets what the one before returned.
 
     ``body`` is called once, while the model is compiled, and becomes a graph of the program: a loop
@@ -66,8 +68,9 @@ def for_loop(count: int, body: Callable, inputs: list[torch.Tensor]) -> list[tor
     return values
 
 
-def cond(condition: torch.Tensor, then_body: Callable, then_inputs: list[torch.Tensor],
-         else_body: Callable, else_inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def cond(condition: torch.Tensor, then_body: Callable[..., Any],
+         then_inputs: list[torch.Tensor], else_body: Callable[..., Any],
+         else_inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Runs one of two functions on the device, as a tensor decides when the program runs.
 
     Both functions are called once, while the model is compiled, and become graphs of the program,

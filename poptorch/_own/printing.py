@@ -64,7 +64,7 @@ def ipu_print_tensor(tensor: torch.Tensor, title: str = "", print_gradient: bool
         summarise_threshold: of a tensor of more elements, only the first and last entries of each
             dimension are printed.
         edge_items: how many of them at each end.
-        max_line_width: characters of a line. Longer rows go on in the next line, behind spaces; a
+        max_line_width: characters of a line. Longer rows continue in the next line, indented; a
             value is never split.
         digits: significant digits of floating-point numbers, 1 to 32.
         float_format: ``"fixed"`` (0.012345), ``"scientific"`` (1.2345e-02), or ``"auto"``:

@@ -171,7 +171,7 @@ class ModuleGuard:
     def _check_attribute(self, number: int) -> None:
         (held, name, path), snapshot = self._attributes[number], self._snapshots[number]
         if name not in held:
-            raise _error(f"{path}: the attribute that was compiled in is gone. Set it to "
+            raise _error(f"{path}: the attribute that was compiled in no longer exists. Set it to "
                          f"{snapshot.text()}")
         now = held[name]
         found = snapshot.difference(now, path)

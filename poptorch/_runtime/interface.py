@@ -174,5 +174,5 @@ def _check_same_spec(own: StepSpec, compiled: StepSpec) -> None:
         other = getattr(compiled, name)
         if value != other:
             raise Error(f"[loadExecutable] the executable was compiled with {name}={other}, this "
-                        f"wrapper asks for {name}={value}. Wrap the module with the options of "
+                        f"wrapper specifies {name}={value}. Wrap the module with the options of "
                         f"the model that was saved, and call the same replicaGrouping().")

@@ -43,7 +43,7 @@ def edited(options: Options, edit) -> Options:
 def _rows(options: Options) -> list:
     """Group and row of each option."""
     groups = (options, *options._groups.values())
-    return [(group, row) for group in groups for row in group.ROWS]
+    return [(group, row) for group in groups for row in group._ROWS]
 
 
 def _values(options: Options) -> dict:

@@ -30,7 +30,7 @@ def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
 
     The parameter's first dimension then counts the groups: with m groups it has the shape
     ``(m, ...)``, and ``forward`` sees ``(...)``, the value of the replica's group. Gradients are
-    added within a group and, where the options ask for the mean, divided by the number of all
+    added within a group and, where the options set the mean, divided by the number of all
     replicas, as the loss is the mean over the whole batch; optimizer states belong to the replicas
     likewise. Holds for all executors of the module; to be called after it was
     wrapped and before the first of them is compiled. A further call replaces an earlier one.
@@ -76,8 +76,8 @@ def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
     owners = [executor for executor in _executors
               if any(parameter is self for parameter in executor._model.parameters())]
     if not owners:
-        raise Error(f"[replicaGrouping] the parameter of shape {tuple(self.shape)} belongs to no "
-                    f"wrapped module. Call it after inferenceModel() or trainingModel().")
+        raise Error(f"[replicaGrouping] the parameter of shape {tuple(self.shape)} is not part of "
+                    f"a wrapped module. Call it after inferenceModel() or trainingModel().")
     if any(executor.isCompiled() for executor in owners):
         raise Error(f"[replicaGrouping] the model of the parameter of shape {tuple(self.shape)} "
                     f"is compiled already, without {comm_group_type.name} groups of {shards}. "

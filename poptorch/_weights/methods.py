@@ -1,5 +1,8 @@
 """The executor's methods that copy weights between the module and the device."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from poptorch import _interrupts as interrupts
 from poptorch.errors import Error
 
@@ -117,7 +120,7 @@ class WeightCopies:
         """
         return self._weights.bring()
 
-    def state_dict(self, *args, **kwargs):
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The module's ``state_dict``, with the trained values.
 
         Args:
@@ -137,7 +140,7 @@ class WeightCopies:
         self.copyWeightsToHostIfNeeded()
         return self._user_model.state_dict(*args, **kwargs)
 
-    def load_state_dict(self, state_dict, strict: bool = True):
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
         """Loads values into the module, and to the device if the model is compiled.
 
         Args:

@@ -395,7 +395,7 @@ class WeightStore:
         if names:
             logger.warning(
                 "[weights] %s %s written on the host after a model with it was compiled: the "
-                "device goes on with the value it has, and what it trains replaces what was "
+                "device keeps using its own value, and training replaces what was "
                 "written. Call copyWeightsToDevice() on an executor of the module to use what was "
                 "written.", _listed(names),
                 "were" if len(names) > 1 else "was")

@@ -1,5 +1,8 @@
 """Loads data ahead in a process of its own."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset
 
@@ -19,7 +22,7 @@ class AsynchronousDataAccessor:
     what iterating over ``dataset`` gives, in the same order; each ``iter()`` begins an epoch
     anew, also when the last one was left early. Only the newest iterator is valid.
 
-    The memory of an item is used again when the item after the next is asked for, unless some
+    The memory of an item is used again when the item after the next is requested, unless some
     tensor over it is still alive then.
 
     An exception of the data set is raised here, with its traceback. The process ends with
@@ -58,8 +61,9 @@ class AsynchronousDataAccessor:
         >>> accessor.terminate()
     """
 
-    def __init__(self, dataset, buffer_size: int = 3, miss_sleep_time_in_ms: float = 0.1,
-                 load_indefinitely: bool = True, early_preload: bool = False,
+    def __init__(self, dataset: Iterable[Any] | Dataset[Any], buffer_size: int = 3,
+                 miss_sleep_time_in_ms: float = 0.1, load_indefinitely: bool = True,
+                 early_preload: bool = False,
                  sharing_strategy: SharingStrategy = SharingStrategy.ForkServer,
                  rebatched_size: int | None = None):
         where = "AsynchronousDataAccessor"
@@ -158,7 +162,7 @@ class _Epoch:
     def __iter__(self) -> "_Epoch":
         return self
 
-    def __next__(self):
+    def __next__(self) -> Any:
         if self._is_over:
             raise StopIteration
         try:

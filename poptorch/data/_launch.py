@@ -4,7 +4,10 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import sys
 import tempfile
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import forkserver
 
@@ -59,11 +62,12 @@ def launch(strategy: SharingStrategy, source: Source, settings: _worker.Settings
     """
     method = _METHODS[strategy]
     workers = "fork" if strategy is SharingStrategy.Fork else multiprocessing.get_start_method()
+    is_checked_fork = False
     if strategy is SharingStrategy.ForkServer and _is_fork_safe():
         # A new interpreter would import torch and the program: some seconds.
         inherited_source = _inherited(source)
         if inherited_source is not None:
-            method, source = "fork", inherited_source
+            method, source, is_checked_fork = "fork", inherited_source, True
     context = torch.multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
     with contextlib.ExitStack() as clean_up:
@@ -76,7 +80,8 @@ def launch(strategy: SharingStrategy, source: Source, settings: _worker.Settings
             # Not a daemon: those may not have children, and torch's workers are its children.
             process = context.Process(target=_worker.main, daemon=False, name="poptorch-data",
                                       args=(theirs, source, settings, workers, inherited))
-            process.start()
+            with _unwarned() if is_checked_fork else contextlib.nullcontext():
+                process.start()
         except (pickle.PicklingError, TypeError, AttributeError, RuntimeError, OSError) as error:
             ours.close()
             raise _handing_over_error(strategy, error) from error
@@ -88,10 +93,19 @@ def launch(strategy: SharingStrategy, source: Source, settings: _worker.Settings
 def _is_fork_safe() -> bool:
     """Whether no other thread can hold a lock, which a fork would never see released.
 
-    Only Linux says how many threads a process has.
+    Threads of OpenMP and of BLAS, which importing torch begins, do not count: they wait while this
+    one is here, and the new process does not use them. Torch's own loader forks beside them, too,
+    unless the program has chosen another start method.
     """
-    tasks = "/proc/self/task"
-    return os.path.isdir(tasks) and len(os.listdir(tasks)) == 1
+    return multiprocessing.get_start_method() == "fork" and len(sys._current_frames()) == 1
+
+
+@contextlib.contextmanager
+def _unwarned() -> Iterator[None]:
+    """Without the warning of Python 3.12 and later, which counts all threads: _is_fork_safe."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* is multi-threaded, use of fork", DeprecationWarning)
+        yield
 
 
 def _inherited(source: Source) -> _Inherited | None:

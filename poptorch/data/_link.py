@@ -116,8 +116,8 @@ class WorkerLink:
         how = _worker.end_of(self._process.exitcode)
         self.end()
         return Error(f"[AsynchronousDataAccessor] the data loading process (pid {pid}) {how} "
-                     f"before it had sent the next item. If it was not you who ended it, see "
-                     f"what it printed, and whether the system ran out of memory.")
+                     f"before it had sent the next item. If you did not end it, check its "
+                     f"output, and whether the system ran out of memory.")
 
 
 def _send(connection, command: int, number: int) -> None:

@@ -13,7 +13,8 @@ from poptorch.data._joining import join
 from poptorch.data._partition import PartitionSampler
 from poptorch.data._sources import RebatchedSource
 from poptorch.enums import DataLoaderMode
-from poptorch.options import Options, checked_options
+from poptorch.options import Options
+from poptorch.options._options import checked_options
 
 # The class itself: a program may put ours in its place in torch.utils.data.
 _TorchDataLoader = torch.utils.data.DataLoader
@@ -84,13 +85,14 @@ class DataLoader(_TorchDataLoader):
     _joined_micro_batches = 1
     _drops_last_item = False
 
-    def __init__(self, options: Options, dataset, batch_size: int | None = 1,
+    def __init__(self, options: Options, dataset: Any, batch_size: int | None = 1,
                  shuffle: bool | None = None, num_workers: int = 0, drop_last: bool = True,
                  persistent_workers: bool | None = None,
                  auto_distributed_partitioning: bool = True,
                  mode: DataLoaderMode = DataLoaderMode.Sync,
                  async_options: dict[str, Any] | None = None,
-                 rebatched_worker_size: int | None = None, batch_sampler=None, **kwargs):
+                 rebatched_worker_size: int | None = None, batch_sampler: Any = None,
+                 **kwargs: Any):
         options = checked_options(options, "DataLoader")
         one_of(DataLoaderMode, mode, "DataLoader mode")
         Bool()(auto_distributed_partitioning, "DataLoader auto_distributed_partitioning")
@@ -164,7 +166,7 @@ class DataLoader(_TorchDataLoader):
             length, size = super().__len__(), self._joined_micro_batches
         return length // size if self._drops_last_item else -(-length // size)
 
-    def __iter__(self) -> Iterator:
+    def __iter__(self) -> Iterator[Any]:
         if self._mode is not DataLoaderMode.Sync:
             return iter(self._start() if self._accessor is None else self._accessor)
         batches = super().__iter__()

@@ -1,9 +1,9 @@
 """RMSprop and LAMB, for the CPU, too."""
 
 from collections.abc import Callable
-from typing import Iterable
 
 import torch
+from torch.optim.optimizer import ParamsT
 
 from poptorch._optimizer import lamb
 from poptorch._optimizer.host_step import host_step
@@ -48,7 +48,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         tensor([1., 1.])
     """
 
-    def __init__(self, params: Iterable, lr: float | None = None, alpha: float | None = None,
+    def __init__(self, params: ParamsT, lr: float | None = None, alpha: float | None = None,
                  eps: float | None = None, weight_decay: float | None = None,
                  momentum: float | None = None, centered: bool | None = None,
                  foreach: bool | None = None, maximize: bool | None = None,
@@ -74,7 +74,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         """Whether the first parameter group is of the TensorFlow variant."""
         return bool(self.param_groups[0].get("use_tf_variant"))
 
-    def step(self, closure: Callable | None = None):
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Updates the parameters on the CPU.
 
         Args:
@@ -96,7 +96,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
 
 
 class LAMB(Optimizer, lamb.LAMB):
-    """LAMB (arXiv 1904.00962): Adam whose steps are as long as the parameter's norm asks.
+    """LAMB (arXiv 1904.00962): Adam whose steps are scaled by the parameter's norm.
 
     The update ``r`` is Adam's, plus ``weight_decay`` times the parameter ``p``; the step is
     ``lr * min(norm(p), max_weight_norm) / norm(r) * r``, and ``lr * r`` where a norm is 0.
@@ -131,7 +131,7 @@ class LAMB(Optimizer, lamb.LAMB):
         ['step', 'exp_avg', 'exp_avg_sq']
     """
 
-    def __init__(self, params: Iterable, lr: float | None = None,
+    def __init__(self, params: ParamsT, lr: float | None = None,
                  betas: tuple[float, float] | None = None, eps: float | None = None,
                  weight_decay: float | None = None, bias_correction: bool | None = None,
                  loss_scaling: float | None = None, max_weight_norm: float | None = None,

@@ -1,6 +1,7 @@
 """What all optimizers of this package share: settings of the device, and ``ipu_state``."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -43,7 +44,7 @@ class Optimizer(DeviceSettings):
         own = {name for name, value in settings.items() if value is not None}
         self.variable_attrs = VariableAttributes({"lr", *given, *own}, [*known, *settings])
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         """The optimizer's state, that of the device included.
 
         The first call after a run reads it from the device, later ones do not. It is what
@@ -83,7 +84,7 @@ class Optimizer(DeviceSettings):
         settings = None if state is None else store.settings(groups)
         return {**shown, _STATE: state, _SETTINGS: settings}
 
-    def load_state_dict(self, state_dict: dict) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes a state that :meth:`state_dict` returned.
 
         The parameter groups (learning rates and so on) are those of the state at once. What
@@ -115,7 +116,7 @@ class Optimizer(DeviceSettings):
         content, self.state = self.state, store
         store.load(state, settings, content)
 
-    def load_torch_state_dict(self, state_dict: dict) -> None:
+    def load_torch_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the state of an optimizer of ``torch.optim`` of the same kind.
 
         Its hyper-parameters are taken at once, its state goes to the device with the next run, as

@@ -3,9 +3,9 @@ learning-rate schedulers), marked as one of ours."""
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Iterable
 
 import torch
+from torch.optim.optimizer import ParamsT
 
 from poptorch._optimizer import formulas
 from poptorch._optimizer.host_step import host_step
@@ -54,7 +54,7 @@ class SGD(Optimizer, torch.optim.SGD):
         0.9
     """
 
-    def __init__(self, params: Iterable, lr: float | None, momentum: float | None = None,
+    def __init__(self, params: ParamsT, lr: float | None, momentum: float | None = None,
                  dampening: float | None = None, weight_decay: float | None = None,
                  nesterov: bool | None = None, maximize: bool | None = None,
                  foreach: bool | None = None, differentiable: bool | None = None,
@@ -120,7 +120,7 @@ class Adam(Optimizer, torch.optim.Adam):
         (0.9, 0.999)
     """
 
-    def __init__(self, params: Iterable, lr: float | None = None,
+    def __init__(self, params: ParamsT, lr: float | None = None,
                  betas: tuple[float, float] | None = None, eps: float | None = None,
                  weight_decay: float | None = None, amsgrad: bool | None = None,
                  foreach: bool | None = None, maximize: bool | None = None,
@@ -140,7 +140,7 @@ class Adam(Optimizer, torch.optim.Adam):
              "second_order_momentum_accum_type": second_order_momentum_accum_type,
              "max_grad_norm": max_grad_norm})
 
-    def step(self, closure: Callable | None = None):
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Updates the parameters on the CPU.
 
         Args:
@@ -187,7 +187,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
         0.01
     """
 
-    def __init__(self, params: Iterable, lr: float | None = None,
+    def __init__(self, params: ParamsT, lr: float | None = None,
                  betas: tuple[float, float] | None = None, eps: float | None = None,
                  weight_decay: float | None = None, amsgrad: bool | None = None,
                  maximize: bool | None = None, foreach: bool | None = None,
@@ -207,7 +207,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
              "second_order_momentum_accum_type": second_order_momentum_accum_type,
              "max_grad_norm": max_grad_norm})
 
-    def step(self, closure: Callable | None = None):
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Updates the parameters on the CPU.
 
         Args:

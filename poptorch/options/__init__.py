@@ -5,7 +5,6 @@ from poptorch.options._config_file import ConfigFileError as ConfigFileError
 from poptorch.options._distributed import _DistributedOptions as _DistributedOptions
 from poptorch.options._jit import _JitOptions as _JitOptions
 from poptorch.options._options import Options as Options
-from poptorch.options._options import checked_options as checked_options
 from poptorch.options._popart import _PopartOptions as _PopartOptions
 from poptorch.options._precision import _PrecisionOptions as _PrecisionOptions
 from poptorch.options._tensor_locations import TensorLocationSettings as TensorLocationSettings

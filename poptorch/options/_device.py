@@ -1,5 +1,8 @@
 """General options, second part: the device that a model is compiled for and runs on."""
 
+import os
+from typing import Self
+
 from poptorch._checks import Bool, Choice, Int, Member, OrNone, Path
 from poptorch.enums import ConnectionType, SyncPattern
 from poptorch.options._group import OptionGroup, Row
@@ -8,7 +11,7 @@ from poptorch.options._group import OptionGroup, Row
 class Device(OptionGroup):
     """The options about the device."""
 
-    ROWS = (
+    _ROWS = (
         Row("use_ipu_model", None, "Run on the IPU Model; None: where no system is present.",
             OrNone(Bool()), "useIpuModel", is_run_time=True),
         Row("offline_ipu_version", None, "Compile for an IPU of this version, never run.",
@@ -30,7 +33,7 @@ class Device(OptionGroup):
             later="cycles", backend="instrumentWithHardwareCycleCounter", is_run_time=True),
     )
 
-    def useIpuModel(self, use_model: bool) -> "Options":
+    def useIpuModel(self, use_model: bool) -> Self:
         """Chooses between the IPU Model and an IPU system; it beats ``POPTORCH_IPU_MODEL``.
 
         Args:
@@ -52,7 +55,7 @@ class Device(OptionGroup):
             raise Bool().wrong_type(None, "useIpuModel")
         return self._set("use_ipu_model", use_model)
 
-    def useOfflineIpuTarget(self, ipu_version: int = 2) -> "Options":
+    def useOfflineIpuTarget(self, ipu_version: int = 2) -> Self:
         """Compiles for an IPU that is not there: the model can be saved, but not run.
 
         Args:
@@ -74,7 +77,7 @@ class Device(OptionGroup):
             raise Choice((1, 2, 21)).wrong_type(None, "useOfflineIpuTarget")
         return self._set("offline_ipu_version", ipu_version)
 
-    def connectionType(self, connection_type: ConnectionType) -> "Options":
+    def connectionType(self, connection_type: ConnectionType) -> Self:
         """Sets when an executor takes hold of its device, if at all.
 
         Args:
@@ -94,11 +97,11 @@ class Device(OptionGroup):
         """
         return self._set("connection_type", connection_type)
 
-    def useIpuId(self, ipu_id: int) -> "Options":
+    def useIpuId(self, ipu_id: int) -> Self:
         """Sets which device to take. One executor of a process holds it at a time.
 
-        Another executor that asks for it is an error when it takes its device, until the first
-        one lets go of it by :meth:`PoplarExecutor.detachFromDevice` or ``destroy``. With the
+        Another executor that uses it raises an error when it takes its device, until the first
+        one releases it by :meth:`PoplarExecutor.detachFromDevice` or ``destroy``. With the
         environment variable ``POPTORCH_WAIT_FOR_IPU=1`` it waits instead, for another thread to
         do that.
 
@@ -122,7 +125,7 @@ class Device(OptionGroup):
             raise Int(0).wrong_type(None, "useIpuId")
         return self._set("ipu_id", ipu_id)
 
-    def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> "Options":
+    def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Self:
         """Takes the next power of two of IPUs where a model needs another number.
 
         Devices have 1, 2, 4, ... IPUs. The IPUs that are taken in addition stay idle.
@@ -143,7 +146,7 @@ class Device(OptionGroup):
         """
         return self._set("auto_round_num_ipus", auto_round_num_ipus)
 
-    def syncPattern(self, sync_pattern: SyncPattern) -> "Options":
+    def syncPattern(self, sync_pattern: SyncPattern) -> Self:
         """Sets which IPUs wait for one another before they talk to the host.
 
         Args:
@@ -162,7 +165,7 @@ class Device(OptionGroup):
         """
         return self._set("sync_pattern", sync_pattern)
 
-    def deterministic(self, enabled: bool) -> "Options":
+    def deterministic(self, enabled: bool) -> Self:
         """Makes the bits of all results independent of the number of threads.
 
         The same seed, options, number of threads and level of the CPU always give the same bits
@@ -187,7 +190,7 @@ class Device(OptionGroup):
         """
         return self._set("is_deterministic", enabled)
 
-    def enableExecutableCaching(self, path) -> "Options":
+    def enableExecutableCaching(self, path: str | os.PathLike[str]) -> Self:
         """Keeps compiled programs in a folder, so that no graph is compiled twice.
 
         Args:
@@ -207,7 +210,7 @@ class Device(OptionGroup):
         """
         return self._set("executable_cache_path", path)
 
-    def logCycleCount(self, log_cycle_count: bool) -> "Options":
+    def logCycleCount(self, log_cycle_count: bool) -> Self:
         """Logs how many cycles each run takes on the device, at level DEBUG.
 
         Args:

@@ -1,6 +1,7 @@
 """Options about running in several processes."""
 
 import os
+from typing import Self
 
 from poptorch._checks import Int, Texts
 from poptorch.options._group import OptionGroup, Row
@@ -22,8 +23,8 @@ class _DistributedOptions(OptionGroup):
         (0, 2)
     """
 
-    PREFIX = "Distributed."
-    ROWS = (
+    _PREFIX = "Distributed."
+    _ROWS = (
         Row("num_distributed_processes", 1, "Processes that share the work.", Int(1),
             "configureProcessId"),
         Row("distributed_process_id", 0, "Which of them this is.", Int(0), "configureProcessId"),
@@ -58,7 +59,7 @@ class _DistributedOptions(OptionGroup):
         """
         return self.num_distributed_processes
 
-    def configureProcessId(self, process_id: int, num_processes: int) -> "_DistributedOptions":
+    def configureProcessId(self, process_id: int, num_processes: int) -> Self:
         """Sets how many processes there are and which of them this is.
 
         Args:
@@ -83,7 +84,7 @@ class _DistributedOptions(OptionGroup):
         self._set("num_distributed_processes", num_processes)
         return self._set("distributed_process_id", process_id)
 
-    def disable(self) -> "_DistributedOptions":
+    def disable(self) -> Self:
         """Goes back to one process, whatever environment variables or other calls said.
 
         Returns:
@@ -97,7 +98,7 @@ class _DistributedOptions(OptionGroup):
         return self.configureProcessId(0, 1)
 
     def setEnvVarNames(self, var_num_processes: str,
-                       var_process_id: str) -> "_DistributedOptions":
+                       var_process_id: str) -> Self:
         """Reads number of processes and process from a launcher's environment variables.
 
         Args:
@@ -119,7 +120,7 @@ class _DistributedOptions(OptionGroup):
         count, number = _int_variable(var_num_processes), _int_variable(var_process_id)
         return self.configureProcessId(number, count)
 
-    def IPUoFConfigFiles(self, files: str | list[str]) -> "_DistributedOptions":
+    def IPUoFConfigFiles(self, files: str | list[str]) -> Self:
         """Names the files that describe devices of other hosts.
 
         Args:

@@ -1,6 +1,7 @@
 """General options, first part: what a call computes and returns."""
 
 import warnings
+from typing import Self
 
 import torch
 
@@ -47,7 +48,7 @@ class _Anchors(Check):
 class Execution(OptionGroup):
     """The options about loops, replicas, results, random numbers and the strategy."""
 
-    ROWS = (
+    _ROWS = (
         Row("device_iterations", 1, "Steps that the device runs for each call.", Int(1),
             "deviceIterations"),
         Row("replication_factor", 1, "Copies of the model that work on parts of the batch.",
@@ -70,7 +71,7 @@ class Execution(OptionGroup):
         Row("updatable_named_buffers", [], "Buffers that may be copied to the device alone.",
             Texts(), "updatableNamedBuffers", backend="updatableNamedBuffers"),
         Row("relax_optimizer_attributes_checks", False,
-            "Unknown optimizer attributes are told at level DEBUG.", Bool(),
+            "Unknown optimizer attributes are logged at level DEBUG.", Bool(),
             "relaxOptimizerAttributesChecks"),
         Row("execution_strategy", None, "How blocks become stages; None: pipelined by IPU.",
             OrNone(IsStrategy()), "setExecutionStrategy",
@@ -81,7 +82,7 @@ class Execution(OptionGroup):
             "enableStableNorm", later="estimates", backend="enableStableNorm"),
     )
 
-    def deviceIterations(self, device_iterations: int) -> "Options":
+    def deviceIterations(self, device_iterations: int) -> Self:
         """Sets how many steps the device runs for each call, without coming back to the host.
 
         Args:
@@ -103,7 +104,7 @@ class Execution(OptionGroup):
         """
         return self._set("device_iterations", device_iterations)
 
-    def replicationFactor(self, replication_factor: int) -> "Options":
+    def replicationFactor(self, replication_factor: int) -> Self:
         """Sets how many replicas of the model share the work, each on its part of the batch.
 
         Gradients are combined over the replicas before each weight update, see
@@ -128,7 +129,7 @@ class Execution(OptionGroup):
 
     def inputReplicaGrouping(self, input_group_size: int = 1,
                              input_group_type: CommGroupType = CommGroupType.Consecutive
-                             ) -> "Options":
+                             ) -> Self:
         """Lets groups of replicas work on the same part of the input.
 
         With R replicas in groups of g, the first dimension of each input shrinks by g.
@@ -161,7 +162,7 @@ class Execution(OptionGroup):
         return self._set("input_group_type", input_group_type)
 
     def outputMode(self, output_mode: OutputMode,
-                   output_return_period: int | None = None) -> "Options":
+                   output_return_period: int | None = None) -> Self:
         """Sets which of the results of a call are returned.
 
         Args:
@@ -193,7 +194,7 @@ class Execution(OptionGroup):
         return self._set("output_return_period", period)
 
     def anchorMode(self, anchor_mode: OutputMode,
-                   anchor_return_period: int | None = None) -> "Options":
+                   anchor_return_period: int | None = None) -> Self:
         """The name of :meth:`outputMode` in releases of 2020; deprecated.
 
         Args:
@@ -229,7 +230,7 @@ class Execution(OptionGroup):
 
     def anchorTensor(self, short_name: str, long_name: str,
                      output_mode: OutputMode | None = None,
-                     output_return_period: int | None = 1) -> "Options":
+                     output_return_period: int | None = 1) -> Self:
         """Keeps the values of a tensor inside of the model, for ``getAnchoredTensor``.
 
         Args:
@@ -255,7 +256,7 @@ class Execution(OptionGroup):
         anchored = {**self.anchored_tensors, short_name: (long_name, output_mode, period)}
         return self._set("anchored_tensors", anchored)
 
-    def randomSeed(self, random_seed: int) -> "Options":
+    def randomSeed(self, random_seed: int) -> Self:
         """Sets the seed of the device's random generator, and of torch's on the host.
 
         Two executors of one model with one seed give the same numbers.
@@ -281,7 +282,7 @@ class Execution(OptionGroup):
         torch.manual_seed(random_seed)
         return self
 
-    def enableSyntheticData(self, enabled: bool) -> "Options":
+    def enableSyntheticData(self, enabled: bool) -> Self:
         """Makes the input on the device and transfers nothing, to measure a model without I/O.
 
         Args:
@@ -301,7 +302,7 @@ class Execution(OptionGroup):
         """
         return self._set("enable_synthetic_data", enabled)
 
-    def broadcastBuffers(self, broadcast_buffers: bool = True) -> "Options":
+    def broadcastBuffers(self, broadcast_buffers: bool = True) -> Self:
         """Says whether the replicas share the values of buffers that ``forward`` changes.
 
         Args:
@@ -321,7 +322,7 @@ class Execution(OptionGroup):
         """
         return self._set("broadcast_buffers", broadcast_buffers)
 
-    def updatableNamedBuffers(self, buffers: list[str]) -> "Options":
+    def updatableNamedBuffers(self, buffers: list[str]) -> Self:
         """Names the buffers that ``executor.copyNamedBuffersToDevice()`` copies.
 
         Args:
@@ -340,8 +341,8 @@ class Execution(OptionGroup):
         """
         return self._set("updatable_named_buffers", buffers)
 
-    def relaxOptimizerAttributesChecks(self, relax: bool = True) -> "Options":
-        """Chooses at which log level ``setOptimizer`` reports attributes that it does not know.
+    def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Self:
+        """Chooses at which log level ``setOptimizer`` reports attributes that it does not use.
 
         Args:
             relax: True: at level DEBUG. False, the default: as a warning.
@@ -359,7 +360,7 @@ class Execution(OptionGroup):
         """
         return self._set("relax_optimizer_attributes_checks", relax)
 
-    def setExecutionStrategy(self, strategy: _IExecutionStrategy) -> "Options":
+    def setExecutionStrategy(self, strategy: _IExecutionStrategy) -> Self:
         """Sets how the blocks of a model become stages and phases on IPUs.
 
         Args:
@@ -381,7 +382,9 @@ class Execution(OptionGroup):
             raise IsStrategy().wrong_type(None, "setExecutionStrategy")
         return self._set("execution_strategy", strategy)
 
-    def setAvailableMemoryProportion(self, available_memory_proportion: dict) -> "Options":
+    def setAvailableMemoryProportion(
+            self,
+            available_memory_proportion: dict[str, float] | dict[int, float]) -> Self:
         """Sets how much of an IPU's memory convolutions, products and the like may use.
 
         Args:
@@ -401,7 +404,7 @@ class Execution(OptionGroup):
         """
         return self._set("available_memory_proportion", available_memory_proportion)
 
-    def enableStableNorm(self, enabled: bool) -> "Options":
+    def enableStableNorm(self, enabled: bool) -> Self:
         """Charges norms as the slower form of an IPU that is more accurate.
 
         The numbers do not change: norms are always computed in the accurate way.

@@ -5,11 +5,11 @@ import copy
 import enum
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 
-from poptorch._checks import Check, near_names
+from poptorch._checks import Check, near_names, public_names
 from poptorch._later import LATER
 from poptorch._logging import logger
 from poptorch._strategy import _IExecutionStrategy
@@ -21,7 +21,7 @@ class Row:
 
     Attributes:
         name: snake_case name, also the attribute to read it.
-        default: value when nobody set it.
+        default: value when it was not set.
         doc: one line.
         check: which values it takes; None: values are set as they are.
         setter: the public method that sets it; empty: none of its own.
@@ -49,15 +49,15 @@ class OptionGroup:
     """Values of a table of rows; unfrozen until a model or a loader uses them.
 
     Attributes:
-        ROWS: the options of the group.
-        PREFIX: what stands before a setter's name in error messages.
+        _ROWS: the options of the group.
+        _PREFIX: what stands before a setter's name in error messages.
     """
 
-    ROWS: ClassVar[tuple[Row, ...]] = ()
-    PREFIX: ClassVar[str] = ""
+    _ROWS: ClassVar[tuple[Row, ...]] = ()
+    _PREFIX: ClassVar[str] = ""
 
-    def __init__(self, **default_values):
-        self._values = {row.name: copy.deepcopy(row.default) for row in self.ROWS}
+    def __init__(self, **default_values: Any):
+        self._values = {row.name: copy.deepcopy(row.default) for row in self._ROWS}
         self._is_frozen = False
         for name, value in default_values.items():
             if name not in self._values:
@@ -66,13 +66,16 @@ class OptionGroup:
 
     # -- reading -------------------------------------------------------------------------------
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("_values")
         if values is not None and name in values:
             return values[name]
         if name.startswith("__") or values is None:
             raise AttributeError(name)
         raise AttributeError(self._unknown(name))
+
+    def __dir__(self) -> list[str]:
+        return public_names([*super().__dir__(), *self.__dict__.get("_values", ())])
 
     def _unknown(self, name: str) -> str:
         setters = self._setters()
@@ -98,13 +101,13 @@ class OptionGroup:
         Raises:
             KeyError: There is no such option in the group.
         """
-        for row in cls.ROWS:
+        for row in cls._ROWS:
             if row.name == name:
                 return row
         raise KeyError(name)
 
-    def toDict(self) -> dict:
-        """The options by their snake_case name, as values that JSON knows.
+    def toDict(self) -> dict[str, Any]:
+        """The options by their snake_case name, as values that JSON supports.
 
         Enum members are given by their value, dtypes by their name.
 
@@ -115,7 +118,7 @@ class OptionGroup:
         """
         return {name: plain(value) for name, value in self._values.items()}
 
-    def _load(self, name: str, value) -> None:
+    def _load(self, name: str, value: Any) -> None:
         """Takes a value as :meth:`toDict` gave it."""
         row = self._row(name)
         default = plain(row.default)
@@ -131,7 +134,7 @@ class OptionGroup:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def __setattr__(self, name: str, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         is_own = type(self).__module__.startswith("poptorch.")
         if name.startswith("_") or (not is_own and not self._is_known(name)):
             object.__setattr__(self, name, value)
@@ -167,21 +170,21 @@ class OptionGroup:
                                  f"already uses them. Make the change before that, or on "
                                  f"options.clone().")
 
-    def _set(self, name: str, value):
+    def _set(self, name: str, value: Any) -> Self:
         row = self._row(name)
         self.checkIsFrozen(row.setter or None)
         if row.check is not None:
-            value = row.check(value, self.PREFIX + (row.setter or row.name))
+            value = row.check(value, self._PREFIX + (row.setter or row.name))
         self._values[name] = value
         if row.later and value != row.default:
-            say_later(self.PREFIX + row.setter, row.later)
+            say_later(self._PREFIX + row.setter, row.later)
         return self
 
-    def _set_deprecated(self, name: str, value):
+    def _set_deprecated(self, name: str, value: Any) -> Self:
         """Sets an option that is kept for old programs only; its setter calls this."""
         row = self._row(name)
         self._set(name, value)
-        warnings.warn(f"[{self.PREFIX}{row.setter}] has no effect and will be removed: "
+        warnings.warn(f"[{self._PREFIX}{row.setter}] has no effect and will be removed: "
                       f"{row.deprecated}.", DeprecationWarning, stacklevel=3)
         return self
 
@@ -197,13 +200,13 @@ class OptionGroup:
 
     # -- comparing and printing ----------------------------------------------------------------
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self._values == other._values
 
     __hash__ = None
 
     def _changed(self) -> list[str]:
-        return [f"{row.name}={_shown(self._values[row.name])}" for row in self.ROWS
+        return [f"{row.name}={_shown(self._values[row.name])}" for row in self._ROWS
                 if self._values[row.name] != row.default]
 
     def __repr__(self) -> str:
@@ -222,12 +225,12 @@ def say_later(option: str, work: str) -> None:
     """
     if option not in _said:
         _said.add(option)
-        logger.warning("[%s] is kept but has no effect yet: it belongs to %s. "
+        logger.warning("[%s] has no effect yet: it requires %s (not implemented). "
                        "See docs/reference/options_without_effect.md.", option, LATER[work])
 
 
 def plain(value):
-    """A value as JSON knows it: enum members by value, dtypes by name, tuples and sets as lists."""
+    """A value for JSON: enum members by value, dtypes by name, tuples and sets as lists."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, torch.dtype):

@@ -1,5 +1,7 @@
 """Options about how a model is captured: one, which is out of use."""
 
+from typing import Any, Self
+
 from poptorch._checks import Bool
 from poptorch.options._group import OptionGroup, Row
 
@@ -16,16 +18,16 @@ class _JitOptions(OptionGroup):
         True
     """
 
-    PREFIX = "Jit."
-    ROWS = (
+    _PREFIX = "Jit."
+    _ROWS = (
         Row("trace_model", True, "Capture by tracing.", Bool(), "traceModel",
             deprecated="there is one way of capturing a model"),
     )
 
-    def __init__(self, **default_values):
+    def __init__(self, **default_values: Any):
         super().__init__(**default_values)
 
-    def traceModel(self, trace_model: bool) -> "_JitOptions":
+    def traceModel(self, trace_model: bool) -> Self:
         """Without effect and deprecated: there is one way of capturing a model.
 
         Args:

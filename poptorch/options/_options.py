@@ -1,6 +1,8 @@
 """The options object that users build: general options and the groups."""
 
 import copy
+import os
+from typing import Any, Self
 
 from poptorch._checks import near_names
 from poptorch._strategy import _IExecutionStrategy
@@ -40,9 +42,9 @@ class Options(Execution, Device, Reports):
         Options(device_iterations=16, random_seed=42)
     """
 
-    ROWS = Execution.ROWS + Device.ROWS + Reports.ROWS
+    _ROWS = Execution._ROWS + Device._ROWS + Reports._ROWS
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._popart = _PopartOptions()
         self._popart._add(self)
@@ -95,7 +97,7 @@ class Options(Execution, Device, Reports):
 
     # -- copies --------------------------------------------------------------------------------
 
-    def clone(self) -> "Options":
+    def clone(self) -> Self:
         """Returns an unfrozen copy that shares nothing with this object.
 
         Example:
@@ -106,10 +108,10 @@ class Options(Execution, Device, Reports):
         """
         return copy.deepcopy(self)
 
-    def toDict(self) -> dict:
+    def toDict(self) -> dict[str, Any]:
         """All options in one flat dict, by snake_case name, and the back-end keys that are set.
 
-        Values are such as JSON knows: enum members by value, dtypes by name, a location or an
+        Values are such as JSON supports: enum members by value, dtypes by name, a location or an
         execution strategy as a dict of what it was made of.
 
         Example:
@@ -124,7 +126,7 @@ class Options(Execution, Device, Reports):
         return values
 
     @classmethod
-    def fromDict(cls, values: dict) -> "Options":
+    def fromDict(cls, values: dict[str, Any]) -> Self:
         """Options from what :meth:`toDict` gave; names that are left out keep their defaults.
 
         Args:
@@ -142,7 +144,7 @@ class Options(Execution, Device, Reports):
             True
         """
         new = cls()
-        owners = {row.name: group for group in (new, *new._groups.values()) for row in group.ROWS}
+        owners = {row.name: group for group in (new, *new._groups.values()) for row in group._ROWS}
         backend = new._popart._counterparts()
         for name, value in values.items():
             if name in owners:
@@ -154,7 +156,7 @@ class Options(Execution, Device, Reports):
                                  f"{near_names(name, [*owners, *backend])}")
         return new
 
-    def loadFromFile(self, filepath) -> "Options":
+    def loadFromFile(self, filepath: str | os.PathLike[str]) -> Self:
         """Sets what a file lists, one setter on each line.
 
         A line is written as in a program, without the ``options.`` in front. Empty lines and
@@ -186,7 +188,7 @@ class Options(Execution, Device, Reports):
 
     # -- comparing, printing, freezing ---------------------------------------------------------
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return super().__eq__(other) and self._groups == other._groups
 
     __hash__ = None

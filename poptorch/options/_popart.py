@@ -1,5 +1,7 @@
 """The back door: options by the names that the back end of other PopTorch versions gives them."""
 
+from typing import Any, Self
+
 from poptorch._checks import Bool, Int, near_names
 from poptorch._logging import logger
 from poptorch.errors import Error
@@ -36,8 +38,8 @@ class _PopartOptions(OptionGroup):
     """Options by back-end key: ``options._Popart``, also ``options._popart``.
 
     A key that has a counterpart among the options sets it, and every such option is seen here
-    once it is set. Other known keys are kept and change nothing, of which a warning tells once; a
-    key that nobody knows is an error when the model is compiled.
+    once it is set. Other known keys are kept and change nothing, with one warning for each; an
+    unknown key raises an error when the model is compiled.
 
     Example:
         >>> import poptorch
@@ -47,14 +49,14 @@ class _PopartOptions(OptionGroup):
         (4, {'accumulationFactor': 4})
     """
 
-    PREFIX = "_Popart."
-    ROWS = (
+    _PREFIX = "_Popart."
+    _ROWS = (
         Row("patterns", {}, "Graph transformations to switch on or off.", setter="setPatterns"),
         Row("patterns_level", None, "Which set of transformations to begin with.",
             setter="setPatterns"),
     )
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._own: dict = {}
         self._groups: list[OptionGroup] = []
@@ -63,18 +65,18 @@ class _PopartOptions(OptionGroup):
         self._groups.append(group)
 
     def _counterparts(self) -> dict[str, tuple[OptionGroup, Row]]:
-        return {row.backend: (group, row) for group in self._groups for row in group.ROWS
+        return {row.backend: (group, row) for group in self._groups for row in group._ROWS
                 if row.backend}
 
     @property
-    def options(self) -> dict:
+    def options(self) -> dict[str, Any]:
         """The keys that were set so far, here or by setters that have a key."""
         found = {key: plain(group._values[row.name])
                  for key, (group, row) in self._counterparts().items()
                  if group._values[row.name] != row.default}
         return {**found, **self._own}
 
-    def set(self, key: str, value) -> "_PopartOptions":
+    def set(self, key: str, value: Any) -> Self:
         """Sets an option by its back-end key.
 
         Args:
@@ -105,7 +107,7 @@ class _PopartOptions(OptionGroup):
             _say_once(key)
         return self
 
-    def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> "_PopartOptions":
+    def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> Self:
         """Switches graph transformations of the back end on or off; kept, and without effect.
 
         Args:
@@ -138,7 +140,7 @@ class _PopartOptions(OptionGroup):
         return key in _WITHOUT_EFFECT or key.split(".")[0] + "." in _WITHOUT_EFFECT
 
     def check_known(self) -> None:
-        """Raises when a key was set that nobody knows; for the begin of a compilation.
+        """Raises when an unknown key was set; called at the start of a compilation.
 
         Raises:
             poptorch.Error: There is such a key; the message lists those that look like it.
@@ -149,13 +151,13 @@ class _PopartOptions(OptionGroup):
                 raise Error(f"[_Popart.set] unknown option {key!r}.{near_names(key, known)} "
                             f"Take the line out, or set the option by its own method.")
 
-    def toDict(self) -> dict:
-        """The keys that were set, with their values as JSON knows them; patterns if there are."""
+    def toDict(self) -> dict[str, Any]:
+        """The keys that were set, with values that JSON supports; patterns if there are."""
         patterns = {name: value for name, value in self._values.items()
                     if value != self._row(name).default}
         return plain({**self.options, **patterns})
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return super().__eq__(other) and self._own == other._own
 
     __hash__ = None

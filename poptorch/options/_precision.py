@@ -1,5 +1,7 @@
 """Options about the precision that a model computes in, and two that are out of use."""
 
+from typing import Self
+
 import torch
 
 from poptorch._checks import Bool, Dtype, Member, Nothing
@@ -13,7 +15,7 @@ class _PrecisionOptions(OptionGroup):
     """Options about precision: ``options.Precision``.
 
     Args:
-        popart_options: the back door that shall know these options; None: none.
+        popart_options: the ``_Popart`` group that these options are added to; None: none.
 
     Example:
         >>> import poptorch
@@ -21,13 +23,13 @@ class _PrecisionOptions(OptionGroup):
         PrecisionOptions(stochastic_rounding=True)
     """
 
-    PREFIX = "Precision."
-    ROWS = (
+    _PREFIX = "Precision."
+    _ROWS = (
         Row("floating_point_exceptions", False, "Stop at divisions by zero, NaN and the like.",
             Bool(), "enableFloatingPointExceptions", backend="enableFloatingPointChecks"),
         Row("record_non_finite", False, "Note which value first is NaN or infinite.", Bool(),
             "recordNonFinite"),
-        Row("stochastic_rounding", False, "Round to half up or down by chance.", Bool(),
+        Row("stochastic_rounding", False, "Round to half up or down at random.", Bool(),
             "enableStochasticRounding", backend="enableStochasticRounding"),
         Row("partials_type", torch.float32, "Type of partial sums in products.",
             Dtype((torch.float32, torch.float16)), "setPartialsType",
@@ -48,7 +50,7 @@ class _PrecisionOptions(OptionGroup):
         if popart_options is not None:
             popart_options._add(self)
 
-    def enableFloatingPointExceptions(self, enabled: bool) -> "_PrecisionOptions":
+    def enableFloatingPointExceptions(self, enabled: bool) -> Self:
         """Raises an error when the device divides by zero, compares NaN, overflows and the like.
 
         Each operation of the program is looked at, those of the backward pass and of the weight
@@ -78,7 +80,7 @@ class _PrecisionOptions(OptionGroup):
         """
         return self._set("floating_point_exceptions", enabled)
 
-    def recordNonFinite(self, enabled: bool) -> "_PrecisionOptions":
+    def recordNonFinite(self, enabled: bool) -> Self:
         """Lets each run note which value first is NaN or infinite, for ``executor.nan_report()``.
 
         Operations are looked at as with :meth:`enableFloatingPointExceptions`, until the first
@@ -100,8 +102,8 @@ class _PrecisionOptions(OptionGroup):
         """
         return self._set("record_non_finite", enabled)
 
-    def enableStochasticRounding(self, enabled: bool) -> "_PrecisionOptions":
-        """Rounds to float16 and bfloat16 up or down by chance, so that the mean is exact.
+    def enableStochasticRounding(self, enabled: bool) -> Self:
+        """Rounds to float16 and bfloat16 up or down at random, so that the mean is exact.
 
         All that the device computes in these types is rounded so: results of operations, gradients,
         weights and optimizer states. A number that the type has stays as it is; one beyond the
@@ -111,7 +113,7 @@ class _PrecisionOptions(OptionGroup):
         nothing, and what the host converts is rounded to the nearest.
 
         Args:
-            enabled: True: by chance. False, the default: to the nearest.
+            enabled: True: at random. False, the default: to the nearest.
 
         Returns:
             This object, so that calls can be chained.
@@ -126,7 +128,7 @@ class _PrecisionOptions(OptionGroup):
         """
         return self._set("stochastic_rounding", enabled)
 
-    def setPartialsType(self, dtype: torch.dtype) -> "_PrecisionOptions":
+    def setPartialsType(self, dtype: torch.dtype) -> Self:
         """Sets the type of the partial sums of matrix products and convolutions of float16.
 
         With ``torch.float16`` a sum is cut into chunks of 16 products; the float32 sum of each is
@@ -152,7 +154,7 @@ class _PrecisionOptions(OptionGroup):
         return self._set("partials_type", dtype)
 
     def halfFloatCasting(
-            self, half_float_casting: HalfFloatCastingBehavior) -> "_PrecisionOptions":
+            self, half_float_casting: HalfFloatCastingBehavior) -> Self:
         """Without effect and deprecated: PyTorch's rules for mixed types hold.
 
         Args:
@@ -166,7 +168,7 @@ class _PrecisionOptions(OptionGroup):
         """
         return self._set_deprecated("half_float_casting", half_float_casting)
 
-    def runningStatisticsAlwaysFloat(self, value: bool) -> "_PrecisionOptions":
+    def runningStatisticsAlwaysFloat(self, value: bool) -> Self:
         """Without effect and deprecated: running statistics have the type of their buffer.
 
         Args:
@@ -180,7 +182,7 @@ class _PrecisionOptions(OptionGroup):
         """
         return self._set_deprecated("running_statistics_always_float", value)
 
-    def autocastEnabled(self, autocast_enabled: bool) -> "_PrecisionOptions":
+    def autocastEnabled(self, autocast_enabled: bool) -> Self:
         """Without effect and deprecated: use ``torch.autocast`` inside of the model.
 
         Args:

@@ -1,6 +1,7 @@
 """General options, third part: logs, reports, and how the IR names things."""
 
 import os
+from typing import Self
 
 import torch
 
@@ -14,7 +15,7 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 class Reports(OptionGroup):
     """The options about what is written for people to read."""
 
-    ROWS = (
+    _ROWS = (
         Row("show_compilation_progress_bar", True, "Show a progress bar while compiling.",
             Bool(), "showCompilationProgressBar", is_run_time=True),
         Row("log_dir", ".", "Folder of the log file; by default none is written.", Path(),
@@ -31,7 +32,7 @@ class Reports(OptionGroup):
             "disableModuleNamescope"),
     )
 
-    def showCompilationProgressBar(self, show: bool = True) -> "Options":
+    def showCompilationProgressBar(self, show: bool = True) -> Self:
         """Shows or hides the progress bar of a compilation (shown by default, on stderr).
 
         Args:
@@ -50,7 +51,7 @@ class Reports(OptionGroup):
         """
         return self._set("show_compilation_progress_bar", show)
 
-    def logDir(self, log_dir) -> "Options":
+    def logDir(self, log_dir: str | os.PathLike[str]) -> Self:
         """Writes the log to ``poptorch.log`` in a folder too, from when a model is wrapped.
 
         Args:
@@ -69,7 +70,7 @@ class Reports(OptionGroup):
         """
         return self._set("log_dir", log_dir)
 
-    def maxRepeatLogs(self, max_lines: int | None) -> "Options":
+    def maxRepeatLogs(self, max_lines: int | None) -> Self:
         """Sets how often an equal line of the log is shown. It holds from when a model is wrapped.
 
         Args:
@@ -89,7 +90,7 @@ class Reports(OptionGroup):
         """
         return self._set("max_repeat_logs", max_lines)
 
-    def modelName(self, name: str) -> "Options":
+    def modelName(self, name: str) -> Self:
         """Names the model: in the progress bar, in the log, and as folder of its report.
 
         Args:
@@ -113,7 +114,7 @@ class Reports(OptionGroup):
                              f"becomes the name of a folder.")
         return self._set("model_name", name)
 
-    def enableProfiling(self, profile_dir=None) -> "Options":
+    def enableProfiling(self, profile_dir: str | os.PathLike[str] | None = None) -> Self:
         """Writes a report about the compiled model and its runs.
 
         The report is in ``<profile_dir>/<model name>``: the IR after each step, memory, ops and
@@ -137,7 +138,7 @@ class Reports(OptionGroup):
         """
         return self._set("profile_dir", os.curdir if profile_dir is None else profile_dir)
 
-    def sourceLocationExcludes(self, excludes: list[str]) -> "Options":
+    def sourceLocationExcludes(self, excludes: list[str]) -> Self:
         """Sets which frames are passed over when an op gets its ``file:line``.
 
         The place of an op is the innermost frame whose file contains none of these strings.
@@ -159,7 +160,7 @@ class Reports(OptionGroup):
         """
         return self._set("source_location_excludes", excludes)
 
-    def appendToLocationExcludes(self, *excludes: str) -> "Options":
+    def appendToLocationExcludes(self, *excludes: str) -> Self:
         """Adds to the list of :meth:`sourceLocationExcludes`.
 
         Args:
@@ -180,7 +181,7 @@ class Reports(OptionGroup):
         Texts()(excludes, "appendToLocationExcludes")
         return self._set("source_location_excludes", [*self.source_location_excludes, *excludes])
 
-    def disableModuleNamescope(self) -> "Options":
+    def disableModuleNamescope(self) -> Self:
         """Leaves the paths of modules out of the IR and of the names of tensors.
 
         Returns:

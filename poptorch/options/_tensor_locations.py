@@ -1,5 +1,7 @@
 """Options about where tensors are stored."""
 
+from typing import Any, Self
+
 from poptorch._checks import Bool, Check, Int, OrNone
 from poptorch.options._group import OptionGroup, Row, plain
 
@@ -8,7 +10,7 @@ _YES_OR_NO = OrNone(Bool())
 
 
 class TensorLocationSettings(OptionGroup):
-    """Where the tensors of one kind are stored. Settings that nobody made are None.
+    """Where the tensors of one kind are stored. Settings that were not made are None.
 
     Args:
         default_values: first values of settings, by name.
@@ -20,8 +22,8 @@ class TensorLocationSettings(OptionGroup):
         (False, TensorLocationSettings(onChip=False))
     """
 
-    PREFIX = "TensorLocationSettings."
-    ROWS = (
+    _PREFIX = "TensorLocationSettings."
+    _ROWS = (
         Row("onChip", None, "In the IPU's own memory.", _YES_OR_NO, "useOnChipStorage"),
         Row("minElementsForOffChip", None, "Smaller tensors stay on the chip; None: 2.", _COUNT,
             "minElementsForOffChip"),
@@ -36,13 +38,13 @@ class TensorLocationSettings(OptionGroup):
             "useIOTilesToStore", later="schedules"),
     )
 
-    def __init__(self, **default_values):
+    def __init__(self, **default_values: Any):
         super().__init__(**default_values)
 
-    def __getitem__(self, name: str):
+    def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
-    def useOnChipStorage(self, use: bool | None = True) -> "TensorLocationSettings":
+    def useOnChipStorage(self, use: bool | None = True) -> Self:
         """Stores the tensors in the IPU's own memory, or in streaming memory.
 
         The placed program moves what is in streaming memory by the ops ``remote_load`` and
@@ -65,7 +67,7 @@ class TensorLocationSettings(OptionGroup):
         """
         return self._set("onChip", use)
 
-    def minElementsForOffChip(self, min_elements: int) -> "TensorLocationSettings":
+    def minElementsForOffChip(self, min_elements: int) -> Self:
         """Keeps small tensors on the chip.
 
         Args:
@@ -85,7 +87,7 @@ class TensorLocationSettings(OptionGroup):
         """
         return self._set("minElementsForOffChip", min_elements)
 
-    def useReplicatedTensorSharding(self, use: bool = True) -> "TensorLocationSettings":
+    def useReplicatedTensorSharding(self, use: bool = True) -> Self:
         """Lets each replica hold a part of the tensors; for weights and optimizer states.
 
         Args:
@@ -105,7 +107,7 @@ class TensorLocationSettings(OptionGroup):
         return self._set("useReplicatedTensorSharding", use)
 
     def minElementsForReplicatedTensorSharding(
-            self, min_elements: int) -> "TensorLocationSettings":
+            self, min_elements: int) -> Self:
         """Keeps small tensors whole on each replica.
 
         Args:
@@ -125,7 +127,7 @@ class TensorLocationSettings(OptionGroup):
         """
         return self._set("minElementsForReplicatedTensorSharding", min_elements)
 
-    def useIOTilesToLoad(self, use: bool = True) -> "TensorLocationSettings":
+    def useIOTilesToLoad(self, use: bool = True) -> Self:
         """Loads the tensors through the I/O tiles.
 
         Args:
@@ -144,7 +146,7 @@ class TensorLocationSettings(OptionGroup):
         """
         return self._set("useIOTilesToLoad", use)
 
-    def useIOTilesToStore(self, use: bool = True) -> "TensorLocationSettings":
+    def useIOTilesToStore(self, use: bool = True) -> Self:
         """Stores the tensors through the I/O tiles.
 
         Args:
@@ -209,8 +211,8 @@ class _TensorLocationOptions(OptionGroup):
         False
     """
 
-    PREFIX = "TensorLocations."
-    ROWS = (
+    _PREFIX = "TensorLocations."
+    _ROWS = (
         Row("num_io_tiles", 0, "Tiles of each IPU that only transfer.", _IoTiles(),
             "numIOTiles", later="schedules", backend="numIOTiles"),
         Row("location_activation", _UNDEFINED, "Where activations are.", _Location(),
@@ -223,7 +225,7 @@ class _TensorLocationOptions(OptionGroup):
             "setAccumulatorLocation"),
     )
 
-    def __init__(self, **default_values):
+    def __init__(self, **default_values: Any):
         super().__init__(**default_values)
 
     def _for_compiler(self) -> tuple[tuple[str, tuple[tuple[str, str | int], ...]], ...]:
@@ -239,7 +241,7 @@ class _TensorLocationOptions(OptionGroup):
                 found.append((role, tuple(attrs.items())))
         return tuple(found)
 
-    def numIOTiles(self, num_tiles: int) -> "_TensorLocationOptions":
+    def numIOTiles(self, num_tiles: int) -> Self:
         """Sets how many tiles of each IPU only transfer data, while the others compute.
 
         Args:
@@ -258,7 +260,7 @@ class _TensorLocationOptions(OptionGroup):
         """
         return self._set("num_io_tiles", num_tiles)
 
-    def setActivationLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
+    def setActivationLocation(self, location: TensorLocationSettings) -> Self:
         """Sets where activations are stored.
 
         Off the chip: what the backward pass reads is stored after the forward pass, and loaded
@@ -282,7 +284,7 @@ class _TensorLocationOptions(OptionGroup):
         """
         return self._set("location_activation", location)
 
-    def setWeightLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
+    def setWeightLocation(self, location: TensorLocationSettings) -> Self:
         """Sets where weights are stored.
 
         Off the chip: each pass loads a parameter when it reads it, the update stores it.
@@ -305,7 +307,7 @@ class _TensorLocationOptions(OptionGroup):
         """
         return self._set("location_weight", location)
 
-    def setOptimizerLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
+    def setOptimizerLocation(self, location: TensorLocationSettings) -> Self:
         """Sets where the states of the optimizer are stored.
 
         Off the chip: the update loads and stores them.
@@ -328,7 +330,7 @@ class _TensorLocationOptions(OptionGroup):
         """
         return self._set("location_optimizer", location)
 
-    def setAccumulatorLocation(self, location: TensorLocationSettings) -> "_TensorLocationOptions":
+    def setAccumulatorLocation(self, location: TensorLocationSettings) -> Self:
         """Sets where accumulated gradients are stored.
 
         Off the chip: each micro-batch loads and stores the sum so far. Without

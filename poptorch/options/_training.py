@@ -1,6 +1,7 @@
 """Options that only training uses."""
 
 import warnings
+from typing import Self
 
 from poptorch._checks import Bool, Int, Member, OrNone, Positive
 from poptorch.enums import MeanReductionStrategy, ReductionType
@@ -11,7 +12,7 @@ class _TrainingOptions(OptionGroup):
     """Options specific to training: ``options.Training``.
 
     Args:
-        popart_options: the back door that shall know these options; None: none.
+        popart_options: the ``_Popart`` group that these options are added to; None: none.
 
     Example:
         >>> import poptorch
@@ -21,8 +22,8 @@ class _TrainingOptions(OptionGroup):
         4
     """
 
-    PREFIX = "Training."
-    ROWS = (
+    _PREFIX = "Training."
+    _ROWS = (
         Row("gradient_accumulation", 1, "Micro-batches for each weight update.", Int(1),
             "gradientAccumulation", backend="accumulationFactor"),
         Row("accumulation_and_replication_reduction_type", ReductionType.Mean,
@@ -53,7 +54,7 @@ class _TrainingOptions(OptionGroup):
         if popart_options is not None:
             popart_options._add(self)
 
-    def gradientAccumulation(self, gradient_accumulation: int) -> "_TrainingOptions":
+    def gradientAccumulation(self, gradient_accumulation: int) -> Self:
         """Sets how many micro-batches add up their gradients before one weight update.
 
         Args:
@@ -75,7 +76,7 @@ class _TrainingOptions(OptionGroup):
         return self._set("gradient_accumulation", gradient_accumulation)
 
     def accumulationAndReplicationReductionType(
-            self, reduction_type: ReductionType) -> "_TrainingOptions":
+            self, reduction_type: ReductionType) -> Self:
         """Sets how the gradients of micro-batches and replicas are combined.
 
         Args:
@@ -97,7 +98,7 @@ class _TrainingOptions(OptionGroup):
         return self._set("accumulation_and_replication_reduction_type", reduction_type)
 
     def setMeanAccumulationAndReplicationReductionStrategy(
-            self, mean_reduction_strategy: MeanReductionStrategy) -> "_TrainingOptions":
+            self, mean_reduction_strategy: MeanReductionStrategy) -> Self:
         """Sets when gradients are divided, under ``ReductionType.Mean``.
 
         Args:
@@ -130,7 +131,7 @@ class _TrainingOptions(OptionGroup):
         return self._set("mean_accumulation_and_replication_reduction_strategy",
                          mean_reduction_strategy)
 
-    def setAutomaticLossScaling(self, enabled: bool) -> "_TrainingOptions":
+    def setAutomaticLossScaling(self, enabled: bool) -> Self:
         """Finds a factor for the loss that keeps half-precision gradients in range.
 
         The loss scale is then ``loss_scaling`` of the optimizer (1 without one) times a factor,
@@ -156,8 +157,8 @@ class _TrainingOptions(OptionGroup):
         return self._set("automatic_loss_scaling", enabled)
 
     def gradientClipping(self, norm: float | None = None,
-                         value: float | None = None) -> "_TrainingOptions":
-        """Limits the gradients that the optimizer sees, on the device, with any optimizer.
+                         value: float | None = None) -> Self:
+        """Limits the gradients that the optimizer gets, on the device, with any optimizer.
 
         What is limited are the gradients of the parameters that the optimizer trains, combined
         over micro-batches and replicas and without the loss scale. With both limits the norm comes
@@ -187,7 +188,7 @@ class _TrainingOptions(OptionGroup):
         self._set("gradient_clip_norm", norm)
         return self._set("gradient_clip_value", value)
 
-    def setConvolutionDithering(self, enabled: bool) -> "_TrainingOptions":
+    def setConvolutionDithering(self, enabled: bool) -> Self:
         """Lets convolutions begin on different tiles, for a better balance of memory.
 
         Args:

@@ -1,6 +1,7 @@
 """The same model in PyTorch and here: which operation first gives other numbers."""
 
 import copy
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -13,7 +14,8 @@ from poptorch._translate.tensor_names import TensorNames
 from poptorch.enums import OutputMode
 from poptorch.errors import Error, place_text
 from poptorch.models import inferenceModel, trainingModel
-from poptorch.options import Options, checked_options
+from poptorch.options import Options
+from poptorch.options._options import checked_options
 from poptorch.testing._comparison import (
     Comparison,
     Difference,
@@ -25,11 +27,11 @@ from poptorch.testing._operations import ROUNDING, Operations
 _FLOOR = 2e-6  # the error that the rule allows beside four times that of eager float32
 _RANDOM = "random numbers are drawn by another generator than PyTorch's"
 _RECORDED = ("no single operation differs: the recorded graph is not what the module computes in "
-             "PyTorch, or an optimization joins operations wrongly. See whether forward asks "
+             "PyTorch, or an optimization joins operations wrongly. Check whether forward calls "
              "isRunningOnIpu() or depends on values; try POPTORCH_OFF=<name of a pass>")
 
 
-def compare(model: torch.nn.Module, *inputs, steps: int = 1, training: bool | None = None,
+def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool | None = None,
             options: Options | None = None, optimizer: torch.optim.Optimizer | None = None
             ) -> Comparison:
     """Runs a model in PyTorch and here, and finds the first operation that differs.

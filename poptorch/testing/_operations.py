@@ -172,7 +172,7 @@ class Operations:
         if is_product and half and partials is torch.float16:
             return "half partials: setPartialsType(torch.half) rounds the sums of products"
         if half and self._options.Precision.stochastic_rounding:
-            return "stochastic rounding: results are rounded up or down by chance"
+            return "stochastic rounding: results are rounded up or down at random"
         if half and error < 16 * ROUNDING[ours.dtype]:
             return "rounding to 16 bits within the operation, where PyTorch computes in float32"
         is_sum = is_product or any(name in operation for name in _SUMS)

@@ -77,7 +77,7 @@ def test_variables_without_effect_warn_once(variable, value, neutral, monkeypatc
     monkeypatch.setenv(variable, value)
     for _ in range(2):
         poptorch.inferenceModel(torch.nn.ReLU())
-    assert capsys.readouterr().err.count(f"[{variable}] is kept but has no effect yet") == 1
+    assert capsys.readouterr().err.count(f"[{variable}] has no effect yet") == 1
 
 
 def test_connection_type_says_when_the_device_is_taken(log):
@@ -210,7 +210,7 @@ def test_one_executor_holds_a_device(end, settings):
     first(X)
     for use in (second.compile, second):
         with pytest.raises(poptorch.Error, match=r"^\[useIpuId\] device 3 is held by the executor "
-                                                 r"of first, that of second asks for it\. Call "
+                                                 r"of first; that of second needs it too\. Call "
                                                  r"detachFromDevice"):
             use(X)
         assert not second.isAttachedToDevice()

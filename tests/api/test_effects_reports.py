@@ -92,7 +92,7 @@ def test_max_repeat_logs(limit, shown, capsys):
         poptorch.logger.warning("line %d", number)
     err = capsys.readouterr().err
     assert err.count("line again") == shown and err.count("line 6") == 1
-    assert err.count("no more of it, see maxRepeatLogs") == (limit == 4)
+    assert err.count("no longer shown, see maxRepeatLogs") == (limit == 4)
 
 
 def test_profile_report(tmp_path):

@@ -106,15 +106,15 @@ def test_dict_and_back(case):
 
 
 def test_every_setter_has_a_case():
-    public = {f"{'' if group is poptorch.Options else group.PREFIX}{name}"
+    public = {f"{'' if group is poptorch.Options else group._PREFIX}{name}"
               for group in GROUPS for name in group._setters()}
-    assert public - set(BY_NAME) <= {f"{g.PREFIX}{n}" for g in GROUPS for n in OTHER_METHODS}
+    assert public - set(BY_NAME) <= {f"{g._PREFIX}{n}" for g in GROUPS for n in OTHER_METHODS}
     assert set(BY_NAME) <= public
 
 
 def test_every_row_has_its_setter_and_says_when_it_works():
     for group in (*GROUPS, poptorch.TensorLocationSettings):
-        for row in group.ROWS:
+        for row in group._ROWS:
             assert row.doc.endswith(".") and row.later in {"", *LATER}
             assert not row.setter or row.setter in group._setters()
             assert not (row.later and row.deprecated)
@@ -243,7 +243,7 @@ def test_options_without_effect_warn_once(capsys, monkeypatch):
         assert capsys.readouterr().err == ""
         for _ in range(2):
             poptorch.Options().enableStableNorm(True)
-    assert capsys.readouterr().err.count("[enableStableNorm] is kept but has no effect yet") == 1
+    assert capsys.readouterr().err.count("[enableStableNorm] has no effect yet") == 1
 
 
 @pytest.mark.parametrize("strategy", [

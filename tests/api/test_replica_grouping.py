@@ -347,7 +347,7 @@ def test_an_executable_for_other_groups(tmp_path):
     path = model.compileAndExport(str(tmp_path / "grouped.poptorch"), torch.ones(8, 3))
     other = poptorch.inferenceModel(Net(2), options())
     group(other, GROUPS["consecutive"][0])
-    with pytest.raises(Error, match="compiled with weight_groups=.*is_orthogonal=True.*asks for "
+    with pytest.raises(Error, match="compiled with weight_groups=.*is_orthogonal=True.*specifies "
                                     "weight_groups=.*is_orthogonal=False.*same replicaGrouping"):
         other.loadExecutable(path)
 
@@ -404,7 +404,7 @@ def test_entries_that_change_after_compiling():
 
 
 def test_a_parameter_of_no_wrapped_module():
-    with pytest.raises(Error, match=r"shape \(2, 5, 3\) belongs to no wrapped module"):
+    with pytest.raises(Error, match=r"shape \(2, 5, 3\) is not part of a wrapped module"):
         Net(2).fc.weight.replicaGrouping(CommGroupType.Consecutive, 2, ONE)
 
 

@@ -134,7 +134,7 @@ FOUR = [("A", 0), ("B", 1), ("C", 2), ("D", 3)]
     ([("A", 0), ("A", 1)], poptorch.ShardedExecution(),
      'block "A" was begun on IPU 0 and now on IPU 1' + ".*" + HERE),
     ([("A", 3)], poptorch.ShardedExecution(Stage("A").ipu(1)),
-     'block "A" asks for IPU 3, but its stage .* runs on IPU 1' + ".*" + HERE),
+     'block "A" specifies IPU 3, but its stage .* runs on IPU 1' + ".*" + HERE),
     ([("A",), ("B",)], poptorch.SerialPhasedExecution([Stage("A").ipu(0), Stage("B").ipu(0)]),
      "phase 0 has two stages on IPU 0"),
     ([("A",), ("B",)], poptorch.ParallelPhasedExecution([Stage("A").ipu(0)], [Stage("B").ipu(2)]),

@@ -2,7 +2,10 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
+import warnings
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ from torch.utils.data import Dataset
 import poptorch
 from poptorch.data import _launch
 from tests.data.datasets import ASYNC, loading, options
+from tests.helpers import ROOT
 
 _IMPORTED_BY = os.getpid()
 _LATER = []
@@ -44,7 +48,7 @@ class Shared(Dataset):
 
 @pytest.fixture
 def alone(monkeypatch):
-    """A program with no second thread, as far as the launch can see: OpenMP's may be there."""
+    """A program with no second thread of Python's, whatever else pytest has begun."""
     monkeypatch.setattr(_launch, "_is_fork_safe", lambda: True)
 
 
@@ -87,6 +91,69 @@ def test_a_program_with_threads_is_not_forked(thread, monkeypatch):
 
 def test_a_thread_is_seen(thread):
     assert not _launch._is_fork_safe()
+
+
+PROGRAM_WITH_POOLS = """
+import multiprocessing, os, sys, threading, torch, poptorch
+from torch.utils.data import Dataset
+
+class Products(Dataset):
+    def __init__(self):
+        self.program = os.getpid()
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        a = torch.full((600, 600), 1.0 + index)
+        return (a @ a).max(), a.numpy().dot(a.numpy()).max(), os.getppid() == self.program
+
+def first(strategy):
+    how = {"sharing_strategy": poptorch.SharingStrategy[strategy]}
+    loader = poptorch.DataLoader(poptorch.Options(), Products(), batch_size=2,
+                                 mode=poptorch.DataLoaderMode.Async, async_options=how)
+    items = [[x.tolist() for x in item] for item in loader]
+    loader.terminate()
+    return items
+
+if __name__ == "__main__":
+    torch.set_num_threads(4)
+    options = poptorch.Options().showCompilationProgressBar(False)
+    model = poptorch.inferenceModel(torch.nn.Linear(600, 600), options)
+    wanted = model(torch.ones(600, 600))
+    assert len(os.listdir("/proc/self/task")) > 1 and threading.active_count() == 1
+    multiprocessing.set_start_method(sys.argv[1], force=True)
+    items = first("ForkServer")
+    wanted_items = [600.0 * n * n for n in (1, 2, 3, 4)]
+    for part in (0, 1):
+        assert [x for item in items for x in item[part]] == wanted_items
+    assert torch.equal(model(torch.ones(600, 600)), wanted)
+    assert multiprocessing.active_children() == []
+    print(*(is_fork for _, _, forks in items for is_fork in forks))
+"""
+
+
+@pytest.mark.parametrize("method, is_forked", [("fork", True), ("spawn", False)])
+def test_pools_of_waiting_threads_do_not_count(tmp_path, method, is_forked):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM_WITH_POOLS)
+    found = subprocess.run([sys.executable, "-W", "error", program, method], text=True,
+                           capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (found.stdout.split(), found.stderr) == ([str(is_forked)] * 4, "")
+
+
+def test_a_fork_that_was_checked_does_not_warn(alone):
+    """As from Python 3.12 on, where the system counts the threads of BLAS."""
+    def fork(original=os.fork):
+        warnings.warn("This process (pid=1) is multi-threaded, use of fork() may lead to deadlocks "
+                      "in the child.", DeprecationWarning, stacklevel=2)
+        return original()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fork", fork)
+        assert first_item(Pids())[1] == os.getpid()
+        with pytest.warns(DeprecationWarning, match="multi-threaded"):
+            first_item(Pids(), strategy="Fork")
 
 
 def test_what_only_a_starting_process_takes_goes_by_the_server(alone):

@@ -120,7 +120,7 @@ def _default(row) -> str:
 
 def _table(kind: type) -> str:
     lines = ["| read as | set by | default | takes | meaning |", "|---|---|---|---|---|"]
-    for row in kind.ROWS:
+    for row in kind._ROWS:
         default = "undefined" if isinstance(row.default, dict) and row.default else _default(row)
         takes = row.check.text if row.check is not None else ""
         lines.append(f"| `{row.name}` | {f'`{row.setter}`' * bool(row.setter)} | {default} | "
@@ -151,17 +151,17 @@ def options_without_effect() -> str:
     lines = ["# Options without effect so far\n",
              "These options are checked, kept, copied and printed like all others, but the work "
              "that gives\nthem their effect is not done yet. Using one logs a warning, once.\n",
-             "| option | belongs to |", "|---|---|"]
+             "| option | requires |", "|---|---|"]
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {LATER[row.later]} |"
-                  for row in kind.ROWS if row.later]
+                  for row in kind._ROWS if row.later]
     lines += [f"| `{variable}` (environment) | {LATER[work]} |"
               for variable, work in environment.WITHOUT_EFFECT.items()]
     lines += ["", "Deprecated ones never have an effect, and say so by a DeprecationWarning:", "",
               "| option | instead |", "|---|---|"]
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {row.deprecated} |"
-                  for row in kind.ROWS if row.deprecated]
+                  for row in kind._ROWS if row.deprecated]
     return "\n".join(lines) + "\n"
 
 
@@ -322,7 +322,7 @@ def not_implemented() -> str:
     """docs/reference/not_there_yet.md."""
     lines = ["# Functions and classes that are not implemented\n",
              "These names exist; calling one raises a `poptorch.Error` that says so.\n",
-             "| name | belongs to |", "|---|---|"]
+             "| name | requires |", "|---|---|"]
     methods = re.findall(r'_not_implemented\("(\w+)", "(\w+)"\)', inspect.getsource(attachment))
     lines += [f"| `poptorch.PoplarExecutor.{name}` | {LATER[work]} |" for name, work in methods]
     return "\n".join(lines) + "\n"

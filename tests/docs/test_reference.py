@@ -19,7 +19,7 @@ def test_page(name, update):
 
 def test_the_page_that_warnings_name_is_there():
     text = options_without_effect()
-    rows = [row for kind in GROUPS.values() for row in kind.ROWS]
+    rows = [row for kind in GROUPS.values() for row in kind._ROWS]
     assert all(LATER[row.later] in text for row in rows if row.later)
     later = [*(row.later for row in rows if row.later), *environment.WITHOUT_EFFECT.values()]
     assert len(later) == text.count("| `") - sum(bool(row.deprecated) for row in rows)

@@ -244,7 +244,7 @@ def test_wrong_wrappers_for_a_file(saved, tmp_path):
 
     linear = torch.nn.Linear
     net = torch.nn.Sequential(linear(4, 30), torch.nn.ReLU(), linear(30, 2))
-    refused("device_iterations=1, this wrapper asks for device_iterations=2",
+    refused("device_iterations=1, this wrapper specifies device_iterations=2",
             poptorch.inferenceModel(net, options(deviceIterations=2)))
     refused("saved from inferenceModel, this is trainingModel",
             poptorch.trainingModel(net, options()))

@@ -69,8 +69,8 @@ def setters() -> dict[str, tuple[type, str]]:
     """Every setter by its dotted name: the class that has it, and its name there."""
     found = {case.name: (GROUPS["Options"], case.name) for case in CASES if "." not in case.name}
     for name, kind in GROUPS.items():
-        prefix = kind.PREFIX
-        found |= {prefix + row.setter: (kind, row.setter) for row in kind.ROWS if row.setter}
+        prefix = kind._PREFIX
+        found |= {prefix + row.setter: (kind, row.setter) for row in kind._ROWS if row.setter}
         found |= {case.name: (kind, case.name.removeprefix(prefix)) for case in CASES
                   if prefix and case.name.startswith(prefix)}
     return {**found, "_Popart.set": (GROUPS["Options._Popart"], "set")}
@@ -83,7 +83,7 @@ def test_of(name: str) -> str:
         KeyError: It should have an effect, and no line above says which test shows it.
     """
     kind, method = setters()[name]
-    rows = [row for row in kind.ROWS if row.setter == method]
+    rows = [row for row in kind._ROWS if row.setter == method]
     if rows and all(row.deprecated for row in rows):
         return f"tests/api/test_options.py::test_deprecated_setters_say_so[{name}]"
     if rows and all(row.later for row in rows):

@@ -122,7 +122,8 @@ CHANGES = {
     "part of a config": (lambda net: setattr(net.inner.config.vision, "scale", 5.0),
                          "inner.config.vision.scale: it was 2.0 when"),
     "deleted": (lambda net: delattr(net.inner.config, "scale"),
-                "inner.config.scale: the attribute that was compiled in is gone. Set it to 2.0"),
+                "inner.config.scale: the attribute that was compiled in no longer exists. "
+                "Set it to 2.0"),
     "another config": (lambda net: setattr(net.inner, "config", Config()), "inner.config: it was"),
     "dataclass": (lambda net: setattr(net.layers[1], "width", 1), "layers[1].width: it was 5 when"),
     "dict of a dataclass": (lambda net: net.layers[0].extra.update(bias=0.0),

@@ -67,8 +67,8 @@ CHANGES = {
                "slope: it was 2.0 when the module was compiled, it is 5.0"),
     "argument of a layer": (lambda net: setattr(net.layers[1], "negative_slope", 0.5),
                             "layers.1.negative_slope: it was 0.0 when the module was"),
-    "deleted": (lambda net: delattr(net, "slope"), "slope: the attribute that was compiled in is "
-                                                   "gone. Set it to 2.0"),
+    "deleted": (lambda net: delattr(net, "slope"), "slope: the attribute that was compiled in "
+                                                   "no longer exists. Set it to 2.0"),
     "tensor": (lambda net: setattr(net, "scale", torch.tensor(1.0)),
                "scale: the tensor that was compiled in was replaced"),
     "class": (lambda net: setattr(net.layers[1], "__class__", nn.ReLU),
