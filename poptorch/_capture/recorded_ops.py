@@ -11,7 +11,8 @@ SAME_VALUES = {aten.detach.default, aten.alias.default}
 
 # Torch's rules for fake tensors give another type, size or layout than eager's results have.
 WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
-               aten.im2col.default, aten.roll.default, aten.diag_embed.default}
+               aten.im2col.default, aten.roll.default, aten.diag_embed.default,
+               aten.max_unpool2d.default}
 
 # Torch's rules go by other operands than eager does, where these lie in memory in several ways.
 _WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.xlogy.Tensor, aten.special_xlog1py.default,

@@ -50,6 +50,7 @@ OF_IMAGES = {
     "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, 2),
     "interpolate": lambda x: F.interpolate(x, scale_factor=2), "unfold": lambda x: F.unfold(x, 1),
     "local_response_norm": lambda x: F.local_response_norm(x, 2),
+    "max_unpool2d": lambda x: F.max_unpool2d(*F.max_pool2d(x, 1, return_indices=True), 1),
 }
 
 
