@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/op_def.h"
+#include "support/bf16_unit.h"
 
 namespace poptorch::rewrite {
 
@@ -19,6 +20,11 @@ bool is_pure(const ir::Op& op) {
 }
 
 }  // namespace
+
+bool is_computed_in_f32(ir::DType dtype) {
+  if (dtype == ir::DType::bf16) return !computes_bf16();
+  return dtype == ir::DType::f32 || dtype == ir::DType::f16;
+}
 
 FixedValues::FixedValues(const ir::Module& module) {
   for (const auto& graph : module.graphs) {

@@ -10,6 +10,10 @@
 
 namespace poptorch::rewrite {
 
+// Whether products of this type are computed in f32, so that fixed weights of it may be upcast
+// once. Those for the unit that multiplies bf16 would have to be rounded again.
+bool is_computed_in_f32(ir::DType dtype);
+
 class FixedValues {
  public:
   // Looks at the whole module: a state that any graph assigns is not fixed.

@@ -16,7 +16,6 @@
 #include "rewrite/fixed.h"
 #include "rewrite/op_list.h"
 #include "rewrite/pass.h"
-#include "support/bf16_unit.h"
 #include "support/mutant.h"
 
 namespace poptorch::rewrite {
@@ -40,18 +39,8 @@ class Folder {
       : module_(module), graph_(graph), fixed_(fixed), list_(graph), uses_(graph.count_uses()) {}
 
   bool run() {
-    std::unordered_map<ir::Value*, ir::Value*> instead;
-    for (auto& op : graph_.ops) {
-      if (may_fold(*op)) {
-        instead.emplace(op->result(), fold(*op));
-        list_.drop(std::move(op));
-      } else {
-        list_.take(std::move(op));
-      }
-    }
-    list_.finish();
-    graph_.replace_all(instead);
-    return !instead.empty();
+    return list_.rebuild([this](const ir::Op& op) { return may_fold(op) ? fold(op) : nullptr; },
+                         [](const ir::Op&) { return false; });
   }
 
  private:
@@ -66,21 +55,15 @@ class Folder {
     if (!is_at_one_place(norm, layer)) return false;
     if (uses_.at(image) != 1 || image->type.dtype != norm.result()->type.dtype) return false;
     if (is_plain_convolution(layer)) {
-      return is_foldable(layer.result()->type.dtype) && is_fixed(layer.operand(1)) &&
+      return is_computed_in_f32(layer.result()->type.dtype) && is_fixed(layer.operand(1)) &&
              (layer.operand(2) == nullptr || is_fixed(layer.operand(2)));
     }
     return is_plain_linear(layer) && layer.result()->type.dtype == ir::DType::f32 &&
            is_fixed(layer.operand(0)) && is_fixed(layer.operand(2));
   }
 
-  // Weights for the unit that multiplies bf16 would have to be rounded.
-  static bool is_foldable(ir::DType dtype) {
-    if (dtype == ir::DType::bf16) return !computes_bf16();
-    return dtype == ir::DType::f32 || dtype == ir::DType::f16;
-  }
-
   bool is_fixed(const ir::Value* value) const {
-    return is_foldable(value->type.dtype) && fixed_.contains(value);
+    return is_computed_in_f32(value->type.dtype) && fixed_.contains(value);
   }
 
   // In the layer's block: what it reads is computed where it is.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "ir/graph.h"
@@ -26,6 +27,25 @@ class OpList {
   bool has_dropped() const { return !dropped_.empty(); }
   // The ops become those of the graph.
   void finish() { graph_.ops = std::move(ops_); }
+  // All of that for a graph whose ops are replaced one by one: `replacement(op)` gives the value
+  // that stands for the op's first result, and adds to the list what computes it; nullptr: the op
+  // stays, unless `is_gone(op)`. Returns whether an op was replaced.
+  template <typename Replacement, typename IsGone>
+  bool rebuild(const Replacement& replacement, const IsGone& is_gone) {
+    std::unordered_map<ir::Value*, ir::Value*> instead;
+    for (auto& op : graph_.ops) {
+      ir::Value* value = replacement(*op);
+      if (value != nullptr) instead.emplace(op->result(), value);
+      if (value != nullptr || is_gone(*op)) {
+        drop(std::move(op));
+      } else {
+        take(std::move(op));
+      }
+    }
+    finish();
+    graph_.replace_all(instead);
+    return !instead.empty();
+  }
 
  private:
   ir::Graph& graph_;

@@ -38,9 +38,6 @@ struct ConvProblem {
   static ConvProblem packing(const ops::Call& call);
 
   bool is(Direction d) const { return direction == d; }
-  bool is_one_gradient() const {
-    return is(Direction::data_gradient) || is(Direction::weight_gradient);
-  }
   // The side that the kernel stands on, and the other one.
   const ir::Type& image() const { return transposed ? y : x; }
   const ir::Type& pixels() const { return transposed ? x : y; }

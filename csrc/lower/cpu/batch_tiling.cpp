@@ -62,19 +62,12 @@ class PartMaker {
   bool run() {
     find_chains();
     if (chains_.empty()) return false;
-    std::unordered_map<ir::Value*, ir::Value*> instead;
-    for (auto& op : graph_.ops) {
-      const auto found = chains_.find(op.get());
-      if (found != chains_.end()) instead.emplace(op->result(), emit(found->second));
-      if (inner_.contains(op.get())) {
-        list_.drop(std::move(op));
-      } else {
-        list_.take(std::move(op));
-      }
-    }
-    list_.finish();
-    graph_.replace_all(instead);
-    return true;
+    return list_.rebuild(
+        [this](const ir::Op& op) {
+          const auto chain = chains_.find(&op);
+          return chain == chains_.end() ? nullptr : emit(chain->second);
+        },
+        [this](const ir::Op& op) { return inner_.contains(&op); });
   }
 
  private:

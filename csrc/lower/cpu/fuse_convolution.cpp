@@ -21,7 +21,6 @@
 #include "rewrite/edit.h"
 #include "rewrite/fixed.h"
 #include "rewrite/op_list.h"
-#include "support/bf16_unit.h"
 
 namespace poptorch::lower::cpu {
 
@@ -31,11 +30,6 @@ constexpr std::array activations = {ir::op::relu, ir::op::silu, ir::op::hardswis
 
 bool is_activation(const ir::Op& op) {
   return std::find(activations.begin(), activations.end(), op.name) != activations.end();
-}
-
-bool is_packable(ir::DType dtype) {
-  if (dtype == ir::DType::bf16) return !computes_bf16();
-  return dtype == ir::DType::f32 || dtype == ir::DType::f16;
 }
 
 ir::Dims first_sizes(const ir::Value& image) {
@@ -51,21 +45,12 @@ class Fuser {
   bool run() {
     find_patterns();
     if (patterns_.empty()) return false;
-    std::unordered_map<ir::Value*, ir::Value*> instead;
-    for (auto& op : graph_.ops) {
-      const auto pattern = patterns_.find(op.get());
-      if (pattern != patterns_.end()) {
-        instead.emplace(op->result(), emit(pattern->second, *op));
-      }
-      if (pattern != patterns_.end() || inner_.contains(op.get())) {
-        list_.drop(std::move(op));
-      } else {
-        list_.take(std::move(op));
-      }
-    }
-    list_.finish();
-    graph_.replace_all(instead);
-    return true;
+    return list_.rebuild(
+        [this](const ir::Op& op) {
+          const auto pattern = patterns_.find(&op);
+          return pattern == patterns_.end() ? nullptr : emit(pattern->second, op);
+        },
+        [this](const ir::Op& op) { return inner_.contains(&op); });
   }
 
  private:
@@ -78,7 +63,7 @@ class Fuser {
   bool is_ours(const ir::Op& op) const {
     return op.name == ir::op::convolution &&
            ops::attr_of(op, "layout") == ir::Attr("channels_last") &&
-           op.operand(0)->type.rank() == 4 && is_packable(op.result()->type.dtype) &&
+           op.operand(0)->type.rank() == 4 && is_computed_in_f32(op.result()->type.dtype) &&
            ops::attr_of(op, "transposed") == ir::Attr(false) &&
            fixed_.is_from_state(op.operand(1));
   }
