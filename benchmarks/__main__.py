@@ -10,7 +10,7 @@ Examples:
     python -m benchmarks --switches              what each optimization is worth
     python -m benchmarks all --peers             everything, in about an hour
     python -m benchmarks --report                write docs/internals/performance.md
-    python -m benchmarks.convolutions            convolutions of networks, beside ATen's
+    python -m benchmarks gemm convolutions       single products and convolutions, beside ATen's
     python -m benchmarks.kernels                 single kernels, beside eager
 
 Figures are kept in a file, from which --report takes them: parts may be measured one at a time.

@@ -36,13 +36,22 @@ WORTH = [
     Column("switch", "turned off", "", -24),
     Column("places", "costs on", "", -60),
 ]
+_BESIDE_ATEN = [
+    Column("mean", "times as fast"),
+    Column("least", "least"),
+    Column("worst", "of", "", -30),
+]
 PRODUCTS = [
     Column("source", "source", "", -30),
     Column("dtype", "dtype", "", -5),
     Column("count", "products", "d"),
-    Column("mean", "times as fast"),
-    Column("least", "least"),
-    Column("worst", "of", "", -30),
+    *_BESIDE_ATEN,
+]
+CONVOLUTIONS = [
+    Column("layer", "layer", "", -28),
+    Column("computes", "computes", "", -8),
+    Column("count", "batches", "d"),
+    *_BESIDE_ATEN,
 ]
 
 
@@ -142,15 +151,26 @@ def worth(store, machine):
 
 def products(store, machine):
     """How many times as fast as ATen the products of each architecture are."""
+    return _beside_aten(store.rows("gemm", machine), ("source", "dtype"), PRODUCTS,
+                        lambda row: f"{row['form']} {row['sizes']}")
+
+
+def convolutions(store, machine):
+    """The same of each layer's convolutions and gradients, over the sizes of the batch."""
+    return _beside_aten(store.rows("convolutions", machine), ("layer", "computes"), CONVOLUTIONS,
+                        lambda row: f"a batch of {row['batch']}, {row['algorithm']}")
+
+
+def _beside_aten(rows, keys, columns, case):
+    """A line for the rows that agree in the keys: their mean ratio, and which is the least."""
     ratios, lines = {}, []
-    for row in store.rows("gemm", machine):
-        case = ratios.setdefault((row["source"], row["dtype"]), {})
-        case[f"{row['form']} {row['sizes']}"] = row["ratio"]
-    for (source, dtype), found in ratios.items():
+    for row in rows:
+        ratios.setdefault(tuple(row[key] for key in keys), {})[case(row)] = row["ratio"]
+    for values, found in ratios.items():
         mean, worst = mean_and_worst(found, min)
-        lines.append({"source": source, "dtype": dtype, "count": len(found), "mean": mean,
+        lines.append({**dict(zip(keys, values)), "count": len(found), "mean": mean,
                       "least": found[worst], "worst": worst})
-    return table.markdown(PRODUCTS, lines) if lines else ""
+    return table.markdown(columns, lines) if lines else ""
 
 
 def summary(store, machine):
@@ -182,6 +202,7 @@ TABLES = {
     "profile": (profiles, ("profile",)),
     "switches": (worth, ("switches",)),
     "gemm": (products, ("gemm",)),
+    "convolutions": (convolutions, ("convolutions",)),
 }
 
 

@@ -1,6 +1,7 @@
 """The parts of the benchmark, in the order in which they run."""
 
 from benchmarks.parts import (
+    convolutions,
     first_call,
     gemm,
     half,
@@ -18,6 +19,7 @@ from benchmarks.parts import (
 PARTS = [
     machine.PART,
     gemm.PART,
+    convolutions.PART,
     speed.PART,
     memory.PART,
     first_call.PART,

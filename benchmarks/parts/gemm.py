@@ -1,26 +1,27 @@
 """Matrix products one by one, beside ATen: ``python -m benchmarks gemm``.
 
-Both sides run in one process, in turns, on warm operands. Of ours the kernel's time by its profile
-counts, of ATen's the call's. A product is a program of its own, so that its algorithm is the one
-that compilation chooses.
+Of ours the kernel's time by its profile counts, of ATen's the call's. A product is a program of its
+own, so that its algorithm is the one that compilation chooses.
 """
 
 import re
-import statistics
-import time
 
 import torch
 
-from benchmarks.clocks import waiting_ns
+from benchmarks.beside_aten import (
+    BLOCK_S,
+    BLOCKS,
+    conclusions,
+    kernel_s,
+    measured_rows,
+    medians_us,
+    seconds,
+)
 from benchmarks.gemm_problems import every_problem
-from benchmarks.measure import Result
-from benchmarks.part import Part, mean_and_worst, ratio
+from benchmarks.part import Part, ratio
 from benchmarks.table import Column
 from poptorch import _C
 
-BLOCKS, BLOCK_S = 9, 0.012  # of each side
-QUICK_STEP = 11  # with --quick one of so many problems; no multiple of the forms of a layer
-SLOW = 0.95  # times as fast as ATen, below which a problem is counted
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16,
           "bf16": torch.bfloat16, "i32": torch.int32, "i64": torch.int64}
 ALGORITHM = re.compile(r"\balgorithm=\"([^\"]*)\"")
@@ -110,69 +111,37 @@ class Ours:
 
     def kernel_s(self, count):
         """Time of its kernel in so many runs."""
-        self.executable.set_profiling(True)
-        for _ in range(count):
-            self.run()
-        return sum(entry["ns"] for entry in self.executable.profile()
-                   if entry["op"] in ("matmul", "addmm")) / 1e9
-
-
-def _seconds(call, count):
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    return time.perf_counter() - start
-
-
-def _sample(measure, count):
-    """Mean ms of a call, and the share of the time during which threads waited for a core."""
-    waited, start = waiting_ns(), time.perf_counter()
-    seconds = measure(count)
-    return seconds / count * 1e3, (waiting_ns() - waited) / 1e9 / (time.perf_counter() - start)
+        return kernel_s(self.executable, self.run, count, ("matmul", "addmm"))
 
 
 def measured(problem, threads, blocks=BLOCKS, block_s=BLOCK_S):
-    """Medians of undisturbed blocks of both sides, which take turns.
+    """The row of a product.
 
     Args:
         problem: the product.
         threads: of each side.
-        blocks: of each side.
-        block_s: at least one call is made in each.
+        blocks: as in :func:`beside_aten.medians_us`.
+        block_s: the same.
     """
     torch.manual_seed(0)
     tensors = tensors_of(problem)
     ours, aten = Ours(problem, tensors, threads), aten_call(problem, tensors)
-    once_s = max(min(_seconds(call, 1) for _ in range(3)) for call in (ours.run, aten))
-    count = max(1, int(block_s / once_s))
-    results = Result(None), Result(None)
-    for _ in range(blocks):
-        results[0].samples.append(_sample(ours.kernel_s, count))
-        results[1].samples.append(_sample(lambda count: _seconds(aten, count), count))
-    us, aten_us = (1e3 * result.median_ms() for result in results)
+    once_s = max(min(seconds(call) for _ in range(3)) for call in (ours.run, aten))
+    sides = [ours.kernel_s, lambda count: seconds(aten, count)]
+    us, aten_us = medians_us(sides, once_s, blocks, block_s)
     return {"source": problem.source, "form": problem.form, "sizes": problem.name(),
             "dtype": problem.dtype, "algorithm": ours.algorithm, "us": us, "aten_us": aten_us,
             "gflops": problem.flops() / us / 1e3, "ratio": ratio(aten_us, us)}
 
 
 def _measure(plan):
-    problems = every_problem()[:: QUICK_STEP if plan.quick else 1]
-    for problem in plan.pace.each(problems):
-        plan.pace.tell(problem.name())
-        yield [measured(problem, torch.get_num_threads())]
+    yield from measured_rows(plan, every_problem(), lambda problem: problem.name(),
+                             lambda problem: measured(problem, torch.get_num_threads()))
 
 
 def conclude(rows):
     """The means of each type, and how many are slower than ATen."""
-    lines = []
-    for dtype in dict.fromkeys(row["dtype"] for row in rows):
-        ratios = {f"{r['source']} {r['form']} {r['sizes']}": r["ratio"]
-                  for r in rows if r["dtype"] == dtype}
-        mean, worst = mean_and_worst(ratios, min)
-        slow = sum(value < SLOW for value in ratios.values())
-        lines.append(f"{dtype}: {mean:.2f} times as fast as ATen (geometric mean of {len(ratios)}; "
-                     f"worst {worst}: {ratios[worst]:.2f}); below {SLOW}: {slow}")
-    return lines
+    return conclusions(rows, "dtype", lambda row: f"{row['source']} {row['form']} {row['sizes']}")
 
 
 PART = Part("gemm", "matrix products of published architectures, beside ATen", COLUMNS, _measure,
