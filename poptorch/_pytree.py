@@ -25,6 +25,15 @@ from poptorch._containers import (
 from poptorch.errors import Error
 
 
+# Of containers in containers. Not Python's limit of recursion: where that is reached, whatever
+# Python calls in between (finalizers of objects that it frees) fails.
+MAX_DEPTH = 100
+
+
+class _TooDeep(Exception):
+    """Containers are nested too deeply, or one holds itself."""
+
+
 class Constant:
     """A leaf that does not vary.
 
@@ -184,10 +193,10 @@ def same(a, b) -> bool:
 
 def _guarded(tree, where: str, name: str, varies: Callable, leaves: list):
     try:
-        return _described(tree, varies, leaves)
-    except RecursionError:
+        return _described(tree, varies, leaves, 0)
+    except _TooDeep:
         raise Error(f"[{where}] {name} is a {type(tree).__name__} that holds itself, "
-                    f"or is nested too deeply to be taken apart. Use lists, tuples and "
+                    f"or is nested more than {MAX_DEPTH} levels deep. Use lists, tuples and "
                     f"dictionaries of tensors that do not hold one another.") from None
     except HiddenTensors as hidden:
         kind, what = hidden.args
@@ -196,7 +205,7 @@ def _guarded(tree, where: str, name: str, varies: Callable, leaves: list):
                     f"to take the class apart by poptorch.registerCustomArgParser.") from None
 
 
-def _described(value, varies: Callable, leaves: list):
+def _described(value, varies: Callable, leaves: list, depth: int):
     if varies(value):
         leaves.append(value)
         return None
@@ -204,6 +213,8 @@ def _described(value, varies: Callable, leaves: list):
     kind = kind_of(cls)
     if kind is None:
         return Constant(value)
+    if depth == MAX_DEPTH:
+        raise _TooDeep
     parts, context = kind.flatten(value)
     try:
         template = kind.template(value, parts)
@@ -211,7 +222,7 @@ def _described(value, varies: Callable, leaves: list):
         raise HiddenTensors(cls.__name__, *hidden.args) from None
     children = []
     for part in parts:
-        children.append(_described(part, varies, leaves))
+        children.append(_described(part, varies, leaves, depth + 1))
     return Node(cls, kind, kind.keys(value, parts), context, template, children)
 
 

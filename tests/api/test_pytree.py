@@ -83,6 +83,23 @@ def test_trees_that_hold_themselves():
         Structure.of_named({"first": X, "second": items}, "here")
 
 
+def test_the_depth_of_trees_is_limited_before_pythons_own_limit():
+    def nested(depth, value):
+        return nested(depth - 1, [value]) if depth else value
+
+    leaves, structure = Structure.of(nested(pytree.MAX_DEPTH, X))
+    assert leaves == [X] and structure.unflatten([Y]) == nested(pytree.MAX_DEPTH, Y)
+    with pytest.raises(Error, match=f"nested more than {pytree.MAX_DEPTH} levels deep"):
+        Structure.of(nested(pytree.MAX_DEPTH + 1, X))
+
+    # Nothing else that Python calls meanwhile, such as a finalizer, meets that limit.
+    asked, items = [], []
+    items.append(items)
+    with pytest.raises(Error, match="holds itself"):
+        Structure.of(items, varies=lambda value: asked.append(value) or False)
+    assert len(asked) == pytree.MAX_DEPTH + 1
+
+
 @pytest.mark.parametrize("value, is_closed", [
     ({1, 2}, False), ({X}, True), (iter([]), True), ("text", False), (range(3), False)])
 def test_closed_leaves(value, is_closed):
