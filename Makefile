@@ -6,6 +6,8 @@ PYTEST_ARGS ?=
 FUZZ_FACTOR ?= 50
 REGISTRY_ARGS ?=
 MUTANTS_ARGS ?=
+# A process for each core; their threads, of which there are more than cores, wait without spinning.
+PARALLEL = OMP_WAIT_POLICY=passive $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
 CROSS_CXX ?= aarch64-linux-gnu-g++
 TORCH := torch==2.13.0+cpu
@@ -34,10 +36,10 @@ demo: $(VENV)/installed
 	$(PYTHON) examples/digits.py
 
 test: $(VENV)/installed
-	$(PYTHON) -m pytest $(PYTEST_ARGS)
+	$(PARALLEL) $(PYTEST_ARGS)
 
 test-slow: $(VENV)/installed
-	$(PYTHON) -m pytest -m '' $(PYTEST_ARGS)
+	$(PARALLEL) -m '' $(PYTEST_ARGS)
 
 fuzz: $(VENV)/installed
 	POPTORCH_FUZZ=$(FUZZ_FACTOR) $(PYTHON) -m pytest tests/fuzz $(PYTEST_ARGS)

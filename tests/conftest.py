@@ -1,5 +1,6 @@
 """Options and fixtures of all tests: golden updates, reproducible data, clean global state."""
 
+import functools
 import os
 import zlib
 
@@ -48,6 +49,20 @@ def pytest_runtest_makereport(item, call):
 def seed(request):
     """Seed of this test: fresh in each run, the same for one POPTORCH_TEST_SEED and test name."""
     return request.config.poptorch_seed + zlib.crc32(request.node.nodeid.encode()) % 2**31
+
+
+@pytest.fixture
+def tell(record_property):
+    """A function that shows a text at the end of the run, also when the test passes."""
+    return functools.partial(record_property, "told")
+
+
+def pytest_terminal_summary(terminalreporter):
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, text in report.user_properties:
+            if name == "told":
+                terminalreporter.section(report.nodeid)
+                terminalreporter.write_line(text)
 
 
 @pytest.fixture

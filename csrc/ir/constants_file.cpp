@@ -176,7 +176,7 @@ std::unique_ptr<Module> unpack_constants(std::string_view bytes, const std::stri
   uint64_t size = 0;
   if (bytes.size() >= sizeof size) std::memcpy(&size, bytes.data(), sizeof size);
   USER_CHECK(bytes.size() >= 8 && size <= bytes.size() - 8, "[ir] ", path, " has ", bytes.size(),
-             " bytes, its header asks for ", size, ". Use the file written with the IR text.");
+             " bytes, its header says ", size, ". Use the file written with the IR text.");
   HeaderReader in(bytes.substr(8, size), path);
   const std::string_view data = bytes.substr(8 + size);
   auto module = std::make_unique<Module>();

@@ -73,14 +73,14 @@ double number(const Attr& attr) {
   if (const auto* v = std::get_if<double>(&attr.value)) return *v;
   if (const auto* v = std::get_if<int64_t>(&attr.value)) return static_cast<double>(*v);
   throw_user_error(concat("[constant] `data` holds ", attr.text(),
-                          ", the type wants a number. Correct the text."));
+                          ", expected a number for this type. Correct the text."));
 }
 
 int64_t integer(const Attr& attr) {
   if (const auto* v = std::get_if<int64_t>(&attr.value)) return *v;
   if (const auto* v = std::get_if<bool>(&attr.value)) return *v;
   throw_user_error(concat("[constant] `data` holds ", attr.text(),
-                          ", the type wants an integer. Correct the text."));
+                          ", expected an integer for this type. Correct the text."));
 }
 
 void store_element(DType dtype, const Attr& attr, std::byte* at) {

@@ -197,8 +197,8 @@ std::vector<OpDef> convolution_ops() {
        .infer = in_any_layout<infer_backward>,
        .strided = Strided::all},
       {.name = "pack_convolution",
-       .doc = "Weights [outputs, inputs, height, width] for packed_convolution, in a form that "
-              "only it knows.",
+       .doc = "Weights [outputs, inputs, height, width] for packed_convolution, in a "
+              "private form.",
        .operands = {"weight"},
        .attrs = packing_attrs({"input_size", ir::AttrList{}, true}),
        .infer = infer_pack,

@@ -245,7 +245,7 @@ class Verifier : Where {
            "\" is assigned elsewhere, too");
     }
     op_ = nullptr;
-    RULE(prepare->outputs.empty(), "prepare has outputs, nobody takes them");
+    RULE(prepare->outputs.empty(), "prepare has outputs, which are not used");
   }
 
   // Each carried value is read by at most one `input`.

@@ -31,7 +31,7 @@ py::list to_handles(const GraphHandle& self, const std::vector<ir::Value*>& valu
 ir::Value* to_value(const GraphHandle& self, py::handle object) {
   if (object.is_none()) return nullptr;
   const auto& handle = object.cast<const ValueHandle&>();
-  INTERNAL_CHECK(handle.graph == self.graph, "value %", handle.value->name, " belongs to graph @",
+  INTERNAL_CHECK(handle.graph == self.graph, "value %", handle.value->name, " is of graph @",
                  handle.graph->name, ", it is used in @", self.graph->name);
   return handle.value;
 }

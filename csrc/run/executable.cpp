@@ -66,7 +66,7 @@ Executable::Executable(assemble::Program program, EngineOptions options, Reports
       process_(getpid()) {}
 
 void Executable::check_process() const {
-  USER_CHECK(getpid() == process_, "[run] the device's memory belongs to process ", process_,
+  USER_CHECK(getpid() == process_, "[run] the model was compiled in process ", process_,
              ", this is process ", getpid(), ", a fork of it. Use the model where it was compiled; "
              "to read trained weights elsewhere, call copyWeightsToHost() before the fork.");
 }

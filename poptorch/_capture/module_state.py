@@ -100,7 +100,7 @@ class ModuleState:
 
     def _fake(self, tensor: torch.Tensor, kind: str, name: str) -> torch.Tensor:
         if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
-            raise Error(f"[capture] {name} has no shape yet: it belongs to a lazy module. Call the "
+            raise Error(f"[capture] {name} has no shape yet: its module is lazy. Call the "
                         f"module once on the CPU before it is compiled.")
         if tensor.device.type != "cpu":
             raise Error(f"[capture] {name}: expected a tensor on the CPU but got one on "

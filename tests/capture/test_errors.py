@@ -256,5 +256,5 @@ def nested(value, depth, kind):
 def test_deeply_nested_results(kind, depth):
     model = poptorch.inferenceModel(Function(lambda m, x: (nested(x, depth, kind), x)),
                                     poptorch.Options().showCompilationProgressBar(False))
-    with pytest.raises(poptorch.Error, match="or is nested too deeply to be taken apart"):
+    with pytest.raises(poptorch.Error, match="or is nested more than 100 levels deep"):
         model(torch.ones(2))

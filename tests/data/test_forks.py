@@ -71,7 +71,7 @@ def test_weights_on_the_host_can_be_read(trained, mode, workers):
 @CASES
 def test_weights_on_the_device_cannot(trained, mode, workers):
     net, _ = trained
-    with pytest.raises(poptorch.Error, match="belongs to process .* a fork of it.*before the fork"):
+    with pytest.raises(poptorch.Error, match="in process .* a fork of it.*before the fork"):
         with make(lambda: net.fc.weight.detach(), mode, workers) as loader:
             list(loader)
 

@@ -41,15 +41,14 @@ def at_most(part: float, judged: int) -> float:
     return part * judged + 4 * math.sqrt(part * judged)
 
 
-def test_fresh_programs(seed, capsys):
+def test_fresh_programs(seed, tell):
     """A minute of them; ``make fuzz`` takes more. What is found is shown, with its seed."""
     processes, tally = Workers(2, SECONDS * FACTOR), search.Tally()
     for part in processes.search(seed * 1000, 10**9):
         tally.add(part)
     processes.end()
     shown = "\n\n".join(finding.words for _, _, finding in tally.found)
-    with capsys.disabled():
-        print(f"\n{tally}\n{shown}")
+    tell(f"{tally}\n{shown}".strip())
     assert tally.judged > 20
     assert len(tally.found) <= at_most(WRONG, tally.judged), (
         f"{shown}\n\n`python -m tests.fuzz.programs --replay SEED` shrinks a program. Keep what it "

@@ -122,7 +122,7 @@ def test_constants_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "has 0 bytes, its header asks for 0"),
+        (b"", "has 0 bytes, its header says 0"),
         (b"\x02\0\0\0\0\0\0\0[]", "expected `{` at byte 8"),
         (b'\x0c\0\0\0\0\0\0\0{"a":{"b":1}', "unknown key b"),
         (b'\x14\0\0\0\0\0\0\0{"a":{"dtype":"F9"}}', "unknown dtype F9"),
