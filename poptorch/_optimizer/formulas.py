@@ -25,7 +25,7 @@ def adam(x) -> dict[str, torch.Tensor]:
     if x.decoupled_weight_decay:
         param = param * (1 - x.lr * x.weight_decay)
     else:
-        grad = grad + x.weight_decay * param
+        grad = decayed(grad, x.weight_decay, param)
     new = {"exp_avg": x.exp_avg + (1 - x.beta1) * (grad - x.exp_avg),
            "exp_avg_sq": x.beta2 * x.exp_avg_sq + (1 - x.beta2) * (grad * grad)}
     rate, second = x.lr, new["exp_avg_sq"]
@@ -39,7 +39,7 @@ def adam(x) -> dict[str, torch.Tensor]:
 def rmsprop(x) -> dict[str, torch.Tensor]:
     """torch.optim.RMSprop; with ``use_tf_variant`` as TensorFlow has it: epsilon within the root,
     and the momentum buffer holds steps, the learning rate of each in it."""
-    grad = x.grad + x.weight_decay * x.param
+    grad = decayed(x.grad, x.weight_decay, x.param)
     new = {"square_avg": x.alpha * x.square_avg + (1 - x.alpha) * (grad * grad)}
     mean_square = new["square_avg"]
     if x.centered:
@@ -65,7 +65,7 @@ def lamb(x) -> dict[str, torch.Tensor]:
     if x.bias_correction:
         first = first / (1 - x.beta1 ** x.step)
         second = second / (1 - x.beta2 ** x.step)
-    update = first / (second.sqrt() + x.eps) + x.weight_decay * x.param
+    update = decayed(first / (second.sqrt() + x.eps), x.weight_decay, x.param)
     weight_norm = torch.minimum(_norm(x.param).double(), x.max_weight_norm)
     update_norm = _norm(update).double()
     is_zero = (weight_norm == 0) | (update_norm == 0)
@@ -99,6 +99,12 @@ def factors(sizes: list[int], dim: int) -> list[int] | None:
     if len(sizes) < 2:
         return None
     return [1 if place == len(sizes) + dim else size for place, size in enumerate(sizes)]
+
+
+def decayed(grad: torch.Tensor, decay: torch.Tensor, param: torch.Tensor) -> torch.Tensor:
+    """A gradient with weight decay. Without, it is the gradient itself: 0 times an infinite
+    parameter would be NaN."""
+    return torch.where(decay == 0, grad, grad + decay * param)
 
 
 def _norm(x: torch.Tensor) -> torch.Tensor:

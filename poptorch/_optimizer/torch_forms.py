@@ -11,6 +11,8 @@ import threading
 import torch
 from torch.overrides import TorchFunctionMode
 
+from poptorch._optimizer.formulas import decayed
+
 
 def torch_form(function, order: tuple[str, ...], **settings):
     """The formula of a functional form, such as ``torch.optim.adagrad.adagrad``.
@@ -47,15 +49,28 @@ def _compiling():
 
 
 class _TensorsAsNumbers(TorchFunctionMode):
-    """Lets 64-bit tensors without dimensions stand where a number is needed."""
+    """Lets 64-bit tensors without dimensions stand where a number is needed.
+
+    `if weight_decay != 0: grad = grad.add(param, alpha=weight_decay)` becomes a choice between both
+    gradients by the number's value: without weight decay infinite parameters give no NaN.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._compared: list[torch.Tensor] = []  # numbers for which the branch of != 0 is taken
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
         instead = _INSTEAD.get(getattr(func, "__name__", ""))
         if instead is not None:
-            result = instead(*args, **(kwargs or {}))
+            if instead is _differs:
+                self._compared.append(args[0])
+            elif any(kwargs.get("alpha") is number for number in self._compared):
+                kwargs = {**kwargs, "unless_zero": True}
+            result = instead(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def _is_number(value) -> bool:
@@ -63,12 +78,13 @@ def _is_number(value) -> bool:
 
 
 def _differs(value, other):
-    # With the number 0, too, the general form is right: `if weight_decay != 0`.
     return True if _is_number(value) and type(other) in (int, float) else NotImplemented
 
 
-def _add(x, other, *, alpha=1):
-    return x + other * alpha if _is_number(alpha) else NotImplemented
+def _add(x, other, *, alpha=1, unless_zero=False):
+    if not _is_number(alpha):
+        return NotImplemented
+    return decayed(x, alpha, other) if unless_zero else x + other * alpha
 
 
 def _addcmul(x, a, b, *, value=1):
