@@ -1,5 +1,6 @@
 #include "compile.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -11,7 +12,7 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "lower/cpu/pipeline.h"
-#include "ops/lowered.h"
+#include "ops/op_def.h"
 #include "place/ipus.h"
 #include "place/place.h"
 #include "plan/check.h"
@@ -168,6 +169,13 @@ std::unique_ptr<run::Executable> make_executable(const ir::Module& module,
   return std::make_unique<run::Executable>(std::move(program), engine, std::move(reports));
 }
 
+bool has_lowered(const ir::Module& module) {
+  return std::any_of(module.graphs.begin(), module.graphs.end(), [](const auto& graph) {
+    return std::any_of(graph->ops.begin(), graph->ops.end(),
+                       [](const auto& op) { return !ops::lowered_part(*op).empty(); });
+  });
+}
+
 }  // namespace
 
 CompileOptions CompileOptions::from_environment() {
@@ -193,8 +201,8 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
   const SettingsScope scope(&options.settings);
   check_switches();
   Steps steps(*module, options, progress);
-  // A text may have been lowered in part; no step of ours makes such ops before its turn.
-  const bool is_raw = ops::has_lowered(*module);
+  // A text may have been lowered in part; no step of ours does that before its turn.
+  const bool is_raw = has_lowered(*module);
   steps.between(2, "translate", is_raw ? ir::Level::any : ir::Level::translated);
 
   steps.run_passes(3, "rewrite", rewrite::rewrite);

@@ -32,7 +32,7 @@ def opt(arguments):
 def signature(row):
     """One line: ``name(operands){attributes} -> results``."""
     attrs = ", ".join(
-        name if required else f"{name}={default}" for name, default, required in row["attrs"]
+        name if required else f"{name}={default}" for name, default, required, _ in row["attrs"]
     )
     results = ", ".join(row["results"]) or "nothing"
     return f"{row['name']}({', '.join(row['operands'])}){{{attrs}}} -> {results}"

@@ -11,10 +11,10 @@ constexpr int most_nested_loops = 64;
 // What must hold:
 //   any        SSA, known ops, operand counts, attribute names and kinds, result types equal to
 //              what the op row infers, one assign for each state and graph, loops whose bodies fit
-//   translated any, and no op that only lowering makes (ops/lowered.def)
+//   translated any, and nothing that only lowering makes (ops/op_def.h)
 //   placed     translated; every op has `ipu` and `stage`, all or none `phase`, and reads what is
 //              on its IPU
-//   lowered    placed, but ops that lowering makes may be there
+//   lowered    placed, but what lowering makes may be there
 //   scheduled  any; `ipu` and `stage`; every op has `order`, rising
 //   planned    scheduled; every value in memory has an address
 enum class Level { any, translated, placed, lowered, scheduled, planned };

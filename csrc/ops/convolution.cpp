@@ -197,12 +197,13 @@ std::vector<OpDef> convolution_ops() {
        .infer = in_any_layout<infer_backward>,
        .strided = Strided::all},
       {.name = "pack_convolution",
-       .doc = "Weights [outputs, inputs, height, width] for packed_convolution, in a "
-              "private form.",
+       .doc = "Weights [outputs, inputs, height, width] for packed_convolution, in its "
+              "own order.",
        .operands = {"weight"},
        .attrs = packing_attrs({"input_size", ir::AttrList{}, true}),
        .infer = infer_pack,
-       .strided = Strided::all},
+       .strided = Strided::all,
+       .lowered = true},
       {.name = "packed_convolution",
        .doc = "Convolution of channels-last images by weights of `weight_size`, as they are or as "
               "pack_convolution made them; then times `scale` (with weights as they are), plus "
@@ -211,7 +212,8 @@ std::vector<OpDef> convolution_ops() {
        .operands = {"input", "weight", "bias?", "residual?", "scale?"},
        .attrs = packed_attrs(),
        .infer = infer_packed,
-       .inplace = {{3}}},
+       .inplace = {{3}},
+       .lowered = true},
   };
 }
 

@@ -154,7 +154,8 @@ std::vector<OpDef> fused_ops() {
        .attrs = {{"body", AttrList{}, true}, {"out", AttrList{}, true}},
        .infer = infer_fused,
        .strided = Strided::all,
-       .places_for = places_for},
+       .places_for = places_for,
+       .lowered = true},
   };
 }
 

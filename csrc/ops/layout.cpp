@@ -29,7 +29,7 @@ ir::Type with_channels(const ir::Type& type, bool last) {
 
 }  // namespace
 
-const AttrDef layout_attr = {"layout", first_name};
+const AttrDef layout_attr = lowered_attr("layout", first_name);
 
 bool is_channels_last(const ir::Op& op) {
   const ir::Attr* layout = op.attrs.find("layout");

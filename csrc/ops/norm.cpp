@@ -148,7 +148,7 @@ Types infer_batch_norm_backward(const InferInput& in) {
 }
 
 const AttrDef eps_attr = {"eps", 1e-5};
-const AttrDef relu_attr = {"relu", false};
+const AttrDef relu_attr = lowered_attr("relu", false);
 const AttrDef mask_attr = {"output_mask", ir::AttrList{true, true, true}};
 
 std::vector<AttrDef> group_attrs(AttrDef last) {
@@ -217,7 +217,8 @@ std::vector<OpDef> batch_ops() {
        .operands = {"x", "weight?", "bias?", "mean", "invstd", "residual?"},
        .attrs = {relu_attr, layout_attr},
        .infer = in_any_layout<infer_batch_norm_apply>,
-       .inplace = {{0, 5}}},
+       .inplace = {{0, 5}},
+       .lowered = true},
       {.name = "batch_norm_backward",
        .aten = {"poptorch::batch_norm_backward"},
        .doc = "Gradients of batch_norm (`training`) or batch_norm_inference. With `out`, the "
@@ -225,7 +226,7 @@ std::vector<OpDef> batch_ops() {
               "`grad_residual` asks for that gradient as a fourth result.",
        .operands = {"grad", "x", "weight?", "mean", "invstd", "out?"},
        .results = {"grad_input", "grad_weight", "grad_bias", "grad_residual?"},
-       .attrs = {{"training", true}, {"grad_residual", false}, layout_attr},
+       .attrs = {{"training", true}, lowered_attr("grad_residual", false), layout_attr},
        .infer = in_any_layout<infer_batch_norm_backward>,
        .inplace = {{1, 0, 5}, {}, {}, {0, 5}}},
   };

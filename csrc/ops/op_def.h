@@ -31,7 +31,11 @@ struct AttrDef {
   std::string name;
   ir::Attr default_value;  // gives the kind; `none`: an optional attribute without a default kind
   bool required = false;   // must be written in the IR; `default_value` then only tells the kind
+  bool lowered = false;    // only a lowering for a target (csrc/lower) gives it another value
 };
+
+// An attribute that only a lowering gives another value than this one.
+AttrDef lowered_attr(std::string name, ir::Attr default_value);
 
 // Whether the kernel takes operands that are not row-major.
 enum class Strided {
@@ -62,6 +66,7 @@ struct OpDef {
   // One result, and an element of it depends on the elements of the operands that are broadcast to
   // its place and on its number alone.
   bool elementwise = false;
+  bool lowered = false;  // only a lowering for a target (csrc/lower) makes it
 };
 
 // How many operands a kernel of the op is given: those of the row that an op leaves out at its end
@@ -79,6 +84,10 @@ inline bool is_alias(const ir::Op& op) { return op.name == ir::op::view || is_mo
 // Whether an op is an operator of a library beside PyTorch: it computes tensors, and may keep what
 // it is given, count its calls or draw numbers.
 bool is_foreign(const ir::Op& op);
+
+// The name of the op, or of one of its attributes, if only a lowering makes the op or gives the
+// attribute its value; else empty. Verify refuses such ops in a program that is not lowered.
+std::string_view lowered_part(const ir::Op& op);
 
 // Whether a kernel of this kind takes an operand of this type.
 bool takes_strides(Strided kind, const ir::Type& type);

@@ -124,6 +124,20 @@ bool is_move(const ir::Op& op) {
          op.name == ir::op::remote_load;
 }
 
+AttrDef lowered_attr(std::string name, ir::Attr default_value) {
+  return {std::move(name), std::move(default_value), false, true};
+}
+
+std::string_view lowered_part(const ir::Op& op) {
+  const OpDef* row = find_op(op.name);
+  if (row == nullptr) return {};
+  if (row->lowered) return op.name.text();
+  for (const AttrDef& attr : row->attrs) {
+    if (attr.lowered && attr_of(op, attr.name) != attr.default_value) return attr.name;
+  }
+  return {};
+}
+
 bool takes_strides(Strided kind, const ir::Type& type) {
   if (type.is_contiguous() || kind == Strided::all) return true;
   if (kind == Strided::none || type.rank() < 2) return false;

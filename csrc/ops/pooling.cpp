@@ -159,7 +159,7 @@ const AttrDef stride_attr = {"stride", ir::AttrList{}};
 const AttrDef padding_attr = {"padding", ir::AttrList{}};
 const AttrDef dilation_attr = {"dilation", ir::AttrList{}};
 const AttrDef ceil_attr = {"ceil_mode", false};
-const AttrDef in_window_attr = {"in_window", false};
+const AttrDef in_window_attr = lowered_attr("in_window", false);
 const AttrDef output_size_attr = {"output_size", ir::AttrList{}, true};
 const AttrDef input_size_attr = {"input_size", ir::AttrList{}, true};
 const AttrDef corners_attr = {"align_corners", false};
@@ -188,7 +188,7 @@ std::vector<OpDef> pool_ops() {
                  ceil_attr,
                  {"index_dtype", DType::i32},
                  in_window_attr,
-                 {"keep", true},
+                 lowered_attr("keep", true),
                  layout_attr},
        .infer = in_any_layout<infer_max_pool>},
       {.name = "max_pool2d_backward",
@@ -201,7 +201,7 @@ std::vector<OpDef> pool_ops() {
                  padding_attr,
                  dilation_attr,
                  ceil_attr,
-                 {"image_size", ir::AttrList{}},
+                 lowered_attr("image_size", ir::AttrList{}),
                  in_window_attr,
                  layout_attr},
        .infer = in_any_layout<infer_max_pool_backward>},

@@ -9,7 +9,6 @@
 #include "ir/bodies.h"
 #include "ops/alone.h"
 #include "ops/layout.h"
-#include "ops/lowered.h"
 #include "ops/verify_parts.h"
 #include "support/error.h"
 
@@ -40,7 +39,8 @@ class Verifier : Where {
       enter(*graph);
       for (const auto& op : graph->ops) {
         op_ = op.get();
-        RULE(!ops::is_lowered(op->name), "only lowering for a target makes this op");
+        const std::string_view part = ops::lowered_part(*op);
+        RULE(part.empty(), "only lowering for a target makes `", part, "`");
       }
     }
   }

@@ -13,7 +13,6 @@
 #include "ops/custom.h"
 #include "ops/evaluate.h"
 #include "ops/kernel.h"
-#include "ops/lowered.h"
 #include "ops/op_def.h"
 #include "python/bind.h"
 #include "support/error.h"
@@ -162,7 +161,8 @@ py::dict row_dict(const ops::OpDef& row) {
   constexpr std::array<const char*, 3> strided = {"none", "all", "gemm"};
   py::list attrs;
   for (const ops::AttrDef& attr : row.attrs) {
-    attrs.append(py::make_tuple(attr.name, from_attr(attr.default_value), attr.required));
+    attrs.append(py::make_tuple(attr.name, from_attr(attr.default_value), attr.required,
+                               attr.lowered));
   }
   py::dict out;
   out["name"] = row.name.str();
@@ -175,7 +175,7 @@ py::dict row_dict(const ops::OpDef& row) {
   out["inplace"] = row.inplace;
   out["effects"] = row.effects;
   out["random"] = row.random;
-  out["lowered"] = ops::is_lowered(row.name);
+  out["lowered"] = row.lowered;
   out["infers"] = row.infer != nullptr;
   out["has_kernel"] = ops::find_kernel(row.name) != nullptr;
   return out;

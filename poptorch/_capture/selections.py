@@ -122,8 +122,9 @@ class Selection(UnknownSize):
                               made_at=self.made_at)
 
     def _reduced(self, name: str, dtype=None):
-        dtype = dtype or (self.full.dtype if self.full.is_floating_point() or name == "mean"
-                          else torch.int64)
+        if name == "mean":
+            self.full.mean(dtype=dtype)  # refuses the types that PyTorch refuses
+        dtype = dtype or (self.full.dtype if self.full.is_floating_point() else torch.int64)
         mask = self.mask.beside(self.behind)
         total = torch.where(mask, self.full, 0)
         if name == "sum":
@@ -179,7 +180,7 @@ class Selection(UnknownSize):
         """An operand for all places of the mask."""
         mask = self.mask.beside(self.behind)
         if isinstance(value, Selection):
-            return torch.where(mask, value.full, 1) if again else value.full
+            return _or_ones(mask, value.full) if again else value.full
         if not isinstance(value, torch.Tensor) or value.dim() == 0:
             return value
         at = value.dim() - 1 - self.behind
@@ -188,7 +189,12 @@ class Selection(UnknownSize):
                 raise self.refusal(func)
             dims = self.mask.value.dim()
             value = value.reshape(*value.shape[:at], *[1] * dims, *value.shape[at + 1:])
-        return torch.where(mask, value, 1) if value.requires_grad else value
+        return _or_ones(mask, value) if value.requires_grad else value
+
+
+def _or_ones(mask, x):
+    # With the number 1, bools would become integers.
+    return torch.where(mask, x, True if x.dtype is torch.bool else 1)
 
 
 def selected(capture, view, index, before: int) -> Selection:
@@ -196,7 +202,7 @@ def selected(capture, view, index, before: int) -> Selection:
     """
     mask = Mask(capture, index)
     behind = view.dim() - before - index.dim()
-    full = torch.where(mask.beside(behind), view, 1)
+    full = _or_ones(mask.beside(behind), view)
     return Selection.make(full.requires_grad, full=full, mask=mask, behind=behind,
                           made_at=(capture.recorder.places.here(), capture.recorder.module))
 

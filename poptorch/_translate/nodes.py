@@ -125,8 +125,8 @@ class _RowRule:
     def __init__(self, row: dict, schema):
         self.row = row
         self.schema = schema
-        self.attr_names = {name for name, _, _ in row["attrs"]}
-        self._numbers = {name for name, default, _ in row["attrs"] if type(default) is float}
+        self.attr_names = {name for name, *_ in row["attrs"]}
+        self._numbers = {name for name, default, *_ in row["attrs"] if type(default) is float}
         self.operand_names = [name.rstrip("?*") for name in row["operands"]]
 
     def __call__(self, e: Emitter, node, *args, **kwargs):

@@ -104,6 +104,39 @@ CHANGES = [added, scaled, computed, of_another_tensor, rows, columns, kept_in_be
            added_by_index_put, in_another_type, by_masked_select]
 
 
+# Each has another result, or none, in another type.
+TYPED = {
+    "doubled": lambda v, m: (v[m] + v[m]).sum(),
+    "product": lambda v, m: (v[m] * v[m] * 3).sum(),
+    "negated": lambda v, m: (~v[m]).sum(),
+    "compared": lambda v, m: (v[m] == 1).sum(),
+    "in floats": lambda v, m: v[m].sum(dtype=torch.float32),
+    "mean": lambda v, m: v[m].mean(),
+    "mean in floats": lambda v, m: v[m].mean(dtype=torch.float32),
+    "written": lambda v, m: v.clone().index_put_((m,), v[m] + v[m]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32,
+                                   torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", TYPED)
+def test_what_is_selected_keeps_its_type(name, dtype):
+    def function(m, x):
+        return TYPED[name](x.to(dtype), x > -1)
+
+    x = torch.tensor([1.0, 0.0, 1.0, -2.0, 100.0])
+    model = poptorch.inferenceModel(Function(function), quiet_options())
+    try:
+        expected = function(None, x)
+    except (RuntimeError, TypeError):
+        with pytest.raises(poptorch.Error):
+            model(x)
+        return
+    result = model(x)
+    assert result.dtype is expected.dtype or expected.dtype is torch.int64
+    torch.testing.assert_close(result, expected, check_dtype=False)
+
+
 class Changed(torch.nn.Module):
     """Changes its input, or what is computed from its weight and gives that a loss."""
 

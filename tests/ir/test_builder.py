@@ -49,7 +49,7 @@ def test_values_are_equal_and_hashable(graph, x):
 
 def test_values_of_another_graph_are_refused(graph, x):
     other = _C.Module().add_graph("other")
-    with pytest.raises(Error, match="value %x belongs to graph @net, it is used in @other"):
+    with pytest.raises(Error, match="value %x is of graph @net, it is used in @other"):
         other.op("contiguous", [x])
 
 

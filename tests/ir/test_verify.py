@@ -189,16 +189,42 @@ def test_every_op_that_only_lowering_makes_has_a_case():
     assert set(LOWERED) == {row["name"] for row in _C.op_table() if row["lowered"]}
 
 
-@pytest.mark.parametrize("name", LOWERED)
-def test_only_lowering_makes(name):
-    lines = [X, *LOWERED[name]]
+# The same for the attributes that only lowering sets.
+IMAGE = '%i = state {path="i"} : f32[2,3,4,4]'
+CHANNELS = '%m = state {path="m"} : f32[3]'
+SMALL = ['%g = state {path="g"} : f32[2,3,2,2]', '%n = state {path="n"} : i32[2,3,2,2]']
+SET_BY_LOWERING = {
+    "layout": ['%i = state {path="i"} : f32[2,4,4,3]', CHANNELS,
+               '%0 = batch_norm_inference %i, _, _, %m, %m {layout="channels_last"} : f32[2,4,4,3]'],
+    "relu": [IMAGE, CHANNELS, "%0, %1, %2, %3, %4 = batch_norm %i, _, _, %m, %m {relu=true} : "
+             "f32[2,3,4,4], f32[3], f32[3], f32[3], f32[3]"],
+    "grad_residual": [IMAGE, CHANNELS, "%0, %1, %2, %3 = batch_norm_backward %i, %i, _, %m, %m, %i "
+                      "{grad_residual=true} : f32[2,3,4,4], f32[3], f32[3], f32[2,3,4,4]"],
+    "in_window": [IMAGE, "%0, %1 = max_pool2d %i {in_window=true, kernel_size=[2, 2]} : "
+                  "f32[2,3,2,2], u8[2,3,2,2]"],
+    "keep": [IMAGE, "%0, %1 = max_pool2d %i {keep=false, kernel_size=[2, 2]} : "
+             "f32[2,3,2,2], i32[0]"],
+    "image_size": [*SMALL, "%0 = max_pool2d_backward %g, _, %n "
+                   "{image_size=[4, 4], kernel_size=[2, 2]} : f32[2,3,4,4]"],
+}
+
+
+def test_every_attribute_that_only_lowering_sets_has_a_case():
+    attrs = {name for row in _C.op_table() for name, _, _, lowered in row["attrs"] if lowered}
+    assert set(SET_BY_LOWERING) == attrs
+
+
+@pytest.mark.parametrize("part", [*LOWERED, *SET_BY_LOWERING])
+def test_only_lowering_makes(part):
+    lines = [X, *LOWERED[part]] if part in LOWERED else SET_BY_LOWERING[part]
     graph(*lines, level="any")
-    with pytest.raises(Error, match=f"op `%0 = {name} .*: only lowering for a target makes this"):
+    words = f"op `%0.*: only lowering for a target makes `{part}`"
+    with pytest.raises(Error, match=words):
         graph(*lines)
     module = _C.parse("\n".join(["graph main {", *lines, "output", "}"]))
     _C.place(module)
     module.verify("lowered")
-    with pytest.raises(Error, match="only lowering for a target makes this"):
+    with pytest.raises(Error, match=words):
         module.verify("placed")
 
 

@@ -112,7 +112,7 @@ def test_rows_fit_their_ops(spec):
     states = [state.operand or state.key for state in spec.states]
     assert operands == ["param", "grad", *states, "step", "hyper", "grad_scale", "skip"]
     assert [name.rstrip("?*") for name in row["results"]] == ["param", *states]
-    assert {name for name, _, _ in row["attrs"]} == set(spec.flags)
+    assert {name for name, *_ in row["attrs"]} == set(spec.flags)
 
 
 # Keys that groups of plain optimizers need not have.
