@@ -12,6 +12,7 @@ import contextlib
 import math
 import random
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -326,6 +327,10 @@ _CENTERS = frozenset(
 _PLACES = frozenset(name for name in _CENTERS if name.startswith(
     ("upsample_", "_upsample_", "grid_sampler_")))
 
+# Of 16-bit floats: what these give for float32 weights was rounded to 16 bits, too.
+_GRADIENTS_OF_NORMS = frozenset(
+    "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward".split())
+
 # What is 0 where a gate is shut, or not quite, by the formula that is used.
 _SATURATE = frozenset("gelu gelu_backward silu silu_backward mish mish_backward".split())
 
@@ -373,7 +378,9 @@ class _Perturbing(TorchDispatchMode):
             out += (torch.rand(out.shape, generator=self._generator) - 0.5) * 4 * STEP[out.dtype]
         if name in _SATURATE and not self._is_exact:  # what is left there may be anything small
             pytree.tree_map_(lambda x: x.masked_fill_(x == 0, 1e-30), out)
-        if name not in _MOVES and not is_view:
+        if name in _GRADIENTS_OF_NORMS and args[0].dtype in _HALVES:
+            pytree.tree_map_(partial(self._move, dtype=args[0].dtype), out)
+        elif name not in _MOVES and not is_view:
             pytree.tree_map_(self._move, out)
         elif name == "_to_copy" and out.dtype in _HALVES and args[0].is_floating_point():
             rounded = out.to(args[0].dtype) != args[0]
@@ -399,12 +406,13 @@ class _Perturbing(TorchDispatchMode):
                 else:
                     x.detach().add_((2 * torch.rand((), generator=self._generator) - 1) * most)
 
-    def _move(self, x):
+    def _move(self, x, dtype=None):
+        """Moves a tensor by roundings of a type: its own, unless another is given."""
         if self._is_exact and isinstance(x, torch.Tensor) and x.dtype in _HALVES:
             return x  # numbers that are equal stay so
         if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel():
             noise = torch.rand(x.shape, generator=self._generator, dtype=torch.float64)
-            factor = 1 + (noise - 0.5) * (4 * self._size * STEP[x.dtype])
+            factor = 1 + (noise - 0.5) * (4 * self._size * STEP[dtype or x.dtype])
             with torch.no_grad():
                 moved = x.detach().double() * factor
                 # A probability is no larger than 1, nor is a sine.
