@@ -195,7 +195,8 @@ CHANNELS = '%m = state {path="m"} : f32[3]'
 SMALL = ['%g = state {path="g"} : f32[2,3,2,2]', '%n = state {path="n"} : i32[2,3,2,2]']
 SET_BY_LOWERING = {
     "layout": ['%i = state {path="i"} : f32[2,4,4,3]', CHANNELS,
-               '%0 = batch_norm_inference %i, _, _, %m, %m {layout="channels_last"} : f32[2,4,4,3]'],
+               '%0 = batch_norm_inference %i, _, _, %m, %m {layout="channels_last"} : '
+               'f32[2,4,4,3]'],
     "relu": [IMAGE, CHANNELS, "%0, %1, %2, %3, %4 = batch_norm %i, _, _, %m, %m {relu=true} : "
              "f32[2,3,4,4], f32[3], f32[3], f32[3], f32[3]"],
     "grad_residual": [IMAGE, CHANNELS, "%0, %1, %2, %3 = batch_norm_backward %i, %i, _, %m, %m, %i "
