@@ -12,6 +12,8 @@ from poptorch import _C, _logging
 pytest.register_assert_rewrite("tests.helpers")
 
 SEED_VARIABLE = "POPTORCH_TEST_SEED"
+# Of the tests that are marked as sampled, a run of all default tests takes one in so many.
+SAMPLED = 3
 
 
 def pytest_addoption(parser):
@@ -20,20 +22,39 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    given = getattr(config, "workerinput", os.environ).get(SEED_VARIABLE)
+    told = getattr(config, "workerinput", {})  # by the process that started this one
+    given = told.get(SEED_VARIABLE) or os.environ.get(SEED_VARIABLE)
     config.poptorch_seed = int(given) if given else int.from_bytes(os.urandom(3), "little")
+    takes_all = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    config.poptorch_samples = told.get("samples", not takes_all and config.option.markexpr != "")
     if config.getoption("hypothesis_seed", None) is None:  # what hypothesis draws follows, too
         config.option.hypothesis_seed = config.poptorch_seed
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node):
-    """The processes of pytest-xdist have the seed of the run."""
+    """The processes of pytest-xdist have the seed of the run, and take the same tests."""
     node.workerinput[SEED_VARIABLE] = node.config.poptorch_seed
+    node.workerinput["samples"] = node.config.poptorch_samples
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.poptorch_samples:
+        return
+    seed, taken, left = config.poptorch_seed, [], []
+    for item in items:
+        is_taken = item.get_closest_marker("sampled") is None \
+            or (seed + zlib.crc32(item.nodeid.encode())) % SAMPLED == 0
+        (taken if is_taken else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = taken
 
 
 def pytest_report_header(config):
-    return f"random data: {SEED_VARIABLE}={config.poptorch_seed} repeats this run"
+    lines = [f"random data: {SEED_VARIABLE}={config.poptorch_seed} repeats this run"]
+    if config.poptorch_samples:
+        lines.append(f"sampled tests: one in {SAMPLED}, by the seed (all: make test-slow)")
+    return lines
 
 
 @pytest.hookimpl(hookwrapper=True)

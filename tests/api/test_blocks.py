@@ -56,6 +56,7 @@ def test_copies_keep_the_annotation(copied):
     assert (model.first._user_id, model.first._ipu_id) == ("one", 1)
 
 
+@pytest.mark.sampled
 def test_a_saved_model_keeps_its_annotations_in_another_process(tmp_path):
     model = nn.Sequential(poptorch.BeginBlock(nn.Linear(2, 2), "saved", ipu_id=3), nn.ReLU())
     torch.save(model, tmp_path / "model.pt")

@@ -42,6 +42,7 @@ def test_no_warning_for_the_right_torch(version):
     assert run_python(VERSION.format(version=version)).strip() == ""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", ["2.14.0", "2.1.3"])
 def test_one_warning_for_another_torch(version):
     said = run_python(VERSION.format(version=version)).strip().split("|")

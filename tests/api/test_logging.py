@@ -41,6 +41,7 @@ def test_unknown_level(level, words):
         poptorch.setLogLevel(level)
 
 
+@pytest.mark.sampled
 def test_environment_and_the_line_about_the_device():
     program = ("import torch, poptorch\n"
                "for _ in range(2): poptorch.inferenceModel(torch.nn.ReLU())(torch.ones(2))")
@@ -55,11 +56,13 @@ def _import_with(level):
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("level", "lines"), [("OFF", 0), ("4", 1), ("INFO", 2), ("", 1)])
 def test_level_of_the_environment(level, lines):
     assert _import_with(level).stderr.count("[poptorch]") == lines
 
 
+@pytest.mark.sampled
 def test_bad_level_of_the_environment():
     assert "[POPTORCH_LOG_LEVEL] Unknown log level: LOUD" in _import_with("LOUD").stderr
     assert "[POPTORCH_LOG_LEVEL] Invalid log level integer 7" in _import_with("7").stderr

@@ -94,6 +94,7 @@ def test_children_add_their_events(tmp_path, method):
     assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
 
 
+@pytest.mark.sampled
 def test_the_environment_records_the_process(tmp_path):
     code = "import poptorch\nwith poptorch.profiling.Channel('c').tracepoint('done'): pass"
     settings = json.dumps({"enable": "true", "directory": str(tmp_path)})

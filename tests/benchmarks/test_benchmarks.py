@@ -213,6 +213,7 @@ def test_switches_are_listed():
     assert set(measured) == {*names, *_C.pipeline()} and len(measured) == len(set(measured))
 
 
+@pytest.mark.sampled
 def test_what_a_switch_is_worth():
     plan = Plan([], ["infer"], 1, 0.1, quick=True)
     mlp = workloads.find("mlp")
@@ -228,6 +229,7 @@ def test_unknown_names_list_the_known_ones():
             find("no such thing")
 
 
+@pytest.mark.sampled
 def test_a_short_run_gives_a_table_and_a_file(tmp_path):
     output = tmp_path / "result.json"
     words = ["--quick", "-w", "mlp", "--rounds", "1", "--mode", "train", "--output", str(output),
@@ -246,6 +248,7 @@ def test_a_short_run_gives_a_table_and_a_file(tmp_path):
     assert found["machine"][-1]["gflops"] > 0
 
 
+@pytest.mark.sampled
 def test_first_call_is_compared_without_the_arithmetic_of_a_step():
     row = first_call._row(Plan([], ["train"], 1, 0.1, quick=True), workloads.find("mlp"), "train")
     assert not row.get("error"), row["error"]

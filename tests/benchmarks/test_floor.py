@@ -73,6 +73,7 @@ def test_attention_counts_whether_it_is_fused_or_not():
     assert {call.flops() for call in products[True]} == {2 * 12 * 16 * 16 * 64}
 
 
+@pytest.mark.sampled
 def test_the_replay_runs_every_call_in_one_of_the_layouts():
     for trains in (True, False):
         module, inputs = _convnet()

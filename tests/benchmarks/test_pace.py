@@ -77,6 +77,7 @@ def test_what_a_process_says_when_it_fails():
     assert "no workload 'no such thing'" in process.result.error and not process.is_late
 
 
+@pytest.mark.sampled
 def test_samples_taken_while_another_process_held_the_core_are_dropped():
     """All on one core, so that it does not matter what else the machine does."""
     core = min(os.sched_getaffinity(0))
@@ -106,6 +107,7 @@ def test_growth_in_as_many_calls_as_the_time_allows():
     assert worker.growth(calls=10**9, seconds=0.05)["growth_calls"] < 10**5
 
 
+@pytest.mark.sampled
 def test_loss_curves_of_a_small_network():
     plan = Plan([workloads.find("mlp")], ["train"], 1, 0.1, quick=True)
     settings = [Setting("mlp", "train", name, threads=threads, learns=True)
@@ -123,6 +125,7 @@ def test_networks_of_loss_curves_are_whole():
         assert {len(x) for x in less.inputs(less.batch)} == {less.batch}
 
 
+@pytest.mark.sampled
 def test_a_cold_compilation_that_takes_long_is_ended():
     plan = Plan([], ["train"], 1, 0.1, peers=True, quick=True)
     found = first_call._compiled_cold(plan, workloads.find("convnet"), ["train"], 4.0)
@@ -130,6 +133,7 @@ def test_a_cold_compilation_that_takes_long_is_ended():
     assert is_ended and cold >= 0.0
 
 
+@pytest.mark.sampled
 def test_an_interrupted_run_keeps_its_rows(tmp_path):
     output = tmp_path / "figures.json"
     words = ["-w", "mlp", "-w", "lstm", "--rounds", "1000", "--mode", "infer", "--output"]

@@ -68,6 +68,7 @@ def _has_regions(captured) -> bool:
     return any(region_of(node) for node in captured.graph.nodes)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("picks", (False, True))
 def test_results_and_inputs(seed, picks):
     found = []
@@ -80,6 +81,7 @@ def test_results_and_inputs(seed, picks):
     assert sum(found) > PROGRAMS // 8
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("picks", (False, True))
 def test_gradients(seed, picks):
     found = [plain.unless_refused(plain.check_gradients,

@@ -45,6 +45,7 @@ def check(program, seed, has_memory=True):
     return captured
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("length", [4, 8, 16])
 def test_results_inputs_and_memory(seed, length):
     for i in range(PROGRAMS):
@@ -91,6 +92,7 @@ def check_gradients(program, name) -> bool:
     return True
 
 
+@pytest.mark.sampled
 def test_gradients(seed):
     found = sum(check_gradients(draw(random.Random(f"{seed} {i}"), 8, grad=True), (seed, i))
                 for i in range(PROGRAMS))
@@ -107,6 +109,7 @@ def unless_refused(check, *arguments, refused=REFUSED) -> bool:
         return False
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("grad", (False, True))
 def test_elements_at_places_that_tensors_name(seed, grad):
     found = 0
@@ -117,6 +120,7 @@ def test_elements_at_places_that_tensors_name(seed, grad):
     assert found > PROGRAMS // 3
 
 
+@pytest.mark.sampled
 def test_like_torchs_functionalization(seed):
     compared = equal = 0
     for i in range(PROGRAMS):

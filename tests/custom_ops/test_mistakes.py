@@ -202,6 +202,7 @@ except poptorch.Error as error:
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("before", "after", "words"), [
     ("", "torch.ops.load_library({path!r})", "[8.0]"),
     ("ctypes.cdll.LoadLibrary({path!r})", "", "[8.0]"),
@@ -287,6 +288,7 @@ extern "C" const PoptorchOp* poptorch_custom_ops_1() {
     model.destroy()
 
 
+@pytest.mark.sampled
 def test_the_build_of_torch(tmp_path):
     code = f"""
 import torch.utils.cpp_extension as cpp, poptorch, torch

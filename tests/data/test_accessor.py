@@ -219,6 +219,7 @@ def test_epochs_left_at_any_place(size, indefinitely):
 # -- arguments and strategies ----------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("strategy", [
     poptorch.SharingStrategy.ForkServer,
     pytest.param(poptorch.SharingStrategy.SharedMemory, marks=pytest.mark.slow),

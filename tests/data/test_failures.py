@@ -220,6 +220,7 @@ def run_until_ready(ending):
     return process
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("ending, signal_number", [
     ("for x in iterators[1]: pass", signal.SIGINT),
     ("time.sleep(3600)", signal.SIGKILL),

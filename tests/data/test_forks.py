@@ -82,6 +82,7 @@ def test_the_model_cannot_run(trained):
         make(lambda: model(torch.ones(4, 2)), ASYNC, 0)
 
 
+@pytest.mark.sampled
 def test_memory_of_a_dropped_model_is_not_unmapped_in_a_fork():
     """The addresses may belong to something else there."""
     models = [poptorch.inferenceModel(torch.nn.Linear(4, 4), options()) for _ in range(3)]

@@ -133,6 +133,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("method, is_forked", [("fork", True), ("spawn", False)])
 def test_pools_of_waiting_threads_do_not_count(tmp_path, method, is_forked):
     program = tmp_path / "program.py"

@@ -55,6 +55,7 @@ def _eager_accuracy(digits, seed, epochs):
         return digits.accuracy(net(test.tensors[0]), test.tensors[1])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_help_shows_examples(name):
     assert f"python examples/{name}" in _run(name, "--help")
@@ -83,6 +84,7 @@ def _accuracies(out):
     return {name: float(percent) for name, percent in found}
 
 
+@pytest.mark.sampled
 def test_digits_in_each_precision(tmp_path):
     found = _accuracies(_run("precisions.py", "--epochs", "1", cwd=tmp_path))
     assert list(found) == ["float32", "float16", "float16-stochastic", "bfloat16"]
@@ -96,6 +98,7 @@ def test_digits_are_as_good_in_each_precision(tmp_path):
     assert max(found.values()) - min(found.values()) <= 1, found
 
 
+@pytest.mark.sampled
 def test_half_bert_follows_float32(tmp_path):
     out = _run("half_bert.py", "--steps", "60", "--batch-size", "8", "--length", "32",
                cwd=tmp_path)
@@ -107,6 +110,7 @@ def test_half_bert_follows_float32(tmp_path):
     assert (tmp_path / "half_bert.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("optimizer", ["adamw", *(
     pytest.param(name, marks=pytest.mark.slow) for name in ("lamb", "rmsprop"))])
 def test_char_gpt_follows_eager(tmp_path, optimizer):
@@ -127,6 +131,7 @@ def test_char_gpt_learns(tmp_path):
     assert float(losses["poptorch"]) == pytest.approx(float(losses["eager"]), abs=0.02)
 
 
+@pytest.mark.sampled
 def test_image_classification_agrees_with_eager():
     out = _run("ports/image_classification.py", "--epochs", "2")
     accuracies = re.findall(r"^epoch \d: validation accuracy ([\d.]+) %$", out, re.MULTILINE)
@@ -136,6 +141,7 @@ def test_image_classification_agrees_with_eager():
     assert total == "360" and int(same) >= 357
 
 
+@pytest.mark.sampled
 def test_bert_fine_tuning_follows_eager():
     out = _run("ports/bert_fine_tuning.py", "--steps", "12", "--accumulation", "2",
                "--micro-batch", "4")
@@ -143,6 +149,7 @@ def test_bert_fine_tuning_follows_eager():
     assert float(out.split()[-1]) < 1e-4, out.splitlines()[-1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("strategy", ["stages", "auto"])
 def test_sharded_blocks_change_no_bit(strategy):
     out = _run("ports/sharded_blocks.py", "--steps", "10", "--layers", "4", "--ipus", "4",
@@ -153,11 +160,13 @@ def test_sharded_blocks_change_no_bit(strategy):
     assert out.endswith("weights bit-equal to those without blocks: True\n")
 
 
+@pytest.mark.sampled
 def test_custom_loss_goes_on_in_another_process():
     out = _run("ports/custom_loss_export.py", "--steps", "60")
     assert out.endswith("the new process computed the same bits: True\n")
 
 
+@pytest.mark.sampled
 def test_custom_ops_train_as_pytorch():
     out = _run("custom_ops/train.py", "--steps", "40")
     names = ("AddScalar", "Cube", "LeakyRelu", "Reduce")

@@ -234,6 +234,7 @@ class Traced(torch.utils.data.Dataset):
         return 4
 
 
+@pytest.mark.sampled
 @MODES
 def test_tracepoints_in_workers(mode, tmp_path):
     program = f"""

@@ -178,6 +178,7 @@ model.save(sys.argv[1])
 """
 
 
+@pytest.mark.sampled
 def test_what_a_killed_save_left_is_removed(model, tmp_path):
     path = tmp_path / "net"
     path.write_bytes(b"old")

@@ -203,6 +203,7 @@ def test_lists_in_lists_have_a_limit():
         _C.parse(nested(65))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("end", ["", "]"])
 def test_a_million_brackets_are_an_error(end):
     out = run_python(f"""

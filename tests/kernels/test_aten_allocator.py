@@ -199,6 +199,7 @@ def test_state_is_put_back(call):
     assert (parameter * 2).requires_grad
 
 
+@pytest.mark.sampled
 def test_dry_runs_of_a_program_share_their_memory():
     """Strided convolutions are oneDNN's: each distinct one is run once on zeros."""
     code = """

@@ -54,6 +54,7 @@ def results_for_random_numbers():
     return results
 
 
+@pytest.mark.sampled
 def test_cases_are_computed_in_this_way(tmp_path):
     file = tmp_path / "without.pt"
     code = f"""import torch

@@ -77,6 +77,7 @@ def test_bits_do_not_depend_on_threads(sizes, turned):
         np.testing.assert_array_equal(product(a, b, threads), one)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("level", ["AVX2", "AVX512"])
 def test_bits_do_not_depend_on_threads_on_other_processors(level):
     """The same where the BLAS takes its kernels for older processors, in a process of its own."""
@@ -240,6 +241,7 @@ def test_numbers_without_an_end_in_loops():
     assert np.isfinite(np.delete(ours, [3, 69], axis=0)).all()
 
 
+@pytest.mark.sampled
 def test_what_computes_products_is_chosen():
     code = """
 import poptorch

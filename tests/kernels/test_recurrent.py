@@ -192,6 +192,7 @@ def test_scratch_holds_the_weights_once(kind):
     assert model.memory_report()["scratch"] <= 1.1 * weights + products + 2**14
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("switch", ["packed_gemm", "recurrent_entries"])
 def test_switches(switch):
     """Weights that are not packed, and threads that share units: in a process of its own."""

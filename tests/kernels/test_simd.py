@@ -100,6 +100,7 @@ def test_narrowing_rounds_to_even(isa, dtype):
     assert torch.equal(ours.nan_to_num(), x.to(dtype).nan_to_num())
 
 
+@pytest.mark.sampled
 def test_environment_forces_a_level():
     code = "from poptorch import _C; print(_C.isa())"
     for level in _C.machine_isas():
@@ -111,6 +112,7 @@ def test_best_level_is_the_default():
     assert run_python(code, POPTORCH_ISA="").strip() == _C.machine_isas()[-1]
 
 
+@pytest.mark.sampled
 def test_unknown_level_is_an_error():
     code = """
 import poptorch

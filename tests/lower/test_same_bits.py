@@ -131,6 +131,7 @@ def assigned(text):
     return {path for path in ("a", "b") if f'{{path="{path}"}}\n' in text}
 
 
+@pytest.mark.sampled
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_passes_keep_every_bit(data):

@@ -40,6 +40,7 @@ def test_inference_in_float64(name, seed):
     check_wide(ours, harness.infer_eager(network, batches))
 
 
+@pytest.mark.sampled
 @every_network
 def test_parsed_text_goes_on_with_equal_bits(name, seed, monkeypatch):
     network = build(name, seed)
@@ -49,6 +50,7 @@ def test_parsed_text_goes_on_with_equal_bits(name, seed, monkeypatch):
     check_equal_bits(harness.train(network, batches), direct)
 
 
+@pytest.mark.sampled
 @every_network
 def test_poisoned_memory_changes_nothing(name, seed, monkeypatch):
     network = build(name, seed)
@@ -58,6 +60,7 @@ def test_poisoned_memory_changes_nothing(name, seed, monkeypatch):
     check_equal_bits((harness.train(network, batches), harness.infer(network, batches)), clean)
 
 
+@pytest.mark.sampled
 @every_network
 def test_without_rewrite_passes(name, seed, monkeypatch):
     monkeypatch.setenv("POPTORCH_PASS_LIMIT", "0")

@@ -14,12 +14,14 @@ splitting_network = pytest.mark.parametrize("name", SPLITTING)
 EVERYTHING = poptorch.OutputMode.All
 
 
+@pytest.mark.sampled
 @splitting_network
 def test_two_replicas_with_half_the_batch(name, seed):
     network = build(name, seed)
     harness.check_training_wide(network, seed, outputMode=EVERYTHING, replicationFactor=2)
 
 
+@pytest.mark.sampled
 @splitting_network
 def test_accumulation_of_four_quarters(name, seed):
     network = build(name, seed)
@@ -32,6 +34,7 @@ def test_replicas_and_accumulation(name, seed):
     harness.check_training_wide(build(name, seed), seed, outputMode=EVERYTHING, **settings)
 
 
+@pytest.mark.sampled
 @splitting_network
 def test_device_iterations_equal_calls(name, seed):
     network = build(name, seed)

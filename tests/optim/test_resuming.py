@@ -57,6 +57,7 @@ torch.save((results, model.state_dict(), optimizer.state_dict()["ipu_state"]), {
 """
 
 
+@pytest.mark.sampled
 def test_training_goes_on_in_a_fresh_process(tmp_path):
     optimizer, model = training("amsgrad")
     for _ in range(3):

@@ -51,6 +51,7 @@ class Residual(torch.nn.Module):
         return y, poptorch.identity_loss(y.float().square(), "mean")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NETWORKS)
 def test_sharded_networks(name, seed):
     network = build(name, seed)
@@ -63,6 +64,7 @@ def test_sharded_networks(name, seed):
                      plain)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NETWORKS)
 def test_phased_networks(name, seed):
     network = build(name, seed)
@@ -81,6 +83,7 @@ def test_phased_networks(name, seed):
                      plain)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_off_the_chip(name, seed):
     network = build(name, seed)

@@ -48,6 +48,7 @@ def other_library(tmp_path_factory):
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("order", ["before", "after", "before and after"])
 def test_allocators_of_other_extensions(other_library, order):
     """Whoever sets one is heeded, at the priority that torch gives by default."""
@@ -69,6 +70,7 @@ check(*compiled()[:2])
     assert run_python(code).split() == ["True"]
 
 
+@pytest.mark.sampled
 def test_tools_see_the_memory_of_eager_programs():
     """torch's profiler counts for eager operators what it counts in a process without poptorch."""
     code = START + """
@@ -91,6 +93,7 @@ print(before == during == counted())
     assert run_python(code).split() == ["True"]
 
 
+@pytest.mark.sampled
 def test_system_calls_and_other_processes():
     """They read and write the host's bytes, and the device keeps its own."""
     code = START + """
@@ -119,6 +122,7 @@ check(net, model)
     run_python(code, timeout_s=120)
 
 
+@pytest.mark.sampled
 def test_other_processes_share_the_weights():
     """share_memory_() and a child that writes: as without poptorch."""
     code = START + """
@@ -138,6 +142,7 @@ check(net, model)
     run_python(code, timeout_s=120)
 
 
+@pytest.mark.sampled
 def test_the_switches():
     """Without these optimizations neither the allocator nor the pages are touched."""
     code = START + """

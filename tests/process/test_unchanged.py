@@ -15,6 +15,7 @@ def changes():
     return [set(found) for found in json.loads(run_python(RECORD).splitlines()[-1])]
 
 
+@pytest.mark.sampled
 def test_import_changes_nothing(changes):
     # A documented method of parameters, of the API that this package implements.
     assert changes[0] == {"Parameter: replicaGrouping"}
@@ -50,6 +51,7 @@ for change in {changes}:
 """
 
 
+@pytest.mark.sampled
 def test_what_is_recorded_tells_a_change():
     found = run_python(IN_CHILDREN.format(changes=CHANGES)).split()
     assert [change for change, count in zip(CHANGES, found, strict=True)

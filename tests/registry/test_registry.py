@@ -104,12 +104,14 @@ def _verdicts(tests):
     return run_python(code).splitlines()
 
 
+@pytest.mark.sampled
 def test_a_test_that_does_not_look_is_found():
     """An enumeration's page notices nothing when a model's name does nothing."""
     blind = "tests/api/test_signatures.py::test_members"
     assert _verdicts({"modelName": blind, "Options.clone": blind}) == ["NOT NOTICED"] * 2
 
 
+@pytest.mark.sampled
 def test_a_test_that_fails_with_nothing_replaced_is_found(tmp_path):
     (tmp_path / "test_wrong.py").write_text("def test_wrong():\n    assert False\n")
     wrong = f"{tmp_path}/test_wrong.py::test_wrong"
@@ -125,10 +127,12 @@ print(trial._in_child(lambda: time.sleep({seconds}) or 0) in trial._FAILED)
 """
 
 
+@pytest.mark.sampled
 def test_what_waits_for_what_never_comes_has_failed():
     assert run_python(_LIMITED.format(limit_s=1, seconds=600)).split() == ["begins", "True"]
 
 
+@pytest.mark.sampled
 def test_a_run_that_is_stopped_for_a_while_is_not_late():
     code = _LIMITED.format(limit_s=4, seconds=2)
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE,
@@ -144,6 +148,7 @@ def test_a_run_that_is_stopped_for_a_while_is_not_late():
             run.kill()
 
 
+@pytest.mark.sampled
 def test_a_run_is_resumed(tmp_path):
     """What is noted as noticed, by the test that is meant now, is left out."""
     state, known = tmp_path / "state.jsonl", replacements.tests()
@@ -160,6 +165,7 @@ def test_a_run_is_resumed(tmp_path):
     assert json.loads(state.read_text().splitlines()[-1])["name"] == "Stage.ipu"
 
 
+@pytest.mark.sampled
 def test_names_that_are_not_there():
     done = subprocess.run([sys.executable, "-m", "tests.registry", "logDyr"], cwd=ROOT,
                           capture_output=True, text=True, timeout=300)

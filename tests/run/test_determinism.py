@@ -19,16 +19,19 @@ def digests(threads, deterministic, offset=0):
     return json.loads(run_python(f"from tests.run import determined; {call}"))
 
 
+@pytest.mark.sampled
 def test_every_run_gives_the_same_bits():
     """Wherever the arguments lie in memory."""
     assert digests(2, False) == digests(2, False, 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [2, 3, 4])
 def test_any_number_of_threads_gives_the_same_bits(threads):
     assert digests(threads, True) == digests(1, True)
 
 
+@pytest.mark.sampled
 def test_one_thread_computes_the_same_with_and_without_the_option():
     assert digests(1, True) == digests(1, False)
 

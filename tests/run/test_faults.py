@@ -3,6 +3,7 @@
 import copy
 import functools
 
+import pytest
 import torch
 from torch import nn
 
@@ -130,6 +131,7 @@ def check(monkeypatch, owner, name, is_after, is_compiled):
     return True
 
 
+@pytest.mark.sampled
 def test_a_fault_at_each_step(monkeypatch):
     reached = {}
     with Cases() as cases:

@@ -33,6 +33,7 @@ def check_many(kind: str, count: int, seed: int) -> None:
     assert int(of) == count and int(came) > 0, done.stdout
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["compile", "run"])
 def test_interrupts(kind, seed):
     check_many(kind, 5, seed)

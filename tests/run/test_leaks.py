@@ -88,6 +88,7 @@ def count_fakes() -> int:
     return sum(type(one) is FakeTensor for one in gc.get_objects())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("training", [False, True])
 def test_nothing_of_a_capture_is_left(training, monkeypatch):
     made, begin = [], capturing._Capture.__init__

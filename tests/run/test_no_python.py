@@ -69,6 +69,7 @@ def held_during(run, hold_us):
     return held
 
 
+@pytest.mark.sampled
 def test_iterations_go_on_without_the_lock(no_switching):
     net = Net()
     options = poptorch.Options().showCompilationProgressBar(False).deviceIterations(ITERATIONS)

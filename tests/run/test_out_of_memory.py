@@ -52,6 +52,7 @@ def failing_library(tmp_path_factory):
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("spared", [0, 1], ids=["all threads", "all but the first"])
 def test_a_thread_that_gets_no_memory_is_an_error(spared, failing_library):
     out = run_python(CHILD.replace("SPARED", str(spared)), LD_PRELOAD=str(failing_library),

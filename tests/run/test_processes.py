@@ -34,6 +34,7 @@ print(json.dumps({name: found(name)
 """
 
 
+@pytest.mark.sampled
 def test_hash_seeds_change_nothing(seed):
     seeds = "0", str(1 + seed % 2**32 // 2)
     first, second = (json.loads(run_python(DETERMINISM, PYTHONHASHSEED=one).splitlines()[-1])
@@ -75,6 +76,7 @@ print("done")
 """
 
 
+@pytest.mark.sampled
 def test_forked_workers_after_a_run():
     assert run_python(FORK, timeout_s=120).endswith("done\n")
 
@@ -107,6 +109,7 @@ print(busy_threads(model, x))
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [1, 2])
 def test_number_of_threads_is_respected(count):
     code = THREADS.replace("COUNT", str(count))

@@ -69,6 +69,7 @@ def found_in_a_process(settings):
     return json.loads(run_python(code, OMP_NUM_THREADS="2").splitlines()[-1])
 
 
+@pytest.mark.sampled
 def test_programs_of_one_process_have_their_own_settings(seed):
     together = found_in_a_process(SETTINGS)
     assert len({json.dumps(one) for one in together}) > 2

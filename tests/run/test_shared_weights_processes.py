@@ -3,6 +3,8 @@
 What could crash an interpreter runs in a child process.
 """
 
+import pytest
+
 from tests.helpers import run_python
 
 START = """
@@ -156,27 +158,33 @@ def run_child(code, seed, **environment):
     return run_python(code, timeout_s=120, **environment).splitlines()[-1]
 
 
+@pytest.mark.sampled
 def test_a_forked_child_keeps_its_weights(seed):
     # OpenMP's threads are not there after a fork.
     assert run_child(FORK, seed, OMP_NUM_THREADS="1") == "0"
 
 
+@pytest.mark.sampled
 def test_threads_that_write_and_allocate(seed):
     assert run_child(WRITERS, seed) == "[]"
 
 
+@pytest.mark.sampled
 def test_memory_from_the_heap(seed):
     assert run_child(HEAP, seed) == "done"
 
 
+@pytest.mark.sampled
 def test_without_room_for_files_weights_are_copied(seed):
     assert run_child(NO_FILES, seed) == "done"
 
 
+@pytest.mark.sampled
 def test_weights_exist_once(seed):
     assert float(run_child(PEAK, seed)) < 0.5 < float(run_child(PEAK, seed,
                                                                 POPTORCH_OFF="share_weights"))
 
 
+@pytest.mark.sampled
 def test_a_result_in_host_memory_takes_none_on_the_device(seed):
     assert float(run_child(RESULT, seed)) < 1.5

@@ -65,6 +65,7 @@ def counting_library(tmp_path_factory):
 
 
 # So many steps that the call's converted tokens are large even in the shorter run.
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "steps"),
                          [("digits_convnet", 20), ("resnet", 20), ("bert_encoder", 60)])
 def test_a_step_allocates_nothing(name, steps, counting_library):
@@ -123,6 +124,7 @@ print(*(min(kinds) for kinds in zip(*growth)))
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("trains", [True, False])
 def test_a_thousand_calls_take_no_memory(trains):
     kib, objects = map(int, run_python(GROWTH.replace("{trains}", str(trains))).split())
