@@ -1,5 +1,6 @@
 """Searches in several processes; one that dies is a finding, and replaced."""
 
+import contextlib
 import multiprocessing
 import os
 import queue
@@ -18,13 +19,20 @@ LIMIT = 600.0  # seconds for one program; what takes longer counts as a process 
 _IDLE = -1
 
 
+def _given(tasks) -> Iterator[tuple]:
+    """The chunks that a process is given, for as long as the one that started it lives."""
+    while multiprocessing.parent_process().is_alive():
+        with contextlib.suppress(queue.Empty):
+            yield tasks.get(timeout=5)
+
+
 def _work(number: int, tasks, results, current, end: float) -> None:
     """Searches one chunk of seeds after the other; ``current`` holds the seed that runs, and
     whether poptorch runs it or eager does."""
     def note(seed, is_ours=False):
         current[:] = seed, is_ours
 
-    for first, count in iter(tasks.get, None):
+    for first, count in _given(tasks):
         # Programs share few operations: the cache costs more than it saves. Users have it on.
         torch._dynamo.config.fake_tensor_cache_enabled = first // CHUNK % 4 == 0
         tally = search(range(first, first + count), end - time.time(), note)
