@@ -90,6 +90,7 @@ def drawn_cases(overload, rng, dtype):
         numbers.draw()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("overload", list(DECOMPOSITIONS), ids=str)
 def test_results_lie_as_in_eager(overload):
     rng, compared = random.Random(torch.seed()), 0

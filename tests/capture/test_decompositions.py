@@ -85,6 +85,7 @@ def _compare(overload, got, wanted, reference):
     assert error <= limit + (2 * limits.eps if is_half else 4e-6) * largest
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("overload", DECOMPOSITIONS, ids=str)
 def test_as_exact_as_eager(overload):
     checked = 0

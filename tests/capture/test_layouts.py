@@ -163,6 +163,7 @@ SIZE_1 = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("function", SIZE_1.values(), ids=SIZE_1)
 def test_strides_of_dimensions_of_size_1(function):
     class Strides(torch.nn.Module):
@@ -184,6 +185,7 @@ def test_strides_of_dimensions_of_size_1(function):
         assert module.looks == expected, (tuple(x.shape), x.stride())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("function", OF_TWO.values(), ids=OF_TWO)
 def test_results_of_two_tensors_lie_as_in_eager(function):
     class Strides(torch.nn.Module):

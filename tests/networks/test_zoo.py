@@ -11,6 +11,7 @@ LARGEST_ERROR = 1e-3
 LARGEST_COARSE_ERROR = 5e-2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NETWORKS)
 def test_eager_float32_is_near_float64(name, seed):
     network = build(name, seed)
