@@ -55,13 +55,14 @@ def lying(random, rows, columns, dtype, turned, gap=0):
     return values.T if turned else values
 
 
-def assert_right(ours, operands, exact, eager):
-    """Integers are equal; an error of floats is at most four times eager's largest one."""
+def assert_right(ours, operands, exact, eager, alpha=1):
+    """Integers are equal; an error of floats is at most four times eager's largest one, or a few
+    roundings of the terms, of which `exact` has some, too, where it is as wide."""
     dtype = eager.dtype
     if not dtype.is_floating_point:
         assert torch.equal(ours, eager)
         return
-    terms = operands[-2].double().abs() @ operands[-1].double().abs()
+    terms = abs(alpha) * (operands[-2].double().abs() @ operands[-1].double().abs())
     part = 0.05 if dtype.itemsize == 2 else 4  # of 16 bits the result is rounded, not the sum
     limit = 4 * (eager.double() - exact).abs().max() + part * torch.finfo(dtype).eps * terms.max()
     assert (ours.double() - exact).abs().max() <= limit
@@ -104,7 +105,7 @@ def test_scaled_products_that_are_added(force, name, dtype, seed):
             (ours,) = _C.evaluate("addmm", [to_host(x) for x in operands], attrs, threads=2)
             exact = alpha * (a.double() @ b.double()) + (beta * added.double() if beta else 0)
             eager = torch.addmm(*operands, alpha=alpha, beta=beta)
-            assert_right(from_host(ours, dtype), operands, exact, eager)
+            assert_right(from_host(ours, dtype), operands, exact, eager, alpha)
 
 
 @of_each
