@@ -133,7 +133,9 @@ std::string_view lowered_part(const ir::Op& op) {
   if (row == nullptr) return {};
   if (row->lowered) return op.name.text();
   for (const AttrDef& attr : row->attrs) {
-    if (attr.lowered && attr_of(op, attr.name) != attr.default_value) return attr.name;
+    if (!attr.lowered) continue;
+    const ir::Attr* written = op.attrs.find(attr.name);
+    if (written != nullptr && *written != attr.default_value) return attr.name;
   }
   return {};
 }

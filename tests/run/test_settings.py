@@ -1,5 +1,6 @@
 """Variables that choose how to compute hold for a program, not for the process."""
 
+import functools
 import json
 
 import pytest
@@ -69,12 +70,17 @@ def found_in_a_process(settings):
     return json.loads(run_python(code, OMP_NUM_THREADS="2").splitlines()[-1])
 
 
+@functools.cache
+def found_together():
+    return found_in_a_process(SETTINGS)
+
+
 @pytest.mark.sampled
-def test_programs_of_one_process_have_their_own_settings(seed):
-    together = found_in_a_process(SETTINGS)
+@pytest.mark.parametrize("number", range(1, len(SETTINGS)))
+def test_programs_of_one_process_have_their_own_settings(number):
+    together = found_together()
     assert len({json.dumps(one) for one in together}) > 2
-    i = 1 + seed % (len(SETTINGS) - 1)
-    assert found_in_a_process([SETTINGS[i]]) == [together[i]], SETTINGS[i]
+    assert found_in_a_process([SETTINGS[number]]) == [together[number]]
 
 
 @pytest.mark.parametrize(("name", "value", "words"), [
