@@ -19,6 +19,7 @@ from poptorch._capture import torch_private as private
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import ops
 from poptorch._capture.regions import Rounds, copied, prune
+from poptorch._layout import row_major
 
 
 @dataclass
@@ -132,16 +133,16 @@ class Loops:
 
     def _new(self, like: torch.Tensor, sizes=None) -> torch.Tensor:
         """A tensor without a node: contiguous, of the type and sizes of another, or other sizes."""
-        with private.without_modes(), self._recorder.fake_mode:
-            return torch.empty(like.shape if sizes is None else sizes, dtype=like.dtype)
+        sizes = like.shape if sizes is None else sizes
+        with private.without_modes():
+            return private.new_fake(self._recorder.fake_mode, sizes, row_major(sizes), like.dtype)
 
     def _new_laid(self, like: torch.Tensor) -> torch.Tensor:
         """A tensor without a node, which lies in memory as a copy of another does."""
         with private.without_modes():
             around = torch.empty_strided(like.shape, like.stride(), device="meta")
             stride = torch.empty_like(around).stride()
-            with self._recorder.fake_mode:
-                return torch.empty_strided(like.shape, stride, dtype=like.dtype)
+            return private.new_fake(self._recorder.fake_mode, like.shape, stride, like.dtype)
 
     def _differentiated(self, region, found: list, leaves: list, outer: list) -> tuple:
         """Tensors that stand for the gradients of the results, and the gradients of the arguments

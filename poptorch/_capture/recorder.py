@@ -10,7 +10,11 @@ import torch
 from torch import fx
 
 from poptorch import _interrupts as interrupts
-from poptorch._capture import attached, decompose_shape  # noqa: F401  (adds to the table)
+from poptorch._capture import (
+    attached,
+    decompose_shape,  # noqa: F401  (adds to the table)
+    quick_rules,
+)
 from poptorch._capture import torch_private as private
 from poptorch._capture.decompose import DECOMPOSITIONS, ELEMENTWISE, computed_in
 from poptorch._capture.decomposed import fits, mismatch, with_own_memory
@@ -145,8 +149,7 @@ class Recorder(Recording, private.DispatchMode):
             out = self._asked_operator(func, args, kwargs)
             return out, self.add(func, arguments, named, out)
         try:
-            out = func(*args, **kwargs) if func.namespace != "poptorch" else \
-                private.called_without_constants(func, args, kwargs)
+            out = self._ruled(func, args, kwargs)
         except private.DataDependentOutputException:
             raise self.data_error(func) from None
         except private.DynamicOutputShapeException:
@@ -157,6 +160,15 @@ class Recorder(Recording, private.DispatchMode):
                 raise
             out = self._asked_operator(func, args, kwargs)
         return out, self.add(func, arguments, named, out)
+
+    def _ruled(self, func, args, kwargs):
+        """What torch's rule for tensors without data gives."""
+        out = quick_rules.result(self.fake_mode, func, args, kwargs)
+        if out is not NotImplemented:
+            return out
+        if func.namespace == "poptorch":
+            return private.called_without_constants(func, args, kwargs)
+        return func(*args, **kwargs)
 
     def _asked_operator(self, func, args, kwargs):
         """What the operator gives for real tensors like these, or its own refusal."""

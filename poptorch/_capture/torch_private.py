@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import warnings
+from functools import partial
 
 import torch
 from torch._decomp import decomposition_table
@@ -16,6 +17,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
+    in_kernel_invocation_manager,
 )
 from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
@@ -27,14 +29,15 @@ from poptorch._pytree import map_only
 __all__ = [
     "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
     "FakeTensor", "FakeTensorMode", "HigherOrderOperator", "OpOverload", "TorchFunctionMode",
-    "as_in_eager", "autograd_nodes", "backward_sequence_number", "called_without_constants",
-    "causal_masks_unread", "decompose_composite", "decomposition_table", "detached",
-    "distributions_validate", "fake_like", "forward_sequence_number", "has_fused_attention",
-    "is_composite", "new_fake_mode", "overloads_of", "own_function_modes", "recurrent_functions",
-    "suggest_memory_format",
-    "without_compiling", "without_dispatch_modes", "without_modes", "without_saved_tensors_hooks",
+    "as_in_eager", "autograd_nodes", "backward_sequence_number", "by_meta_kernel",
+    "called_without_constants", "causal_masks_unread", "decompose_composite", "decomposition_table",
+    "detached", "distributions_validate", "fake_like", "forward_sequence_number",
+    "has_fused_attention", "is_composite", "new_fake", "new_fake_mode", "overloads_of",
+    "own_function_modes", "recurrent_functions", "suggest_memory_format", "without_compiling",
+    "without_dispatch_modes", "without_modes", "without_saved_tensors_hooks",
 ]
 
+_CPU = torch.device("cpu")
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 
 # lstm, gru, rnn_tanh and rnn_relu as the modules call them.
@@ -71,15 +74,35 @@ def _without_traces_of_imports():
                                    or not f[2].__module__.startswith("sympy.")]
 
 
+def new_fake(mode: FakeTensorMode, shape, stride, dtype: torch.dtype) -> FakeTensor:
+    """A tensor without data in memory of its own."""
+    with in_kernel_invocation_manager(mode):
+        out = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+    return _fake(mode, out)
+
+
 def fake_like(mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
     """A tensor without data that lies in its memory as ``tensor`` does in its own."""
-    with mode, torch.no_grad():
-        fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-        offset = tensor.storage_offset()
-        if offset or tensor.untyped_storage().nbytes() != fake.untyped_storage().nbytes():
-            memory = torch.empty(tensor.untyped_storage().nbytes(), dtype=torch.uint8)
-            fake.set_(memory.untyped_storage(), offset, tensor.shape, tensor.stride())
-    return fake
+    shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
+    size = tensor.untyped_storage().nbytes()
+    with torch.no_grad(), in_kernel_invocation_manager(mode):
+        out = torch.empty_strided(shape, stride, dtype=tensor.dtype, device="meta")
+        if offset or size != out.untyped_storage().nbytes():
+            memory = torch.empty(size, dtype=torch.uint8, device="meta")
+            out.set_(memory.untyped_storage(), offset, shape, stride)
+    return _fake(mode, out)
+
+
+def by_meta_kernel(mode: FakeTensorMode, func, args, kwargs):
+    """The result of an operation by its kernel for tensors without data; all tensors are fake and
+    without known values."""
+    with in_kernel_invocation_manager(mode):
+        out = func(*args, **kwargs)
+    return map_only(torch.Tensor, partial(_fake, mode), out)
+
+
+def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
+    return FakeTensor(mode, tensor, _CPU)
 
 
 def detached(mode: FakeTensorMode, tensor: FakeTensor) -> FakeTensor:

@@ -52,6 +52,21 @@ def test_fake_tensors_lie_as_real_ones_do(mode):
         assert fake.untyped_storage().nbytes() == real.untyped_storage().nbytes()
 
 
+def test_new_fake_tensors_have_memory_of_their_own(mode):
+    x = private.new_fake(mode, (2, 3), (1, 2), torch.float16)
+    assert type(x) is private.FakeTensor and x.fake_mode is mode and x.constant is None
+    assert (x.shape, x.stride(), x.dtype) == ((2, 3), (1, 2), torch.float16)
+    assert x.fake_device == torch.device("cpu") and not x.requires_grad
+
+
+def test_kernels_for_tensors_without_data(mode):
+    x = private.new_fake(mode, (2, 3), (3, 1), torch.float32)
+    first, second = private.by_meta_kernel(mode, torch.ops.aten.split.Tensor, (x, 2, 1), {})
+    assert type(first) is private.FakeTensor and first.fake_mode is mode
+    assert second.shape == (2, 1) and second.storage_offset() == 2
+    assert second.untyped_storage()._cdata == x.untyped_storage()._cdata
+
+
 def test_detached_shares_memory_but_not_history(mode):
     with mode:
         x = torch.nn.Parameter(torch.empty_strided((2, 3), (3, 1)))

@@ -1,0 +1,81 @@
+"""What operations give for tensors without data, where that can be found in a short way.
+
+A fake-tensor mode looks for earlier results, decompositions and rules in Python, which takes five to
+thirty times as long. What is found here is what eager gives: shape, strides, offset, dtype, memory.
+"""
+
+import torch
+
+from poptorch._capture import torch_private as private
+from poptorch._capture.recorded_ops import are_row_major
+from poptorch._layout import row_major
+
+aten = torch.ops.aten
+
+# Torch's kernels of these for tensors without data give just what eager's results are.
+KERNEL_SUFFICES = frozenset((
+    aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int,
+    aten.permute.default, aten.expand.default, aten.unsqueeze.default, aten.squeeze.default,
+    aten.squeeze.dim, aten.squeeze.dims, aten.select.int, aten.slice.Tensor, aten.diagonal.default,
+    aten.unfold.default, aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int,
+    aten.clone.default, aten._to_copy.default, aten.cat.default, aten.stack.default,
+    aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default,
+    aten.sum.default, aten.mean.default, aten.cumsum.default))
+
+_NAMED = {"dtype", "memory_format"}  # a device or a layout may be another one
+_elementwise: dict = {}  # of overloads, whether they are
+
+
+def result(mode, func, args, kwargs):
+    """What an operation gives, or NotImplemented where there is no short way to find it.
+
+    Args:
+        mode: the fake-tensor mode.
+        func: the overload.
+        args: its operands, no real tensors among them.
+        kwargs: its other arguments.
+    """
+    if func in KERNEL_SUFFICES:
+        if _NAMED.issuperset(kwargs) and all(map(_has_no_data, args)):
+            return private.by_meta_kernel(mode, func, args, kwargs)
+    elif not kwargs and _is_elementwise(func) and are_row_major(args):
+        if all(map(_has_no_data, args)):
+            return _as_of_one_element(mode, func, args)
+    return NotImplemented
+
+
+def _as_of_one_element(mode, func, args):
+    """The dtype is that of one element, the shape that of all operands broadcast together."""
+    shapes = [x.shape for x in args if isinstance(x, torch.Tensor)]
+    try:
+        shape = torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        return NotImplemented  # torch's rule has the words for it
+    with private.without_modes(), torch.no_grad():
+        dtype = func(*map(_one, args)).dtype
+    return private.new_fake(mode, shape, row_major(shape), dtype)
+
+
+def _one(argument):
+    """One as an element of a tensor: numbers can be divided by it."""
+    if isinstance(argument, torch.Tensor):
+        return torch.ones([1] * argument.dim(), dtype=argument.dtype)
+    return argument
+
+
+def _is_elementwise(func) -> bool:
+    found = _elementwise.get(func)
+    if found is None:
+        tags, returns = func.tags, func._schema.returns
+        found = _elementwise[func] = (
+            func.namespace == "aten" and torch.Tag.pointwise in tags
+            and not private.is_composite(func)  # these may return what they are given
+            and torch.Tag.nondeterministic_seeded not in tags and not func._schema.is_mutable
+            and len(returns) == 1 and isinstance(returns[0].type, torch.TensorType))
+    return found
+
+
+def _has_no_data(argument) -> bool:
+    if isinstance(argument, torch.Tensor):
+        return type(argument) is private.FakeTensor and argument.constant is None
+    return not isinstance(argument, (list, tuple)) or all(map(_has_no_data, argument))
