@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import poptorch
 from poptorch._capture import capture
 from tests.capture.common import Function, check_inference, check_training
-from tests.helpers import check_golden
+from tests.helpers import check_golden, quiet_options
 
 CASES = {}
 
@@ -290,6 +290,24 @@ REFUSED = {
 def test_what_has_no_functional_form_is_refused_by_place(words):
     with pytest.raises(poptorch.Error, match=f"(?s){words}.*\n  at .*test_functionalize.py:"):
         capture(Function(REFUSED[words]), (torch.zeros(4, 4),), training=False)
+
+
+@pytest.mark.parametrize("step", (1, 2))
+def test_operands_are_read_before_the_tensor_changes(step):
+    def forward(m, x):
+        x, index = (x * 1)[::step], torch.tensor([1, 2, 3, 0])
+        y, z = x.clone(), x.clone()
+        x[1:] += x[:-1]
+        y[:-1].copy_(y[1:])
+        z.scatter_(0, index, z[:])
+        return x, y, z
+
+    model = poptorch.inferenceModel(Function(forward), quiet_options())
+    x, y, z = model(torch.arange(4.0 * step))
+    assert (x / step).tolist() == [0, 1, 3, 5]
+    assert (y / step).tolist() == [1, 2, 3, 3]
+    assert (z / step).tolist() == [3, 0, 1, 2]
+    model.destroy()
 
 
 def test_a_part_of_what_changes_later():

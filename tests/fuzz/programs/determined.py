@@ -25,18 +25,28 @@ class Determined(TorchDispatchMode):
         read = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         if any(_meet(one, other) for one in written for other in read):
             raise Rejected
+        is_elementwise = torch.Tag.pointwise in func.tags or func is torch.ops.aten.copy_.default
+        if not is_elementwise and any(sum(_lie_alike(one, other) for other in read) > 1
+                                      for one in written):
+            raise Rejected
         return func(*args, **kwargs)
 
 
 def _meet(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors share some of their memory, in another order or only a part of it."""
-    if one.untyped_storage()._cdata != other.untyped_storage()._cdata or _same(one, other):
+    if not _share_memory(one, other) or _lie_alike(one, other):
         return False
     return numpy.intersect1d(_places(one), _places(other)).size > 0
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (one.shape == other.shape and one.stride() == other.stride()
+def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
+def _lie_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether each element of two tensors is one in memory."""
+    return (_share_memory(one, other) and one.shape == other.shape
+            and one.stride() == other.stride()
             and one.storage_offset() == other.storage_offset())
 
 
