@@ -1,6 +1,6 @@
 """Builds poptorch: the Python package and its one extension, ``poptorch._C``.
 
-Sources are found by glob, so nobody edits this file to add one. What is compiled how:
+Sources are found by glob, so this file is not edited to add one. What is compiled how:
 
 * files whose name ends in ``_avx2.cpp``, ``_avx512.cpp`` or ``_amx.cpp`` get the flags of that
   instruction set; everything else is built for any x86-64, so a wheel runs on any such machine;

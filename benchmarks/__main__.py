@@ -84,7 +84,7 @@ def every_workload(is_quick):
 
 
 def make_plan(args):
-    """What the command line asks for."""
+    """What the command line selects."""
     return Plan(
         workloads=chosen_workloads(args),
         modes=["train", "infer"] if args.mode == "both" else [args.mode],
@@ -136,7 +136,7 @@ def share_of_all(plan):
 
 
 def prepare(plan):
-    """Lets torch.compile fill its cache with all that 'speed' will ask for."""
+    """Lets torch.compile fill its cache with all that 'speed' will use."""
     cases = [
         Setting(workload.name, mode, name)
         for workload, mode in plan.cases()
@@ -151,7 +151,7 @@ def prepare(plan):
 
 
 def stop(*_):
-    """Ends the processes of a run that is told to end, as Ctrl-C does."""
+    """Ends the processes of a run that gets a signal to end, as Ctrl-C does."""
     raise KeyboardInterrupt
 
 

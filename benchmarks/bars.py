@@ -181,7 +181,7 @@ BARS = [
     Bar("memory of the process over eager's", 1.05, "memory",
         _extreme("peak", max, _has_weight), True),
     Bar("MiB that a process grows by in 1,000 calls", 1.0, "memory", _growth, True),
-    Bar("halves over float32", 1.5, "half", _extreme("over_f32", max), True),
+    Bar("16-bit over float32", 1.5, "half", _extreme("over_f32", max), True),
     Bar("two threads over one", 1.7, "threads", _extreme("gain", min)),
     Bar("loss curve: distance from eager's over their spread", 4.0, "losses",
         _extreme("times", max), True),

@@ -1,4 +1,4 @@
-"""What the kernel knows of this process: time spent, time spent waiting for a core, memory."""
+"""What the kernel counts of this process: time spent, time spent waiting for a core, memory."""
 
 import glob
 import math
@@ -16,14 +16,14 @@ def stolen_ns(path="/proc/stat"):
         with open(path) as file:
             ticks = int(file.readline().split()[STOLEN])
     except (OSError, IndexError):
-        return 0  # the kernel does not tell
+        return 0  # the kernel does not say
     return ticks * 10**9 // os.sysconf("SC_CLK_TCK")
 
 
 def waiting_ns():
     """Time that this process's threads have waited for a core, in nanoseconds.
 
-    The kernel does not know what a host has stolen from a running thread: it is added, of all
+    The kernel does not count what a host has stolen from a running thread: it is added, of all
     cores, in ticks of 10 ms.
     """
     total = stolen_ns()
@@ -38,7 +38,7 @@ def waiting_ns():
 
 @dataclass(frozen=True)
 class Cpu:
-    """Processor time in seconds; the kernel tells its two parts apart by samples of some ms."""
+    """Processor time in seconds; the kernel separates its two parts by samples of some ms."""
 
     user_s: float
     system_s: float  # in the kernel: clearing fresh memory, most of all

@@ -1,6 +1,6 @@
 """Runs settings in turns, each in its own process, and sums their samples up.
 
-All processes live at once and work one at a time, in blocks in the order A B C C B A, so a slow
+All processes exist at once and work one at a time, in blocks in the order A B C C B A, so a slow
 minute of the machine hits them all. Samples during which threads waited for a core are dropped.
 """
 
@@ -33,7 +33,7 @@ class Result:
 
     setting: Setting
     samples: list = field(default_factory=list)
-    figures: dict = field(default_factory=dict)  # whatever else its process told
+    figures: dict = field(default_factory=dict)  # whatever else its process sent
     error: str = ""
 
     def clean(self):
@@ -152,7 +152,7 @@ def processes(settings, environment=None, loaded=False, pace=None, limit_s=FIRST
         settings: one for each process.
         environment: variables beside those that the backends need.
         loaded: let each run another network before, so that its libraries are loaded.
-        pace: is told what runs.
+        pace: shows what runs.
         limit_s: the most that a first call may take.
     """
     started, pace = [], pace or Pace()

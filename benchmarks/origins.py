@@ -43,5 +43,5 @@ def version():
 
 
 def origin():
-    """What each row remembers."""
+    """What each row records of its origin."""
     return {"machine": machine(), "version": version(), "torch": torch.__version__}

@@ -1,4 +1,4 @@
-"""Shares the time of a part among its cases, and tells what is being measured."""
+"""Shares the time of a part among its cases, and shows what is being measured."""
 
 import math
 import time

@@ -17,7 +17,7 @@ def weight(workload):
 
 @dataclass(frozen=True)
 class Plan:
-    """What the command line asks for."""
+    """What the command line selects."""
 
     workloads: list
     modes: list

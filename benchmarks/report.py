@@ -17,7 +17,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "internals" / "performance.md"
 BLOCK = re.compile(r"<!-- table: ([\w-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
 OPS_SHOWN = 8
 LEAST_SHARE = 0.01  # of a step, for an op to be shown
-LEAST_WORTH = 0.015  # of a step, for a switch to be told apart from noise
+LEAST_WORTH = 0.015  # of a step, for a switch to differ from noise
 LEAST_MIB = 2.0  # of a process
 PLACES_SHOWN = 4
 

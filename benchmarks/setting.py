@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Setting:
-    """What the process of a backend needs to know.
+    """What the process of a backend gets.
 
     ``threads`` 0 means as many as PyTorch takes. ``off`` are names of optimizations of poptorch
-    that are turned off, separated by commas. ``learns`` asks for a learning rate that matters and
+    that are turned off, separated by commas. ``learns`` sets a learning rate that matters and
     no dropout, so that loss curves can be compared.
     """
 

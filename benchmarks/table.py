@@ -61,7 +61,7 @@ def markdown(columns, rows):
 class Store:
     """Rows of each part, in a file. Measuring a part of it again replaces those rows only.
 
-    Each row tells the machine and the version that it was measured with; rows of several machines
+    Each row names the machine and the version that it was measured with; rows of several machines
     stand beside each other. ``machines`` names them, the last one that measured first.
     """
 

@@ -1,4 +1,4 @@
-"""One backend in a process of its own, told what to do by lines of JSON on standard input."""
+"""One backend in a process of its own, controlled by lines of JSON on standard input."""
 
 import dataclasses
 import json

@@ -103,7 +103,7 @@ def make_batches(text, args):
 
 
 def optimizer_for(net, args):
-    """The optimizer that the command line asks for."""
+    """The optimizer that the command line selects."""
     return OPTIMIZERS[args.optimizer](net.parameters(), lr=args.learning_rate)
 
 

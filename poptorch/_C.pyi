@@ -312,7 +312,7 @@ class HostPool:
         """A DLPack capsule of an uninitialized tensor, for ``torch.from_dlpack``."""
 
 class TensorWatch:
-    """Tells what changed of tensors since it was made, or last noted it."""
+    """Finds what changed of tensors since it was made, or last noted it."""
 
     WRITTEN: int
     CONVERTED: int
@@ -382,7 +382,7 @@ def plan(module: Module, threads: int = 1) -> None:
     """Step 7, in place, without the check."""
 
 def check_plan(module: Module) -> None:
-    """Fails when two values of a planned module share memory while both live."""
+    """Fails when two values of a planned module share memory while both are live."""
 
 def memory_report(module: Module) -> dict[str, int]:
     """Bytes by category of a planned module."""

@@ -1,5 +1,5 @@
 """The console tool: ``python -m poptorch opt`` runs passes, ``... ops`` lists the ops, ``... how``
-tells what is done with a call of torch, ``... compare`` compares a model with PyTorch, and
+shows what is done with a call of torch, ``... compare`` compares a model with PyTorch, and
 ``... include`` prints the folder of the C++ header."""
 
 import argparse
@@ -87,7 +87,7 @@ def parser():
     ops_command = commands.add_parser("ops", help="list the ops of the IR")
     ops_command.add_argument("name", nargs="?", help="show this one in full")
     ops_command.set_defaults(run=ops)
-    how_command = commands.add_parser("how", help="tell what is done with a call of torch",
+    how_command = commands.add_parser("how", help="show what is done with a call of torch",
                                       epilog="Example: python -m poptorch how addcmul_")
     how_command.add_argument("name", help="such as dropout, addcmul_, aten.add.Tensor")
     how_command.set_defaults(run=how)

@@ -24,7 +24,7 @@ class BlockUse:
 
     Attributes:
         user_id: the block's name.
-        ipu_id: the IPU that it asks for, None: the strategy chooses.
+        ipu_id: the IPU that it names, None: the strategy chooses.
         place: ``(file, line)`` of the user's program where it began, or None.
         module: dotted path of the module in whose ``forward`` it began.
         is_scoped: whether it ends with a ``with`` statement or function, so that what comes

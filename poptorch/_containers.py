@@ -3,7 +3,7 @@
 By class, in this order:
 
     a class with a parser           poptorch.registerCustomArgParser; its subclasses follow
-    one that torch's pytree knows   torch.utils._pytree.register_pytree_node: results of torch such
+    registered in torch's pytree    torch.utils._pytree.register_pytree_node: results of torch such
                                     as torch.return_types.max, deque, what libraries and programs
                                     have registered; subclasses do not follow
     dict, list, tuple               and subclasses: OrderedDict, defaultdict, named tuples
@@ -152,7 +152,7 @@ def _make_parsed(node: Node, parts: list):
 PARSED = Kind(_flatten_parsed, _positions, lambda value, parts: value, _make_parsed)
 
 
-# -- classes that torch's pytree knows ---------------------------------------------------------
+# -- classes registered in torch's pytree -------------------------------------------------------
 
 
 def _flatten_registered(value):
@@ -198,7 +198,7 @@ def _make_mapping(node: Node, parts: list):
     cls = node.cls
     if cls is dict:
         return dict(zip(node.keys, parts))
-    made = cls.__new__(cls)  # not its constructor, which may want anything
+    made = cls.__new__(cls)  # not its constructor, which may have any arguments
     set_state(made, node.template)
     if node.context is not None:
         made.default_factory = node.context

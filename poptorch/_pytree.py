@@ -52,7 +52,7 @@ class Mismatch(Exception):
 
     Attributes:
         keys, path: which lead to the part that differs.
-        what: ``"type"``, ``"keys"``, ``"length"``, or ``"context"``: what a container knows beside
+        what: ``"type"``, ``"keys"``, ``"length"``, or ``"context"``: what a container has beside
             its parts.
         expected, got: on both sides.
     """
@@ -141,7 +141,7 @@ class Structure:
         """This as nested tuples of classes and constants, without any object of the tree.
 
         Raises:
-            poptorch.Error: What a container knows beside its parts is more than data.
+            poptorch.Error: What a container has beside its parts is more than data.
         """
         return _plain(self._root)
 
@@ -184,7 +184,7 @@ def same(a, b) -> bool:
         return math.copysign(1.0, a) == math.copysign(1.0, b)
     try:
         return bool(a == b) or bool(a != a and b != b)
-    except Exception:  # values that cannot tell are not the same
+    except Exception:  # values without a comparison are not the same
         return a is b
 
 

@@ -31,7 +31,7 @@ class Partition:
         blocks: in the order in which the model begins them.
         outside: where operations before the first block run; its name is empty.
         starts_outside: whether there are any.
-        attrs: what else the compiler must know, by attribute of the op ``strategy``.
+        attrs: what else the compiler needs, by attribute of the op ``strategy``.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Tensor classes of ours that nobody outside of the process sees."""
+"""Tensor classes of ours that are not visible outside of the process."""
 
 import copy
 
@@ -36,7 +36,7 @@ class Transparent:
 
 
 def plain_class(tensor: torch.Tensor) -> type:
-    """The class that a tensor has for everybody outside: torch's own for a transparent one."""
+    """The class that a tensor has outside: torch's own for a transparent one."""
     kind = type(tensor)
     while issubclass(kind, Transparent):
         kind = kind.__bases__[-1]

@@ -40,7 +40,7 @@ def uses() -> tuple[BlockUse, ...]:
 
 
 def reset() -> None:
-    """Forgets all blocks and restarts the numbering."""
+    """Removes all blocks and restarts the numbering."""
     _state.next_auto_id = 0
     _state.uses = ()
 

@@ -247,7 +247,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         self._compiled = compiled
 
     def _run(self, compiled: CompiledModel, tensors: list[torch.Tensor]):
-        """One run, recorded if anybody wants to know."""
+        """One run, recorded if a profile is on."""
         if self._report is None and not profiling.is_recording():
             return compiled.call.run(tensors)
         with self._recorded():

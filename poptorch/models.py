@@ -157,7 +157,7 @@ def load(filename: str,
                                   poptorch_version=__version__, optimizer=parts["optimizer"],
                                   user_model=user_model)
         if executor.training:
-            executor._optimizer.numbers()  # calls ask for them: here the file is at fault
+            executor._optimizer.numbers()  # calls read them: here the file is at fault
         grouping.declare(executor, parts.get("groupings", {}))
     with file.guard("model.json"):  # whatever else it is about: a module that is only half of one
         executor._load(file, with_optimizer=True)

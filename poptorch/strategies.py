@@ -60,7 +60,7 @@ class _Strategy(_IExecutionStrategy, abc.ABC):
         raise error_at(self._unknown(use.user_id), use.place, use.module)
 
     def _ipu_of(self, stage: Stage, uses: tuple[BlockUse, ...], default: int) -> int:
-        """The IPU that the stage or its blocks ask for; they must agree."""
+        """The IPU that the stage or its blocks name; they must agree."""
         ipu = stage._ipu
         for use in uses:
             if use.user_id not in stage.blocks or use.ipu_id is None:
@@ -74,10 +74,10 @@ class _Strategy(_IExecutionStrategy, abc.ABC):
 
 
 def first_uses(uses: tuple[BlockUse, ...]) -> list[BlockUse]:
-    """Each block once, with the IPU that it asks for.
+    """Each block once, with the IPU that it names.
 
     Raises:
-        poptorch.Error: A block asks for two IPUs.
+        poptorch.Error: A block names two IPUs.
     """
     first: dict[str, BlockUse] = {}
     for use in uses:

@@ -9,7 +9,7 @@ from benchmarks.table import MODE, WORKLOAD, Column
 
 CALLS = {True: 2, False: 5}  # by whether a step is long
 NOT_HERE = {"mlp", *workloads.IN_LOOPS}  # reading the clock takes longer than their ops
-ITEM_BYTES = {"bool": 1, "f16": 2, "bf16": 2}  # others tell: f32, i64, ...
+ITEM_BYTES = {"bool": 1, "f16": 2, "bf16": 2}  # others say it: f32, i64, ...
 TYPE = re.compile(r"([a-z]+\d*)\[([\d,]*)\]")
 
 COLUMNS = [

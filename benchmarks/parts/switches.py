@@ -34,11 +34,11 @@ WHERE = {
     "recurrent_entries",
     ("elementwise", "train", "f32"): "fuse inplace cse fold rematerialize_elementwise",
     ("elementwise", "infer", "f32"): "fuse inplace",
-    ("elementwise", "train", "f16"): "half_blocks fuse",
+    ("elementwise", "train", "f16"): "blocked_upcast fuse",
     ("bert-2-layers", "train", "f32"): "fuse_cross_entropy bf16x3_gemm blocked_gemm fuse "
     "views simplify",
     ("bert-2-layers", "infer", "f32"): "blocked_gemm direct_streams share_weights",
-    ("bert-2-layers", "train", "bf16"): "bf16_unit half_blocks",
+    ("bert-2-layers", "train", "bf16"): "bf16_unit blocked_upcast",
     ("gpt2-2-layers", "train", "f32"): "fuse_embedding fuse_cross_entropy flush_denormals "
     "alap_gradients",
 }

@@ -113,12 +113,12 @@ class Assembler {
   }
 
   Program run() {
-    const ir::Graph* prepare = module_.find_graph("prepare");
-    if (prepare != nullptr) prepared_states_ = schedule::state_uses(module_).at(prepare);
+    const ir::Graph* preprocess = module_.find_graph("preprocess");
+    if (preprocess != nullptr) preprocessed_ = schedule::state_uses(module_).at(preprocess);
     const ir::Graph& main = *module_.find_graph("main");
     device_loop_ = find_device_loop(main);
     add_block(main, 1);
-    if (prepare != nullptr) program_.prepare = add_block(*prepare, 1);
+    if (preprocess != nullptr) program_.preprocess = add_block(*preprocess, 1);
     program_.scratch = find_scratch(module_);
     program_.resident = find_resident(module_, directs_, shareable_);
     check_kernels();
@@ -141,7 +141,7 @@ class Assembler {
     return static_cast<int>(number);
   }
 
-  // Outputs are bound before anything runs: what computes them must know where to write.
+  // Outputs are bound before anything runs: what computes them needs the address.
   void add_directs(const ir::Graph& graph, int64_t steps, Block& block) {
     if (!is_on("direct_streams")) return;
     const auto direct = direct_streams(graph);
@@ -325,12 +325,12 @@ class Assembler {
 
   void add_state(const ir::Op& op) {
     const std::string& path = op.attrs.get_string("path");
-    if (prepared_states_.assigned.contains(path)) return;  // nobody outside knows it
+    if (preprocessed_.assigned.contains(path)) return;  // not visible outside
     const auto [found, is_new] = states_.try_emplace(path, states_.size());
     const ir::Value& value = op.name == ir::op::state ? *op.result() : *op.operand(0);
     if (is_new) {
       program_.states.push_back({path, value.type, "", op.attrs.get_int("addr"),
-                                 prepared_states_.read.contains(path), shareable_.contains(path)});
+                                 preprocessed_.read.contains(path), shareable_.contains(path)});
     }
     if (op.name == ir::op::state && ops::is_channels_last(op)) {
       State& state = program_.states[found->second];
@@ -410,7 +410,7 @@ class Assembler {
   Directs directs_;
   const ir::Op* device_loop_ = nullptr;  // nullptr: `main` is the one iteration
   std::unordered_map<std::string, size_t> states_;
-  schedule::StateUse prepared_states_;  // of the graph `prepare`
+  schedule::StateUse preprocessed_;  // of the graph `preprocess`
   std::set<std::string> shareable_;
   std::unordered_set<int64_t> constants_;  // addresses of those that are in the program
   std::map<std::string, std::string> without_kernel_;  // op -> one example

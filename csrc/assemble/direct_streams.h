@@ -1,6 +1,6 @@
 // Which streamed values need no copy: kernels read an input where the user's memory has it, and
-// write an output where the user's memory wants it. Such a value keeps its planned address, which
-// serves when a step's slice is not returned; the engine points the instructions that use it
+// write an output right into the user's memory. Such a value keeps its planned address, which
+// is used when a step's slice is not returned; the engine points the instructions that use it
 // elsewhere for a step.
 #pragma once
 

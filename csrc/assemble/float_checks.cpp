@@ -108,7 +108,7 @@ FloatCheck float_check_of(const ir::Op& op, const std::string& name, const Uses&
   check.may_make_nan = has_number(op, [](double x) { return std::isnan(x); });
   const ir::Value* first = op.operand(0);
   const bool is_real = first != nullptr && ir::is_float(first->type.dtype);
-  // `x != x` asks for NaN.
+  // `x != x` is true for NaN.
   const bool is_nan_test = check.family == Family::comparison && first == op.operand(1);
   if (!is_real || is_nan_test) check.family = Family::other;
   for (size_t i = 0; i < ops::operand_slots(op); ++i) {

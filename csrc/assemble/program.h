@@ -64,7 +64,7 @@ struct FloatCheck {
   bool may_make_nan = false;
   std::vector<std::optional<ir::Type>> operands;  // absent: not there, or not looked at
   std::vector<ir::Type> results;
-  std::vector<bool> is_checked;  // of each result: it is of floats, and somebody uses it
+  std::vector<bool> is_checked;  // of each result: it is of floats, and it is used
 };
 
 // The op that an instruction comes from, for profiles.
@@ -107,7 +107,7 @@ struct State {
   ir::Type type;     // as the host has it
   std::string role;  // parameter | buffer | optimizer | rng | hyper | ""
   int64_t addr = 0;
-  bool is_prepared_from = false;  // what the block `prepare` computes depends on it
+  bool is_preprocess_input = false;  // what the block `preprocess` computes depends on it
   bool is_shareable = false;      // large, and only the host writes it
   bool is_channels_last = false;  // it lies in the arena with dimension 1 as the last one
 };
@@ -150,7 +150,7 @@ struct Program {
   int64_t device_iterations = 1;
   int device_loop = -1;  // the block that is one device iteration; -1: `main` itself
   int micro_loop = -1;   // the block that is one micro-batch of several; -1: none
-  int prepare = -1;      // the block to run before `main` when states were written; -1: none
+  int preprocess = -1;   // the block to run before `main` when states were written; -1: none
   int threads = 1;       // the most that the kernels were prepared for
 };
 

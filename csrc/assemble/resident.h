@@ -15,7 +15,7 @@ using Directs = std::unordered_map<const ir::Value*, int>;  // into Program::dir
 
 // The extents of all values and states, in order and apart from each other. Left out are streamed
 // values that lie in the host's memory, shareable states, and scratch memory, of which kernels may
-// use less than they ask for (MKL's packed matrices take a twentieth).
+// use less than they allocate (MKL's packed matrices take a twentieth).
 std::vector<Extent> find_resident(const ir::Module& module, const Directs& directs,
                                   const std::set<std::string>& shareable);
 

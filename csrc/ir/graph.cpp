@@ -205,9 +205,9 @@ Graph* Module::find_graph(std::string_view name) const {
 std::vector<Graph*> Module::entries() const {
   Graph* main = find_graph("main");
   INTERNAL_CHECK(main != nullptr, "the module has no graph `main`");
-  Graph* prepare = find_graph("prepare");
-  if (prepare == nullptr) return {main};
-  return {prepare, main};
+  Graph* preprocess = find_graph("preprocess");
+  if (preprocess == nullptr) return {main};
+  return {preprocess, main};
 }
 
 std::string Module::add_constant(const Type& type, const void* data) {

@@ -105,8 +105,8 @@ class Module {
 
   Graph* add_graph(std::string name);  // an internal error when the name is taken
   Graph* find_graph(std::string_view name) const;  // nullptr when there is none
-  // The graphs that no loop runs, in the order in which they run: `prepare` if there is one, then
-  // `main`, which must be there. `prepare` runs when the host has written a state that it reads.
+  // The graphs that no loop runs, in the order in which they run: `preprocess` if there is one,
+  // then `main`, which must be there. `preprocess` runs when the host has written what it reads.
   std::vector<Graph*> entries() const;
   // Stores the bytes and returns their hash (16 hex digits of a 64-bit hash of type and content).
   std::string add_constant(const Type& type, const void* data);

@@ -1,5 +1,5 @@
 // Names of ops, interned: equal names are one entry of a table of the process, so that comparing
-// two is comparing two addresses. Names that C++ code knows are constants, `ir::op::relu`; a
+// two is comparing two addresses. Names that C++ code uses are constants, `ir::op::relu`; a
 // misspelt one does not compile. Others come from IR text, Python and rows of the op table.
 //
 // Entries are never freed. Everything here may be called from any thread; only making a name from
@@ -44,7 +44,7 @@ struct RegisteredName : OpName {
   RegisteredName(const Text& text) : OpName(std::string_view(text)) {}
 };
 
-// The names that C++ code knows.
+// The names that C++ code uses.
 namespace op {
 
 #define OP_NAME(name) \

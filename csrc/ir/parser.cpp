@@ -14,7 +14,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_name_char(char c) { return is_letter(c) || is_digit(c) || c == '.'; }
 
-// Characters, words and messages: knows nothing of the IR.
+// Characters, words and messages: independent of the IR.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}

@@ -17,9 +17,9 @@ Prepared as_given(const Call& call) {
 }
 
 Prepared custom(const Call& call) {
-  const bool is_widened =
+  const bool is_upcast =
       ops::uses_half(call) && ops::custom_op_of(call.op).abi.takes_halves == 0;
-  return is_widened ? prepare_widened(call, as_given) : as_given(call);
+  return is_upcast ? prepare_upcast(call, as_given) : as_given(call);
 }
 KERNEL("custom", custom, true)
 

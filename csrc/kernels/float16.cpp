@@ -15,15 +15,15 @@ using ops::Prepared;
 constexpr int64_t grain = 32768;  // elements worth some 5 us
 
 // A half tensor and where its f32 copy lies in scratch.
-struct Widened {
+struct Converted {
   size_t index;
-  Widen widen;
-  Narrow narrow;
+  Upcast upcast;
+  Downcast downcast;
   int64_t elements;
   int64_t offset_bytes;
 };
 
-std::unique_ptr<ir::Value> widened_copy(const ir::Value& value) {
+std::unique_ptr<ir::Value> upcast_copy(const ir::Value& value) {
   auto wide = std::make_unique<ir::Value>(value);
   if (ir::is_half(wide->type.dtype)) wide->type.dtype = ir::DType::f32;
   return wide;
@@ -31,40 +31,40 @@ std::unique_ptr<ir::Value> widened_copy(const ir::Value& value) {
 
 Prepared prepare_half(const Call& call, ops::Prepare inner) {
   Prepared sliced = prepare_sliced(call, inner);
-  return sliced.run != nullptr ? sliced : prepare_widened(call, inner);
+  return sliced.run != nullptr ? sliced : prepare_upcast(call, inner);
 }
 
 [[maybe_unused]] const bool registered = ops::register_half(prepare_half);
 
 }  // namespace
 
-WideOp::WideOp(const ir::Op& narrow) {
-  op.name = narrow.name;
-  op.place = narrow.place;
-  for (const auto& [name, attr] : narrow.attrs) {
+UpcastOp::UpcastOp(const ir::Op& original) {
+  op.name = original.name;
+  op.place = original.place;
+  for (const auto& [name, attr] : original.attrs) {
     const auto* dtype = std::get_if<ir::DType>(&attr.value);
     op.attrs.set(name, dtype != nullptr && ir::is_half(*dtype) ? ir::Attr(ir::DType::f32) : attr);
   }
-  for (const ir::Value* operand : narrow.operands) {
-    operands.push_back(operand == nullptr ? nullptr : widened_copy(*operand));
+  for (const ir::Value* operand : original.operands) {
+    operands.push_back(operand == nullptr ? nullptr : upcast_copy(*operand));
     op.operands.push_back(operands.back().get());
   }
-  for (const auto& result : narrow.results) {
-    op.results.push_back(widened_copy(*result));
+  for (const auto& result : original.results) {
+    op.results.push_back(upcast_copy(*result));
     op.results.back()->op = &op;
   }
 }
 
-Prepared prepare_widened(const Call& call, ops::Prepare inner) {
-  const WideOp wide(call.op);
+Prepared prepare_upcast(const Call& call, ops::Prepare inner) {
+  const UpcastOp wide(call.op);
   const Prepared prepared = inner({wide.op, call.threads});
   int64_t bytes = 0;
-  const auto add = [&](std::vector<Widened>& list, size_t index, const ir::Type& type) {
+  const auto add = [&](std::vector<Converted>& list, size_t index, const ir::Type& type) {
     if (!ir::is_half(type.dtype)) return;
-    list.push_back({index, widen_from(type.dtype), narrow_to(type.dtype), type.span(), bytes});
+    list.push_back({index, upcast_from(type.dtype), downcast_to(type.dtype), type.span(), bytes});
     bytes += align_up(type.span() * 4);
   };
-  std::vector<Widened> ins, outs;
+  std::vector<Converted> ins, outs;
   for (size_t i = 0; i < call.in_count(); ++i) {
     if (call.has_in(i)) add(ins, i, call.in(i));
   }
@@ -79,21 +79,21 @@ Prepared prepare_widened(const Call& call, ops::Prepare inner) {
     void** outputs = inputs + n_in;
     for (size_t i = 0; i < n_in; ++i) inputs[i] = args.inputs[i];
     for (size_t i = 0; i < n_out; ++i) outputs[i] = args.outputs[i];
-    for (const Widened& half : ins) {
+    for (const Converted& half : ins) {
       auto* to = reinterpret_cast<float*>(args.scratch + half.offset_bytes);
       const auto* from = args.in<uint16_t>(half.index);
       parallel_for(args.threads, half.elements, grain, [&](int64_t begin, int64_t end) {
-        half.widen(from + begin, to + begin, end - begin);
+        half.upcast(from + begin, to + begin, end - begin);
       });
       inputs[half.index] = to;
     }
-    for (const Widened& half : outs) outputs[half.index] = args.scratch + half.offset_bytes;
+    for (const Converted& half : outs) outputs[half.index] = args.scratch + half.offset_bytes;
     run({inputs, outputs, args.scratch + inner_scratch, args.threads});
-    for (const Widened& half : outs) {
+    for (const Converted& half : outs) {
       const auto* from = reinterpret_cast<const float*>(args.scratch + half.offset_bytes);
       auto* to = args.out<uint16_t>(half.index);
       parallel_for(args.threads, half.elements, grain, [&](int64_t begin, int64_t end) {
-        half.narrow(from + begin, to + begin, end - begin);
+        half.downcast(from + begin, to + begin, end - begin);
       });
     }
   };

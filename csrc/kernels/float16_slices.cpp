@@ -1,5 +1,5 @@
-// Calls of halves cut along their leading dimensions. An op of the table below treats the slices
-// one by one; so a few of them at a time are widened, computed and rounded by one thread, in memory
+// Calls of 16-bit floats cut along their leading dimensions. Ops of the table below treat slices
+// one by one; so a few of them at a time are upcast, computed and rounded by one thread, in memory
 // that stays in its first cache, where whole f32 tensors would go through main memory three times.
 #include <algorithm>
 #include <unordered_map>
@@ -69,12 +69,12 @@ struct Tensor {
   bool present = false, cut = false;
   int64_t elements = 0;  // of one slice; of the whole tensor when it is not cut
   int64_t item_bytes = 0;
-  Widen widen = nullptr;
-  Narrow narrow = nullptr;
+  Upcast upcast = nullptr;
+  Downcast downcast = nullptr;
   int64_t offset_bytes = 0;  // of its f32 copy in scratch: one thread's, or the shared part
 
   int64_t f32_bytes(int64_t slices) const {
-    return widen == nullptr ? 0 : align_up(elements * (cut ? slices : 1) * 4);
+    return upcast == nullptr ? 0 : align_up(elements * (cut ? slices : 1) * 4);
   }
 };
 
@@ -106,7 +106,7 @@ struct Slices {
   Tensor tensor(size_t index, const ir::Type& type, const Dims& sizes) const {
     const bool cut = is_cut(type, sizes, leading);
     return {index, true, cut, cut && count > 0 ? type.numel() / count : type.span(),
-            ir::item_bytes(type.dtype), widen_from(type.dtype), narrow_to(type.dtype), 0};
+            ir::item_bytes(type.dtype), upcast_from(type.dtype), downcast_to(type.dtype), 0};
   }
 
   // What cannot be cut: results that slices add up in, and tensors that are not row-major.
@@ -123,7 +123,7 @@ struct Slices {
 
 // The op on `slices` slices, in f32.
 Prepared prepare_block(const Call& call, const Slices& s, int64_t slices, ops::Prepare inner) {
-  WideOp wide(call.op);
+  UpcastOp wide(call.op);
   const auto cut = [&](ir::Type& type) {
     for (int64_t d = 0; d < s.leading; ++d) {
       type.sizes[static_cast<size_t>(d)] = d + 1 == s.leading ? slices : 1;
@@ -174,21 +174,21 @@ struct Sliced {
       auto* from = static_cast<std::byte*>(args.inputs[t.index]);
       if (t.cut && t.present) from += first * t.elements * t.item_bytes;
       inputs[t.index] = from;
-      if (t.widen == nullptr) continue;
+      if (t.upcast == nullptr) continue;
       std::byte* to = (t.cut ? own : args.scratch) + t.offset_bytes;
       inputs[t.index] = to;
       if (!t.cut) continue;
-      t.widen(reinterpret_cast<const uint16_t*>(from), reinterpret_cast<float*>(to),
-              n * t.elements);
+      t.upcast(reinterpret_cast<const uint16_t*>(from), reinterpret_cast<float*>(to),
+               n * t.elements);
     }
     for (const Tensor& t : slices.outs) {
-      outputs[t.index] = t.narrow != nullptr ? own + t.offset_bytes : result(args, t, first);
+      outputs[t.index] = t.downcast != nullptr ? own + t.offset_bytes : result(args, t, first);
     }
     (n == slices.in_block ? block : last)({inputs, outputs, own + memory.inner, 1});
     for (const Tensor& t : slices.outs) {
-      if (t.narrow == nullptr) continue;
-      t.narrow(reinterpret_cast<const float*>(own + t.offset_bytes),
-               reinterpret_cast<uint16_t*>(result(args, t, first)), n * t.elements);
+      if (t.downcast == nullptr) continue;
+      t.downcast(reinterpret_cast<const float*>(own + t.offset_bytes),
+                 reinterpret_cast<uint16_t*>(result(args, t, first)), n * t.elements);
     }
   }
 
@@ -198,9 +198,9 @@ struct Sliced {
 
   void operator()(const Args& args) const {
     for (const Tensor& t : slices.ins) {
-      if (t.cut || t.widen == nullptr) continue;
-      t.widen(args.in<uint16_t>(t.index), reinterpret_cast<float*>(args.scratch + t.offset_bytes),
-              t.elements);
+      if (t.cut || t.upcast == nullptr) continue;
+      t.upcast(args.in<uint16_t>(t.index), reinterpret_cast<float*>(args.scratch + t.offset_bytes),
+               t.elements);
     }
     const int64_t blocks = (slices.count + slices.in_block - 1) / slices.in_block;
     const int64_t elements = slices.count * std::max<int64_t>(slices.outs[0].elements, 1);
@@ -221,7 +221,7 @@ struct Sliced {
 
 Prepared prepare_sliced(const Call& call, ops::Prepare inner) {
   const auto row = table().find(call.op.name);
-  if (row == table().end() || !is_on("half_blocks")) return {};
+  if (row == table().end() || !is_on("blocked_upcast")) return {};
   const int64_t leading = row->second(call);
   Slices slices(call, leading);
   // A tensor or two that the caches hold: whole ones are as fast.

@@ -80,14 +80,14 @@ int64_t grain_of(int picoseconds) {
   return std::clamp<int64_t>(5'000'000 / std::max(picoseconds, 1) / 1024 * 1024, 1024, 32768);
 }
 
-Loop::Loop(const ir::Type& out, const std::vector<const ir::Type*>& operands, Halves halves) {
+Loop::Loop(const ir::Type& out, const std::vector<const ir::Type*>& operands, Float16Form form) {
   INTERNAL_CHECK(operands.size() <= operands_.size() && out.is_contiguous(), "a loop over ",
                  operands.size(), " operands with result ", out.text());
   operands_count_ = operands.size();
   numel_ = out.numel();
   out_bytes_ = ir::item_bytes(out.dtype);
-  narrow_ = halves == Halves::widened ? narrow_to(out.dtype) : nullptr;
-  converts_ = narrow_ != nullptr;
+  downcast_ = form == Float16Form::upcast ? downcast_to(out.dtype) : nullptr;
+  converts_ = downcast_ != nullptr;
   ir::Dims sizes = out.sizes;
   std::vector<ir::Dims> strides;
   for (const ir::Type* type : operands) strides.push_back(broadcast_strides(*type, out.sizes));
@@ -100,8 +100,8 @@ Loop::Loop(const ir::Type& out, const std::vector<const ir::Type*>& operands, Ha
   for (size_t i = 0; i < operands.size(); ++i) {
     Operand& operand = operands_[i];
     operand.item_bytes = ir::item_bytes(operands[i]->dtype);
-    operand.widen = halves == Halves::widened ? widen_from(operands[i]->dtype) : nullptr;
-    converts_ |= operand.widen != nullptr;
+    operand.upcast = form == Float16Form::upcast ? upcast_from(operands[i]->dtype) : nullptr;
+    converts_ |= operand.upcast != nullptr;
     std::copy(strides[i].begin(), strides[i].end(), operand.strides.begin());
     const bool single = std::all_of(strides[i].begin(), strides[i].end(),
                                     [](int64_t stride) { return stride == 0; });
@@ -138,63 +138,63 @@ void Loop::merge(std::vector<ir::Dims>& strides, ir::Dims& sizes) const {
 void Loop::run(const Work& work, const std::array<const void*, 3>& in, void* out,
                int threads) const {
   if (numel_ == 0) return;
-  simd::Strip strip{out, {}, {}, 0, work.params};
-  for (size_t i = 0; i < operands_count_; ++i) strip.in[i] = in[i];
+  simd::InnerLoop inner{out, {}, {}, 0, work.params};
+  for (size_t i = 0; i < operands_count_; ++i) inner.in[i] = in[i];
   auto* bytes = static_cast<std::byte*>(out);
   const bool gathers = converts_ || (rank_ > 1 && sizes_[rank_ - 1] < short_row);
   parallel_for(threads, numel_, work.grain, [&](int64_t begin, int64_t end) {
-    gathers ? blocks(work, strip, bytes, begin, end) : strips(work, strip, bytes, begin, end);
+    gathers ? run_blocks(work, inner, bytes, begin, end) : run_rows(work, inner, bytes, begin, end);
   });
 }
 
-void Loop::strips(const Work& work, simd::Strip strip, std::byte* out, int64_t begin,
-                  int64_t end) const {
-  const std::array<const void*, 3> base = {strip.in[0], strip.in[1], strip.in[2]};
+void Loop::run_rows(const Work& work, simd::InnerLoop inner, std::byte* out, int64_t begin,
+                    int64_t end) const {
+  const std::array<const void*, 3> base = {inner.in[0], inner.in[1], inner.in[2]};
   for (size_t i = 0; i < operands_count_; ++i) {
-    strip.step[i] = operands_[i].strides[rank_ - 1];
+    inner.step[i] = operands_[i].strides[rank_ - 1];
   }
   Cursor cursor(*this, begin);
-  for (int64_t at = begin; at < end; at += strip.n) {
-    strip.n = std::min(cursor.row_left(*this), end - at);
-    strip.out = out + at * out_bytes_;
+  for (int64_t at = begin; at < end; at += inner.n) {
+    inner.n = std::min(cursor.row_left(*this), end - at);
+    inner.out = out + at * out_bytes_;
     for (size_t i = 0; i < operands_count_; ++i) {
-      strip.in[i] = static_cast<const std::byte*>(base[i]) +
+      inner.in[i] = static_cast<const std::byte*>(base[i]) +
                     cursor.offset(*this, i) * operands_[i].item_bytes;
     }
-    work.run(strip);
-    cursor.advance(*this, strip.n);
+    work.run(inner);
+    cursor.advance(*this, inner.n);
   }
 }
 
-void Loop::blocks(const Work& work, simd::Strip strip, std::byte* out, int64_t begin,
-                  int64_t end) const {
-  const std::array<const void*, 3> base = {strip.in[0], strip.in[1], strip.in[2]};
-  alignas(64) std::byte gathered[3][simd::strip_block * sizeof(uint64_t)];
-  alignas(64) float wide[4][simd::strip_block];
+void Loop::run_blocks(const Work& work, simd::InnerLoop inner, std::byte* out, int64_t begin,
+                      int64_t end) const {
+  const std::array<const void*, 3> base = {inner.in[0], inner.in[1], inner.in[2]};
+  alignas(64) std::byte gathered[3][simd::loop_block * sizeof(uint64_t)];
+  alignas(64) float wide[4][simd::loop_block];
   const bool by_rows = sizes_[rank_ - 1] >= short_row;
-  for (int64_t at = begin; at < end; at += strip.n) {
+  for (int64_t at = begin; at < end; at += inner.n) {
     const Cursor cursor(*this, at);
-    strip.n = std::min(simd::strip_block, end - at);
-    if (by_rows) strip.n = std::min(strip.n, cursor.row_left(*this));
+    inner.n = std::min(simd::loop_block, end - at);
+    if (by_rows) inner.n = std::min(inner.n, cursor.row_left(*this));
     std::byte* to = out + at * out_bytes_;
-    strip.out = narrow_ != nullptr ? static_cast<void*>(wide[3]) : to;
+    inner.out = downcast_ != nullptr ? static_cast<void*>(wide[3]) : to;
     for (size_t i = 0; i < operands_count_; ++i) {
       const Operand& operand = operands_[i];
       const int64_t step = operand.strides[rank_ - 1];
       const bool in_place =
-          (operand.flat || by_rows) && (operand.widen == nullptr || step == 0 || step == 1);
-      strip.step[i] = in_place ? step : 1;
-      strip.in[i] = in_place ? static_cast<const std::byte*>(base[i]) +
+          (operand.flat || by_rows) && (operand.upcast == nullptr || step == 0 || step == 1);
+      inner.step[i] = in_place ? step : 1;
+      inner.in[i] = in_place ? static_cast<const std::byte*>(base[i]) +
                                    cursor.offset(*this, i) * operand.item_bytes
                              : gathered[i];
-      if (!in_place) gather(i, base[i], cursor, strip.n, gathered[i]);
-      if (operand.widen == nullptr) continue;
-      const int64_t count = strip.step[i] == 0 ? 1 : strip.n;
-      operand.widen(static_cast<const uint16_t*>(strip.in[i]), wide[i], count);
-      strip.in[i] = wide[i];
+      if (!in_place) gather(i, base[i], cursor, inner.n, gathered[i]);
+      if (operand.upcast == nullptr) continue;
+      const int64_t count = inner.step[i] == 0 ? 1 : inner.n;
+      operand.upcast(static_cast<const uint16_t*>(inner.in[i]), wide[i], count);
+      inner.in[i] = wide[i];
     }
-    work.run(strip);
-    if (narrow_ != nullptr) narrow_(wide[3], reinterpret_cast<uint16_t*>(to), strip.n);
+    work.run(inner);
+    if (downcast_ != nullptr) downcast_(wide[3], reinterpret_cast<uint16_t*>(to), inner.n);
   }
 }
 

@@ -1,5 +1,5 @@
 // Walks an op's element space: sizes broadcast, dimensions merged where every operand allows it,
-// the innermost one handed out as strips. Results are contiguous.
+// the innermost one left to an inner loop. Results are contiguous.
 #pragma once
 
 #include <array>
@@ -7,22 +7,22 @@
 
 #include "ir/type.h"
 #include "kernels/float16_blocks.h"
-#include "kernels/simd/strip.h"
+#include "kernels/simd/inner_loop.h"
 
 namespace poptorch::kernels {
 
-// What strips see of halves: their bits, or f32 (results are then rounded).
-enum class Halves { bits, widened };
+// What inner loops take of 16-bit floats: their bits, or f32 (results are then rounded).
+enum class Float16Form { bits, upcast };
 
 class Loop {
  public:
   // At most three operands, each of sizes that broadcast to those of `out`.
   Loop(const ir::Type& out, const std::vector<const ir::Type*>& operands,
-       Halves halves = Halves::bits);
+       Float16Form form = Float16Form::bits);
 
-  // What is run on the strips.
+  // The inner loop.
   struct Work {
-    simd::StripFn run;
+    simd::InnerLoopFn run;
     const double* params;
     int64_t grain;  // elements worth some 5 us
   };
@@ -47,15 +47,15 @@ class Loop {
     int64_t item_bytes = 0;
     std::array<int64_t, max_rank> strides{};  // elements
     bool flat = false;  // one step serves the whole space: contiguous, or a single value
-    Widen widen = nullptr;  // of halves that strips see as f32
+    Upcast upcast = nullptr;  // of 16-bit floats that loops take as f32
   };
 
   struct Cursor;
 
   void merge(std::vector<ir::Dims>& strides, ir::Dims& sizes) const;
-  void strips(const Work& work, simd::Strip strip, std::byte* out, int64_t begin,
+  void run_rows(const Work& work, simd::InnerLoop inner, std::byte* out, int64_t begin,
               int64_t end) const;
-  void blocks(const Work& work, simd::Strip strip, std::byte* out, int64_t begin,
+  void run_blocks(const Work& work, simd::InnerLoop inner, std::byte* out, int64_t begin,
               int64_t end) const;
   void gather(size_t operand, const void* from, Cursor cursor, int64_t count, void* to) const;
 
@@ -63,7 +63,7 @@ class Loop {
   size_t operands_count_ = 0;
   int64_t numel_ = 0;
   int64_t out_bytes_ = 0;
-  Narrow narrow_ = nullptr;  // of a half result that strips see as f32
+  Downcast downcast_ = nullptr;  // of a 16-bit result that loops give as f32
   bool converts_ = false;
   std::array<int64_t, max_rank> sizes_{};
   std::array<Operand, 3> operands_{};

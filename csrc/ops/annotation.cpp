@@ -8,7 +8,7 @@ namespace poptorch::ops {
 
 const std::vector<Annotation>& annotations() {
   using namespace ir::op;
-  static const ir::OpName half_partials_matmul("half_partials_matmul");
+  static const ir::OpName float16_partials_matmul("float16_partials_matmul");
   static const std::vector<Annotation> table = {
 #define ANNOTATION(name, rule, ...) {#name, Rule::rule, {__VA_ARGS__}},
 #include "ops/annotations.def"

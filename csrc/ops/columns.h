@@ -1,4 +1,4 @@
-// What the rows and the kernels of im2col and col2im both need to know.
+// What the rows and the kernels of im2col and col2im share.
 #pragma once
 
 #include "ops/pooling.h"

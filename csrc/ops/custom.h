@@ -35,7 +35,7 @@ const CustomOp* find_custom_op(std::string_view domain, std::string_view name, i
 // when there is none.
 const CustomOp& custom_op_of(const ir::Op& op);
 
-// One op `custom` as its library sees it. Refers to nothing of the IR.
+// One op `custom` in the form that its library takes. Refers to nothing of the IR.
 class CustomCall {
  public:
   // Checks the number of inputs and the attributes: user errors.
@@ -45,7 +45,7 @@ class CustomCall {
 
   // What the shape function says, or a user error.
   std::vector<ir::Type> infer() const;
-  // Asks for the cost, a user error where that fails. Call it before `run`.
+  // Calls the cost function, a user error where that fails. Call it before `run`.
   void prepare();
   size_t scratch_bytes() const;
   // Runs the kernel, on any thread. What the kernel throws is a user error.

@@ -1,4 +1,4 @@
-// What the rows and the kernels of indexing both need to know.
+// What the rows and the kernels of indexing share.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
 // Kernels: the code that computes an op. A kernel is prepared once, when a program is assembled: it
 // reads attributes, dtypes, sizes and strides, chooses its loop, and says how much scratch memory
-// it wants. What it returns is run many times and only sees pointers. (Looking attributes up costs
+// it needs. What it returns is run many times and only sees pointers. (Looking attributes up costs
 // more than a small kernel takes; see docs/internals/architecture.md.)
 //
 //   Prepared relu(const Call& call) {
@@ -80,7 +80,7 @@ bool register_kernel(const KernelDef& def);
 // Whether an operand or result of the call is f16 or bf16.
 bool uses_half(const Call& call);
 
-// Registers what prepares calls of halves for kernels that are written for f32. Once, at load time.
+// Registers what prepares 16-bit calls for kernels that are written for f32. Once, at load time.
 using PrepareHalf = Prepared (*)(const Call& call, Prepare inner);
 bool register_half(PrepareHalf prepare);
 

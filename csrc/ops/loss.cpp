@@ -98,7 +98,7 @@ void expect_rows(const InferInput& in, size_t self) {
              in.operand(self).text(), ". Give scores [samples, classes].");
 }
 
-// Rounded to halves, the gradient's exp(score - largest - log) would be off by percents.
+// Rounded to 16 bits, the gradient's exp(score - largest - log) would be off by percents.
 ir::DType dtype_of_sums(ir::DType scores) {
   return ir::is_half(scores) ? ir::DType::f32 : scores;
 }
@@ -166,7 +166,7 @@ std::vector<OpDef> likelihood_ops() {
       {.name = "cross_entropy",
        .doc = "nll_loss of the logarithm of the softmax of scores [samples, classes]. For the "
               "backward pass: of each row the largest score, and the logarithm of the sum of "
-              "exp(score - largest), f32 for halves. Made by the pass `fuse_cross_entropy`.",
+              "exp(score - largest), f32 for 16-bit floats. Made by the pass `fuse_cross_entropy`.",
        .operands = {"self", "target", "weight?"},
        .results = {"out", "total_weight", "sums"},
        .attrs = attrs,

@@ -1,4 +1,4 @@
-// What the rows and the kernels of losses both need to know.
+// What the rows and the kernels of losses share.
 #pragma once
 
 #include "ops/op_def.h"

@@ -46,14 +46,14 @@ Types infer_addmm(const InferInput& in) {
   return {out};
 }
 
-Types infer_half_partials(const InferInput& in) {
+Types infer_float16_partials(const InferInput& in) {
   const Type out = product_type(in, 0);
-  USER_CHECK(out.dtype == ir::DType::f16, "[half_partials_matmul] the operands are ",
+  USER_CHECK(out.dtype == ir::DType::f16, "[float16_partials_matmul] the operands are ",
              in.operand(0).text(), " and ", in.operand(1).text(),
              ", f16 is needed. Use matmul for other types.");
   const Type rng{ir::DType::i32, {4}, {}};
   USER_CHECK(!in.has(2) || (in.operand(2).dtype == rng.dtype && in.operand(2).sizes == rng.sizes),
-             "[half_partials_matmul] rng must be the random state, i32[4], got ",
+             "[float16_partials_matmul] rng must be the random state, i32[4], got ",
              in.operand(2).text(), ". Pass the value of the state \"rng\".");
   return {out};
 }
@@ -87,13 +87,13 @@ std::vector<OpDef> matmul_ops() {
        .infer = infer_addmm,
        .strided = Strided::gemm,
        .inplace = {{0}}},
-      {.name = "half_partials_matmul",
+      {.name = "float16_partials_matmul",
        .doc = "Product of f16 matrices, or of batches of them, with sums in f16: each 16 products "
               "are summed in f32 and added to the sum so far, which is rounded to f16; by chance "
               "with an `rng`.",
        .operands = {"self", "mat2", "rng?"},
        .attrs = {{"salt", 0}},
-       .infer = infer_half_partials,
+       .infer = infer_float16_partials,
        .strided = Strided::gemm,
        .random = true},
   };

@@ -37,7 +37,7 @@ Types infer_layer_norm(const InferInput& in) {
   return {{x.dtype, x.sizes}, statistics, statistics};
 }
 
-// Result types of a backward op: those not asked for by `output_mask` have no elements.
+// Result types of a backward op: those not in `output_mask` have no elements.
 Types masked(const InferInput& in, const Type& x, const Type& parameter) {
   const std::vector<bool> mask = in.attrs().get_bools("output_mask");
   USER_CHECK(mask.size() == 3, "[", in.op.name, "] output_mask has ", mask.size(),

@@ -11,7 +11,7 @@
 
 namespace poptorch::ops {
 
-// What a type rule sees. `operand(i)` of an absent optional operand is an internal error: ask
+// What a type rule gets. `operand(i)` of an absent optional operand is an internal error: check
 // `has(i)`.
 struct InferInput {
   const ir::Op& op;
@@ -30,7 +30,7 @@ using Infer = std::vector<ir::Type> (*)(const InferInput&);
 struct AttrDef {
   std::string name;
   ir::Attr default_value;  // gives the kind; `none`: an optional attribute without a default kind
-  bool required = false;   // must be written in the IR; `default_value` then only tells the kind
+  bool required = false;   // must be written in the IR; `default_value` then only gives the kind
   bool lowered = false;    // only a lowering for a target (csrc/lower) gives it another value
 };
 
@@ -56,7 +56,7 @@ struct OpDef {
   std::vector<AttrDef> attrs;
   Infer infer = nullptr;       // nullptr: types are as declared (constant, state, opaque aten)
   Strided strided = Strided::none;
-  // inplace[i] lists the operands whose memory result i may take when nobody reads them later. The
+  // inplace[i] lists the operands whose memory result i may take when they are not read later. The
   // kernel then gets equal pointers. Only offered when types are equal and contiguous.
   std::vector<std::vector<int>> inplace;
   // The same for rows where it depends on the op's attributes; then `inplace` is empty.

@@ -1,4 +1,4 @@
-// What the rows and the kernels of pooling and resampling both need to know.
+// What the rows and the kernels of pooling and resampling share.
 #pragma once
 
 #include <string_view>
@@ -26,7 +26,7 @@ Pooling pooling(const InferInput& in, const ir::Type& x);
 // Two numbers of an attribute that may be one number for both.
 std::pair<int64_t, int64_t> pair_of(const InferInput& in, std::string_view name, int64_t absent);
 
-// Entries of a window that a byte can tell apart.
+// Entries of a window that a byte can distinguish.
 constexpr int64_t most_in_window = 256;
 
 // The image whose gradient a max_pool2d_backward computes: its operand, or as image_size says.

@@ -1,4 +1,4 @@
-// What the rows and the kernels of reductions both need to know.
+// What the rows and the kernels of reductions share.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What the rows and the kernels of data movement both need to know: which elements go where.
+// What the rows and the kernels of data movement share: which elements go where.
 #pragma once
 
 #include <string_view>

@@ -22,7 +22,7 @@ std::vector<ir::Type> infer_loop(const InferInput& in) {
   return types;
 }
 
-// Made by the step place. They tell what an IPU does; here all memory is one, so the result lies
+// Made by the step place. They say what an IPU does; here all memory is one, so the result lies
 // where the operand lies, and nothing is done.
 OpDef move_row(const char* name, const char* doc, std::vector<AttrDef> attrs = {}) {
   attrs.push_back({"bytes", 0, true});

@@ -1,4 +1,4 @@
-// The rules of ir/verify.h. They stand here because they read op rows, which ir must not know.
+// The rules of ir/verify.h. They stand here because they read op rows, on which ir must not depend.
 #include "ir/verify.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class Verifier : Where {
       check_inputs();
     }
     check_loops();
-    check_prepare();
+    check_preprocess();
   }
 
   void is_not_lowered() {
@@ -216,28 +216,28 @@ class Verifier : Where {
     }
   }
 
-  // What `prepare` computes stays as it is while `main` runs, any number of times.
-  void check_prepare() {
-    const Graph* prepare = module_.find_graph("prepare");
-    if (prepare == nullptr) return;
-    std::set<std::string_view> prepared, assigned;
+  // What `preprocess` computes stays as it is while `main` runs, any number of times.
+  void check_preprocess() {
+    const Graph* preprocess = module_.find_graph("preprocess");
+    if (preprocess == nullptr) return;
+    std::set<std::string_view> preprocessed, assigned;
     for (const auto& graph : module_.graphs) {
       for (const auto& op : graph->ops) {
         if (op->name != ir::op::assign) continue;
-        (graph.get() == prepare ? prepared : assigned).insert(op->attrs.get_string("path"));
+        (graph.get() == preprocess ? preprocessed : assigned).insert(op->attrs.get_string("path"));
       }
     }
-    enter(*prepare);
-    for (const auto& op : prepare->ops) {
+    enter(*preprocess);
+    for (const auto& op : preprocess->ops) {
       op_ = op.get();
       const ops::OpDef& row = ops::op_def(op->name);
       const bool may_have_effects = op->name == ir::op::assign;
       RULE(!row.random && (!row.effects || may_have_effects) && op->name != ir::op::stream_in,
-           "prepare runs at times of its own: it may only compute and assign");
+           "preprocess runs at times of its own: it may only compute and assign");
       if (op->name == ir::op::state) {
         const std::string& path = op->attrs.get_string("path");
-        RULE(!prepared.contains(path) && !assigned.contains(path), "state \"", path,
-             "\" is read by prepare and assigned, its new value would not be seen");
+        RULE(!preprocessed.contains(path) && !assigned.contains(path), "state \"", path,
+             "\" is read by preprocess and assigned, its new value would not be seen");
       }
       RULE(op->name != ir::op::assign || !assigned.contains(op->attrs.get_string("path")),
            "state \"",
@@ -245,7 +245,7 @@ class Verifier : Where {
            "\" is assigned elsewhere, too");
     }
     op_ = nullptr;
-    RULE(prepare->outputs.empty(), "prepare has outputs, which are not used");
+    RULE(preprocess->outputs.empty(), "preprocess has outputs, which are not used");
   }
 
   // Each carried value is read by at most one `input`.

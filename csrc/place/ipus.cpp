@@ -9,7 +9,7 @@ namespace poptorch::place {
 
 namespace {
 
-// Where the user's program first asks for this IPU.
+// Where the user's program first names this IPU.
 std::string first_place(const ir::Module& module, int64_t ipu) {
   for (const auto& graph : module.graphs) {
     for (const auto& op : graph->ops) {

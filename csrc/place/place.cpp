@@ -33,7 +33,7 @@ class Placer {
         place(*op, current);
       }
     }
-    // What nobody uses.
+    // Unused ops.
     for (const auto& op : graph.ops) spots_.try_emplace(op.get(), strategy_.outside());
   }
 
@@ -137,7 +137,7 @@ class Placer {
     }
   }
 
-  // Where the pass `settle` wants an op.
+  // Where the pass `settle` puts an op.
   std::optional<Spot> wanted_spot(const ir::Op& op) const {
     if (!op.attrs.has("beside")) return std::nullopt;
     const ir::Value* operand = op.operand(static_cast<size_t>(op.attrs.get_int("beside")));
@@ -200,7 +200,7 @@ class Placer {
     return found == spots_.end() ? std::nullopt : std::optional(found->second);
   }
 
-  // Nothing where the value is a source that nobody has claimed yet.
+  // Nothing where the value is a source that is not claimed yet.
   std::optional<Spot> spot_of(const ir::Value& value) const {
     if (const auto bodies = ir::bodies_of(module_, *value.op); !bodies.empty()) {
       return spot_of(*bodies[0]->outputs.at(static_cast<size_t>(value.index)));

@@ -94,7 +94,7 @@ Strategy::Strategy(const ir::Op& op) {
 const Spot& Strategy::spot_of(const std::string& block) const {
   const auto found = std::find_if(blocks_.begin(), blocks_.end(),
                                   [&](const auto& known) { return known.first == block; });
-  INTERNAL_CHECK(found != blocks_.end(), "[place] the op `strategy` does not know block \"", block,
+  INTERNAL_CHECK(found != blocks_.end(), "[place] the op `strategy` does not list block \"", block,
                  "\"");
   return found->second;
 }

@@ -16,8 +16,8 @@ struct Placed {
   Span span;
 };
 
-// The smallest gap of at least `bytes` between the placed ones that live during `span`; the lowest
-// of equal ones; else the first free byte above all of them. `placed` is sorted by offset.
+// The smallest gap of at least `bytes` between the placed ones that are live during `span`; the
+// lowest of equal ones; else the first free byte above all of them. `placed` is sorted by offset.
 int64_t best_gap(const std::vector<Placed>& placed, int64_t bytes, const Span& span) {
   int64_t best = -1;
   int64_t best_bytes = std::numeric_limits<int64_t>::max();

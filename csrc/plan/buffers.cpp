@@ -339,7 +339,7 @@ class Walk {
     return result.begin == result.end && !kept_apart_.contains(state_paths_.at(buffer));
   }
 
-  // The loop writes over its operand's memory: nobody else may want it.
+  // The loop writes over its operand's memory: no other op may take it.
   bool may_take_over(const ir::Op& op, size_t index, const std::set<int>& taken) {
     const ir::Value* operand = op.operand(index);
     const int buffer = place_of(operand).buffer;

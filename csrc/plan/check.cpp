@@ -19,7 +19,7 @@ std::string describe(const Content& content) {
                 content.span.begin, " to ", content.span.end, ")");
 }
 
-// Walks along time with the set of what lives, by address. As long as nothing in the set overlaps,
+// Walks along time with the set of what is live, by address. As long as none of them overlap,
 // a new content can only overlap its two neighbors.
 class Sweep {
  public:
@@ -85,7 +85,7 @@ class Sweep {
   }
 
   [[noreturn]] void fail(size_t i, size_t other) const {
-    throw InternalError(concat("[plan] two values that live at the same time share memory: ",
+    throw InternalError(concat("[plan] two values that are live at the same time share memory: ",
                                describe(all_[other]), " and ", describe(all_[i])),
                         ". Please report this with the dump of POPTORCH_DUMP_IR.");
   }

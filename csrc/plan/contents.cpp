@@ -231,8 +231,8 @@ class Finder {
     return end;
   }
 
-  // `prepare` runs again between two runs of `main`, when states hold what the last one left.
-  int end_of_prepare(const StateUse& use) const {
+  // `preprocess` runs again between two runs of `main`, when states hold what the last one left.
+  int preprocess_end(const StateUse& use) const {
     const int begin = out_.line.graphs.at(module_.find_graph("main")).begin;
     return use.writes.empty() || use.writes.front().position > begin ? begin : 0;
   }
@@ -242,7 +242,7 @@ class Finder {
     std::sort(use.writes.begin(), use.writes.end(),
               [](const Write& a, const Write& b) { return a.position < b.position; });
     const int64_t addr = state_addr(path, use);
-    std::vector<int> contents = {add_state_content(path, *any_op(use), {0, end_of_prepare(use)})};
+    std::vector<int> contents = {add_state_content(path, *any_op(use), {0, preprocess_end(use)})};
     const auto next_write = [&](size_t segment) {
       return segment < use.writes.size() ? use.writes[segment].position : out_.line.end + 1;
     };
@@ -267,7 +267,7 @@ class Finder {
     }
   }
 
-  // One that tells the state's role, if there is one.
+  // One that has the state's role, if there is one.
   static const ir::Op* any_op(const StateUse& use) {
     for (const Read& read : use.reads) {
       if (read.op->attrs.has("role")) return read.op;

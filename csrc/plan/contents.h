@@ -1,5 +1,5 @@
 // What lies in memory, and when: read from a planned module alone, for the check, the memory report
-// and the poisoning of dead memory. It knows the meaning of the IR, not how the plan was made.
+// and the poisoning of dead memory. It depends on the meaning of the IR alone, not on the planner.
 //
 // A content is something that must stay unchanged for a span of time: a value with all its views; a
 // value that a loop carries unchanged; a state between two assigns; an op's scratch memory.

@@ -9,7 +9,7 @@
 //   algorithm      which one computes it, where there are several (support/algorithm.h)
 //
 // States and constants keep their memory all the time. They come first, in the order of their
-// paths; large states that nobody assigns come last (plan/layout.h).
+// paths; large states that are never assigned come last (plan/layout.h).
 // Where values must share memory and cannot, `contiguous` ops are put in (plan/buffers.h).
 #pragma once
 
@@ -27,20 +27,20 @@ struct PlanOptions {
   int threads = 1;  // the most that a run will use: kernels size their scratch by it
 };
 
-// Kernels that were prepared to learn how much scratch memory they need. Preparing may be slow (an
+// Kernels that were prepared to find how much scratch memory they need. Preparing may be slow (an
 // opaque op makes its call once), so assemble takes these; they hold as long as the ops do.
 using PreparedOps = std::unordered_map<const ir::Op*, ops::Prepared>;
 
 PreparedOps plan(ir::Module& module, const PlanOptions& options);
 
 // Prepares the kernels of a module that was planned elsewhere: on another processor, for another
-// number of threads. Algorithms are chosen anew. What wants more scratch memory here than the plan
+// number of threads. Algorithms are chosen anew. What needs more scratch memory here than the plan
 // has for it gets some behind the arena, all the same.
 PreparedOps prepare(ir::Module& module, const PlanOptions& options);
 
 // Bytes by category, from a planned module: parameters, buffers, optimizer_state, constants; at the
 // moment when most of activations, gradients and scratch together are alive, these three and the
-// streams. A value that a `stream_out` sends whole is a stream as long as it lives, as one of a
+// streams. A value that a `stream_out` sends whole is a stream as long as it is live, as one of a
 // `stream_in` is. `arena` is the block that has room for all of it at any moment, with the gaps;
 // `transfers`, the bytes that one run moves between the chip and streaming memory. Beside that
 // "scratch [winograd]" for each algorithm that needs scratch memory: the most that one op has.

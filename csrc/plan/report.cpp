@@ -23,7 +23,7 @@ std::string state_category(const ir::Op& op) {
   const ir::Attr* role = op.attrs.find("role");
   if (role != nullptr && *role == ir::Attr("parameter")) return "parameters";
   if (role != nullptr && *role == ir::Attr("optimizer")) return "optimizer_state";
-  if (role != nullptr && *role == ir::Attr("prepared")) return "constants";
+  if (role != nullptr && *role == ir::Attr("preprocessed")) return "constants";
   return "buffers";
 }
 

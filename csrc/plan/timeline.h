@@ -1,4 +1,4 @@
-// One line of time through the nested graphs of a scheduled module, and when each value lives on
+// One line of time through the nested graphs of a scheduled module, and when each value is live on
 // it.
 //
 // An op takes one position. A loop takes four or more, and the body's ops stand between them:
@@ -10,7 +10,7 @@
 //   end        the loop's results are there
 //
 // A body runs many times but stands once: what is live around it is live all the while. The graph
-// `prepare`, where there is one, stands before `main`.
+// `preprocess`, where there is one, stands before `main`.
 #pragma once
 
 #include <unordered_map>
@@ -29,7 +29,7 @@ struct Span {
 struct Timeline {
   std::unordered_map<const ir::Op*, Span> ops;
   std::unordered_map<const ir::Graph*, Span> graphs;  // from entry to exit
-  // From definition to last use; a value nobody uses ends where it begins. `state` and `input`
+  // From definition to last use; an unused value ends where it begins. `state` and `input`
   // values begin at graph entry.
   std::unordered_map<const ir::Value*, Span> values;
   int end = 0;

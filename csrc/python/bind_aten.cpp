@@ -1,4 +1,4 @@
-// poptorch._C: what tests may ask about calls of ATen.
+// poptorch._C: what tests may read about calls of ATen.
 #include "kernels/aten/allocator.h"
 #include "python/bind.h"
 
@@ -6,7 +6,7 @@ namespace poptorch::python {
 
 void bind_aten(py::module_& module) {
   module.def("aten_allocations", &aten::original_allocations,
-             "How often torch's own allocator was asked for memory, by anybody in the process, "
+             "How often torch's own allocator was called, on any thread of the process, "
              "since the first ATen kernel was prepared.");
 }
 

@@ -263,7 +263,7 @@ void bind_steps(py::module_& module) {
       "plan", [](ir::Module& self, int threads) { plan::plan(self, {threads}); },
       py::arg("module"), py::arg("threads") = 1, "Step 7, in place, without the check.");
   module.def("check_plan", &plan::check, py::arg("module"),
-             "Fails when two values of a planned module share memory while both live.");
+             "Fails when two values of a planned module share memory while both are live.");
   module.def("memory_report", &plan::memory_report, py::arg("module"),
              "Bytes by category of a planned module.");
 }

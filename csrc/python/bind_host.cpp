@@ -29,7 +29,7 @@ void free_result(DLManagedTensor* managed) {
   result->pool->give_back(managed->dl_tensor.data, result->bytes);
 }
 
-// A capsule that nobody took frees its tensor; a taken one has another name.
+// A capsule that was not taken frees its tensor; a taken one has another name.
 void free_capsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, "dltensor") == 0) return;
   free_result(static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor")));

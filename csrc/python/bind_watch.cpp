@@ -1,4 +1,4 @@
-// poptorch._C: what each call asks of a module's tensors and tables.
+// poptorch._C: what each call checks of a module's tensors and tables.
 #include "python/bind.h"
 #include "python/watch.h"
 
@@ -28,7 +28,7 @@ py::custom_type_setup collected() {
 
 void bind_watch(py::module_& module) {
   py::class_<TensorWatch>(module, "TensorWatch", collected<TensorWatch>(),
-                          "Tells what changed of tensors since it was made, or last noted it.")
+                          "Finds what changed of tensors since it was made, or last noted it.")
       .def(py::init<const py::sequence&, bool>(), py::arg("tensors"), py::arg("has_gradients"))
       .def("look", &TensorWatch::look,
            "The sum of `WRITTEN` (values, or where they lie) and `CONVERTED` (dtype, shape; with "
@@ -40,7 +40,7 @@ void bind_watch(py::module_& module) {
       .def_property_readonly_static("CONVERTED",
                                     [](const py::object&) { return +TensorWatch::converted; });
   py::class_<ItemWatch>(module, "ItemWatch", collected<ItemWatch>(),
-                        "Tells whether dicts and lists hold the same objects in the same order, "
+                        "Finds whether dicts and lists hold the same objects in the same order, "
                         "places of dicts the same object, and objects have the same class, as when "
                         "it was made or last noted them.")
       .def(py::init<const py::sequence&, const py::sequence&, const py::sequence&>(),

@@ -1,4 +1,4 @@
-// Removes ops whose results nobody uses. Ops with effects stay. A stream or state that only such
+// Removes ops whose results are not used. Ops with effects stay. A stream or state that only such
 // ops read is gone from the program.
 //
 //   %x = stream_in {stream="x"} : f32[4]

@@ -1,5 +1,5 @@
 // Removes what comes into a graph from outside and is not used: values that a loop only carries for
-// themselves, streams and states that nobody reads, and loops of whose results and effects there
+// themselves, streams and states that are not read, and loops of whose results and effects there
 // are none. Carried values that the body hands on unchanged are read from outside the loop.
 //
 //   graph main {

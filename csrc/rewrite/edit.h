@@ -17,7 +17,7 @@ void erase_ops(ir::Graph& graph, const std::unordered_set<const ir::Op*>& dead);
 
 // Goes through the ops in order. The rule sees an op whose operands are replaced already; it may
 // edit the op, or return values to use instead of its results (the op is then removed). True when
-// an op was removed; the rule itself must remember what it edited.
+// an op was removed; the rule itself must keep track of what it edited.
 using Rule = std::function<std::vector<ir::Value*>(ir::Op&)>;
 bool replace_each(ir::Graph& graph, const Rule& rule);
 

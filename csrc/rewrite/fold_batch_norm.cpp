@@ -76,7 +76,7 @@ class Folder {
     return made.result();
   }
 
-  ir::Value* widened(ir::Value* value, const ir::Op& like) {
+  ir::Value* upcast(ir::Value* value, const ir::Op& like) {
     if (value == nullptr || !ir::is_half(value->type.dtype)) return value;
     return add(ir::op::cast, {value}, attrs_of({{"dtype", ir::DType::f32}}), like);
   }
@@ -91,7 +91,7 @@ class Folder {
     list_.take(std::move(constant));
     std::array<ir::Value*, 5> of_norm = {};  // without the image: scale, shift, mean, variance
     for (size_t i = 1; i < 5; ++i) {
-      if (norm.operand(i) != nullptr) of_norm[i] = widened(norm.operands[i], norm);
+      if (norm.operand(i) != nullptr) of_norm[i] = upcast(norm.operands[i], norm);
     }
     const auto [image, weight_of_norm, shift, mean, variance] = of_norm;
     ir::Value* scale = add(ir::op::add, {variance, number}, {}, norm);
@@ -106,7 +106,7 @@ class Folder {
     if (bias == nullptr) {
       bias = MUTANT(batch_norm_adds_mean) ? mean : add(ir::op::neg, {mean}, {}, norm);
     } else {
-      bias = add(ir::op::sub, {widened(bias, norm), mean}, {}, norm);
+      bias = add(ir::op::sub, {upcast(bias, norm), mean}, {}, norm);
     }
     bias = add(ir::op::mul, {bias, scale}, {}, norm);
     if (shift != nullptr) bias = add(ir::op::add, {bias, shift}, {}, norm);
@@ -116,7 +116,7 @@ class Folder {
       scale = add(ir::op::reshape, {scale}, attrs_of({{"size", sizes}}), norm);
     }
     ir::Value*& weight = operands[is_linear ? 2 : 1];
-    weight = add(ir::op::mul, {widened(weight, norm), scale}, {}, norm);
+    weight = add(ir::op::mul, {upcast(weight, norm), scale}, {}, norm);
     return list_.add(layer.name, operands, layer.attrs, layer);
   }
 

@@ -9,7 +9,7 @@
 //   %2, %3, %6 = cross_entropy %x, %t, _
 //   %5 = cross_entropy_backward %g, %x, %t, _, %3, %6
 //
-// Of scores [samples, classes] in one dtype; what rows of halves are summed up to is f32. Where
+// Of scores [samples, classes] in one dtype; sums of 16-bit rows are f32. Where
 // something else reads the logarithms (label smoothing) or their gradient, all stays as it is.
 #include "ops/op_def.h"
 #include "rewrite/edit.h"

@@ -1,4 +1,4 @@
-// The passes of the step rewrite: those that any target wants. None of them names a kernel, a
+// The passes of the step rewrite: those that serve any target. None of them names a kernel, a
 // layout or a cache. One file each in this folder, one line each in passes.def, which declares the
 // function and gives it its name and help text; what a pass must keep to stands in driver.h.
 #pragma once

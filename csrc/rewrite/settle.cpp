@@ -1,6 +1,6 @@
 // Results must not depend on blocks. A target may compute an op together with the one before it, if
 // both are at one place, and then rounds once. So what may be rounded once never stands apart from
-// what is before it: `beside` tells place that an op runs where that operand is made, whatever its
+// what is before it: `beside` makes place put an op where that operand is made, whatever its
 // block says. Such are
 //   - the addition of a residual to a batch norm of 16-bit floats;
 //   - an addition to, or silu or hardswish of, a convolution by fixed weights.

@@ -63,7 +63,7 @@ class Engine {
   // Whether all replicas have the same bytes of a state.
   bool is_same_in_replicas(const assemble::State& state) const;
 
-  // For each stream and slice: when a step asked for it, and when it was there, in the last run. A
+  // For each stream and slice: when a step requested it, and when it was there, in the last run. A
   // stream that is used where the host has it is there at once. Empty for `repeat` streams.
   const std::vector<std::vector<std::array<int64_t, 2>>>& stream_times() const {
     return stream_times_;
@@ -75,8 +75,8 @@ class Engine {
   // From now on all replicas read a state in these pages; false: it lies there already.
   bool share_state(const assemble::State& state, std::shared_ptr<const SharedPages> pages);
 
-  // The host has written a state: what was prepared from it is computed anew before the next run.
-  void state_written(const assemble::State& state) { is_stale_ |= state.is_prepared_from; }
+  // The host has written a state: what is preprocessed from it is computed before the next run.
+  void state_written(const assemble::State& state) { is_stale_ |= state.is_preprocess_input; }
 
   // Counts runs and time of each of program().sources (loops apart) from now on, from zero; `false`
   // stops it.
@@ -134,7 +134,7 @@ class Engine {
   std::unique_ptr<FloatWatch> watch_;  // null: no checks
   bool is_profiling_ = false;
   bool is_flushing_ = true;
-  bool is_stale_ = true;  // the block `prepare` must run
+  bool is_stale_ = true;  // the block `preprocess` must run
   // During a run:
   void* const* host_ = nullptr;
   int threads_ = 1;

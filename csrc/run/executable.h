@@ -89,7 +89,7 @@ class Executable {
   // `poll` see Engine::run; it may read states, which are those of the last update, and all else
   // that waits for the end of a run is a user error in it.
   void run(const std::vector<void*>& host, int threads, const std::function<void()>& poll = {});
-  // Whether the last run went on until it asked `poll`; true before the first.
+  // Whether the last run went on until it called `poll`; true before the first.
   bool is_long() const { return is_long_; }
   // How many runs began, also those that failed on the way.
   int64_t runs_begun() const { return runs_begun_; }

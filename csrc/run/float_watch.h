@@ -1,5 +1,5 @@
 // Looks at what each instruction of a run computes: for programs with floating-point exceptions, or
-// that record which value first is not finite. Belongs to an engine, which tells it of each step.
+// that record which value first is not finite. Belongs to an engine, which calls it for each step.
 #pragma once
 
 #include <cstdint>

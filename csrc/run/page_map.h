@@ -21,7 +21,7 @@ struct Range {
 
 // Whether some page of whole pages holds bytes of its own (`own`: written by this process, swapped
 // out or not), or those of a file or of shared memory (`file`). A page that was never touched is
-// neither. True as well where the kernel does not tell.
+// neither. True as well where the kernel does not say.
 bool has_own_page(Range pages);
 bool has_file_page(Range pages);
 

@@ -146,7 +146,7 @@ std::shared_ptr<const SharedPages> SharedPages::share(Range host) {
   return made;
 }
 
-// The host's view of the file is made before anything changes, so that what may fail for want of
+// The host's view of the file is made before anything changes, so that what may fail for lack of
 // memory fails in time.
 bool SharedPages::create(Range host) {
   const Range outer = host.outer_pages(), inner = host.inner_pages();

@@ -2,7 +2,7 @@
 //
 // Program order is kept, for autograd's is good, but
 //   - what costs nothing (states, constants, fills, views, small ops on those) runs right before
-//     its first user, so that its memory lives shortly;
+//     its first user, so that its memory is live for a short time;
 //   - what consumes a gradient (accumulate, all_reduce, optimizer updates), `assign` and
 //     `stream_out` run as soon as they can, so that what they consume dies;
 //   - a gradient more than twice as large as what waits in its stead runs right before its first

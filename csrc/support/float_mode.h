@@ -35,7 +35,7 @@ constexpr uint32_t flush_bits = 0x8040;
 
 inline bool is_flushing() { return (float_mode() & flush_bits) == flush_bits; }
 
-// The calling thread's mode while it lives.
+// The calling thread's mode while it exists.
 class FloatMode {
  public:
   explicit FloatMode(uint32_t mode) : before_(float_mode()) {

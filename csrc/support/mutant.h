@@ -1,6 +1,6 @@
-// Mutants: mistakes made on purpose, to find out whether tests/fuzz sees them. MUTANT(name) is
+// Mutants: mistakes made on purpose, to find out whether tests/fuzz finds them. MUTANT(name) is
 // `false` in what is shipped, and leaves nothing behind there. In the test build, which defines
-// POPTORCH_MUTANTS, it tells whether the environment variable POPTORCH_MUTANT held this name of
+// POPTORCH_MUTANTS, it says whether the environment variable POPTORCH_MUTANT held this name of
 // mutants.def when the extension was loaded.
 //
 //   const int64_t divisor = MUTANT(running_var_biased) ? count : count - 1;

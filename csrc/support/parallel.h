@@ -65,7 +65,7 @@ void parallel_for(int threads, int64_t n, int64_t grain, const Fn& fn) {
   error.rethrow();
 }
 
-// For libraries that start parallel regions of their own: while it lives, the pool's threads flush
+// For libraries that start parallel regions of their own: while it exists, the pool's threads flush
 // denormals if the calling thread does.
 class FlushingPool {
  public:

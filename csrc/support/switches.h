@@ -15,8 +15,8 @@ struct Switch {
 // The rows of switches.def.
 const std::vector<Switch>& all_switches();
 
-// Whether the optimization is on in the present settings (support/settings.h). To be asked each
-// time: what one program does must not depend on what another one was told.
+// Whether the optimization is on in the present settings (support/settings.h). To be read each
+// time: what one program does must not depend on the settings of another.
 bool is_on(std::string_view name);
 
 }  // namespace poptorch

@@ -9,7 +9,7 @@
 
 namespace poptorch {
 
-// One thread_local object for each use: what it gives is the caller's until the same thread asks
+// One thread_local object for each use: what it gives is the caller's until the same thread calls
 // again, holds anything, and begins on a cache line.
 class ThreadMemory {
  public:

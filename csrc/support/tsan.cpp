@@ -1,4 +1,4 @@
-// Only of the build of `make tsan`: tells ThreadSanitizer what a parallel region orders. OpenMP's
+// Only of the build of `make tsan`: shows ThreadSanitizer what a parallel region orders. OpenMP's
 // library is not built with it, so it would take each region for a race. The linker sends all calls
 // that begin a region here (setup.py).
 #if defined(__SANITIZE_THREAD__)

@@ -69,7 +69,7 @@ void* WorkMemory::take_from(Chunk& chunk, size_t bytes) {
   return chunk.memory.begin + at;
 }
 
-// Those too small for what is wanted would only add to the peak.
+// Those too small for the request would only add to the peak.
 void WorkMemory::drop_unused() {
   std::erase_if(chunks_, [](const Chunk& chunk) {
     if (!chunk.taken.empty()) return false;
@@ -104,7 +104,7 @@ void WorkMemory::give_back(void* block) {
 
 void WorkMemory::keep(void* block) { chunk_of(block).is_kept = true; }
 
-// Smaller ones stay: somebody may still read them, and zeros take no memory.
+// Smaller ones stay: they may still be read, and zeros take no memory.
 std::byte* WorkMemory::zeros(size_t bytes) {
   if (zeros_.empty() || bytes > zeros_.back().bytes) zeros_.push_back(map(bytes));
   return zeros_.back().begin;

@@ -114,7 +114,7 @@ def train_eager(net, batches, args):
 
 
 def accuracy(net, sentences):
-    """Percentage of sentences that are told right."""
+    """Percentage of sentences that are classified correctly."""
     model = poptorch.inferenceModel(net.eval())
     words, _, is_good = sentences.tensors
     return (model(words).argmax(1) == is_good).float().mean().item() * 100

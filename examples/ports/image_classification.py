@@ -41,7 +41,7 @@ class Digits(Dataset):
 
 
 class Net(nn.Module):
-    """Two convolutions and a linear layer; the loss is part of it, as PopTorch wants it."""
+    """Two convolutions and a linear layer; the loss is part of it, as PopTorch needs it."""
 
     def __init__(self, width=32):
         super().__init__()

@@ -2,7 +2,7 @@
 
 The network reads a picture of some points and gives their places, in any order. Before the loss
 compares them, each is matched with one target, so that the sum of the distances is least. That
-search asks for values and chooses by them, which cannot be compiled: ``poptorch.CPU`` runs it on
+search reads values and chooses by them, which cannot be compiled: ``poptorch.CPU`` runs it on
 the host in the midst of the compiled program, in the forward pass, and autograd's gradient of it
 in the backward pass. The same steps in plain PyTorch give the same weights, but for rounding.
 

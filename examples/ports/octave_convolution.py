@@ -4,7 +4,7 @@ An octave convolution keeps part of its channels at half the resolution. It has 
 convolutions: from fine and coarse channels, to fine and coarse ones. They do not depend on one
 another, so they are declared as one multi-convolution, with a share of memory for each; this
 version of poptorch keeps that in the IR and computes one after the other. The images are stripes,
-whose width and direction are to be told. The same steps in plain PyTorch give the same scores and
+of which width and direction are the class. The same steps in plain PyTorch give the same scores and
 weights, but for rounding.
 
 Examples:
@@ -101,7 +101,7 @@ def results(args, way):
         way: ``"poptorch"``, or the dtype in which plain PyTorch is to compute.
 
     Returns:
-        Scores and weights by name, the loss of each step, and the share of images told right.
+        Scores and weights by name, the loss of each step, and the share of images classified right.
     """
     torch.manual_seed(args.seed)
     dtype = torch.float32 if way == "poptorch" else way

@@ -1,6 +1,6 @@
 """The node of the graph that a fake tensor stands for.
 
-The tensor knows it by a weak reference. A node holds its tensor, and tensors hold others where
+The tensor refers to it weakly. A node holds its tensor, and tensors hold others where
 Python's collector does not see it, as a view does its base: a graph that they held in turn would
 never be freed.
 """

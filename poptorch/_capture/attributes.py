@@ -39,7 +39,7 @@ class Attributes:
         self._depended_on: list[Place] = []
 
     def keep(self, module: torch.nn.Module, path: str) -> None:
-        """Remembers the attributes that a module has now, and what their containers hold."""
+        """Records the attributes that a module has now, and what their containers hold."""
         before = _own(module)
         self._before.append((module, path, before))
         for value in _within(before):

@@ -47,7 +47,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         training: whether to record the gradients of the parameters that require grad.
         location_excludes: an operation's place is the innermost frame of which the file contains
             none of these; None: the folder of torch.
-        module_paths: whether operations know the path of the module that they are part of.
+        module_paths: whether operations have the path of the module that they are part of.
         grouped: paths of the parameters that ``forward`` sees without their first dimension.
         mode_of: whether a part of the module is captured in training mode; None: as it is now.
         replicas: that run the program.
@@ -253,7 +253,7 @@ class _Capture:
                         "there is nothing to train. Compute it from the model's output, without "
                         "detach() or no_grad().")
         self.recorder.in_backward = True
-        # Where forward holds on to a real parameter, autograd knows it and not its stand-in.
+        # Where forward holds on to a real parameter, autograd has it and not its stand-in.
         met = [state for state in trained if id(state.tensor) in self.recorder.met_real]
         owners = [*trained, *met]
         leaves = [*(state.fake for state in trained), *(state.tensor for state in met)]

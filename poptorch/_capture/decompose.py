@@ -2,7 +2,7 @@
 
 ``DECOMPOSITIONS`` maps an overload to a function of the same arguments that computes the same by
 other operations; it is applied while operations are recorded, below autograd. A function may
-return NotImplemented for arguments that it does not know; the operation is then recorded as it
+return NotImplemented for arguments that it does not support; the operation is then recorded as it
 is. Operations that torch's own table takes apart by plain ATen operations are taken from there.
 """
 
@@ -178,7 +178,7 @@ def _norms(v, dim: int):
 
 @decomposes(aten._weight_norm_interface.default)
 def _weight_norm(v, g, dim=0):
-    # The norms of halves are float32, in eager too.
+    # The norms of 16-bit floats are float32, in eager too.
     dtype, wide = v.dtype, computed_in(v.dtype)
     v, g = v.to(wide), g.to(wide)
     norms = _norms(v, dim)

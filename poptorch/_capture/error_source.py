@@ -60,7 +60,7 @@ def _is_torchs_call(error: Exception, frame: FrameType, instruction: int) -> boo
     if "FakeTensor" in str(error) or _PARSER.search(str(error)):
         return True
     called = _called(frame, instruction) if "CALL" in name else None
-    if isinstance(called, ast.Attribute):  # of something that the source does not tell
+    if isinstance(called, ast.Attribute):  # of something that the source does not show
         return str(error).startswith(f"{called.attr}()") and hasattr(torch.Tensor, called.attr)
     return called is not None and _is_of_torch(called)
 

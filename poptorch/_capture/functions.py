@@ -79,7 +79,7 @@ def _call(capture, func, args, kwargs):
 
 
 def _with(name: str, handler):
-    """``handler`` for a function that does not tell a mode its argument ``name``."""
+    """``handler`` for a function that does not pass a mode its argument ``name``."""
     def complete(capture, func, args, kwargs):
         frame = sys._getframe(1)
         while frame is not None and frame.f_code is not func.__code__:

@@ -1,4 +1,4 @@
-"""Indexing by integer tensors without dimensions, of which torch itself asks the value.
+"""Indexing by integer tensors without dimensions, of which torch itself reads the value.
 
 ``x[i]`` is a view of ``x`` in eager, see ``picks``.
 """
@@ -30,7 +30,7 @@ def _consumed(index) -> int | None:
 
 
 def _dims(x, indices: tuple) -> list[int] | None:
-    """The dimension of ``x`` that each index begins at; None where torch is to tell."""
+    """The dimension of ``x`` that each index begins at; None where torch decides."""
     counts = [0 if index is ... else _consumed(index) for index in indices]
     if None in counts or sum(index is ... for index in indices) > 1 or sum(counts) > x.dim():
         return None

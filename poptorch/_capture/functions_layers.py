@@ -55,7 +55,7 @@ def _channels(dims: int):
     def handler(capture, func, args, kwargs):
         def call(input, p=0.5, training=True, inplace=False):
             leading = input.dim() - dims
-            # Other ranks warn or fail, and some have another meaning: torch knows.
+            # Other ranks warn or fail, and some have another meaning: left to torch.
             if leading not in (1, 2) or (dims == 2 and leading == 1):
                 return NotImplemented
             shape = [*input.shape[:leading], *[1] * dims]

@@ -18,7 +18,7 @@ def _arguments(names: str, args: tuple, kwargs: dict) -> list:
 
 
 class _Results:
-    """Takes what functions return apart into tensors, and remembers how.
+    """Takes what functions return apart into tensors, and records how.
 
     All of them must return the same structure.
     """

@@ -167,7 +167,7 @@ _signature = functools.cache(inspect.signature)
 def _check_returned(loss: _Loss, results: list, names: list[str]) -> None:
     """Raises an Error if what is computed from the loss is returned in its stead.
 
-    That is probably what its author wants to minimise.
+    That is probably the value to be minimised.
     """
     if loss.root is None or any(_holds(result, loss) for result in results):
         return

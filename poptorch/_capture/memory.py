@@ -63,7 +63,7 @@ class Memory:
         tensor, size = args
         stride = torch.empty(size, device="meta").stride()
         if math.prod(size) and self._recorder.shapes.is_replaceable(tensor):
-            with self._recorder:  # numbers that nobody has written
+            with self._recorder:  # numbers that were never written
                 value = torch.zeros(size, dtype=tensor.dtype)
             self._recorder.shapes.replace(tensor, value, func)
             return tensor

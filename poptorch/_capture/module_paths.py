@@ -1,4 +1,4 @@
-"""Tells the recorder which module runs."""
+"""Passes the recorder which module runs."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Whether PyTorch takes an operation with such types and numbers; tensors without data do not tell.
+"""Whether PyTorch takes an operation with such types and numbers; tensors without data do not show.
 
 The rules for them look at shapes. What a kernel has not, as ``elu`` of integers, and a number that
 the type of a tensor does not hold are found where values are computed. So PyTorch is asked, with
@@ -20,7 +20,7 @@ _ANY_TYPE = ("_to_copy", "copy_", "clone", "detach", "empty", "empty_strided", "
 
 
 class OperandTypes:
-    """Asks PyTorch about operations, of each kind once."""
+    """Tries operations in PyTorch, of each kind once."""
 
     def __init__(self):
         self._is_off = False

@@ -2,7 +2,7 @@
 
 In eager they are a view of ``x``. Autograd has no such view here: for it they are a copy, and what
 changes the copy in place is written to ``x`` at once, by an operation that has a gradient.
-``functionalize`` knows them as views, so that what is written back changes nothing there.
+``functionalize`` treats them as views, so that what is written back changes nothing there.
 """
 
 import torch
@@ -69,7 +69,7 @@ class Picks:
 
 
 def has_history(pick) -> bool:
-    """Whether autograd knows a pick, which is a node, or the tensor that it is a view of."""
+    """Whether autograd has seen a pick, which is a node, or the tensor that it is a view of."""
     return any(tensor.requires_grad for tensor in pick.meta["picked"])
 
 

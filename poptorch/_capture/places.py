@@ -39,7 +39,7 @@ def _kind(file: str, excludes) -> int:
 
 
 class Places:
-    """Finds places by walking the stack; remembers what each file is.
+    """Finds places by walking the stack; caches what each file is.
 
     Args:
         excludes: files that contain one of these strings are not the user's.
@@ -120,7 +120,7 @@ class Places:
         return kind
 
     def _number(self, checkpoint) -> int:
-        """Recomputations are told apart by the outermost frame of torch.utils.checkpoint."""
+        """Recomputations are distinguished by the outermost frame of torch.utils.checkpoint."""
         if checkpoint is not self._recomputation:
             self._recomputation = checkpoint
             self._recomputations += 1

@@ -2,7 +2,7 @@
 
 An object that was read from a module, as a configuration is, gets readers and writers of its class
 that take note, for as long as ``forward`` runs: what of it is read, and what ``forward`` sets.
-Containers are taken as a whole, as none tells what of it is read; so are objects whose class
+Containers are taken as a whole, as none reports what of it is read; so are objects whose class
 cannot be changed (``SimpleNamespace``).
 """
 

@@ -1,4 +1,4 @@
-"""What the recorder knows of operations that it does not record as they are."""
+"""Operations that the recorder does not record as they are."""
 
 import torch
 

@@ -1,7 +1,7 @@
 """Records every ATen operation that runs, as a node of an FX graph.
 
 The recorder is a dispatch mode above a fake-tensor mode: operations arrive after autograd, one
-by one, are run without data, and become nodes. Each fake tensor knows its node.
+by one, are run without data, and become nodes. Each fake tensor refers to its node.
 """
 
 from functools import partial
@@ -197,7 +197,7 @@ class Recorder(Recording, private.DispatchMode):
     # -- special ones --------------------------------------------------------------------------
 
     def _device(self, func, args, kwargs):
-        """``tensor.device``, which torch asks for at nearly every operation."""
+        """``tensor.device``, which torch reads at nearly every operation."""
         return args[0].fake_device
 
     def _query(self, func, args, kwargs):
@@ -356,7 +356,7 @@ class Recorder(Recording, private.DispatchMode):
     # -- errors --------------------------------------------------------------------------------
 
     def data_error(self, func):
-        """The error for Python code that asks for the value of a tensor."""
+        """The error for Python code that reads the value of a tensor."""
         return self.error(
             f"[capture] Python code needs the value of a tensor ({func}), but forward is compiled "
             f"before there are values. Use torch.where, torch.clamp or masks instead of `if` and "

@@ -17,7 +17,7 @@ from poptorch.errors import error_at
 
 
 class Recording:
-    """A graph that grows. Each fake tensor knows its node.
+    """A graph that grows. Each fake tensor refers to its node.
 
     Attributes:
         graph: that of the region that is recorded, or of the whole capture; in-place operations

@@ -56,7 +56,7 @@ def of_forward(error: Exception, places: Places, names: dict[int, str], failed) 
 
 
 def of_result(tensor: UnknownSize) -> Exception:
-    """What the caller is to see of a result of forward whose size only the program knows."""
+    """What the caller gets of a result of forward whose size is only known when it runs."""
     error = tensor.refusal(None)
     if isinstance(error, Error):
         return placed(error, *tensor.made_at)

@@ -127,7 +127,7 @@ class Region:
         self.node.meta["val"] = tuple(node.meta["val"] for node in results)
 
     def prune(self) -> None:
-        """Removes what nobody uses: results, operations, captures. What loops carry stays."""
+        """Removes what is not used: results, operations, captures. What loops carry stays."""
         if self.rounds is None:
             self._prune_results()
         prune(self.graph)
@@ -173,7 +173,7 @@ def placeholders(graph: fx.Graph) -> list[fx.Node]:
 
 
 def prune(graph: fx.Graph) -> None:
-    """Removes operations whose results nobody uses, and of regions what nobody uses. Marks stay."""
+    """Removes operations and parts of regions that are not used. Marks stay."""
     for node in reversed(graph.nodes):
         if node.op != "call_function":
             continue

@@ -1,4 +1,4 @@
-"""What a mask selects, of which only the program knows how many elements there are.
+"""What a mask selects: how many elements is only known when the program runs.
 
     part = x[mask]                      %full = where(%mask, %x, 1)
     part = part.sqrt() * 2       =>     %full = mul(sqrt(%full), 2)

@@ -1,4 +1,4 @@
-"""A plain value as it was: told apart later from what it is, however it was changed."""
+"""A plain value as it was: compared later with what it is, however it was changed."""
 
 import reprlib
 from collections import OrderedDict, deque
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-# Of values of these types it can be told whether they are the same; of others, whether it is the
+# Of values of these types it is known whether they are the same; of others, whether it is the
 # same object.
 _VALUES = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
                      torch.Size, range})

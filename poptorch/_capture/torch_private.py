@@ -163,7 +163,7 @@ def without_modes():
 
 def called_without_constants(func, args, kwargs):
     """The result of an operation without an implementation for real tensors. Torch would call it on
-    the values of fake tensors of one element, where it knows them."""
+    the values of fake tensors of one element, where it has them."""
     known = []
 
     def forget(tensor: FakeTensor) -> FakeTensor:

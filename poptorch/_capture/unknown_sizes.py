@@ -14,7 +14,7 @@ class UnknownSize(torch.Tensor):
 
     @classmethod
     def make(cls, requires_grad: bool = False, **attributes):
-        """A new one, with these attributes; autograd is told whether a gradient flows into it."""
+        """A new one, with these attributes; autograd gets whether a gradient flows into it."""
         with private.without_modes():
             made = torch.Tensor._make_subclass(cls, torch.empty(0), requires_grad)
         vars(made).update(attributes)

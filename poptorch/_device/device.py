@@ -33,7 +33,7 @@ class Busy(Error):
 class Device:
     """The device of one executor. There is one kind so far, the IPU Model.
 
-    There are as many devices as executors ask for. One that is asked for by its number
+    There are as many devices as executors use. One that is chosen by its number
     (``useIpuId``) is the same for all of the process, and one executor holds it at a time.
 
     Args:
@@ -61,7 +61,7 @@ class Device:
 
     def when_free(self, take: Callable):
         """What ``take`` returns, which takes the device. If ``POPTORCH_WAIT_FOR_IPU`` says so, it
-        is called when nobody else holds the device.
+        is called when no other executor holds the device.
 
         No lock may be held: whoever holds the device needs them to let go of it.
 
@@ -141,7 +141,7 @@ class Device:
         if ipu_id is None:
             return
         if self._holder() is not None:
-            gc.collect()  # it may be one that nobody can reach any more
+            gc.collect()  # it may be unreachable already
         with _lock:
             holder = self._holder()
             if holder is None:
@@ -153,7 +153,7 @@ class Device:
                    f"another device, or set POPTORCH_WAIT_FOR_IPU=1 to wait for it.")
 
     def _holder(self) -> "Device | None":
-        """Who else holds the device, None if nobody does."""
+        """The other holder of the device, None if there is none."""
         reference = _holders.get(self._options.ipu_id)
         holder = None if reference is None else reference()
         return None if holder is self else holder
@@ -181,7 +181,7 @@ def _refusal(options: Options) -> str:
 
 
 def _model_is_wanted(options: Options) -> bool:
-    """Whether options or environment ask for the IPU Model: the first one that says anything."""
+    """Whether options or environment choose the IPU Model: the first one that says anything."""
     if options.use_ipu_model is not None:
         return options.use_ipu_model
     said = (environment.switch(variable) for variable in environment.MODELS)

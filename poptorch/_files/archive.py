@@ -1,4 +1,4 @@
-"""The file as a zip of named members, with a manifest that tells their sizes and hashes.
+"""The file as a zip of named members, with a manifest of their sizes and hashes.
 
 The same contents give the same bytes. Reading takes no more memory than a multiple of the file's
 size, whatever the file says: see :func:`_check_sizes`.
@@ -22,7 +22,7 @@ from poptorch.version import __version__
 
 MANIFEST = "manifest.json"
 FORMAT = "poptorch executable"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 SUFFIX = ".poptorch"
 # Every member that a file may have beside the manifest.
 MEMBERS = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",

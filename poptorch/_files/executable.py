@@ -195,7 +195,7 @@ class File:
             return self._decoder.document(json.loads(self._needed(member)))
 
     def interface(self, model: torch.nn.Module, spec: StepSpec) -> Interface:
-        """The host's side of the program, bound to ``model``, for a wrapper that wants ``spec``."""
+        """The host's side of the program, bound to ``model``, for a wrapper that needs ``spec``."""
         with self.guard("interface.json"):
             return Interface.from_data(self.document("interface"), model, spec)
 
@@ -219,7 +219,7 @@ class File:
             try:
                 return _C.assemble_text(text, options, stored, texts, shares)
             except Error as error:
-                # This machine is too small, its environment asks for what it has not, or the
+                # This machine is too small, its environment requires what it has not, or the
                 # library of a custom op is not loaded.
                 if error.message.startswith(("[run]", "[compile] POPTORCH_", "[POPTORCH_",
                                              "[custom_op]")):
@@ -233,7 +233,7 @@ class File:
                 random.write(json.loads(self._members["rng.json"]))
 
     def write_state(self, executable, *, with_optimizer: bool) -> None:
-        """Puts into the program what only the device knew.
+        """Puts into the program what only the device had.
 
         Args:
             executable: the program.

@@ -101,7 +101,7 @@ def _create(path: Path) -> tuple[BinaryIO, Path]:
         file = os.fdopen(handle, "wb")
         with contextlib.suppress(OSError):  # not every file system has locks
             fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.fstat(handle).st_nlink:  # nobody took it for one that was left behind
+        if os.fstat(handle).st_nlink:  # it was not removed as a left-over
             return file, beside
         file.close()
 

@@ -149,7 +149,7 @@ class Saving:
             self._optimizer.check_compatible(interface.program.optimizer)
         except ValueError as error:
             where, _, what = str(error).partition("] ")
-            if where != "[setOptimizer":  # contents that nobody wrote
+            if where != "[setOptimizer":  # contents that no save wrote
                 raise
             raise Error(f"[loadExecutable] {what.partition('. ')[0]}. Make the optimizer as it was "
                         f"when the file was written.") from error

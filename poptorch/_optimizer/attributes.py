@@ -1,4 +1,4 @@
-"""Warns of what the device does not know of an optimizer: attributes, and code of its own."""
+"""Warns of what the device does not use of an optimizer: attributes, and code of its own."""
 
 from poptorch._logging import logger
 from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings
@@ -30,11 +30,11 @@ def check_differentiable(optimizer) -> None:
 
 
 class AttributeWatch:
-    """Remembers the attributes of the first optimizer, and logs others once; each class of
+    """Records the attributes of the first optimizer, and logs others once; each class of
     the user's own, too.
 
     Args:
-        relax: tell at level DEBUG instead of as a warning.
+        relax: log at level DEBUG instead of as a warning.
     """
 
     def __init__(self, relax: bool):
@@ -48,7 +48,7 @@ class AttributeWatch:
         """Looks at an optimizer and its groups.
 
         Raises:
-            poptorch.Error: A group asks for gradients through its updates.
+            poptorch.Error: A group requires gradients through its updates.
         """
         check_differentiable(optimizer)
         kind, spec = type(optimizer), spec_of(optimizer)

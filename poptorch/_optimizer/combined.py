@@ -5,7 +5,7 @@
     after them                 the new velocity, but for weight decay, which the update adds
 
 So there is no accumulator beside the velocity. It needs what is added to be known at once: where
-the norm of all gradients limits them, an overflow may skip the update, somebody reads the gradients
+the norm of all gradients limits them, an overflow may skip the update, the gradients may be read
 or ``dampening`` may not be 0, they are added up first, with the same result.
 """
 

@@ -139,7 +139,7 @@ class DeviceStates:
         return None
 
     def tell_of_late_writes(self, key: int, values: Values | None) -> None:
-        """Tells, once, that the host wrote to a state of which the device had a newer value.
+        """Logs, once, that the host wrote to a state of which the device had a newer value.
 
         Args:
             key: identity of the parameter.

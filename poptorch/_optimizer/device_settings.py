@@ -1,4 +1,4 @@
-"""Settings of optimizers that only the device knows."""
+"""Settings of optimizers that only the device has."""
 
 import math
 

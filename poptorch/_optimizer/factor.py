@@ -59,7 +59,7 @@ class GradientFactor:
             e: emitter of the graph that has the update.
             spec: the loops around the graph.
             gradients: the reduced gradients, by path; their norm is that of all of them together.
-            limits: values that it is not to exceed; infinite ones ask for nothing.
+            limits: values that it is not to exceed; infinite ones set none.
         """
         total = None
         for path, value in gradients.items():

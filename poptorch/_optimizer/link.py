@@ -53,7 +53,7 @@ class OptimizerLink:
     Args:
         module: the user's module, whose parameters are updated.
         optimizer: the user's; None: SGD with a learning rate of 0.01.
-        relax: log attributes that the device does not know at level DEBUG only.
+        relax: log attributes that the device does not use at level DEBUG only.
 
     Attributes:
         optimizer: the one in use.
@@ -140,11 +140,11 @@ class OptimizerLink:
             self._sent, self._group_lists = [None] * len(self._members), None
 
     def numbers(self) -> list[list[float]]:
-        """The hyper-parameters of each group, as the device wants them."""
+        """The hyper-parameters of each group, as the device takes them."""
         spec = spec_of(self.optimizer)
         return [spec.hyper_values(group) for group in self._groups()]
 
-    # -- what translate asks -------------------------------------------------------------------
+    # -- what translate reads ------------------------------------------------------------------
 
     @property
     def has_loss_scale(self) -> bool:

@@ -1,4 +1,4 @@
-"""``optimizer.state`` of an optimizer that devices train with: current whenever somebody looks.
+"""``optimizer.state`` of an optimizer that devices train with: current whenever it is read.
 
 An optimizer has one :class:`LiveStates`, which takes the place of the dictionary that torch made.
 It owns the state: of each parameter either the host has the newest value (it stands in the
@@ -48,7 +48,7 @@ class LiveStates(collections.defaultdict):
         self.is_loaded = False
         self.owner = None
         self._lock = threading.RLock()
-        # The program whose runs since then nobody has looked at; calls of it have nothing to do.
+        # The program of whose runs since then nothing was read; calls of it have nothing to do.
         self._running: DeviceStates | None = None
         self._newest: dict[int, DeviceStates] = {}
         # Of the programs that could run last: the kind, and names of parameters by identity.

@@ -1,4 +1,4 @@
-"""The form of a row of ``rows.py``: all that the rest of the program knows of a kind of optimizer.
+"""The form of a row of ``rows.py``: all that other code uses of a kind of optimizer.
 
 From a row follow the update ops of a program, what crosses to the device and back, the names in
 ``state_dict()`` and of anchors, the checks of ``setOptimizer``, the entry in files, and the table
@@ -69,7 +69,7 @@ class StateTensor:
         key: what torch's optimizer calls it in ``state[parameter]``.
         outside: its name in ``ipu_state`` and of anchors, without the parameter's.
         operand: of the op, and its result; None: the key.
-        when: the group key that asks for it, if not all groups have it.
+        when: the group key that enables it, if not all groups have it.
         has_no_dims: it is one number, not of the parameter's shape.
         dtype: on the device; None: what the setting says, and for one number what torch's
             optimizers have for it: single precision, but double where that is torch's default.

@@ -131,7 +131,7 @@ class Site:
         try:
             with mode, used:
                 return self._watched(leaves)
-        except Exception:  # it asks for values, as .numpy() and .item() do
+        except Exception:  # it reads values, as .numpy() and .item() do
             leaves = [self._leaf(_zeros_like(t), trained)
                       for t, (_, trained) in zip(tensors, self._inputs)]
             with used, torch.random.fork_rng():

@@ -30,7 +30,7 @@ class ProfileReport:
 
     @classmethod
     def of(cls, options: Options) -> "ProfileReport | None":
-        """The report that options or environment ask for; None when they ask for none.
+        """The report that options or environment enable; None when they enable none.
 
         Raises:
             ValueError: POPLAR_ENGINE_OPTIONS is no JSON object.

@@ -320,7 +320,7 @@ def _check_tensor(tensor: torch.Tensor, path: str) -> None:
 
 
 def _check_constant(leaf: Leaf) -> None:
-    """Refuses values of which a later call could not tell whether they are the same."""
+    """Refuses values of which a later call could not see whether they are the same."""
     if isinstance(leaf.value, numpy.ndarray):
         raise Error(f"[arguments] {leaf.path} is a numpy array of shape {leaf.value.shape}, "
                     f"expected a tensor. Pass torch.from_numpy({leaf.path}).")

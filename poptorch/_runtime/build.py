@@ -21,7 +21,7 @@ class Source:
 
     Attributes:
         model: the module that is captured.
-        user_model: the module that the options speak of.
+        user_model: the module that the options refer to.
         options: resolved options.
         spec: the loops around the captured graph.
         modes: which layers are in training mode.

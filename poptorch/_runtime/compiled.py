@@ -26,7 +26,7 @@ class CompiledModel:
         program: of the interface: names of streams and states, and the host's tensors.
         arguments: of the interface: the structure of the arguments.
         call: runs it; each call has pointers and results of its own.
-        guard: tells whether the module is still the one that was compiled.
+        guard: checks whether the module is still the one that was compiled.
         random: the state of its random generator.
     """
 

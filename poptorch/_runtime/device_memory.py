@@ -10,7 +10,7 @@ from poptorch._runtime.compiled import CompiledModel
 def release(compiled: CompiledModel) -> None:
     """Gives the memory of a program back.
 
-    The module has the weights. What only the device knows is kept: states of the optimizer, that
+    The module has the weights. What only the device has is kept: states of the optimizer, that
     of the random generator, and buffers that replicas have different values of.
 
     Args:

@@ -22,7 +22,7 @@ _WRITTEN, _CONVERTED = _C.TensorWatch.WRITTEN, _C.TensorWatch.CONVERTED
 class ModuleGuard:
     """A module as it was when it was compiled, as far as its program depends on that.
 
-    Each call asks for it: two looks in C++ tell whether anything at all is another. What it is,
+    Each call checks it: two looks in C++ show whether anything at all is another. What it is,
     and whether the program depends on it, is found out only then.
 
     Args:
@@ -106,7 +106,7 @@ class ModuleGuard:
         return bool(changes & _WRITTEN)
 
     def note_written(self) -> None:
-        """Takes note that the program knows of all writes to its tensors."""
+        """Takes note that the program has all writes to its tensors."""
         self._tensors.note(_WRITTEN)
 
     def _check_converted(self) -> None:

@@ -40,7 +40,7 @@ class InFlight:
         """
         caller = get_ident()
         self._callers.append(caller)
-        if self._enders:  # asked after the note is made, as end() asks the other way round
+        if self._enders:  # read after the note is made, as end() does the reverse
             self.leave(caller)
             raise Ended
         return caller
@@ -57,7 +57,7 @@ class InFlight:
             what: is to be done, for the message.
 
         Raises:
-            poptorch.Error: This thread is in a call: the handler of a signal asks.
+            poptorch.Error: This thread is in a call: it is that of a signal handler.
         """
         ender = get_ident()
         if ender in self._callers:

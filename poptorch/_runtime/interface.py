@@ -1,4 +1,4 @@
-"""What the executor knows of a compiled program, and the form of it that a file holds."""
+"""What the executor has of a compiled program, and the form of it that a file holds."""
 
 import math
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ class Interface:
         Raises:
             ValueError: The data are of another form.
             poptorch.Error: The module lacks a parameter or buffer of the program, or the wrapper
-                asks for another program.
+                requires another program.
         """
         schema.check(data, _FORM, "interface")
         _check_same_spec(spec, StepSpec(**data["spec"]))
@@ -169,7 +169,7 @@ def _output(*data) -> OutputSpec:
 
 
 def _check_same_spec(own: StepSpec, compiled: StepSpec) -> None:
-    """Raises an Error when a wrapper's options ask for another program than a file has."""
+    """Raises an Error when a wrapper's options require another program than a file has."""
     for name, value in vars(own).items():
         other = getattr(compiled, name)
         if value != other:

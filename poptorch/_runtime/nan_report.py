@@ -1,4 +1,4 @@
-"""Which value first was not finite: what a recording program tells, and the replay of a call."""
+"""Which value first was not finite: what a recording program reports, and the replay of a call."""
 
 import math
 from dataclasses import dataclass

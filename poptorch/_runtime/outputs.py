@@ -21,14 +21,14 @@ class Returned(Transparent, torch.Tensor):
                     "model with poptorch.trainingModel, and remove the call of backward().")
 
     def detach(self):
-        # torch.nn.Parameter and torch.nn.Buffer ask for the class of what they are given.
+        # torch.nn.Parameter and torch.nn.Buffer read the class of what they are given.
         detached = super().detach()
         detached.__class__ = Returned
         return detached
 
 
 def _becomes(kind: type, marker: str) -> property:
-    """The attribute by which torch marks a tensor of a class that it does not know: such a tensor
+    """The attribute by which torch marks a tensor of a class that is not its own: such a tensor
     gets the class that the mark stands for."""
     def mark(self, value):
         self.__class__ = kind

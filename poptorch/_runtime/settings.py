@@ -70,7 +70,7 @@ def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpe
                     anchors=tuple((short, name) for short, (name, _, _)
                                   in options.anchored_tensors.items()),
                     stochastic_rounding=options.Precision.stochastic_rounding,
-                    half_partials=options.Precision.partials_type is torch.float16,
+                    float16_partials=options.Precision.partials_type is torch.float16,
                     strategy=options._execution_strategy,
                     io_tiles=options.TensorLocations.num_io_tiles,
                     locations=options.TensorLocations._for_compiler())

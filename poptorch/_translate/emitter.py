@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from poptorch import _C
-from poptorch._translate import half_partials, rounding
+from poptorch._translate import float16_partials, rounding
 from poptorch._types import host_tensor, ir_dtype, torch_dtype
 
 
@@ -19,12 +19,12 @@ class Precision:
 
     Attributes:
         is_stochastic: whether it rounds to them by chance.
-        has_half_partials: whether sums of products are kept in float16, unless an annotation
+        has_float16_partials: whether sums of products are kept in float16, unless an annotation
             ``partials_type`` says something else.
     """
 
     is_stochastic: bool = False
-    has_half_partials: bool = False
+    has_float16_partials: bool = False
 
 
 DEFAULT = Precision()
@@ -66,8 +66,8 @@ class Emitter:
 
     def ops(self, name: str, operands: list, attrs: dict, types=None, names=None) -> list:
         """Appends an op and returns all its results."""
-        if self._has_half_partials() and half_partials.applies(name, operands):
-            return half_partials.emit(self, name, operands, attrs)
+        if self._has_float16_partials() and float16_partials.applies(name, operands):
+            return float16_partials.emit(self, name, operands, attrs)
         if self.notes:
             attrs = {**attrs, **{key: value for key, value in self.notes.items()
                                  if not _CARRIERS[key] or name in _CARRIERS[key]}}
@@ -128,9 +128,9 @@ class Emitter:
             return self.op(name, *operands)
         return self.op(name, *operands, self._rounding_rng(), salt=self._own_salt())
 
-    def _has_half_partials(self) -> bool:
+    def _has_float16_partials(self) -> bool:
         own = self.notes.get("partials_type")
-        return self.precision.has_half_partials if own is None else own == "half"
+        return self.precision.has_float16_partials if own is None else own == "half"
 
     def share_rounding(self, replicas: int) -> None:
         """From now on replicas round alike: what they compute is the same in all of them."""

@@ -34,7 +34,7 @@ _HALVES = ("f16", "bf16")
 
 
 class LossScale:
-    """What one translation knows of it.
+    """What one translation has of it.
 
     Args:
         spec: the loops around the graph.

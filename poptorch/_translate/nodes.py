@@ -198,7 +198,7 @@ def _result_dtype(node) -> torch.dtype:
 
 
 def _with_result_dtype(e, node, operands):
-    """Casts floating and integer operands whose dtype is not the result's, as promotion asks."""
+    """Casts floating and integer operands whose dtype is not the result's, as in promotion."""
     val = node.meta["val"]
     if isinstance(val, (tuple, list)) or not val.dtype.is_floating_point:
         return operands

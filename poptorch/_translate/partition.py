@@ -63,7 +63,7 @@ def _check_steps(captured, partition: Partition, spec) -> None:
 
 
 def emit_strategy(e, partition: Partition) -> None:
-    """Appends the op ``strategy``, which tells the compiler where each block runs."""
+    """Appends the op ``strategy``: where each block runs."""
     rows = [[b.block, b.ipu, b.stage, b.phase] for b in partition.blocks]
     attrs = {"kind": partition.kind, "blocks": rows, **partition.attrs}
     outside = [partition.outside.ipu, partition.outside.stage, partition.outside.phase]

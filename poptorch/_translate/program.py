@@ -51,7 +51,7 @@ class StepSpec:
         keep_gradients: stream the gradients that the optimizer sees to the host.
         anchors: ``(short name, name)`` of the tensors inside of the model that the host gets too.
         stochastic_rounding: whether the device rounds to 16 bits by chance.
-        half_partials: whether sums of float16 products are kept in float16.
+        float16_partials: whether sums of float16 products are kept in float16.
         strategy: makes stages of the model's blocks.
         io_tiles: tiles of each IPU that only transfer.
         locations: role and attributes of the kinds of tensors that are not kept where the
@@ -73,7 +73,7 @@ class StepSpec:
     keep_gradients: bool = False
     anchors: tuple[tuple[str, str], ...] = ()
     stochastic_rounding: bool = False
-    half_partials: bool = False
+    float16_partials: bool = False
     strategy: _IExecutionStrategy = field(default_factory=PipelinedExecution)
     io_tiles: int = 0
     locations: tuple[tuple[str, tuple[tuple[str, str | int], ...]], ...] = ()
@@ -81,7 +81,7 @@ class StepSpec:
     @property
     def precision(self) -> Precision:
         """How 16-bit numbers are computed."""
-        return Precision(self.stochastic_rounding, self.half_partials)
+        return Precision(self.stochastic_rounding, self.float16_partials)
 
     def reducing(self, path: str) -> ReplicaGroups:
         """The groups of replicas whose gradients of a parameter become one."""
@@ -173,7 +173,7 @@ class _Translation:
         self.optimizer = optimizer
         self.scaling = self._loss_scale()
         self.velocities = None  # that gradients are added to
-        self.large = None  # large elements of 16-bit gradients, where somebody asks for it
+        self.large = None  # large elements of 16-bit gradients, where it is needed
         self.names = TensorNames(captured)
         self._parameters = {spec.name: spec.tensor for spec in captured.inputs
                             if spec.kind == "param"}

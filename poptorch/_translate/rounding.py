@@ -6,7 +6,7 @@ rounded by chance.
                                       %4 = add %2, %3 : f32[8]
                                       %1 = stochastic_cast %4, %rng : f16[8]
 
-So no kernel knows of it. Every op counts that is not listed here, as do operators of PyTorch
+So no kernel handles it. Every op counts that is not listed here, as do operators of PyTorch
 without a row: what an op does not round stays as it is, as ``stochastic_cast`` gives numbers that
 the type has.
 """
@@ -26,9 +26,9 @@ _EXACT = frozenset({
     "slice_scatter", "sort", "threshold_backward", "topk", "tril", "triu", "trunc",
     "upsample_nearest2d", "view", "where"})
 
-# Rows that compute nothing, or call code of the user's, which rounds as it likes.
+# Rows that compute nothing, or call code of the user's, which may round in any way.
 _LEFT_ALONE = frozenset({
-    "assign", "custom", "half_partials_matmul", "host_call", "input", "ipu_copy", "loop",
+    "assign", "custom", "float16_partials_matmul", "host_call", "input", "ipu_copy", "loop",
     "remote_load", "remote_store", "rng_advance", "rng_fold", "state", "stochastic_cast",
     "strategy", "stream_in", "stream_out", "tensor_location"})
 

@@ -14,7 +14,7 @@ from poptorch.errors import Error
 
 
 class Record:
-    """A parameter or buffer: where it lies, and what told of writes when it was last looked at.
+    """A parameter or buffer: where it lies, and what counted its writes when it was last looked at.
 
     Args:
         tensor: which is not kept alive.
@@ -22,7 +22,7 @@ class Record:
 
     Attributes:
         watchers: the modules wrapped for training that watch it.
-        was_warned: a write of the host to it was told of.
+        was_warned: a write of the host to it was reported.
         grouping: what ``replicaGrouping`` declared for it, see grouping.py.
     """
 
@@ -63,8 +63,8 @@ class Entry:
 
     Attributes:
         ownership: who has its newest value.
-        records: the tensors in it, as far as somebody asked for them.
-        is_handed_out: somebody was given a way to write to it that no version counts.
+        records: the tensors in it, as far as they were needed.
+        is_handed_out: there is a way to write to it that no version counts.
     """
 
     def __init__(self, storage: torch.UntypedStorage, forget=None):
@@ -124,7 +124,7 @@ class Part:
 
 
 class CompiledProgram:
-    """A compiled program as the store knows it: its copies, not the user's tensors.
+    """A compiled program as the store keeps it: its copies, not the user's tensors.
 
     Args:
         executable: the compiled program.

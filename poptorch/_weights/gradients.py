@@ -57,7 +57,7 @@ def read(parameter: torch.Tensor, modules, depth: int = 2) -> torch.Tensor | Non
     Args:
         parameter: of a wrapped module.
         modules: the wrapped modules that have it.
-        depth: frames to the program that asks.
+        depth: frames to the calling program.
     """
     place = sys._getframe(depth).f_code.co_filename
     if place.startswith(_OPTIMIZERS):  # a step on the host would be one more update

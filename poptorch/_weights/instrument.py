@@ -1,4 +1,4 @@
-"""Gives a user's module a class that reads the weights back before anybody looks at them."""
+"""Gives a user's module a class that reads the weights back before they are read."""
 
 import weakref
 
@@ -41,11 +41,11 @@ def remove(module: torch.nn.Module) -> None:
     watched.unwatch(module)
     _wrapped.discard(module)
     cls, ours = type(module), getattr(type(module), _MARK, None)
-    if ours is None:  # somebody gave it a class of theirs
+    if ours is None:  # it was given another class
         return
     if cls is ours:
         module.__class__ = plain_class(cls)
-    else:  # somebody made a subclass of ours, as parametrizations do
+    else:  # there is a subclass of ours, as parametrizations do
         cls.__bases__ = tuple(map(plain_class, cls.__bases__))
 
 

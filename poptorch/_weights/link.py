@@ -38,13 +38,13 @@ class Copies:
 
 
 def check_kept(replaced: list[str]) -> None:
-    """Checks that nobody replaced what a run changed.
+    """Checks that what a run changed was not replaced.
 
     Args:
         replaced: what :meth:`WeightLink.note_run` gave after the run.
 
     Raises:
-        poptorch.Error: Somebody did.
+        poptorch.Error: It was.
     """
     if replaced:
         more = f" and {len(replaced) - 1} more" if len(replaced) > 1 else ""

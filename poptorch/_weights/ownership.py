@@ -1,6 +1,6 @@
 """Who has the newest value of one storage: the states and transitions, without any tensor.
 
-``docs/internals/weights.md`` tells what they mean. Two values matter: that of the host's memory,
+``docs/internals/weights.md`` says what they mean. Two values matter: that of the host's memory,
 and the *agreed* one, which every program sees. They differ while the host's is older (``newest``)
 and while it holds a write that no program sees yet (``is_pending``).
 """
@@ -41,7 +41,7 @@ class Ownership:
         return self.copies.get(program) == self.version
 
     def is_alone_ahead(self, program: Hashable) -> bool:
-        """Whether nobody has seen what the last run of ``program`` wrote."""
+        """Whether nothing has read what the last run of ``program`` wrote."""
         return self.newest is program and self.is_current(program) and not any(
             version == self.version for other, version in self.copies.items()
             if other is not program)
@@ -70,7 +70,7 @@ class Ownership:
         self.is_pending = False
 
     def host_written(self) -> None:
-        """Somebody wrote to the host's memory; without programs that is the agreed value."""
+        """The host's memory was written; without programs that is the agreed value."""
         self.is_pending = bool(self.copies)
 
     def published(self, program: Hashable) -> None:

@@ -1,7 +1,7 @@
 """The store: every storage of a wrapped module, and what programs and hosts do to it.
 
 Before a program runs it takes what others wrote (:meth:`WeightStore.sync`); afterwards what it
-wrote is noted (:meth:`WeightStore.ran`). Who reads the host's memory asks for the newest values
+wrote is noted (:meth:`WeightStore.ran`). A read of the host's memory gets the newest values
 first (:meth:`WeightStore.bring`). ``docs/internals/weights.md`` has the rules.
 """
 
@@ -27,7 +27,7 @@ class WeightStore:
 
     Attributes:
         changes: grows with everything that may make a copy outdated.
-        lock: held while copies move. Nobody compiles with it, or waits for a compilation.
+        lock: held while copies move, never while compiling or waiting for it.
     """
 
     def __init__(self):
@@ -36,7 +36,7 @@ class WeightStore:
         self._entries: dict[int, Entry] = {}
         self._records: dict[int, Record] = {}
         self._depth = 0
-        # Programs without an executor, until nobody needs their values.
+        # Programs without an executor, until their values are not needed.
         self._orphans: list[CompiledProgram] = []
         os.register_at_fork(after_in_child=self._begin_anew)
 
@@ -93,7 +93,7 @@ class WeightStore:
         return found
 
     def handed_out(self, tensor: torch.Tensor) -> None:
-        """Notes that somebody can write to a tensor without that its version grows."""
+        """Notes that it is possible to write to a tensor without that its version grows."""
         record = self.known(tensor)
         if record is not None and record.entry.ownership.copies:
             record.entry.is_handed_out = True
@@ -140,7 +140,7 @@ class WeightStore:
                 storage = entry.agreed()
                 if all(program.is_host_equal(part, storage) for part in parts):
                     storage = None
-                elif ownership.source(program) is Source.HOST:  # written, and nobody noticed
+                elif ownership.source(program) is Source.HOST:  # written without notice
                     ownership.host_written()
                     self._warn([part.record for part in parts])
             for part in parts:
@@ -194,8 +194,8 @@ class WeightStore:
         self._drop_orphans()
 
     def _drop_orphans(self) -> None:
-        """Lets programs without an executor go that nobody needs. May be called at any time, as
-        Python frees objects when it wants to: while copies move, and where no values can be
+        """Drops programs without an executor that are not needed. May be called at any time, as
+        Python frees objects at any time: while copies move, and where no values can be
         read, it leaves that for later."""
         if not self._orphans or not computes_values() or not self.lock.acquire(blocking=False):
             return
@@ -272,7 +272,7 @@ class WeightStore:
                 self._noted(entry)
 
     def bring(self, tensors: Iterable[torch.Tensor]) -> bool:
-        """Brings tensors up to date, before somebody reads them; whether any was not."""
+        """Brings tensors up to date, before they are read; whether any was not."""
         with self._locked():
             return self._bring_entries(self._entries_of(tensors))
 
@@ -388,7 +388,7 @@ class WeightStore:
             if not program.parts_in(old):
                 old.ownership.left(program)
 
-    # -- what is told --------------------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------------------
 
     def _warn(self, records: list[Record]) -> None:
         names = self._new_names(records)
@@ -402,7 +402,7 @@ class WeightStore:
 
     def _warn_of_loss(self, entry: Entry) -> None:
         if entry.ownership.is_pending:
-            return  # it was told of, and a later run took its place
+            return  # it was reported, and a later run took its place
         names = self._new_names([record for record, tensor in entry.tensors()
                                  if mark_of(tensor) != record.mark])
         if names:
@@ -412,7 +412,7 @@ class WeightStore:
                 "before it is written.", _listed(names))
 
     def _new_names(self, records: list[Record]) -> list[str]:
-        """The paths of tensors of which nobody was told before."""
+        """The paths of tensors that were not reported before."""
         names = []
         for record in dict.fromkeys(records):
             path = record.path()

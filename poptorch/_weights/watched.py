@@ -1,4 +1,4 @@
-"""Parameters and buffers that bring the trained values to the host before anybody reads them.
+"""Parameters and buffers that bring the trained values to the host before they are read.
 
 While a module is wrapped for training, its tensors have one of the classes of this file: the same
 objects, of a subclass whose only difference is ``__torch_function__``. So a parameter that a
@@ -13,7 +13,7 @@ from poptorch._transparent import Transparent, plain_access, plain_class
 from poptorch._weights import gradients
 from poptorch._weights.store import STORE
 
-# What tells nothing about values, and so needs no copy.
+# What shows nothing of values, and so needs no copy.
 _METADATA = frozenset(
     getattr(torch.Tensor, name).__get__
     for name in ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "grad",
@@ -113,7 +113,7 @@ _NEW_PARAMETER = torch.nn.Parameter.__new__.__code__
 
 
 def _detached_for_parameter(tensor: torch.Tensor) -> torch.Tensor:
-    """What ``torch.nn.Parameter(tensor)`` asks for: of the same class, else it refuses."""
+    """What ``torch.nn.Parameter(tensor)`` needs: of the same class, else it refuses."""
     with plain_access():
         detached = tensor.detach()
     detached.__class__ = type(tensor)

@@ -36,7 +36,7 @@ class WorkerLink:
     """A running loading process.
 
     An item's memory is given back when the item after the next is asked for: a loop still holds
-    the last one while it asks for another. Memory that the program uses even then is never
+    the last one while it fetches another. Memory that the program uses even then is never
     written to again; the process takes new memory in its stead.
 
     Args:
@@ -100,7 +100,7 @@ class WorkerLink:
         self.send(_worker.RENEW if is_in_use else _worker.FREE, number)
 
     def send(self, command: int, number: int) -> None:
-        """Sends a command; one to a dead process is lost, as the next :meth:`receive` tells."""
+        """Sends a command; one to a dead process is lost, as the next :meth:`receive` reports."""
         _send(self._connection, command, number)
 
     def _take_memory(self, number: int, nbytes: int) -> None:
@@ -144,7 +144,7 @@ def _end(process, connection) -> None:
 
 
 def _members_of_group(group: int) -> list[int]:
-    """Processes of a group that are alive: those that nobody has waited for are not."""
+    """Processes of a group that are alive: those that were not waited for are not."""
     members = []
     for path in glob.glob("/proc/[0-9]*/stat"):
         with contextlib.suppress(OSError), open(path) as file:

@@ -1,4 +1,4 @@
-"""A torch DataLoader whose items are as large as one call of the model wants."""
+"""A torch DataLoader whose items are as large as one call of the model takes."""
 
 import copy
 from collections.abc import Iterator

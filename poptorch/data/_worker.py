@@ -7,7 +7,7 @@ It and its parent talk over one socket. Frames to the parent are pickled tuples:
     ("end", epoch)                                all items of the epoch have been sent
     ("error", epoch, exception)                   the epoch cannot go on
 
-Frames from the parent are ``COMMAND``: which command, and a number. The end of the socket tells
+Frames from the parent are ``COMMAND``: which command, and a number. The end of the socket says
 either side that the other is gone.
 """
 
@@ -44,7 +44,7 @@ RENEW = 2
 #: No more is wanted. The end of the socket may not come: a later fork of the parent holds it too.
 QUIT = 3
 
-#: The user's code gets this long to come to an end once the parent wants no more.
+#: The user's code gets this long to come to an end once the parent needs no more.
 GRACE_S = 2.0
 _POLL_S = 2.0
 
@@ -69,7 +69,7 @@ class Settings:
 
 
 class _Stopped(Exception):
-    """The parent wants no more."""
+    """The parent needs no more."""
 
 
 class _Control:
@@ -296,7 +296,7 @@ def _clear_frames(error: BaseException | None) -> None:
     """Lets go of what the traceback holds.
 
     Torch's iterator would else be in a reference cycle, and the garbage collector closes its
-    queues before the iterator can tell its workers, through them, to end.
+    queues before the iterator can end its workers, through them.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)

@@ -73,7 +73,7 @@ class SGD(Optimizer, torch.optim.SGD):
 
 
 def _adam_step(optimizer: Optimizer, base: type, closure: Callable | None):
-    """``step()`` of Adam and AdamW on the CPU. torch's knows no moments of another type than the
+    """``step()`` of Adam and AdamW on the CPU. torch's has no moments of another type than the
     parameter's, which come from a device, and always corrects their bias."""
     others = any(state[key].dtype is not parameter.dtype
                  for parameter, state in optimizer.state.items()

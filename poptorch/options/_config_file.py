@@ -64,7 +64,7 @@ def load_config_file(options, path) -> None:
         if line and not line.startswith("#"):
             try:
                 _apply(options, line)
-            except Exception as error:  # whatever a setter raises is told with its line
+            except Exception as error:  # whatever a setter raises is reported with its line
                 words = error.msg if isinstance(error, SyntaxError) else str(error)
                 raise ConfigFileError(
                     f"{type(error).__name__} at line {number} of {os.path.basename(path)}: "

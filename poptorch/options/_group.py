@@ -17,7 +17,7 @@ from poptorch._strategy import _IExecutionStrategy
 
 @dataclass(frozen=True)
 class Row:
-    """One option: the single home of what is known about it.
+    """One option: the one place of all facts about it.
 
     Attributes:
         name: snake_case name, also the attribute to read it.
@@ -27,7 +27,7 @@ class Row:
         setter: the public method that sets it; empty: none of its own.
         later: the key in ``LATER`` of the work that gives it its effect; empty: it has it.
         deprecated: what to do instead, for an option without effect; empty: it is not.
-        backend: the name under which ``_Popart`` knows it; empty: it does not.
+        backend: the name it has in ``_Popart``; empty: none.
         default_text: the default on the reference page, where its ``repr`` says too much.
         is_run_time: a compiled program does not depend on it: it is of the device, of logging, or
             of what the host does.
@@ -127,7 +127,7 @@ class OptionGroup:
             self._values[name] = copy.deepcopy(row.default)
             return
         if row.check is not None:
-            # What is of no form that `load` knows is refused by the check, in words for the user.
+            # What is of no form that `load` accepts is refused by the check, in words for the user.
             with contextlib.suppress(TypeError, ValueError, AttributeError):
                 value = row.check.load(value)
         self._set(name, value)

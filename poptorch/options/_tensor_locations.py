@@ -229,7 +229,7 @@ class _TensorLocationOptions(OptionGroup):
         super().__init__(**default_values)
 
     def _for_compiler(self) -> tuple[tuple[str, tuple[tuple[str, str | int], ...]], ...]:
-        """Role and attributes of each op ``tensor_location`` that the options ask for."""
+        """Role and attributes of each op ``tensor_location`` that the options require."""
         found = []
         for name, role in _ROLES.items():
             location, attrs = self._values[name], {}

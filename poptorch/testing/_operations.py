@@ -170,7 +170,7 @@ class Operations:
                          for name in _PRODUCTS)
         partials = self._options.Precision.partials_type
         if is_product and half and partials is torch.float16:
-            return "half partials: setPartialsType(torch.half) rounds the sums of products"
+            return "float16 partials: setPartialsType(torch.half) rounds the sums of products"
         if half and self._options.Precision.stochastic_rounding:
             return "stochastic rounding: results are rounded up or down at random"
         if half and error < 16 * ROUNDING[ours.dtype]:

@@ -134,7 +134,7 @@ def test_autocast():
 
 @pytest.mark.parametrize("mode", CUTS)
 def test_the_report_shows_what_it_saves(mode):
-    """Halves: a product converts its operands, and each part those of its own."""
+    """16-bit floats: a product converts its operands, and each part those of its own."""
     x, w = torch.randn(256, 512).half(), torch.randn(512, 1024).half()
     whole = trained(step_of(Mode.Disabled, 0), x, w)[1].memory_report()
     parts = trained(step_of(mode, 4), x, w)[1].memory_report()

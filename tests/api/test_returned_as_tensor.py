@@ -28,7 +28,7 @@ ARGUMENTS = [(), (0,), (1, 0), ("itself",), ("itself", "itself"), (".2f",)]
 
 # Their differences are meant, and tested by themselves: the class and what is said about it, the
 # error of backward(), and detach(), which gives what it got. Torch's own "index" does not return
-# when it is given numbers, and values that nobody wrote cannot be compared.
+# when it is given numbers, and values that were never written cannot be compared.
 NOT_COMPARED = {"__class__", "__doc__", "__module__", "__dir__", "__torch_function__", "backward",
                 "detach", "module_load", "index", "empty_like", "lstsq"}
 

@@ -67,7 +67,7 @@ def test_a_process_that_is_late_is_ended():
         assert process.ask("ready") and not process.is_late
         assert process.ask("setup", limit_s=0.0) == {}
         assert process.is_late and "no answer within 0 s" in process.result.error
-        assert process.ask("ready") == {}  # nobody is left to ask
+        assert process.ask("ready") == {}  # no process is left
         assert process.process.wait(timeout=10) == -signal.SIGKILL
 
 

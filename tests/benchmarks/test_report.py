@@ -93,7 +93,7 @@ def test_bars(store):
     lines = {line.split(" | ")[0].strip("| "): line for line in text.splitlines()}
     assert ">= 1.7 | 2.00 (mean of 1, worst net 2.00) | yes" in lines[
         "training: times as fast as eager"]
-    assert "| not measured | - |" in lines["halves over float32"]
+    assert "| not measured | - |" in lines["16-bit over float32"]
     best = lines["training: none slower than the best peer"]
     assert "2.00 (worst of 1: net beside eager) | yes" in best
     case = {"workload": "net", "mode": "train"}

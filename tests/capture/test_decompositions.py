@@ -78,7 +78,7 @@ def _compare(overload, got, wanted, reference):
     if overload not in LESS_FINITE:
         # Eager overflows on the way to some finite numbers, where ours may, too.
         assert (ours.isfinite() | ~eagers.isfinite()).all(), f"{got}, not {wanted}"
-    # Of float32 what the numeric rule says; of halves what eager has, and two units.
+    # Of float32 what the numeric rule says; of 16-bit floats what eager has, and two units.
     is_half = wanted.dtype is not torch.float32
     limit = (1 if is_half else 4) * eagers.nan_to_num(torch.inf).max().item()
     error = ours.nan_to_num(0.0).max().item()

@@ -152,7 +152,7 @@ def test_truncated_and_flipped_files(saved, tmp_path):
         path = tmp_path / "bad.poptorch"
         path.write_bytes(bad)
         try:
-            poptorch.load(path)  # a bit that nobody looks at (a time, say) does no harm
+            poptorch.load(path)  # a bit that is not read (a time, say) does no harm
         except poptorch.Error as error:
             assert str(path) in error.message
 

@@ -85,7 +85,7 @@ def test_only_files_are_replaced(model, no_file):
 
 
 def test_only_files_are_read(no_file):
-    """To open a pipe would take until somebody writes to it."""
+    """To open a pipe would wait for a writer."""
     model = poptorch.inferenceModel(torch.nn.Linear(4, 2), quiet_options())
     for read in (poptorch.load, model.loadExecutable):
         with pytest.raises(poptorch.Error, match=r"\[load\] cannot read .*only files are read"):

@@ -16,7 +16,7 @@ ACCEPTED = (poptorch.Error, TypeError, ValueError, AttributeError, AssertionErro
 # Making a failure smaller can take minutes, which the default run has not.
 PHASES = (Phase.generate, Phase.shrink)[:1 if FACTOR == 1 else 2]
 
-# What Python and the engine say when nobody thought of the case: no cause that a user knows of.
+# What Python and the engine say in cases without a message: no cause that a user can see.
 ACCIDENT = re.compile(
     r"internal error|please report|'\w+' object |unhashable|unpack|unsupported operand|"
     r"not supported between|invalid literal|must be (real number|str|bytes|a string)|"

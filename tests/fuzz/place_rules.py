@@ -49,7 +49,7 @@ class Spot:
 
 
 def default_ipu(spec: Spec, phase: int, stage: int) -> int:
-    """The IPU of a stage for which nobody asks for one."""
+    """The IPU of a stage that names none."""
     return 2 * stage + phase % 2 if spec.kind == "parallel" else stage
 
 

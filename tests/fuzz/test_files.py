@@ -42,7 +42,7 @@ def saved(tmp_path_factory, runner):
 
 
 def check_refused(answer, path):
-    """The error says which file and what of it is wrong, and nothing that nobody thought of."""
+    """The error says which file and what of it is wrong, and is no unexpected one."""
     kind, message = answer.error
     assert kind == "poptorch.Error", f"{kind}: {message}"
     if answer.is_loaded:  # the run found it out

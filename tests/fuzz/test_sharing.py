@@ -185,7 +185,7 @@ class Weights(RuleBasedStateMachine):
         for name, value in again.state_dict().items():
             self.check(value, self.truth.host[name], name)
         with torch.no_grad():
-            again.large.weight.zero_()  # which nobody else sees
+            again.large.weight.zero_()  # which is not seen elsewhere
 
     # -- life ----------------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from tests.networks.zoo import NETWORKS, build
 
 NAMES = [name for name, doc in (*_C.passes(), *_C.switches())]
 # These move data or say where it lies; no number is computed in another way.
-EXACT = ["direct_streams", "half_blocks", "in_place", "inplace", "alap_gradients", "planned_calls",
-         "rematerialize_batch_norm", "rematerialize_elementwise", "share_weights"]
+EXACT = ["direct_streams", "blocked_upcast", "in_place", "inplace", "alap_gradients",
+         "planned_calls", "rematerialize_batch_norm", "rematerialize_elementwise", "share_weights"]
 
 subsets = st.one_of(
     st.sets(st.sampled_from(NAMES)),

@@ -56,7 +56,7 @@ class Setting:
     clip_value: float | None
     sums: torch.dtype | None
     stochastic: bool
-    half_partials: bool
+    float16_partials: bool
     deterministic: bool
     checks: bool
 
@@ -72,7 +72,7 @@ class Setting:
         if self.clip_norm or self.clip_value:
             training.gradientClipping(norm=self.clip_norm, value=self.clip_value)
         precision.enableStochasticRounding(self.stochastic)
-        precision.setPartialsType(torch.half if self.half_partials else torch.float)
+        precision.setPartialsType(torch.half if self.float16_partials else torch.float)
         precision.enableFloatingPointExceptions(self.checks)
         return options
 

@@ -1,6 +1,6 @@
 """Histories of executors with overlapping modules, the host and its copies, step by step.
 
-After each step, host and devices are compared with ``weight_rule.py``, by ways that nobody notices.
+After each step, host and devices are compared with ``weight_rule.py``, without a visible read.
 """
 
 import copy
@@ -201,7 +201,7 @@ class Histories(ExecutorHistories):
         for tensor in (*again.parameters(), *again.buffers()):
             assert type(tensor) in (nn.Parameter, torch.Tensor)
             with torch.no_grad():
-                tensor.zero_()  # which nobody else sees
+                tensor.zero_()  # which is not seen elsewhere
 
     # -- what holds after each step ------------------------------------------------------------
 

@@ -9,10 +9,10 @@ from tests import helpers
 from tests.kernels import test_convolution_packed
 from tests.kernels.test_convolution_packed import whole_numbers
 
-# Image, outputs and padding: sides of the result that are odd or one; images that share a strip,
+# Image, outputs and padding: sides of the result that are odd or one; images that share a block,
 # and more patches than it holds; panels of outputs that are not full; sums of several parts, of
 # which the last is shorter; paddings that patches lie in with no pixel; weights that are packed
-# panel by panel, in one strip and in several.
+# panel by panel, in one block and in several.
 CASES = [
     ((5, 16, 8, 8), 16, (1, 1)),
     ((13, 16, 5, 7), 48, (0, 0)),
@@ -106,7 +106,7 @@ def test_large_numbers_that_only_the_transformation_would_overflow(isa):
 
 
 def test_networks():
-    """What the host writes to a weight counts after an upload; half images are widened."""
+    """What the host writes to a weight counts after an upload; 16-bit images are upcast."""
     net = torch.nn.Sequential(
         torch.nn.Conv2d(32, 64, 3, padding=1, bias=False), torch.nn.BatchNorm2d(64),
         torch.nn.ReLU(), torch.nn.Conv2d(64, 48, 3)).eval()

@@ -195,7 +195,7 @@ def test_random_regions(dtypes, isa, seed):
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_a_single_value_outlives_the_step_that_reads_it(isa, dtype):
-    """Five single halves are more than keep a register: the last one's was written too early."""
+    """Five single 16-bit floats are more than keep a register: the last one's came too early."""
     mask, x = torch.rand(64) > 0.5, torch.randn(64).to(TORCH[dtype])
     mask[0] = True  # the first element written is none of the single values
     singles = torch.randn(5, 1).to(TORCH[dtype])

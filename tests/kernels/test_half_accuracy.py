@@ -13,7 +13,7 @@ import poptorch
 from tests.helpers import quiet_options
 from tests.ops.sample import TORCH, Sample, channels_last, evaluate, randn
 
-HALVES = pytest.mark.parametrize("dtype", ["f16", "bf16"])
+SIXTEEN_BIT = pytest.mark.parametrize("dtype", ["f16", "bf16"])
 SHARE = 0.995
 
 
@@ -53,7 +53,7 @@ SIZES = [(5, 7, 9), (64, 64, 64), (300, 128, 257), (16, 700, 513), (1, 1000, 300
          (40, 5000, 33), (130, 4096, 130), (530, 70, 601)]
 
 
-@HALVES
+@SIXTEEN_BIT
 @pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_products(size, turned, dtype):
@@ -67,7 +67,7 @@ def test_products(size, turned, dtype):
         check_all(Sample("matmul", operands), dtype, one(torch.matmul), threads)
 
 
-@HALVES
+@SIXTEEN_BIT
 @pytest.mark.parametrize("size", SIZES[:5] + SIZES[6:7], ids=str)
 def test_sums_and_batches(size, dtype):
     m, k, n = size
@@ -77,20 +77,20 @@ def test_sums_and_batches(size, dtype):
     check_all(batches, dtype, one(torch.baddbmm))
 
 
-@HALVES
+@SIXTEEN_BIT
 def test_products_by_the_instruction_sets(isa, dtype):
     for m, k, n in SIZES[:5]:
         check_all(Sample("matmul", lambda: [randn(m, k), randn(k, n)]), dtype, one(torch.matmul))
 
 
-@HALVES
+@SIXTEEN_BIT
 def test_products_through_whole_tensors(dtype, monkeypatch):
-    monkeypatch.setenv("POPTORCH_OFF", "half_blocks,bf16_unit")
+    monkeypatch.setenv("POPTORCH_OFF", "blocked_upcast,bf16_unit")
     for m, k, n in SIZES[1:6]:
         check_all(Sample("matmul", lambda: [randn(m, k), randn(k, n)]), dtype, one(torch.matmul))
 
 
-@HALVES
+@SIXTEEN_BIT
 def test_cancelled_sums(dtype):
     """Nothing is left of large terms but the small ones."""
     def operands():
@@ -149,7 +149,7 @@ def check_layouts(sample, dtype, reference):
     check_all(last, dtype, in_rows)
 
 
-@HALVES
+@SIXTEEN_BIT
 @CASES
 def test_convolutions(name, dtype):
     image, weight, attrs = CONVOLUTIONS[name]
@@ -157,7 +157,7 @@ def test_convolutions(name, dtype):
     check_layouts(sample, dtype, one(convolve(attrs)))
 
 
-@HALVES
+@SIXTEEN_BIT
 @CASES
 def test_gradients_of_convolutions(name, dtype):
     image, weight, attrs = CONVOLUTIONS[name]
@@ -188,7 +188,7 @@ def check_gradients(sample, dtype, reference):
                 check(got.movedim(-1, 1) if last and got.dim() == 4 else got, right, most)
 
 
-@HALVES
+@SIXTEEN_BIT
 @CASES
 def test_convolutions_in_programs(name, dtype):
     """With weights that are packed once, and whatever passes make of them."""

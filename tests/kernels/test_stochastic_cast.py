@@ -7,7 +7,7 @@ import torch
 from poptorch import _C
 
 STATE = (1234, -77, 0, 9)  # seed (two words), replica, counter
-HALVES = pytest.mark.parametrize("dtype", ["f16", "bf16"])
+SIXTEEN_BIT = pytest.mark.parametrize("dtype", ["f16", "bf16"])
 N = 1_000_000
 
 
@@ -46,7 +46,7 @@ VALUES = [1.0 + 0.3 * 2**-10, 1.0 + 2**-20, -3.14159, 2 - 2**-13, 1e-5, -3.3 * 2
           0.25 * 2**-24, 6.1e-5, 65503.0, 300.7, -2.0**-14 * (1 - 2**-12)]
 
 
-@HALVES
+@SIXTEEN_BIT
 @pytest.mark.parametrize("value", [np.float32(value).item() for value in VALUES])
 def test_two_neighbours_with_the_right_mean(value, dtype, isa):
     low, high, chance = neighbours(value, dtype)
@@ -56,7 +56,7 @@ def test_two_neighbours_with_the_right_mean(value, dtype, isa):
     assert abs(up / N - chance) <= 5 * max(chance * (1 - chance), 1 / N) ** 0.5 / N**0.5
 
 
-@HALVES
+@SIXTEEN_BIT
 def test_mean_over_many_numbers(dtype, isa, seed):
     x = np.random.default_rng(seed).standard_normal(N).astype(np.float32)
     got = cast(x, dtype).double().numpy()
@@ -69,7 +69,7 @@ def test_mean_over_many_numbers(dtype, isa, seed):
     assert abs((error**2).mean() - expected) <= 0.02 * expected
 
 
-@HALVES
+@SIXTEEN_BIT
 def test_numbers_of_the_format_stay(dtype, isa):
     kind = torch.float16 if dtype == "f16" else torch.bfloat16
     bits = torch.arange(2**16, dtype=torch.int32).to(torch.int16)
@@ -92,7 +92,7 @@ def test_beyond_the_largest_number_the_nearest_is_taken(dtype, most, next_one, i
     assert (cast(np.full(4000, -3e38 if dtype == "f16" else -np.inf), dtype) == -torch.inf).all()
 
 
-@HALVES
+@SIXTEEN_BIT
 def test_same_bits_for_any_instruction_set_number_of_threads_and_form(dtype, seed):
     x = np.random.default_rng(seed).standard_normal(50_001).astype(np.float32)
     x[::7] *= np.float32(1e-6)

@@ -42,7 +42,7 @@ class Sample:
             oneDNN computes: it cuts sums by threads.
         is_packed: whether ``inputs`` takes a number of threads, on which the form of packed
             operands depends.
-        wide: positions of operands that are f32 where the others are halves.
+        wide: positions of operands that are f32 where the others are 16-bit floats.
         note: tells apart samples of one row in the names of tests.
     """
 

@@ -1,4 +1,4 @@
-"""Weight updates of halves: computed in f32 and rounded once."""
+"""Weight updates of 16-bit floats: computed in f32 and rounded once."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("isa")
 
 
 def check_rounded_once(case, operands, dtype, **settings):
-    """The update of halves is that of f32 tensors, rounded; returns it. Compilers may sum products
+    """The update in 16 bits is that of f32 tensors, rounded; returns it. Compilers may sum products
     in another order, so what is rounded may be off by a few roundings of f32."""
     ours = evaluate(case, operands, dtype, **settings)
     exact = evaluate(case, [as_dtype(x, "f32") for x in operands])

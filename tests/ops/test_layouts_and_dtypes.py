@@ -55,7 +55,7 @@ def check(sample, operands, results):
 
 
 def scattered(x, rng):
-    """The same values: dimensions in any order in memory, with gaps; of halves some repeated."""
+    """The same values: dimensions in any order in memory, with gaps; in 16 bits some repeated."""
     order = [int(d) for d in rng.permutation(x.dim())]
     if x.dtype in (torch.float16, torch.bfloat16) and rng.random() < 0.3:
         d = int(rng.integers(x.dim()))

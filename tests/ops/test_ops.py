@@ -31,7 +31,7 @@ WITHOUT_SAMPLES = {
     "host_call": "a function of the user's, tests/own/test_host.py",
     "aten": "tests/kernels/test_aten_opaque.py has its own cases",
     "custom": "tests/custom_ops has libraries to call",
-    "half_partials_matmul": "of f16 alone: tests/translate/test_half_partials.py has its cases",
+    "float16_partials_matmul": "of f16 alone: tests/translate/test_float16_partials.py tests it",
 }
 ROWS_SAMPLED = {row: [s for s in SAMPLES if s.op == row] for row in ROWS}
 

@@ -157,7 +157,7 @@ def test_it_survives_what_executors_do():
     assert_kept(3)
     del model
     net.destroy()
-    gc.collect()  # nobody has called destroy() on the executor
+    gc.collect()  # destroy() was not called on the executor
     assert_kept(3)
 
 

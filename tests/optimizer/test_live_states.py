@@ -1,4 +1,4 @@
-"""The state of an optimizer in PyTorch's layout: current whenever somebody looks, whatever happens
+"""The state of an optimizer in PyTorch's layout: current whenever it is read, whatever happens
 to the executor or the optimizer."""
 
 import collections

@@ -193,7 +193,7 @@ graph main {
 
 def test_state_under_what_prepare_computes():
     text = plan_of("""
-graph prepare {
+graph preprocess {
   %w = state {path="w"} : f32[64]
   %p = flip %w {dims=[0]} : f32[64]
   %q = flip %p {dims=[0]} : f32[64]

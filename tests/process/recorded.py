@@ -49,7 +49,7 @@ def _torch_settings() -> dict:
 def _tqdm() -> dict:
     if "tqdm" not in sys.modules:
         return {}
-    from tqdm import tqdm  # only once somebody else has it
+    from tqdm import tqdm  # only once it is imported elsewhere
     return {"lock of tqdm": repr(vars(tqdm).get("_lock")), "monitor of tqdm": repr(tqdm.monitor),
             "bars": len(getattr(tqdm, "_instances", ()))}
 

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from tests.registry.replacements import tests
 from tests.registry.trial import Result, Verdict, trials
 
-# Not from tests.helpers: pytest rewrites that module, so nobody may import it before.
+# Not from tests.helpers: pytest rewrites that module, so it may not be imported before.
 ROOT = Path(__file__).resolve().parents[2]
 
 _STATE = ROOT / "build" / "registry.jsonl"

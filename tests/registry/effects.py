@@ -52,7 +52,7 @@ EFFECTS = {
     "Precision.enableStochasticRounding":
         "tests/translate/test_rounding.py::test_each_step_and_replica_rounds_anew",
     "Precision.setPartialsType":
-        "tests/translate/test_half_partials.py::test_it_differs_measurably",
+        "tests/translate/test_float16_partials.py::test_it_differs_measurably",
     "deterministic": "tests/run/test_determinism.py::test_convolutions_of_onednn",
     "Precision.enableFloatingPointExceptions":
         "tests/run/test_float_exceptions.py::test_conditions",

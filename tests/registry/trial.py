@@ -74,7 +74,7 @@ def trials(tests: dict[str, str], jobs: int) -> Iterator[Result]:
 def _start(job: Callable, names: dict[str, str]) -> Connection:
     """Runs a job in a child process; what it tells can be received from the connection."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    # Forked twice: nobody has to wait for the grandchild, the end of its pipe says enough.
+    # Forked twice: no process has to wait for the grandchild, the end of its pipe says enough.
     child = os.fork()
     if child == 0:
         try:

@@ -11,7 +11,7 @@ from tests.helpers import quiet_options
 from tests.ops.sample import ROWS, evaluate
 from tests.ops.test_ops import SAMPLES
 
-HALVES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+SIXTEEN_BIT = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 
 
 def options(seed=7, **settings):
@@ -65,7 +65,7 @@ def check_makers(model):
     assert makers <= allowed, makers - allowed
 
 
-@HALVES
+@SIXTEEN_BIT
 def test_only_rounding_gives_halves(dtype):
     opts = options()
     opts.Training.gradientAccumulation(2)
@@ -104,7 +104,7 @@ def test_float32_is_left_alone():
     assert "rng" not in model.ir("translate")
 
 
-@HALVES
+@SIXTEEN_BIT
 def test_same_seed_same_bits(dtype):
     results = []
     before = _C.isa()
@@ -184,7 +184,7 @@ def test_opaque_operators_are_rounded_by_chance():
     lambda params: torch.optim.SGD(params, 2.0**-14),
     lambda params: torch.optim.SGD(params, 2.0**-14, momentum=0.5),
     lambda params: torch.optim.Adam(params, 2.0**-13)], ids=["sgd", "momentum", "adam"])
-@HALVES
+@SIXTEEN_BIT
 def test_small_updates_add_up(make, dtype):
     """To the nearest a step below half the distance of two numbers changes nothing, ever."""
     class Pull(torch.nn.Module):

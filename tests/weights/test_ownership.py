@@ -70,7 +70,7 @@ class World:
         for program, value in self.device.items():
             assert value == self.agreed or not state.is_current(program)
         if state.copies:
-            assert any(map(state.is_current, state.copies)), "nobody has the agreed value"
+            assert any(map(state.is_current, state.copies)), "no copy has the agreed value"
         if state.newest is None and not state.is_pending and state.copies:
             assert self.host == self.agreed
         assert state.newest is None or state.is_current(state.newest)

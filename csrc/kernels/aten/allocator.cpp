@@ -21,7 +21,7 @@ thread_local Scope* current_scope = nullptr;
 std::atomic<int64_t> original_calls{0};
 
 // Scopes that hand out memory, and memory that outlived its scope: both only matter to frees that
-// the current scope of the thread does not know.
+// do not belong to the current scope of the thread.
 struct Registry {
   std::mutex mutex;
   std::vector<Recorder*> recorders;

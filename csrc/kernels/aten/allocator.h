@@ -54,7 +54,7 @@ std::optional<Recording> extrapolate(const Recording& of_few, int64_t few,
 // has no plain deleter: then calls run without planned memory.
 bool install();
 
-// How often the allocator that was there before has been asked since `install`, by anybody in the
+// How often the allocator that was there before was called since `install`, on any thread of the
 // process.
 int64_t original_allocations();
 
@@ -63,7 +63,7 @@ class Scope {
  public:
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
-  // The address for the next allocation, nullptr: ask the original allocator.
+  // The address for the next allocation, nullptr: from the original allocator.
   virtual void* allocate(size_t bytes) = 0;
   // Whether the memory belonged to this scope and needs nothing more.
   virtual bool release(void* memory) = 0;

@@ -93,7 +93,7 @@ void check_sizes(const Prepared& prepared, const at::Tensor& result, size_t i) {
              ". Sizes that depend on data cannot be compiled: use an op with fixed sizes.");
 }
 
-// Puts the results where the plan wants them. `recorder` is given in a dry run.
+// Puts the results at their planned addresses. `recorder` is given in a dry run.
 void deliver(const Prepared& prepared, const Args& args, Tensors& results, Recorder* recorder) {
   INTERNAL_CHECK(results.size() == prepared.outputs.size(), prepared.name, " gave ", results.size(),
                  " results, expected ", prepared.outputs.size());

@@ -1,6 +1,6 @@
 // One ATen call as a kernel: operands become tensors over the planned memory, the call runs with
-// planned memory (aten/allocator.h) in a clean dispatch state, and results end where the plan wants
-// them.
+// planned memory (aten/allocator.h) in a clean dispatch state, and results end at their planned
+// addresses.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,7 +47,7 @@ struct Batch {
 ops::Prepared prepare_call(const ops::Call& call, std::string name, Function function,
                            const Batch& batch = {}, Memory memory = Memory::planned);
 
-// While it lives, this thread calls ATen below autograd, autocast and Python modes, with this many
+// While it exists, this thread calls ATen below autograd, autocast and Python modes, with this many
 // threads.
 class CallState {
  public:

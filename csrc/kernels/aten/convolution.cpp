@@ -114,7 +114,7 @@ Prepared any_bias_gradient(const Call& call) {
   OneGradient one(call, 2);
   one.op.operands[1] = one.op.operands[2] = nullptr;  // not read, so not to be upcast
   const Call alone{one.op, call.threads};
-  return ops::uses_half(alone) ? prepare_widened(alone, bias_gradient) : bias_gradient(alone);
+  return ops::uses_half(alone) ? prepare_upcast(alone, bias_gradient) : bias_gradient(alone);
 }
 
 Prepared one_after_the_other(std::vector<Prepared> parts) {
@@ -131,7 +131,7 @@ Prepared one_after_the_other(std::vector<Prepared> parts) {
   return {run, scratch_bytes, algorithm};
 }
 
-// One of the gradients that a call asks for.
+// One of the gradients that a call computes.
 struct Part {
   OneGradient one;
   Call call;
@@ -167,7 +167,7 @@ Prepared each_alone(const Call& call, const std::vector<std::unique_ptr<Part>>& 
 Prepared upcast_convolution_backward(const Call& call);
 
 Prepared upcast(const Call& call, ops::Prepare inner) {
-  Prepared prepared = prepare_widened(call, inner);
+  Prepared prepared = prepare_upcast(call, inner);
   prepared.algorithm = "upcast " + prepared.algorithm;
   return prepared;
 }

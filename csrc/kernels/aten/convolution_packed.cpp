@@ -131,7 +131,7 @@ Prepared pack_for_onednn(const Call& call) {
 Prepared pack_as(const Call& call, WeightForm form) {
   switch (form) {
     case WeightForm::as_they_lie: return pack_permuted(call, {0, 1, 2, 3});
-    case WeightForm::by_place: return pack_permuted(call, {2, 3, 1, 0});
+    case WeightForm::by_tap: return pack_permuted(call, {2, 3, 1, 0});
     case WeightForm::onednn: break;
   }
   return pack_for_onednn(call);
@@ -263,7 +263,7 @@ bool is_left_as_it_is(const Call& call) {
   return is_unpacked(call) || has_one_channel(ops::channels_first(call.in(0)).sizes);
 }
 
-// Weights that stay in the module: not where oneDNN would want a form of its own.
+// Weights that stay in the module: not where oneDNN needs a layout of its own.
 bool takes_unpacked(const Call& call) {
   return conv_algorithms().choose(ConvProblem::packed(call)).make != onednn_convolution;
 }

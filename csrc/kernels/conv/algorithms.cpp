@@ -26,7 +26,7 @@ using Weights = ConvProblem::Weights;
 using ops::Prepared;
 using P = const ConvProblem&;
 
-// -- what is asked of problems --
+// -- conditions on problems --
 
 bool lie_last(std::initializer_list<const ir::Type*> types) {
   return std::all_of(types.begin(), types.end(),
@@ -75,7 +75,7 @@ bool is_matrix(P p) {
 
 bool pointwise_applies(P p) {
   if (p.is(Direction::gradients) || p.weights != Weights::plain) return false;
-  if (p.transposed || p.groups != 1 || p.places() != 1 || !is_all(p.padding, 0)) return false;
+  if (p.transposed || p.groups != 1 || p.taps() != 1 || !is_all(p.padding, 0)) return false;
   if (p.is_empty() || !p.is_bias_row) return false;
   if (!lie_last({&p.x, &p.w, &p.y}) && !lie_in_rows(p)) return false;
   if (!ir::is_half(p.x.dtype)) return true;
@@ -96,7 +96,7 @@ Prepared pointwise(P p) {
 
 // "Convolutions of inference": 0.6 to 0.8.
 bool blocked_pointwise_applies(P p) {
-  return p.weights != Weights::plain && is_dense_f32(p) && p.places() == 1 &&
+  return p.weights != Weights::plain && is_dense_f32(p) && p.taps() == 1 &&
          is_all(p.padding, 0) && is_scaled_product(p);
 }
 double blocked_pointwise_cost(P) { return 0.4; }
@@ -147,23 +147,23 @@ Prepared few_channels(P p) {
 // -- on the unit for products of bfloat16 matrices (AMX) --
 
 bool bf16x3_applies(P p) {
-  if (!is_dense_f32(p) || !has_unit_steps(p) || p.places() == 1 || !has_bf16x3_gemm()) {
+  if (!is_dense_f32(p) || !has_unit_steps(p) || p.taps() == 1 || !has_bf16x3_gemm()) {
     return false;
   }
   if (p.result().sizes[1] % 16 != 0 || p.source().sizes[1] % 32 != 0) return false;
   if (!lie_last({&p.x, &p.y}) || !p.is_bias_row) return false;
   if (p.weights == Weights::plain) return ops::lies_channels_last(p.w);
-  return p.weights == Weights::packed || p.places() <= most_places;
+  return p.weights == Weights::packed || p.taps() <= most_taps;
 }
 
-// "Convolutions without patches": 0.56 to 0.7 where there is enough to multiply with what is
+// "Convolutions without im2col": 0.56 to 0.7 where there is enough to multiply with what is
 // packed, and few of the pixels that are computed lie beyond the result's width.
 double bf16x3_cost(P p) {
   constexpr int64_t least_side = 32, least_depth = 256, least_work = int64_t{1} << 22;
   const ir::Dims &result = p.result().sizes, &source = p.source().sizes;
   const int64_t padded_width = result[3] + p.w.sizes[3] - 1;
-  const int64_t pixels = result[2] * result[3], depth = source[1] * p.places();
-  const int64_t computed = (result[2] * padded_width + split_side - 1) / split_side * split_side;
+  const int64_t pixels = result[2] * result[3], depth = source[1] * p.taps();
+  const int64_t computed = (result[2] * padded_width + bf16x3_side - 1) / bf16x3_side * bf16x3_side;
   return cost(result[1] >= least_side && depth >= least_depth && 3 * pixels >= 2 * computed &&
                   p.image_count() * pixels * result[1] * depth >= least_work,
               0.6);
@@ -172,7 +172,7 @@ double bf16x3_cost(P p) {
 Prepared bf16x3(P p) {
   if (p.weights != Weights::plain) return packed_by_parts(*p.call);
   return p.is(Direction::forward) ? bf16x3_convolution(*p.call, onednn_unplanned(p))
-                                  : split_input_gradient(*p.call, onednn_unplanned(p));
+                                  : bf16x3_input_gradient(*p.call, onednn_unplanned(p));
 }
 
 // -- 3x3 kernels by fewer products --
@@ -329,9 +329,9 @@ Prepared prepare_conv(P problem) {
 }
 
 WeightForm weight_form(const ConvAlgorithm& chosen, P problem) {
-  if (chosen.make == bf16x3) return WeightForm::by_place;
+  if (chosen.make == bf16x3) return WeightForm::by_tap;
   if (chosen.make != onednn_convolution) return WeightForm::as_they_lie;
-  return problem.x.sizes[1] == 1 ? WeightForm::by_place : WeightForm::onednn;
+  return problem.x.sizes[1] == 1 ? WeightForm::by_tap : WeightForm::onednn;
 }
 
 }  // namespace poptorch::kernels

@@ -18,8 +18,8 @@ ops::Prepared prepare_conv(const ConvProblem& problem);
 // How pack_convolution lays weights out for an algorithm.
 enum class WeightForm {
   as_they_lie,  // [outputs, inputs, height, width]
-  by_place,     // [height, width, inputs, outputs]
-  onednn,       // as oneDNN wants them
+  by_tap,       // [height, width, inputs, outputs]
+  onednn,       // in oneDNN's own layout
 };
 WeightForm weight_form(const ConvAlgorithm& chosen, const ConvProblem& problem);
 

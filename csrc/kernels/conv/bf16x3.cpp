@@ -19,47 +19,47 @@ int64_t number(const ir::Attrs& attrs, const char* name, size_t dim) {
   return values[values.size() == 1 ? 0 : dim];
 }
 
-SplitConvolution forward(const Call& call) {
+Bf16x3Convolution forward(const Call& call) {
   const ir::Dims &x = call.in(0).sizes, &w = call.in(1).sizes;
-  const int64_t channels = x[1], places = w[2] * w[3];
+  const int64_t channels = x[1], taps = w[2] * w[3];
   return {x[0], x[2], x[3], channels, w[0], w[2], w[3], number(call.attrs(), "padding", 0),
-          number(call.attrs(), "padding", 1), places * channels, 1, 0, channels};
+          number(call.attrs(), "padding", 1), taps * channels, 1, 0, channels};
 }
 
 // The gradient of the input is a convolution of the gradient with the kernel turned round.
-SplitConvolution backward(const Call& call) {
+Bf16x3Convolution backward(const Call& call) {
   const ir::Dims &dy = call.in(0).sizes, &w = call.in(2).sizes;
-  const int64_t channels = w[1], places = w[2] * w[3];
+  const int64_t channels = w[1], taps = w[2] * w[3];
   return {dy[0], dy[2], dy[3], w[0], channels, w[2], w[3],
           w[2] - 1 - number(call.attrs(), "padding", 0),
-          w[3] - 1 - number(call.attrs(), "padding", 1), 1, places * channels,
-          (places - 1) * channels, -channels};
+          w[3] - 1 - number(call.attrs(), "padding", 1), 1, taps * channels,
+          (taps - 1) * channels, -channels};
 }
 
-SplitConvolution packed(const ir::Attrs& attrs, const ir::Dims& w, const ir::Dims& x) {
+Bf16x3Convolution packed(const ir::Attrs& attrs, const ir::Dims& w, const ir::Dims& x) {
   return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], number(attrs, "padding", 0),
           number(attrs, "padding", 1), 1, w[0], 0, w[1] * w[0]};
 }
 
-SplitConvolution unpacked(const ir::Attrs& attrs, const ir::Dims& w, const ir::Dims& x) {
-  const int64_t places = w[2] * w[3];
+Bf16x3Convolution unpacked(const ir::Attrs& attrs, const ir::Dims& w, const ir::Dims& x) {
+  const int64_t taps = w[2] * w[3];
   return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], number(attrs, "padding", 0),
-          number(attrs, "padding", 1), w[1] * places, places, 0, 1};
+          number(attrs, "padding", 1), w[1] * taps, taps, 0, 1};
 }
 
-size_t scratch_bytes(const SplitUnits& units, int threads) {
+size_t scratch_bytes(const Bf16x3Units& units, int threads) {
   return static_cast<size_t>(units.weight_bytes + threads * units.unit_bytes());
 }
 
 // Operands `x` and `w` of the call are the images and the weights, `bias` may be absent.
-Prepared prepare(const Call& call, const SplitConvolution& s, size_t x, size_t w, int bias,
+Prepared prepare(const Call& call, const Bf16x3Convolution& s, size_t x, size_t w, int bias,
                  Prepared otherwise) {
-  const SplitUnits units(s, call.threads);
+  const Bf16x3Units units(s, call.threads);
   const size_t bytes = scratch_bytes(units, call.threads), other_bytes = otherwise.scratch_bytes;
   const auto run = [=, other = std::move(otherwise.run)](const Args& args) {
     const float* of_bias = bias < 0 ? nullptr : args.in<float>(static_cast<size_t>(bias));
-    const SplitData data{args.in<float>(x), args.in<float>(w), of_bias, nullptr,
-                         args.out<float>(0), args.scratch};
+    const Bf16x3Data data{args.in<float>(x), args.in<float>(w), of_bias, nullptr,
+                          args.out<float>(0), args.scratch};
     if (bf16x3_convolve(s, units, data, args.threads) < s.outputs) other(args);
   };
   return {run, std::max(bytes, other_bytes)};
@@ -67,19 +67,19 @@ Prepared prepare(const Call& call, const SplitConvolution& s, size_t x, size_t w
 
 }  // namespace
 
-SplitUnits::SplitUnits(const SplitConvolution& s, int threads) {
+Bf16x3Units::Bf16x3Units(const Bf16x3Convolution& s, int threads) {
   constexpr int64_t most_unit = 1 << 20, most_weights = 4 << 20;  // bytes
   constexpr int64_t number_bytes = 3 * 2;
   const int64_t line_bytes = s.padded_width() * s.channels * number_bytes;
   rows = std::clamp<int64_t>(most_unit / line_bytes - s.kernel_height + 1, 1, s.out_height());
-  const int64_t computed = (rows * s.padded_width() + split_side - 1) / split_side * split_side;
+  const int64_t computed = (rows * s.padded_width() + bf16x3_side - 1) / bf16x3_side * bf16x3_side;
   const int64_t pixels =
       computed + (s.kernel_height - 1) * s.padded_width() + s.kernel_width - 1;
   image_bytes = align_up(pixels * s.channels * number_bytes);
   const int64_t fair = (s.images + threads - 1) / threads;
   images = rows < s.out_height() ? 1 : std::clamp<int64_t>(most_unit / image_bytes, 1, fair);
-  panels = (s.outputs + split_side - 1) / split_side;
-  const int64_t panel_bytes = s.places() * s.channels * split_side * number_bytes;
+  panels = (s.outputs + bf16x3_side - 1) / bf16x3_side;
+  const int64_t panel_bytes = s.taps() * s.channels * bf16x3_side * number_bytes;
   in_block = std::clamp<int64_t>(most_weights / panel_bytes, 1, panels);
   weight_bytes = align_up(in_block * panel_bytes);
 }
@@ -88,7 +88,7 @@ Prepared bf16x3_convolution(const Call& call, Prepared otherwise) {
   return prepare(call, forward(call), 0, 1, call.has_in(2) ? 2 : -1, std::move(otherwise));
 }
 
-Prepared split_input_gradient(const Call& call, Prepared otherwise) {
+Prepared bf16x3_input_gradient(const Call& call, Prepared otherwise) {
   return prepare(call, backward(call), 0, 2, -1, std::move(otherwise));
 }
 
@@ -96,13 +96,13 @@ Prepared packed_bf16x3_convolution(const Call& call, RestOfOutputs rest) {
   const ir::Attrs& attrs = call.attrs();
   const ir::Dims x = ops::channels_first(call.in(0)).sizes;
   const ir::Dims w = attrs.get_ints("weight_size");
-  const SplitConvolution s = is_unpacked(call) ? unpacked(attrs, w, x) : packed(attrs, w, x);
-  const SplitUnits units(s, call.threads);
+  const Bf16x3Convolution s = is_unpacked(call) ? unpacked(attrs, w, x) : packed(attrs, w, x);
+  const Bf16x3Units units(s, call.threads);
   const bool relu = attrs.get_string("activation") == "relu";
   const auto run = [=, rest = std::move(rest)](const Args& args) {
-    const SplitData data{args.in<float>(0), args.in<float>(1), args.in<float>(2),
-                         args.in<float>(4), args.out<float>(0), args.scratch, args.in<float>(3),
-                         relu};
+    const Bf16x3Data data{args.in<float>(0), args.in<float>(1), args.in<float>(2),
+                          args.in<float>(4), args.out<float>(0), args.scratch, args.in<float>(3),
+                          relu};
     const int64_t computed = bf16x3_convolve(s, units, data, args.threads);
     if (computed < s.outputs) rest(args, computed);
   };

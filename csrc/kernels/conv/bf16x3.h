@@ -1,7 +1,7 @@
 // Convolutions of channels-last images on the unit for bfloat16 products, by parts (gemm/bf16x3.h),
 // without im2col. Of a padded image that is packed once, pixel after pixel, the pixels that one
-// place in the kernel sees for 32 neighbouring pixels of the result are 32 neighbours as well: only
-// the place where they start differs. The result is computed for the padded width, and what lies
+// tap of the kernel reads for 32 neighbouring pixels of the result are 32 neighbours as well: only
+// where they start differs. The result is computed for the padded width, and what lies
 // beyond its own width is left out. Kernels with a stride or dilation are not for this.
 #pragma once
 
@@ -12,56 +12,56 @@
 namespace poptorch::kernels {
 
 // Of images x[images, height, width, channels]: y[images, height', width', outputs].
-struct SplitConvolution {
+struct Bf16x3Convolution {
   int64_t images, height, width, channels, outputs;
   int64_t kernel_height, kernel_width, padding_height, padding_width;
-  // Where the weight of an output, a channel, and place 0, 1, ... in the kernel lies: at
-  // output * line + channel * depth + first + place * next.
+  // Where the weight of an output, a channel, and tap 0, 1, ... of the kernel lies: at
+  // output * line + channel * depth + first + tap * next.
   int64_t line, depth, first, next;
 
-  int64_t places() const { return kernel_height * kernel_width; }
-  // The places of a channel lie side by side, as in PyTorch's weights.
-  bool is_by_place() const { return line != 1 && depth != 1; }
+  int64_t taps() const { return kernel_height * kernel_width; }
+  // The taps of a channel lie side by side, as in PyTorch's weights.
+  bool is_by_tap() const { return line != 1 && depth != 1; }
   int64_t padded_width() const { return width + 2 * padding_width; }
   int64_t out_height() const { return height + 2 * padding_height - kernel_height + 1; }
   int64_t out_width() const { return padded_width() - kernel_width + 1; }
 };
 
-// The most places of a kernel whose weights may lie by place: so many are packed together.
-constexpr int64_t most_places = 25;
+// The most taps of a kernel whose weights may lie by tap: so many are packed together.
+constexpr int64_t most_taps = 25;
 
 // How the work is cut: units are some rows of an image or some whole images.
-struct SplitUnits {
+struct Bf16x3Units {
   int64_t rows, images;      // of the result, in a unit
   int64_t image_bytes;       // of the packed rows of one image
   int64_t panels, in_block;  // panels of 32 outputs; how many of them are packed at a time
   int64_t weight_bytes;      // of a block of panels
 
-  SplitUnits(const SplitConvolution& s, int threads);
+  Bf16x3Units(const Bf16x3Convolution& s, int threads);
   int64_t unit_bytes() const { return images * image_bytes; }
 };
 
-struct SplitData {
+struct Bf16x3Data {
   const float *x, *w, *bias, *scale;  // without bias or scale: nullptr
   float* y;
   std::byte* scratch;  // weight_bytes, and unit_bytes for each thread
-  const float* residual = nullptr;  // is added to y, in whose place it may lie
+  const float* residual = nullptr;  // is added to y, in whose memory it may lie
   bool relu = false;                // comes last
 };
 
 // How many outputs, from the first on, are computed: not all when some number has no parts. Then a
-// residual in the place of y is still there for the others; without it they hold anything. At most
+// residual in the memory of y is still there for the others; without it they hold anything. At most
 // as many threads as the units were cut for.
-int64_t bf16x3_convolve(const SplitConvolution& s, const SplitUnits& cut, const SplitData& data,
-                       int threads);
+int64_t bf16x3_convolve(const Bf16x3Convolution& s, const Bf16x3Units& cut, const Bf16x3Data& data,
+                        int threads);
 
 // Of a call of `convolution` or `convolution_backward`, with channels as dimension 1, result 0.
 // `otherwise` computes it for numbers without parts.
 ops::Prepared bf16x3_convolution(const ops::Call& call, ops::Prepared otherwise);
-ops::Prepared split_input_gradient(const ops::Call& call, ops::Prepared otherwise);
+ops::Prepared bf16x3_input_gradient(const ops::Call& call, ops::Prepared otherwise);
 
 // The same of the row packed_convolution, with weights packed as [height, width, inputs, outputs]
-// or, of at most most_places, as they lie in the module: [outputs, inputs, height, width]. Of the
+// or, of at most most_taps, as they lie in the module: [outputs, inputs, height, width]. Of the
 // activations only relu is applied. `rest` computes the outputs from the given one on.
 using RestOfOutputs = std::function<void(const ops::Args& args, int64_t first)>;
 ops::Prepared packed_bf16x3_convolution(const ops::Call& call, RestOfOutputs rest);

@@ -12,7 +12,7 @@ namespace poptorch::kernels {
 
 namespace {
 
-using namespace split;
+using namespace bf16x3;
 
 constexpr int64_t row_bytes = 64;
 // Steps that are summed in the tile registers. With 6, a panel's part would stay in the first
@@ -32,7 +32,8 @@ struct Turn {
 
 class Convolution {
  public:
-  Convolution(const SplitConvolution& s, const SplitUnits& cut, const SplitData& data, int threads)
+  Convolution(const Bf16x3Convolution& s, const Bf16x3Units& cut, const Bf16x3Data& data,
+              int threads)
       : s_(s),
         cut_(cut),
         data_(data),
@@ -68,12 +69,12 @@ class Convolution {
       });
       if (!have_parts_) break;
     }
-    return std::min(first_ * split_side, s_.outputs);
+    return std::min(first_ * bf16x3_side, s_.outputs);
   }
 
  private:
-  int64_t steps() const { return s_.channels / step; }          // of one place
-  int64_t all_steps() const { return steps() * s_.places(); }
+  int64_t steps() const { return s_.channels / step; }          // of one tap
+  int64_t all_steps() const { return steps() * s_.taps(); }
   int64_t pixels() const { return cut_.image_bytes / (steps() * parts * row_bytes); }
   int64_t panel_bytes() const { return all_steps() * step_bytes; }
 
@@ -98,16 +99,16 @@ class Convolution {
   }
 
   void pack_weights(int64_t count) {
-    if (s_.is_by_place()) return pack_weights_by_place(count);
-    const int64_t places = s_.places();
-    parallel_for(threads_, count * places, 1, [&](int64_t begin, int64_t end) {
+    if (s_.is_by_tap()) return pack_weights_by_tap(count);
+    const int64_t taps = s_.taps();
+    parallel_for(threads_, count * taps, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t panel = i / places, place = i % places;
-        const Operand of_place{data_.w + s_.first + place * s_.next, s_.line, s_.depth};
+        const int64_t panel = i / taps, tap = i % taps;
+        const Operand of_tap{data_.w + s_.first + tap * s_.next, s_.line, s_.depth};
         const Panel lines = lines_of(first_ + panel);
-        std::byte* to = weights_ + panel * panel_bytes() + place * steps() * step_bytes;
+        std::byte* to = weights_ + panel * panel_bytes() + tap * steps() * step_bytes;
         for (int64_t k = 0; k < steps(); ++k) {
-          if (!pack_step<false>(of_place, lines, k * step, to + k * step_bytes)) {
+          if (!pack_step<false>(of_tap, lines, k * step, to + k * step_bytes)) {
             have_parts_ = false;
           }
         }
@@ -116,11 +117,11 @@ class Convolution {
   }
 
   Panel lines_of(int64_t panel) const {
-    const int64_t output = panel * split_side;
-    return {output, std::min(split_side, s_.outputs - output), 0, s_.channels};
+    const int64_t output = panel * bf16x3_side;
+    return {output, std::min(bf16x3_side, s_.outputs - output), 0, s_.channels};
   }
 
-  void pack_weights_by_place(int64_t count) {
+  void pack_weights_by_tap(int64_t count) {
     parallel_for(threads_, count * steps(), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t panel = i / steps(), k = i % steps();
@@ -130,21 +131,21 @@ class Convolution {
     });
   }
 
-  // A step of one panel, for all places: channels and places are the columns of one matrix.
+  // A step of one panel, for all taps: channels and taps are the columns of one matrix.
   bool pack_places(const Panel& lines, int64_t channel, std::byte* to) const {
-    const int64_t places = s_.places();
-    __m512 columns[step * most_places];
+    const int64_t taps = s_.taps();
+    __m512 columns[step * most_taps];
     bool all_have_parts = true;
     for (int64_t t = 0; t < 2; ++t) {
       const int64_t skipped = t * lanes;
-      const float* from = data_.w + (lines.first + skipped) * s_.line + channel * places;
-      for (int64_t i = 0; i < step * places; i += lanes) {
+      const float* from = data_.w + (lines.first + skipped) * s_.line + channel * taps;
+      for (int64_t i = 0; i < step * taps; i += lanes) {
         load_square(from + i, s_.line, lines.count - skipped, lanes, columns + i);
         transpose(columns + i);
       }
-      for (int64_t place = 0; place < places; ++place) {
-        all_have_parts &= pack_tile(columns + place, columns + lanes * places + place, places,
-                                    to + place * steps() * step_bytes + t * tile_bytes);
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        all_have_parts &= pack_tile(columns + tap, columns + lanes * taps + tap, taps,
+                                    to + tap * steps() * step_bytes + t * tile_bytes);
       }
     }
     return all_have_parts;
@@ -201,10 +202,10 @@ class Convolution {
         const std::byte* columns = weights_ + panel * panel_bytes() + k * step_bytes;
         for (int64_t i = 0; i < unit.images; ++i) {
           const std::byte* image = packed + i * cut_.image_bytes;
-          for (int64_t pixel = 0; pixel < computed; pixel += split_side) {
-            alignas(64) float sums[split_side * split_side];
+          for (int64_t pixel = 0; pixel < computed; pixel += bf16x3_side) {
+            alignas(64) float sums[bf16x3_side * bf16x3_side];
             multiply(image + pixel * row_bytes, columns, k, count, sums);
-            add(unit, unit.image + i, pixel, (first_ + panel) * split_side,
+            add(unit, unit.image + i, pixel, (first_ + panel) * bf16x3_side,
                 {k == 0, k + count == all_steps()}, sums);
           }
         }
@@ -215,16 +216,16 @@ class Convolution {
   void multiply(const std::byte* image, const std::byte* columns, int64_t first, int64_t count,
                 float* sums) const {
     const int64_t part = pixels() * row_bytes, channel_steps = steps();
-    int64_t k = first % channel_steps, place = first / channel_steps;
+    int64_t k = first % channel_steps, tap = first / channel_steps;
     clear_sums();
     for (int64_t i = 0; i < count; ++i, columns += step_bytes) {
       const int64_t shift =
-          place / s_.kernel_width * s_.padded_width() + place % s_.kernel_width;
+          tap / s_.kernel_width * s_.padded_width() + tap % s_.kernel_width;
       const std::byte* rows = image + k * parts * part + shift * row_bytes;
       multiply_step(rows, part, columns);
       if (++k == channel_steps) {
         k = 0;
-        ++place;
+        ++tap;
       }
     }
     store_sums(sums);
@@ -236,13 +237,13 @@ class Convolution {
            const float* sums) const {
     const __m512 least = _mm512_set1_ps(data_.relu && turn.is_last ? 0.0F : -infinity);
     const int64_t width = s_.out_width(), padded = s_.padded_width();
-    const int64_t count = std::min(split_side, s_.outputs - output);
+    const int64_t count = std::min(bf16x3_side, s_.outputs - output);
     __m512 scale[] = {_mm512_set1_ps(1.0F), _mm512_set1_ps(1.0F)};
     for (int64_t h = 0; data_.scale != nullptr && h < count; h += lanes) {
       scale[h / lanes] = _mm512_loadu_ps(data_.scale + output + h);
     }
     int64_t row = pixel / padded, column = pixel % padded;
-    for (int64_t i = 0; i < split_side; ++i, sums += split_side) {
+    for (int64_t i = 0; i < bf16x3_side; ++i, sums += bf16x3_side) {
       if (column < width && row < unit.rows) {
         const int64_t at = (image * s_.out_height() + unit.top + row) * width + column;
         const int64_t begin = at * s_.outputs + output;
@@ -269,9 +270,9 @@ class Convolution {
     return sum;
   }
 
-  const SplitConvolution& s_;
-  const SplitUnits& cut_;
-  const SplitData& data_;
+  const Bf16x3Convolution& s_;
+  const Bf16x3Units& cut_;
+  const Bf16x3Data& data_;
   std::byte *weights_, *images_;
   int threads_;
   int64_t first_ = 0;  // panel of the present block
@@ -281,8 +282,8 @@ class Convolution {
 
 }  // namespace
 
-int64_t bf16x3_convolve(const SplitConvolution& s, const SplitUnits& cut, const SplitData& data,
-                       int threads) {
+int64_t bf16x3_convolve(const Bf16x3Convolution& s, const Bf16x3Units& cut, const Bf16x3Data& data,
+                        int threads) {
   return Convolution(s, cut, data, threads).run();
 }
 

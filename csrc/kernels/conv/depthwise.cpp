@@ -73,7 +73,7 @@ struct Axis {
     return taps;
   }
 
-  // The entries of the result that each weight serves.
+  // The entries of the result that read each weight.
   std::vector<simd::DepthwiseRange> ranges() const {
     std::vector<simd::DepthwiseRange> found;
     for (int64_t k = 0; k < kernel; ++k) {
@@ -95,8 +95,8 @@ struct Axis {
     Taps taps;
     for (int64_t i = 0; i < from; ++i) {
       for (int64_t k = 0; k < kernel; ++k) {
-        const int64_t place = i + padding - k * dilation;
-        if (place >= 0 && place % stride == 0 && place / stride < to) taps.add(place / stride, k);
+        const int64_t at = i + padding - k * dilation;
+        if (at >= 0 && at % stride == 0 && at / stride < to) taps.add(at / stride, k);
       }
       taps.finish_entry();
     }

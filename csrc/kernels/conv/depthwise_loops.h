@@ -44,7 +44,7 @@ struct DepthwiseLoops {
                       double* sums);
 };
 
-// Of the instruction set in use: ask when a kernel is prepared.
+// Of the instruction set in use: to be got when a kernel is prepared.
 const DepthwiseLoops& depthwise_loops();
 
 }  // namespace poptorch::simd

@@ -3,8 +3,8 @@
 //   dw[o, kh, kw, c] = sum over images and pixels of dy[pixel, o] * x[what (kh, kw) sees there, c]
 //
 // Of some rows of pixels at a time, what they see of the input is packed once for a panel of
-// channels, as wide as two vectors. A place in the kernel sees the same panel from another pixel
-// on, so a tile of dw (some o by the channels of the panel at one place) is a product of values of
+// channels, as wide as two vectors. A tap of the kernel reads the same panel from another pixel
+// on, so a tile of dw (some o by the channels of the panel at one tap) is a product of values of
 // dy and of that panel, summed in registers and added to dw.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace poptorch::kernels {
 
-struct WeightTiles : ConvolutionShape {
+struct DirectGradient : ConvolutionShape {
   // How the lines of pixels are cut into strips.
   int64_t strips() const { return (lines() + lines_at_once() - 1) / lines_at_once(); }
   int64_t first_line(int64_t strip) const { return lines() * strip / strips(); }
@@ -26,13 +26,13 @@ struct WeightTiles : ConvolutionShape {
 struct WeightPart {
   int64_t channel, channels;  // at most those of a panel
   int64_t row, rows;
-  int64_t place, places;  // in the kernel
+  int64_t tap, taps;  // of the kernel
 };
 
 // Writes result 1 of the call, dw. The order of a sum does not depend on the number of threads.
 ops::Prepared direct_weight_gradient(const ops::Call& call);
 
-// Channels of a panel in the instruction set in use.
+// Channels of a panel (NR) in the instruction set in use.
 int64_t direct_columns();
 
 }  // namespace poptorch::kernels

@@ -4,18 +4,18 @@
 #include "kernels/conv/window.inl"
 
 using kernels::WeightPart;
-using kernels::WeightTiles;
+using kernels::DirectGradient;
 
 // A tile of R rows and V vectors from the pixels of a strip; `first`: of what a line sees.
 template <int R, int V>
-void multiply_pixels(const WeightTiles& t, const PixelStrip& strip, const float* values,
+void multiply_pixels(const DirectGradient& t, const PixelStrip& strip, const float* values,
                      const Seen& panel, int64_t first, const Tile& tile) {
   vf sums[R][V];
   begin_tile(sums, tile);
   for (int64_t line = 0; line < strip.lines; ++line) {
     const float* seen = panel.numbers + panel.starts[line] + first;
     for (int64_t p = 0; p < t.w.to; ++p) {
-      add_term(sums, values, 1, seen);
+      rank_1_update(sums, values, 1, seen);
       values += R;
       seen += t.w.stride * V * width;
     }
@@ -24,41 +24,41 @@ void multiply_pixels(const WeightTiles& t, const PixelStrip& strip, const float*
 }
 
 // A panel of one vector has twice as many rows in the same registers.
-constexpr int most_narrow_rows = 2 * MR;
+constexpr int one_vector_mr = 2 * MR;
 inline auto multiply_of(const Seen& panel, int64_t rows) {
   if (panel.step > width) {
     return for_rows<MR>(rows, []<int R>() { return &multiply_pixels<R, 2>; });
   }
-  return for_rows<most_narrow_rows>(rows, []<int R>() { return &multiply_pixels<R, 1>; });
+  return for_rows<one_vector_mr>(rows, []<int R>() { return &multiply_pixels<R, 1>; });
 }
 
-// Adds what a strip gives for some rows of the part, at its places in the kernel.
-inline void add_rows(const WeightTiles& t, const WeightPart& part, const PixelStrip& strip,
+// Adds what a strip gives for some rows of the part, at its taps of the kernel.
+inline void add_rows(const DirectGradient& t, const WeightPart& part, const PixelStrip& strip,
                      const Seen& panel, int64_t rows, const float* values, float* dw) {
   const auto multiply = multiply_of(panel, rows);
-  Tile tile{.stride = t.places() * t.channels,
+  Tile tile{.stride = t.taps() * t.channels,
             .columns = part.channels,
             .beta = strip.first > 0 ? 1.0f : 0.0f};
-  for (int64_t place = part.place; place < part.place + part.places; ++place) {
-    const int64_t kh = place / t.w.kernel, kw = place % t.w.kernel;
+  for (int64_t tap = part.tap; tap < part.tap + part.taps; ++tap) {
+    const int64_t kh = tap / t.w.kernel, kw = tap % t.w.kernel;
     const int64_t first = (kh * t.h.dilation * panel.width + kw * t.w.dilation) * panel.step;
-    tile.c = dw + place * t.channels;
+    tile.c = dw + tap * t.channels;
     multiply(t, strip, values, panel, first, tile);
   }
 }
 
 // Memory of a thread: a panel, values of a group of rows, where lines begin.
-inline int64_t panel_numbers(const WeightTiles& t) {
+inline int64_t panel_numbers(const DirectGradient& t) {
   return align_numbers<float>(seen_numbers(t, t.most_lines(), NR));
 }
-inline int64_t value_numbers(const WeightTiles& t) {
-  return align_numbers<float>(t.most_lines() * t.w.to * most_narrow_rows + width);
+inline int64_t value_numbers(const DirectGradient& t) {
+  return align_numbers<float>(t.most_lines() * t.w.to * one_vector_mr + width);
 }
-inline int64_t weight_memory(const WeightTiles& t) {
+inline int64_t weight_memory(const DirectGradient& t) {
   return panel_numbers(t) + value_numbers(t) + 2 * t.most_lines();
 }
 
-inline void sum_weights(const WeightTiles& t, const WeightPart& part, const float* x,
+inline void sum_weights(const DirectGradient& t, const WeightPart& part, const float* x,
                         const float* dy, float* dw, float* memory) {
   float* values = memory + panel_numbers(t);
   const Seen panel{.numbers = memory,
@@ -67,7 +67,7 @@ inline void sum_weights(const WeightTiles& t, const WeightPart& part, const floa
                    .count = part.channels,
                    .step = panel_step(part.channels),
                    .width = t.w.seen(t.w.to)};
-  const Groups groups(part.rows, panel.step > width ? MR : most_narrow_rows);
+  const Groups groups(part.rows, panel.step > width ? MR : one_vector_mr);
   for (int64_t i = 0; i < t.strips(); ++i) {
     const PixelStrip strip{t.first_line(i), t.first_line(i + 1) - t.first_line(i)};
     see(t, strip, x, panel);
@@ -76,10 +76,10 @@ inline void sum_weights(const WeightTiles& t, const WeightPart& part, const floa
       copy_transposed(dy + strip.first * t.w.to * t.outputs + row, t.outputs, rows,
                   strip.lines * t.w.to, values);
       add_rows(t, part, strip, panel, rows, values,
-               dw + row * t.places() * t.channels + part.channel);
+               dw + row * t.taps() * t.channels + part.channel);
     }
   }
 }
 
-inline constexpr WeightTileFunctions weight_tile_functions = {sum_weights, weight_memory,
-                                                              NR};
+inline constexpr DirectGradientFunctions direct_gradient_functions = {sum_weights,
+                                                                      weight_memory, NR};

@@ -78,7 +78,7 @@ struct Parts {
  private:
   static constexpr int64_t least_products = 1 << 18;
   static int64_t products(const ConvolutionShape& s) {
-    return s.lines() * s.w.to * s.outputs * s.places() * s.channels;
+    return s.lines() * s.w.to * s.outputs * s.taps() * s.channels;
   }
 };
 
@@ -86,7 +86,7 @@ struct Parts {
 Prepared prepare(const FewConvolution& f, const ir::Dims& strides, bool is_packed, int threads) {
   const simd::FewFunctions& loops = functions();
   const ConvolutionShape& s = f.shape;
-  const int64_t packed_numbers = align_numbers<float>(s.outputs) * s.places() * s.channels;
+  const int64_t packed_numbers = align_numbers<float>(s.outputs) * s.taps() * s.channels;
   const Parts parts(f, std::min<int64_t>(threads, s.lines()));
   const auto run = [=, &loops](const Args& args) {
     if (f.has_residual) copy_residual(args, f.shape.lines() * f.shape.w.to * f.shape.outputs);
@@ -125,8 +125,8 @@ Prepared few_weight_gradient(const Call& call) {
   const ConvolutionShape& s = f.shape;
   constexpr int64_t most_parts = 8;  // of a sum, whatever the threads are
   const Parts parts(f, std::min(most_parts, s.lines()));
-  const int64_t taps = s.places() * s.channels, outputs = s.outputs;
-  const int64_t own = align_numbers<float>(taps * outputs) + parts.memory;
+  const int64_t columns = s.taps() * s.channels, outputs = s.outputs;
+  const int64_t own = align_numbers<float>(columns * outputs) + parts.memory;
   const auto run = [=, &loops = functions()](const Args& args) {
     float* sums = reinterpret_cast<float*>(args.scratch);
     parts.each(args.threads, [&](int64_t part, int64_t first, int64_t lines) {
@@ -135,8 +135,8 @@ Prepared few_weight_gradient(const Call& call) {
                 of_part + own - parts.memory);
     });
     float* dw = args.out<float>(1);
-    for (int64_t i = 0; i < outputs * taps; ++i) {
-      const float* from = sums + i % taps * outputs + i / taps;
+    for (int64_t i = 0; i < outputs * columns; ++i) {
+      const float* from = sums + i % columns * outputs + i / columns;
       float total = 0;
       for (int64_t part = 0; part < parts.count; ++part) total += from[part * own];
       dw[i] = total;

@@ -8,16 +8,16 @@ using kernels::ConvolutionWeights;
 // Pixels of a tile: two vectors of sums for each fill the registers.
 constexpr int most_pixels = SIMD_WIDTH == 16 ? 14 : 6;
 
-inline int64_t taps_of(const ConvolutionShape& s) { return s.places() * s.channels; }
+inline int64_t columns_of(const ConvolutionShape& s) { return s.taps() * s.channels; }
 
-// All taps of a panel of outputs, then those of the next one. Outputs past the last one are 0.
+// All weights of a panel of outputs, then those of the next one. Outputs past the last one are 0.
 inline void pack_few(const ConvolutionShape& s, const ConvolutionWeights& from, float* packed) {
   for (int64_t panel = 0; panel < s.outputs; panel += NR) {
     const int64_t step = panel_step(s.outputs - panel);
-    for (int64_t place = 0; place < s.places(); ++place) {
+    for (int64_t tap = 0; tap < s.taps(); ++tap) {
       for (int64_t c = 0; c < s.channels; ++c) {
-        const float* w = from.weights + place / s.w.kernel * from.line +
-                         place % s.w.kernel * from.column + c * from.channel;
+        const float* w = from.weights + tap / s.w.kernel * from.line +
+                         tap % s.w.kernel * from.column + c * from.channel;
         for (int64_t i = 0; i < step; ++i) {
           const int64_t output = panel + i;
           *packed++ = output < s.outputs ? w[output * from.output] : 0.0f;
@@ -36,7 +36,7 @@ void convolve_pixels(const ConvolutionShape& s, const float* seen, const float* 
   vf sums[R][V] = {};
   for (int64_t kh = 0; kh < s.h.kernel; ++kh, seen += line) {
     for (int64_t t = 0; t < run; ++t, weights += V * width) {
-      add_term(sums, seen + t, step, weights);
+      rank_1_update(sums, seen + t, step, weights);
     }
   }
   put_tile(sums, tile);
@@ -57,7 +57,7 @@ inline void convolve_line(const ConvolutionShape& s, const float* seen, const fl
       const int64_t pixel = groups.begin(group), pixels = groups.size(group);
       const Tile part = tile_at(tile, s.outputs, tile.c + pixel * s.outputs, at);
       (is_wide ? convolve_of<2>(pixels) : convolve_of<1>(pixels))(
-          s, seen + pixel * s.w.stride * s.channels, packed + at * taps_of(s), part);
+          s, seen + pixel * s.w.stride * s.channels, packed + at * columns_of(s), part);
     }
   }
 }
@@ -101,7 +101,7 @@ inline void convolve_few(const kernels::FewConvolution& f, int64_t first, int64_
   }
 }
 
-// Sums for R taps that lie side by side and V vectors of outputs. `first`: of what a line sees.
+// Sums for R adjacent columns of im2col and V vectors of outputs. `first`: of what a line sees.
 template <int R, int V>
 void multiply_lines(const ConvolutionShape& s, const PixelStrip& strip, const Seen& seen,
                     int64_t first, const float* dy, const Tile& tile) {
@@ -109,7 +109,7 @@ void multiply_lines(const ConvolutionShape& s, const PixelStrip& strip, const Se
   for (int64_t line = 0; line < strip.lines; ++line) {
     const float* from = seen.numbers + seen.starts[line] + first;
     for (int64_t p = 0; p < s.w.to; ++p) {
-      add_term(sums, from, 1, dy);
+      rank_1_update(sums, from, 1, dy);
       from += s.w.stride * s.channels;
       dy += s.outputs;
     }
@@ -118,11 +118,11 @@ void multiply_lines(const ConvolutionShape& s, const PixelStrip& strip, const Se
 }
 
 template <int V>
-inline auto lines_of(int64_t taps) {
-  return for_rows<MR>(taps, []<int R>() { return &multiply_lines<R, V>; });
+inline auto lines_of(int64_t columns) {
+  return for_rows<MR>(columns, []<int R>() { return &multiply_lines<R, V>; });
 }
 
-// Adds a strip to sums[tap][output], or sets them.
+// Adds a strip to sums[column][output], or sets them.
 inline void sum_strip(const ConvolutionShape& s, const PixelStrip& strip, const Seen& seen,
                       const float* dy, bool is_first, float* sums) {
   const int64_t run = s.w.kernel * s.channels;
@@ -132,16 +132,17 @@ inline void sum_strip(const ConvolutionShape& s, const PixelStrip& strip, const 
     tile.columns = panel_step(s.outputs - at);
     for (int64_t kh = 0; kh < s.h.kernel; ++kh) {
       for (int64_t group = 0; group < groups.count; ++group) {
-        const int64_t tap = groups.begin(group), taps = groups.size(group);
-        tile.c = sums + (kh * run + tap) * s.outputs + at;
-        (tile.columns > width ? lines_of<2>(taps) : lines_of<1>(taps))(
-            s, strip, seen, kh * s.h.dilation * seen.width * s.channels + tap, dy + at, tile);
+        const int64_t column = groups.begin(group), columns = groups.size(group);
+        tile.c = sums + (kh * run + column) * s.outputs + at;
+        (tile.columns > width ? lines_of<2>(columns) : lines_of<1>(columns))(
+            s, strip, seen, kh * s.h.dilation * seen.width * s.channels + column, dy + at,
+            tile);
       }
     }
   }
 }
 
-// What `lines` lines of pixels give, sums[tap][output].
+// What `lines` lines of pixels give, sums[column][output].
 inline void sum_few(const kernels::FewConvolution& f, int64_t first, int64_t lines, const float* x,
                     const float* dy, float* sums, float* memory) {
   const ConvolutionShape& s = f.shape;

@@ -17,13 +17,13 @@ using ops::Prepared;
 using ops::SlidingBlocks;
 using ops::WindowAxis;
 
-// The blocks whose pixel `place` lies inside the image along one axis, [begin, end), and the image
+// The blocks whose pixel `tap` lies inside the image along one axis, [begin, end), and the image
 // position of the first of them.
 struct Inside {
   int64_t begin, end, first;
 
-  Inside(const WindowAxis& axis, int64_t place) {
-    const int64_t start = place * axis.dilation - axis.padding;  // of block 0, maybe negative
+  Inside(const WindowAxis& axis, int64_t tap) {
+    const int64_t start = tap * axis.dilation - axis.padding;  // of block 0, maybe negative
     const auto blocks_before = [&](int64_t position) {
       const int64_t away = position - start;
       return std::clamp<int64_t>(away > 0 ? (away + axis.stride - 1) / axis.stride : 0, 0,

@@ -234,7 +234,7 @@ Prepared prepare_gradient(const ConvProblem& p) {
   return {run, bytes};
 }
 
-// -- halves --
+// -- 16-bit floats --
 
 size_t gathered_bytes(const Sizes& s, const Grid& grid) {
   return align_up(scratch_bytes<uint16_t>(s, grid));

@@ -11,7 +11,7 @@ struct ConvProblem {
     forward,          // y of x and w
     data_gradient,    // x of y and w: of the gradients that have their types
     weight_gradient,  // w of x and y
-    gradients,        // all that output_mask asks for, in one call
+    gradients,        // all of output_mask, in one call
   };
   // As the op `convolution` has them, as pack_convolution makes them, or in its place as they lie
   // in the module.
@@ -46,7 +46,7 @@ struct ConvProblem {
   const ir::Type& source() const { return is(Direction::forward) ? x : y; }
 
   bool is_empty() const { return x.numel() == 0 || w.numel() == 0 || y.numel() == 0; }
-  int64_t places() const { return ir::product({w.sizes.begin() + 2, w.sizes.end()}); }
+  int64_t taps() const { return ir::product({w.sizes.begin() + 2, w.sizes.end()}); }
   int64_t image_count() const { return x.sizes[0]; }
   static int64_t pixels_of(const ir::Type& type) {
     return ir::product({type.sizes.begin() + 2, type.sizes.end()});

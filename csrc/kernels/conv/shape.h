@@ -41,7 +41,7 @@ struct ConvolutionShape {
   int64_t images, channels, outputs;
   ConvolutionAxis h, w;
 
-  int64_t places() const { return h.kernel * w.kernel; }
+  int64_t taps() const { return h.kernel * w.kernel; }
   // Rows of pixels of the result, those of one image after those of the other.
   int64_t lines() const { return images * h.to; }
   // Lines that are computed together, so that their pixels' numbers stay in the first cache.
@@ -51,7 +51,7 @@ struct ConvolutionShape {
   }
 };
 
-// Where the weight of an output, a channel and a place in the kernel lies.
+// Where the weight of an output, a channel and a tap of the kernel lies.
 struct ConvolutionWeights {
   const float* weights;
   int64_t output, channel, line, column;  // numbers from one to the next

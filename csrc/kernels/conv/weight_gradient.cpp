@@ -245,7 +245,7 @@ Prepared prepare(const Call& call) {
   return {[=](const Args& args) { weight_gradient<T>(s, transposed, args); }, bytes};
 }
 
-// What one place in the kernel's height sees of a pixel that lies channels-last is one run of
+// What one tap in the kernel's height reads of a pixel that lies channels-last is one run of
 // memory, clipped where it reaches into the padding.
 template <typename T>
 void copy_clipped(const Axis& w, int64_t channels, const T* row, int64_t first, T* to) {
@@ -311,9 +311,9 @@ ChannelSums::ChannelSums(const ir::Type& type) {
 
 template <typename T>
 void sum_channels(const ChannelSums& s, const T* x, T* out, int threads) {
-  constexpr int64_t strip = 64;  // channels that are summed side by side
+  constexpr int64_t block = 64;  // channels that are summed side by side
   constexpr int64_t rows = 128;  // that are summed in T
-  const int64_t unit = s.images * s.pixels * (s.pixels == 1 ? strip : 1);
+  const int64_t unit = s.images * s.pixels * (s.pixels == 1 ? block : 1);
   const int64_t grain = std::max<int64_t>(1, copy_grain / std::max<int64_t>(1, unit));
   if (s.strided || s.pixels > 1) {
     return parallel_for(threads, s.channels, grain, [&](int64_t begin, int64_t end) {
@@ -322,12 +322,12 @@ void sum_channels(const ChannelSums& s, const T* x, T* out, int threads) {
       }
     });
   }
-  parallel_for(threads, (s.channels + strip - 1) / strip, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t first = begin * strip; first < std::min(s.channels, end * strip); first += strip) {
-      const int64_t count = std::min(strip, s.channels - first);
-      double totals[strip] = {};
+  parallel_for(threads, (s.channels + block - 1) / block, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin * block; first < std::min(s.channels, end * block); first += block) {
+      const int64_t count = std::min(block, s.channels - first);
+      double totals[block] = {};
       for (int64_t row = 0; row < s.images; row += rows) {
-        T sums[strip] = {};
+        T sums[block] = {};
         for (int64_t i = row; i < std::min(s.images, row + rows); ++i) {
           for (int64_t c = 0; c < count; ++c) sums[c] += x[i * s.channels + first + c];
         }

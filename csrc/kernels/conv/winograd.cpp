@@ -12,29 +12,29 @@
 
 namespace poptorch::kernels {
 
-// A patch has so many pixels in each dimension, and a kernel so many numbers in its form.
-constexpr int winograd_side = 4, winograd_places = winograd_side * winograd_side;
+// Of an input tile: pixels in each dimension, and elements, as many as a transformed kernel has.
+constexpr int winograd_side = 4, winograd_elements = winograd_side * winograd_side;
 
 struct Winograd {
   ConvolutionShape shape;
   bool relu = false;
-  int64_t strip = 1;  // patches that are in memory together
+  int64_t block = 1;  // tiles that are in memory together
 
-  // Lines of patches in an image, and patches in one.
+  // Lines of tiles in an image, and tiles in one.
   int64_t lines() const { return (shape.h.to + 1) / 2; }
   int64_t in_line() const { return (shape.w.to + 1) / 2; }
-  int64_t patches() const { return shape.images * lines() * in_line(); }
+  int64_t tiles() const { return shape.images * lines() * in_line(); }
 
-  // Numbers from one to the next, of transformed patches, of places of all patches of a strip, of
-  // places of their sums for a panel of outputs, and of places of the weights of one. No powers of
-  // two, or they would contend for few cache lines.
-  int64_t patch_step() const { return shape.channels + line; }
-  int64_t place_step() const { return strip * patch_step() + line; }
-  int64_t sum_step() const { return strip * most_panel + line; }
-  int64_t weight_step(int64_t panel) const { return shape.channels * panel + line; }
+  // Numbers from one to the next: of transformed tiles; of elements of all tiles of a block, of
+  // their sums for a panel of outputs, and of the weights of a panel. No powers of two, or they
+  // would contend for few cache lines.
+  int64_t tile_step() const { return shape.channels + line; }
+  int64_t element_step() const { return block * tile_step() + line; }
+  int64_t sum_step() const { return block * most_nr + line; }
+  int64_t weight_step(int64_t nr) const { return shape.channels * nr + line; }
 
   static constexpr int64_t line = alignment_bytes / sizeof(float);
-  static constexpr int64_t most_panel = 32;  // outputs of the widest instruction set's
+  static constexpr int64_t most_nr = 32;  // of the widest instruction set
 };
 
 // Without bias or residual: nullptr. The residual may lie in y. `zeros` are those of a pixel in the
@@ -44,8 +44,8 @@ struct WinogradData {
   float* y;
 };
 
-// Some patches of all, transformed.
-struct WinogradStrip {
+// Some tiles of all, transformed.
+struct TileBlock {
   int64_t first, count;
   float* numbers;
 };
@@ -62,16 +62,16 @@ namespace poptorch::simd {
 
 // The loops of one instruction set.
 struct WinogradFunctions {
-  // Patches [begin, end) of a strip.
+  // Tiles [begin, end) of a block.
   void (*transform)(const kernels::Winograd&, const kernels::WinogradData&,
-                    const kernels::WinogradStrip&, int64_t begin, int64_t end);
+                    const kernels::TileBlock&, int64_t begin, int64_t end);
   // The panel of outputs that begins with this one.
   void (*pack)(const kernels::Winograd&, const kernels::WinogradWeights&, int64_t output,
                float* packed);
   void (*convolve)(const kernels::Winograd&, const kernels::WinogradData&,
-                   const kernels::WinogradStrip&, int64_t output, const float* packed,
+                   const kernels::TileBlock&, int64_t output, const float* packed,
                    float* sums);
-  int64_t panel;  // outputs
+  int64_t nr;  // outputs of a panel
 };
 
 }  // namespace poptorch::simd
@@ -94,69 +94,69 @@ const simd::WinogradFunctions& functions() {
 constexpr int64_t number_bytes = sizeof(float);
 
 // How the work is cut. Of weights that stay in a second cache all panels are packed first, and each
-// thread takes strips of patches, which stay there, too. With more weights a strip is as many
-// patches as stay in a third cache, and each thread packs a panel and multiplies all of them.
+// thread takes blocks of tiles, which stay there, too. With more weights a block is as many
+// tiles as stay in a third cache, and each thread packs a panel and multiplies all of them.
 struct Cut {
   bool by_panels;
   int64_t panels, parts;     // threads share the work in so many parts
   int64_t packed, of_panel;  // numbers of all weights and of a panel of them
-  int64_t patches, sums;     // numbers of a strip
+  int64_t tiles, sums;       // numbers of a block
 
-  // Decides on s.strip, too.
+  // Sets s.block, too.
   Cut(Winograd& s, int threads) {
-    const int64_t panel = functions().panel;
-    panels = (s.shape.outputs + panel - 1) / panel;
-    of_panel = winograd_places * s.weight_step(panel);
+    const int64_t nr = functions().nr;
+    panels = (s.shape.outputs + nr - 1) / nr;
+    of_panel = winograd_elements * s.weight_step(nr);
     packed = panels * of_panel;
     constexpr int64_t most_weights = 5 << 18, least_products = 1 << 18;
-    parts = std::clamp<int64_t>(packed * s.patches() / least_products, 1, threads);
+    parts = std::clamp<int64_t>(packed * s.tiles() / least_products, 1, threads);
     by_panels = packed * number_bytes > most_weights && panels >= parts;
-    s.strip = strip_of(s);
-    patches = align_numbers<float>(winograd_places * s.place_step());
-    sums = align_numbers<float>(winograd_places * s.sum_step());
+    s.block = block_of(s);
+    tiles = align_numbers<float>(winograd_elements * s.element_step());
+    sums = align_numbers<float>(winograd_elements * s.sum_step());
   }
 
   // Begins with the zeros.
   int64_t scratch_numbers(const Winograd& s) const {
-    const int64_t shared = align_numbers<float>(s.shape.channels) + (by_panels ? patches : packed);
+    const int64_t shared = align_numbers<float>(s.shape.channels) + (by_panels ? tiles : packed);
     return shared + parts * own_numbers();
   }
   // Of each part.
-  int64_t own_numbers() const { return (by_panels ? of_panel : patches) + sums; }
+  int64_t own_numbers() const { return (by_panels ? of_panel : tiles) + sums; }
 
  private:
-  int64_t strip_of(const Winograd& s) const {
+  int64_t block_of(const Winograd& s) const {
     constexpr int64_t in_second_cache = 1 << 19, in_third_cache = 4 << 20, least = 24, most = 112;
-    const int64_t bytes = winograd_places * (s.patch_step() + Winograd::most_panel) * number_bytes;
+    const int64_t bytes = winograd_elements * (s.tile_step() + Winograd::most_nr) * number_bytes;
     if (!by_panels) {
-      const int64_t share = (s.patches() + parts - 1) / parts;
+      const int64_t share = (s.tiles() + parts - 1) / parts;
       return std::min(share, std::clamp(in_second_cache / bytes, least, most));
     }
-    const int64_t strips = (s.patches() * bytes + in_third_cache - 1) / in_third_cache;
-    return (s.patches() + strips - 1) / strips;
+    const int64_t blocks = (s.tiles() * bytes + in_third_cache - 1) / in_third_cache;
+    return (s.tiles() + blocks - 1) / blocks;
   }
 };
 
-void convolve_strips(const Winograd& s, const Cut& cut, const WinogradWeights& weights,
+void convolve_blocks(const Winograd& s, const Cut& cut, const WinogradWeights& weights,
                      const WinogradData& data, float* memory, int threads) {
   const simd::WinogradFunctions& loops = functions();
   parallel_for(threads, cut.panels, (cut.panels + cut.parts - 1) / cut.parts,
                [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      loops.pack(s, weights, i * loops.panel, memory + i * cut.of_panel);
+      loops.pack(s, weights, i * loops.nr, memory + i * cut.of_panel);
     }
   });
   float* of_parts = memory + cut.packed;
   parallel_for(threads, cut.parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
       float* own = of_parts + part * cut.own_numbers();
-      const int64_t last = s.patches() * (part + 1) / cut.parts;
-      for (int64_t at = s.patches() * part / cut.parts; at < last; at += s.strip) {
-        const WinogradStrip strip{at, std::min(s.strip, last - at), own};
-        loops.transform(s, data, strip, 0, strip.count);
+      const int64_t last = s.tiles() * (part + 1) / cut.parts;
+      for (int64_t at = s.tiles() * part / cut.parts; at < last; at += s.block) {
+        const TileBlock block{at, std::min(s.block, last - at), own};
+        loops.transform(s, data, block, 0, block.count);
         for (int64_t i = 0; i < cut.panels; ++i) {
-          loops.convolve(s, data, strip, i * loops.panel, memory + i * cut.of_panel,
-                         own + cut.patches);
+          loops.convolve(s, data, block, i * loops.nr, memory + i * cut.of_panel,
+                         own + cut.tiles);
         }
       }
     }
@@ -166,18 +166,18 @@ void convolve_strips(const Winograd& s, const Cut& cut, const WinogradWeights& w
 void convolve_panels(const Winograd& s, const Cut& cut, const WinogradWeights& weights,
                      const WinogradData& data, float* memory, int threads) {
   const simd::WinogradFunctions& loops = functions();
-  float* of_parts = memory + cut.patches;
-  for (int64_t first = 0; first < s.patches(); first += s.strip) {
-    const WinogradStrip strip{first, std::min(s.strip, s.patches() - first), memory};
-    parallel_for(threads, strip.count, (strip.count + cut.parts - 1) / cut.parts,
-                 [&](int64_t begin, int64_t end) { loops.transform(s, data, strip, begin, end); });
+  float* of_parts = memory + cut.tiles;
+  for (int64_t first = 0; first < s.tiles(); first += s.block) {
+    const TileBlock block{first, std::min(s.block, s.tiles() - first), memory};
+    parallel_for(threads, block.count, (block.count + cut.parts - 1) / cut.parts,
+                 [&](int64_t begin, int64_t end) { loops.transform(s, data, block, begin, end); });
     parallel_for(threads, cut.parts, 1, [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part) {
         float* own = of_parts + part * cut.own_numbers();
         const int64_t last = cut.panels * (part + 1) / cut.parts;
         for (int64_t i = cut.panels * part / cut.parts; i < last; ++i) {
-          loops.pack(s, weights, i * loops.panel, own);
-          loops.convolve(s, data, strip, i * loops.panel, own, own + cut.of_panel);
+          loops.pack(s, weights, i * loops.nr, own);
+          loops.convolve(s, data, block, i * loops.nr, own, own + cut.of_panel);
         }
       }
     });
@@ -208,7 +208,7 @@ Prepared prepare(Winograd s, const Operands& in, int threads) {
     weights.plain.weights = Operands::get(args, in.weight) + in.first_weight;
     const WinogradData data{Operands::get(args, in.image), Operands::get(args, in.bias),
                             Operands::get(args, in.residual), zeros, args.out<float>()};
-    (cut.by_panels ? convolve_panels : convolve_strips)(
+    (cut.by_panels ? convolve_panels : convolve_blocks)(
         s, cut, weights, data, zeros + align_numbers<float>(s.shape.channels), args.threads);
   };
   return {run, static_cast<size_t>(cut.scratch_numbers(s) * number_bytes)};

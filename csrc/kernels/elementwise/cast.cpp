@@ -14,7 +14,7 @@ namespace poptorch::kernels {
 namespace {
 
 using ir::DType;
-using simd::strip_block;
+using simd::loop_block;
 
 // Calls fn with a value of the C++ type of `dtype`; 16-bit floats are read as f32 before.
 template <typename Fn>
@@ -64,7 +64,7 @@ using Write = void (*)(const void*, int64_t, void*);
 
 template <DType half>
 void read_half(const void* from, int64_t step, int64_t n, void* to) {
-  uint16_t block[strip_block];
+  uint16_t block[loop_block];
   const auto* x = static_cast<const uint16_t*>(from);
   if (step != 1) {
     for (int64_t i = 0; i < n; ++i) block[i] = x[MUTANT(half_cast_ignores_step) ? i : i * step];
@@ -84,7 +84,7 @@ Read reader(DType from) {
 
 template <typename WideType, DType half>
 void write_half(const void* from, int64_t n, void* to) {
-  float block[strip_block];
+  float block[loop_block];
   const auto* x = static_cast<const WideType*>(from);
   const float* floats = block;
   if constexpr (std::is_same_v<WideType, float>) {
@@ -111,7 +111,7 @@ Write writer(DType from, DType to) {
   return ir::is_float(from) ? writer<float>(to) : writer<int64_t>(to);
 }
 
-// Which loops a strip needs; handed to it in place of parameters.
+// Which loops a cast needs; its parameters.
 struct Pair {
   Read read;
   Write write;
@@ -120,15 +120,15 @@ struct Pair {
   bool wide_already;  // values of step 1 can be written from where they are
 };
 
-void cast_strip(const simd::Strip& s) {
+void cast_loop(const simd::InnerLoop& s) {
   Pair pair;
   std::memcpy(&pair, s.params, sizeof pair);
   const auto* from = static_cast<const std::byte*>(s.in[0]);
   auto* to = static_cast<std::byte*>(s.out);
   const bool in_place = pair.wide_already && s.step[0] == 1;
-  alignas(64) std::byte wide[strip_block * 8];
-  for (int64_t i = 0; i < s.n; i += strip_block) {
-    const int64_t n = std::min(strip_block, s.n - i);
+  alignas(64) std::byte wide[loop_block * 8];
+  for (int64_t i = 0; i < s.n; i += loop_block) {
+    const int64_t n = std::min(loop_block, s.n - i);
     const std::byte* x = from + i * s.step[0] * pair.from_bytes;
     if (!in_place) pair.read(x, s.step[0], n, wide);
     pair.write(in_place ? x : wide, n, to + i * pair.to_bytes);
@@ -141,7 +141,7 @@ Function cast_function(DType from, DType to) {
   const bool wide = from == DType::f32 || from == DType::f64 || from == DType::i64;
   const Pair pair = {reader(from), writer(from, to), ir::item_bytes(from), ir::item_bytes(to),
                      wide};
-  Function function{cast_strip, {}, 300, 1};
+  Function function{cast_loop, {}, 300, 1};
   static_assert(sizeof pair <= sizeof function.params);
   std::memcpy(function.params.data(), &pair, sizeof pair);
   return function;

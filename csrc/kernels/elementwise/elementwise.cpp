@@ -54,39 +54,39 @@ Params params_of(const Call& call) {
   return params;
 }
 
-const simd::NamedStrip& strip_of(const Call& call, std::span<const simd::NamedStrip> table,
-                                 std::string_view function) {
-  const simd::NamedStrip* strip = simd::find(table, function);
-  USER_CHECK(strip != nullptr, "[", call.op.name, "] is not computed for ", call.in(0).text(),
+const simd::NamedLoop& loop_of(const Call& call, std::span<const simd::NamedLoop> table,
+                               std::string_view function) {
+  const simd::NamedLoop* loop = simd::find(table, function);
+  USER_CHECK(loop != nullptr, "[", call.op.name, "] is not computed for ", call.in(0).text(),
              ". Cast the operands to a floating-point type.");
-  return *strip;
+  return *loop;
 }
 
-Function function_of_strip(const Call& call, const simd::NamedStrip& strip, int operands) {
-  return {.run = strip.run,
+Function function_of_loop(const Call& call, const simd::NamedLoop& loop, int operands) {
+  return {.run = loop.run,
           .params = params_of(call),
-          .picoseconds = strip.picoseconds,
+          .picoseconds = loop.picoseconds,
           .operand_count = operands,
-          .rounds = strip.rounds};
+          .rounds = loop.rounds};
 }
 
 Function unary(const Call& call) {
-  const simd::NamedStrip& strip =
-      strip_of(call, unary_strips(call.in(0).dtype), name_of_function(call));
-  return function_of_strip(call, strip, 1);
+  const simd::NamedLoop& loop =
+      loop_of(call, unary_loops(call.in(0).dtype), name_of_function(call));
+  return function_of_loop(call, loop, 1);
 }
 
 Function binary(const Call& call) {
-  const simd::NamedStrip& strip =
-      strip_of(call, binary_strips(call.in(0).dtype), name_of_function(call));
-  return function_of_strip(call, strip, 2);
+  const simd::NamedLoop& loop =
+      loop_of(call, binary_loops(call.in(0).dtype), name_of_function(call));
+  return function_of_loop(call, loop, 2);
 }
 
 // Common exponents are known only when the exponent is read.
 struct Powers {
-  simd::StripFn square, cube, sqrt, rsqrt, reciprocal, any;
+  simd::InnerLoopFn square, cube, sqrt, rsqrt, reciprocal, any;
 
-  simd::StripFn by(double exponent) const {
+  simd::InnerLoopFn by(double exponent) const {
     if (exponent == 2.0) return square;
     if (exponent == 3.0) return cube;
     if (exponent == 0.5) return sqrt;
@@ -98,7 +98,7 @@ struct Powers {
 static_assert(sizeof(Powers) <= sizeof(Params));
 
 template <typename T>
-void power_strip(const simd::Strip& s) {
+void power_loop(const simd::InnerLoop& s) {
   Powers powers;
   std::memcpy(&powers, s.params, sizeof powers);
   powers.by(static_cast<double>(*static_cast<const T*>(s.in[1])))(s);
@@ -108,12 +108,12 @@ Function power(const Call& call) {
   Function function = binary(call);
   const ir::DType dtype = call.in(0).dtype;
   if (!ir::is_float(dtype) || call.in(1).numel() != 1) return function;
-  const auto strip = [&](const char* name) { return simd::find(unary_strips(dtype), name)->run; };
-  const Powers powers = {strip("square"), strip("cube"),       strip("sqrt"),
-                         strip("rsqrt"),  strip("reciprocal"), function.run};
+  const auto loop = [&](const char* name) { return simd::find(unary_loops(dtype), name)->run; };
+  const Powers powers = {loop("square"), loop("cube"),       loop("sqrt"),
+                         loop("rsqrt"),  loop("reciprocal"), function.run};
   std::memcpy(function.params.data(), &powers, sizeof powers);
   function.picoseconds = 2000;
-  function.run = dtype == ir::DType::f64 ? power_strip<double> : power_strip<float>;
+  function.run = dtype == ir::DType::f64 ? power_loop<double> : power_loop<float>;
   return function;
 }
 
@@ -126,7 +126,7 @@ Prepared elementwise(const Call& call) {
   const ir::OpName name = call.op.name;
   const bool moves = name == ir::op::where || name == ir::op::masked_fill ||
                      name == ir::op::cast;
-  const Loop loop(call.out(), operands, moves ? Halves::bits : Halves::widened);
+  const Loop loop(call.out(), operands, moves ? Float16Form::bits : Float16Form::upcast);
   return {[loop, function](const Args& args) {
     std::array<const void*, 3> in{};
     for (int i = 0; i < function.operand_count; ++i) {
@@ -143,7 +143,7 @@ Prepared division(const Call& call) {
   Prepared prepared = elementwise(call);
   if (ir::is_float(call.in(0).dtype)) return prepared;
   const ir::Type& y = call.in(1);
-  const simd::NamedStrip& is_zero = strip_of(call, unary_strips(y.dtype), "logical_not");
+  const simd::NamedLoop& is_zero = loop_of(call, unary_loops(y.dtype), "logical_not");
   const Loop loop({ir::DType::boolean, y.sizes, {}}, {&y});
   const std::string words = concat("[", call.op.name, "] integer division by zero: operand 1, ",
                                    y.text(), ", holds a 0. Divide as floats, or replace it.");
@@ -159,7 +159,7 @@ Prepared division(const Call& call) {
 
 Prepared clone(const Call& call) {
   const Loop loop(call.out(), {&call.in(0)});
-  const simd::StripFn run = copy_strip(ir::item_bytes(call.out().dtype));
+  const simd::InnerLoopFn run = copy_loop(ir::item_bytes(call.out().dtype));
   return {[=](const Args& args) {
     if (args.inputs[0] == args.outputs[0]) return;
     loop.run({run, nullptr, grain_of(200)}, {args.inputs[0], nullptr, nullptr}, args.outputs[0],
@@ -199,7 +199,7 @@ KERNEL("nop", clone, true)
 
 Function function_of(const Call& call) {
   const ir::OpName name = call.op.name;
-  const auto select = [&] { return where_strip(ir::item_bytes(call.out().dtype)); };
+  const auto select = [&] { return where_loop(ir::item_bytes(call.out().dtype)); };
   if (name == ir::op::where) return {select(), {}, 300, 3};
   if (name == ir::op::masked_fill) return {select(), {}, 300, 3, {1, 2, 0}};
   if (name == ir::op::cast) return cast_function(call.in(0).dtype, call.out().dtype);
@@ -207,12 +207,12 @@ Function function_of(const Call& call) {
   return call.in_count() == 1 ? unary(call) : binary(call);
 }
 
-std::span<const simd::NamedStrip> unary_strips(ir::DType dtype) {
+std::span<const simd::NamedLoop> unary_loops(ir::DType dtype) {
   if (dtype == ir::DType::f32 || ir::is_half(dtype)) return simd::unary_f32();
   return dtype == ir::DType::f64 ? unary_f64() : unary_integer(dtype);
 }
 
-std::span<const simd::NamedStrip> binary_strips(ir::DType dtype) {
+std::span<const simd::NamedLoop> binary_loops(ir::DType dtype) {
   if (dtype == ir::DType::f32 || ir::is_half(dtype)) return simd::binary_f32();
   return dtype == ir::DType::f64 ? binary_f64() : binary_integer(dtype);
 }

@@ -3,19 +3,19 @@
 
 #include <array>
 
-#include "kernels/simd/strip.h"
+#include "kernels/simd/inner_loop.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
 
-// What an element-wise op runs on strips.
+// The inner loop of an element-wise op.
 struct Function {
-  simd::StripFn run = nullptr;
-  std::array<double, 6> params{};  // or other bytes, which `run` knows
+  simd::InnerLoopFn run = nullptr;
+  std::array<double, 6> params{};  // or other bytes, which `run` reads
   int picoseconds = 0;
   int operand_count = 0;
-  std::array<int, 3> operands = {0, 1, 2};  // numbers of the op's operands, as the strip has them
-  bool rounds = false;                      // heeds Strip::rounding
+  std::array<int, 3> operands = {0, 1, 2};  // numbers of the op's operands, as the loop takes them
+  bool rounds = false;                      // applies InnerLoop::rounding
 };
 
 // Of any op of an element-wise row but dropout, attributes complete. A user error when it is not
@@ -24,19 +24,19 @@ Function function_of(const ops::Call& call);
 Function cast_function(ir::DType from, ir::DType to);
 
 // The functions of one or two operands for operands of `dtype`; for the 16-bit floats those of f32,
-// for loops with Halves::widened.
-std::span<const simd::NamedStrip> unary_strips(ir::DType dtype);
-std::span<const simd::NamedStrip> binary_strips(ir::DType dtype);
+// for loops with Float16Form::upcast.
+std::span<const simd::NamedLoop> unary_loops(ir::DType dtype);
+std::span<const simd::NamedLoop> binary_loops(ir::DType dtype);
 
 // Tables of one dtype, in files of their own.
-std::span<const simd::NamedStrip> unary_f64();
-std::span<const simd::NamedStrip> binary_f64();
-std::span<const simd::NamedStrip> unary_integer(ir::DType dtype);  // bool counts as one
-std::span<const simd::NamedStrip> binary_integer(ir::DType dtype);
+std::span<const simd::NamedLoop> unary_f64();
+std::span<const simd::NamedLoop> binary_f64();
+std::span<const simd::NamedLoop> unary_integer(ir::DType dtype);  // bool counts as one
+std::span<const simd::NamedLoop> binary_integer(ir::DType dtype);
 
 // condition ? x : y for items of this size; operands condition (bool), x, y.
-simd::StripFn where_strip(int64_t item_bytes);
+simd::InnerLoopFn where_loop(int64_t item_bytes);
 // A copy.
-simd::StripFn copy_strip(int64_t item_bytes);
+simd::InnerLoopFn copy_loop(int64_t item_bytes);
 
 }  // namespace poptorch::kernels

@@ -48,23 +48,23 @@ using std::atan2, std::ceil, std::copysign, std::fmod, std::pow, std::trunc;
 #undef p
 
 #define UNARY(name, picoseconds, value) \
-  {#name, unary_strip<name##_op, double, double>, 8 * picoseconds},
+  {#name, unary_loop<name##_op, double, double>, 8 * picoseconds},
 #define PREDICATE(name, picoseconds, value) \
-  {#name, unary_strip<name##_op, double, uint8_t>, 8 * picoseconds},
-constexpr simd::NamedStrip unary_functions[] = {
+  {#name, unary_loop<name##_op, double, uint8_t>, 8 * picoseconds},
+constexpr simd::NamedLoop unary_functions[] = {
 #include "kernels/simd/unary.def"
 };
 #define BINARY(name, picoseconds, value) \
-  {#name, binary_strip<name##_op, double, double>, 8 * picoseconds},
+  {#name, binary_loop<name##_op, double, double>, 8 * picoseconds},
 #define COMPARE(name, picoseconds, value) \
-  {#name, binary_strip<name##_op, double, uint8_t>, 8 * picoseconds},
-constexpr simd::NamedStrip binary_functions[] = {
+  {#name, binary_loop<name##_op, double, uint8_t>, 8 * picoseconds},
+constexpr simd::NamedLoop binary_functions[] = {
 #include "kernels/simd/binary.def"
 };
 
 }  // namespace f64
 
-std::span<const simd::NamedStrip> unary_f64() { return f64::unary_functions; }
-std::span<const simd::NamedStrip> binary_f64() { return f64::binary_functions; }
+std::span<const simd::NamedLoop> unary_f64() { return f64::unary_functions; }
+std::span<const simd::NamedLoop> binary_f64() { return f64::binary_functions; }
 
 }  // namespace poptorch::kernels

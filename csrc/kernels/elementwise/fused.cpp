@@ -1,8 +1,8 @@
 // Kernel of `fused`: the entries of the body one after the other, over blocks that stay in the
 // first-level cache. What an entry makes for later ones lies in registers: pieces of memory that
-// are used again once their value is dead. Halves are f32 there, rounded after each entry, so that
-// a region has the bits of its ops one by one; operands are widened when they are first read, a row
-// that many blocks read (a bias, say) once.
+// are used again once their value is dead. 16-bit floats are f32 there, rounded after each entry,
+// so that a region has the bits of its ops one by one; operands are upcast when they are first
+// read, a row that many blocks read (a bias, say) once.
 #include "ops/fused.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using ops::Call;
 using ops::Prepared;
 using simd::random_group;
 
-constexpr int64_t register_bytes = 24 * 1024;  // of all registers: operands want cache too
+constexpr int64_t register_bytes = 24 * 1024;  // of all registers: operands take cache too
 constexpr int64_t largest_block = 1024;
 constexpr size_t most_values = 128;
 
@@ -42,20 +42,20 @@ struct Place {
   size_t index = 0;  // of the operand or result
   int64_t item_bytes = 0;
   int64_t slot = -1;  // register
-  // Of halves, else nullptr.
-  Widen widen = nullptr;
-  Narrow narrow = nullptr;
+  // Of 16-bit floats, else nullptr.
+  Upcast upcast = nullptr;
+  Downcast downcast = nullptr;
   Round round = nullptr;
 
   Place(Kind where, size_t number, ir::DType dtype)
       : kind(where),
         index(number),
         item_bytes(ir::item_bytes(dtype)),
-        widen(widen_from(dtype)),
-        narrow(narrow_to(dtype)),
+        upcast(upcast_from(dtype)),
+        downcast(downcast_to(dtype)),
         round(round_to(dtype)) {}
 
-  bool is_half() const { return widen != nullptr; }
+  bool is_half() const { return upcast != nullptr; }
   bool wants_register() const { return kind == Kind::local || is_half(); }
   // A register that may hold one value for many elements, which a step reads again and again.
   bool is_read_again() const { return kind == Kind::strided; }
@@ -67,8 +67,8 @@ struct Step {
     function,
     dropout,
     chance,  // rounds by chance
-    widen,   // a half in memory to its register
-    narrow,  // a register to the half in memory
+    upcast,    // a 16-bit float in memory to its register
+    downcast,  // a register to the 16-bit float in memory
     round,   // a register in place, after what does not round itself
   };
   Kind kind = Kind::function;
@@ -159,7 +159,7 @@ class Builder {
   }
 
   void add_step(const ir::Op& op) {
-    WideOp wide(op);
+    UpcastOp wide(op);
     wide.op.attrs = ops::complete_attrs(ops::op_def(op.name), wide.op.attrs);
     Step step;
     step.out = number_.at(op.result());
@@ -178,7 +178,7 @@ class Builder {
     for (size_t i = 0; i < static_cast<size_t>(step.function.operand_count); ++i) {
       const auto operand = static_cast<size_t>(step.function.operands[i]);
       step.in[i] = number_.at(op.operands[operand]);
-      if (!is_ready_[step.in[i]]) add_conversion(Step::Kind::widen, step.in[i]);
+      if (!is_ready_[step.in[i]]) add_conversion(Step::Kind::upcast, step.in[i]);
     }
     region_.steps.push_back(step);
     add_value(op);
@@ -199,7 +199,7 @@ class Builder {
       region_.steps.back().rounding = rounding_of(op.result()->type.dtype);
       return;
     }
-    add_conversion(is_result ? Step::Kind::narrow : Step::Kind::round, value);
+    add_conversion(is_result ? Step::Kind::downcast : Step::Kind::round, value);
   }
 
   void add_conversion(Step::Kind kind, size_t value) {
@@ -209,11 +209,11 @@ class Builder {
     step.function.picoseconds = 100;
     step.in[0] = step.out = value;
     region_.steps.push_back(step);
-    is_ready_[value] = kind != Step::Kind::narrow;
+    is_ready_[value] = kind != Step::Kind::downcast;
   }
 
   // Registers for strided operands, which are read before the first step, for local values and
-  // for halves. A step may write where it reads when it reads an element no more once it has
+  // for 16-bit floats. A step may write where it reads when it reads an element no more once it has
   // written that element: the items are equally wide, and each is read once.
   void assign_registers() {
     std::vector<size_t> last_use(region_.places.size(), 0);
@@ -282,7 +282,7 @@ class Builder {
   ir::Graph graph_;
   std::unordered_map<const ir::Value*, size_t> number_;
   Region region_;
-  std::vector<bool> is_ready_;  // by value: steps can read it, it needs no widening
+  std::vector<bool> is_ready_;  // by value: steps can read it, it needs no upcast
   std::vector<int64_t> free_;
 };
 
@@ -329,20 +329,20 @@ class Runner {
 
   void read(const Strided& operand, int64_t at, int64_t n) {
     const Place& place = region_.places[operand.value];
-    // Halves go to the end of the register: widening from there reads ahead of what it writes.
+    // 16-bit floats go to the end of the register: an upcast from there reads ahead of its writes.
     std::byte* slot = slot_of(place);
     std::byte* copy = slot + region_.block * (place.register_item_bytes() - place.item_bytes);
     const Loop::Elements from = operand.loop.read(0, args_.inputs[place.index], at, n, copy);
     step_[operand.value] = from.step;
     if (place.is_half()) {
-      Widened& before = widened_[operand.value];
+      Held& before = held_[operand.value];
       if (operand.stays && from.first == before.first && n <= before.count) return;
       before = {from.first == copy ? nullptr : from.first, n};
-      place.widen(static_cast<const uint16_t*>(from.first), reinterpret_cast<float*>(slot),
-                  from.step == 0 ? 1 : n);
+      place.upcast(static_cast<const uint16_t*>(from.first), reinterpret_cast<float*>(slot),
+                   from.step == 0 ? 1 : n);
       return;
     }
-    // The strips do not write to where they read: only results and registers are written.
+    // Inner loops do not write to where they read: only results and registers are written.
     first_[operand.value] = static_cast<std::byte*>(const_cast<void*>(from.first));
   }
 
@@ -351,19 +351,19 @@ class Runner {
     auto* wide = reinterpret_cast<float*>(first_[step.out]);
     auto* half = reinterpret_cast<uint16_t*>(half_[step.out]);
     switch (step.kind) {
-      case Step::Kind::widen: return place.widen(half, wide, n);
-      case Step::Kind::narrow: return place.narrow(wide, half, n);
+      case Step::Kind::upcast: return place.upcast(half, wide, n);
+      case Step::Kind::downcast: return place.downcast(wide, half, n);
       default: return place.round(wide, n);
     }
   }
 
   void apply(const Step& step, int64_t n) {
-    simd::Strip strip{first_[step.out], {}, {}, n, step.function.params.data(), step.rounding};
+    simd::InnerLoop inner{first_[step.out], {}, {}, n, step.function.params.data(), step.rounding};
     for (size_t i = 0; i < static_cast<size_t>(step.function.operand_count); ++i) {
-      strip.in[i] = first_[step.in[i]];
-      strip.step[i] = step_[step.in[i]];
+      inner.in[i] = first_[step.in[i]];
+      inner.step[i] = step_[step.in[i]];
     }
-    step.function.run(strip);
+    step.function.run(inner);
   }
 
   void drop(const Step& step, int64_t at, int64_t n) {
@@ -389,8 +389,8 @@ class Runner {
     return std::fill_n(reinterpret_cast<float*>(first_[step.out]), n, *x) - n;
   }
 
-  // What the register of a half operand holds; copies are new each time.
-  struct Widened {
+  // What the register of a 16-bit operand holds; copies are new each time.
+  struct Held {
     const void* first = nullptr;
     int64_t count = 0;
   };
@@ -399,9 +399,9 @@ class Runner {
   const Args& args_;
   const simd::RandomTable& table_ = simd::random_table();
   std::byte* first_[most_values];  // of the block's elements as steps see them, by value
-  std::byte* half_[most_values];   // of halves in memory
+  std::byte* half_[most_values];   // 16-bit floats in memory
   int64_t step_[most_values];
-  Widened widened_[most_values];
+  Held held_[most_values];
   simd::Draw draws_[most_values];
   alignas(64) std::byte registers_[register_bytes];
 };

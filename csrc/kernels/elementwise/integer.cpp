@@ -93,22 +93,22 @@ T limit(double value) {
 #include "kernels/elementwise/integer.def"
 
 template <typename T>
-constexpr simd::NamedStrip unary_functions[] = {
-#define UNARY(name, Result, value) {#name, unary_strip<name##_op<T>, T, Result>, 500},
+constexpr simd::NamedLoop unary_functions[] = {
+#define UNARY(name, Result, value) {#name, unary_loop<name##_op<T>, T, Result>, 500},
 #define BINARY(name, Result, value)
 #include "kernels/elementwise/integer.def"
 };
 
 template <typename T>
-constexpr simd::NamedStrip binary_functions[] = {
+constexpr simd::NamedLoop binary_functions[] = {
 #define UNARY(name, Result, value)
-#define BINARY(name, Result, value) {#name, binary_strip<name##_op<T>, T, Result>, 1000},
+#define BINARY(name, Result, value) {#name, binary_loop<name##_op<T>, T, Result>, 1000},
 #include "kernels/elementwise/integer.def"
 };
 
 }  // namespace
 
-std::span<const simd::NamedStrip> unary_integer(ir::DType dtype) {
+std::span<const simd::NamedLoop> unary_integer(ir::DType dtype) {
   switch (dtype) {
     case ir::DType::boolean: return unary_functions<bool>;
     case ir::DType::u8: return unary_functions<uint8_t>;
@@ -120,7 +120,7 @@ std::span<const simd::NamedStrip> unary_integer(ir::DType dtype) {
   }
 }
 
-std::span<const simd::NamedStrip> binary_integer(ir::DType dtype) {
+std::span<const simd::NamedLoop> binary_integer(ir::DType dtype) {
   switch (dtype) {
     case ir::DType::boolean: return binary_functions<bool>;
     case ir::DType::u8: return binary_functions<uint8_t>;

@@ -8,7 +8,7 @@ namespace poptorch::kernels {
 namespace {
 
 template <typename T>
-void where(const simd::Strip& s) {
+void where(const simd::InnerLoop& s) {
   const auto* condition = static_cast<const uint8_t*>(s.in[0]);
   const auto* x = static_cast<const T*>(s.in[1]);
   const auto* y = static_cast<const T*>(s.in[2]);
@@ -25,7 +25,7 @@ void where(const simd::Strip& s) {
 }
 
 template <typename T>
-void copy(const simd::Strip& s) {
+void copy(const simd::InnerLoop& s) {
   const auto* x = static_cast<const T*>(s.in[0]);
   auto* out = static_cast<T*>(s.out);
   if (s.step[0] == 1) {
@@ -38,7 +38,7 @@ void copy(const simd::Strip& s) {
 
 }  // namespace
 
-simd::StripFn where_strip(int64_t item_bytes) {
+simd::InnerLoopFn where_loop(int64_t item_bytes) {
   switch (item_bytes) {
     case 1: return where<uint8_t>;
     case 2: return where<uint16_t>;
@@ -47,7 +47,7 @@ simd::StripFn where_strip(int64_t item_bytes) {
   }
 }
 
-simd::StripFn copy_strip(int64_t item_bytes) {
+simd::InnerLoopFn copy_loop(int64_t item_bytes) {
   switch (item_bytes) {
     case 1: return copy<uint8_t>;
     case 2: return copy<uint16_t>;

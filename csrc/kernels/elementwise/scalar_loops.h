@@ -1,12 +1,12 @@
-// Strip loops over functions of single elements: Op::of(x, y, params).
+// Inner loops over functions of single elements: Op::of(x, y, params).
 #pragma once
 
-#include "kernels/simd/strip.h"
+#include "kernels/simd/inner_loop.h"
 
 namespace poptorch::kernels {
 
 template <typename Op, typename T, typename Out>
-void unary_strip(const simd::Strip& s) {
+void unary_loop(const simd::InnerLoop& s) {
   const auto* x = static_cast<const T*>(s.in[0]);
   auto* out = static_cast<Out*>(s.out);
   const int64_t step = s.step[0];
@@ -14,7 +14,7 @@ void unary_strip(const simd::Strip& s) {
 }
 
 template <typename Op, typename T, typename Out>
-void binary_strip(const simd::Strip& s) {
+void binary_loop(const simd::InnerLoop& s) {
   const auto* x = static_cast<const T*>(s.in[0]);
   const auto* y = static_cast<const T*>(s.in[1]);
   auto* out = static_cast<Out*>(s.out);

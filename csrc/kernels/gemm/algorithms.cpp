@@ -76,7 +76,7 @@ double cost_of_bf16x3(const GemmProblem& p) {
 double cost_of_small(const GemmProblem& p) {
   const Gemm& g = p.gemm;
   const bool is_f32 = p.dtype == ir::DType::f32;
-  if (!small_gemm_pays(g) || !(is_f32 || is_on("half_blocks"))) return never;
+  if (!small_gemm_pays(g) || !(is_f32 || is_on("blocked_upcast"))) return never;
   // With AVX2 the BLAS takes 0.6 to 0.7 of its time from 32 x 32 x 32 on where b lies transposed.
   const bool is_slow = is_f32 && g.trans_b && simd::isa() == simd::Isa::avx2 && g.m >= 32 &&
                        g.n * g.k >= 256 && g.m * g.n * g.k >= 1 << 15;
@@ -96,7 +96,7 @@ double cost_of_loops(const GemmProblem& p) {
 }
 
 double cost_of_split_k(const GemmProblem& p) {
-  if (ir::is_half(p.dtype)) return is_on("half_blocks") && is_deep(p.gemm) ? 0.5 : never;
+  if (ir::is_half(p.dtype)) return is_on("blocked_upcast") && is_deep(p.gemm) ? 0.5 : never;
   const GemmMethod& method = method_of_parts(p);
   if (!is_worth_splitting(p.gemm, method)) return never;
   const double cost = &method == &blocked_method ? blocked_cost
@@ -155,15 +155,15 @@ void blas_block(const Gemm& g, const T* a, const T* b, T* c) {
 
 const GemmMethod small_method{.f32 = small_gemm, .takes_float16 = true, .is_even = true};
 const GemmMethod blocked_method{.f32 = blocked_gemm,
-                                .row_tile = blocked_rows,
-                                .column_tile = blocked_columns,
+                                .row_tile = blocked_mr,
+                                .column_tile = blocked_nr,
                                 .row_cost = blocked_row_cost,
                                 .column_cost = blocked_column_cost,
                                 .finishes = true,
                                 .is_even = true};
 const GemmMethod bf16x3_method{.f32 = bf16x3_gemm,
-                               .row_tile = split_side,
-                               .column_tile = split_side,
+                               .row_tile = bf16x3_side,
+                               .column_tile = bf16x3_side,
                                .finishes = true,
                                .is_even = true};
 const GemmMethod bf16_unit_method{.takes_float16 = true};
@@ -206,7 +206,7 @@ const GemmTable& gemm_table() {
       {.name = "float16_blocks",
        .doc = "16-bit floats are upcast in cache, block by block of the result",
        .applies = [](const GemmProblem& p) { return ir::is_half(p.dtype); },
-       .cost = [](const GemmProblem&) { return is_on("half_blocks") ? 1.0 : never; },
+       .cost = [](const GemmProblem&) { return is_on("blocked_upcast") ? 1.0 : never; },
        .make = &float16_blocks_method},
       {.name = "blas",
        .doc = "PyTorch's BLAS",

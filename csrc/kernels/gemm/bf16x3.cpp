@@ -15,7 +15,7 @@ namespace poptorch::kernels {
 
 namespace {
 
-// Linux lets a process use the tile registers only after it asked to.
+// Linux lets a process use the tile registers only after a request.
 bool machine_has_tiles() {
 #if defined(__x86_64__) && defined(__linux__)
   constexpr unsigned tiles = 1u << 24, bfloat16 = 1u << 22;  // of leaf 7, edx

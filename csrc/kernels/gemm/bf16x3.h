@@ -12,7 +12,7 @@
 namespace poptorch::kernels {
 
 // Blocks of c that begin at multiples of this are computed alike, wherever c is cut.
-constexpr int64_t split_side = 32;
+constexpr int64_t bf16x3_side = 32;
 
 // Whether the machine has the unit, the system lets the process use it, and the switch
 // `bf16x3_gemm` is on.

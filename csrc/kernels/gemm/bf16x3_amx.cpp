@@ -1,6 +1,6 @@
 // The loops of bf16x3_gemm. For each block of k and of columns, the columns' parts are packed into
-// panels of 32; then, for each block of rows, strips of 32 rows, which stay in the second-level
-// cache while one panel after the other is multiplied with all of them and added to c.
+// micro-panels of 32; then, for each block of rows, into micro-panels of 32 rows, which stay in the
+// second-level cache while those of columns are multiplied with all of them, one after the other.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -13,16 +13,16 @@ namespace poptorch::kernels {
 
 namespace {
 
-using namespace split;
+using namespace bf16x3;
 
-constexpr int64_t depth_block = 768, row_block = 256, column_block = 1024;
-constexpr int64_t panel_bytes = depth_block / step * step_bytes;
+constexpr int64_t KC = 768, MC = 256, NC = 1024;
+constexpr int64_t panel_bytes = KC / step * step_bytes;
 
 struct Buffers {
-  alignas(64) std::byte rows[row_block / split_side * panel_bytes];
-  std::byte columns[column_block / split_side * panel_bytes];
-  float sums[split_side * split_side];
-  bool rows_have_parts[row_block / split_side], columns_have_parts[column_block / split_side];
+  alignas(64) std::byte rows[MC / bf16x3_side * panel_bytes];
+  std::byte columns[NC / bf16x3_side * panel_bytes];
+  float sums[bf16x3_side * bf16x3_side];
+  bool rows_have_parts[MC / bf16x3_side], columns_have_parts[NC / bf16x3_side];
 };
 
 // One for each thread, made when it first multiplies.
@@ -35,18 +35,18 @@ Buffers& buffers() {
   return *own;
 }
 
-// The strips of 32 lines of a panel: strip i goes to to + i * panel_bytes; have_parts[i] is false
-// when some number of it has none. Memory is read in its own order.
+// The micro-panels of 32 lines of a panel: number i goes to to + i * panel_bytes; have_parts[i] is
+// false when some number of it has none. Memory is read in its own order.
 template <bool left>
 __attribute__((noinline)) void pack(const Operand& x, const Panel& all, std::byte* to,
                                     bool* have_parts) {
-  const int64_t strips = all.strips(), steps = all.steps();
+  const int64_t count = all.micro_panels(), steps = all.steps();
   const bool by_depth = x.depth == 1;
-  std::fill(have_parts, have_parts + strips, true);
-  for (int64_t n = 0; n < strips * steps; ++n) {
-    const int64_t i = by_depth ? n / steps : n % strips, s = by_depth ? n % steps : n / strips;
+  std::fill(have_parts, have_parts + count, true);
+  for (int64_t n = 0; n < count * steps; ++n) {
+    const int64_t i = by_depth ? n / steps : n % count, s = by_depth ? n % steps : n / count;
     std::byte* packed = to + i * panel_bytes + s * step_bytes;
-    have_parts[i] &= pack_step<left>(x, all.strip(i), all.begin + s * step, packed);
+    have_parts[i] &= pack_step<left>(x, all.micro_panel(i), all.begin + s * step, packed);
   }
 }
 
@@ -70,13 +70,13 @@ class Product {
         right_{b, g.trans_b ? g.ldb : 1, g.trans_b ? 1 : g.ldb} {}
 
   void run() {
-    for (int64_t k = 0; k < g_.k; k += depth_block) {
-      const int64_t end = std::min(k + depth_block, g_.k);
-      for (int64_t column = 0; column < g_.n; column += column_block) {
-        const Panel columns{column, std::min(column_block, g_.n - column), k, end};
+    for (int64_t k = 0; k < g_.k; k += KC) {
+      const int64_t end = std::min(k + KC, g_.k);
+      for (int64_t column = 0; column < g_.n; column += NC) {
+        const Panel columns{column, std::min(NC, g_.n - column), k, end};
         pack<false>(right_, columns, own_.columns, own_.columns_have_parts);
-        for (int64_t row = 0; row < g_.m; row += row_block) {
-          run_rows({row, std::min(row_block, g_.m - row), k, end}, columns);
+        for (int64_t row = 0; row < g_.m; row += MC) {
+          run_rows({row, std::min(MC, g_.m - row), k, end}, columns);
         }
       }
     }
@@ -85,9 +85,9 @@ class Product {
  private:
   void run_rows(const Panel& rows, const Panel& columns) {
     pack<true>(left_, rows, own_.rows, own_.rows_have_parts);
-    for (int64_t j = 0; j < columns.strips(); ++j) {
-      for (int64_t i = 0; i < rows.strips(); ++i) {
-        run_block(rows.strip(i), columns.strip(j), i, j);
+    for (int64_t j = 0; j < columns.micro_panels(); ++j) {
+      for (int64_t i = 0; i < rows.micro_panels(); ++i) {
+        run_block(rows.micro_panel(i), columns.micro_panel(j), i, j);
       }
     }
   }
@@ -120,7 +120,7 @@ class Product {
     block.m = rows.count;
     block.n = columns.count;
     block.k = rows.end - rows.begin;
-    block.ldc = split_side;
+    block.ldc = bf16x3_side;
     block.alpha = 1;
     block.beta = 0;
     block.bias = block.scale = nullptr;
@@ -147,7 +147,7 @@ class Product {
       }
       for (int64_t i = 0; i < rows.count; ++i) {
         float* to = at(rows.first + i, columns.first + h * lanes);
-        __m512 x = factor * _mm512_load_ps(own_.sums + i * split_side + h * lanes);
+        __m512 x = factor * _mm512_load_ps(own_.sums + i * bf16x3_side + h * lanes);
         if (beta != 0) x = _mm512_fmadd_ps(old_factor, _mm512_maskz_loadu_ps(mask, to), x);
         x += bias;
         if (is_last && g_.relu) {  // NaN stays

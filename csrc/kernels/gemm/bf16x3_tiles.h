@@ -13,7 +13,7 @@
 
 #include "kernels/gemm/bf16x3.h"
 
-namespace poptorch::kernels::split {
+namespace poptorch::kernels::bf16x3 {
 
 constexpr int64_t lanes = 16, step = 32, parts = 3;
 constexpr int64_t tile_bytes = 1024, part_bytes = 2 * tile_bytes, step_bytes = parts * part_bytes;
@@ -29,10 +29,10 @@ struct Panel {
   int64_t first, count, begin, end;
 
   int64_t steps() const { return (end - begin + step - 1) / step; }
-  int64_t strips() const { return (count + split_side - 1) / split_side; }
-  Panel strip(int64_t i) const {
-    const int64_t skipped = i * split_side;
-    return {first + skipped, std::min(split_side, count - skipped), begin, end};
+  int64_t micro_panels() const { return (count + bf16x3_side - 1) / bf16x3_side; }
+  Panel micro_panel(int64_t i) const {
+    const int64_t skipped = i * bf16x3_side;
+    return {first + skipped, std::min(bf16x3_side, count - skipped), begin, end};
   }
 };
 
@@ -220,11 +220,11 @@ __attribute__((always_inline)) inline void multiply_step(const std::byte* rows, 
 #undef MULTIPLY
 
 inline void store_sums(float* sums) {
-  constexpr int64_t stride = split_side * sizeof(float);
+  constexpr int64_t stride = bf16x3_side * sizeof(float);
   _tile_stored(0, sums, stride);
   _tile_stored(1, sums + lanes, stride);
-  _tile_stored(2, sums + lanes * split_side, stride);
-  _tile_stored(3, sums + lanes * split_side + lanes, stride);
+  _tile_stored(2, sums + lanes * bf16x3_side, stride);
+  _tile_stored(3, sums + lanes * bf16x3_side + lanes, stride);
 }
 
-}  // namespace poptorch::kernels::split
+}  // namespace poptorch::kernels::bf16x3

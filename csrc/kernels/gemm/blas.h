@@ -19,7 +19,7 @@ inline auto set_mkl_threads() -> int (*)(int) {
   return function;
 }
 
-// Keeps MKL on the calling thread while it lives: the work is cut by our kernels, not by MKL, whose
+// Keeps MKL on the calling thread while it exists: our kernels cut the work, not MKL, whose
 // own cut changes the order of sums with the number of threads.
 class SingleThreadedBlas {
  public:

@@ -12,7 +12,7 @@
 namespace poptorch::kernels {
 
 // Multiples at which blocks of c should begin: groups of rows and panels of columns are whole then.
-constexpr int64_t blocked_rows = 12, blocked_columns = 32;
+constexpr int64_t blocked_mr = 12, blocked_nr = 32;
 // What it costs to cut c, in multiplications for each number of b and of a that is read anew: those
 // of b have to be packed. Blocks beside each other share the rows of c: where it does not stay in
 // the caches and threads write short pieces, each fetches what the other one is writing.
@@ -27,8 +27,8 @@ inline double blocked_column_cost(const Gemm& g) {
 bool blocked_gemm_pays(const Gemm& g);
 
 // As gemm, on the calling thread, which keeps half a MiB for it. An element's sum does not depend
-// on where the block of c around it begins and ends: it is taken in parts of 256 terms, which are
-// added in their order.
+// on where the block of c around it begins and ends: it is taken in parts of KC = 256 products,
+// which are added in their order.
 void blocked_gemm(const Gemm& g, const float* a, const float* b, float* c);
 
 // What computes products: "loops", which are in use unless the processor is Intel's, or "library",

@@ -4,11 +4,11 @@
 
 using kernels::Gemm;
 
-// Columns of b that are packed at once: with KC terms they take half of a second cache.
+// Columns of b that are packed at once: KC deep they take half of a second cache.
 constexpr int64_t NC = 512;
 constexpr int64_t packed_numbers = NC * KC;
 
-// Columns [column, column + columns) of b, with `kc` terms from depth `first` on.
+// Columns [column, column + columns) of b, `kc` deep, from depth `first` on.
 struct PackedBlock {
   int64_t column, columns, first, kc;
 };
@@ -78,7 +78,7 @@ void multiply_block(const Gemm& g, const PackedBlock& block, const PackedBlock& 
   }
 }
 
-// The block of b that begins there or, where there are no more terms, with the next columns. It has
+// The block of b that begins there or, where k ends, with the next columns. It has
 // no columns if there are none.
 inline PackedBlock block_at(const Gemm& g, int64_t column, int64_t first) {
   if (first > 0 && first >= g.k) return block_at(g, std::min(g.n, column + NC), 0);
@@ -87,7 +87,7 @@ inline PackedBlock block_at(const Gemm& g, int64_t column, int64_t first) {
 
 inline void blocked_gemm(const Gemm& g, const float* a, const float* b, float* c, float* packed) {
   for (PackedBlock block = block_at(g, 0, 0); block.columns > 0;) {
-    // Without any terms there is a block, too, which writes c.
+    // Where k is 0 there is a block, too, which writes c.
     const int64_t end = block.first + std::max<int64_t>(1, block.kc);
     const PackedBlock next = block_at(g, block.column, end);
     pack_block(g, b, block, packed);

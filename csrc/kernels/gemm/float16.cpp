@@ -41,7 +41,7 @@ void multiply_on_unit(const Gemm& g, const uint16_t* a, const uint16_t* b, float
 // for it alone, so blocks are not cut that have little to multiply.
 constexpr int64_t largest_side = 512, few_blocks = 4, least_work = int64_t{1} << 22;
 constexpr int64_t smallest_on_unit = 256, smallest_upcast = 64;
-constexpr int64_t depth = 256;  // of upcast pieces
+constexpr int64_t KC = 256;  // of upcast pieces
 constexpr int64_t gap = 16;     // rows that lie a power of 2 apart share a set of the cache
 constexpr int64_t few_rows = 16;  // of a, in small products
 
@@ -57,20 +57,20 @@ int64_t side_of(const Gemm& g, int64_t smallest) {
 int64_t aligned(int64_t numbers) { return (numbers + 15) / 16 * 16; }
 
 // Rows as they lie in memory, side by side in f32; gives the distance of two of them.
-int64_t upcast_rows(WidenRows widen, const uint16_t* from, int64_t leading, int64_t rows,
+int64_t upcast_rows(UpcastRows upcast, const uint16_t* from, int64_t leading, int64_t rows,
                    int64_t n, float* to) {
-  widen(from, to, {rows, n, leading, n + gap});
+  upcast(from, to, {rows, n, leading, n + gap});
   return n + gap;
 }
 
 // All of the product's a or b, as it lies in memory.
-int64_t upcast_a(WidenRows widen, const Gemm& g, const uint16_t* a, float* to) {
-  return g.trans_a ? upcast_rows(widen, a, g.lda, g.k, g.m, to)
-                   : upcast_rows(widen, a, g.lda, g.m, g.k, to);
+int64_t upcast_a(UpcastRows upcast, const Gemm& g, const uint16_t* a, float* to) {
+  return g.trans_a ? upcast_rows(upcast, a, g.lda, g.k, g.m, to)
+                   : upcast_rows(upcast, a, g.lda, g.m, g.k, to);
 }
-int64_t upcast_b(WidenRows widen, const Gemm& g, const uint16_t* b, float* to) {
-  return g.trans_b ? upcast_rows(widen, b, g.ldb, g.n, g.k, to)
-                   : upcast_rows(widen, b, g.ldb, g.k, g.n, to);
+int64_t upcast_b(UpcastRows upcast, const Gemm& g, const uint16_t* b, float* to) {
+  return g.trans_b ? upcast_rows(upcast, b, g.ldb, g.n, g.k, to)
+                   : upcast_rows(upcast, b, g.ldb, g.k, g.n, to);
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ Float16Gemm::Float16Gemm(const Gemm& g, ir::DType dtype) : gemm_(g), dtype_(dtyp
   across_ = count_of(g.n, side);
   sums_ = small_ ? 0 : aligned(rows_ * columns_);
   if (by_unit_) return;
-  const int64_t deepest = (small_ ? g.k : std::min(count_of(g.k, deep_), depth)) + gap;
+  const int64_t deepest = (small_ ? g.k : std::min(count_of(g.k, deep_), KC)) + gap;
   piece_a_ = aligned((rows_ + gap) * deepest);
   piece_b_ = aligned((columns_ + gap) * deepest);
 }
@@ -128,30 +128,30 @@ Float16Gemm::Block Float16Gemm::block_at(int64_t index) const {
 void Float16Gemm::sum(const Block& block, const uint16_t* a, const uint16_t* b, const uint16_t* c,
                    float* sums, float* pieces) const {
   const Gemm& g = block.gemm;
-  const WidenRows widen = widen_rows_from(dtype_);
+  const UpcastRows upcast = upcast_rows_from(dtype_);
   a += g.trans_a ? block.from * g.lda + block.row : block.row * g.lda + block.from;
   b += g.trans_b ? block.column * g.ldb + block.from : block.from * g.ldb + block.column;
   c += block.row * gemm_.ldc + block.column;
-  if (g.beta != 0) widen(c, sums, {g.m, g.n, gemm_.ldc, g.n});
+  if (g.beta != 0) upcast(c, sums, {g.m, g.n, gemm_.ldc, g.n});
   if (by_unit_) return multiply_on_unit(g, a, b, sums);
   Gemm piece = g;
   float *wide_a = pieces, *wide_b = pieces + piece_a_;
-  for (int64_t at = 0; at == 0 || at < g.k; at += depth) {
-    piece.k = std::min(depth, g.k - at);
+  for (int64_t at = 0; at == 0 || at < g.k; at += KC) {
+    piece.k = std::min(KC, g.k - at);
     Gemm wide = piece;
-    wide.lda = upcast_a(widen, piece, a + at * (g.trans_a ? g.lda : 1), wide_a);
-    wide.ldb = upcast_b(widen, piece, b + at * (g.trans_b ? 1 : g.ldb), wide_b);
+    wide.lda = upcast_a(upcast, piece, a + at * (g.trans_a ? g.lda : 1), wide_a);
+    wide.ldb = upcast_b(upcast, piece, b + at * (g.trans_b ? 1 : g.ldb), wide_b);
     gemm_block(wide, wide_a, wide_b, sums);
     piece.beta = 1;
   }
 }
 
 void Float16Gemm::round(const Block& block, const float* sums, uint16_t* c) const {
-  const Narrow narrow = narrow_to(dtype_);
+  const Downcast downcast = downcast_to(dtype_);
   c += block.row * gemm_.ldc + block.column;
   const Gemm& g = block.gemm;
-  if (g.n == gemm_.ldc) return narrow(sums, c, g.m * g.n);
-  for (int64_t i = 0; i < g.m; ++i) narrow(sums + i * g.n, c + i * gemm_.ldc, g.n);
+  if (g.n == gemm_.ldc) return downcast(sums, c, g.m * g.n);
+  for (int64_t i = 0; i < g.m; ++i) downcast(sums + i * g.n, c + i * gemm_.ldc, g.n);
 }
 
 // Adds the parts of each sum up, in their order.
@@ -172,13 +172,13 @@ void Float16Gemm::join(float* sums, uint16_t* c) const {
 void Float16Gemm::run_small(const uint16_t* a, const uint16_t* b, uint16_t* c,
                             float* pieces) const {
   const Gemm& g = gemm_;
-  const WidenRows widen = widen_rows_from(dtype_);
+  const UpcastRows upcast = upcast_rows_from(dtype_);
   const small::Float16Products& products = small::float16_products(dtype_);
   Gemm wide = g;
-  wide.lda = upcast_a(widen, g, a, pieces);
+  wide.lda = upcast_a(upcast, g, a, pieces);
   if (!g.trans_b && g.m <= few_rows) return products.of_float16(wide, pieces, b, c);
   float* wide_b = pieces + piece_a_;
-  wide.ldb = upcast_b(widen, g, b, wide_b);
+  wide.ldb = upcast_b(upcast, g, b, wide_b);
   products.of_f32(wide, pieces, wide_b, c);
 }
 

@@ -1,5 +1,5 @@
 // Products of f32 rows with weights that many products share. The weights are packed once, and each
-// number once: a BLAS asks for the memory of its largest blocks and makes calls of a few rows slow.
+// number once: a BLAS takes the memory of its largest blocks and makes calls of a few rows slow.
 //
 // The columns of the weights are in equal parts, as the gates of a recurrent layer are. A part is
 // packed as panels of two vectors of columns, the last of which may be one vector: all its numbers
@@ -12,7 +12,7 @@
 namespace poptorch::kernels {
 
 struct PackedGemm {
-  int64_t m, k;            // the product is [m, parts * columns], sums of k terms
+  int64_t m, k;            // the product is [m, parts * columns], sums of k products
   int64_t parts, columns;  // the columns are in `parts` runs of `columns`
 };
 
@@ -32,7 +32,7 @@ struct PackedSource {
 void pack_weights(const PackedGemm& g, const PackedSource& from, float* packed);
 
 // c = a * weights on the calling thread; both by rows, `lda` and parts * columns numbers apart.
-// A sum is taken in parts of 256 terms, which are added in their order.
+// A sum is taken in parts of KC = 256 products, which are added in their order.
 void packed_gemm(const PackedGemm& g, const float* a, int64_t lda, const float* packed, float* c);
 
 }  // namespace poptorch::kernels

@@ -54,7 +54,7 @@ inline void copy_rows(const float* from, int64_t stride, int64_t rows, int64_t k
   }
 }
 
-// Some rows that lie transposed in memory, `stride` numbers from one term to the next: one term
+// Some rows that lie transposed in memory, `stride` numbers from one column to the next: one column
 // after the other, `rows` numbers each. Up to a vector past the end is written.
 inline void copy_transposed(const float* from, int64_t stride, int64_t rows, int64_t kc,
                         float* copy) {
@@ -103,7 +103,7 @@ struct Fetch {
   }
 };
 
-// Terms from one step to the next, and the steps of a tile, of which one without terms counts one.
+// The depth of a step, and the steps of a tile, of which one of depth 0 counts one.
 constexpr int64_t step_depth = 16;
 inline int64_t steps_of(int64_t kc) {
   return std::max<int64_t>(1, (kc + step_depth - 1) / step_depth);
@@ -137,7 +137,7 @@ vf load_columns(const float* from, int64_t lanes) {
 }
 
 // Writes the sums of vector j of a tile. Each step is one for all rows: whether it is to be done is
-// asked once, and the sums stay in registers.
+// tested once, and the sums stay in registers.
 template <bool whole, int R, int V>
 [[gnu::always_inline]] inline void put_vectors(vf (&sums)[R][V], int j, const Tile& tile) {
   const int64_t lanes = whole ? width : std::clamp<int64_t>(tile.columns - j * width, 0, width);
@@ -181,7 +181,7 @@ template <int R, int V>
   }
 }
 
-// Sums before the first term. The lines of the tile, used after the last one, are fetched.
+// Sums before the first update. The lines of the tile, used after the last one, are fetched.
 template <int R, int V>
 [[gnu::always_inline]] inline void begin_tile(vf (&sums)[R][V], const Tile& tile) {
 #pragma GCC unroll 24
@@ -194,10 +194,10 @@ template <int R, int V>
   }
 }
 
-// One term: V vectors side by side times a number of each row, which are `apart` from each other.
+// Adds V vectors side by side times a number of each row, which are `apart` from each other.
 template <int R, int V>
-[[gnu::always_inline]] inline void add_term(vf (&sums)[R][V], const float* numbers, int64_t apart,
-                                            const float* vectors) {
+[[gnu::always_inline]] inline void rank_1_update(vf (&sums)[R][V], const float* numbers,
+                                                 int64_t apart, const float* vectors) {
   vf x[V];
 #pragma GCC unroll 2
   for (int j = 0; j < V; ++j) x[j] = load(vectors + j * width);
@@ -219,7 +219,7 @@ inline auto for_rows(int64_t rows, Get) {
   }(std::make_integer_sequence<int, most>{});
 }
 
-// A tile of R rows and V vectors from `kc` terms. The rows are those of copy_transposed or, if
+// A tile of R rows and V vectors, `kc` deep. The rows are those of copy_transposed or, if
 // not `transposed`, of copy_rows.
 template <bool transposed, int R, int V>
 void multiply_tile(const float* rows, const float* panel, int64_t kc, const Tile& tile,
@@ -229,7 +229,7 @@ void multiply_tile(const float* rows, const float* panel, int64_t kc, const Tile
   for (int64_t p = 0; p < kc;) {
     for (const int64_t end = std::min(kc, p + step_depth); p < end; ++p) {
       const float* numbers = rows + p * (transposed ? R : 1);
-      add_term(sums, numbers, transposed ? 1 : row_stride, panel + p * V * width);
+      rank_1_update(sums, numbers, transposed ? 1 : row_stride, panel + p * V * width);
     }
     fetch.step();
   }

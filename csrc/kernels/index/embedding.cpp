@@ -83,14 +83,14 @@ Prepared embedding_backward(const Call& call) {
   });
 }
 
-// Halves: only rows that are looked up are widened. A row is summed in f32, in the order of the
-// indices, and rounded once.
+// 16-bit floats: only rows that are looked up are upcast. A row is summed in f32, in the order of
+// the indices, and rounded once.
 template <typename Index>
 struct HalfRows {
   int64_t entries, width, n, padding;
   bool by_count;
-  Widen widen;
-  Narrow narrow;
+  Upcast upcast;
+  Downcast downcast;
 
   explicit HalfRows(const Call& call)
       : entries(call.out().sizes[0]),
@@ -98,8 +98,8 @@ struct HalfRows {
         n(call.in(1).numel()),
         padding(call.attrs().get_int("padding_idx")),
         by_count(call.attrs().get_bool("scale_grad_by_freq")),
-        widen(widen_from(call.out().dtype)),
-        narrow(narrow_to(call.out().dtype)) {}
+        upcast(upcast_from(call.out().dtype)),
+        downcast(downcast_to(call.out().dtype)) {}
 
   // Positions of indices that count, those of one row side by side; gives how many.
   int64_t sort(const Index* indices, int64_t* order) const {
@@ -116,17 +116,17 @@ struct HalfRows {
   // Columns [begin, end) of a row, from what lies at `positions`.
   void add(const uint16_t* grad, const int64_t* positions, int64_t count, int64_t begin,
            int64_t end, uint16_t* row) const {
-    constexpr int64_t strip = 256;
-    float sums[strip], wide[strip];
-    for (int64_t first = begin; first < end; first += strip) {
-      const int64_t columns = std::min(strip, end - first);
-      widen(row + first, sums, columns);
+    constexpr int64_t block = 256;
+    float sums[block], wide[block];
+    for (int64_t first = begin; first < end; first += block) {
+      const int64_t columns = std::min(block, end - first);
+      upcast(row + first, sums, columns);
       for (int64_t i = 0; i < count; ++i) {
-        widen(grad + positions[i] * width + first, wide, columns);
+        upcast(grad + positions[i] * width + first, wide, columns);
         for (int64_t c = 0; c < columns; ++c) sums[c] += wide[c];
       }
       for (int64_t c = 0; by_count && c < columns; ++c) sums[c] /= static_cast<float>(count);
-      narrow(sums, row + first, columns);
+      downcast(sums, row + first, columns);
     }
   }
 
@@ -161,7 +161,7 @@ struct HalfRows {
 };
 
 Prepared half_embedding_backward(const Call& call) {
-  if (!is_on("half_blocks")) return {};
+  if (!is_on("blocked_upcast")) return {};
   return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index) -> Prepared {
     const HalfRows<Index> rows(call);
     return {rows, static_cast<size_t>(rows.n) * sizeof(int64_t)};

@@ -117,11 +117,11 @@ struct Bag {
   }
 
   void add_largest(int64_t bag, const T* grad, int64_t from, int64_t to, T* out) const {
-    constexpr int64_t strip = 64;
-    for (int64_t first = from; first < to; first += strip) {
-      const int64_t columns = std::min(strip, to - first);
-      T largest[strip] = {};
-      Index best[strip] = {};
+    constexpr int64_t block = 64;
+    for (int64_t first = from; first < to; first += block) {
+      const int64_t columns = std::min(block, to - first);
+      T largest[block] = {};
+      Index best[block] = {};
       bool is_empty = true;
       for_each(bag, [&](int64_t, int64_t row) {
         const T* x = weight + row * bags.width + first;

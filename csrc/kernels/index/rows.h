@@ -22,10 +22,10 @@ inline int64_t grain_for(int64_t elements_each) {
   return std::max<int64_t>(1, index_grain / std::max<int64_t>(1, elements_each));
 }
 
-// Remembers the first index out of range; threads cannot throw, so the check comes after the loop.
+// Records the first index out of range; threads cannot throw, so the check comes after the loop.
 class IndexGuard {
  public:
-  // Whether `index` is in [0, size); else entry `at` is remembered.
+  // Whether `index` is in [0, size); else entry `at` is recorded.
   bool allows(int64_t index, int64_t size, int64_t at) {
     if (index >= 0 && index < size) return true;
     int64_t first = first_.load(std::memory_order_relaxed);

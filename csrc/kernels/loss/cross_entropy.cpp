@@ -27,41 +27,41 @@ struct Scores {
   int64_t samples;
   Classes classes;
   ops::Reduction reduction;
-  Widen widen;  // of halves: a row at a time
-  Narrow narrow;
+  Upcast upcast;  // of 16-bit floats: a row at a time
+  Downcast downcast;
 
   Scores(const Call& call, const ir::Type& x)
       : samples(x.sizes[0]),
         classes{x.sizes[1], call.attrs().get_int("ignore_index")},
         reduction(ops::reduction_of({call.op})),
-        widen(widen_from(x.dtype)),
-        narrow(narrow_to(x.dtype)) {}
+        upcast(upcast_from(x.dtype)),
+        downcast(downcast_to(x.dtype)) {}
 
   int64_t grain() const { return std::max<int64_t>(grain_elements / (classes.count + 1), 1); }
-  // Of the row that each thread has widened.
+  // Of the row that each thread has upcast.
   size_t row_bytes() const {
-    return widen == nullptr ? 0 : static_cast<size_t>(align_up(classes.count * 4));
+    return upcast == nullptr ? 0 : static_cast<size_t>(align_up(classes.count * 4));
   }
 };
 
-// Numbers of a tensor: T, or halves.
+// Numbers of a tensor: T, or 16-bit floats.
 template <typename T>
 struct Numbers {
   const void* memory;
-  Widen widen;
+  Upcast upcast;
 
   bool is_absent() const { return memory == nullptr; }
   T operator[](int64_t i) const {
-    if (widen == nullptr) return static_cast<const T*>(memory)[i];
+    if (upcast == nullptr) return static_cast<const T*>(memory)[i];
     float wide;
-    widen(static_cast<const uint16_t*>(memory) + i, &wide, 1);
+    upcast(static_cast<const uint16_t*>(memory) + i, &wide, 1);
     return wide;
   }
-  // n of them from `first` on: where they lie, or widened in `own`.
+  // n of them from `first` on: where they lie, or upcast in `own`.
   const T* row(int64_t first, int64_t n, T* own) const {
     if constexpr (std::is_same_v<T, float>) {
-      if (widen != nullptr) {
-        widen(static_cast<const uint16_t*>(memory) + first, own, n);
+      if (upcast != nullptr) {
+        upcast(static_cast<const uint16_t*>(memory) + first, own, n);
         return own;
       }
     }
@@ -69,17 +69,17 @@ struct Numbers {
   }
 };
 
-// Rounds them where they are to be halves.
+// Rounds them where they are to be 16-bit floats.
 template <typename T>
 void store(const Scores& s, const T* from, int64_t n, void* to, int64_t first) {
   if constexpr (std::is_same_v<T, float>) {
-    if (s.narrow != nullptr) return s.narrow(from, static_cast<uint16_t*>(to) + first, n);
+    if (s.downcast != nullptr) return s.downcast(from, static_cast<uint16_t*>(to) + first, n);
   }
   std::copy_n(from, n, static_cast<T*>(to) + first);
 }
 
 // Calls row(i, target, own) for each sample; a target that does not count, or that is no class, is
-// -1. `own`: memory of the thread for a row of halves.
+// -1. `own`: memory of the thread for a row of them.
 template <typename T, typename Index, typename Row>
 void for_rows(const char* op, const Scores& s, const Index* targets, std::byte* own_rows,
               int threads, const Row& row) {
@@ -95,7 +95,7 @@ void for_rows(const char* op, const Scores& s, const Index* targets, std::byte* 
 
 template <typename T, typename Index>
 void run_forward(const Args& args, const Scores& s, const Rows<T>& loops) {
-  const Numbers<T> x{args.inputs[0], s.widen}, weight{args.inputs[2], s.widen};
+  const Numbers<T> x{args.inputs[0], s.upcast}, weight{args.inputs[2], s.upcast};
   T* sums = args.out<T>(2);
   std::byte* own_rows = args.scratch;
   auto* each = reinterpret_cast<Likelihood*>(
@@ -122,13 +122,13 @@ void run_forward(const Args& args, const Scores& s, const Rows<T>& loops) {
 
 template <typename T, typename Index>
 void run_backward(const Args& args, const Scores& s, const Rows<T>& loops) {
-  const Numbers<T> grad{args.inputs[0], s.widen}, x{args.inputs[1], s.widen};
-  const Numbers<T> weight{args.inputs[3], s.widen}, total{args.inputs[4], s.widen};
+  const Numbers<T> grad{args.inputs[0], s.upcast}, x{args.inputs[1], s.upcast};
+  const Numbers<T> weight{args.inputs[3], s.upcast}, total{args.inputs[4], s.upcast};
   const T* sums = args.in<T>(5);
   const T factor = s.reduction == mean ? 1 / total[0] : T{1};
   const auto row = [&](int64_t i, int64_t target, T* own) {
     const int64_t first = i * s.classes.count;
-    T* to = s.narrow != nullptr ? own : args.out<T>(0) + first;
+    T* to = s.downcast != nullptr ? own : args.out<T>(0) + first;
     if (target < 0) {
       std::fill_n(to, s.classes.count, T{0});
     } else {
@@ -138,12 +138,12 @@ void run_backward(const Args& args, const Scores& s, const Rows<T>& loops) {
                            {sums[2 * i], sums[2 * i + 1], scale});
       to[target] -= scale;
     }
-    if (s.narrow != nullptr) store(s, to, s.classes.count, args.outputs[0], first);
+    if (s.downcast != nullptr) store(s, to, s.classes.count, args.outputs[0], first);
   };
   for_rows<T>("cross_entropy_backward", s, args.in<Index>(2), args.scratch, args.threads, row);
 }
 
-// Halves are summed in f32.
+// 16-bit floats are summed in f32.
 template <bool backward>
 Prepared cross_entropy(const Call& call) {
   const size_t first = backward ? 1 : 0;

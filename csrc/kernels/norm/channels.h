@@ -38,11 +38,11 @@ struct Channels {
   }
 
   // Calls plane(offset, chunk, channel) for each run of `inner` entries of one channel when planar,
-  // else strip(offset, Columns, chunk, first channel) for some channels of some entries of the
+  // else block(offset, Columns, chunk, first channel) for some channels of some entries of the
   // batch.
-  template <typename Plane, typename Strip>
-  void for_each(int threads, const Plane& plane, const Strip& strip) const {
-    constexpr int64_t grain_elements = 8192, strip_columns = most_columns;
+  template <typename Plane, typename Block>
+  void for_each(int threads, const Plane& plane, const Block& block) const {
+    constexpr int64_t grain_elements = 8192, block_columns = most_columns;
     if (chunks * channels == 0) return;
     if (is_planar()) {
       const int64_t grain = std::max<int64_t>(grain_elements / inner, 1);
@@ -50,16 +50,16 @@ struct Channels {
         for (int64_t i = begin; i < end; ++i) plane(i * inner, i / channels, i % channels);
       });
     }
-    const int64_t strips = (channels + strip_columns - 1) / strip_columns;
-    const int64_t unit = std::min(batch, rows_per_chunk) * std::min(channels, strip_columns);
+    const int64_t blocks = (channels + block_columns - 1) / block_columns;
+    const int64_t unit = std::min(batch, rows_per_chunk) * std::min(channels, block_columns);
     const int64_t grain = std::max<int64_t>(grain_elements / unit, 1);
-    parallel_for(threads, chunks * strips, grain, [&](int64_t begin, int64_t end) {
+    parallel_for(threads, chunks * blocks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t chunk = i / strips, first = i % strips * strip_columns;
+        const int64_t chunk = i / blocks, first = i % blocks * block_columns;
         const int64_t row = chunk * rows_per_chunk;
-        strip(row * channels + first,
+        block(row * channels + first,
               Columns{std::min(rows_per_chunk, batch - row), channels,
-                      std::min(strip_columns, channels - first)},
+                      std::min(block_columns, channels - first)},
               chunk, first);
       }
     });

@@ -66,9 +66,9 @@ class Floats {
   const float* read(int64_t begin, int64_t n) {
     if (in_ == nullptr) return nullptr;
     if (dtype_ == DType::f32) return static_cast<const float*>(in_) + begin;
-    const auto widen = dtype_ == DType::f16 ? simd::convert_table().f16_to_f32
+    const auto upcast = dtype_ == DType::f16 ? simd::convert_table().f16_to_f32
                                             : simd::convert_table().bf16_to_f32;
-    widen(static_cast<const uint16_t*>(in_) + begin, room_, n);
+    upcast(static_cast<const uint16_t*>(in_) + begin, room_, n);
     return room_;
   }
   float* target(int64_t begin) {
@@ -78,9 +78,9 @@ class Floats {
   // Rounds what was written to target().
   void write(int64_t begin, int64_t n) {
     if (out_ == nullptr || dtype_ == DType::f32) return;
-    const auto narrow = dtype_ == DType::f16 ? simd::convert_table().f32_to_f16
+    const auto downcast = dtype_ == DType::f16 ? simd::convert_table().f32_to_f16
                                              : simd::convert_table().f32_to_bf16;
-    narrow(room_, static_cast<uint16_t*>(out_) + begin, n);
+    downcast(room_, static_cast<uint16_t*>(out_) + begin, n);
   }
 
  private:

@@ -62,15 +62,15 @@ struct AvgPool {
   }
 
   void forward(const T* plane, int64_t row, T* buffer, T* out) const {
-    const Span places = places_of(pool.h, row);
+    const Span taps = taps_of(pool.h, row);
     T* sums = buffer + line.elements();
     std::fill_n(sums, line.columns, T{0});
-    for (int64_t k = places.begin; k < places.end; ++k) {
-      std::copy_n(plane + (places.first + k) * pool.w.size, line.copied, buffer + line.padding);
+    for (int64_t k = taps.begin; k < taps.end; ++k) {
+      std::copy_n(plane + (taps.first + k) * pool.w.size, line.copied, buffer + line.padding);
       T* phases = buffer + line.phases();
       if (line.stride > 1) loops.split(buffer, phases, line.stride, line.length);
       for (int64_t l = 0; l < pool.w.kernel; ++l)
-        loops.add(phases + line.place(l), line.columns, sums);
+        loops.add(phases + line.tap(l), line.columns, sums);
     }
     divide(sums, row, out);
   }
@@ -82,12 +82,12 @@ struct AvgPool {
     T* phases = buffer + line.phases();
     std::fill_n(phases, line.padded(), T{0});
     for (int64_t l = 0; l < pool.w.kernel; ++l) {
-      loops.add(shares, line.columns, phases + line.place(l));
+      loops.add(shares, line.columns, phases + line.tap(l));
     }
     if (line.stride > 1) loops.join(phases, buffer, line.stride, line.length);
-    const Span places = places_of(pool.h, row);
-    for (int64_t k = places.begin; k < places.end; ++k) {
-      loops.add(buffer + line.padding, line.copied, plane + (places.first + k) * pool.w.size);
+    const Span taps = taps_of(pool.h, row);
+    for (int64_t k = taps.begin; k < taps.end; ++k) {
+      loops.add(buffer + line.padding, line.copied, plane + (taps.first + k) * pool.w.size);
     }
   }
 };

@@ -1,5 +1,5 @@
 // What max and average pooling share. A padded line of the image is split by the stride into
-// phases: then the entries that one place in the window sees for all columns of the result lie side
+// phases: then the entries that one tap of the window reads for all columns of the result lie side
 // by side.
 #pragma once
 
@@ -83,16 +83,16 @@ struct Line {
   int64_t elements() const { return (phases() + padded() + 15) / 16 * 16; }
   // Where the phases start, behind the padded line.
   int64_t phases() const { return stride == 1 ? 0 : padded(); }
-  // What place `offset` of the first window sees, in the phases.
-  int64_t place(int64_t offset) const { return offset % stride * length + offset / stride; }
+  // What tap `offset` of the first window reads, in the phases.
+  int64_t tap(int64_t offset) const { return offset % stride * length + offset / stride; }
 };
 
-// The places of the window along one axis that lie inside the image for entry `at`: [begin, end).
+// The taps of the window along one axis that lie inside the image for entry `at`: [begin, end).
 struct Span {
-  int64_t begin, end, first;  // `first`: the image position of place 0, maybe negative
+  int64_t begin, end, first;  // `first`: the image position of tap 0, maybe negative
 };
 
-inline Span places_of(const WindowAxis& axis, int64_t at) {
+inline Span taps_of(const WindowAxis& axis, int64_t at) {
   const auto places_before = [&](int64_t n) {
     return std::clamp<int64_t>(n > 0 ? (n + axis.dilation - 1) / axis.dilation : 0, 0, axis.kernel);
   };

@@ -5,8 +5,8 @@
 
 namespace poptorch::simd {
 
-// What a place of a window sees: where it lies, and the position that stands for it.
-struct PoolPlace {
+// What a tap of a window reads: where it lies, and the position that stands for it.
+struct PoolTap {
   int64_t offset;
   int32_t position;
 };
@@ -18,15 +18,15 @@ struct PoolLoops {
   // Takes x[i] over best[i] where it is larger or NaN, and then position + i * step over where[i].
   void (*take_larger)(const float* x, int64_t n, int32_t position, int32_t step, float* best,
                       int32_t* where);
-  // best[i] is the largest x[offset + i] of `count` >= 1 places, or NaN, and where[i] its position.
-  void (*largest)(const float* x, const PoolPlace* places, int64_t count, int64_t n, float* best,
+  // best[i] is the largest x[offset + i] of `count` >= 1 taps, or NaN, and where[i] its position.
+  void (*largest)(const float* x, const PoolTap* taps, int64_t count, int64_t n, float* best,
                   int32_t* where);
   void (*add)(const float* x, int64_t n, float* sums);
   // Adds x[i] where where[i] is `entry`.
   void (*add_taken)(const float* x, const int32_t* where, int32_t entry, int64_t n, float* sums);
 };
 
-// Of the instruction set in use: ask when a kernel is prepared.
+// Of the instruction set in use: to be got when a kernel is prepared.
 const PoolLoops& pool_loops();
 
 }  // namespace poptorch::simd

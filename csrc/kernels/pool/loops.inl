@@ -64,30 +64,30 @@ inline void pool_take_larger(const float* x, int64_t n, int32_t position, int32_
   }
 }
 
-inline void pool_largest(const float* x, const PoolPlace* places, int64_t count, int64_t n,
+inline void pool_largest(const float* x, const PoolTap* taps, int64_t count, int64_t n,
                          float* best, int32_t* where) {
   constexpr float lowest = -std::numeric_limits<float>::infinity();
   int64_t i = 0;
   for (; i + width <= n; i += width) {
     vf top = splat(lowest);
-    vi at = splat(places[0].position);
+    vi at = splat(taps[0].position);
     for (int64_t k = 0; k < count; ++k) {
-      const vf value = load(x + places[k].offset + i);
+      const vf value = load(x + taps[k].offset + i);
       const vi take = (value > top) | (value != value);
       top = select(take, value, top);
-      at = select(take, splat(places[k].position), at);
+      at = select(take, splat(taps[k].position), at);
     }
     store(best + i, top);
     store(where + i, at);
   }
   for (; i < n; ++i) {
     best[i] = lowest;
-    where[i] = places[0].position;
+    where[i] = taps[0].position;
     for (int64_t k = 0; k < count; ++k) {
-      const float value = x[places[k].offset + i];
+      const float value = x[taps[k].offset + i];
       if (!(value > best[i] || value != value)) continue;
       best[i] = value;
-      where[i] = places[k].position;
+      where[i] = taps[k].position;
     }
   }
 }

@@ -33,10 +33,10 @@ constexpr bool in_window = std::is_same_v<Index, uint8_t>;
 template <typename Index>
 using Found = std::conditional_t<in_window<Index>, int32_t, Index>;
 
-// The position of place (k, l) of a window, whose first places are at `row` and `column`.
+// The position of tap (k, l) of a window, whose first taps are at `row` and `column`.
 template <typename Index>
 Found<Index> position(const Pooling& p, int64_t row, int64_t column, int64_t k, int64_t l) {
-  if constexpr (in_window<Index>) {  // one of -inf in the padding has its last place
+  if constexpr (in_window<Index>) {  // one of -inf in the padding has its last tap
     return static_cast<int32_t>(std::min(k, p.h.kernel - 1) * p.w.kernel +
                                 std::min(l, p.w.kernel - 1));
   }
@@ -69,7 +69,7 @@ struct MaxPool {
   Loops<T, Found<Index>> loops;
 
   explicit MaxPool(const Pooling& pooling) : pool(pooling), line(pooling.w) {
-    for (int64_t j = 0; j < pool.w.out; ++j) columns.push_back(places_of(pool.w, j));
+    for (int64_t j = 0; j < pool.w.out; ++j) columns.push_back(taps_of(pool.w, j));
   }
 
   int64_t scratch_bytes() const {
@@ -82,20 +82,20 @@ struct MaxPool {
     T* best = buffer + line.elements();
     auto* where = reinterpret_cast<Found<Index>*>(best + line.columns);
     const WindowAxis& w = pool.w;
-    const Span places = places_of(pool.h, row);
+    const Span taps = taps_of(pool.h, row);
     std::fill_n(best, line.columns, -std::numeric_limits<T>::infinity());
     for (int64_t j = 0; j < w.out; ++j) {
       const Span& column = columns[static_cast<size_t>(j)];
-      where[j] = position<Index>(pool, places.first, column.first, places.begin, column.begin);
+      where[j] = position<Index>(pool, taps.first, column.first, taps.begin, column.begin);
     }
-    for (int64_t k = places.begin; k < places.end; ++k) {
-      std::copy_n(plane + (places.first + k * pool.h.dilation) * w.size, line.copied,
+    for (int64_t k = taps.begin; k < taps.end; ++k) {
+      std::copy_n(plane + (taps.first + k * pool.h.dilation) * w.size, line.copied,
                   buffer + line.padding);
       T* phases = buffer + line.phases();
       if (line.stride > 1) loops.split(buffer, phases, line.stride, line.length);
       for (int64_t l = 0; l < w.kernel; ++l) {
-        loops.take_larger(phases + line.place(l * w.dilation), line.columns,
-                          position<Index>(pool, places.first, -line.padding, k, l),
+        loops.take_larger(phases + line.tap(l * w.dilation), line.columns,
+                          position<Index>(pool, taps.first, -line.padding, k, l),
                           static_cast<Found<Index>>(in_window<Index> ? 0 : line.stride), best,
                           where);
       }
@@ -127,11 +127,11 @@ Prepared max_pool_typed(const Call& call) {
   return {run, slots.scratch_bytes()};
 }
 
-// Where the places of a window lie, from its first one; by the byte that stands for each.
-struct Places {
+// Where the taps of a window lie, from its first one; by the byte that stands for each.
+struct Taps {
   std::vector<int64_t> rows, columns;
 
-  explicit Places(const Pooling& p) {
+  explicit Taps(const Pooling& p) {
     for (int64_t k = 0; k < p.h.kernel; ++k) {
       for (int64_t l = 0; l < p.w.kernel; ++l) {
         rows.push_back(k * p.h.dilation);
@@ -144,9 +144,9 @@ struct Places {
 template <typename T, typename Index>
 struct MaxPoolGradient {
   Pooling pool;
-  Places places;
+  Taps taps;
 
-  explicit MaxPoolGradient(const Pooling& pooling) : pool(pooling), places(pooling) {}
+  explicit MaxPoolGradient(const Pooling& pooling) : pool(pooling), taps(pooling) {}
 
   void run(const T* grad, const Index* where, T* result) const {
     std::fill_n(result, pool.h.size * pool.w.size, T{0});
@@ -161,8 +161,8 @@ struct MaxPoolGradient {
   // -1: the window holds nothing but padding.
   int64_t target(int64_t i, int64_t j, Index where) const {
     if constexpr (in_window<Index>) {
-      const int64_t y = i * pool.h.stride - pool.h.padding + places.rows[where];
-      const int64_t x = j * pool.w.stride - pool.w.padding + places.columns[where];
+      const int64_t y = i * pool.h.stride - pool.h.padding + taps.rows[where];
+      const int64_t x = j * pool.w.stride - pool.w.padding + taps.columns[where];
       const bool is_inside = y >= 0 && y < pool.h.size && x >= 0 && x < pool.w.size;
       return is_inside ? y * pool.w.size + x : -1;
     }
@@ -189,8 +189,8 @@ Prepared max_pool_backward_typed(const Call& call) {
 }
 
 // Channels last: some channels of a pixel at a time.
-constexpr int64_t strip_channels = 64;
-constexpr int64_t most_places = 64;  // of a window whose result stays in registers
+constexpr int64_t block_channels = 64;
+constexpr int64_t most_taps = 64;  // of a window whose result stays in registers
 
 template <typename T, typename Index>
 struct MaxPoolLast {
@@ -202,18 +202,18 @@ struct MaxPoolLast {
   // `first` is the op in the other layout.
   MaxPoolLast(const ir::Op& first, const ir::Type& image)
       : pool(ops::pooling({first}, image)), channels(image.sizes[1]), images(image.sizes[0]) {
-    for (int64_t i = 0; i < pool.h.out; ++i) rows.push_back(places_of(pool.h, i));
-    for (int64_t j = 0; j < pool.w.out; ++j) columns.push_back(places_of(pool.w, j));
+    for (int64_t i = 0; i < pool.h.out; ++i) rows.push_back(taps_of(pool.h, i));
+    for (int64_t j = 0; j < pool.w.out; ++j) columns.push_back(taps_of(pool.w, j));
   }
 
-  int64_t strips() const { return (channels + strip_channels - 1) / strip_channels; }
-  int64_t strip_size(int64_t first) const { return std::min(strip_channels, channels - first); }
+  int64_t blocks() const { return (channels + block_channels - 1) / block_channels; }
+  int64_t block_size(int64_t first) const { return std::min(block_channels, channels - first); }
   int64_t in_size() const { return pool.h.size * pool.w.size * channels; }
   int64_t out_size() const { return pool.h.out * pool.w.out * channels; }
 
   // fn(offset of the pixel in the image, position) for each pixel under the window at (i, j).
   template <typename Fn>
-  void for_each_place(int64_t i, int64_t j, const Fn& fn) const {
+  void for_each_tap(int64_t i, int64_t j, const Fn& fn) const {
     const Span &row = rows[static_cast<size_t>(i)], &column = columns[static_cast<size_t>(j)];
     for (int64_t k = row.begin; k < row.end; ++k) {
       for (int64_t l = column.begin; l < column.end; ++l) {
@@ -225,22 +225,22 @@ struct MaxPoolLast {
 
   // The result's pixel (i, j), `n` channels of it from where the pointers are.
   void pixel(const T* image, int64_t i, int64_t j, int64_t n, T* best, Index* positions) const {
-    Found<Index> where[strip_channels];
+    Found<Index> where[block_channels];
     const Span &row = rows[static_cast<size_t>(i)], &column = columns[static_cast<size_t>(j)];
     if constexpr (std::is_same_v<T, float> && std::is_same_v<Found<Index>, int32_t>) {
-      simd::PoolPlace places[most_places];
+      simd::PoolTap taps[most_taps];
       const int64_t count = (row.end - row.begin) * (column.end - column.begin);
-      if (count > 0 && count <= most_places) {
+      if (count > 0 && count <= most_taps) {
         int64_t k = 0;
-        for_each_place(i, j, [&](int64_t at, int32_t position) { places[k++] = {at, position}; });
-        loops.simd->largest(image, places, count, n, best, where);
+        for_each_tap(i, j, [&](int64_t at, int32_t position) { taps[k++] = {at, position}; });
+        loops.simd->largest(image, taps, count, n, best, where);
         return store_positions(where, n, positions);
       }
     }
     std::fill_n(best, n, -std::numeric_limits<T>::infinity());
     std::fill_n(where, n,
                 position<Index>(pool, row.first, column.first, row.begin, column.begin));
-    for_each_place(i, j, [&](int64_t at, Found<Index> position) {
+    for_each_tap(i, j, [&](int64_t at, Found<Index> position) {
       loops.take_larger(image + at, n, position, 0, best, where);
     });
     store_positions(where, n, positions);
@@ -253,9 +253,9 @@ struct MaxPoolLast {
     for (int64_t i = 0; i < pool.h.out; ++i) {
       for (int64_t j = 0; j < pool.w.out; ++j) {
         const int64_t at = (i * pool.w.out + j) * channels;
-        Found<Index> where[strip_channels];
+        Found<Index> where[block_channels];
         store_positions(positions + at, n, where);
-        for_each_place(i, j, [&](int64_t to, Found<Index> position) {
+        for_each_tap(i, j, [&](int64_t to, Found<Index> position) {
           loops.add_taken(grad + at, where, position, n, result + to);
         });
       }
@@ -277,8 +277,8 @@ Prepared max_pool_last(const Call& call) {
         const T* image = args.in<T>(0) + row / pool.h.out * last.in_size();
         for (int64_t j = 0; j < pool.w.out; ++j) {
           const int64_t out = (row * pool.w.out + j) * last.channels;
-          for (int64_t c = 0; c < last.channels; c += strip_channels) {
-            last.pixel(image + c, row % pool.h.out, j, last.strip_size(c),
+          for (int64_t c = 0; c < last.channels; c += block_channels) {
+            last.pixel(image + c, row % pool.h.out, j, last.block_size(c),
                        args.out<T>(0) + out + c, positions_at<Index>(args, keeps, out + c));
           }
         }
@@ -291,15 +291,15 @@ template <typename T, typename Index>
 Prepared max_pool_backward_last(const Call& call) {
   const ops::ChannelsFirst first(call.op);
   const MaxPoolLast<T, Index> last(first.op(), ops::pooled_image({first.op()}));
-  const int64_t unit = last.in_size() / std::max<int64_t>(1, last.strips());
+  const int64_t unit = last.in_size() / std::max<int64_t>(1, last.blocks());
   const int64_t grain = std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, unit));
   return {[=](const Args& args) {
-    const int64_t strips = last.strips();
-    parallel_for(args.threads, last.images * strips, grain, [&](int64_t begin, int64_t end) {
+    const int64_t blocks = last.blocks();
+    parallel_for(args.threads, last.images * blocks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t c = unit % strips * strip_channels, image = unit / strips;
+        const int64_t c = unit % blocks * block_channels, image = unit / blocks;
         last.gradient(args.in<T>(0) + image * last.out_size() + c,
-                      args.in<Index>(2) + image * last.out_size() + c, last.strip_size(c),
+                      args.in<Index>(2) + image * last.out_size() + c, last.block_size(c),
                       args.out<T>() + image * last.in_size() + c);
       }
     });

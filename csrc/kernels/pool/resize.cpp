@@ -154,7 +154,7 @@ struct Pairs {
   }
 };
 
-enum class Kind { copy, pair, window };  // entries of one place, of at most two, of more
+enum class Kind { copy, pair, window };  // one entry, at most two, more
 
 Kind kind_of(const Taps& taps) {
   int64_t most = 1, least = 1;

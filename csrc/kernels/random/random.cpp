@@ -112,14 +112,14 @@ Prepared dropout_f32(const Call& call) {
   }};
 }
 
-// Of halves, a block in the first cache after the other.
+// Of 16-bit floats, block by block in the first cache.
 Prepared dropout_half(const Call& call) {
   constexpr int64_t most = 16 * random_group;
   const int64_t n = call.out().numel(), salt = call.attrs().get_int("salt");
   const Dropout dropout(call.attrs().get_float("p"));
-  if (dropout.drops_all || !is_on("half_blocks")) return {};
-  const Widen widen = widen_from(call.out().dtype);
-  const Narrow narrow = narrow_to(call.out().dtype);
+  if (dropout.drops_all || !is_on("blocked_upcast")) return {};
+  const Upcast upcast = upcast_from(call.out().dtype);
+  const Downcast downcast = downcast_to(call.out().dtype);
   const simd::RandomTable& table = simd::random_table();
   return {[=, &table](const Args& args) {
     const Draw draw = draw_of(args.in<int32_t>(1), salt);
@@ -127,9 +127,9 @@ Prepared dropout_half(const Call& call) {
       alignas(64) float x[most];
       for (int64_t at = begin; at < end; at += most) {
         const int64_t count = std::min(most, end - at);
-        widen(args.in<uint16_t>(0) + at, x, count);
+        upcast(args.in<uint16_t>(0) + at, x, count);
         table.dropout(draw, at, count, dropout.threshold, static_cast<float>(dropout.scale), x, x);
-        narrow(x, args.out<uint16_t>() + at, count);
+        downcast(x, args.out<uint16_t>() + at, count);
       }
     });
   }};
@@ -139,7 +139,7 @@ Prepared stochastic_cast(const Call& call) {
   constexpr int64_t most = 16 * random_group;
   const int64_t n = call.out().numel(), salt = call.attrs().get_int("salt");
   const ChanceRound round = chance_round_to(call.out().dtype);
-  const Narrow narrow = narrow_to(call.out().dtype);
+  const Downcast downcast = downcast_to(call.out().dtype);
   return {[=](const Args& args) {
     const Draw draw = draw_of(args.in<int32_t>(1), salt);
     parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
@@ -147,7 +147,7 @@ Prepared stochastic_cast(const Call& call) {
       for (int64_t at = begin; at < end; at += most) {
         const int64_t count = std::min(most, end - at);
         round(draw, at, count, args.in<float>(0) + at, rounded);
-        narrow(rounded, args.out<uint16_t>() + at, count);
+        downcast(rounded, args.out<uint16_t>() + at, count);
       }
     });
   }};

@@ -29,7 +29,7 @@ bool better(T x, T best) {
 
 template <typename T>
 struct Results {
-  T* values;  // nullptr when only positions are asked for
+  T* values;  // nullptr when only positions are results
   void* positions;
   bool wide;  // positions are i64
   const simd::ReduceLoops* loops;

@@ -24,7 +24,7 @@ struct ReduceLoops {
   void (*smallest_rows)(float* acc, const float* x, int64_t row_stride, int64_t rows, int64_t n);
 };
 
-// Of the instruction set in use: ask when a kernel is prepared.
+// Of the instruction set in use: to be got when a kernel is prepared.
 const ReduceLoops& reduce_loops();
 
 }  // namespace poptorch::simd

@@ -22,22 +22,22 @@ using ops::Prepared;
 constexpr int64_t block = 256;
 
 // `count` running results side by side: entry i of step k at k * step + i * apart.
-struct Strip {
+struct Running {
   int64_t at, count, apart, steps, step;
 };
 
 template <typename In, typename Out, bool product>
-void scan_strip(const In* x, Out* out, const Strip& strip) {
+void scan_side_by_side(const In* x, Out* out, const Running& s) {
   using Total = std::conditional_t<std::is_floating_point_v<Out>, double, int64_t>;
   Total totals[block];
-  std::fill_n(totals, strip.count, Total{product ? 1 : 0});
-  for (int64_t k = 0; k < strip.steps; ++k) {
-    const In* from = x + strip.at + k * strip.step;
-    Out* to = out + strip.at + k * strip.step;
-    for (int64_t i = 0; i < strip.count; ++i) {
-      const auto entry = static_cast<Total>(from[i * strip.apart]);
+  std::fill_n(totals, s.count, Total{product ? 1 : 0});
+  for (int64_t k = 0; k < s.steps; ++k) {
+    const In* from = x + s.at + k * s.step;
+    Out* to = out + s.at + k * s.step;
+    for (int64_t i = 0; i < s.count; ++i) {
+      const auto entry = static_cast<Total>(from[i * s.apart]);
       totals[i] = product ? totals[i] * entry : totals[i] + entry;
-      to[i * strip.apart] = static_cast<Out>(totals[i]);
+      to[i * s.apart] = static_cast<Out>(totals[i]);
     }
   }
 }
@@ -65,21 +65,21 @@ void scan(const In* x, Out* out, const AlongDim& layout, int threads) {
   const bool last = layout.inner == 1;
   const int64_t length = last ? layout.outer : layout.inner;
   const int64_t most = last ? rows_at_once : block;
-  const int64_t width = std::clamp<int64_t>(length, 1, most), strips = (length + width - 1) / width;
-  const int64_t units = last ? strips : layout.outer * strips;
+  const int64_t width = std::clamp<int64_t>(length, 1, most), blocks = (length + width - 1) / width;
+  const int64_t units = last ? blocks : layout.outer * blocks;
   const int64_t grain = std::max<int64_t>(1, (1 << 13) / std::max<int64_t>(1, layout.n * width));
   parallel_for(threads, units, grain, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t start = unit % strips * width, count = std::min(width, length - start);
+      const int64_t start = unit % blocks * width, count = std::min(width, length - start);
       const int64_t apart = layout.n * (MUTANT(scan_outer_stride) ? 1 : layout.inner);
-      const int64_t at = unit / strips * apart;
+      const int64_t at = unit / blocks * apart;
       if (last && count == rows_at_once) {
         scan_rows<In, Out, product>(x + start * layout.n, out + start * layout.n, layout.n);
         continue;
       }
-      scan_strip<In, Out, product>(x, out,
-                                   last ? Strip{start * layout.n, count, layout.n, layout.n, 1}
-                                        : Strip{at + start, count, 1, layout.n, layout.inner});
+      scan_side_by_side<In, Out, product>(x, out,
+                                   last ? Running{start * layout.n, count, layout.n, layout.n, 1}
+                                        : Running{at + start, count, 1, layout.n, layout.inner});
     }
   });
 }

@@ -7,7 +7,7 @@
 
 namespace poptorch::kernels {
 
-// Calls fn(T{}) with the type of the elements; halves have been widened before.
+// Calls fn(T{}) with the type of the elements; 16-bit floats have been upcast before.
 template <typename Fn>
 auto with_type(ir::DType dtype, const Fn& fn) {
   switch (dtype) {

@@ -7,7 +7,7 @@
 
 namespace poptorch::simd {
 
-std::span<const NamedStrip> binary_f32() {
+std::span<const NamedLoop> binary_f32() {
   return choose(base::binary_functions, avx2::binary_functions, avx512::binary_functions);
 }
 

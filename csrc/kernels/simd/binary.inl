@@ -1,5 +1,5 @@
-// The functions of binary.def as strips of two operands, and their table. Included by each_isa.h.
-#include "kernels/simd/strips.inl"
+// The functions of binary.def as inner loops, and their table. Included by each_isa.h.
+#include "kernels/simd/inner_loops.inl"
 #include "kernels/simd/functions.inl"
 
 #define OPERATION(name, result, value)                                             \
@@ -16,9 +16,9 @@
 #undef OPERATION
 
 #define BINARY(name, picoseconds, value) \
-  {#name, rounding_binary_strip<name##_op>, picoseconds, true},
-#define COMPARE(name, picoseconds, value) {#name, binary_strip<name##_op, uint8_t>, picoseconds},
-inline constexpr NamedStrip binary_functions[] = {
+  {#name, rounding_binary_loop<name##_op>, picoseconds, true},
+#define COMPARE(name, picoseconds, value) {#name, binary_loop<name##_op, uint8_t>, picoseconds},
+inline constexpr NamedLoop binary_functions[] = {
 #include "kernels/simd/binary.def"
 };
 #undef BINARY

@@ -18,7 +18,7 @@ inline vu raise(vhalf v) {
 inline vu raise(vhalf v) { return __builtin_convertvector(v, vu) << 16; }
 #endif
 
-inline vf widen_bf16(vhalf v) { return reinterpret_cast<vf>(raise(v)); }
+inline vf upcast_bf16(vhalf v) { return reinterpret_cast<vf>(raise(v)); }
 
 // The upper halves are the rounded numbers; the lower ones do not count. Not for NaN.
 #if SIMD_WIDTH == 16
@@ -32,7 +32,7 @@ inline vu nearest_bf16(vf v) {
                                 keeps_third_or_second_without_first);
   return bits - reinterpret_cast<vu>(less);
 }
-// Narrowed and widened again; a NaN stays as it is.
+// Downcast and upcast again; a NaN stays as it is.
 inline vf round_bf16(vf v) {
   const __mmask16 number = _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q);
   const auto bits = reinterpret_cast<__m512i>(v);
@@ -41,7 +41,7 @@ inline vf round_bf16(vf v) {
       _mm512_mask_and_epi32(bits, number, nearest, _mm512_set1_epi32(-0x10000)));
 }
 // The permutation that takes the upper halves puts NaN in, too.
-inline vhalf narrow_bf16(vf v) {
+inline vhalf downcast_bf16(vf v) {
   const __mmask32 number = _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q);
   constexpr vwords uppers = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
   const auto words = reinterpret_cast<vwords>(_mm512_mask_permutexvar_epi16(
@@ -58,36 +58,38 @@ inline vu nearest_bf16(vf v) {
 inline vf round_bf16(vf v) {
   return v != v ? v : reinterpret_cast<vf>(nearest_bf16(v) & 0xffff0000);
 }
-inline vhalf narrow_bf16(vf v) {
+inline vhalf downcast_bf16(vf v) {
   const vu nan = vu{} + 0x7fc00000;
   return __builtin_convertvector((v != v ? nan : nearest_bf16(v)) >> 16, vhalf);
 }
 #endif
 
 #if SIMD_WIDTH == 16
-inline vf widen_f16(vhalf v) { return _mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(v)); }
-inline vhalf narrow_f16(vf v) {
+inline vf upcast_f16(vhalf v) {
+  return _mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(v));
+}
+inline vhalf downcast_f16(vf v) {
   return reinterpret_cast<vhalf>(_mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT));
 }
 #elif SIMD_WIDTH == 8
-inline vf widen_f16(vhalf v) { return _mm256_cvtph_ps(reinterpret_cast<__m128i>(v)); }
-inline vhalf narrow_f16(vf v) {
+inline vf upcast_f16(vhalf v) { return _mm256_cvtph_ps(reinterpret_cast<__m128i>(v)); }
+inline vhalf downcast_f16(vf v) {
   return reinterpret_cast<vhalf>(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 #else
-inline vf widen_f16(vhalf v) {
+inline vf upcast_f16(vhalf v) {
   vf out;
   for (int i = 0; i < width; ++i) out[i] = f16_to_float(v[i]);
   return out;
 }
-inline vhalf narrow_f16(vf v) {
+inline vhalf downcast_f16(vf v) {
   vhalf out;
   for (int i = 0; i < width; ++i) out[i] = float_to_f16(v[i]);
   return out;
 }
 #endif
 
-inline vf round_f16(vf v) { return widen_f16(narrow_f16(v)); }
+inline vf round_f16(vf v) { return upcast_f16(downcast_f16(v)); }
 
 // The first n lanes (n < width), others 0. Nothing past them is touched.
 inline vhalf load_half_part(const uint16_t* p, int64_t n) {

@@ -1,5 +1,5 @@
 // Elements of a type T as vectors of floats: Lanes<T> reads and writes `width` of them, or the
-// first `count` where they are fewer. Halves are widened and rounded. Included after half.inl.
+// first `count` where they are fewer; 16-bit floats upcast and rounded. Included after half.inl.
 template <typename T>
 struct Lanes;
 
@@ -14,17 +14,18 @@ struct Lanes<float> {
   }
 };
 
-template <typename T, vf (*widen)(vhalf), vhalf (*narrow)(vf)>
+template <typename T, vf (*upcast)(vhalf), vhalf (*downcast)(vf)>
 struct HalfLanes {
-  static vf get(const T* p) { return widen(load_half(&p->bits)); }
+  static vf get(const T* p) { return upcast(load_half(&p->bits)); }
   static vf get(const T* p, int64_t count) {
-    return count >= width ? get(p) : widen(load_half_part(&p->bits, count));
+    return count >= width ? get(p) : upcast(load_half_part(&p->bits, count));
   }
   static void put(T* p, vf v, int64_t count) {
-    count >= width ? store_half(&p->bits, narrow(v)) : store_half_part(&p->bits, narrow(v), count);
+    count >= width ? store_half(&p->bits, downcast(v))
+                   : store_half_part(&p->bits, downcast(v), count);
   }
 };
 template <>
-struct Lanes<F16> : HalfLanes<F16, widen_f16, narrow_f16> {};
+struct Lanes<F16> : HalfLanes<F16, upcast_f16, downcast_f16> {};
 template <>
-struct Lanes<BF16> : HalfLanes<BF16, widen_bf16, narrow_bf16> {};
+struct Lanes<BF16> : HalfLanes<BF16, upcast_bf16, downcast_bf16> {};

@@ -8,7 +8,7 @@
 
 namespace poptorch::simd {
 
-// What updates of elements of type T compute in: halves are widened, and rounded when stored.
+// What updates of elements of type T compute in: 16-bit floats are upcast, and rounded when stored.
 template <typename T>
 using NumberOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

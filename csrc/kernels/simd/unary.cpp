@@ -7,7 +7,7 @@
 
 namespace poptorch::simd {
 
-std::span<const NamedStrip> unary_f32() {
+std::span<const NamedLoop> unary_f32() {
   return choose(base::unary_functions, avx2::unary_functions, avx512::unary_functions);
 }
 

@@ -1,5 +1,5 @@
-// The functions of unary.def as strips of one operand, and their table. Included by each_isa.h.
-#include "kernels/simd/strips.inl"
+// The functions of unary.def as inner loops, and their table. Included by each_isa.h.
+#include "kernels/simd/inner_loops.inl"
 #include "kernels/simd/functions.inl"
 
 #define OPERATION(name, result, value)                                             \
@@ -16,9 +16,9 @@
 #undef OPERATION
 
 #define UNARY(name, picoseconds, value) \
-  {#name, rounding_unary_strip<name##_op>, picoseconds, true},
-#define PREDICATE(name, picoseconds, value) {#name, unary_strip<name##_op, uint8_t>, picoseconds},
-inline constexpr NamedStrip unary_functions[] = {
+  {#name, rounding_unary_loop<name##_op>, picoseconds, true},
+#define PREDICATE(name, picoseconds, value) {#name, unary_loop<name##_op, uint8_t>, picoseconds},
+inline constexpr NamedLoop unary_functions[] = {
 #include "kernels/simd/unary.def"
 };
 #undef UNARY

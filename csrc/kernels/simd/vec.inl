@@ -105,7 +105,7 @@ inline vf minimum(vf x, vf y) { return select((x < y) | (x != x), x, y); }
 inline vf maximum(vf x, vf y) { return select((x > y) | (x != x), x, y); }
 
 // x * y + z, rounded once where the instruction set can. The compiler decides for itself elsewhere,
-// and not alike for a strip with a constant operand and one without.
+// and not alike for a loop with a constant operand and one without.
 inline vf multiply_add(vf x, vf y, vf z) {
 #if SIMD_WIDTH == 16
   return _mm512_fmadd_ps(x, y, z);

@@ -29,7 +29,7 @@ constexpr int64_t least_entries = 8;
 // More would be so many ops to compile.
 constexpr int64_t most_parts = 32;
 
-// Ops each of which reads the result of the one before, and nobody else does.
+// Ops each of which is the only reader of the one before.
 using Chain = std::vector<ir::Op*>;
 
 bool is_permute(const ir::Op& op) { return op.name == ir::op::permute; }

@@ -1,6 +1,6 @@
-// Images lie channels-last, as convolutions like them best: a convolution reads and writes permuted
+// Images lie channels-last, the fastest for convolutions: a convolution reads and writes permuted
 // images, and what follows (element-wise ops, batch norm, pooling, means, concatenation) computes
-// on permuted images too. Permutes remain where images come from and go to; those that nobody needs
+// on permuted images too. Permutes remain where images come from and go to; unused ones
 // are removed by `dce`.
 //
 //   %1 = convolution %x, %w, %b {...} : f32[8,3,9,9]
@@ -13,7 +13,7 @@
 //
 // Gradients too: weights and their gradients are permuted, which for 1x1 kernels costs nothing.
 //
-// A weight that is trained lies on the device as the convolution wants it, with all that its update
+// A weight that is trained lies on the device as the convolution reads it, with all that its update
 // reads and writes [switch weights_last]; the host's copies are permuted when they are sent.
 //
 //   %w = state {path="w"} : f32[4,3,3,3]
@@ -235,7 +235,7 @@ class Pusher {
     return true;
   }
 
-  // What is moved in one order is moved in the other too; `dce` removes what nobody reads.
+  // What is moved in one order is moved in the other too; `dce` removes what is not read.
   bool push_move(const ir::Op& op) {
     ir::Value* value = op.operands[0];
     if (stored_.contains(value)) {  // a weight in streaming memory is there in one order alone
@@ -333,7 +333,7 @@ class Pusher {
     return any && replace(op, lasts(op), op.attrs);
   }
 
-  // Puts the permuted op in; images among its results are permuted back for whoever wants them.
+  // Puts the permuted op in; images among its results are permuted back for other readers.
   bool replace(const ir::Op& op, std::vector<ir::Value*> operands, ir::Attrs attrs) {
     const ir::Op& made = *list_.make(op.name, std::move(operands), std::move(attrs), op);
     for (size_t i = 0; i < op.results.size(); ++i) {

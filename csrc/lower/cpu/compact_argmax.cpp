@@ -64,7 +64,7 @@ class PoolRewriter {
     if (found != instead_.end()) value = found->second;
   }
 
-  // A pooling whose positions nobody but its gradients reads.
+  // A pooling whose positions only its gradients read.
   void look_at(ir::Op& pool) {
     const std::vector<ir::Op*>& readers = users_[pool.result(1)];
     const bool only_gradients = std::all_of(readers.begin(), readers.end(), [](const ir::Op* op) {
@@ -89,7 +89,7 @@ class PoolRewriter {
   }
 
   // Whether a relu makes the image for this pooling alone, and its gradient is masked alone.
-  // (Without dilation every window has an entry of the image: none is -inf for want of one.)
+  // (Without dilation every window has an entry of the image: none is -inf because it is empty.)
   bool may_sink(const ir::Op& pool, const std::vector<ir::Op*>& gradients) const {
     const ir::Value* image = pool.operand(0);
     if (image->op->name != ir::op::relu || !is_at_one_place(*image->op, pool)) return false;

@@ -14,9 +14,9 @@
 //   %4, %5, %6, %8 = batch_norm_backward %g, %x, %w, %mean, %invstd, %2 {grad_residual=true} : ...
 //   %7 = add %8, %other
 //
-// In f32 and f64 that rounds nothing differently; halves are rounded once instead of after each op.
-// So that results do not depend on blocks, the pass `settle` lets their addition run where the
-// batch norm does.
+// In f32 and f64 that rounds nothing differently; 16-bit floats are rounded once instead of after
+// each op. So that results do not depend on blocks, the pass `settle` lets their addition run where
+// the batch norm does.
 #include <algorithm>
 
 #include "lower/cpu/pass.h"
@@ -148,7 +148,7 @@ class BackwardFuser {
     dead_.insert(&mask);
     const ir::Value* grad = mask.result();
     if (uses_.at(grad) == 1) return;
-    // Others want the masked gradient too.
+    // Others read the masked gradient too.
     ir::Attrs attrs = op.attrs;
     attrs.set("grad_residual", true);
     std::vector<ir::Type> types;

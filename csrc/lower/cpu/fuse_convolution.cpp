@@ -1,4 +1,4 @@
-// Packs the fixed weights of channels-last convolutions as oneDNN wants them, and puts what follows
+// Packs the fixed weights of channels-last convolutions in oneDNN's layout, and puts what follows
 // on the convolution: the addition of an image of the same sizes, then an activation. Both only
 // where the value between has no other use and all of it is at one place. An addition or another
 // activation than relu rounds differently apart from the convolution: so that results do not depend
@@ -11,7 +11,7 @@
 //   %4 = permute %w {dims=[0, 3, 1, 2]}
 //   %5 = pack_convolution %4 {input_size=[...], ...} : f32[36864]
 //   %3 = packed_convolution %x, %5, %b, %r {activation="relu", weight_size=[...], ...}
-// Weights of 16-bit images are widened before they are packed, which is done once, and results
+// Weights of 16-bit images are upcast before they are packed, which is done once, and results
 // rounded once. Those of bf16 images stay where there is a unit for products of bf16 numbers.
 #include <algorithm>
 #include <array>

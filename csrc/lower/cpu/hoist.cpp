@@ -1,18 +1,18 @@
-// Moves what is computed from weights alone into the graph `prepare`, which runs once after the
-// host has written a state that it reads. Its results are states with the role "prepared" that the
-// other graphs read. Views and moves between IPUs stay where they are: they cost nothing here.
+// Moves what is computed from weights alone into the graph `preprocess`, which runs once after the
+// host has written a state that it reads. Its results are states with the role "preprocessed" that
+// the other graphs read. Views and moves between IPUs stay where they are: they cost nothing here.
 //
-//   graph main {                              graph main {
-//     %w = state {path="w"} : f32[4]            %y = state {path="prepared:0", role="prepared"}
-//     %0 = abs %w : f32[4]                      ...
-//     %1 = mul %x, %0 : f32[4]                  %1 = mul %x, %y : f32[4]
-//     ...                               =>    }
-//   }                                         graph prepare {
-//                                               %w = state {path="w"} : f32[4]
-//                                               %0 = abs %w : f32[4]
-//                                               assign %0 {path="prepared:0"}
-//                                               output
-//                                             }
+//   graph main {                         graph main {
+//     %w = state {path="w"} : f32[4]       %y = state {path="preprocessed:0", role="preprocessed"}
+//     %0 = abs %w : f32[4]                 ...
+//     %1 = mul %x, %0 : f32[4]             %1 = mul %x, %y : f32[4]
+//     ...                          =>    }
+//   }                                    graph preprocess {
+//                                          %w = state {path="w"} : f32[4]
+//                                          %0 = abs %w : f32[4]
+//                                          assign %0 {path="preprocessed:0"}
+//                                          output
+//                                        }
 //
 // States that some graph assigns stay out of it, and so do results much larger than what they are
 // computed from: they would take memory all the time.
@@ -45,9 +45,9 @@ bool grows(const ir::Op& op) {
 class Hoister {
  public:
   explicit Hoister(ir::Module& module)
-      : module_(module), fixed_(module), prepare_(module.find_graph("prepare")) {
-    if (prepare_ == nullptr) return;
-    for (const auto& op : prepare_->ops) prepared_ += op->name == ir::op::assign;
+      : module_(module), fixed_(module), preprocess_(module.find_graph("preprocess")) {
+    if (preprocess_ == nullptr) return;
+    for (const auto& op : preprocess_->ops) preprocessed_ += op->name == ir::op::assign;
   }
 
   bool run() {
@@ -55,7 +55,7 @@ class Hoister {
     const size_t count = module_.graphs.size();
     for (size_t i = 0; i < count; ++i) {
       ir::Graph& graph = *module_.graphs[i];
-      if (&graph != prepare_) changed |= hoist(graph);
+      if (&graph != preprocess_) changed |= hoist(graph);
     }
     return changed;
   }
@@ -69,16 +69,16 @@ class Hoister {
     }
     std::vector<ir::Value*> wanted = find_wanted(graph);
     if (wanted.empty()) return false;
-    if (prepare_ == nullptr) prepare_ = module_.add_graph("prepare");
+    if (preprocess_ == nullptr) preprocess_ = module_.add_graph("preprocess");
     std::unordered_map<ir::Value*, ir::Value*> instead;
     std::vector<std::unique_ptr<ir::Op>> states;
     for (ir::Value* value : wanted) {
-      const std::string path = concat("prepared:", prepared_++);
+      const std::string path = concat("preprocessed:", preprocessed_++);
       const ir::Op& maker = *value->op;
-      prepare_->ops.push_back(
-          make_like(*prepare_, maker, ir::op::assign, {copy(value)}, path_attrs(path), {}));
+      preprocess_->ops.push_back(
+          make_like(*preprocess_, maker, ir::op::assign, {copy(value)}, path_attrs(path), {}));
       ir::Attrs attrs = path_attrs(path);
-      attrs.set("role", "prepared");
+      attrs.set("role", "preprocessed");
       states.push_back(
           make_like(graph, maker, ir::op::state, {}, std::move(attrs), {value->type}));
       instead.emplace(value, states.back()->result());
@@ -124,7 +124,7 @@ class Hoister {
     return found;
   }
 
-  // The value's twin in `prepare`, with all that it is computed from.
+  // The value's twin in `preprocess`, with all that it is computed from.
   ir::Value* copy(const ir::Value* value) {
     const auto known = copies_.find(value);
     if (known != copies_.end()) return known->second;
@@ -139,9 +139,9 @@ class Hoister {
       types.push_back(result->type);
       names.push_back(result->name);
     }
-    prepare_->ops.push_back(
-        make_like(*prepare_, op, op.name, std::move(operands), op.attrs, types, names));
-    const ir::Op* twin = prepare_->ops.back().get();
+    preprocess_->ops.push_back(
+        make_like(*preprocess_, op, op.name, std::move(operands), op.attrs, types, names));
+    const ir::Op* twin = preprocess_->ops.back().get();
     for (size_t i = 0; i < op.results.size(); ++i) {
       copies_.emplace(op.result(i), twin->result(i));
     }
@@ -167,8 +167,8 @@ class Hoister {
 
   ir::Module& module_;
   FixedValues fixed_;
-  ir::Graph* prepare_;
-  int64_t prepared_ = 0;
+  ir::Graph* preprocess_;
+  int64_t preprocessed_ = 0;
   std::unordered_set<const ir::Op*> moved_;
   std::unordered_map<const ir::Value*, ir::Value*> copies_;
 };

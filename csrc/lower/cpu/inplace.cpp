@@ -10,7 +10,7 @@
 //   - it is all of that memory, in the order of the result (equal types, contiguous);
 //   - the memory belongs to a value that was computed in this graph. Constants, host streams and
 //     what a loop carries do not count. A state does when the result is what it gets (`assign` of
-//     the same path) and no loop further on sees that state.
+//     the same path) and no loop further on reads that state.
 // Of several such operands the result takes the state that it will be, else the first.
 // Who moves ops after this pass must keep the other readers of that memory before the marked op.
 #include <algorithm>
@@ -144,7 +144,7 @@ class Marker {
   ir::Graph& graph_;
   std::unordered_map<const ir::Value*, size_t> last_use_;  // of memory, views included
   std::unordered_map<const ir::Value*, PathSet> assigned_to_;
-  std::map<std::string, size_t> last_loop_;   // position of the last loop that sees the state
+  std::map<std::string, size_t> last_loop_;   // position of the last loop that reads the state
   std::map<std::string, int> state_reads_;  // two reads of one state are two names of one memory
 };
 

@@ -10,14 +10,14 @@ std::vector<std::string> pipeline() {
       "compact_argmax",  // takes a relu that batch norm would
       "fuse_batch_norm",
       "channels_last",
-      "dce",               // permutes back that nobody needs: they count as uses
+      "dce",               // unused permutes back: they count as uses
       "fuse_convolution",  // of channels-last ones
       "simplify",          // permutes of weights there and back
       "plain_weights",     // of those that need no permute
       "dce",
       "batch_tiling",              // of what is packed
       "rematerialize_batch_norm",  // of what is fused
-      "views",                     // after everything that asks what op made a value
+      "views",                     // after all passes that look at the op of a value
       "cse",                       // equal copies that views put in
       "dce",
       "hoist",  // after views, which shows what costs nothing

@@ -1,5 +1,5 @@
 // The result of a batch norm with relu is computed a second time for the backward pass, from what
-// is kept anyway: its operand and its statistics. So it need not live until then, for the price of
+// is kept anyway: its operand and its statistics. So it need not be kept until then, at the cost of
 // one walk through memory; the bits are the same.
 //
 //   %y, %mean, %invstd, _, _ = batch_norm %x, %w, %b, _, _ {relu=true} : f32[2,3,4,4], ...

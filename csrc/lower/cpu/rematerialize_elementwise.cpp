@@ -1,5 +1,5 @@
 // Results of element-wise ops that only wait for the backward pass are computed there again, from
-// what waits for it anyway. So they need not live until then; the bits are the same.
+// what waits for it anyway. So they need not be kept until then; the bits are the same.
 //
 //   %1 = mul %0, %scale : f32[64,768]
 //   %2 = add %1, %shift : f32[64,768]
@@ -211,7 +211,7 @@ class Recomputer {
     if (value->op->name == ir::op::view) {
       made = repeat(*value->op, {again(value->op->operands[0], reader)}, reader);
     } else {
-      std::unordered_map<const ir::Value*, ir::Value*> own;  // not shared: would live for longer
+      std::unordered_map<const ir::Value*, ir::Value*> own;  // not shared: would be live for longer
       for (const ir::Op* step : steps_.at(value)) {
         std::vector<ir::Value*> operands = step->operands;
         for (ir::Value*& operand : operands) {

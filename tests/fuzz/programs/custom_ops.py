@@ -23,7 +23,7 @@ _FOLDER = Path(__file__).resolve().parents[3] / "build" / "custom_ops"
 
 @functools.cache
 def _load() -> None:
-    """Loads the ops in C++; builds them where nobody has."""
+    """Loads the ops in C++; builds them where they are not built."""
     include = Path(poptorch.include_path())
     text = _SOURCE.read_bytes() + (include / "poptorch" / "custom_op.h").read_bytes()
     library = _FOLDER / f"{hashlib.sha256(text).hexdigest()[:16]}.so"

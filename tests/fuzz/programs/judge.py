@@ -397,7 +397,7 @@ class _Perturbing(TorchDispatchMode):
     def _shift(self, x, probe):
         """Moves all elements alike, as an error of their mean does."""
         if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel():
-            # Halves are computed in float32, so that is what is left where they cancel.
+            # 16-bit floats are computed in float32, so that is what is left where they cancel.
             step = STEP[torch.float32 if x.dtype in _HALVES else x.dtype]
             most = 2 * step * torch.maximum(x.abs(), probe.abs()).max().item() * self._size
             with torch.no_grad():

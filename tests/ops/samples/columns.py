@@ -7,7 +7,7 @@ import torch
 from tests.ops.sample import Bad, Sample, integers, randn
 
 aten = torch.ops.aten
-TWO_TYPES = ("f32", "f64")  # halves are widened before the same loops
+TWO_TYPES = ("f32", "f64")  # 16-bit floats are upcast before the same loops
 IMAGES = ((2, 3, 9, 11), (3, 8, 8), (1, 1, 20, 35))
 # Kernel, dilation, padding, stride: with blocks that overlap, touch and lie apart.
 BLOCKS = (([2, 2], [1, 1], [0, 0], [2, 2]), ([3, 3], [1, 1], [1, 1], [1, 1]),

@@ -36,26 +36,26 @@ CASES = {
     "stem": (geometry(stride=2, padding=3), (1, 3, 16, 16), (8, 3, 7, 7), (1, 8, 8, 8)),
     "strided pointwise": (geometry(stride=2), (2, 3, 8, 8), (8, 3, 1, 1), (2, 8, 4, 4)),
     "one pixel of several": (geometry(stride=2), (2, 3, 2, 2), (8, 3, 1, 1), (2, 8, 1, 1)),
-    "patches": (geometry(padding=1), (3, 5, 9, 8), (9, 5, 3, 3), (3, 9, 9, 8)),
-    "patches, strips": (geometry(padding=1), (2, 2, 40, 30), (8, 2, 3, 3), (2, 8, 40, 30)),
-    "patches, many images": (geometry(), (21, 3, 8, 7), (10, 3, 3, 2), (21, 10, 6, 6)),
-    "patches, strides": (geometry() | {"stride": [2, 3], "padding": [1, 2]},
+    "im2col": (geometry(padding=1), (3, 5, 9, 8), (9, 5, 3, 3), (3, 9, 9, 8)),
+    "im2col, strips": (geometry(padding=1), (2, 2, 40, 30), (8, 2, 3, 3), (2, 8, 40, 30)),
+    "im2col, many images": (geometry(), (21, 3, 8, 7), (10, 3, 3, 2), (21, 10, 6, 6)),
+    "im2col, strides": (geometry() | {"stride": [2, 3], "padding": [1, 2]},
                          (2, 3, 11, 13), (8, 3, 3, 5), (2, 8, 6, 5)),
-    "patches, dilated": (geometry(dilation=2, padding=3), (2, 3, 9, 10), (8, 3, 3, 3),
+    "im2col, dilated": (geometry(dilation=2, padding=3), (2, 3, 9, 10), (8, 3, 3, 3),
                          (2, 8, 11, 12)),
-    "patches, dilation of one": (geometry() | {"dilation": [2, 1]}, (2, 3, 9, 6), (8, 3, 3, 3),
+    "im2col, dilation of one": (geometry() | {"dilation": [2, 1]}, (2, 3, 9, 6), (8, 3, 3, 3),
                                  (2, 8, 5, 4)),
-    "patches, groups": (geometry(groups=2, stride=2), (2, 6, 9, 9), (16, 3, 3, 3), (2, 16, 4, 4)),
-    "patches, 1-d": (geometry(1, stride=2, padding=2), (3, 4, 700), (8, 4, 5), (3, 8, 350)),
-    "patches, transposed": (transposed(stride=2, padding=1, output_padding=1),
+    "im2col, groups": (geometry(groups=2, stride=2), (2, 6, 9, 9), (16, 3, 3, 3), (2, 16, 4, 4)),
+    "im2col, 1-d": (geometry(1, stride=2, padding=2), (3, 4, 700), (8, 4, 5), (3, 8, 350)),
+    "im2col, transposed": (transposed(stride=2, padding=1, output_padding=1),
                             (2, 8, 5, 4), (8, 3, 3, 3), (2, 3, 10, 8)),
-    "patches, transposed groups": (transposed(groups=2), (2, 16, 4, 3), (16, 2, 2, 3),
+    "im2col, transposed groups": (transposed(groups=2), (2, 16, 4, 3), (16, 2, 2, 3),
                                    (2, 4, 5, 5)),
-    "patches, runs of channels": (geometry(stride=2, padding=1), (3, 17, 15, 14), (9, 17, 3, 3),
+    "im2col, runs of channels": (geometry(stride=2, padding=1), (3, 17, 15, 14), (9, 17, 3, 3),
                                   (3, 9, 8, 7)),
-    "patches, few pixels": (geometry() | {"padding": [1, 2]}, (2, 16, 4, 3), (40, 16, 3, 5),
+    "im2col, few pixels": (geometry() | {"padding": [1, 2]}, (2, 16, 4, 3), (40, 16, 3, 5),
                             (2, 40, 4, 3)),
-    "patches, long runs": (geometry(stride=2, padding=1), (2, 16, 41, 39), (8, 16, 3, 3),
+    "im2col, long runs": (geometry(stride=2, padding=1), (2, 16, 41, 39), (8, 16, 3, 3),
                            (2, 8, 21, 20)),
     "padding beyond the kernel": (geometry(padding=4), (1, 2, 3, 3), (8, 2, 2, 2), (1, 8, 10, 10)),
     "groups": (geometry(groups=2, padding=1), (1, 4, 5, 5), (6, 2, 3, 3), (1, 6, 5, 5)),
@@ -155,12 +155,12 @@ SAMPLES += [channels_last(sample) for sample in SAMPLES]
 # Channels last only: large enough for the unit for bfloat16 products where there is one, or with
 # channels enough for Winograd's form, but not for that unit.
 WIDE_CASES = {
-    "split": (geometry(padding=1), (2, 32, 17, 20), (48, 32, 3, 3), (2, 48, 17, 20)),
-    "split, several images": (geometry(), (5, 64, 8, 10), (64, 64, 3, 3), (5, 64, 6, 8)),
-    "split, long kernel": (geometry() | {"padding": [2, 0]}, (1, 64, 14, 18), (80, 64, 5, 3),
+    "bf16x3": (geometry(padding=1), (2, 32, 17, 20), (48, 32, 3, 3), (2, 48, 17, 20)),
+    "bf16x3, several images": (geometry(), (5, 64, 8, 10), (64, 64, 3, 3), (5, 64, 6, 8)),
+    "bf16x3, long kernel": (geometry() | {"padding": [2, 0]}, (1, 64, 14, 18), (80, 64, 5, 3),
                            (1, 80, 14, 16)),
-    "split, strips": (geometry(padding=1), (1, 64, 24, 180), (32, 64, 3, 3), (1, 32, 24, 180)),
-    "split, blocks of weights": (geometry(padding=1), (3, 512, 4, 6), (192, 512, 3, 3),
+    "bf16x3, strips": (geometry(padding=1), (1, 64, 24, 180), (32, 64, 3, 3), (1, 32, 24, 180)),
+    "bf16x3, blocks of weights": (geometry(padding=1), (3, 512, 4, 6), (192, 512, 3, 3),
                                  (3, 192, 4, 6)),
     "winograd": (geometry(padding=1), (6, 16, 9, 7), (48, 16, 3, 3), (6, 48, 9, 7)),
     "winograd, other paddings": (geometry() | {"padding": [2, 0]}, (2, 80, 19, 14), (16, 80, 3, 3),
@@ -186,8 +186,8 @@ def beyond_parts(sample):
                   equal_bits=False, note=f"{sample.note}, large")
 
 
-SAMPLES += [beyond_parts(channels_last(forward("split", False)))]
-SAMPLES += [beyond_parts(channels_last(backward("split", (True, False, False))))]
+SAMPLES += [beyond_parts(channels_last(forward("bf16x3", False)))]
+SAMPLES += [beyond_parts(channels_last(backward("bf16x3", (True, False, False))))]
 
 SAMPLES += [pack(name) for name in PACKED]
 SAMPLES += [packed(name, activation, bias, residual)
@@ -219,12 +219,12 @@ def unpacked(name, activation="none", bias=True, residual=False, scale=False):
                   dtypes=("f32",), equal_bits=False, note=note)
 
 
-WIDE_PACKED = [("split", "relu", True, True), ("split", "silu", True, False),
-               ("split, several images", "none", False, True),
-               ("split, long kernel", "hardswish", False, False),
-               ("split, strips", "relu", True, True), ("split, strips", "none", False, False),
-               ("split, blocks of weights", "relu", False, True),
-               ("split, blocks of weights", "none", True, False),
+WIDE_PACKED = [("bf16x3", "relu", True, True), ("bf16x3", "silu", True, False),
+               ("bf16x3, several images", "none", False, True),
+               ("bf16x3, long kernel", "hardswish", False, False),
+               ("bf16x3, strips", "relu", True, True), ("bf16x3, strips", "none", False, False),
+               ("bf16x3, blocks of weights", "relu", False, True),
+               ("bf16x3, blocks of weights", "none", True, False),
                ("winograd", "relu", True, True), ("winograd", "hardswish", True, False),
                ("winograd, other paddings", "none", False, True),
                ("winograd, many weights", "relu", True, False)]
@@ -235,7 +235,7 @@ SAMPLES += [unpacked(name, activation, bias, residual, scale=bias)
             for name, activation in zip(PACKED, 3 * ("none", "relu", "silu", "hardswish"))
             for bias in (True, False) for residual in (True, False)
             if not residual or activation in ("none", "relu")]
-SAMPLES += [beyond_parts(unpacked("split", "relu", True, True, True)),
+SAMPLES += [beyond_parts(unpacked("bf16x3", "relu", True, True, True)),
             beyond_parts(unpacked("pointwise, large", "relu", True, True, True))]
 
 IMAGE, KERNEL = (1, 4, 8, 8), (8, 4, 3, 3)

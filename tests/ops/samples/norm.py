@@ -26,7 +26,7 @@ BATCHES = [
     (4, 3, 5, 5),
     (8, 10),
     (1200, 20),  # several chunks of the batch
-    (200, 300),  # several strips of channels
+    (200, 300),  # several blocks of channels
     (2, 64, 7, 7),
     (16, 3, 32),
     (2, 3, 60, 60),

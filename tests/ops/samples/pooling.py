@@ -9,7 +9,7 @@ from tests.ops.sample import Bad, Sample, channels_last, integers, randn
 aten = torch.ops.aten
 NAN = float("nan")
 ONE_TYPE = ("f32",)
-TWO_TYPES = ("f32", "f64")  # halves are widened before the same loops
+TWO_TYPES = ("f32", "f64")  # 16-bit floats are upcast before the same loops
 IMAGES = ((2, 3, 9, 11), (3, 8, 8), (1, 1, 20, 35))
 # Kernel, stride, padding.
 WINDOWS = (([2, 2], [], [0, 0]), ([3, 3], [2, 2], [1, 1]), ([3, 2], [1, 3], [1, 1]),

@@ -10,7 +10,7 @@ SHAPES = [
     ((4, 10), 0),
     ((3, 5, 7), 1),
     ((3, 5, 7), -1),
-    ((2, 33, 300), 1),  # several strips of columns
+    ((2, 33, 300), 1),  # several blocks of columns
     ((5, 3000), 1),
     ((600, 20), 1),  # several threads
     ((97,), 0),

@@ -1,4 +1,4 @@
-"""Attention in halves with a mask in single precision that takes a gradient was refused."""
+"""Attention in 16 bits with a mask in single precision that takes a gradient was refused."""
 
 from tests.fuzz.programs.program import Program, Source
 

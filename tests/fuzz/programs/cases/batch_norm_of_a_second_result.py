@@ -1,4 +1,4 @@
-"""Batch norm of a result that is not the operation's first, which nobody uses."""
+"""Batch norm of a result that is not the operation's first, which is not used."""
 
 from tests.fuzz.programs.program import Program, Setting, Source
 

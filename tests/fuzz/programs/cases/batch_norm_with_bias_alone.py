@@ -1,4 +1,4 @@
-"""The gradient of a float32 bias was rounded to the halves that are normed."""
+"""The gradient of a float32 bias was rounded to the 16 bits of what is normed."""
 
 from tests.fuzz.programs.program import Program, Setting, Source
 

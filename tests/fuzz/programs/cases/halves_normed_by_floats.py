@@ -1,4 +1,4 @@
-"""Single-precision weights of a norm of halves were rounded to halves, and their gradients too."""
+"""float32 weights of a norm of 16-bit floats were rounded to 16 bits, and their gradients too."""
 
 from tests.fuzz.programs.program import Program, Source
 

@@ -60,7 +60,7 @@ def extreme(d):
         stable = ", stable=True" if name == "sort" else ""
         d.emit(f"torch.{name}({x}, dim={dim}{stable})", 2)
     elif name in ("topk", "kthvalue"):
-        # Which of equal ones it is, and so which one has the gradient, nobody says.
+        # Which of equal ones it is, and so which one has the gradient, is not specified.
         if d.env[x].requires_grad and d.env[x].unique().numel() < d.env[x].numel():
             raise Rejected
         k = d.rng.randint(1, max(1, min(3, d.env[x].shape[dim])))

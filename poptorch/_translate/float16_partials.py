@@ -1,5 +1,5 @@
 """Products of float16 numbers with sums in float16: matrix products and convolutions, and the
-gradients of both, become the op ``half_partials_matmul``.
+gradients of both, become the op ``float16_partials_matmul``.
 
 Its sums are cut into chunks of 16 products; the float32 sum of each is added to a sum that is
 rounded to float16. So their order matters. Of a matrix product it is that of the inner dimension;
@@ -51,7 +51,7 @@ def emit(e, name: str, operands: list, attrs: dict) -> list:
 
 
 def _product(e, a, b):
-    return e.rounds_itself("half_partials_matmul", a, b)
+    return e.rounds_itself("float16_partials_matmul", a, b)
 
 
 def _added(e, start, a, b, attrs):
@@ -122,7 +122,7 @@ def _convolution(e, x, weight, bias, g: _Geometry):
     if g.transposed:
         y = _spread_product(e, x, weight, g)
     else:
-        y = _images(e, _product(e, _patches(e, x, g), _by_input(e, weight, g)), x.sizes[0],
+        y = _images(e, _product(e, _im2col(e, x, g), _by_input(e, weight, g)), x.sizes[0],
                     g.narrow)
     if bias is None:
         return y
@@ -131,17 +131,17 @@ def _convolution(e, x, weight, bias, g: _Geometry):
 
 def _gradients(e, gradient, x, weight, g: _Geometry, wanted) -> list:
     wide, narrow = (gradient, x) if g.transposed else (x, gradient)
-    patches = _patches(e, wide, g) if wanted[1] or (wanted[0] and g.transposed) else None
+    columns = _im2col(e, wide, g) if wanted[1] or (wanted[0] and g.transposed) else None
     empty = e.full([0], 0.0, torch.float16) if not all(wanted) else None
     results = [empty] * 3
     if wanted[0] and g.transposed:
-        product = _product(e, patches, _by_input(e, weight, g))
+        product = _product(e, columns, _by_input(e, weight, g))
         results[0] = _images(e, product, x.sizes[0], g.narrow)
     elif wanted[0]:
         results[0] = _spread_product(e, gradient, weight, g)
     if wanted[1]:
         rows = e.op("permute", _pixels(e, narrow, g), dims=[0, 2, 1])
-        product = _product(e, rows, patches)  # [groups, narrow channels, positions * wide ones]
+        product = _product(e, rows, columns)  # [groups, narrow channels, positions * wide ones]
         places, channels = len(g.positions), wide.sizes[1] // g.groups
         product = e.reshape(product, [narrow.sizes[1], places, channels])
         product = e.op("permute", product, dims=[0, 2, 1])
@@ -152,8 +152,8 @@ def _gradients(e, gradient, x, weight, g: _Geometry, wanted) -> list:
     return results
 
 
-def _patches(e, wide, g: _Geometry):
-    """What the kernel sees at each pixel of a narrow image: [groups, pixels of all images,
+def _im2col(e, wide, g: _Geometry):
+    """im2col, by the pixels of the narrow images: [groups, pixels of all images,
     positions * channels of a group]."""
     pads = []
     for size, narrow, kernel, stride, padding, dilation in reversed(list(zip(

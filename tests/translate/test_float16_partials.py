@@ -29,7 +29,7 @@ def halves(generator, *sizes):
 
 
 def kernel(a, b, threads=1):
-    return _C.evaluate("half_partials_matmul", [a, b, None], {}, threads=threads)[0]
+    return _C.evaluate("float16_partials_matmul", [a, b, None], {}, threads=threads)[0]
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [
@@ -58,7 +58,7 @@ def test_rounding_by_chance_has_the_right_mean(k, isa, seed):
     generator = np.random.default_rng(seed)
     a, b = halves(generator, 300, k), halves(generator, k, 170)
     rng = np.array([1, 2, 0, 3], np.int32)
-    results = [_C.evaluate("half_partials_matmul", [a, b, rng], {"salt": 5}, threads=threads)[0]
+    results = [_C.evaluate("float16_partials_matmul", [a, b, rng], {"salt": 5}, threads=threads)[0]
                for threads in (1, 2)]
     assert np.array_equal(*results)
     exact = a.astype(np.float64) @ b.astype(np.float64)
@@ -73,7 +73,7 @@ def test_rounding_by_chance_has_the_right_mean(k, isa, seed):
     ([("f16", [2, 3]), ("f16", [3, 2]), ("i32", [3])], "rng must be the random state")])
 def test_wrong_operands_are_refused(operands, words):
     with pytest.raises(poptorch.Error, match=words):
-        _C.infer("half_partials_matmul", operands, {})
+        _C.infer("float16_partials_matmul", operands, {})
 
 
 # -- in programs ---------------------------------------------------------------------------------
@@ -175,11 +175,11 @@ def reference_convolution(x, weight, by, stride, padding, dilation):
     def pixels(image):
         return np.moveaxis(image, 1, -1).reshape(-1, image.shape[1])
 
-    patches = np.concatenate([pixels(padded[window(p)]) for p in places], 1)
+    columns = np.concatenate([pixels(padded[window(p)]) for p in places], 1)
     by_place = np.stack([weight[(slice(None), slice(None), *p)] for p in places])  # [K, O, C]
-    y = product(patches, by_place.transpose(0, 2, 1).reshape(-1, weight.shape[0]))
+    y = product(columns, by_place.transpose(0, 2, 1).reshape(-1, weight.shape[0]))
     y = np.moveaxis(y.reshape(x.shape[0], *sizes, -1), -1, 1)
-    dw = product(pixels(by).T, patches).reshape(weight.shape[0], len(places), -1)
+    dw = product(pixels(by).T, columns).reshape(weight.shape[0], len(places), -1)
     dw = dw.transpose(0, 2, 1).reshape(weight.shape)
     # Each pixel of x: position after position, the gradients of the outputs that it goes into.
     seen = []
@@ -214,7 +214,7 @@ def test_convolution_and_gradients(case, seed):
         return convolve(x, weight, None, stride, padding, dilation, groups)
 
     by, y, (dx, dw), model = results(function, [tensor(x), tensor(weight)], options())
-    assert "half_partials_matmul" in model.ir("translate")
+    assert "float16_partials_matmul" in model.ir("translate")
     by, ours = by.numpy(), []
     for g in range(groups):
         of_x, of_y = (slice(g * size // groups, (g + 1) * size // groups) for size in (c, o))
@@ -277,7 +277,7 @@ def test_other_types_are_left_alone(dtype):
     plain = results(torch.matmul, values, options(half=False))
     half = results(torch.matmul, values, options())
     assert torch.equal(plain[1], half[1])
-    assert "half_partials_matmul" not in half[3].ir("translate")
+    assert "float16_partials_matmul" not in half[3].ir("translate")
 
 
 def test_one_convolution_of_a_multi_convolution():
@@ -301,7 +301,7 @@ def test_one_convolution_of_a_multi_convolution():
         first, second = model(x)
         assert not torch.equal(first, second)
         lines = [line for line in model.ir("translate").splitlines() if "multi_conv=" in line]
-        assert sum('half_partials_matmul' in line for line in lines) == 1
+        assert sum('float16_partials_matmul' in line for line in lines) == 1
         assert sum(' convolution ' in line for line in lines) == 1
 
 
@@ -310,6 +310,6 @@ def test_with_stochastic_rounding(seed):
     a, b = halves(generator, 200, 300), halves(generator, 300, 200)
     opts = options(stochastic=True)
     _, y, _, model = results(torch.matmul, [tensor(a), tensor(b)], opts)
-    assert "half_partials_matmul %values.0, %values.1, %rng" in model.ir("translate")
+    assert "float16_partials_matmul %values.0, %values.1, %rng" in model.ir("translate")
     error = y.double() - torch.from_numpy(a.astype(np.float64) @ b.astype(np.float64))
     assert error.mean().abs() <= 5 * error.std() / error.numel()**0.5

@@ -1,6 +1,6 @@
-// Kernel of half_partials_matmul. Both operands of a product are widened in scratch, the right one
-// in panels of columns; threads share blocks of rows and columns.
-#include "kernels/simd/half_partials.h"
+// Kernel of float16_partials_matmul. Both operands of a product are upcast in scratch, the right
+// one in panels of columns; threads share blocks of rows and columns.
+#include "kernels/simd/float16_partials.h"
 
 #include <algorithm>
 #include <vector>
@@ -20,22 +20,22 @@ using ops::Args;
 using ops::Call;
 using ops::Prepared;
 using simd::partials_chunk;
-using simd::partials_columns;
+using simd::partials_nr;
 
-constexpr int64_t block_rows = 32;
-constexpr int64_t block_depth = 256;    // so much of a panel stays in the second cache
+constexpr int64_t MC = 32;
+constexpr int64_t KC = 256;  // so much of a panel stays in the second cache
 constexpr int64_t work_grain = 1 << 18;  // products worth a thread
 constexpr int64_t copy_grain = 1 << 14;  // numbers worth a thread
-static_assert(block_depth % partials_chunk == 0 && partials_columns % simd::random_group == 0);
+static_assert(KC % partials_chunk == 0 && partials_nr % simd::random_group == 0);
 
 int64_t count_of(int64_t n, int64_t part) { return (n + part - 1) / part; }
 
-// One operand: a batch of matrices of halves.
+// One operand: a batch of f16 matrices.
 struct Side {
   MatrixLayout layout;
   std::vector<int64_t> first;  // of each matrix
   int64_t rows, columns;
-  Widen widen = widen_from(ir::DType::f16);
+  Upcast upcast = upcast_from(ir::DType::f16);
 
   Side(const ir::Type& type, const ir::Dims& leading)
       : layout(layout_of(type)),
@@ -44,24 +44,24 @@ struct Side {
         columns(type.sizes.back()) {}
 
   // Numbers of a row of the matrix at x, at most a panel's.
-  void widen_part(const uint16_t* x, int64_t row, int64_t column, int64_t n, float* to) const {
-    if (!layout.transposed) return widen(x + row * layout.leading + column, to, n);
-    uint16_t line[partials_columns];
+  void upcast_part(const uint16_t* x, int64_t row, int64_t column, int64_t n, float* to) const {
+    if (!layout.transposed) return upcast(x + row * layout.leading + column, to, n);
+    uint16_t line[partials_nr];
     for (int64_t j = 0; j < n; ++j) line[j] = x[row + (column + j) * layout.leading];
-    widen(line, to, n);
+    upcast(line, to, n);
   }
 
-  // Matrix i; a number of row r and column c goes to to[place(r, c)], and those of a panel's row
+  // Matrix i; a number of row r and column c goes to to[offset(r, c)], and those of a panel's row
   // lie side by side.
-  template <typename Place>
-  void widen_all(const uint16_t* from, int64_t i, float* to, int threads,
-                 const Place& place) const {
+  template <typename Offset>
+  void upcast_all(const uint16_t* from, int64_t i, float* to, int threads,
+                  const Offset& offset) const {
     const uint16_t* x = from + first[static_cast<size_t>(i)];
     const int64_t grain = std::max<int64_t>(copy_grain / std::max<int64_t>(columns, 1), 1);
     parallel_for(threads, rows, grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        for (int64_t at = 0; at < columns; at += partials_columns) {
-          widen_part(x, row, at, std::min(partials_columns, columns - at), to + place(row, at));
+        for (int64_t at = 0; at < columns; at += partials_nr) {
+          upcast_part(x, row, at, std::min(partials_nr, columns - at), to + offset(row, at));
         }
       }
     });
@@ -71,34 +71,34 @@ struct Side {
 struct Partials {
   Side a, b;
   int64_t m, n, k, count, salt;
-  const simd::HalfPartialsTable* table = &simd::half_partials_table();
+  const simd::Float16PartialsTable* table = &simd::float16_partials_table();
   ChanceRound round = chance_round_to(ir::DType::f16);
-  Narrow narrow = narrow_to(ir::DType::f16);
+  Downcast downcast = downcast_to(ir::DType::f16);
 
-  int64_t panels() const { return count_of(n, partials_columns); }
+  int64_t panels() const { return count_of(n, partials_nr); }
   size_t bytes_of_a() const { return static_cast<size_t>(align_up(m * k * 4)); }
   size_t scratch_bytes() const {
-    return bytes_of_a() + static_cast<size_t>(panels() * k * partials_columns * 4);
+    return bytes_of_a() + static_cast<size_t>(panels() * k * partials_nr * 4);
   }
 
   void operator()(const Args& args) const {
     auto* wide_a = reinterpret_cast<float*>(args.scratch);
     auto* wide_b = reinterpret_cast<float*>(args.scratch + bytes_of_a());
-    std::fill_n(wide_b, panels() * k * partials_columns, 0.0f);
-    const int64_t work = block_rows * partials_columns * std::max<int64_t>(k, 1);
+    std::fill_n(wide_b, panels() * k * partials_nr, 0.0f);
+    const int64_t work = MC * partials_nr * std::max<int64_t>(k, 1);
     for (int64_t i = 0; i < count; ++i) {
-      a.widen_all(args.in<uint16_t>(0), i, wide_a, args.threads,
-                  [this](int64_t row, int64_t column) { return row * k + column; });
+      a.upcast_all(args.in<uint16_t>(0), i, wide_a, args.threads,
+                   [this](int64_t row, int64_t column) { return row * k + column; });
       const auto in_panel = [this](int64_t row, int64_t column) {
-        return column * k + row * partials_columns;
+        return column * k + row * partials_nr;
       };
-      b.widen_all(args.in<uint16_t>(1), i, wide_b, args.threads, in_panel);
-      const int64_t blocks = count_of(m, block_rows) * panels();
+      b.upcast_all(args.in<uint16_t>(1), i, wide_b, args.threads, in_panel);
+      const int64_t blocks = count_of(m, MC) * panels();
       parallel_for(args.threads, blocks, std::max<int64_t>(work_grain / work, 1),
                    [&](int64_t begin, int64_t end) {
                      for (int64_t at = begin; at < end; ++at) {
-                       block(args, wide_a, wide_b, i, at % count_of(m, block_rows) * block_rows,
-                             at / count_of(m, block_rows) * partials_columns);
+                       block(args, wide_a, wide_b, i, at % count_of(m, MC) * MC,
+                             at / count_of(m, MC) * partials_nr);
                      }
                    });
     }
@@ -106,20 +106,20 @@ struct Partials {
 
   void block(const Args& args, const float* wide_a, const float* wide_b, int64_t i, int64_t row,
              int64_t column) const {
-    alignas(64) float totals[block_rows * partials_columns] = {};
-    const int64_t rows = std::min(block_rows, m - row);
+    alignas(64) float totals[MC * partials_nr] = {};
+    const int64_t rows = std::min(MC, m - row);
     const float *from = wide_a + row * k, *panel = wide_b + column * k;
     if (args.inputs[2] != nullptr) {
       by_chance(args, from, panel, rows, {i * m + row, column}, totals);
     } else {
-      for (int64_t at = 0; at < k; at += block_depth) {
-        table->add_product(from + at, k, rows, panel + at * partials_columns,
-                           std::min(block_depth, k - at), totals);
+      for (int64_t at = 0; at < k; at += KC) {
+        table->add_product(from + at, k, rows, panel + at * partials_nr, std::min(KC, k - at),
+                           totals);
       }
     }
     for (int64_t r = 0; r < rows; ++r) {
-      narrow(totals + r * partials_columns, args.out<uint16_t>() + (i * m + row + r) * n + column,
-             std::min(partials_columns, n - column));
+      downcast(totals + r * partials_nr, args.out<uint16_t>() + (i * m + row + r) * n + column,
+               std::min(partials_nr, n - column));
     }
   }
 
@@ -134,18 +134,18 @@ struct Partials {
     const simd::Draw draw = draw_of(args.in<int32_t>(2), salt);
     for (int64_t at = 0; at < k; at += partials_chunk) {
       for (int64_t r = 0; r < rows; ++r) {
-        float* sums = totals + r * partials_columns;
-        table->add_chunk(from + r * k + at, panel + at * partials_columns,
+        float* sums = totals + r * partials_nr;
+        table->add_chunk(from + r * k + at, panel + at * partials_nr,
                          std::min(partials_chunk, k - at), sums);
         const int64_t line = at / partials_chunk * (count * m) + first.row + r;
-        round(draw, line * panels() * partials_columns + first.column, partials_columns, sums,
+        round(draw, line * panels() * partials_nr + first.column, partials_nr, sums,
               sums);
       }
     }
   }
 };
 
-Prepared half_partials_matmul(const Call& call) {
+Prepared float16_partials_matmul(const Call& call) {
   const ir::Dims& sizes = call.out().sizes;
   const ir::Dims leading(sizes.begin(), sizes.end() - 2);
   const Side a(call.in(0), leading), b(call.in(1), leading);
@@ -153,7 +153,7 @@ Prepared half_partials_matmul(const Call& call) {
   const Partials partials{a, b, a.rows, b.columns, a.columns, count, call.attrs().get_int("salt")};
   return {partials, partials.scratch_bytes()};
 }
-KERNEL("half_partials_matmul", half_partials_matmul, true)
+KERNEL("float16_partials_matmul", float16_partials_matmul, true)
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-"""Halves converted block by block: the bits of whole tensors, at any number of threads."""
+"""16-bit floats upcast block by block: the bits of whole tensors, at any number of threads."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ import torch
 from tests.helpers import check_equal_bits
 from tests.ops.sample import Sample, evaluate, integers
 
-HALVES = pytest.mark.parametrize("dtype", ["f16", "bf16"])
-SWITCHES = "half_blocks,bf16_unit"
+SIXTEEN_BIT = pytest.mark.parametrize("dtype", ["f16", "bf16"])
+SWITCHES = "blocked_upcast,bf16_unit"
 
 
 def randn(*sizes):
@@ -20,7 +20,7 @@ def rows_of(entries, width, *sizes):
 
 
 POOL = {"kernel_size": [3, 3], "stride": [2, 2], "padding": [1, 1]}
-# Sizes that leave a part of a block, a row or a strip over.
+# Sizes that leave a part of a block, a row or an inner loop over.
 LARGE = [
     Sample("_log_softmax", lambda: [randn(37, 1000)], {"dim": 1}),
     Sample("_softmax", lambda: [randn(5, 70, 300)], {"dim": 1}),
@@ -48,7 +48,7 @@ LARGE = [
 BY_ID = {"ids": lambda case: case.id}
 
 
-@HALVES
+@SIXTEEN_BIT
 @pytest.mark.parametrize("case", LARGE, **BY_ID)
 def test_blocks_give_the_bits_of_whole_tensors(case, dtype, monkeypatch):
     operands = case.operands(dtype)
@@ -81,7 +81,7 @@ PRODUCTS = [
 ]
 
 
-@HALVES
+@SIXTEEN_BIT
 @pytest.mark.parametrize("case", PRODUCTS, **BY_ID)
 def test_products(case, dtype):
     """Summed in f32 or better and rounded once; equal bits at any number of threads."""
@@ -99,7 +99,7 @@ CONVOLUTION = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transpo
                "output_padding": [0, 0], "groups": 1}
 
 
-@HALVES
+@SIXTEEN_BIT
 @pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
 @pytest.mark.parametrize("kernel, stride, channels",
                          [(3, 1, 16), (3, 2, 3), (1, 1, 16), (1, 2, 16)])

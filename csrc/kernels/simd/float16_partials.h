@@ -8,16 +8,16 @@
 namespace poptorch::simd {
 
 constexpr int64_t partials_chunk = 16;    // products that are summed in f32
-constexpr int64_t partials_columns = 64;  // of a panel: that many columns of b, row-major
+constexpr int64_t partials_nr = 64;  // of a panel: that many columns of b, row-major
 
-struct HalfPartialsTable {
+struct Float16PartialsTable {
   // totals += a b for `rows` rows of a, `lda` numbers apart, and a panel of `depth` rows; rounded
-  // after each chunk. totals is [rows, partials_columns].
+  // after each chunk. totals is [rows, partials_nr].
   void (*add_product)(const float* a, int64_t lda, int64_t rows, const float* panel, int64_t depth,
                       float* totals);
   // The same for one row and at most one chunk, not rounded.
   void (*add_chunk)(const float* a, const float* panel, int64_t depth, float* totals);
 };
-const HalfPartialsTable& half_partials_table();
+const Float16PartialsTable& float16_partials_table();
 
 }  // namespace poptorch::simd

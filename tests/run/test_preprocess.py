@@ -1,4 +1,4 @@
-"""The graph `prepare` runs once after the host has written a state that it reads."""
+"""The graph `preprocess` runs once after the host has written a state that it reads."""
 
 import pytest
 import torch
@@ -29,12 +29,12 @@ graph iteration {
 """
 PREPARING = """
 graph main {
-  %p = state {path="p", role="prepared"} : f32[3]
+  %p = state {path="p", role="preprocessed"} : f32[3]
   stream_out %p {stream="y"}
   output
 }
 
-graph prepare {
+graph preprocess {
   %w = state {path="w"} : f32[3]
   %0 = exp %w : f32[3]
   assign %0 {path="p"}
@@ -49,7 +49,7 @@ def runs_of_exp(driver):
 
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("poison", [False, True])
-def test_prepared_values_follow_the_states(replicas, poison):
+def test_preprocessed_values_follow_the_states(replicas, poison):
     driver = Driver(TEXT, replicas=replicas, poison=poison, reload_ir=True)
     assert set(driver.states) == {"w", "count"}
     x = torch.randn(2 * replicas, 3)
@@ -68,7 +68,7 @@ def test_it_runs_once_for_each_write():
     for writes in (1, 2, 3):
         driver.write("w", torch.randn(3))
         for _ in range(3):
-            driver.write("count", torch.zeros(3))  # prepare does not read it
+            driver.write("count", torch.zeros(3))  # preprocess does not read it
             driver(x=torch.randn(2, 3))
         assert runs_of_exp(driver) == writes
 
@@ -81,7 +81,7 @@ def test_without_the_pass_it_runs_in_every_iteration():
 
 
 @pytest.mark.parametrize(("line", "words"), [
-    ('%w = state {path="p"} : f32[3]', "read by prepare and assigned"),
+    ('%w = state {path="p"} : f32[3]', "read by preprocess and assigned"),
     ('%w = stream_in {stream="x"} : f32[3]', "it may only compute and assign"),
 ])
 def test_what_prepare_must_not_do(line, words):
@@ -90,7 +90,7 @@ def test_what_prepare_must_not_do(line, words):
         _C.compile(_C.parse(text), {})
 
 
-def test_a_prepared_state_is_not_assigned_elsewhere():
+def test_a_preprocessed_state_is_not_assigned_elsewhere():
     text = PREPARING.replace('  stream_out %p', '  assign %p {path="p"}\n  stream_out %p')
     with pytest.raises(RuntimeError, match="is assigned elsewhere, too"):
         _C.compile(_C.parse(text), {})
@@ -111,7 +111,7 @@ def test_weights_that_the_user_changes_are_seen_by_the_next_call():
     compiled = poptorch.inferenceModel(model, options)
     x = torch.randn(3, 4)
     torch.testing.assert_close(compiled(x), model(x).detach())
-    assert "graph prepare" in compiled.ir()
+    assert "graph preprocess" in compiled.ir()
     with torch.no_grad():
         model.scale.mul_(-0.5)
     compiled.copyWeightsToDevice()

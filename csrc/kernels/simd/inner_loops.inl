@@ -1,4 +1,4 @@
-// Strip loops over functions of floats: Op::of(x, y, params) on vectors. Included after vec.inl;
+// Inner loops over functions of floats: Op::of(x, y, params) on vectors. Included after vec.inl;
 // needs support/half.h, included before.
 #include "kernels/simd/half.inl"
 
@@ -8,7 +8,8 @@ inline vf k(double constant) { return splat(static_cast<float>(constant)); }
 
 // Where element i of operand `which` starts: the operand itself when its step is 1, else a copy of
 // `count` elements in `block`.
-inline const float* contiguous(const Strip& s, int which, int64_t i, int64_t count, float* block) {
+inline const float* contiguous(const InnerLoop& s, int which, int64_t i, int64_t count,
+                               float* block) {
   const float* from = static_cast<const float*>(s.in[which]) + i * s.step[which];
   if (s.step[which] == 1) return from;
   for (int64_t j = 0; j < count; ++j) block[j] = from[j * s.step[which]];
@@ -41,12 +42,12 @@ inline void map_unary(const float* x, Out* out, int64_t n, const double* params)
 }
 
 template <typename Op, typename Out>
-inline void unary_strip(const Strip& s) {
+inline void unary_loop(const InnerLoop& s) {
   auto* out = static_cast<Out*>(s.out);
-  float block[strip_block];
+  float block[loop_block];
   if (s.step[0] == 1) return map_unary<Op>(static_cast<const float*>(s.in[0]), out, s.n, s.params);
-  for (int64_t i = 0; i < s.n; i += strip_block) {
-    const int64_t count = std::min(strip_block, s.n - i);
+  for (int64_t i = 0; i < s.n; i += loop_block) {
+    const int64_t count = std::min(loop_block, s.n - i);
     map_unary<Op>(contiguous(s, 0, i, count, block), out + i, count, s.params);
   }
 }
@@ -75,35 +76,35 @@ inline void map_right(vf x, const float* y, Out* out, int64_t n, const double* p
 }
 
 template <typename Op, typename Out>
-inline void binary_strip(const Strip& s) {
+inline void binary_loop(const InnerLoop& s) {
   auto* out = static_cast<Out*>(s.out);
   const auto* x = static_cast<const float*>(s.in[0]);
   const auto* y = static_cast<const float*>(s.in[1]);
   if (s.step[0] == 1 && s.step[1] == 1) return map_binary<Op>(x, y, out, s.n, s.params);
   if (s.step[0] == 1 && s.step[1] == 0) return map_left<Op>(x, splat(*y), out, s.n, s.params);
   if (s.step[0] == 0 && s.step[1] == 1) return map_right<Op>(splat(*x), y, out, s.n, s.params);
-  float left[strip_block], right[strip_block];
-  for (int64_t i = 0; i < s.n; i += strip_block) {
-    const int64_t count = std::min(strip_block, s.n - i);
+  float left[loop_block], right[loop_block];
+  for (int64_t i = 0; i < s.n; i += loop_block) {
+    const int64_t count = std::min(loop_block, s.n - i);
     map_binary<Op>(contiguous(s, 0, i, count, left), contiguous(s, 1, i, count, right), out + i,
                    count, s.params);
   }
 }
 
 template <typename Op>
-inline void rounding_unary_strip(const Strip& s) {
+inline void rounding_unary_loop(const InnerLoop& s) {
   switch (s.rounding) {
-    case Rounding::f16: return unary_strip<Rounded<Op, round_f16>, float>(s);
-    case Rounding::bf16: return unary_strip<Rounded<Op, round_bf16>, float>(s);
-    case Rounding::none: return unary_strip<Op, float>(s);
+    case Rounding::f16: return unary_loop<Rounded<Op, round_f16>, float>(s);
+    case Rounding::bf16: return unary_loop<Rounded<Op, round_bf16>, float>(s);
+    case Rounding::none: return unary_loop<Op, float>(s);
   }
 }
 
 template <typename Op>
-inline void rounding_binary_strip(const Strip& s) {
+inline void rounding_binary_loop(const InnerLoop& s) {
   switch (s.rounding) {
-    case Rounding::f16: return binary_strip<Rounded<Op, round_f16>, float>(s);
-    case Rounding::bf16: return binary_strip<Rounded<Op, round_bf16>, float>(s);
-    case Rounding::none: return binary_strip<Op, float>(s);
+    case Rounding::f16: return binary_loop<Rounded<Op, round_f16>, float>(s);
+    case Rounding::bf16: return binary_loop<Rounded<Op, round_bf16>, float>(s);
+    case Rounding::none: return binary_loop<Op, float>(s);
   }
 }
