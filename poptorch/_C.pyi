@@ -148,6 +148,14 @@ def infer(
 ) -> list[tuple[str, list[int]]]:
     """Result types of an op for operand types."""
 
+def work(
+    op: str,
+    operands: Sequence[TypePair | None],
+    attrs: Mapping[str, Attribute] = ...,
+    types: Sequence[TypePair] | None = None,
+) -> tuple[float | None, float]:
+    """FLOPs (None: not known) and bytes of one run of an op."""
+
 def passes() -> list[tuple[str, str]]:
     """Name and help of each pass: those of ``rewrite``, then those of ``lower``."""
 
@@ -299,7 +307,8 @@ class Executable:
     def profile(self) -> list[dict[str, str | int]]:
         """Ops that ran while profiling: ``op``, ``phase``, ``types``, ``place``, ``runs``, ``ns``.
 
-        Loops are not among them, what runs in them is.
+        ``flops`` (None: not known) and ``bytes`` are those of one run. Loops are not among them,
+        what runs in them is.
         """
     def step_times(self) -> dict[str, int]:
         """Wall time of each compile step in ns."""
@@ -383,6 +392,9 @@ def plan(module: Module, threads: int = 1) -> None:
 
 def check_plan(module: Module) -> None:
     """Fails when two values of a planned module share memory while both are live."""
+
+def work_report(text: str) -> dict[str, dict[str, dict[str, int | None]]]:
+    """``flops``, ``bytes`` and ``count`` of ops of a placed program's text, by phase and op."""
 
 def memory_report(module: Module) -> dict[str, int]:
     """Bytes by category of a planned module."""

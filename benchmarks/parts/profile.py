@@ -22,6 +22,7 @@ COLUMNS = [
     Column("runs", "runs", ".0f", 6),
     Column("mb", "MB", ".1f"),
     Column("gbps", "GB/s", ".1f", 7),
+    Column("gflops", "GFLOP/s", ".1f", 8),
 ]
 
 
@@ -36,18 +37,23 @@ def bytes_of(types):
 
 def by_op(profile, steps):
     """Rows of ops by name and phase, the dearest first; loops only hold others."""
-    found = {}
+    found, gigaflops = {}, {}
     for item in profile:
         if item["op"] == "loop":
             continue
-        row = found.setdefault((item["op"], item["phase"]), {"ms": 0.0, "runs": 0.0, "mb": 0.0})
+        key = item["op"], item["phase"]
+        row = found.setdefault(key, {"ms": 0.0, "runs": 0.0, "mb": 0.0})
         row["ms"] += item["ns"] / 1e6 / steps
         row["runs"] += item["runs"] / steps
         row["mb"] += bytes_of(item["types"]) * item["runs"] / steps / 1e6
+        if item["flops"] is not None:  # of an opaque op nobody knows
+            gigaflops[key] = gigaflops.get(key, 0.0) + item["flops"] * item["runs"] / steps / 1e9
     total = sum(row["ms"] for row in found.values())
     rows = [{"op": op, "phase": phase} | row for (op, phase), row in found.items()]
     for row in rows:
+        done = gigaflops.get((row["op"], row["phase"]))
         row |= {"share": ratio(row["ms"], total), "gbps": ratio(row["mb"], row["ms"])}
+        row["gflops"] = None if done is None else ratio(1e3 * done, row["ms"])
     return sorted(rows, key=lambda row: -row["ms"])
 
 

@@ -9,7 +9,6 @@
 #include "assemble/float_checks.h"
 #include "assemble/resident.h"
 #include "ir/bodies.h"
-#include "ops/fused.h"
 #include "ops/layout.h"
 #include "place/part.h"
 #include "plan/contents.h"
@@ -52,15 +51,6 @@ std::string types_of(const ir::Op& op) {
     text += concat(i == 0 ? " " : ", ", op.results[i]->type.text());
   }
   return text;
-}
-
-// An opaque op by what it calls.
-std::string name_of(const ir::Op& op) {
-  if (op.name == ir::op::fused) return ops::fused_name(op);
-  if (op.name == ir::op::custom) {
-    return concat(op.attrs.get_string("domain"), "::", op.attrs.get_string("op"));
-  }
-  return op.name == ir::op::aten ? op.attrs.get_string("overload") : op.name.str();
 }
 
 std::string algorithm_of(const ir::Op& op) {
@@ -196,8 +186,8 @@ class Assembler {
 
   int source(const ir::Op& op) {
     program_.sources.push_back(
-        {name_of(op), place::name_of(place::part_of(op)), types_of(op), label(op.place),
-         algorithm_of(op)});
+        {ops::report_name(op), place::name_of(place::part_of(op)), types_of(op), label(op.place),
+         algorithm_of(op), ops::work_of(op)});
     return static_cast<int>(program_.sources.size()) - 1;
   }
 
@@ -263,7 +253,7 @@ class Assembler {
   }
 
   int add_check(const ir::Op& op) {
-    program_.checks.push_back(float_check_of(op, name_of(op), uses_));
+    program_.checks.push_back(float_check_of(op, ops::report_name(op), uses_));
     return static_cast<int>(program_.checks.size()) - 1;
   }
 
@@ -434,7 +424,7 @@ std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module
           op->name == ir::op::stream_in || op->name == ir::op::stream_out) {
         continue;
       }
-      std::string name = name_of(*op);
+      std::string name = ops::report_name(*op);
       const std::string algorithm = algorithms ? algorithm_of(*op) : "";
       if (!algorithm.empty()) name += concat(" [", algorithm, "]");
       ++report[place::name_of(place::part_of(*op))][name];

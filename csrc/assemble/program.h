@@ -11,6 +11,7 @@
 
 #include "ir/graph.h"
 #include "ops/kernel.h"
+#include "ops/work.h"
 #include "support/settings.h"
 
 namespace poptorch::assemble {
@@ -74,6 +75,7 @@ struct Source {
   std::string types;  // "f32[8,4], f32[4] -> f32[8]"
   int label = 0;      // into Program::labels
   std::string algorithm;  // that computes it, where there are several
+  ops::Work work;         // of one run
 };
 
 // The instructions of one graph. Replicas run them independently up to the next one that needs all

@@ -1,5 +1,6 @@
 // Rows of scaled dot product attention.
 #include "ops/checks.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -68,6 +69,15 @@ Types infer_attention_backward(const InferInput& in) {
   return types;
 }
 
+// `by_q` products of queries by keys over the features of q, and `by_v` over those of v; a causal
+// mask leaves none out.
+template <size_t q, int by_q, int by_v>
+double product_flops(const WorkInput& in) {
+  const Dims &sizes = in.operand(q).sizes, &values = in.operand(q + 2).sizes;
+  const auto scores = static_cast<double>(sizes[0] * sizes[1] * sizes[2] * values[2]);
+  return 2 * scores * static_cast<double>(by_q * sizes[3] + by_v * values[3]);
+}
+
 }  // namespace
 
 std::vector<OpDef> attention_ops() {
@@ -84,6 +94,7 @@ std::vector<OpDef> attention_ops() {
        .results = {"out", "logsumexp"},
        .attrs = attrs,
        .infer = infer_attention,
+       .flops = product_flops<0, 1, 1>,
        .strided = Strided::gemm,
        .random = true},
       {.name = "attention_backward",
@@ -93,6 +104,7 @@ std::vector<OpDef> attention_ops() {
        .results = {"grad_q", "grad_k", "grad_v"},
        .attrs = attrs,
        .infer = infer_attention_backward,
+       .flops = product_flops<1, 3, 2>,
        .strided = Strided::gemm,
        .random = true},
   };

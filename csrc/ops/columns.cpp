@@ -2,6 +2,7 @@
 #include "ops/columns.h"
 
 #include "ops/checks.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -91,14 +92,16 @@ std::vector<OpDef> columns_ops() {
               "columns [C * kernel height * kernel width, blocks]; padding counts as 0.",
        .operands = {"self"},
        .attrs = block_attrs,
-       .infer = infer_im2col},
+       .infer = infer_im2col,
+       .flops = none},
       {.name = "col2im",
        .aten = {"aten::col2im"},
        .doc = "Images of output_size from columns as `im2col` makes them; where blocks overlap "
               "they are added up.",
        .operands = {"self"},
        .attrs = with_size,
-       .infer = infer_col2im},
+       .infer = infer_col2im,
+       .flops = flops_of_operand<>},
   };
 }
 

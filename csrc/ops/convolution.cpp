@@ -1,5 +1,6 @@
 // Convolutions of one to three spatial dimensions, transposed or not, and their gradients.
 #include "ops/layout.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -150,6 +151,39 @@ std::vector<ir::Type> infer_packed(const InferInput& in) {
   return {out};
 }
 
+// Each weight of an output channel meets each output once, or each input where it is transposed.
+double product_flops(const WorkInput& in, const ir::Type& input, const ir::Type& weight,
+                     const ir::Type& out) {
+  const ir::Type& met = in.attrs().get_bool("transposed") ? input : out;
+  if (weight.sizes[0] == 0) return 0;
+  return 2 * numel(met) * numel(weight) / static_cast<double>(weight.sizes[0]);
+}
+
+double forward_flops(const WorkInput& in) {
+  return product_flops(in, in.operand(0), in.operand(1), in.result());
+}
+
+// The gradients of the input and of the weight take as much each as the convolution.
+double backward_flops(const WorkInput& in) {
+  const std::vector<bool> mask = in.attrs().get_bools("output_mask");
+  const double each = product_flops(in, in.operand(1), in.operand(2), in.operand(0));
+  return (mask[0] ? each : 0) + (mask[1] ? each : 0);
+}
+
+// The weight is read for the gradient of the input, and the other way round.
+double backward_bytes(const WorkInput& in) {
+  const std::vector<bool> mask = in.attrs().get_bools("output_mask");
+  return operand_bytes(in, 0) + (mask[1] ? operand_bytes(in, 1) : 0) +
+         (mask[0] ? operand_bytes(in, 2) : 0) + results_bytes(in);
+}
+
+// Weights that are packed are padded: `weight_size` tells how many there are.
+double packed_flops(const WorkInput& in) {
+  const ir::Dims weight = in.attrs().get_ints("weight_size");
+  if (weight[0] == 0) return 0;
+  return 2 * numel(in.result()) * static_cast<double>(ir::product(weight) / weight[0]);
+}
+
 std::vector<AttrDef> shape_attrs() {
   return {{"stride", ir::AttrList{}, true},
           {"padding", ir::AttrList{}, true},
@@ -187,6 +221,7 @@ std::vector<OpDef> convolution_ops() {
        .operands = {"input", "weight", "bias?"},
        .attrs = shape_attrs(),
        .infer = in_any_layout<infer_forward>,
+       .flops = forward_flops,
        .strided = Strided::all},
       {.name = "convolution_backward",
        .aten = {"aten::convolution_backward"},
@@ -195,6 +230,8 @@ std::vector<OpDef> convolution_ops() {
        .results = {"grad_input", "grad_weight", "grad_bias"},
        .attrs = backward_attrs,
        .infer = in_any_layout<infer_backward>,
+       .flops = backward_flops,
+       .bytes = backward_bytes,
        .strided = Strided::all},
       {.name = "pack_convolution",
        .doc = "Weights [outputs, inputs, height, width] for packed_convolution, in its "
@@ -202,6 +239,7 @@ std::vector<OpDef> convolution_ops() {
        .operands = {"weight"},
        .attrs = packing_attrs({"input_size", ir::AttrList{}, true}),
        .infer = infer_pack,
+       .flops = none,
        .strided = Strided::all,
        .lowered = true},
       {.name = "packed_convolution",
@@ -212,6 +250,7 @@ std::vector<OpDef> convolution_ops() {
        .operands = {"input", "weight", "bias?", "residual?", "scale?"},
        .attrs = packed_attrs(),
        .infer = infer_packed,
+       .flops = packed_flops,
        .inplace = {{3}},
        .lowered = true},
   };

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -297,6 +298,7 @@ std::vector<OpDef> moving_rows() {
        .doc = "self where the condition holds, else other.",
        .operands = {"condition", "self", "other"},
        .infer = infer_where,
+       .flops = none,
        .strided = Strided::all,
        .inplace = {{1, 2}},
        .elementwise = true},
@@ -305,6 +307,7 @@ std::vector<OpDef> moving_rows() {
        .doc = "self, and `value` (one number) where the mask holds.",
        .operands = {"self", "mask", "value"},
        .infer = infer_masked_fill,
+       .flops = none,
        .strided = Strided::all,
        .inplace = {{0}},
        .elementwise = true},
@@ -314,6 +317,7 @@ std::vector<OpDef> moving_rows() {
        .operands = {"x"},
        .attrs = {{"dtype", DType::f32, true}},
        .infer = infer_cast,
+       .flops = none,
        .strided = Strided::all,
        .elementwise = true},
       {.name = "clone",
@@ -321,6 +325,7 @@ std::vector<OpDef> moving_rows() {
        .doc = "A row-major copy of x.",
        .operands = {"self"},
        .infer = same_as_first,
+       .flops = none,
        .strided = Strided::all,
        .inplace = {{0}}},
       {.name = "full",
@@ -329,7 +334,8 @@ std::vector<OpDef> moving_rows() {
        .attrs = {{"size", ir::AttrList{}, true},
                  {"dtype", DType::f32, true},
                  {"fill_value", {}, true}},
-       .infer = infer_full},
+       .infer = infer_full,
+       .flops = none},
       {.name = "arange",
        .aten = {"aten::arange.start_step"},
        .doc = "start, start + step, ... up to, and without, end.",
@@ -337,7 +343,8 @@ std::vector<OpDef> moving_rows() {
                  {"end", 0.0, true},
                  {"step", 1.0},
                  {"dtype", DType::f32, true}},
-       .infer = infer_arange},
+       .infer = infer_arange,
+       .flops = none},
   };
 }
 

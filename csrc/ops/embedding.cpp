@@ -1,6 +1,9 @@
 // Rows of table look-up.
+#include <algorithm>
+
 #include "ops/checks.h"
 #include "ops/indexing.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -82,6 +85,41 @@ std::vector<Type> infer_bag_backward(const InferInput& in) {
           {dtype, in.has(4) ? in.operand(4).sizes : Dims{0}, {}}};
 }
 
+// Without `sum` the whole result is written.
+double embedding_backward_bytes(const WorkInput& in) {
+  if (!in.has(2)) return operands_bytes(in) + results_bytes(in);
+  return operands_bytes(in, 0, 2) + 2 * std::min(operand_bytes(in, 0), results_bytes(in));
+}
+
+// Elements of the rows that bags list, of operands from `weight` on: weight, indices, offsets?,
+// weights?.
+template <size_t weight>
+double listed(const WorkInput& in) {
+  return numel(in.operand(weight + 1)) * static_cast<double>(in.operand(weight).sizes[1]);
+}
+
+template <size_t weight>
+double listed_bytes(const WorkInput& in) {
+  const auto item = static_cast<double>(ir::item_bytes(in.operand(weight).dtype));
+  return std::min(operand_bytes(in, weight), listed<weight>(in) * item);
+}
+
+// Each element is taken into its bag, and before that multiplied by the weight of its sample.
+double bag_flops(const WorkInput& in) { return listed<0>(in) * (1 + in.has(3)); }
+
+double bag_bytes(const WorkInput& in) {
+  return listed_bytes<0>(in) + operands_bytes(in, 1) + results_bytes(in);
+}
+
+// With weights of samples also a product, and one with its sum for the gradient of these.
+double bag_backward_flops(const WorkInput& in) { return listed<1>(in) * (in.has(4) ? 4 : 1); }
+
+// The table is read to find largest entries, and for the gradients of the weights of samples.
+double bag_backward_bytes(const WorkInput& in) {
+  const bool reads_table = in.has(4) || in.attrs().get_string("mode") == "max";
+  return (reads_table ? listed_bytes<1>(in) : 0) + operands_bytes(in, 0, 1) + results_bytes(in);
+}
+
 const std::vector<AttrDef> bag_attrs = {
     {"mode", "mean", true}, {"padding_idx", -1}, {"include_last_offset", false}};
 
@@ -93,7 +131,9 @@ std::vector<OpDef> bag_rows() {
               "`indices`, or what lies between two `offsets`. Those of `padding_idx` do not count.",
        .operands = {"weight", "indices", "offsets?", "per_sample_weights?"},
        .attrs = bag_attrs,
-       .infer = infer_bag},
+       .infer = infer_bag,
+       .flops = bag_flops,
+       .bytes = bag_bytes},
       {.name = "embedding_bag_backward",
        .aten = {"poptorch::embedding_bag_backward"},
        .doc = "Gradients of the weight and of the weights of the samples. Of equal largest entries "
@@ -101,7 +141,9 @@ std::vector<OpDef> bag_rows() {
        .operands = {"grad_output", "weight", "indices", "offsets?", "per_sample_weights?"},
        .results = {"dweight", "dsamples"},
        .attrs = bag_attrs,
-       .infer = infer_bag_backward},
+       .infer = infer_bag_backward,
+       .flops = bag_backward_flops,
+       .bytes = bag_backward_bytes},
   };
 }
 
@@ -112,7 +154,9 @@ std::vector<OpDef> table_rows() {
        .doc = "Row indices[...] of `weight`. `padding_idx` matters to the gradient only.",
        .operands = {"weight", "indices"},
        .attrs = {{"padding_idx", -1}, {"scale_grad_by_freq", false}, {"sparse", false}},
-       .infer = infer_embedding},
+       .infer = infer_embedding,
+       .flops = none,
+       .bytes = look_up_bytes},
       {.name = "embedding_backward",
        .aten = {"aten::embedding_dense_backward"},
        .doc = "Gradient of the weight: rows of `grad_output` added up by index, those of "
@@ -121,6 +165,8 @@ std::vector<OpDef> table_rows() {
        .operands = {"grad_output", "indices", "sum?"},
        .attrs = {{"num_weights", 0, true}, {"padding_idx", -1}, {"scale_grad_by_freq", false}},
        .infer = infer_embedding_backward,
+       .flops = flops_of_operand<>,
+       .bytes = embedding_backward_bytes,
        .inplace = {{2}}},
   };
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/work.h"
 #include "support/error.h"
 #include "support/mutant.h"
 
@@ -47,6 +48,13 @@ std::vector<ir::Type> infer_fused(const InferInput& in) {
   std::vector<ir::Type> types;
   for (const ir::Value* output : body_graph(in.op).outputs) types.push_back(output->type);
   return types;
+}
+
+// Of all entries; each of them has a rule, as element-wise rows do.
+double sum_of_entries(const WorkInput& in) {
+  double flops = 0;
+  for (const auto& op : body_graph(in.op).ops) flops += work_of(*op).flops.value_or(0);
+  return flops;
 }
 
 // A result is written block by block, so it may take an operand that no later entry reads.
@@ -153,6 +161,7 @@ std::vector<OpDef> fused_ops() {
        .results = {"outs*"},
        .attrs = {{"body", AttrList{}, true}, {"out", AttrList{}, true}},
        .infer = infer_fused,
+       .flops = sum_of_entries,
        .strided = Strided::all,
        .places_for = places_for,
        .lowered = true},

@@ -1,9 +1,11 @@
-// Rows that find entries by position: gather, scatter, advanced indexing, sorting.
+// Rows that find entries by position: gather, scatter, advanced indexing.
+#include <algorithm>
 #include <limits>
 
 #include "ops/indexing.h"
 
 #include "ops/reduction.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -121,23 +123,6 @@ Types infer_index_put(const InferInput& in) {
   return {{x.dtype, x.sizes, {}}};
 }
 
-Types infer_topk(const InferInput& in) {
-  const Type& x = in.operand(0);
-  const int64_t dim = single_dim(in, x), k = in.attrs().get_int("k");
-  const int64_t size = x.rank() == 0 ? 1 : x.sizes[dim];
-  USER_CHECK(k >= 0 && k <= size, "[topk] k is ", k, ", dimension ", dim, " of ", x.text(), " has ",
-             size, " entries. Use a k of 0 to ", size, ".");
-  Dims sizes = x.sizes;
-  if (!sizes.empty()) sizes[dim] = k;
-  return {{x.dtype, sizes, {}}, {index_dtype(in, size), sizes, {}}};
-}
-
-Types infer_sort(const InferInput& in) {
-  const Type& x = in.operand(0);
-  const int64_t dim = single_dim(in, x), size = x.rank() == 0 ? 1 : x.sizes[dim];
-  return {{x.dtype, x.sizes, {}}, {index_dtype(in, size), x.sizes, {}}};
-}
-
 // How many entries of a dimension a dynamic slice takes, of those that `size` covers.
 int64_t dynamic_count(const InferInput& in, const Type& x) {
   const int64_t dim = single_dim(in, x), size = in.attrs().get_int("size");
@@ -170,8 +155,36 @@ Types infer_dynamic_update(const InferInput& in) {
   return {{x.dtype, x.sizes, {}}};
 }
 
+// An update of `entries` of self by as many of operand `src`: these are read, those written, and
+// read before where the update depends on them (`reads_old`). All other operands are positions,
+// of which several may be one.
+double update_bytes(const WorkInput& in, size_t src, double entries, bool reads_old) {
+  const auto item = static_cast<double>(ir::item_bytes(in.operand(0).dtype));
+  const double changed = std::min(entries, numel(in.operand(0)));
+  return std::min(operand_bytes(in, src), entries * item) + changed * item * (1 + reads_old) +
+         operands_bytes(in, 1, src);
+}
+
+template <size_t counted, size_t src, bool reads_old>
+double update_bytes_by(const WorkInput& in) {
+  return update_bytes(in, src, numel(in.operand(counted)), reads_old);
+}
+
+// Entries that index_put changes; of a mask all may be.
+double put_entries(const WorkInput& in) {
+  const AdvancedIndex index = advanced_index(in, 2, true);
+  return index.is_mask ? numel(in.operand(0)) : static_cast<double>(ir::product(index.sizes));
+}
+
+double index_put_flops(const WorkInput& in) {
+  return in.attrs().get_bool("accumulate") ? if_float(in, put_entries(in)) : 0;
+}
+
+double index_put_bytes(const WorkInput& in) {
+  return update_bytes(in, 1, put_entries(in), in.attrs().get_bool("accumulate"));
+}
+
 const AttrDef dim_attr = {"dim", 0, true};
-const AttrDef last_dim_attr = {"dim", -1};
 const AttrDef index_dtype_attr = {"index_dtype", DType::i32};
 
 std::vector<OpDef> by_dim_ops() {
@@ -181,7 +194,9 @@ std::vector<OpDef> by_dim_ops() {
        .doc = "out[..., i, ...] = self[..., index[..., i, ...], ...]: positions along `dim`.",
        .operands = {"self", "index"},
        .attrs = {dim_attr, {"sparse_grad", false}},
-       .infer = infer_gather},
+       .infer = infer_gather,
+       .flops = none,
+       .bytes = look_up_bytes},
       {.name = "scatter",
        .aten = {"aten::scatter.src"},
        .doc = "`self` with src[..., i, ...] written to position index[..., i, ...] of `dim`; the "
@@ -189,6 +204,8 @@ std::vector<OpDef> by_dim_ops() {
        .operands = {"self", "index", "src"},
        .attrs = {dim_attr},
        .infer = infer_scatter,
+       .flops = none,
+       .bytes = update_bytes_by<1, 2, false>,
        .inplace = {{0}}},
       {.name = "scatter_add",
        .aten = {"aten::scatter_add"},
@@ -196,6 +213,8 @@ std::vector<OpDef> by_dim_ops() {
        .operands = {"self", "index", "src"},
        .attrs = {dim_attr},
        .infer = infer_scatter,
+       .flops = flops_of_operand<1>,
+       .bytes = update_bytes_by<1, 2, true>,
        .inplace = {{0}}},
       {.name = "scatter_reduce",
        .aten = {"aten::scatter_reduce.two"},
@@ -206,26 +225,33 @@ std::vector<OpDef> by_dim_ops() {
        .operands = {"self", "index", "src"},
        .attrs = {dim_attr, {"reduce", "sum", true}, {"include_self", true}},
        .infer = infer_scatter_reduce,
+       .flops = flops_of_operand<1>,
+       .bytes = update_bytes_by<1, 2, true>,
        .inplace = {{0}}},
       {.name = "index_select",
        .aten = {"aten::index_select"},
        .doc = "The entries of `dim` that the vector `index` lists.",
        .operands = {"self", "index"},
        .attrs = {dim_attr},
-       .infer = infer_index_select},
+       .infer = infer_index_select,
+       .flops = none,
+       .bytes = look_up_bytes},
       {.name = "bincount",
        .aten = {"poptorch::bincount"},
        .doc = "How often each number from 0 to `minlength` - 1 occurs in the vector `self`, or the "
               "sum of the weights where it does. Larger numbers are refused.",
        .operands = {"self", "weights?"},
        .attrs = {{"minlength", 0, true}, index_dtype_attr},
-       .infer = infer_bincount},
+       .infer = infer_bincount,
+       .flops = flops_of_operand<>},
       {.name = "index_add",
        .aten = {"aten::index_add"},
        .doc = "`self` with alpha * source[i] added to entry index[i] of `dim`.",
        .operands = {"self", "index", "source"},
        .attrs = {dim_attr, {"alpha", 1.0}},
        .infer = infer_index_add,
+       .flops = flops_of_operand<2>,
+       .bytes = update_bytes_by<2, 2, true>,
        .inplace = {{0}}},
   };
 }
@@ -237,7 +263,9 @@ std::vector<OpDef> advanced_ops() {
        .doc = "self[indices]: one index tensor for each dimension, absent ones meaning all of it. "
               "Negative positions count from the end.",
        .operands = {"self", "indices?*"},
-       .infer = infer_index},
+       .infer = infer_index,
+       .flops = none,
+       .bytes = look_up_bytes},
       {.name = "index_put",
        .aten = {"aten::index_put", "aten::_unsafe_index_put"},
        .doc = "`self` with self[indices] = values (+= where `accumulate`); one bool mask may stand "
@@ -245,6 +273,8 @@ std::vector<OpDef> advanced_ops() {
        .operands = {"self", "values", "indices?*"},
        .attrs = {{"accumulate", false}},
        .infer = infer_index_put,
+       .flops = index_put_flops,
+       .bytes = index_put_bytes,
        .inplace = {{0}}},
   };
 }
@@ -258,36 +288,18 @@ std::vector<OpDef> dynamic_ops() {
               "inside is refused.",
        .operands = {"self", "start"},
        .attrs = {dim_attr, {"size", 1, true}, {"step", 1}},
-       .infer = infer_dynamic_slice},
+       .infer = infer_dynamic_slice,
+       .flops = none,
+       .bytes = look_up_bytes},
       {.name = "dynamic_update",
        .aten = {"poptorch::dynamic_update"},
        .doc = "`self` with `src` in place of what dynamic_slice takes.",
        .operands = {"self", "src", "start"},
        .attrs = {dim_attr, {"size", 1, true}, {"step", 1}},
        .infer = infer_dynamic_update,
+       .flops = none,
+       .bytes = update_bytes_by<1, 1, false>,
        .inplace = {{0}}},
-  };
-}
-
-std::vector<OpDef> sorting_ops() {
-  return {
-      {.name = "topk",
-       .aten = {"aten::topk"},
-       .doc = "The k largest (or smallest) entries of `dim` and their positions, always sorted; "
-              "NaN counts as largest, of equal entries the first ones are taken.",
-       .operands = {"self"},
-       .results = {"values", "indices"},
-       .attrs =
-           {{"k", 1, true}, last_dim_attr, {"largest", true}, {"sorted", true}, index_dtype_attr},
-       .infer = infer_topk},
-      {.name = "sort",
-       .aten = {"aten::sort", "aten::sort.stable"},
-       .doc = "The entries of `dim` in order, and their positions; always stable, NaN last (first "
-              "when descending).",
-       .operands = {"self"},
-       .results = {"values", "indices"},
-       .attrs = {{"stable", {}}, last_dim_attr, {"descending", false}, index_dtype_attr},
-       .infer = infer_sort},
   };
 }
 

@@ -44,7 +44,8 @@ struct Examples {
 };
 Examples examples_of(const InferInput& in);
 
-// The rows of points (points.cpp), a part of the family.
+// Parts of the family: the rows of points (points.cpp) and of sorting (sorting.cpp).
 std::vector<OpDef> point_ops();
+std::vector<OpDef> sorting_ops();
 
 }  // namespace poptorch::ops

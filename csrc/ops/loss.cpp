@@ -3,6 +3,7 @@
 
 #include "ops/checks.h"
 #include "ops/indexing.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -44,6 +45,11 @@ Types infer_elementwise_backward(const InferInput& in) {
     expect_sizes(in, 0, x.sizes);
   }
   return {{x.dtype, x.sizes}};
+}
+
+// The loss of an element, and the sum of all.
+double elementwise_flops(const WorkInput& in) {
+  return numel(in.operand(0)) * (is_reduced(in) ? 2 : 1);
 }
 
 // -- negative log likelihood --
@@ -91,6 +97,17 @@ Types infer_nll_backward(const InferInput& in) {
   return {{x.dtype, x.sizes}};
 }
 
+// The product with the weight, and the sum of all.
+double nll_flops(const WorkInput& in) {
+  return numel(in.operand(1)) * (is_reduced(in) ? 2 : 1);
+}
+
+// One entry of `self` for each target.
+double nll_bytes(const WorkInput& in) {
+  const auto item = static_cast<double>(ir::item_bytes(in.operand(0).dtype));
+  return numel(in.operand(1)) * item + operands_bytes(in, 1) + results_bytes(in);
+}
+
 // -- cross entropy --
 
 void expect_rows(const InferInput& in, size_t self) {
@@ -118,6 +135,11 @@ Types infer_cross_entropy_backward(const InferInput& in) {
   return types;
 }
 
+// Of each score: largest, less it, exp, sum, less its logarithm, as of _log_softmax.
+double cross_entropy_flops(const WorkInput& in) {
+  return 5 * numel(in.operand(0)) + nll_flops(in);
+}
+
 const AttrDef reduction_attr = {"reduction", 1};
 
 OpDef elementwise(std::string name, std::string doc, std::vector<AttrDef> attrs = {}) {
@@ -127,7 +149,8 @@ OpDef elementwise(std::string name, std::string doc, std::vector<AttrDef> attrs 
           .doc = std::move(doc),
           .operands = {"self", "target"},
           .attrs = std::move(attrs),
-          .infer = infer_elementwise};
+          .infer = infer_elementwise,
+          .flops = elementwise_flops};
 }
 
 OpDef elementwise_backward(const std::string& forward, std::vector<AttrDef> attrs = {}) {
@@ -137,7 +160,8 @@ OpDef elementwise_backward(const std::string& forward, std::vector<AttrDef> attr
           .doc = "Gradient of " + forward + " with respect to `self`.",
           .operands = {"grad_output", "self", "target"},
           .attrs = std::move(attrs),
-          .infer = infer_elementwise_backward};
+          .infer = infer_elementwise_backward,
+          .flops = flops_of_result<>};
 }
 
 OpDef with_operands(OpDef row, const std::vector<std::string>& more) {
@@ -156,13 +180,17 @@ std::vector<OpDef> likelihood_ops() {
        .operands = {"self", "target", "weight?"},
        .results = {"out", "total_weight"},
        .attrs = attrs,
-       .infer = infer_nll},
+       .infer = infer_nll,
+       .flops = nll_flops,
+       .bytes = nll_bytes},
       {.name = "nll_loss_backward",
        .aten = {"aten::nll_loss_backward", "aten::nll_loss2d_backward"},
        .doc = "Gradient of nll_loss.",
        .operands = {"grad_output", "self", "target", "weight?", "total_weight"},
        .attrs = attrs,
-       .infer = infer_nll_backward},
+       .infer = infer_nll_backward,
+       .flops = flops_of_operand<2>,
+       .bytes = bytes_without<1>},
       {.name = "cross_entropy",
        .doc = "nll_loss of the logarithm of the softmax of scores [samples, classes]. For the "
               "backward pass: of each row the largest score, and the logarithm of the sum of "
@@ -170,12 +198,14 @@ std::vector<OpDef> likelihood_ops() {
        .operands = {"self", "target", "weight?"},
        .results = {"out", "total_weight", "sums"},
        .attrs = attrs,
-       .infer = infer_cross_entropy},
+       .infer = infer_cross_entropy,
+       .flops = cross_entropy_flops},
       {.name = "cross_entropy_backward",
        .doc = "Gradient of cross_entropy.",
        .operands = {"grad_output", "self", "target", "weight?", "total_weight", "sums"},
        .attrs = attrs,
        .infer = infer_cross_entropy_backward,
+       .flops = flops_of_result<3>,  // less the logarithm, exp, product
        .inplace = {{1}}},
   };
 }
@@ -217,6 +247,18 @@ Types infer_ctc_backward(const InferInput& in) {
   return {{probs.dtype, probs.sizes, {}}};
 }
 
+// A state is reached from three: four for each in the logarithm of their sum, as of logsumexp, and
+// the probability of the label.
+constexpr double of_state = 13;
+
+double ctc_flops(const WorkInput& in) { return of_state * numel(in.result(1)); }
+
+// The same from behind; then each state is added to those of its label (5), and each class takes
+// two exp, a difference and a product.
+double ctc_backward_flops(const WorkInput& in) {
+  return (of_state + 5) * numel(in.operand(5)) + 4 * numel(in.operand(1));
+}
+
 const OpDef ctc = {
     .name = "ctc_loss",
     .aten = {"poptorch::ctc_loss"},
@@ -226,7 +268,8 @@ const OpDef ctc = {
     .operands = {"log_probs", "targets", "input_lengths", "target_lengths"},
     .results = {"losses", "alpha"},
     .attrs = {{"blank", 0}, {"zero_infinity", false}},
-    .infer = infer_ctc};
+    .infer = infer_ctc,
+    .flops = ctc_flops};
 
 const OpDef ctc_backward = {
     .name = "ctc_loss_backward",
@@ -235,7 +278,8 @@ const OpDef ctc_backward = {
     .operands = {"grad_output", "log_probs", "targets", "input_lengths", "target_lengths", "alpha"},
     .results = {"dlog_probs"},
     .attrs = {{"blank", 0}, {"zero_infinity", false}},
-    .infer = infer_ctc_backward};
+    .infer = infer_ctc_backward,
+    .flops = ctc_backward_flops};
 
 // -- decoding --
 
@@ -258,6 +302,11 @@ Types infer_beam_search(const InferInput& in) {
           {ir::DType::i32, {batch, top, probs.sizes[0]}, {}}};
 }
 
+// Each of `beam_width` prefixes is extended by each class at each step.
+double beam_search_flops(const WorkInput& in) {
+  return numel(in.operand(0)) * static_cast<double>(in.attrs().get_int("beam_width"));
+}
+
 const OpDef beam_search = {
     .name = "ctc_beam_search_decoder",
     .aten = {"poptorch::ctc_beam_search_decoder"},
@@ -268,7 +317,8 @@ const OpDef beam_search = {
     .operands = {"probs", "lengths"},
     .results = {"path_probs", "path_lengths", "paths"},
     .attrs = {{"blank", 0}, {"beam_width", 100}, {"top_paths", 1}},
-    .infer = infer_beam_search};
+    .infer = infer_beam_search,
+    .flops = beam_search_flops};
 
 }  // namespace
 

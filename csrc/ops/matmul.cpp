@@ -1,7 +1,7 @@
 // Rows of matrix products.
 #include <algorithm>
 
-#include "ops/op_def.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -58,6 +58,13 @@ Types infer_float16_partials(const InferInput& in) {
   return {out};
 }
 
+// 2 m n k for each product of operands `first` and `first + 1`.
+template <size_t first>
+double product_flops(const WorkInput& in) {
+  const auto k = static_cast<double>(in.operand(first).sizes.back());
+  return if_float(in, 2 * numel(in.result()) * k);
+}
+
 const std::vector<AttrDef> factors = {{"beta", 1.0}, {"alpha", 1.0}};
 
 }  // namespace
@@ -70,6 +77,7 @@ std::vector<OpDef> matmul_ops() {
               "broadcast.",
        .operands = {"self", "mat2"},
        .infer = infer_matmul,
+       .flops = product_flops<0>,
        .strided = Strided::gemm},
       {.name = "addmm",
        .aten = {"aten::addmm"},
@@ -77,6 +85,7 @@ std::vector<OpDef> matmul_ops() {
        .operands = {"self", "mat1", "mat2"},
        .attrs = factors,
        .infer = infer_addmm,
+       .flops = product_flops<1>,
        .strided = Strided::gemm,
        .inplace = {{0}}},
       {.name = "baddbmm",
@@ -85,6 +94,7 @@ std::vector<OpDef> matmul_ops() {
        .operands = {"self", "batch1", "batch2"},
        .attrs = factors,
        .infer = infer_addmm,
+       .flops = product_flops<1>,
        .strided = Strided::gemm,
        .inplace = {{0}}},
       {.name = "float16_partials_matmul",
@@ -94,6 +104,7 @@ std::vector<OpDef> matmul_ops() {
        .operands = {"self", "mat2", "rng?"},
        .attrs = {{"salt", 0}},
        .infer = infer_float16_partials,
+       .flops = product_flops<0>,
        .strided = Strided::gemm,
        .random = true},
   };

@@ -1,6 +1,7 @@
 // Rows of normalizations.
 #include "ops/checks.h"
 #include "ops/layout.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -147,6 +148,45 @@ Types infer_batch_norm_backward(const InferInput& in) {
   return out;
 }
 
+// For each element of operand 0: less the mean and times 1 / standard deviation, times the weight
+// (operand 1), plus the bias (operand 2).
+double apply_each(const WorkInput& in) { return 2 + in.has(1) + in.has(2); }
+
+// The same, and before it the sum, and the square of the difference from the mean with its sum.
+double forward_flops(const WorkInput& in) { return numel(in.operand(0)) * (4 + apply_each(in)); }
+
+// Behind batch norm: plus the residual, and relu.
+double after_each(const WorkInput& in) { return in.has(5) + in.attrs().get_bool("relu"); }
+
+double batch_norm_flops(const WorkInput& in) {
+  return forward_flops(in) + numel(in.operand(0)) * after_each(in);
+}
+
+double inference_flops(const WorkInput& in) { return numel(in.operand(0)) * apply_each(in); }
+
+double apply_flops(const WorkInput& in) {
+  return inference_flops(in) + numel(in.operand(0)) * after_each(in);
+}
+
+// For each element, of the normalized operand 2 (it is computed again), of the gradients of:
+// the input 7 (two sums, a product before one of them, four to put them together), and the product
+// with the weight; the weight 2 (product and sum); the bias 1.
+double backward_each(const std::vector<bool>& mask, bool has_weight) {
+  return 2 + (mask[0] ? 7 + has_weight : 0) + (mask[1] ? 2 : 0) + mask[2];
+}
+
+double backward_flops(const WorkInput& in) {
+  return numel(in.operand(1)) * backward_each(in.attrs().get_bools("output_mask"), in.has(4));
+}
+
+// With running statistics the gradient of the input is two products. Where relu was, a selection is
+// none.
+double batch_norm_backward_flops(const WorkInput& in) {
+  const bool training = in.attrs().get_bool("training");
+  const double each = backward_each({training, true, true}, in.has(2));
+  return numel(in.operand(1)) * (each + (training ? 0 : 1 + in.has(2)));
+}
+
 const AttrDef eps_attr = {"eps", 1e-5};
 const AttrDef relu_attr = lowered_attr("relu", false);
 const AttrDef mask_attr = {"output_mask", ir::AttrList{true, true, true}};
@@ -165,6 +205,7 @@ std::vector<OpDef> layer_ops() {
        .results = {"out", "mean", "rstd"},
        .attrs = {{"normalized_shape", ir::AttrList{}, true}, eps_attr},
        .infer = infer_layer_norm,
+       .flops = forward_flops,
        .inplace = {{0}}},
       {.name = "native_layer_norm_backward",
        .aten = {"aten::native_layer_norm_backward"},
@@ -172,7 +213,8 @@ std::vector<OpDef> layer_ops() {
        .operands = {"grad_out", "input", "mean", "rstd", "weight?", "bias?"},
        .results = {"grad_input", "grad_weight", "grad_bias"},
        .attrs = {{"normalized_shape", ir::AttrList{}, true}, mask_attr},
-       .infer = infer_layer_norm_backward},
+       .infer = infer_layer_norm_backward,
+       .flops = backward_flops},
       {.name = "native_group_norm",
        .aten = {"aten::native_group_norm"},
        .doc = "Brings each group of channels of each sample to mean 0 and variance 1, then scales "
@@ -181,6 +223,7 @@ std::vector<OpDef> layer_ops() {
        .results = {"out", "mean", "rstd"},
        .attrs = group_attrs(eps_attr),
        .infer = infer_group_norm,
+       .flops = forward_flops,
        .inplace = {{0}}},
       {.name = "native_group_norm_backward",
        .aten = {"aten::native_group_norm_backward"},
@@ -188,7 +231,8 @@ std::vector<OpDef> layer_ops() {
        .operands = {"grad_out", "input", "mean", "rstd", "weight?"},
        .results = {"grad_input", "grad_weight", "grad_bias"},
        .attrs = group_attrs(mask_attr),
-       .infer = infer_group_norm_backward},
+       .infer = infer_group_norm_backward,
+       .flops = backward_flops},
   };
 }
 
@@ -204,6 +248,7 @@ std::vector<OpDef> batch_ops() {
        .results = {"out", "save_mean", "save_invstd", "new_running_mean", "new_running_var"},
        .attrs = {{"momentum", 0.1}, eps_attr, relu_attr, layout_attr},
        .infer = in_any_layout<infer_batch_norm>,
+       .flops = batch_norm_flops,
        .inplace = {{5}, {}, {}, {3}, {4}}},
       {.name = "batch_norm_inference",
        .aten = {"poptorch::batch_norm_inference"},
@@ -211,12 +256,14 @@ std::vector<OpDef> batch_ops() {
        .operands = {"x", "weight?", "bias?", "running_mean", "running_var"},
        .attrs = {eps_attr, layout_attr},
        .infer = in_any_layout<infer_batch_norm_inference>,
+       .flops = inference_flops,
        .inplace = {{0}}},
       {.name = "batch_norm_apply",
        .doc = "The result `out` of `batch_norm` once more, from the statistics that it gave.",
        .operands = {"x", "weight?", "bias?", "mean", "invstd", "residual?"},
        .attrs = {relu_attr, layout_attr},
        .infer = in_any_layout<infer_batch_norm_apply>,
+       .flops = apply_flops,
        .inplace = {{0, 5}},
        .lowered = true},
       {.name = "batch_norm_backward",
@@ -228,6 +275,7 @@ std::vector<OpDef> batch_ops() {
        .results = {"grad_input", "grad_weight", "grad_bias", "grad_residual?"},
        .attrs = {{"training", true}, lowered_attr("grad_residual", false), layout_attr},
        .infer = in_any_layout<infer_batch_norm_backward>,
+       .flops = batch_norm_backward_flops,
        .inplace = {{1, 0, 5}, {}, {}, {0, 5}}},
   };
 }

@@ -27,6 +27,27 @@ struct InferInput {
 // default.
 using Infer = std::vector<ir::Type> (*)(const InferInput&);
 
+// Work: what one run of an op takes on any target. It depends on types and attributes alone.
+//
+// FLOPs are operations on floating-point numbers. A sum, a product, a comparison and a function of
+// one element (exp, gelu) are one each; moves, selections and casts are none, nor is anything on
+// integers and bools. What multiplies matrices counts 2 m n k for each product and, as
+// torch.utils.flop_counter does, nothing for what it adds, scales or activates on the way:
+// convolutions, attention and recurrent layers too.
+//
+// Bytes are the fewest that must be read and written: each element of an operand and of a result
+// once. What shows its operand in another way (reshape, expand) touches none, a look-up only the
+// entries that it takes, an update only those that change.
+
+// What a rule of work sees: an op that has all attributes of its row, and results. Images have
+// channels as dimension 1.
+struct WorkInput : InferInput {
+  const ir::Type& result(size_t i = 0) const { return op.result(i)->type; }
+};
+
+// FLOPs or bytes of one run; at least 0.
+using Count = double (*)(const WorkInput&);
+
 struct AttrDef {
   std::string name;
   ir::Attr default_value;  // gives the kind; `none`: an optional attribute without a default kind
@@ -55,6 +76,10 @@ struct OpDef {
   std::vector<std::string> results = {"out"};  // optional "mean?", any number "outs*"
   std::vector<AttrDef> attrs;
   Infer infer = nullptr;       // nullptr: types are as declared (constant, state, opaque aten)
+  // nullptr: one for each element of the result of an elementwise row; else nobody knows, and
+  // reports say that it is not counted.
+  Count flops = nullptr;
+  Count bytes = nullptr;       // nullptr: all of every operand and result
   Strided strided = Strided::none;
   // inplace[i] lists the operands whose memory result i may take when they are not read later. The
   // kernel then gets equal pointers. Only offered when types are equal and contiguous.
@@ -88,6 +113,9 @@ bool is_foreign(const ir::Op& op);
 // The name of the op, or of one of its attributes, if only a lowering makes the op or gives the
 // attribute its value; else empty. Verify refuses such ops in a program that is not lowered.
 std::string_view lowered_part(const ir::Op& op);
+
+// The op's name in reports: of an opaque op that of its overload, of a fused one with its entries.
+std::string report_name(const ir::Op& op);
 
 // Whether a kernel of this kind takes an operand of this type.
 bool takes_strides(Strided kind, const ir::Type& type);

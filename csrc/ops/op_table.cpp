@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "ops/annotation.h"
-#include "ops/op_def.h"
+#include "ops/fused.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -117,6 +117,14 @@ bool is_foreign(const ir::Op& op) {
   if (op.name != ir::op::aten) return false;
   const std::string& overload = op.attrs.get_string("overload");
   return !overload.starts_with("aten::") && !overload.starts_with("prims::");
+}
+
+std::string report_name(const ir::Op& op) {
+  if (op.name == ir::op::fused) return fused_name(op);
+  if (op.name == ir::op::custom) {
+    return concat(op.attrs.get_string("domain"), "::", op.attrs.get_string("op"));
+  }
+  return op.name == ir::op::aten ? op.attrs.get_string("overload") : op.name.str();
 }
 
 bool is_move(const ir::Op& op) {

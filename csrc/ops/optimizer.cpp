@@ -3,7 +3,7 @@
 // Parameter, gradient and states have a type each: updates compute in f32 (f64 where all are f64)
 // and round once. `grad_scale` multiplies the gradient before everything else; where `skip` is
 // true, parameter and states stay as they are.
-#include "ops/op_def.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -75,6 +75,22 @@ std::vector<Type> infer_adam(const InferInput& in) {
   return types;
 }
 
+// Each element: times the scale, plus; and times the factor.
+double accumulate_flops(const WorkInput& in) { return numel(in.operand(0)) * (2 + in.has(2)); }
+
+// Each element: weight decay and the step, two each; momentum three, by Nesterov two more; and
+// times `grad_scale`. What `hyper` holds is not known here: a factor of 0 counts like any other.
+double sgd_flops(const WorkInput& in) {
+  const double momentum = in.has(2) ? 3 + 2 * in.attrs().get_bool("nesterov") : 0;
+  return numel(in.operand(0)) * (4 + momentum + in.has(5));
+}
+
+// Each element: weight decay two, the means three and four, root, bias correction and eps three,
+// the step three; the largest mean one, and times `grad_scale`.
+double adam_flops(const WorkInput& in) {
+  return numel(in.operand(0)) * (15 + in.has(4) + in.has(7));
+}
+
 }  // namespace
 
 std::vector<OpDef> optimizer_ops() {
@@ -84,6 +100,7 @@ std::vector<OpDef> optimizer_ops() {
        .operands = {"acc", "grad", "factor?"},
        .attrs = {{"scale", 1.0}},
        .infer = infer_accumulate,
+       .flops = accumulate_flops,
        .inplace = {{0}}},
       {.name = "sgd_update",
        .doc = "torch.optim.SGD. `hyper` holds lr, momentum, dampening, weight_decay. `step` counts "
@@ -92,6 +109,7 @@ std::vector<OpDef> optimizer_ops() {
        .results = {"param", "momentum_buffer*"},
        .attrs = {{"nesterov", false}, {"maximize", false}},
        .infer = infer_sgd,
+       .flops = sgd_flops,
        .inplace = {{0}, {2}}},
       {.name = "adam_update",
        .doc = "torch.optim.Adam, with decoupled_weight_decay AdamW. `hyper` holds lr, beta1, "
@@ -104,6 +122,7 @@ std::vector<OpDef> optimizer_ops() {
                  {"decoupled_weight_decay", false},
                  {"bias_correction", true}},
        .infer = infer_adam,
+       .flops = adam_flops,
        .inplace = {{0}, {2}, {3}, {4}}},
   };
 }

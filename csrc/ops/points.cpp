@@ -1,6 +1,7 @@
 // Rows of points in space, one in each row of a matrix.
 #include "ops/indexing.h"
 #include "ops/shape.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -54,6 +55,24 @@ Types infer_fps(const InferInput& in) {
   return {{index_dtype(in, in.operand(0).sizes[0]), {total}, {}}};
 }
 
+// Difference, square and sum of each coordinate of a pair of points.
+constexpr double of_coordinate = 3;
+
+// Every point of x with every point of y: batches are not known here.
+double nearest_flops(const WorkInput& in) {
+  return of_coordinate * numel(in.operand(0)) * static_cast<double>(in.operand(1).sizes[0]);
+}
+
+// Every point of an example with each one that is taken of it.
+double fps_flops(const WorkInput& in) {
+  const Examples examples = examples_of(in);
+  double pairs = 0;
+  for (size_t i = 0; i < examples.counts.size(); ++i) {
+    pairs += static_cast<double>(examples.counts[i] * (examples.ptr[i + 1] - examples.ptr[i]));
+  }
+  return of_coordinate * pairs * static_cast<double>(in.operand(0).sizes[1]);
+}
+
 }  // namespace
 
 Examples examples_of(const InferInput& in) {
@@ -80,7 +99,8 @@ std::vector<OpDef> point_ops() {
               "refused.",
        .operands = {"x", "y", "batch_x?", "batch_y?"},
        .attrs = {{"index_dtype", DType::i32}},
-       .infer = infer_nearest},
+       .infer = infer_nearest,
+       .flops = nearest_flops},
       {.name = "fps",
        .aten = {"poptorch::fps"},
        .doc = "Farthest points: of each example, the rows `ptr[i]` to `ptr[i + 1]`, the positions "
@@ -90,7 +110,8 @@ std::vector<OpDef> point_ops() {
        .attrs = {{"ptr", ir::AttrList{}, true},
                  {"counts", ir::AttrList{}, true},
                  {"index_dtype", DType::i32}},
-       .infer = infer_fps},
+       .infer = infer_fps,
+       .flops = fps_flops},
   };
 }
 

@@ -4,6 +4,7 @@
 #include "ops/indexing.h"
 #include "ops/layout.h"
 #include "ops/shape.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -154,6 +155,37 @@ Types infer_resized_backward(const InferInput& in) {
   return {x};
 }
 
+// One for each entry of a window, padding too. `image`: an operand of the image's type.
+template <size_t image>
+double window_flops(const WorkInput& in) {
+  const Pooling pool = pooling(in, in.operand(image));
+  return static_cast<double>(pool.planes * pool.h.out * pool.w.out * pool.h.kernel * pool.w.kernel);
+}
+
+// Entries of all windows along an axis of `size` that `out` of them share out; neighbours overlap
+// where it does not divide.
+int64_t shared_out(int64_t size, int64_t out) {
+  int64_t entries = 0;
+  for (int64_t i = 0; i < out; ++i) entries += ((i + 1) * size + out - 1) / out - i * size / out;
+  return entries;
+}
+
+double adaptive_flops(const Type& image, const Type& pooled) {
+  const size_t w = image.sizes.size() - 1, h = w - 1;
+  double planes = 1;
+  for (size_t d = 0; d < h; ++d) planes *= static_cast<double>(image.sizes[d]);
+  return planes * static_cast<double>(shared_out(image.sizes[h], pooled.sizes[h]) *
+                                      shared_out(image.sizes[w], pooled.sizes[w]));
+}
+
+double adaptive_forward_flops(const WorkInput& in) {
+  return adaptive_flops(in.operand(0), in.result());
+}
+
+double adaptive_backward_flops(const WorkInput& in) {
+  return adaptive_flops(in.result(), in.operand(0));
+}
+
 const AttrDef kernel_attr = {"kernel_size", ir::AttrList{}, true};
 const AttrDef stride_attr = {"stride", ir::AttrList{}};
 const AttrDef padding_attr = {"padding", ir::AttrList{}};
@@ -190,7 +222,8 @@ std::vector<OpDef> pool_ops() {
                  in_window_attr,
                  lowered_attr("keep", true),
                  layout_attr},
-       .infer = in_any_layout<infer_max_pool>},
+       .infer = in_any_layout<infer_max_pool>,
+       .flops = window_flops<0>},
       {.name = "max_pool2d_backward",
        .aten = {"aten::max_pool2d_with_indices_backward"},
        .doc = "Gradient of `max_pool2d`: each entry goes to the position that was largest. Of the "
@@ -204,31 +237,39 @@ std::vector<OpDef> pool_ops() {
                  lowered_attr("image_size", ir::AttrList{}),
                  in_window_attr,
                  layout_attr},
-       .infer = in_any_layout<infer_max_pool_backward>},
+       .infer = in_any_layout<infer_max_pool_backward>,
+       .flops = flops_of_operand<>,
+       .bytes = bytes_without<1>},
       {.name = "avg_pool2d",
        .aten = {"aten::avg_pool2d"},
        .doc = "Mean of each window; the divisor is `divisor_override`, or the window's size with "
               "or without padding.",
        .operands = {"self"},
        .attrs = avg_attrs,
-       .infer = infer_avg_pool},
+       .infer = infer_avg_pool,
+       .flops = window_flops<0>},
       {.name = "avg_pool2d_backward",
        .aten = {"aten::avg_pool2d_backward"},
        .doc = "Gradient of `avg_pool2d`.",
        .operands = {"grad_output", "self"},
        .attrs = avg_attrs,
-       .infer = infer_avg_pool_backward},
+       .infer = infer_avg_pool_backward,
+       .flops = window_flops<1>,
+       .bytes = bytes_without<1>},
       {.name = "adaptive_avg_pool2d",
        .aten = {"aten::_adaptive_avg_pool2d"},
        .doc = "Means of output_size windows that share the image out evenly.",
        .operands = {"self"},
        .attrs = {output_size_attr},
-       .infer = infer_resized},
+       .infer = infer_resized,
+       .flops = adaptive_forward_flops},
       {.name = "adaptive_avg_pool2d_backward",
        .aten = {"aten::_adaptive_avg_pool2d_backward"},
        .doc = "Gradient of `adaptive_avg_pool2d`.",
        .operands = {"grad_output", "self"},
-       .infer = infer_adaptive_backward},
+       .infer = infer_adaptive_backward,
+       .flops = adaptive_backward_flops,
+       .bytes = bytes_without<1>},
       {.name = "adaptive_max_pool2d",
        .aten = {"aten::adaptive_max_pool2d"},
        .doc = "Largest entries of output_size windows that share the image out evenly, and their "
@@ -236,16 +277,20 @@ std::vector<OpDef> pool_ops() {
        .operands = {"self"},
        .results = {"out", "indices"},
        .attrs = {output_size_attr, {"index_dtype", DType::i32}},
-       .infer = infer_adaptive_max},
+       .infer = infer_adaptive_max,
+       .flops = adaptive_forward_flops},
       {.name = "adaptive_max_pool2d_backward",
        .aten = {"aten::adaptive_max_pool2d_backward"},
        .doc = "Gradient of `adaptive_max_pool2d`: each entry goes to the position that was "
               "largest.",
        .operands = {"grad_output", "self", "indices"},
-       .infer = infer_adaptive_max_backward},
+       .infer = infer_adaptive_max_backward,
+       .flops = flops_of_operand<>,
+       .bytes = bytes_without<1>},
   };
 }
 
+// A pixel that is weighted counts two: product and sum.
 std::vector<OpDef> upsample_ops() {
   return {
       {.name = "upsample_nearest2d",
@@ -253,37 +298,43 @@ std::vector<OpDef> upsample_ops() {
        .doc = "The image resized to output_size, each pixel taken from the nearest one.",
        .operands = {"self"},
        .attrs = {output_size_attr, scales_h_attr, scales_w_attr},
-       .infer = infer_resized},
+       .infer = infer_resized,
+       .flops = none},
       {.name = "upsample_nearest2d_backward",
        .aten = {"aten::upsample_nearest2d_backward"},
        .doc = "Gradient of `upsample_nearest2d`.",
        .operands = {"grad_output"},
        .attrs = {output_size_attr, input_size_attr, scales_h_attr, scales_w_attr},
-       .infer = infer_resized_backward},
+       .infer = infer_resized_backward,
+       .flops = flops_of_operand<>},
       {.name = "upsample_bilinear2d",
        .aten = {"aten::upsample_bilinear2d"},
        .doc = "The image resized to output_size, each pixel weighted from four.",
        .operands = {"self"},
        .attrs = {output_size_attr, corners_attr, scales_h_attr, scales_w_attr},
-       .infer = infer_resized},
+       .infer = infer_resized,
+       .flops = flops_of_result<8>},
       {.name = "upsample_bilinear2d_backward",
        .aten = {"aten::upsample_bilinear2d_backward"},
        .doc = "Gradient of `upsample_bilinear2d`.",
        .operands = {"grad_output"},
        .attrs = {output_size_attr, input_size_attr, corners_attr, scales_h_attr, scales_w_attr},
-       .infer = infer_resized_backward},
+       .infer = infer_resized_backward,
+       .flops = flops_of_operand<0, 8>},
       {.name = "upsample_bicubic2d",
        .aten = {"aten::upsample_bicubic2d"},
        .doc = "The image resized to output_size, each pixel weighted from 4 by 4.",
        .operands = {"self"},
        .attrs = {output_size_attr, corners_attr, scales_h_attr, scales_w_attr},
-       .infer = infer_resized},
+       .infer = infer_resized,
+       .flops = flops_of_result<32>},
       {.name = "upsample_bicubic2d_backward",
        .aten = {"aten::upsample_bicubic2d_backward"},
        .doc = "Gradient of `upsample_bicubic2d`.",
        .operands = {"grad_output"},
        .attrs = {output_size_attr, input_size_attr, corners_attr, scales_h_attr, scales_w_attr},
-       .infer = infer_resized_backward},
+       .infer = infer_resized_backward,
+       .flops = flops_of_operand<0, 32>},
   };
 }
 

@@ -1,6 +1,6 @@
 // Random ops. Each names its call site (`salt`) and reads the random state `%rng` (seed, replica,
 // counter): the numbers depend on these and on an element's index alone.
-#include "ops/op_def.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -88,6 +88,7 @@ OpDef sized(std::string name, std::string doc, std::vector<AttrDef> more, Infer 
           .operands = {"rng"},
           .attrs = std::move(attrs),
           .infer = infer,
+          .flops = flops_of_result<>,
           .random = true};
 }
 
@@ -99,11 +100,13 @@ std::vector<OpDef> random_ops() {
        .doc = "The random state with the next counter.",
        .operands = {"rng"},
        .infer = infer_rng,
+       .flops = none,
        .inplace = {{0}}},
       {.name = "rng_fold",
        .doc = "A random state for each number: that of the round `number` of a loop.",
        .operands = {"rng", "number"},
-       .infer = infer_fold},
+       .infer = infer_fold,
+       .flops = none},
       {.name = "dropout",
        .aten = {"poptorch::dropout"},
        .doc = "Sets each element to 0 with probability `p` and divides the others by 1 - p. With "
@@ -119,6 +122,7 @@ std::vector<OpDef> random_ops() {
        .operands = {"p", "rng"},
        .attrs = {{"salt", 0, true}},
        .infer = infer_bernoulli,
+       .flops = flops_of_result<>,
        .inplace = {{0}},
        .random = true},
       {.name = "stochastic_cast",
@@ -127,6 +131,7 @@ std::vector<OpDef> random_ops() {
        .operands = {"x", "rng"},
        .attrs = {{"dtype", ir::DType::f16, true}, {"salt", 0, true}},
        .infer = infer_stochastic_cast,
+       .flops = none,
        .random = true,
        .elementwise = true},
       sized("random_uniform", "Uniform in [low, high).", {{"low", 0.0}, {"high", 1.0}},
@@ -142,6 +147,7 @@ std::vector<OpDef> random_ops() {
        .operands = {"rng"},
        .attrs = {{"n", 0, true}, {"dtype", ir::DType::i32, true}, {"salt", 0, true}},
        .infer = infer_permutation,
+       .flops = none,
        .random = true},
   };
 }

@@ -1,7 +1,7 @@
 // Recurrent layers: one layer, one direction. x is [time, batch, input], states are [batch,
 // hidden], gates lie side by side in the rows of the weights in torch's order. `reserve` keeps what
 // the gradient needs (`keep` false: it is empty), dx is empty where it is not wanted.
-#include "ops/op_def.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -151,6 +151,24 @@ std::vector<ir::Type> infer_rnn_backward(const InferInput& in) {
                                      bias_sizes(in, s.hidden)});
 }
 
+// Products of each step: by the input's weight and by the state's. `x` is the position of x, the
+// weights follow `states` states.
+template <size_t x, size_t states>
+double forward_flops(const WorkInput& in) {
+  const ir::Dims& sizes = in.operand(x).sizes;
+  const ir::Type &w_ih = in.operand(x + states + 1), &w_hh = in.operand(x + states + 2);
+  return 2 * static_cast<double>(sizes[0] * sizes[1]) * (numel(w_ih) + numel(w_hh));
+}
+
+// Those of the gradients of both weights and of the state, and that of x where it is wanted.
+template <size_t x, size_t states>
+double backward_flops(const WorkInput& in) {
+  const ir::Dims& sizes = in.operand(x).sizes;
+  const ir::Type &w_ih = in.operand(x + states + 1), &w_hh = in.operand(x + states + 2);
+  const double by_input = in.attrs().get_bool("wants_dx") ? 2 : 1;
+  return 2 * static_cast<double>(sizes[0] * sizes[1]) * (by_input * numel(w_ih) + 2 * numel(w_hh));
+}
+
 OpDef lstm_row() {
   return {.name = "lstm",
           .aten = {"poptorch::lstm"},
@@ -159,7 +177,8 @@ OpDef lstm_row() {
           .operands = {"x", "h0", "c0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
           .results = {"y", "hn", "cn", "reserve"},
           .attrs = {{"reverse", false, true}, {"keep", true}},
-          .infer = infer_lstm};
+          .infer = infer_lstm,
+          .flops = forward_flops<0, 2>};
 }
 
 OpDef lstm_backward_row() {
@@ -170,6 +189,7 @@ OpDef lstm_backward_row() {
           .results = {"dx", "dh0", "dc0", "dw_ih", "dw_hh", "db"},
           .attrs = {{"has_bias", false, true}, {"wants_dx", true}, {"reverse", false, true}},
           .infer = infer_lstm_backward,
+          .flops = backward_flops<3, 2>,
           .inplace = {{0}}};
 }
 
@@ -181,7 +201,8 @@ OpDef gru_row() {
           .operands = {"x", "h0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
           .results = {"y", "hn", "reserve"},
           .attrs = {{"reverse", false, true}, {"keep", true}},
-          .infer = infer_gru};
+          .infer = infer_gru,
+          .flops = forward_flops<0, 1>};
 }
 
 OpDef gru_backward_row() {
@@ -193,6 +214,7 @@ OpDef gru_backward_row() {
           .results = {"dx", "dh0", "dw_ih", "dw_hh", "db_ih", "db_hh", "sums"},
           .attrs = {{"has_bias", false, true}, {"wants_dx", true}, {"reverse", false, true}},
           .infer = infer_gru_backward,
+          .flops = backward_flops<2, 1>,
           .inplace = {{0}, {}, {}, {}, {}, {}, {7}}};
 }
 
@@ -203,7 +225,8 @@ OpDef rnn_row() {
           .operands = {"x", "h0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
           .results = {"y", "hn"},
           .attrs = {{"nonlinearity", "tanh", true}, {"reverse", false, true}},
-          .infer = infer_rnn};
+          .infer = infer_rnn,
+          .flops = forward_flops<0, 1>};
 }
 
 OpDef rnn_backward_row() {
@@ -217,6 +240,7 @@ OpDef rnn_backward_row() {
                     {"nonlinearity", "tanh", true},
                     {"reverse", false, true}},
           .infer = infer_rnn_backward,
+          .flops = backward_flops<2, 1>,
           .inplace = {{0}}};
 }
 

@@ -3,6 +3,7 @@
 
 #include "ops/indexing.h"
 #include "ops/shape.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -110,15 +111,17 @@ const AttrDef dtype_attr = {"dtype", {}};
 const AttrDef index_dtype_attr = {"index_dtype", DType::i32};
 const AttrDef must_dim_attr = {"dim", 0, true};
 
-// All of these take strided operands and have the operand `self`.
+// All of these take strided operands and have the operand `self`. `flops`: one for each entry that
+// is read, unless it says more.
 OpDef row(std::string name, std::vector<std::string> aten, std::string doc,
-          std::vector<AttrDef> attrs, Infer infer) {
+          std::vector<AttrDef> attrs, Infer infer, Count flops = flops_of_operand<>) {
   return {.name = std::move(name),
           .aten = std::move(aten),
           .doc = std::move(doc),
           .operands = {"self"},
           .attrs = std::move(attrs),
           .infer = infer,
+          .flops = flops,
           .strided = Strided::all};
 }
 
@@ -137,7 +140,8 @@ std::vector<OpDef> one_result_ops() {
           {dim_attr, keep_attr}, infer_extreme),
       row("logsumexp", {"aten::logsumexp"},
           "Logarithm of the sum of e^x over `dim` (none: all), without overflow.",
-          {dim_attr, keep_attr}, infer_float),
+          {dim_attr, keep_attr}, infer_float,
+          flops_of_operand<0, 4>),  // largest, less it, exp, sum
       row("any", {"aten::any", "aten::any.dim", "aten::any.dims"},
           "Whether any entry over `dim` (none: all) differs from zero.", {dim_attr, keep_attr},
           infer_truth),
@@ -156,7 +160,8 @@ std::vector<OpDef> one_result_ops() {
           "Variance over `dim` (none: all): squared deviations from the mean, summed and divided "
           "by max(0, n - correction); `correction` none means 1. With `root` its square root, "
           "which may be a float where the variance is none.",
-          {dim_attr, {"correction", {}}, keep_attr, {"root", false}}, infer_float),
+          {dim_attr, {"correction", {}}, keep_attr, {"root", false}}, infer_float,
+          flops_of_operand<0, 4>),  // sum, less the mean, square, sum
       row("cumsum", {"aten::cumsum"}, "Running sums along `dim`.", {must_dim_attr, dtype_attr},
           infer_running),
       row("cumprod", {"aten::cumprod"}, "Running products along `dim`.",

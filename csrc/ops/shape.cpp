@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -184,6 +185,12 @@ Types infer_triangle(const InferInput& in) {
   return {{x.dtype, x.sizes}};
 }
 
+// `src` is read and written, the rest stays as it is.
+double scatter_bytes(const WorkInput& in) {
+  const auto item = static_cast<double>(ir::item_bytes(in.operand(1).dtype));
+  return operand_bytes(in, 1) + numel(in.operand(1)) * item;
+}
+
 const AttrDef sizes_attr = {"input_sizes", ir::AttrList{}, true};
 const AttrDef dim_attr = {"dim", required_int};
 const std::vector<AttrDef> slice_attrs = {dim_attr, {"start", {}}, {"end", {}}, {"step", 1}};
@@ -202,18 +209,24 @@ std::vector<OpDef> view_like_ops() {
        .operands = {"self"},
        .attrs = {{"size", ir::AttrList{}, true}},
        .infer = infer_reshape,
+       .flops = none,
+       .bytes = none,
        .strided = Strided::all},
       {.name = "bitcast",
        .doc = "The bytes of the operand, in row-major order, as elements of another dtype.",
        .operands = {"self"},
        .attrs = {{"dtype", ir::DType::f32, true}},
-       .infer = infer_bitcast},
+       .infer = infer_bitcast,
+       .flops = none,
+       .bytes = none},
       {.name = "permute",
        .aten = {"aten::permute"},
        .doc = "Dimension i of the result is dimension dims[i] of the operand.",
        .operands = {"self"},
        .attrs = {{"dims", ir::AttrList{}, true}},
        .infer = infer_permute,
+       .flops = none,
+       .bytes = none,
        .strided = Strided::all},
       {.name = "expand",
        .aten = {"aten::expand"},
@@ -221,6 +234,8 @@ std::vector<OpDef> view_like_ops() {
        .operands = {"self"},
        .attrs = {{"size", ir::AttrList{}, true}, {"implicit", false}},
        .infer = infer_expand,
+       .flops = none,
+       .bytes = none,
        .strided = Strided::all},
       {.name = "slice",
        .aten = {"aten::slice.Tensor"},
@@ -228,6 +243,8 @@ std::vector<OpDef> view_like_ops() {
        .operands = {"self"},
        .attrs = slice_attrs,
        .infer = infer_slice,
+       .flops = none,
+       .bytes = none,
        .strided = Strided::all},
       {.name = "diagonal",
        .aten = {"aten::diagonal"},
@@ -235,6 +252,8 @@ std::vector<OpDef> view_like_ops() {
        .operands = {"self"},
        .attrs = diagonal_attrs,
        .infer = infer_diagonal,
+       .flops = none,
+       .bytes = none,
        .strided = Strided::all},
   };
 }
@@ -247,6 +266,7 @@ std::vector<OpDef> joining_ops() {
        .operands = {"tensors*"},
        .attrs = {dim_attr},
        .infer = infer_cat,
+       .flops = none,
        .strided = Strided::all},
       {.name = "constant_pad_nd",
        .aten = {"aten::constant_pad_nd"},
@@ -255,6 +275,7 @@ std::vector<OpDef> joining_ops() {
        .operands = {"self"},
        .attrs = {{"pad", ir::AttrList{}, true}, {"value", 0.0}},
        .infer = infer_pad,
+       .flops = none,
        .strided = Strided::all},
       {.name = "flip",
        .aten = {"aten::flip"},
@@ -262,6 +283,7 @@ std::vector<OpDef> joining_ops() {
        .operands = {"self"},
        .attrs = {{"dims", ir::AttrList{}, true}},
        .infer = infer_flip,
+       .flops = none,
        .strided = Strided::all},
       {.name = "roll",
        .aten = {"aten::roll"},
@@ -269,6 +291,7 @@ std::vector<OpDef> joining_ops() {
        .operands = {"self"},
        .attrs = {{"shifts", ir::AttrList{}, true}, {"dims", ir::AttrList{}}},
        .infer = infer_roll,
+       .flops = none,
        .strided = Strided::all},
       {.name = "repeat",
        .aten = {"aten::repeat"},
@@ -276,6 +299,7 @@ std::vector<OpDef> joining_ops() {
        .operands = {"self"},
        .attrs = {{"repeats", ir::AttrList{}, true}},
        .infer = infer_repeat,
+       .flops = none,
        .strided = Strided::all},
       {.name = "tril",
        .aten = {"aten::tril"},
@@ -283,6 +307,7 @@ std::vector<OpDef> joining_ops() {
        .operands = {"self"},
        .attrs = {{"diagonal", 0}},
        .infer = infer_triangle,
+       .flops = none,
        .strided = Strided::all},
       {.name = "triu",
        .aten = {"aten::triu"},
@@ -290,6 +315,7 @@ std::vector<OpDef> joining_ops() {
        .operands = {"self"},
        .attrs = {{"diagonal", 0}},
        .infer = infer_triangle,
+       .flops = none,
        .strided = Strided::all},
   };
 }
@@ -302,6 +328,8 @@ std::vector<OpDef> window_ops() {
        .operands = {"self", "src"},
        .attrs = slice_attrs,
        .infer = infer_window_scatter<slice_window>,
+       .flops = none,
+       .bytes = scatter_bytes,
        .strided = Strided::all,
        .inplace = {{0}}},
       {.name = "diagonal_scatter",
@@ -310,6 +338,8 @@ std::vector<OpDef> window_ops() {
        .operands = {"self", "src"},
        .attrs = diagonal_attrs,
        .infer = infer_window_scatter<diagonal_window>,
+       .flops = none,
+       .bytes = scatter_bytes,
        .strided = Strided::all,
        .inplace = {{0}}},
       {.name = "slice_backward",
@@ -318,6 +348,7 @@ std::vector<OpDef> window_ops() {
        .operands = {"grad_output"},
        .attrs = with_sizes(slice_attrs),
        .infer = infer_window_backward<slice_window>,
+       .flops = none,
        .strided = Strided::all},
       {.name = "diagonal_backward",
        .aten = {"aten::diagonal_backward"},
@@ -325,6 +356,7 @@ std::vector<OpDef> window_ops() {
        .operands = {"grad_output"},
        .attrs = with_sizes(diagonal_attrs),
        .infer = infer_window_backward<diagonal_window>,
+       .flops = none,
        .strided = Strided::all},
   };
 }

@@ -1,5 +1,6 @@
 // Rows of softmax and its logarithm.
 #include "ops/checks.h"
+#include "ops/work.h"
 
 namespace poptorch::ops {
 
@@ -27,6 +28,7 @@ OpDef forward(std::string name, std::string doc) {
           .operands = {"self"},
           .attrs = {dim_attr},
           .infer = infer_softmax,
+          .flops = flops_of_result<5>,  // largest, less it, exp, sum, quotient
           .inplace = {{0}}};
 }
 
@@ -37,6 +39,7 @@ OpDef backward(std::string name, std::string doc) {
           .operands = {"grad_output", "output"},
           .attrs = {dim_attr, {"input_dtype", {}}},
           .infer = infer_backward,
+          .flops = flops_of_result<4>,  // product, sum, less it, product
           .inplace = {{0, 1}}};
 }
 

@@ -1,5 +1,6 @@
 // Ops that hold the program together: constants, state, streams, loops, views, and the opaque op.
 #include "ops/layout.h"
+#include "ops/work.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -26,7 +27,12 @@ std::vector<ir::Type> infer_loop(const InferInput& in) {
 // where the operand lies, and nothing is done.
 OpDef move_row(const char* name, const char* doc, std::vector<AttrDef> attrs = {}) {
   attrs.push_back({"bytes", 0, true});
-  return {.name = name, .doc = doc, .operands = {"x"}, .attrs = attrs, .strided = Strided::all};
+  return {.name = name,
+          .doc = doc,
+          .operands = {"x"},
+          .attrs = attrs,
+          .flops = none,
+          .strided = Strided::all};
 }
 
 }  // namespace
@@ -35,33 +41,45 @@ std::vector<OpDef> structure_ops() {
   return {
       {.name = "constant",
        .doc = "A fixed tensor. Its elements are in `data` (few) or stored by `hash` (many).",
-       .attrs = {{"data", {}}, {"hash", {}}}},
+       .attrs = {{"data", {}}, {"hash", {}}},
+       .flops = none,
+       .bytes = none},
       {.name = "state",
        .doc = "The named state (parameter, buffer, optimizer state, ...) as of graph entry; with "
               "`off_chip` it is in streaming memory. The host has it with channels first, whatever "
               "its layout here.",
-       .attrs = {{"path", "", true}, {"role", ""}, {"off_chip", false}, layout_attr}},
+       .attrs = {{"path", "", true}, {"role", ""}, {"off_chip", false}, layout_attr},
+       .flops = none,
+       .bytes = none},
       {.name = "assign",
        .doc = "Binds `x` to the named state when the graph ends.",
        .operands = {"x"},
        .results = {},
        .attrs = {{"path", "", true}},
        .infer = no_results,
+       .flops = none,
+       .bytes = none,
        .effects = true},
       {.name = "input",
        .doc = "The carried value number `index` of the loop whose body this graph is; with "
               "`off_chip` it is in streaming memory, from round to round.",
-       .attrs = {{"index", 0, true}, {"off_chip", false}}},
+       .attrs = {{"index", 0, true}, {"off_chip", false}},
+       .flops = none,
+       .bytes = none},
       {.name = "stream_in",
        .doc = "The next tensor of a host stream; with `repeat` the same one every time. `overlap` "
               "is what the device may compute meanwhile: accumulation_loop, device_iteration_loop.",
-       .attrs = {{"stream", "", true}, {"repeat", false}, {"overlap", ""}}},
+       .attrs = {{"stream", "", true}, {"repeat", false}, {"overlap", ""}},
+       .flops = none,
+       .bytes = none},
       {.name = "stream_out",
        .doc = "Sends `x` to the host; `overlap` as of `stream_in`.",
        .operands = {"x"},
        .results = {},
        .attrs = {{"stream", "", true}, {"overlap", ""}},
        .infer = no_results,
+       .flops = none,
+       .bytes = none,
        .effects = true},
       {.name = "loop",
        .doc = "Runs the graph `body` `count` times; with `conditional` as long as the first "
@@ -72,6 +90,8 @@ std::vector<OpDef> structure_ops() {
        .results = {"carried*"},
        .attrs = {{"body", ir::GraphRef{}, true}, {"count", 1, true}, {"conditional", false}},
        .infer = infer_loop,
+       .flops = none,
+       .bytes = none,
        .effects = true},
       {.name = "aten",
        .doc = "Any functional PyTorch operator, called through its dispatcher. `args` is the "
@@ -104,6 +124,7 @@ std::vector<OpDef> structure_ops() {
                  {"open_bracket", "{"},
                  {"close_bracket", "}"}},
        .infer = same_as_first,
+       .flops = none,
        .inplace = {{0}},
        .effects = true},
       {.name = "view",
@@ -111,18 +132,23 @@ std::vector<OpDef> structure_ops() {
               "on. Costs nothing. Made by the pass `views`.",
        .operands = {"x"},
        .attrs = {{"offset", 0}},
+       .flops = none,
+       .bytes = none,
        .strided = Strided::all,
        .lowered = true},
       {.name = "contiguous",
        .doc = "A row-major copy of `x`.",
        .operands = {"x"},
        .infer = same_as_first,
+       .flops = none,
        .strided = Strided::all},
       {.name = "nop",
        .doc = "`x`. It stays in the program: no pass removes it, merges it with another one or "
               "computes it together with others.",
        .operands = {"x"},
        .infer = same_as_first,
+       .flops = none,
+       .bytes = none,
        .strided = Strided::all,
        .inplace = {{0}},
        .effects = true},
@@ -137,6 +163,8 @@ std::vector<OpDef> structure_ops() {
                  {"separate_backward", false},
                  {"liveness", "always_live"}},
        .infer = no_results,
+       .flops = none,
+       .bytes = none,
        .effects = true},
       {.name = "tensor_location",
        .doc = "Where tensors of a role (activation, parameter, optimizer, accumulator) of at least "
@@ -145,6 +173,8 @@ std::vector<OpDef> structure_ops() {
        .results = {},
        .attrs = {{"role", "", true}, {"storage", "strategy"}, {"least_elements", 2}},
        .infer = no_results,
+       .flops = none,
+       .bytes = none,
        .effects = true},
       move_row("ipu_copy", "`x`, which is on the IPU `from`, on the IPU of this op.",
                {{"from", 0, true}}),
@@ -158,6 +188,7 @@ std::vector<OpDef> structure_ops() {
        .operands = {"x"},
        .attrs = {{"op", "sum"}, {"group_size", 0}, {"orthogonal", false}},
        .infer = same_as_first,
+       .flops = flops_of_result<>,
        .inplace = {{0}}},
   };
 }

@@ -14,6 +14,7 @@
 #include "ops/evaluate.h"
 #include "ops/kernel.h"
 #include "ops/op_def.h"
+#include "ops/work.h"
 #include "python/bind.h"
 #include "support/error.h"
 #include "support/settings.h"
@@ -157,6 +158,17 @@ py::list infer(const std::string& name, const py::sequence& operands, const py::
   return out;
 }
 
+py::tuple work(const std::string& name, const py::sequence& operands, const py::dict& attrs,
+               const std::optional<py::sequence>& results) {
+  std::vector<std::optional<ir::Type>> types;
+  for (py::handle type : operands) {
+    types.push_back(type.is_none() ? std::nullopt : std::optional(to_type(type)));
+  }
+  ir::Graph graph("work");
+  const ops::Work found = ops::work_of(*add_single(graph, name, types, attrs, results));
+  return py::make_tuple(found.flops, found.bytes);
+}
+
 py::dict row_dict(const ops::OpDef& row) {
   constexpr std::array<const char*, 3> strided = {"none", "all", "gemm"};
   py::list attrs;
@@ -177,6 +189,7 @@ py::dict row_dict(const ops::OpDef& row) {
   out["random"] = row.random;
   out["lowered"] = row.lowered;
   out["infers"] = row.infer != nullptr;
+  out["counts_flops"] = row.flops != nullptr || row.elementwise;
   out["has_kernel"] = ops::find_kernel(row.name) != nullptr;
   return out;
 }
@@ -283,6 +296,9 @@ void bind_ops(py::module_& module) {
              "For tests: sets POPTORCH_GEMM, for programs that are compiled from now on.");
   module.def("has_bf16x3_gemm", &kernels::has_bf16x3_gemm,
              "Whether f32 products run on the CPU's unit for bfloat16 (AMX), by parts.");
+  module.def("work", &work, py::arg("op"), py::arg("operands"), py::arg("attrs") = py::dict(),
+             py::arg("types") = py::none(),
+             "FLOPs (None: not known) and bytes of one run, for types (dtype, sizes) or None.");
   module.def("infer", &infer, py::arg("op"), py::arg("operands"), py::arg("attrs") = py::dict(),
              "Result types (dtype, sizes) for operand types (dtype, sizes) or None.");
 }

@@ -4,7 +4,7 @@ from typing import Any
 
 from poptorch import _interrupts as interrupts
 from poptorch import _plain_torch as plain_torch
-from poptorch._reports import partition
+from poptorch._reports import partition, work
 from poptorch._runtime.build import Source, build
 from poptorch._runtime.nan_report import NanReport, recording, replay
 from poptorch.errors import Error
@@ -110,6 +110,44 @@ class Reports:
             {'_softmax': 1}
         """
         return self._compiled_model().executable.op_report(algorithms)
+
+    def work_report(self) -> dict[str, Any]:
+        """What one call computes and moves, in each replica: FLOPs and bytes of its ops.
+
+        It is read from ``ir("place")`` by the rows of the op table, so it is the same on every
+        processor. FLOPs are operations on floating-point numbers. Products of matrices and
+        convolutions, also those of attention and of recurrent layers, count ``2 m n k`` and nothing
+        beside that, as in ``torch.utils.flop_counter``, which however counts the gradient of a
+        grouped convolution's weight once for each group. Of other ops a sum, a product, a
+        comparison and a function such as exp count one each; moves, selections and casts none.
+        Bytes are the fewest that must be read and written: each element of an operand and of a
+        result once; views none, a look-up in a table what it takes, an update in place what it
+        changes.
+
+        Returns:
+            ``phases``: ``{phase: {op: {"flops", "bytes", "count"}}}`` for the phases of
+            ``op_report``; an op that runs in a loop counts as often as it runs. ``total``: the
+            ``flops`` and ``bytes`` of all that is counted. ``not_counted``: ``{op: count}`` of ops
+            with unknown FLOPs, which are None in ``phases``: operators of PyTorch that are called
+            through its dispatcher, functions of the host, custom ops, and ``loop`` where a tensor
+            decides how often it runs; what is in such a loop is not counted either, nor are its
+            bytes.
+
+        Raises:
+            poptorch.Error: The model is not compiled.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2, bias=False), opts)
+            >>> model.compile(torch.ones(3, 4))
+            >>> report = model.work_report()
+            >>> report["phases"]["forward"]
+            {'matmul': {'flops': 48, 'bytes': 104, 'count': 1}}
+            >>> report["total"]["flops"] / report["total"]["bytes"] < 1
+            True
+        """
+        return work.report(self._compiled_model().executable)
 
     # -- values that are not finite ------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from poptorch import profiling
 from poptorch._environment import json_object
+from poptorch._reports import work
 from poptorch.options import Options
 
 _VARIABLE = "POPLAR_ENGINE_OPTIONS"
@@ -58,7 +59,8 @@ class ProfileReport:
         strategy = self._options._execution_strategy
         report = {"options": {**self._options.toDict(), "execution_strategy": repr(strategy)},
                   "memory_bytes": executable.memory_report(), "ops": executable.op_report(),
-                  "step_times_ns": executable.step_times(), "ipus": executable.ipus}
+                  "work": work.report(executable), "step_times_ns": executable.step_times(),
+                  "ipus": executable.ipus}
         text = json.dumps(report, indent=1)
         (self._folder / "report.json").write_text(text + "\n", encoding="utf-8")
         if not self._is_begun:

@@ -315,4 +315,5 @@ def test_reports():
     model(*batch())
     assert model.memory_report()["parameters"] >= 4 * (12 + 3)
     assert "sgd_update" in model.op_report()["update"]
+    assert model.work_report()["phases"]["update"]["sgd_update"]["flops"] > 0
     assert "graph main" in model.ir("plan")

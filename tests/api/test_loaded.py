@@ -77,6 +77,7 @@ def test_reports_are_those_of_the_model_that_was_saved(way, tmp_path):
     assert printed(again) == printed(model) and "narrow" in printed(again)
     assert again.memory_report() == model.memory_report()
     assert again.op_report() == model.op_report()
+    assert again.work_report() == model.work_report()
     assert again.getTensorNames() == model.getTensorNames()
     assert json.loads(again._debugGetPopartIR()) == json.loads(model._debugGetPopartIR())
     with pytest.raises(poptorch.Error, match='no IR text of step "assemble".*translate, rewrite'):
@@ -136,6 +137,7 @@ def test_a_profile_report_is_written(way, tmp_path):
     assert {path.name: path.read_text() for path in (folder / "net").glob("*.ir")} == wanted
     report = json.loads((folder / "net" / "report.json").read_text())
     assert report["memory_bytes"] == model.memory_report() and report["step_times_ns"] == {}
+    assert report["work"] == model.work_report()
     assert "iteration 2" in (folder / "net" / "trace.json").read_text()
 
 

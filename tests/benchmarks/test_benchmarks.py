@@ -138,14 +138,17 @@ def test_bytes_of_the_types_of_an_op():
 
 
 def test_profile_is_summed_by_op():
-    def item(op, runs, ns):
+    def item(op, runs, ns, flops=10):
         types = "f32[10] -> f32[10]"
-        return {"op": op, "phase": "forward", "types": types, "runs": runs, "ns": ns}
+        return {"op": op, "phase": "forward", "types": types, "runs": runs, "ns": ns,
+                "flops": flops}
 
-    rows = profile.by_op([item("add", 2, 3e6), item("mul", 4, 1e6), item("loop", 2, 9e6)], 2)
+    items = [item("add", 2, 3e6, 6e6), item("mul", 4, 1e6, None), item("loop", 2, 9e6)]
+    rows = profile.by_op(items, 2)
     assert [row["op"] for row in rows] == ["add", "mul"]
     assert rows[0]["ms"] == 1.5 and rows[0]["runs"] == 1 and rows[0]["share"] == 0.75
     assert rows[0]["mb"] == 80e-6
+    assert rows[0]["gflops"] == 4 and rows[1]["gflops"] is None
 
 
 def test_loss_curves_are_compared_with_the_middle_of_eagers():

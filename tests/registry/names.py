@@ -83,6 +83,7 @@ EXECUTOR = {
     "PoplarExecutor.ir": _API + "test_executor.py::test_reports",
     "PoplarExecutor.memory_report": _API + "test_executor.py::test_reports",
     "PoplarExecutor.op_report": _API + "test_executor.py::test_reports",
+    "PoplarExecutor.work_report": _API + "test_executor.py::test_reports",
 }
 
 FILES = {

@@ -33,6 +33,8 @@ def test_each_op_is_counted():
     assert rows["relu"]["types"] == "f32[64,64] -> f32[64,64]"
     assert rows["relu"]["place"] == 'net.py:3, module "act"'
     assert rows["relu"]["phase"] == "forward"
+    assert rows["relu"]["flops"] == 64 * 64 and rows["relu"]["bytes"] == 2 * 4 * 64 * 64
+    assert rows["aten::erfinv"]["flops"] is None
     assert set(rows) == {"relu", "aten::erfinv", "stream_in", "stream_out"}  # not the loop
 
 
