@@ -76,7 +76,7 @@ struct OpDef {
   std::vector<std::string> results = {"out"};  // optional "mean?", any number "outs*"
   std::vector<AttrDef> attrs;
   Infer infer = nullptr;       // nullptr: types are as declared (constant, state, opaque aten)
-  // nullptr: one for each element of the result of an elementwise row; else nobody knows, and
+  // nullptr: one for each element of the result of an elementwise row; else not known, and
   // reports say that it is not counted.
   Count flops = nullptr;
   Count bytes = nullptr;       // nullptr: all of every operand and result
