@@ -112,7 +112,8 @@ def precompiled_header(source):
     """The header, compiled with a source's own flags, that it is given; None: there is none."""
     if source.endswith(tuple(INSTRUCTION_SETS)):
         return None
-    if source.startswith("csrc/python/"):
+    if reaches("#include <pybind11/", source):
+        # Not for others: it adds 100 KB of code to each object.
         return "csrc/python/precompiled.h"
     folder = "support" if is_core(source) or needs_torch(source) else "kernels"
     return f"csrc/{folder}/precompiled.h"
