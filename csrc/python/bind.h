@@ -14,13 +14,11 @@ namespace poptorch::python {
 namespace py = pybind11;
 
 // One function for each part of the core; module.cpp calls them all.
-void bind_aten(py::module_& module);
 void bind_errors(py::module_& module);
 void bind_executable(py::module_& module);
 void bind_host(py::module_& module);
 void bind_ir(py::module_& module);
 void bind_ops(py::module_& module);
-void bind_mutants(py::module_& module);  // of the test build, see support/mutant.h
 void bind_rewrite(py::module_& module);
 void bind_watch(py::module_& module);
 

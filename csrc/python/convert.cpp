@@ -4,6 +4,7 @@
 #include <new>
 
 #include "python/bind.h"
+#include "python/raised.h"
 #include "support/error.h"
 
 namespace poptorch::python {
@@ -27,6 +28,8 @@ void set_error(const char* what, const std::string& kind = "") {
 }
 
 }  // namespace
+
+void throw_raised() { throw py::error_already_set(); }
 
 void bind_errors(py::module_&) {
   // Of this module's functions only: other extensions may mean something else by it.

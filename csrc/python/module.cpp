@@ -1,17 +1,48 @@
-// The module poptorch._C: only calls the bind functions, one for each part of the core.
+// The module poptorch._C: calls the bind functions, one for each part of the core. Those of one
+// function are here: each file with pybind11 takes seconds to compile.
+#include "kernels/aten/allocator.h"
 #include "python/bind.h"
+#include "support/mutant.h"
+
+namespace poptorch::python {
+
+namespace {
+
+void bind_aten(py::module_& module) {
+  module.def("aten_allocations", &aten::original_allocations,
+             "How often torch's own allocator was called, on any thread of the process, "
+             "since the first ATen kernel was prepared.");
+}
+
+#ifdef POPTORCH_MUTANTS
+void bind_mutants(py::module_& module) {
+  check_mutant();
+  module.def(
+      "mutants",
+      [] {
+        py::list out;
+        for (const MutantRow& row : all_mutants()) out.append(py::make_tuple(row.name, row.doc));
+        return out;
+      },
+      "(name, help) of each mistake that POPTORCH_MUTANT can turn on.");
+}
+#endif
+
+}  // namespace
 
 PYBIND11_MODULE(_C, module) {
   module.doc() = "The compiled part of poptorch.";
-  poptorch::python::bind_aten(module);
-  poptorch::python::bind_errors(module);
-  poptorch::python::bind_executable(module);
-  poptorch::python::bind_host(module);
-  poptorch::python::bind_ir(module);
-  poptorch::python::bind_ops(module);
-  poptorch::python::bind_rewrite(module);
-  poptorch::python::bind_watch(module);
+  bind_aten(module);
+  bind_errors(module);
+  bind_executable(module);
+  bind_host(module);
+  bind_ir(module);
+  bind_ops(module);
+  bind_rewrite(module);
+  bind_watch(module);
 #ifdef POPTORCH_MUTANTS
-  poptorch::python::bind_mutants(module);
+  bind_mutants(module);
 #endif
 }
+
+}  // namespace poptorch::python

@@ -1,12 +1,13 @@
 #include "python/signal_watch.h"
 
+#include <Python.h>
 #include <fcntl.h>
-#include <pybind11/pybind11.h>
 #include <unistd.h>
 
 #include <array>
+#include <memory>
 
-namespace py = pybind11;
+#include "python/raised.h"
 
 namespace poptorch::python {
 
@@ -35,15 +36,40 @@ bool drain(int fd) {
   return found;
 }
 
-// The descriptor before.
-int set_descriptor(int fd) {
-  return py::module_::import("signal")
-      .attr("set_wakeup_fd")(fd, py::arg("warn_on_full_buffer") = false)
-      .cast<int>();
+struct Release {
+  void operator()(PyObject* object) const { Py_DECREF(object); }
+};
+using Owned = std::unique_ptr<PyObject, Release>;
+
+Owned unless_raised(PyObject* object) {
+  if (object == nullptr) throw_raised();
+  return Owned(object);
 }
 
+// The descriptor before.
+int set_descriptor(int fd) {
+  const Owned module = unless_raised(PyImport_ImportModule("signal"));
+  const Owned set = unless_raised(PyObject_GetAttrString(module.get(), "set_wakeup_fd"));
+  const Owned given = unless_raised(Py_BuildValue("(i)", fd));
+  const Owned named = unless_raised(Py_BuildValue("{s:O}", "warn_on_full_buffer", Py_False));
+  const Owned before = unless_raised(PyObject_Call(set.get(), given.get(), named.get()));
+  return static_cast<int>(PyLong_AsLong(before.get()));
+}
+
+// Holds Python's lock.
+class Lock {
+ public:
+  Lock() : before_(PyGILState_Ensure()) {}
+  ~Lock() { PyGILState_Release(before_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  PyGILState_STATE before_;
+};
+
 void run_handlers() {
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  if (PyErr_CheckSignals() != 0) throw_raised();
 }
 
 }  // namespace
@@ -63,15 +89,17 @@ SignalWatch::SignalWatch(bool is_long) : is_main_(gettid() == getpid()) {
 
 SignalWatch::~SignalWatch() {
   if (pipe_ < 0) return;
-  const py::error_scope kept;  // what a handler raised
+  PyObject *type, *value, *trace;  // what a handler raised
+  PyErr_Fetch(&type, &value, &trace);
   const int present = set_descriptor(-1);
   if (present != pipe_of_process().ends[1]) set_descriptor(present);  // a handler has set it
   drain(pipe_);
+  PyErr_Restore(type, value, trace);
 }
 
 void SignalWatch::check() const {
   if (!is_main_ || (pipe_ >= 0 && !drain(pipe_))) return;
-  const py::gil_scoped_acquire gil;
+  const Lock lock;
   run_handlers();
 }
 

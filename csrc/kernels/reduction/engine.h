@@ -44,21 +44,19 @@ class Reduction {
   // Calls finish(output, total) once for each output, from several threads.
   template <typename Finish>
   void run(const In* x, std::byte* scratch, int threads, const Finish& finish) const {
-    const auto units = [&](const auto& take) {
-      parallel_for(threads, plan_.units(), plan_.grain(), [&](int64_t begin, int64_t end) {
-        for (int64_t unit = begin; unit < end; ++unit) {
-          plan_.inner_is_reduced ? run_inner_reduced(x, unit, take) : run_inner_kept(x, unit, take);
-        }
-      });
-    };
-    if (plan_.groups == 1) {
-      units([&](int64_t, int64_t output, Total total) { finish(output, total); });
-      return;
-    }
-    auto* totals = reinterpret_cast<Total*>(scratch);
-    units([&](int64_t group, int64_t output, Total total) {
+    // One walk for both, by a question inside: it is most of the code of each reduction.
+    Total* const totals = plan_.groups == 1 ? nullptr : reinterpret_cast<Total*>(scratch);
+    const auto take = [&](int64_t group, int64_t output, Total total) {
+      if (totals == nullptr) return finish(output, total);
       totals[group * plan_.outputs + output] = total;
+    };
+    parallel_for(threads, plan_.units(), plan_.grain(), [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        plan_.inner_is_reduced ? run_inner_reduced(x, unit, take)
+                               : run_inner_kept(x, unit, totals, finish);
+      }
     });
+    if (totals == nullptr) return;
     for (int64_t output = 0; output < plan_.outputs; ++output) {
       Total total = totals[output];
       for (int64_t group = 1; group < plan_.groups; ++group) {
@@ -92,8 +90,9 @@ class Reduction {
     take(group, kept.out, total);
   }
 
-  template <typename Take>
-  void run_inner_kept(const In* x, int64_t unit, const Take& take) const {
+  // `all_totals`: of all groups, or null when there is one, whose totals are finished at once.
+  template <typename Finish>
+  void run_inner_kept(const In* x, int64_t unit, Total* all_totals, const Finish& finish) const {
     const int64_t group = unit % plan_.groups;
     const int64_t start = unit / plan_.groups % plan_.blocks * ReducePlan::block;
     const auto kept = ReducePlan::offsets(plan_.kept, unit / plan_.groups / plan_.blocks);
@@ -108,9 +107,12 @@ class Reduction {
     std::fill_n(totals, rows.columns, operation_.total());
     reduce_rows(rows, plan_.outer_reduced * group / plan_.groups,
                 plan_.outer_reduced * (group + 1) / plan_.groups, totals);
-    for (int64_t i = 0; i < rows.columns; ++i) {
-      take(group, rows.out + i * rows.out_stride, totals[i]);
+    if (all_totals == nullptr) {
+      for (int64_t i = 0; i < rows.columns; ++i) finish(rows.out + i * rows.out_stride, totals[i]);
+      return;
     }
+    Total* const of_group = all_totals + group * plan_.outputs + rows.out;
+    for (int64_t i = 0; i < rows.columns; ++i) of_group[i * rows.out_stride] = totals[i];
   }
 
   // Rows `begin` to `end` of the outer reduced dimensions: stretches of evenly spaced rows.

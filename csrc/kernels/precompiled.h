@@ -1,0 +1,2 @@
+// The same with the flags of kernels.
+#include "support/precompiled.h"
