@@ -1,7 +1,8 @@
 """What operations give for tensors without data, where that can be found in a short way.
 
-A fake-tensor mode looks for earlier results, decompositions and rules in Python, which takes five to
-thirty times as long. What is found here is what eager gives: shape, strides, offset, dtype, memory.
+A fake-tensor mode looks for earlier results, decompositions and rules in Python, which takes five
+to thirty times as long. What is found here is what eager gives: shape, strides, offset, dtype and
+memory.
 """
 
 import torch

@@ -93,11 +93,11 @@ def test_samples_taken_while_another_process_held_the_core_are_dropped():
                 disturbed = process.ask("block", seconds=1.0, at_least=10)["samples"]
             finally:
                 other.kill()
-    held = [share for _, share in disturbed if share > 2 * measure.MOST_WAITING]
-    assert len(held) >= 0.7 * len(disturbed), disturbed
-    result = Result(OURS, samples=[*disturbed, *[(1.0, 0.0)] * 2 * len(disturbed)])
-    assert result.median_ms() == 1.0
-    assert result.undisturbed() == len(result.clean()) <= 2.3 * len(disturbed)
+    # How many of them depends on how long the scheduler lets each process run.
+    held = [sample for sample in disturbed if sample[1] > 2 * measure.MOST_WAITING]
+    assert len(held) >= 10, disturbed
+    result = Result(OURS, samples=[*held, *[(1.0, 0.0)] * len(held)])
+    assert result.clean() == [1.0] * len(held) and result.undisturbed() == len(held)
 
 
 def test_growth_in_as_many_calls_as_the_time_allows():
