@@ -90,8 +90,17 @@ class Values:
         """Notes that ``node`` is the same tensor as ``other``."""
         self._alias[node] = self._alias.get(other, other)
 
-    def _check_pick(self, node: fx.Node) -> None:
-        """Checks that autograd has no history of its own for a pick that is computed again."""
+    def _check_history(self, node: fx.Node) -> None:
+        """Checks that autograd's history of a view that is computed again is that of eager.
+
+        Eager takes such a view's gradient from the tensor that owns the memory; under capture
+        autograd goes through all views in between, each of which takes the gradients of its own
+        elements only."""
+        if node.meta.get("is_beyond") and _val(node).requires_grad:
+            raise self.error("[capture] a view made by as_strided has elements that are not in "
+                             "the tensor that it was made of. It is used after its memory was "
+                             "changed in place, and a gradient flows through it. Call as_strided "
+                             "on the whole tensor, or after the change.")
         if "picked_from" in node.meta and has_history(node):
             raise self.error("[capture] an element x[i], where i is an integer tensor without "
                              "dimensions, is used after x was changed in place, and a gradient "
@@ -106,7 +115,7 @@ class Values:
             return self.changed.get(node, node)
         version, value = self._view_value[node]
         if version != self._version.get(root, 0):
-            self._check_pick(node)
+            self._check_history(node)
             value = views.again(self.emit, node, self.present(self._parent[node]))
             self._view_value[node] = (self._version[root], value)
         return value

@@ -10,6 +10,7 @@ and what eager reads there is found whatever the layout of the compiled program.
 
 import math
 
+import numpy
 import torch
 
 from poptorch import _layout as layout
@@ -97,7 +98,12 @@ class Memory:
         where = size, stride, offset - first
         self._check(tensor, flat, *where)
         out = aten.as_strided.default(flat, size, stride, offset)
-        self._recorder.add(ops.elements.default, (self._recorder.node_of(flat), *where), {}, out)
+        node = self._recorder.add(
+            ops.elements.default, (self._recorder.node_of(flat), *where), {}, out)
+        own = layout.positions(tensor.size(), tensor.stride(), tensor.storage_offset())
+        if own.size < flat.numel():
+            used = layout.positions(size, stride, offset)
+            node.meta["is_beyond"] = not numpy.isin(used, own).all()
         return out
 
     def _become(self, tensor, func, size, stride, offset):

@@ -154,6 +154,45 @@ def test_gradients(function):
     assert torch.allclose(found, eager.grad, atol=1e-6)
 
 
+@pytest.mark.parametrize("view", [
+    lambda x: x[2:].as_strided((2, 3), (3, 1), 6), lambda x: x.as_strided((3,), (3,), 1),
+    lambda x: x.view(-1).as_strided((2, 2), (0, 1), 3)])
+def test_gradients_through_a_change(view):
+    def loss(x, w):
+        x = x * 1
+        part = view(x)
+        x.copy_(w * w)
+        return poptorch.identity_loss(part.sin(), "sum")
+
+    x, w = torch.rand(4, 3), torch.rand(3)
+    eager = w.clone().requires_grad_()
+    loss(x, eager).backward()
+    model = Function(loss, nn.Parameter(w.clone()))
+    with poptorch.testing.keep_gradients():
+        training = poptorch.trainingModel(
+            model, quiet_options(), poptorch.optim.SGD(model.parameters(), lr=0.1))
+        training(x)
+        found = poptorch.testing.gradients(training)["weights.0"]
+    assert torch.allclose(found, eager.grad, atol=1e-6)
+
+
+def test_a_gradient_of_elements_beyond_a_changed_view_is_refused():
+    def forward(x, w):
+        x = x * 1
+        part = x[:2].as_strided((2,), (5,), 3)
+        x.copy_(w)
+        return poptorch.identity_loss(part, "sum")
+
+    model = Function(forward, nn.Parameter(torch.rand(3)))
+    assert torch.equal(  # without a gradient it is right
+        poptorch.inferenceModel(model, quiet_options())(torch.rand(4, 3)),
+        model(torch.rand(4, 3)))
+    training = poptorch.trainingModel(
+        model, quiet_options(), torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(poptorch.Error, match="(?s)not in the tensor that it was made of.*\\n  at "):
+        training(torch.rand(4, 3))
+
+
 REFUSED = {
     "sizes [3] and strides [2]: a compiled program has its elements": (
         lambda x: x.as_strided((3,), (1,), 1), count(6)[::2]),
