@@ -7,7 +7,7 @@ import torch
 from poptorch import _C
 from poptorch._capture import capture
 from poptorch._plain_torch import plain_torch
-from poptorch._runtime import settings
+from poptorch._runtime import replicas, settings
 from poptorch._runtime.arguments import Arguments, ArgsParser
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.modes import TrainingModes
@@ -55,13 +55,15 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
     options, spec = source.options, source.spec
     progress("capture")
     arguments = Arguments(source.model, args, kwargs, spec, source.parser)
+    grouped = frozenset(path for path, _ in spec.weight_groups)
     captured = capture(source.model, *arguments.micro_batch(args, kwargs),
                        training=spec.training,
                        location_excludes=options.source_location_excludes,
                        module_paths=options.module_namescope_enabled,
-                       grouped=frozenset(path for path, _ in spec.weight_groups),
+                       grouped=grouped,
                        mode_of=source.modes.mode_of, replicas=spec.replicas)
     settings.check_buffers(options, source.user_model, captured)
+    replicas.check_parameters(options, grouped, captured)
     progress("translate")
     with plain_torch():
         program = translate(captured, spec, source.optimizer)

@@ -130,6 +130,54 @@ def test_broadcast_buffers():
     run(quiet(replicationFactor=2), torch.ones(4, 3), torch.nn.BatchNorm1d(3).eval())
 
 
+def summed(x):
+    """The sum of all replicas' values."""
+    return poptorch.custom_op([x], "ReplicatedAllReduceTP", "ai.graphcore", 1,
+                              example_outputs=[x])[0]
+
+
+CHANGES = {
+    "input": (lambda w, x: w.add_(x.sum()), False),
+    "places": (lambda w, x: w.index_put_((torch.tensor([-1, -1]),), x, accumulate=True), False),
+    "random": (lambda w, x: w.add_(torch.randn(2)), False),
+    "buffer": (lambda w, x: w.add_(x.new_ones(2) * 2), True),
+    "limits": (lambda w, x: w.clamp_(0.5, 2.0), True),
+    "sum": (lambda w, x: w.add_(summed(x.sum())), True),
+}
+
+
+@pytest.mark.parametrize("training", (False, True))
+@pytest.mark.parametrize("name", CHANGES)
+def test_replicas_share_parameters(name, training):
+    change, is_same = CHANGES[name]
+
+    class Changing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.tensor([0.25, 3.0]))
+
+        def forward(self, x):
+            change(self.w.detach(), x)
+            y = self.w * x
+            return poptorch.identity_loss(y, "sum")
+
+    module, options = Changing(), quiet(replicationFactor=2)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
+    model = (poptorch.trainingModel(module, options, optimizer) if training
+             else poptorch.inferenceModel(module, options))
+    x = torch.tensor([[1.0, 2.0], [4.0, 3.0]])[:, 0]
+    if is_same:
+        model(x)
+        expected = torch.tensor([0.25, 3.0])
+        expected = {"limits": expected.clamp(0.5, 2.0), "sum": expected + 5}.get(name, expected + 2)
+        model.copyWeightsToHost()
+        assert torch.equal(module.w.detach(), expected)
+    else:
+        with pytest.raises(poptorch.Error, match="(?s)parameter w in place.*broadcastBuffers.*at "
+                                                 ".*test_effects_data.py:"):
+            model(x)
+
+
 def test_updatable_named_buffers():
     module = Counter()
     model = poptorch.inferenceModel(module, quiet(updatableNamedBuffers=(["offset"],)))

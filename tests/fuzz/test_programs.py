@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.fuzz.judge import FACTOR
 from tests.fuzz.programs import cases, judge, search, shrink, workers
 from tests.fuzz.programs.determined import Determined
-from tests.fuzz.programs.draw import draw
+from tests.fuzz.programs.draw import draw, with_possible_setting
 from tests.fuzz.programs.program import (
     NATURAL,
     WIDE,
@@ -174,6 +174,15 @@ def test_the_judge_says_nothing_of_training_in_which_no_digit_is_determined():
     with mock.patch.object(judge, "_perturbed", return_value=runs), \
             pytest.raises(judge.Invalid, match="no digit"):
         judge._judged(EXAMPLE, ours, runs[0], reference)
+
+
+def test_replicas_do_not_change_parameters_or_buffers():
+    program = EXAMPLE.but(setting=Setting(replicas=2))
+    assert with_possible_setting(program).setting.replicas == 2
+    for name, kind in (("w0", W), ("b0", Source("b0", (4,), "F32"))):
+        changing = program.but(sources=(X, kind), lines=(f"v0 = {name}.detach()", "v0.add_(x0[0])"),
+                               outputs=("v0",), loss="")
+        assert with_possible_setting(changing).setting.replicas == 1
 
 
 def test_rows_ask_for_finite_numbers():

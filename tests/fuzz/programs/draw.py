@@ -416,20 +416,22 @@ def renumbered(program: Program, names: dict[str, str]) -> Program:
         loss=renamed(program.loss, names))
 
 
-def changes_buffers(program: Program) -> bool:
-    """Whether ``forward`` changes a buffer; not all of torch's functions tell the version."""
+def changes_state(program: Program) -> bool:
+    """Whether ``forward`` changes a parameter or buffer; not all of torch's functions tell the
+    version."""
     net = Net(program, NATURAL)
-    before = [(buffer._version, buffer.clone()) for buffer in net.buffers()]
+    states = [*net.parameters(), *net.buffers()]
+    before = [(state._version, state.clone()) for state in states]
     net(*(source.tensor(NATURAL, program.seed) for source in program.of_kind("x")))
-    return any(version != buffer._version or not torch.equal(value, buffer)
-               for (version, value), buffer in zip(before, net.buffers(), strict=True))
+    return any(version != state._version or not torch.equal(value, state)
+               for (version, value), state in zip(before, states, strict=True))
 
 
 def with_possible_setting(program: Program) -> Program:
     """The program in a setting that it allows: what has no dimension cannot be cut, and replicas
-    have one value of each buffer."""
+    have one value of each parameter and buffer."""
     setting = program.setting
-    if setting.replicas > 1 and changes_buffers(program):
+    if setting.replicas > 1 and changes_state(program):
         setting = Setting(**{**vars(setting), "replicas": 1})
         program = program.but(setting=setting)
     if setting.micro_batches > 1 and any(not s.sizes for s in program.of_kind("x")):
