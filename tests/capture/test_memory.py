@@ -132,6 +132,18 @@ def test_weights_with_a_negative_bit():
     assert torch.equal(ours, model(torch.ones(3)))
 
 
+def check_gradient(loss, x, w):
+    eager = w.clone().requires_grad_()
+    loss(x, eager).backward()
+    model = Function(loss, nn.Parameter(w.clone()))
+    with poptorch.testing.keep_gradients():
+        training = poptorch.trainingModel(
+            model, quiet_options(), poptorch.optim.SGD(model.parameters(), lr=0.1))
+        training(x)
+        found = poptorch.testing.gradients(training)["weights.0"]
+    assert torch.allclose(found, eager.grad, atol=1e-6)
+
+
 @pytest.mark.parametrize("function", [
     lambda x, w: (w.t() * x).as_strided((3, 3), (1, 2), 1),
     lambda x, w: w[1:].as_strided((2, 3), (3, 1), 2) * x[0, 0],
@@ -142,16 +154,7 @@ def test_gradients(function):
     def loss(x, w):
         return poptorch.identity_loss((function(x, w) * 1.5).sin(), "sum")
 
-    x, w = torch.rand(4, 3), torch.rand(3, 4)
-    eager = w.clone().requires_grad_()
-    loss(x, eager).backward()
-    model = Function(loss, nn.Parameter(w.clone()))
-    with poptorch.testing.keep_gradients():
-        training = poptorch.trainingModel(
-            model, quiet_options(), poptorch.optim.SGD(model.parameters(), lr=0.1))
-        training(x)
-        found = poptorch.testing.gradients(training)["weights.0"]
-    assert torch.allclose(found, eager.grad, atol=1e-6)
+    check_gradient(loss, torch.rand(4, 3), torch.rand(3, 4))
 
 
 @pytest.mark.parametrize("view", [
@@ -164,16 +167,7 @@ def test_gradients_through_a_change(view):
         x.copy_(w * w)
         return poptorch.identity_loss(part.sin(), "sum")
 
-    x, w = torch.rand(4, 3), torch.rand(3)
-    eager = w.clone().requires_grad_()
-    loss(x, eager).backward()
-    model = Function(loss, nn.Parameter(w.clone()))
-    with poptorch.testing.keep_gradients():
-        training = poptorch.trainingModel(
-            model, quiet_options(), poptorch.optim.SGD(model.parameters(), lr=0.1))
-        training(x)
-        found = poptorch.testing.gradients(training)["weights.0"]
-    assert torch.allclose(found, eager.grad, atol=1e-6)
+    check_gradient(loss, torch.rand(4, 3), torch.rand(3))
 
 
 def test_a_gradient_of_elements_beyond_a_changed_view_is_refused():
