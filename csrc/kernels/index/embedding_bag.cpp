@@ -92,8 +92,9 @@ struct Bag {
     for_each(bag, [&](int64_t i, int64_t row) {
       const T* from = weight + row * bags.width;
       if (bags.mode == Mode::max) {
+        // As in eager, a NaN is the largest only in the first row.
         for (int64_t c = 0; c < bags.width; ++c) {
-          if (is_first || from[c] > out[c] || from[c] != from[c]) out[c] = from[c];
+          if (is_first || from[c] > out[c]) out[c] = from[c];
         }
       } else {
         const T factor = samples == nullptr ? T{1} : samples[i];
@@ -126,7 +127,7 @@ struct Bag {
       for_each(bag, [&](int64_t, int64_t row) {
         const T* x = weight + row * bags.width + first;
         for (int64_t c = 0; c < columns; ++c) {
-          const bool take = is_empty | (x[c] > largest[c]) | (x[c] != x[c]);
+          const bool take = is_empty | (x[c] > largest[c]);
           largest[c] = take ? x[c] : largest[c];
           best[c] = take ? static_cast<Index>(row) : best[c];
         }
