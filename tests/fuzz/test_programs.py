@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.fuzz.judge import FACTOR
-from tests.fuzz.programs import cases, judge, search, shrink, workers
+from tests.fuzz.programs import cases, higher_order, judge, search, shrink, workers
 from tests.fuzz.programs.determined import Determined
 from tests.fuzz.programs.draw import draw, with_possible_setting
 from tests.fuzz.programs.program import (
@@ -174,6 +174,14 @@ def test_the_judge_says_nothing_of_training_in_which_no_digit_is_determined():
     with mock.patch.object(judge, "_perturbed", return_value=runs), \
             pytest.raises(judge.Invalid, match="no digit"):
         judge._judged(EXAMPLE, ours, runs[0], reference)
+
+
+def test_operands_of_a_scan_have_gradients():
+    """Zeros where a result does not depend on them, as with PyTorch's own."""
+    carry, rows = (torch.ones(sizes, requires_grad=True) for sizes in ((2,), (3, 2)))
+    last, all_rows = higher_order.scan(lambda a, b: (b * 2, a * 1), carry, rows)
+    assert torch.autograd.grad(last.sum(), carry, retain_graph=True)[0].tolist() == [0, 0]
+    assert torch.autograd.grad(all_rows.sum(), carry)[0].tolist() == [1, 1]
 
 
 def test_replicas_do_not_change_parameters_or_buffers():

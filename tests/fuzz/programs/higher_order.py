@@ -14,13 +14,27 @@ def scan(function, carry, rows, reverse=False):
     """``(carry, rows)``: ``carry, row = function(carry, row)`` for one row after the other."""
     if poptorch.isRunningOnIpu():
         return _higher_order_ops.scan(function, carry, rows, reverse=reverse)
-    made = []
+    made, operands = [], (carry, rows)
     for row in rows.flip(0) if reverse else rows:
         following, row = function(carry, row)
         carry = _carried(carry, following)
         made.append(row)
     # PyTorch refuses results that share memory with what goes in.
-    return carry.clone(), torch.stack(made[::-1] if reverse else made)
+    results = carry.clone(), torch.stack(made[::-1] if reverse else made)
+    return tuple(_Tied.apply(x, *operands) if x.requires_grad else x for x in results)
+
+
+class _Tied(torch.autograd.Function):
+    """A result whose operands have gradients, zeros where it does not depend on them."""
+
+    @staticmethod
+    def forward(ctx, result, *operands):
+        ctx.operands = operands
+        return result.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, *(torch.zeros_like(x) for x in ctx.operands)
 
 
 def map(function, rows):
