@@ -207,6 +207,7 @@ def test_each_operation_is_drawn():
     assert set(OPERANDS) == quick_rules.KERNEL_SUFFICES
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("func", sorted(OPERANDS, key=str), ids=str)
 def test_results_are_those_of_eager(func, seed):
     draw, mode = Draw(random.Random(seed)), private.new_fake_mode()
@@ -267,6 +268,7 @@ def _argument(d, argument, sizes, dtype):
     return {"number": d.rng.choice([2, 0.5, True]), "float": 0.5, "int": 1, "bool": True}[kind]
 
 
+@pytest.mark.sampled
 def test_elementwise_results_are_those_of_eager(seed):
     draw, mode = Draw(random.Random(seed)), private.new_fake_mode()
     overloads, given = _elementwise_overloads(), set()
