@@ -46,7 +46,7 @@ def by_op(profile, steps):
         row["ms"] += item["ns"] / 1e6 / steps
         row["runs"] += item["runs"] / steps
         row["mb"] += bytes_of(item["types"]) * item["runs"] / steps / 1e6
-        if item["flops"] is not None:  # of an opaque op nobody knows
+        if item["flops"] is not None:  # not known of an opaque op
             gigaflops[key] = gigaflops.get(key, 0.0) + item["flops"] * item["runs"] / steps / 1e9
     total = sum(row["ms"] for row in found.values())
     rows = [{"op": op, "phase": phase} | row for (op, phase), row in found.items()]

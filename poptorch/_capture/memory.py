@@ -100,8 +100,8 @@ class Memory:
         out = aten.as_strided.default(flat, size, stride, offset)
         node = self._recorder.add(
             ops.elements.default, (self._recorder.node_of(flat), *where), {}, out)
-        own = layout.positions(tensor.size(), tensor.stride(), tensor.storage_offset())
-        if own.size < flat.numel():
+        if tensor.numel() < flat.numel():
+            own = layout.positions(tensor.size(), tensor.stride(), tensor.storage_offset())
             used = layout.positions(size, stride, offset)
             node.meta["is_beyond"] = not numpy.isin(used, own).all()
         return out

@@ -36,10 +36,10 @@ def check_parameters(options: Options, grouped: frozenset[str], captured) -> Non
                  if spec.kind == "input" and not is_same_input
                  or spec.name in own or spec.name in grouped}
     for node in captured.graph.nodes:
-        if (not differing.isdisjoint(node.all_input_nodes) or "salt" in node.meta
-                or node.target is ops.place_in_group.default):
-            if not _is_same(node, options.replication_factor):
-                differing.add(node)
+        has_own = "salt" in node.meta or node.target is ops.place_in_group.default
+        takes_differing = not differing.isdisjoint(node.all_input_nodes)
+        if has_own or takes_differing and not _is_same(node, options.replication_factor):
+            differing.add(node)
     for spec in updates:
         if spec.name in shared and spec.node in differing:
             raise error_at(
@@ -56,5 +56,4 @@ def _is_same(node, replicas: int) -> bool:
     all of them, or takes nothing but their shape."""
     if node.target is ops.all_reduce.default:
         return node.args[1] == replicas
-    return isinstance(node.target, OpOverload) and "salt" not in node.meta and (
-        node.target.overloadpacket in _SHAPE_ALONE)
+    return isinstance(node.target, OpOverload) and node.target.overloadpacket in _SHAPE_ALONE
