@@ -161,13 +161,19 @@ def _im2col(e, wide, g: _Geometry):
         seen = (narrow - 1) * stride + (kernel - 1) * dilation + 1
         pads += [padding, seen - size - padding]
     padded = _padded(e, wide, pads)
+    return _met_by_taps(e, padded, g, g.positions, g.narrow, g.stride)
+
+
+def _met_by_taps(e, padded, g: _Geometry, positions, sizes, steps):
+    """What each tap of the kernel, one for each of ``positions``, meets of an image: ``sizes``
+    pixels, ``steps`` apart, side by side."""
     parts = []
-    for position in g.positions:
+    for position in positions:
         part = padded
-        for dim, (index, narrow, stride, dilation) in enumerate(zip(
-                position, g.narrow, g.stride, g.dilation)):
+        for dim, (index, size, step, dilation) in enumerate(zip(
+                position, sizes, steps, g.dilation)):
             start = index * dilation
-            part = e.slice(part, dim + 2, start, start + (narrow - 1) * stride + 1, stride)
+            part = e.slice(part, dim + 2, start, start + (size - 1) * step + 1, step)
         parts.append(part)
     return _side_by_side(e, parts, g)
 
@@ -187,15 +193,10 @@ def _spread_product(e, narrow, weight, g: _Geometry):
         reach = (kernel - 1) * dilation
         pads += [reach - padding, wide + padding - size]
     padded = _padded(e, spread, pads)
-    parts = []
-    for position in g.positions:
-        part = padded
-        for dim, (index, wide, kernel, dilation) in enumerate(zip(
-                position, g.wide, g.kernel, g.dilation)):
-            start = (kernel - 1 - index) * dilation
-            part = e.slice(part, dim + 2, start, start + wide)
-        parts.append(part)
-    product = _product(e, _side_by_side(e, parts, g), _by_output(e, weight, g))
+    backwards = [[kernel - 1 - index for index, kernel in zip(position, g.kernel)]
+                 for position in g.positions]
+    columns = _met_by_taps(e, padded, g, backwards, g.wide, [1] * len(g.wide))
+    product = _product(e, columns, _by_output(e, weight, g))
     return _images(e, product, narrow.sizes[0], g.wide)
 
 
