@@ -59,7 +59,7 @@ def _cond(capture, func, args, kwargs):
     results = _Results(capture, "cond")
     found = loop_kinds.cond(capture, "cond", condition, [
         (results.of(then), list(operands)), (results.of(other), list(operands))],
-        keeps_layout=True)
+        as_torch=True)
     return results.again(found)
 
 
@@ -90,7 +90,7 @@ def _scan(capture, func, args, kwargs):
         return found
 
     return loop_kinds.for_loop(capture, "scan", rows[0].shape[0], list(init), checked, rows,
-                               keeps_layout=True)
+                               as_torch=True)
 
 
 def _map(capture, func, args, kwargs):
@@ -99,7 +99,8 @@ def _map(capture, func, args, kwargs):
     called = results.of(function)
     _check_rows(capture, "map", rows)
     return results.again(loop_kinds.for_loop(
-        capture, "map", rows[0].shape[0], [], lambda *values: called(*values, *others), rows))
+        capture, "map", rows[0].shape[0], [], lambda *values: called(*values, *others), rows,
+        as_torch=True))
 
 
 def _check_rows(capture, name: str, rows) -> None:

@@ -7,7 +7,7 @@ from poptorch._capture.loops import Joint, Loops
 
 
 def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
-             rows: list[torch.Tensor] = (), keeps_layout: bool = False) -> list[torch.Tensor]:
+             rows: list[torch.Tensor] = (), as_torch: bool = False) -> list[torch.Tensor]:
     """Records ``count`` rounds of a body.
 
     It takes what is carried, beginning with ``inputs``, and a row of each tensor of ``rows``. It
@@ -21,12 +21,13 @@ def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
         inputs: what the first round takes.
         body: takes tensors and returns a list of them.
         rows: the tensors of which each round takes a row.
-        keeps_layout: whether what is carried lies in memory as the inputs do; else it is
-            contiguous.
+        as_torch: whether it is an operation of PyTorch: what is carried lies in memory as the
+            inputs do, where else it is contiguous, and all that the rounds read has a gradient,
+            zeros where no result depends on it.
     """
     inside = capture.bodies.inside
     loop = _Counted(capture, name, count, [*map(inside, inputs)], [*map(inside, rows)], body,
-                    keeps_layout)
+                    as_torch)
     return loop.results()
 
 
@@ -38,13 +39,13 @@ class _Counted:
     """
 
     def __init__(self, capture, name: str, count: int, inputs: list[torch.Tensor],
-                 rows: list[torch.Tensor], body, keeps_layout: bool):
+                 rows: list[torch.Tensor], body, as_torch: bool):
         self._name, self._count, self._inputs, self._rows = name, count, inputs, rows
-        self._size = len(inputs)
+        self._size, self._as_torch = len(inputs), as_torch
         self._loops = Loops(capture)
-        self._begun = _begun_as_it_lies if keeps_layout else _begun
+        self._begun = _begun_as_it_lies if as_torch else _begun
         is_trained = capture.is_training and torch.is_grad_enabled()
-        like = inputs if keeps_layout else map(self._loops.contiguous, inputs)
+        like = inputs if as_torch else map(self._loops.contiguous, inputs)
         like = [*like, *map(self._loops.row, rows)]
         self._joint = self._loops.joint(name, like, body, is_trained)
         needed = self._joint.needed_for(self._joint.gradients)
@@ -116,12 +117,16 @@ class _Counted:
         found = self._loops.add(f"{self._name}_backward", begun, self._count, 0, body)[1:]
         places = [*carried, *(size + i for i in of_rows), *range(size + len(rows),
                                                                  len(joint.gradients))]
-        of_arguments, reached = dict(zip(places, found)), self._reached(given)
-        return [of_arguments[i] if i in reached else None for i in range(len(joint.gradients))]
+        like, reached = [*self._inputs, *rows, *joint.outer], self._reached(given)
+        of_all = dict(enumerate(map(_zeros, like))) | dict(zip(places, found))
+        return [of_all[i] if i in reached else None for i in range(len(like))]
 
     def _reached(self, given: tuple) -> set[int]:
-        """The arguments and the tensors from outside to which gradients of the results flow."""
+        """The arguments and the tensors from outside that have a gradient, where there are the
+        ``given`` gradients of the results."""
         joint, size = self._joint, self._size
+        if self._as_torch:
+            return set(range(size + len(self._rows) + len(joint.outer)))
         sources = [{number for number, x in enumerate(joint.given) if x in needed}
                    for needed in (joint.needed_for([gradient]) for gradient in joint.gradients)]
         rows = {i for i, x in enumerate(given) if x is not None and i >= size}
@@ -142,29 +147,30 @@ class _Counted:
 
 
 def cond(capture, name: str, condition: torch.Tensor, branches: list,
-         keeps_layout: bool = False) -> list[torch.Tensor]:
+         as_torch: bool = False) -> list[torch.Tensor]:
     """Records two branches, ``(function, tensors)`` each; the first runs where the condition, a
     bool of one element, is true.
 
-    With ``keeps_layout`` the branches take tensors that lie in memory as theirs do, and results
-    lie as the first branch returns them; else all are contiguous.
+    With ``as_torch`` it is PyTorch's: the branches take tensors that lie in memory as theirs do,
+    and results lie as the first branch returns them, where else all are contiguous; and all that
+    one of them reads has a gradient, zeros where no result depends on it.
     """
     branches = [(body, [*map(capture.bodies.inside, inputs)]) for body, inputs in branches]
-    return _Branches(capture, name, condition, branches, keeps_layout).results()
+    return _Branches(capture, name, condition, branches, as_torch).results()
 
 
 class _Branches:
     """Two branches, and their gradients: each is a loop that runs once or not at all."""
 
     def __init__(self, capture, name: str, condition: torch.Tensor, branches: list,
-                 keeps_layout: bool):
+                 as_torch: bool):
         self._name, self._condition, self._recorder = name, condition, capture.recorder
-        self._keeps_layout = keeps_layout
+        self._as_torch = as_torch
         self._loops = Loops(capture)
         is_trained = capture.is_training and torch.is_grad_enabled()
         self._inputs = [inputs for _, inputs in branches]
         self._joints = [self._loops.joint(
-            name, inputs if keeps_layout else [*map(self._loops.contiguous, inputs)], body,
+            name, inputs if as_torch else [*map(self._loops.contiguous, inputs)], body,
             is_trained) for body, inputs in branches]
         _check_equal(capture, name, self._joints)
 
@@ -176,15 +182,19 @@ class _Branches:
             flag = self._condition.detach().reshape(1).clone()
             self._flags = [flag, flag.logical_not()]
             found = [_zeros(node.meta["val"]) for node in self._joints[0].outputs]
-            if self._keeps_layout:
+            if self._as_torch:
                 found = list(map(self._recorder.laid_out, found, self._joints[0].strides))
             for number, joint in enumerate(self._joints):
                 found = self._forward(number, joint, found, captured[number])
         inputs = [x for part in self._inputs for x in part]
         read = [*inputs, *(x for part in captured for x in part.values())]
-        reached = {i for i, node in enumerate(self._in_order(
-            [joint.gradients or [None] * (len(part) + len(joint.outer))
-             for joint, part in zip(self._joints, self._inputs)])) if node is not None}
+        has_gradient = self._in_order([[node is not None for node in joint.gradients]
+                                       for joint in self._joints])
+        reached = {i for i, has in enumerate(has_gradient) if has}
+        if self._as_torch:  # of both branches the inputs are the same
+            first, second = (joint.is_read for joint in self._joints)
+            reached |= {i for i, is_read in enumerate([*first, *second]) if is_read}
+            reached |= set(range(len(inputs), len(has_gradient)))
         return self._loops.results(found, self._joints, inputs, read, reached, self._gradients)
 
     def _in_order(self, found: list[list]) -> list:
@@ -217,8 +227,9 @@ class _Branches:
                   captured: dict) -> list[torch.Tensor | None]:
         like = [*inputs, *joint.outer]
         places = [i for i, node in enumerate(joint.gradients) if node is not None]
+        unused = _zeros if self._as_torch else lambda x: None
         if not places:
-            return [None] * len(like)
+            return list(map(unused, like))
         known = dict(zip(joint.inputs, inputs))
         for node, x, output in zip(joint.given, given, joint.outputs):
             if node is not None:
@@ -232,8 +243,8 @@ class _Branches:
         zeros = [_zeros(like[i]) for i in places]
         found = self._loops.add(f"{self._name}_backward", [self._flags[number], *zeros], None,
                                 None, body)[1:]
-        of_places = dict(zip(places, found))
-        return [of_places.get(i) for i in range(len(like))]
+        of_all = dict(enumerate(map(unused, like))) | dict(zip(places, found))
+        return [of_all[i] for i in range(len(like))]
 
 
 def _check_equal(capture, name: str, joints: list[Joint]) -> None:

@@ -7,7 +7,7 @@ computes the rest of what it needs of the forward pass again. The same holds for
 loops of at most one round.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import fx
@@ -29,23 +29,24 @@ class Joint:
     Attributes:
         graph: closed and functional.
         inputs: the placeholders of the body's arguments.
+        is_read: of each argument, whether the body calls anything with it.
         captured: the placeholders of values from outside, by their nodes there.
         outputs: the nodes of the results.
         strides: how the results lay in memory as the body returned them; they are contiguous here.
         outer: the tensors from outside for which there are gradients.
         given: the placeholders of the gradients of the results, None where there is none.
         gradients: the nodes of the gradients of the arguments and of ``outer``; None: it is zero.
-            Empty without a backward pass.
     """
 
     graph: fx.Graph
     inputs: list[fx.Node]
+    is_read: list[bool]
     captured: dict[fx.Node, fx.Node]
     outputs: list[fx.Node]
     strides: list[tuple[int, ...]]
-    outer: list[torch.Tensor] = field(default_factory=list)
-    given: list[fx.Node | None] = field(default_factory=list)
-    gradients: list[fx.Node | None] = field(default_factory=list)
+    outer: list[torch.Tensor]
+    given: list[fx.Node | None]
+    gradients: list[fx.Node | None]
 
     def needed_for(self, wanted: list[fx.Node | None]) -> set[fx.Node]:
         """The nodes, placeholders included, from which nodes are computed."""
@@ -95,11 +96,13 @@ class Loops:
         with recorder.region(name) as region, private.without_saved_tensors_hooks(), \
                 self._capture.bodies.traced(region, is_trained) as taken:
             leaves = [self._argument(region, x, is_trained) for x in like]
-            found = body(*(x.clone() if x.requires_grad else x for x in leaves))
+            arguments = [x.clone() if x.requires_grad else x for x in leaves]
+            found = body(*arguments)
+            is_read = [bool(recorder.node_of(x).users) for x in arguments]
             strides = [self._new_laid(x).stride() for x in found]
             found = [self._result(x) for x in found]
             taken.check(name, found)
-            given, gradients = [], []
+            given, gradients = [None] * len(found), [None] * (len(like) + len(taken.outer))
             if any(x.requires_grad for x in found) and (
                     taken.standing or any(x.requires_grad for x in like)):
                 given, gradients = self._differentiated(region, found, leaves, taken.standing)
@@ -111,8 +114,9 @@ class Loops:
         finals = self._functional(name, region, [*outputs, *wanted])
         region.node.graph.erase_node(region.node)
         rest = iter(finals[len(outputs):])
-        return Joint(region.graph, inputs, region.captured(), finals[:len(outputs)], strides,
-                     taken.outer, given, [None if x is None else next(rest) for x in gradients])
+        gradients = [None if x is None else next(rest) for x in gradients]
+        return Joint(region.graph, inputs, is_read, region.captured(), finals[:len(outputs)],
+                     strides, taken.outer, given, gradients)
 
     def _argument(self, region, like: torch.Tensor, is_trained: bool) -> torch.Tensor:
         leaf = self._new_laid(like)

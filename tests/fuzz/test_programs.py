@@ -182,6 +182,9 @@ def test_operands_of_a_scan_have_gradients():
     last, all_rows = higher_order.scan(lambda a, b: (b * 2, a * 1), carry, rows)
     assert torch.autograd.grad(last.sum(), carry, retain_graph=True)[0].tolist() == [0, 0]
     assert torch.autograd.grad(all_rows.sum(), carry)[0].tolist() == [1, 1]
+    outside = torch.ones(2, requires_grad=True)
+    found = higher_order.map(lambda a: a.detach() * outside.detach(), rows)
+    assert torch.autograd.grad(found.sum(), outside)[0].tolist() == [0, 0]
 
 
 def test_replicas_do_not_change_parameters_or_buffers():

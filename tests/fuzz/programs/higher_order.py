@@ -4,6 +4,8 @@ Where poptorch compiles they are PyTorch's own. In eager, where these run torch.
 in them, they are loops of Python.
 """
 
+import inspect
+
 import torch
 from torch import _higher_order_ops
 
@@ -14,14 +16,14 @@ def scan(function, carry, rows, reverse=False):
     """``(carry, rows)``: ``carry, row = function(carry, row)`` for one row after the other."""
     if poptorch.isRunningOnIpu():
         return _higher_order_ops.scan(function, carry, rows, reverse=reverse)
-    made, operands = [], (carry, rows)
+    made, operands = [], [carry, rows, *_from_outside(function)]
     for row in rows.flip(0) if reverse else rows:
         following, row = function(carry, row)
         carry = _carried(carry, following)
         made.append(row)
     # PyTorch refuses results that share memory with what goes in.
     results = carry.clone(), torch.stack(made[::-1] if reverse else made)
-    return tuple(_Tied.apply(x, *operands) if x.requires_grad else x for x in results)
+    return tuple(_Tied.apply(x, *operands) for x in results)
 
 
 class _Tied(torch.autograd.Function):
@@ -41,7 +43,14 @@ def map(function, rows):
     """``function`` of each row."""
     if poptorch.isRunningOnIpu():
         return _higher_order_ops.map(function, rows)
-    return torch.stack([function(row) for row in rows])
+    made = torch.stack([function(row) for row in rows])
+    return _Tied.apply(made, rows, *_from_outside(function))
+
+
+def _from_outside(function) -> list[torch.Tensor]:
+    """The tensors that a function reads beside its arguments."""
+    found = inspect.getclosurevars(function).nonlocals.values()
+    return [x for x in found if isinstance(x, torch.Tensor)]
 
 
 def while_loop(rounds, function, x):

@@ -1,0 +1,57 @@
+"""What PyTorch's operations on functions read has a gradient, zeros where nothing depends on it."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch._higher_order_ops import map as map_rows, scan
+
+import poptorch
+from tests.helpers import check_equal_bits, quiet_options
+
+RESULTS = {
+    "scan, rows": lambda a, b, c: scan(lambda x, row: (row * 2, row * 3), a, b)[1],
+    "scan, rows in reverse": lambda a, b, c: scan(lambda x, row: (row * 2, row * 3), a, b,
+                                                  reverse=True)[1],
+    "scan, carried": lambda a, b, c: scan(lambda x, row: (x * 2, row * c), a, b)[0],
+    "scan, detached": lambda a, b, c: scan(lambda x, row: (x * 2, c.detach() * 1), a, b)[1],
+    "map": lambda a, b, c: map_rows(lambda row: (row * 2, row.detach() * c), b)[0],
+    "map, detached": lambda a, b, c: map_rows(lambda row: row.detach() * c.detach(), b),
+    "cond": lambda a, b, c: torch.cond(a.sum() > 0, lambda x, y: (x * 2, y * c),
+                                       lambda x, y: (x * 3, y * 2), (a, b))[0],
+    "cond, detached": lambda a, b, c: torch.cond(
+        a.sum() > 0, lambda x, y: x.detach() * 2, lambda x, y: x.detach() * 3, (a, b)),
+    "cond, not used": lambda a, b, c: torch.cond(
+        a.sum() > 0, lambda x, y: (y * c, x * 2)[1], lambda x, y: x * 1, (a, b)),
+    "for_loop": lambda a, b, c: poptorch.for_loop(2, lambda x, y: [x * 2, y * c], [a * 1, b])[0],
+}
+
+
+class Net(nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+        self.a, self.b, self.c = (nn.Parameter(torch.rand(2)), nn.Parameter(torch.rand(3, 2)),
+                                  nn.Parameter(torch.rand(2)))
+
+    def forward(self, x):
+        found = RESULTS[self.name](self.a, self.b, self.c)
+        return poptorch.identity_loss(found.sum() + (self.a[0] * x).sum(), "sum")
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_gradients_are_those_of_torch(name):
+    net = Net(name)
+    eager = copy.deepcopy(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    with poptorch.testing.keep_gradients():
+        ours = poptorch.trainingModel(net, quiet_options(), optimizer)
+        ours(torch.ones(1))
+    found = poptorch.testing.gradients(ours)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch.compile
+        eager(torch.ones(1)).backward()
+    check_equal_bits(found, {name: x.grad for name, x in eager.named_parameters()
+                             if x.grad is not None})
