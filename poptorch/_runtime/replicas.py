@@ -3,6 +3,7 @@
 import torch
 
 from poptorch._capture.library import ops
+from poptorch._capture.regions import region_of
 from poptorch._capture.torch_private import OpOverload
 from poptorch.errors import error_at
 from poptorch.options import Options
@@ -36,9 +37,8 @@ def check_parameters(options: Options, grouped: frozenset[str], captured) -> Non
                  if spec.kind == "input" and not is_same_input
                  or spec.name in own or spec.name in grouped}
     for node in captured.graph.nodes:
-        has_own = "salt" in node.meta or node.target is ops.place_in_group.default
         takes_differing = not differing.isdisjoint(node.all_input_nodes)
-        if has_own or takes_differing and not _is_same(node, options.replication_factor):
+        if _has_own(node) or takes_differing and not _is_same(node, options.replication_factor):
             differing.add(node)
     for spec in updates:
         if spec.name in shared and spec.node in differing:
@@ -49,6 +49,14 @@ def check_parameters(options: Options, grouped: frozenset[str], captured) -> Non
                 f"options.broadcastBuffers(False), so that each replica has its own, or change it "
                 f"outside of forward.", spec.node.meta.get("place"),
                 spec.node.meta.get("module", ""))
+
+
+def _has_own(node) -> bool:
+    """Whether each replica has another value of a node, or of one in the region that it runs:
+    random numbers, the place of the replica in its group."""
+    region = region_of(node)
+    return "salt" in node.meta or node.target is ops.place_in_group.default \
+        or region is not None and any(map(_has_own, region.graph.nodes))
 
 
 def _is_same(node, replicas: int) -> bool:

@@ -140,6 +140,9 @@ CHANGES = {
     "input": (lambda w, x: w.add_(x.sum()), False),
     "places": (lambda w, x: w.index_put_((torch.tensor([-1, -1]),), x, accumulate=True), False),
     "random": (lambda w, x: w.add_(torch.randn(2)), False),
+    "random in a loop": (lambda w, x: w.add_(poptorch.for_loop(
+        2, lambda a: poptorch.for_loop(1, lambda b: b + torch.randn(2), [a])[0], [w * 0])[0]),
+        False),
     "buffer": (lambda w, x: w.add_(x.new_ones(2) * 2), True),
     "limits": (lambda w, x: w.clamp_(0.5, 2.0), True),
     "sum": (lambda w, x: w.add_(summed(x.sum())), True),
