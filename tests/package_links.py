@@ -1,4 +1,4 @@
-"""Packages that share the Python files of the checkout and have an extension of their own."""
+"""Packages that share all files of the checkout but the extension, and have one of their own."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def link_python_files(package: Path) -> None:
-    """Fills a folder with links to poptorch's Python files; other links in it go."""
+def link_shared_files(package: Path) -> None:
+    """Fills a folder with links to poptorch's Python files and headers; other links in it go."""
     source = ROOT / "poptorch"
     for old in package.rglob("*"):
         if old.is_symlink():
             old.unlink()
     for file in sorted(source.rglob("*")):
-        if file.suffix in (".py", ".pyi", ".typed"):
+        if file.suffix in (".py", ".pyi", ".typed", ".h"):
             link = package / file.relative_to(source)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(file)

@@ -26,6 +26,7 @@ from tests.fuzz.programs.program import (
 from tests.fuzz.programs.running import eager, through_poptorch
 from tests.fuzz.programs.vocabulary import base
 from tests.fuzz.programs.workers import Workers
+from tests.helpers import run_python
 
 SECONDS = 60.0  # of the default run
 # At most this part of the programs is refused, or still found wrong. The aim of the second is 0:
@@ -41,6 +42,21 @@ EXAMPLE = Program(
 def at_most(part: float, judged: int) -> float:
     """A number of programs that a search of so many hardly exceeds, if this part of all fails."""
     return part * judged + 4 * math.sqrt(part * judged)
+
+
+@pytest.mark.sampled
+def test_the_program_of_a_seed_is_the_same_in_each_process(seed):
+    """Whatever was drawn before, and in whatever order sets have their elements."""
+    code = """if True:
+        import hashlib, sys
+        from tests.fuzz.programs.draw import draw
+        texts = [str(draw(seed)) for seed in {seeds}]
+        print("\\n" + hashlib.sha256("".join(texts[::{step}]).encode()).hexdigest())
+    """
+    seeds = range(seed * 1000, seed * 1000 + 200)
+    found = [run_python(code.format(seeds=repr(order), step=step), PYTHONHASHSEED=str(step + 2))
+             for order, step in ((seeds, 1), (seeds[::-1], -1))]
+    assert found[0].splitlines()[-1] == found[1].splitlines()[-1]
 
 
 def test_fresh_programs(seed, tell):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.package_links import ROOT, link_python_files
+from tests.package_links import ROOT, link_shared_files
 
 LIB = ROOT / "build" / "tsan" / "lib"
 HERE = Path(__file__).resolve().parent
@@ -22,7 +22,7 @@ REPORTED = 66  # the exit status of a process with reports
 def main() -> int:
     """Builds, runs, and says what was found."""
     subprocess.run([sys.executable, "setup.py", "-q", "build_tsan"], cwd=ROOT, check=True)
-    link_python_files(LIB / "poptorch")
+    link_shared_files(LIB / "poptorch")
     found = subprocess.run([sys.executable, HERE / "two_engines.py", *sys.argv[1:]], cwd=ROOT,
                            env=_environment(), check=False)
     if found.returncode == 0:

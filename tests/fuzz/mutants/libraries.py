@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from tests.fuzz.mutants.edits import EDITS, Edit
-from tests.package_links import ROOT, link_python_files
+from tests.package_links import ROOT, link_shared_files
 
 FOLDER = ROOT / "build" / "mutants"
 LIST = ROOT / "csrc" / "support" / "mutants.def"
@@ -58,7 +58,7 @@ def build(chosen: list[str] | None = None) -> None:
 
 def _lay_out(folder: Path, built: Path) -> None:
     package, extension = folder / "poptorch", next(built.glob("_C*.so"))
-    link_python_files(package)
+    link_shared_files(package)
     if not (package / extension.name).exists():
         (package / extension.name).symlink_to(extension)
 

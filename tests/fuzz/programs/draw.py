@@ -280,8 +280,9 @@ def draw(seed: int) -> Program | None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
+            torch.manual_seed(seed)
             return _Drawing(seed).program()
     except REFUSALS:  # by tensors that eager cannot go on with
         return None

@@ -126,7 +126,7 @@ def einsum(d):
         equation = f"{','.join(terms)}->{''.join(kept)}"
     terms = equation.split("->")[0].split(",")
     sizes = {letter: d.rng.choice(d.dims) if d.chance(0.7) else d.rng.choice((1, 2, 3, 5, 8, 17))
-             for letter in set("".join(terms)) - {"."}}
+             for letter in sorted(set("".join(terms)) - {"."})}
     dtype = d.dtype()
     batch = (d.rng.choice(d.dims),) if "..." in equation else ()
     parts = [operand(d, (*(batch if "..." in term and d.chance(0.7) else ()),
