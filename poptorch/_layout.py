@@ -50,6 +50,12 @@ def distinct(tensor):
     return tensor
 
 
+def copied_strides(tensor) -> tuple[int, ...]:
+    """The strides of ``tensor.clone()``, which has neither gaps nor elements on each other."""
+    around = torch.empty_strided(tensor.shape, tensor.stride(), device="meta")
+    return torch.empty_like(around).stride()
+
+
 def extent(tensor) -> int:
     """Elements of the memory from the first element of ``tensor`` to its last."""
     if tensor.numel() == 0:

@@ -48,13 +48,13 @@ def nop(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor as it is, by an operation ``nop`` that stays in the program.
 
     No pass removes it, merges it with another one or computes it together with others, so that
-    the IR shows the tensor as a value of its own. Outside of poptorch nothing happens.
+    the IR shows the tensor as a value of its own.
 
     Args:
         tensor: of any shape and type.
 
     Returns:
-        The same tensor; in a program, a view of all of it.
+        A view of all of it.
 
     Raises:
         TypeError: ``tensor`` is no tensor.
@@ -66,7 +66,7 @@ def nop(tensor: torch.Tensor) -> torch.Tensor:
     """
     check_tensor("nop", "tensor", tensor)
     capture = context.current()
-    return tensor if capture is None else capture.nop(tensor)
+    return tensor.view(tensor.shape) if capture is None else capture.nop(tensor)
 
 
 def recomputationCheckpoint(*tensors: torch.Tensor) -> torch.Tensor | list[torch.Tensor]:

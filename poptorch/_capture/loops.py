@@ -19,7 +19,7 @@ from poptorch._capture import torch_private as private
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import ops
 from poptorch._capture.regions import Rounds, copied, prune
-from poptorch._layout import row_major
+from poptorch._layout import copied_strides, row_major
 
 
 @dataclass
@@ -144,9 +144,8 @@ class Loops:
     def _new_laid(self, like: torch.Tensor) -> torch.Tensor:
         """A tensor without a node, which lies in memory as a copy of another does."""
         with private.without_modes():
-            around = torch.empty_strided(like.shape, like.stride(), device="meta")
-            stride = torch.empty_like(around).stride()
-            return private.new_fake(self._recorder.fake_mode, like.shape, stride, like.dtype)
+            return private.new_fake(self._recorder.fake_mode, like.shape, copied_strides(like),
+                                    like.dtype)
 
     def _differentiated(self, region, found: list, leaves: list, outer: list) -> tuple:
         """Tensors that stand for the gradients of the results, and the gradients of the arguments

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from poptorch import _context as context
 from poptorch._capture.library import ops
 from poptorch._own.host_sites import HostCall, Site
-from poptorch._pytree import Structure
+from poptorch._pytree import Structure, map_only
 from poptorch.errors import Error
 
 
@@ -16,7 +18,8 @@ class CPU:
     The model is compiled as one program; where it comes to the call, the program calls the
     function with the tensors that it has computed, once for each micro-batch, and continues with
     what the function returns. In training, the gradient goes through the function by autograd.
-    Outside of poptorch the function is just called.
+    Outside of poptorch the function is just called. The results are copies: none shares memory with
+    an argument or with another one.
 
     It may do what cannot be compiled: read values, branch on them, use other libraries. Its
     results must be tensors, alone or in containers, whose types and sizes are the same in each run.
@@ -73,7 +76,7 @@ class CPU:
         if capture is None:
             returned = self.layer_to_call(*args, **kwargs)
             self._note((args, kwargs), returned)
-            return returned
+            return map_only(torch.Tensor, torch.Tensor.clone, returned)
         tensors, arguments = Structure.of((args, kwargs), "CPU", f"the arguments of {self.name!r}")
         tensors = list(map(capture.bodies.inside, tensors))
         site = Site(self, capture.users(self.layer_to_call), arguments, tensors)

@@ -9,7 +9,7 @@ import torch
 from poptorch import _context as context
 from poptorch._capture import torch_private as private
 from poptorch._capture.library import LIBRARY, define, ops
-from poptorch._layout import dims_in_memory, extent, row_major
+from poptorch._layout import copied_strides, extent
 from poptorch._pytree import Mismatch, Structure, map_only
 from poptorch._types import narrowed
 from poptorch.errors import Error
@@ -25,7 +25,7 @@ class Result:
 
     Attributes:
         shape, dtype: of the tensor.
-        stride: as it lies in memory, of one without gaps; else row by row.
+        stride: as a copy of it lies in memory.
         has_gradient: whether a gradient flows to it.
         arguments: numbers of the tensors among the arguments to which the gradient flows on.
     """
@@ -42,8 +42,8 @@ class Result:
         ends = {id(node.variable) for node in private.autograd_nodes(tensor.grad_fn)
                 if hasattr(node, "variable")} if tensor.requires_grad else set()
         reached = (i for i, leaf in enumerate(leaves) if leaf is tensor or id(leaf) in ends)
-        is_dense = dims_in_memory(tensor) is not None
-        stride = tensor.stride() if is_dense else row_major(tensor.shape)
+        with private.without_modes():
+            stride = copied_strides(tensor)
         return cls(tensor.shape, tensor.dtype, stride, tensor.requires_grad,
                    frozenset(i for i in reached if leaves[i].requires_grad))
 
