@@ -1,16 +1,19 @@
 """Mutants: listed where they stand, absent from what is shipped, and found (`make mutants`)."""
 
 import ast
+import io
+import json
 import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from poptorch import _C
-from tests.fuzz.mutants import libraries
+from tests.fuzz.mutants import libraries, trials
 from tests.fuzz.mutants.edits import EDITS
 from tests.fuzz.mutants.trials import Trials
 from tests.helpers import ROOT
@@ -83,3 +86,20 @@ def test_test_build_refuses_an_unknown_name(built):
 @pytest.mark.parametrize("mutant", ["view_of_view_drops_offset", "correction_is_never_zero"])
 def test_a_coarse_mutant_is_found_soon(built, mutant, seed):
     assert Trials(seed, 1000).run(mutant).found is not None
+
+
+class Ended:
+    """A process that prints lines and ends."""
+
+    def __init__(self, status, *notes):
+        self.stdout, self.stderr = [json.dumps(note) for note in notes], io.StringIO()
+        self.wait = lambda: status
+
+
+@pytest.mark.parametrize(("is_ours", "found"), [(False, None), (True, (5, "crash"))])
+def test_processes_that_eager_ends_are_no_findings(is_ours, found):
+    ends = [Ended(-11, {"seed": 4, "is_ours": False}, {"seed": 5, "is_ours": is_ours}),
+            Ended(0, {"seed": 6, "is_ours": False})]
+    with mock.patch.object(trials.subprocess, "Popen", side_effect=ends):
+        result = Trials(4, 3).run("")
+    assert result.found is None if found is None else result.found[:2] == found

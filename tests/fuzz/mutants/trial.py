@@ -1,8 +1,9 @@
 """``python -m tests.fuzz.mutants.trial JUDGE FIRST COUNT``: judges programs, or histories, until
 one is wrong. A seed is that of one program, or of some histories.
 
-Prints a JSON line before each seed, and one for what is found. Started by ``__main__`` with the
-environment of a mutant, so that what crashes here ends this process alone.
+Prints a JSON line before each seed and when poptorch begins and ends with it, and one for what is
+found. Started by ``__main__`` with the environment of a mutant, so that what crashes here ends this
+process alone.
 """
 
 import contextlib
@@ -24,13 +25,14 @@ _HISTORIES = 20
 _SECONDS = 300
 
 
-def _by_programs(seed: int) -> dict | None:
-    found = search([seed]).found
+def _by_programs(seed: int, note) -> dict | None:
+    found = search([seed], note=note).found
     return {"kind": found[0][2].kind, "words": found[0][2].words} if found else None
 
 
 def _by_histories(test):
-    def judge(seed: int) -> dict | None:
+    def judge(seed: int, note) -> dict | None:
+        note(seed, True)
         hypothesis.seed(seed)(test.Histories)
         settings = budget(_HISTORIES, stateful_step_count=test.STEPS)
         try:
@@ -51,12 +53,16 @@ def main() -> None:
     """Runs the command."""
     judge = _JUDGES[sys.argv[1]]
     first, count = map(int, sys.argv[2:4])
+    out = sys.stdout
+
+    def note(seed: int, is_ours: bool = False) -> None:
+        print(json.dumps({"seed": seed, "is_ours": is_ours}), file=out, flush=True)
+
     print(json.dumps({"package": poptorch.__file__}), flush=True)
     for seed in range(first, first + count):
-        print(json.dumps({"seed": seed}), flush=True)
         faulthandler.dump_traceback_later(_SECONDS, exit=True)
         with contextlib.redirect_stdout(sys.stderr):
-            finding = judge(seed)
+            finding = judge(seed, note)
         faulthandler.cancel_dump_traceback_later()
         if finding is not None:
             print(json.dumps(finding), flush=True)

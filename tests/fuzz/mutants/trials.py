@@ -86,7 +86,8 @@ class Trials:
 
 
 def _search(mutant: str, judge: str, first: int, count: int) -> Found | None:
-    """The first finding among the programs, or histories, of some seeds."""
+    """The first finding among the programs, or histories, of some seeds. Programs with which eager
+    itself ends the process say nothing."""
     folder = folder_of(mutant, judge)
     command = [sys.executable, "-m", "tests.fuzz.mutants.trial", judge, str(first), str(count)]
     # -m puts the working directory first: it must not be the checkout.
@@ -95,12 +96,12 @@ def _search(mutant: str, judge: str, first: int, count: int) -> Found | None:
     errors: list[str] = []
     reader = threading.Thread(target=lambda: errors.append(process.stderr.read()), daemon=True)
     reader.start()
-    seed, finding = None, None
+    seed, is_ours, finding = None, False, None
     for line in process.stdout:
         note = json.loads(line)
         if "package" in note and not note["package"].startswith(str(folder)):
             raise SystemExit(f"[mutants] {note['package']} was imported, not {folder}.")
-        seed = note.get("seed", seed)
+        seed, is_ours = note.get("seed", seed), note.get("is_ours", is_ours)
         finding = note if "kind" in note else None
     status = process.wait()
     reader.join()
@@ -111,4 +112,6 @@ def _search(mutant: str, judge: str, first: int, count: int) -> Found | None:
     if seed is None:
         raise SystemExit(f"[mutants] {mutant or 'the build without mutants'} does not start:\n"
                          f"{''.join(errors)}")
+    if not is_ours:
+        return _search(mutant, judge, seed + 1, first + count - seed - 1)
     return Found(seed, "crash", f"the process ended with {status}")
