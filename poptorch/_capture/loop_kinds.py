@@ -117,9 +117,9 @@ class _Counted:
         found = self._loops.add(f"{self._name}_backward", begun, self._count, 0, body)[1:]
         places = [*carried, *(size + i for i in of_rows), *range(size + len(rows),
                                                                  len(joint.gradients))]
-        like, reached = [*self._inputs, *rows, *joint.outer], self._reached(given)
-        of_all = dict(enumerate(map(_zeros, like))) | dict(zip(places, found))
-        return [of_all[i] if i in reached else None for i in range(len(like))]
+        of_places, reached = dict(zip(places, found)), self._reached(given)
+        return [None if i not in reached else of_places[i] if i in of_places else _zeros(x)
+                for i, x in enumerate([*self._inputs, *rows, *joint.outer])]
 
     def _reached(self, given: tuple) -> set[int]:
         """The arguments and the tensors from outside that have a gradient, where there are the
@@ -243,8 +243,8 @@ class _Branches:
         zeros = [_zeros(like[i]) for i in places]
         found = self._loops.add(f"{self._name}_backward", [self._flags[number], *zeros], None,
                                 None, body)[1:]
-        of_all = dict(enumerate(map(unused, like))) | dict(zip(places, found))
-        return [of_all[i] for i in range(len(like))]
+        of_places = dict(zip(places, found))
+        return [of_places[i] if i in of_places else unused(x) for i, x in enumerate(like)]
 
 
 def _check_equal(capture, name: str, joints: list[Joint]) -> None:
