@@ -24,6 +24,7 @@ from tests.fuzz.programs.program import (
     targets_of,
 )
 from tests.fuzz.programs.running import eager, through_poptorch
+from tests.fuzz.programs.undetermined import is_undetermined
 from tests.fuzz.programs.vocabulary import base
 from tests.fuzz.programs.workers import Workers
 from tests.helpers import run_python
@@ -190,6 +191,17 @@ def test_the_judge_says_nothing_of_training_in_which_no_digit_is_determined():
     with mock.patch.object(judge, "_perturbed", return_value=runs), \
             pytest.raises(judge.Invalid, match="no digit"):
         judge._judged(EXAMPLE, ours, runs[0], reference)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("call", ["F.layer_norm({}, (4,))", "F.group_norm({}, 1)",
+                                  "F.batch_norm({}, None, None, training=True)"])
+def test_norms_whose_variance_overflows_say_nothing(call, wide):
+    large = "x0 * 1e200" if wide else "x0 * 1e30"
+    for factor, is_so in (("x0", False), (large, True)):
+        program = EXAMPLE.but(lines=(f"v0 = {call.format(factor)}",), outputs=("v0",), loss="",
+                              setting=Setting(wide=wide))
+        assert is_undetermined(program) == is_so
 
 
 def test_operands_of_a_scan_have_gradients():

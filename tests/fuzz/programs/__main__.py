@@ -7,6 +7,7 @@ import sys
 from tqdm import tqdm
 
 from tests.fuzz.programs.draw import draw
+from tests.fuzz.programs.judge import Invalid
 from tests.fuzz.programs.search import Tally, judged, shown
 from tests.fuzz.programs.shrink import shrunk
 from tests.fuzz.programs.workers import CHUNK, Workers
@@ -41,7 +42,11 @@ def _replay(seed: int, arguments) -> int:
         print(f"seed {seed} gives no program")
         return 0
     print(program, flush=True)
-    finding = judged(program)
+    try:
+        finding = judged(program)
+    except Invalid as reason:
+        print(f"not judged: {reason}")
+        return 0
     if finding is None:
         print("in order")
         return 0

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from poptorch.errors import Error
 from tests.fuzz.programs.program import NARROW, NATURAL, WIDE, Program
 from tests.fuzz.programs.running import eager, through_poptorch
+from tests.fuzz.programs.undetermined import is_undetermined
 
 FACTOR = 4.0
 # Where eager's error is larger than all of the numbers, it is known by its order of magnitude only.
@@ -98,7 +99,7 @@ def judge(program: Program, note=None) -> Finding | None:
     finding = _judged(program, ours, near, reference)
     if finding is not None and not program.setting.wide and _passes_int32(program):
         raise Invalid("integers on the way that the device has not")
-    if finding is not None and _is_undetermined(program):
+    if finding is not None and is_undetermined(program):
         raise Invalid("NaN or infinity that eager has in some types or sizes only")
     return finding
 
@@ -162,30 +163,6 @@ def _passes_int32(program: Program) -> bool:
     with _NotingIntegers() as mode:
         eager(program, NATURAL)
     return mode.is_beyond
-
-
-class _NotingUndetermined(TorchDispatchMode):
-    """Notes what eager computes in one way or another by sizes and types: products with NaN or
-    infinity that count 0 times, which a library leaves out; gradients of hardswish at NaN, which
-    are NaN in whole registers and that of the result in the rest."""
-
-    found = False
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__.rstrip("_")
-        if (kwargs or {}).get("alpha") == 0 and name in ("addmm", "addmv", "baddbmm", "addbmm"):
-            self.found |= not all(bool(x.isfinite().all()) for x in args[1:])
-        if name == "hardswish_backward":
-            self.found |= bool(args[1].isnan().any())
-        return func(*args, **(kwargs or {}))
-
-
-def _is_undetermined(program: Program) -> bool:
-    if not any(word in str(program) for word in ("alpha=0", "hardswish")):
-        return False
-    with _NotingUndetermined() as mode:
-        eager(program, NATURAL)
-    return mode.found
 
 
 def _types_differ(ours, expected, wide: bool) -> str:

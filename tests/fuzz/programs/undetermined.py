@@ -1,0 +1,43 @@
+"""What eager computes in one way or another by sizes and types, where numbers are not finite."""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.fuzz.programs.program import NATURAL, WIDE, Program
+from tests.fuzz.programs.running import eager
+
+_OF_VARIANCES = ("native_layer_norm", "native_group_norm", "native_batch_norm")
+
+
+class _Noting(TorchDispatchMode):
+    """Notes what eager computes in one way or another by sizes and types: products with NaN or
+    infinity that count 0 times, which a library leaves out; gradients of hardswish at NaN, which
+    are NaN in whole registers and that of the result in the rest; norms of numbers whose variance
+    overflows, which are NaN where it is put together from several parts, and zeros else."""
+
+    found = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__.rstrip("_")
+        if (kwargs or {}).get("alpha") == 0 and name in ("addmm", "addmv", "baddbmm", "addbmm"):
+            self.found |= not all(bool(x.isfinite().all()) for x in args[1:])
+        if name == "hardswish_backward":
+            self.found |= bool(args[1].isnan().any())
+        if name in _OF_VARIANCES:
+            self.found |= _variance_overflows(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def is_undetermined(program: Program) -> bool:
+    """Whether eager comes to NaN or infinity in a way that its sizes and types decide."""
+    if not any(word in str(program) for word in ("alpha=0", "hardswish", "norm", "Norm")):
+        return False
+    with _Noting() as mode:
+        eager(program, WIDE if program.setting.wide else NATURAL)
+    return mode.found
+
+
+def _variance_overflows(x: torch.Tensor) -> bool:
+    """Whether squares of finite numbers are infinite in the type in which eager adds them up."""
+    wide = x.double() if x.dtype is torch.float64 else x.float()
+    return bool(x.isfinite().all()) and not bool(wide.square().sum().isfinite())
