@@ -1,5 +1,7 @@
 """The kinds of loops and branches: what each records for its forward and its backward pass."""
 
+from dataclasses import dataclass
+
 import torch
 
 from poptorch._capture.library import ops
@@ -35,7 +37,9 @@ class _Counted:
     """A loop whose rounds are counted, and its gradient.
 
     The gradient of a round reads the values that the round began with: the forward loop writes
-    those it needs to stacks, of which the backward loop takes one row after the other.
+    those it needs to stacks, of which the backward loop takes one row after the other. In the last
+    rounds fewer of the carried values may have a gradient than before, as those that nothing reads
+    have none: such rounds are backward loops of their own.
     """
 
     def __init__(self, capture, name: str, count: int, inputs: list[torch.Tensor],
@@ -90,36 +94,73 @@ class _Counted:
     def _gradients(self, given: tuple, read: tuple) -> list[torch.Tensor | None]:
         joint, size = self._joint, self._size
         rows, captured = read[:len(self._rows)], dict(zip(self._nodes, read[len(self._rows):]))
-        carried = [i for i in range(size) if joint.given[i] or joint.gradients[i]]
-        stacked = [i for i, node in enumerate(joint.given) if node is not None and i >= size]
+        plan = self._backward_rounds(given)
         of_rows = [i for i, node in enumerate(joint.gradients[size:size + len(rows)])
                    if node is not None]
-        of_stacks = {i: self._stack_of(joint.outputs[i].meta["val"]) if given[i] is None
-                     else given[i].contiguous() for i in stacked}
+        of_stacks = {i: given[i].contiguous() for i in plan.rows}
+        number = torch.full((1,), self._count - 1, dtype=torch.int32)
+        of_carried = dict(enumerate(given[:size]))
+        collected = [*(_zeros(rows[i]) for i in of_rows), *map(_zeros, joint.outer)]
+        for present, count in plan.parts:
+            there = self._there(present | plan.rows)
+            carried = [i for i in range(size) if i in present or i in there]
 
-        def body(number, *values):
-            after, so_far = values[:len(carried)], values[len(carried):]
-            known = {joint.given[i]: x for i, x in zip(carried, after) if joint.given[i]}
-            known |= zip((joint.given[i] for i in stacked),
-                         self._rows_at(number, of_stacks.values()))
-            known |= zip((joint.inputs[i] for i in self._kept),
-                         self._rows_at(number, self._stacks))
-            known |= zip(joint.inputs[size:], self._rows_at(number, rows))
-            found = self._loops.pasted(joint, known, joint.gradients, captured, backward=True)
-            return [number - 1, *(_or_zeros(found[i], x) for i, x in zip(carried, after)),
-                    *(_with_row(stack, number, found[size + i])
-                      for stack, i in zip(so_far, of_rows)),
-                    *map(_added, so_far[len(of_rows):], found[size + len(rows):])]
+            def body(number, *values):
+                after, so_far = values[:len(carried)], values[len(carried):]
+                known = {joint.given[i]: x for i, x in zip(carried, after) if i in present}
+                known |= zip((joint.given[i] for i in plan.rows),
+                             self._rows_at(number, of_stacks.values()))
+                known |= zip((joint.inputs[i] for i in self._kept),
+                             self._rows_at(number, self._stacks))
+                known |= zip(joint.inputs[size:], self._rows_at(number, rows))
+                found = self._loops.pasted(joint, known, joint.gradients, captured, backward=True,
+                                           absent=joint.absent(present | plan.rows))
+                return [number - 1, *(_or_zeros(found[i], x) for i, x in zip(carried, after)),
+                        *(stack if found[size + i] is None
+                          else _with_row(stack, number, found[size + i])
+                          for stack, i in zip(so_far, of_rows)),
+                        *map(_added, so_far[len(of_rows):], found[size + len(rows):])]
 
-        begun = [torch.full((1,), self._count - 1, dtype=torch.int32),
-                 *(_or_zeros(given[i], self._inputs[i]) for i in carried),
-                 *(_zeros(rows[i]) for i in of_rows), *map(_zeros, joint.outer)]
-        found = self._loops.add(f"{self._name}_backward", begun, self._count, 0, body)[1:]
-        places = [*carried, *(size + i for i in of_rows), *range(size + len(rows),
-                                                                 len(joint.gradients))]
-        of_places, reached = dict(zip(places, found)), self._reached(given)
+            begun = [number, *(_or_zeros(of_carried.get(i), self._inputs[i]) for i in carried),
+                     *collected]
+            number, *found = self._loops.add(f"{self._name}_backward", begun, count, 0, body)
+            of_carried = {i: x for i, x in zip(carried, found) if i in there}
+            collected = found[len(carried):]
+        places = [*(size + i for i in of_rows), *range(size + len(rows), len(joint.gradients))]
+        of_places, reached = of_carried | dict(zip(places, collected)), self._reached(given)
         return [None if i not in reached else of_places[i] if i in of_places else _zeros(x)
                 for i, x in enumerate([*self._inputs, *rows, *joint.outer])]
+
+    def _there(self, given: frozenset[int]) -> set[int]:
+        """The arguments and the tensors from outside that have a gradient in a round of which only
+        the results of these numbers have one."""
+        absent = self._joint.absent(given)
+        return {i for i, node in enumerate(self._joint.gradients)
+                if node is not None and node not in absent}
+
+    def _backward_rounds(self, given: tuple) -> "_BackwardRounds":
+        """What has a gradient in which rounds, where there are the ``given`` gradients of the
+        results."""
+        size = self._size
+        has = frozenset(i for i, node in enumerate(self._joint.given)
+                        if node is not None and given[i] is not None)
+        rows = frozenset(i for i in has if i >= size)
+        differentiable = {i for i, node in enumerate(self._joint.given[:size]) if node is not None}
+        present, seen, final = has - rows, [], frozenset(has - rows)
+        while len(seen) < self._count and present not in seen:
+            seen.append(present)
+            final = frozenset(i for i in self._there(present | rows) if i < size)
+            present = final & differentiable
+        left = self._count - len(seen)
+        parts = [(part, 1) for part in seen]
+        if left:
+            first = seen.index(present)
+            period = len(seen) - first  # from there on the rounds repeat themselves
+            union = frozenset().union(*seen[first:])
+            parts = [*parts[:first], (union, period + left)]
+            last = seen[first + (self._count - 1 - first) % period]
+            final = frozenset(i for i in self._there(last | rows) if i < size)
+        return _BackwardRounds(parts, rows, final)
 
     def _reached(self, given: tuple) -> set[int]:
         """The arguments and the tensors from outside that have a gradient, where there are the
@@ -127,23 +168,25 @@ class _Counted:
         joint, size = self._joint, self._size
         if self._as_torch:
             return set(range(size + len(self._rows) + len(joint.outer)))
-        sources = [{number for number, x in enumerate(joint.given) if x in needed}
-                   for needed in (joint.needed_for([gradient]) for gradient in joint.gradients)]
-        rows = {i for i, x in enumerate(given) if x is not None and i >= size}
-        carried = frozenset(i for i, x in enumerate(given[:size]) if x is not None)
-        reached, seen = set(), []
-        for _ in range(self._count):
-            if carried in seen:  # the rounds repeat themselves from there on
-                break
-            seen.append(carried)
-            found = {i for i, part in enumerate(sources) if part & (carried | rows)}
-            reached |= {i for i in found if i >= size}
-            carried = frozenset(i for i in found if i < size)
-        else:
-            return reached | carried
-        first = seen.index(carried)
-        period = len(seen) - first
-        return reached | seen[first + (self._count - first) % period]
+        plan = self._backward_rounds(given)
+        there = set().union(*(self._there(present | plan.rows) for present, _ in plan.parts))
+        return {i for i in there if i >= size} | plan.final
+
+
+@dataclass(frozen=True)
+class _BackwardRounds:
+    """The rounds of a backward loop.
+
+    Attributes:
+        parts: numbers of the carried results that have a gradient, and for how many rounds, from
+            the last round on.
+        rows: numbers of the results made of rows that have one.
+        final: numbers of the carried arguments of the first round that have one.
+    """
+
+    parts: list[tuple[frozenset[int], int]]
+    rows: frozenset[int]
+    final: frozenset[int]
 
 
 def cond(capture, name: str, condition: torch.Tensor, branches: list,
@@ -226,18 +269,20 @@ class _Branches:
     def _backward(self, number: int, joint: Joint, given: tuple, inputs: tuple,
                   captured: dict) -> list[torch.Tensor | None]:
         like = [*inputs, *joint.outer]
-        places = [i for i, node in enumerate(joint.gradients) if node is not None]
+        present = frozenset(i for i, node in enumerate(joint.given)
+                            if node is not None and given[i] is not None)
+        absent = joint.absent(present)
+        places = [i for i, node in enumerate(joint.gradients)
+                  if node is not None and node not in absent]
         unused = _zeros if self._as_torch else lambda x: None
         if not places:
             return list(map(unused, like))
         known = dict(zip(joint.inputs, inputs))
-        for node, x, output in zip(joint.given, given, joint.outputs):
-            if node is not None:
-                known[node] = _or_zeros(x, output.meta["val"])
+        known |= {joint.given[i]: given[i].contiguous() for i in present}
 
         def body(flag, *values):
             found = self._loops.pasted(joint, known, [joint.gradients[i] for i in places],
-                                       captured, backward=True)
+                                       captured, backward=True, absent=absent)
             return [torch.zeros_like(flag), *found]
 
         zeros = [_zeros(like[i]) for i in places]

@@ -48,21 +48,39 @@ class Joint:
     given: list[fx.Node | None]
     gradients: list[fx.Node | None]
 
-    def needed_for(self, wanted: list[fx.Node | None]) -> set[fx.Node]:
-        """The nodes, placeholders included, from which nodes are computed."""
+    def needed_for(self, wanted: list[fx.Node | None],
+                   absent: frozenset[fx.Node] = frozenset()) -> set[fx.Node]:
+        """The nodes, placeholders included, from which nodes are computed, without absent ones."""
         needed, todo = set(), [node for node in wanted if node is not None]
         while todo:
             node = todo.pop()
-            if node not in needed:
+            if node not in needed and node not in absent:
                 needed.add(node)
                 todo += node.all_input_nodes
         return needed
 
+    def absent(self, given: frozenset[int]) -> frozenset[fx.Node]:
+        """What is not computed where only the results of these numbers have a gradient.
+
+        It would be zero, as gradients are linear in what is given, but not beside an infinity.
+        """
+        numbers = {node: i for i, node in enumerate(self.given) if node is not None}
+        is_there: dict[fx.Node, bool] = {}
+        for node in self.graph.nodes:
+            if node in numbers:
+                is_there[node] = numbers[node] in given
+            elif found := [is_there[x] for x in node.all_input_nodes if x in is_there]:
+                is_there[node] = any(found)
+        return frozenset(node for node, there in is_there.items() if not there)
+
     def paste(self, graph: fx.Graph, values: dict, needed: set[fx.Node], backward: bool) -> None:
         """Appends copies of the nodes that are needed to a graph; ``values``, which has what the
-        placeholders are there, gets them."""
+        placeholders are there and zeros for absent operands, gets them."""
         for node in self.graph.nodes:
             if node in needed and node not in values:
+                if (other := _only_summand(node, needed)) is not None:
+                    values[node] = values[other]
+                    continue
                 if backward and _is_print(node):  # the forward pass has printed it
                     values[node] = values[node.args[0]]
                     continue
@@ -204,7 +222,8 @@ class Loops:
         return results
 
     def pasted(self, joint: Joint, values: dict, wanted: list, captured: dict,
-               backward: bool = False) -> list[torch.Tensor | None]:
+               backward: bool = False,
+               absent: frozenset[fx.Node] = frozenset()) -> list[torch.Tensor | None]:
         """Records what computes nodes of a body in the present graph.
 
         Args:
@@ -213,12 +232,20 @@ class Loops:
             wanted: nodes of the body.
             captured: the tensors from outside, by their nodes.
             backward: whether it belongs to the backward pass.
+            absent: nodes that are not computed; None in the result.
         """
         recorder = self._recorder
-        needed = joint.needed_for(wanted)
+        wanted = [None if node in absent else node for node in wanted]
+        needed = joint.needed_for(wanted, absent)
         nodes = {node: recorder.node_of(x) for node, x in values.items() if node in needed}
         nodes |= {inner: recorder.node_of(captured[outer])
                   for outer, inner in joint.captured.items() if inner in needed}
+        for node in needed:
+            if _only_summand(node, needed) is None:
+                for x in absent.intersection(node.all_input_nodes).difference(nodes):
+                    like = x.meta["val"]
+                    zeros = torch.zeros(like.shape, dtype=like.dtype)
+                    nodes[x] = recorder.node_of(recorder.laid_out(zeros, like.stride()))
         joint.paste(recorder.graph, nodes, needed, backward)
         return [None if node is None else self._tensor_of(nodes[node]) for node in wanted]
 
@@ -288,6 +315,21 @@ class _Differentiable(torch.autograd.Function):
         if all(x is None for x in gradients):  # nothing of the loss depends on it
             return (None,) * len(ctx.needs_input_grad)
         return None, None, None, *ctx.gradient(gradients, kept(ctx))
+
+
+def _only_summand(node: fx.Node, needed: set[fx.Node]) -> fx.Node | None:
+    """Of a sum of two gradients the one that is there, if the other is not."""
+    if node.target is not torch.ops.aten.add.Tensor or node.kwargs:
+        return None
+    operands = node.all_input_nodes
+    there = [x for x in operands if x in needed]
+    is_sum = len(operands) == len(node.args) == 2 and len(there) == 1
+    return there[0] if is_sum and _kind_of(there[0]) == _kind_of(node) else None
+
+
+def _kind_of(node: fx.Node) -> tuple:
+    val = node.meta["val"]
+    return val.dtype, val.shape, val.stride()
 
 
 def _is_print(node: fx.Node) -> bool:

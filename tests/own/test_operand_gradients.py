@@ -55,3 +55,59 @@ def test_gradients_are_those_of_torch(name):
         eager(torch.ones(1)).backward()
     check_equal_bits(found, {name: x.grad for name, x in eager.named_parameters()
                              if x.grad is not None})
+
+
+GROWN = 1e19  # a number of 2 or 3 overflows in the third round
+INFINITE = {
+    "carried": lambda a, b, c: poptorch.for_loop(
+        3, lambda x, y: [x * c * GROWN, torch.minimum(x, c)], [a, a])[1],
+    "a chain": lambda a, b, c: poptorch.for_loop(
+        4, lambda x, y, z: [x * c * GROWN, torch.relu(x * -1), y * c], [a, a, a])[2],
+    "rows": lambda a, b, c: scan_by_python(
+        lambda x, row: (x * c, torch.exp(row * 1e4) * c), a, b)[0],
+    "a sum": lambda a, b, c: poptorch.for_loop(
+        3, lambda x, y: [x * c * GROWN, torch.minimum(x, c) + (y * c).sin()], [a, a])[1],
+    "in turns": lambda a, b, c: poptorch.for_loop(5, lambda x, y: [y * c, x * c], [a, a])[0],
+    "joined": lambda a, b, c: poptorch.for_loop(
+        3, lambda x, y: [x * c * GROWN, torch.cat([torch.minimum(x, c)[:1], y[1:] * c[1:]])],
+        [a, a])[1],
+    "a branch": lambda a, b, c: poptorch.cond(
+        a.sum() < 1e9, lambda x, y: [x * GROWN * GROWN * GROWN * c, y * c], [a, a],
+        lambda x, y: [x, y], [a, a])[1],
+}
+
+
+def scan_by_python(function, carry, rows):
+    """What ``scan`` does; in eager PyTorch has zeros where nothing depends on a value."""
+    if poptorch.isRunningOnIpu():
+        return scan(function, carry, rows)
+    made = []
+    for row in rows:
+        carry, row = function(carry, row)
+        made.append(row)
+    return carry, torch.stack(made)
+
+
+@pytest.mark.parametrize("name", INFINITE)
+def test_what_nothing_reads_has_no_gradient_where_it_is_infinite(name):
+    """Zeros in its place would give NaN."""
+    class Infinite(Net):
+        def forward(self, x):
+            found = INFINITE[name](self.a, self.b, self.c)
+            return poptorch.identity_loss(found.sum() + (self.a[0] * x).sum(), "sum")
+
+    net = Infinite(name)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter += 2
+    eager = copy.deepcopy(net)
+    with poptorch.testing.keep_gradients():
+        ours = poptorch.trainingModel(net, quiet_options(),
+                                      torch.optim.SGD(net.parameters(), lr=0.0))
+        ours(torch.ones(1))
+    found = poptorch.testing.gradients(ours)
+    eager(torch.ones(1)).backward()
+    expected = {name: x.grad for name, x in eager.named_parameters() if x.grad is not None}
+    for key, gradient in expected.items():
+        assert gradient.isfinite().all(), key
+        torch.testing.assert_close(found[key], gradient)
