@@ -73,6 +73,13 @@ class Joint:
                 is_there[node] = any(found)
         return frozenset(node for node, there in is_there.items() if not there)
 
+    def zeros_for(self, needed: set[fx.Node], absent: frozenset[fx.Node]) -> list[fx.Node]:
+        """The absent operands of nodes that are needed, in whose place there are zeros."""
+        found = [x for node in self.graph.nodes
+                 if node in needed and _only_summand(node, needed) is None
+                 for x in node.all_input_nodes if x in absent]
+        return list(dict.fromkeys(found))
+
     def paste(self, graph: fx.Graph, values: dict, needed: set[fx.Node], backward: bool) -> None:
         """Appends copies of the nodes that are needed to a graph; ``values``, which has what the
         placeholders are there and zeros for absent operands, gets them."""
@@ -240,12 +247,10 @@ class Loops:
         nodes = {node: recorder.node_of(x) for node, x in values.items() if node in needed}
         nodes |= {inner: recorder.node_of(captured[outer])
                   for outer, inner in joint.captured.items() if inner in needed}
-        for node in needed:
-            if _only_summand(node, needed) is None:
-                for x in absent.intersection(node.all_input_nodes).difference(nodes):
-                    like = x.meta["val"]
-                    zeros = torch.zeros(like.shape, dtype=like.dtype)
-                    nodes[x] = recorder.node_of(recorder.laid_out(zeros, like.stride()))
+        for x in joint.zeros_for(needed, absent):
+            like = x.meta["val"]
+            zeros = torch.zeros(like.shape, dtype=like.dtype)
+            nodes[x] = recorder.node_of(recorder.laid_out(zeros, like.stride()))
         joint.paste(recorder.graph, nodes, needed, backward)
         return [None if node is None else self._tensor_of(nodes[node]) for node in wanted]
 
