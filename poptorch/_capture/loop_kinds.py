@@ -97,24 +97,23 @@ class _Counted:
         plan = self._backward_rounds(given)
         of_rows = [i for i, node in enumerate(joint.gradients[size:size + len(rows)])
                    if node is not None]
-        of_stacks = {i: given[i].contiguous() for i in plan.rows}
+        of_stacks = {i: x.contiguous() for i, x in enumerate(given) if i in plan.rows}
         number = torch.full((1,), self._count - 1, dtype=torch.int32)
         of_carried = dict(enumerate(given[:size]))
         collected = [*(_zeros(rows[i]) for i in of_rows), *map(_zeros, joint.outer)]
         for present, count in plan.parts:
-            there = self._there(present | plan.rows)
+            there = joint.reached(present)
             carried = [i for i in range(size) if i in present or i in there]
 
             def body(number, *values):
                 after, so_far = values[:len(carried)], values[len(carried):]
                 known = {joint.given[i]: x for i, x in zip(carried, after) if i in present}
-                known |= zip((joint.given[i] for i in plan.rows),
+                known |= zip((joint.given[i] for i in of_stacks),
                              self._rows_at(number, of_stacks.values()))
                 known |= zip((joint.inputs[i] for i in self._kept),
                              self._rows_at(number, self._stacks))
                 known |= zip(joint.inputs[size:], self._rows_at(number, rows))
-                found = self._loops.pasted(joint, known, joint.gradients, captured, backward=True,
-                                           absent=joint.absent(present | plan.rows))
+                found = self._loops.pasted(joint, known, joint.gradients, captured, present)
                 return [number - 1, *(_or_zeros(found[i], x) for i, x in zip(carried, after)),
                         *(stack if found[size + i] is None
                           else _with_row(stack, number, found[size + i])
@@ -131,35 +130,24 @@ class _Counted:
         return [None if i not in reached else of_places[i] if i in of_places else _zeros(x)
                 for i, x in enumerate([*self._inputs, *rows, *joint.outer])]
 
-    def _there(self, given: frozenset[int]) -> set[int]:
-        """The arguments and the tensors from outside that have a gradient in a round of which only
-        the results of these numbers have one."""
-        absent = self._joint.absent(given)
-        return {i for i, node in enumerate(self._joint.gradients)
-                if node is not None and node not in absent}
-
     def _backward_rounds(self, given: tuple) -> "_BackwardRounds":
         """What has a gradient in which rounds, where there are the ``given`` gradients of the
         results."""
-        size = self._size
-        has = frozenset(i for i, node in enumerate(self._joint.given)
-                        if node is not None and given[i] is not None)
-        rows = frozenset(i for i in has if i >= size)
-        differentiable = {i for i, node in enumerate(self._joint.given[:size]) if node is not None}
-        present, seen, final = has - rows, [], frozenset(has - rows)
+        joint, size, seen = self._joint, self._size, []
+        present = joint.present(given)
+        rows = frozenset(i for i in present if i >= size)
+        differentiable = {i for i, node in enumerate(joint.given[:size]) if node is not None}
         while len(seen) < self._count and present not in seen:
             seen.append(present)
-            final = frozenset(i for i in self._there(present | rows) if i < size)
-            present = final & differentiable
-        left = self._count - len(seen)
-        parts = [(part, 1) for part in seen]
+            present = rows | differentiable.intersection(joint.reached(present))
+        parts, last, left = [(part, 1) for part in seen], seen[-1], self._count - len(seen)
         if left:
             first = seen.index(present)
             period = len(seen) - first  # from there on the rounds repeat themselves
             union = frozenset().union(*seen[first:])
             parts = [*parts[:first], (union, period + left)]
             last = seen[first + (self._count - 1 - first) % period]
-            final = frozenset(i for i in self._there(last | rows) if i < size)
+        final = frozenset(i for i in joint.reached(last) if i < size)
         return _BackwardRounds(parts, rows, final)
 
     def _reached(self, given: tuple) -> set[int]:
@@ -169,7 +157,7 @@ class _Counted:
         if self._as_torch:
             return set(range(size + len(self._rows) + len(joint.outer)))
         plan = self._backward_rounds(given)
-        there = set().union(*(self._there(present | plan.rows) for present, _ in plan.parts))
+        there = set().union(*(joint.reached(present) for present, _ in plan.parts))
         return {i for i in there if i >= size} | plan.final
 
 
@@ -178,8 +166,8 @@ class _BackwardRounds:
     """The rounds of a backward loop.
 
     Attributes:
-        parts: numbers of the carried results that have a gradient, and for how many rounds, from
-            the last round on.
+        parts: numbers of the results that have a gradient, and for how many rounds, from the last
+            round on.
         rows: numbers of the results made of rows that have one.
         final: numbers of the carried arguments of the first round that have one.
     """
@@ -269,11 +257,8 @@ class _Branches:
     def _backward(self, number: int, joint: Joint, given: tuple, inputs: tuple,
                   captured: dict) -> list[torch.Tensor | None]:
         like = [*inputs, *joint.outer]
-        present = frozenset(i for i, node in enumerate(joint.given)
-                            if node is not None and given[i] is not None)
-        absent = joint.absent(present)
-        places = [i for i, node in enumerate(joint.gradients)
-                  if node is not None and node not in absent]
+        present = joint.present(given)
+        places = joint.reached(present)
         unused = _zeros if self._as_torch else lambda x: None
         if not places:
             return list(map(unused, like))
@@ -282,7 +267,7 @@ class _Branches:
 
         def body(flag, *values):
             found = self._loops.pasted(joint, known, [joint.gradients[i] for i in places],
-                                       captured, backward=True, absent=absent)
+                                       captured, present)
             return [torch.zeros_like(flag), *found]
 
         zeros = [_zeros(like[i]) for i in places]

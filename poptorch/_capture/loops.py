@@ -73,6 +73,18 @@ class Joint:
                 is_there[node] = any(found)
         return frozenset(node for node, there in is_there.items() if not there)
 
+    def present(self, gradients) -> frozenset[int]:
+        """The numbers of the results that have one of these gradients."""
+        return frozenset(i for i, node in enumerate(self.given)
+                         if node is not None and gradients[i] is not None)
+
+    def reached(self, given: frozenset[int]) -> list[int]:
+        """The numbers of the gradients that there are where only the results of the given numbers
+        have one."""
+        absent = self.absent(given)
+        return [i for i, node in enumerate(self.gradients)
+                if node is not None and node not in absent]
+
     def zeros_for(self, needed: set[fx.Node], absent: frozenset[fx.Node]) -> list[fx.Node]:
         """The absent operands of nodes that are needed, in whose place there are zeros."""
         found = [x for node in self.graph.nodes
@@ -229,8 +241,7 @@ class Loops:
         return results
 
     def pasted(self, joint: Joint, values: dict, wanted: list, captured: dict,
-               backward: bool = False,
-               absent: frozenset[fx.Node] = frozenset()) -> list[torch.Tensor | None]:
+               given: frozenset[int] | None = None) -> list[torch.Tensor | None]:
         """Records what computes nodes of a body in the present graph.
 
         Args:
@@ -238,10 +249,11 @@ class Loops:
             values: the tensors that stand for its placeholders.
             wanted: nodes of the body.
             captured: the tensors from outside, by their nodes.
-            backward: whether it belongs to the backward pass.
-            absent: nodes that are not computed; None in the result.
+            given: in the backward pass, numbers of the results that have a gradient; for what is
+                absent without the others there is None.
         """
         recorder = self._recorder
+        absent = frozenset() if given is None else joint.absent(given)
         wanted = [None if node in absent else node for node in wanted]
         needed = joint.needed_for(wanted, absent)
         nodes = {node: recorder.node_of(x) for node, x in values.items() if node in needed}
@@ -251,7 +263,7 @@ class Loops:
             like = x.meta["val"]
             zeros = torch.zeros(like.shape, dtype=like.dtype)
             nodes[x] = recorder.node_of(recorder.laid_out(zeros, like.stride()))
-        joint.paste(recorder.graph, nodes, needed, backward)
+        joint.paste(recorder.graph, nodes, needed, given is not None)
         return [None if node is None else self._tensor_of(nodes[node]) for node in wanted]
 
     def _tensor_of(self, node: fx.Node) -> torch.Tensor:

@@ -3,7 +3,7 @@
 import torch
 
 from poptorch._capture.library import ops
-from poptorch._capture.regions import region_of
+from poptorch._capture.regions import nodes_within, region_of
 from poptorch._capture.torch_private import OpOverload
 from poptorch.errors import error_at
 from poptorch.options import Options
@@ -55,8 +55,9 @@ def _has_own(node) -> bool:
     """Whether each replica has another value of a node, or of one in the region that it runs:
     random numbers, the place of the replica in its group."""
     region = region_of(node)
-    return "salt" in node.meta or node.target is ops.place_in_group.default \
-        or region is not None and any(map(_has_own, region.graph.nodes))
+    within = nodes_within(region.graph) if region is not None else ()
+    return any("salt" in x.meta or x.target is ops.place_in_group.default
+               for x in (node, *within))
 
 
 def _is_same(node, replicas: int) -> bool:

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import nn
 from torch._higher_order_ops import map as map_rows
-from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops import while_loop
 from torch.utils.checkpoint import checkpoint
 
 import poptorch
 from poptorch import cond, for_loop, testing
 from tests.helpers import quiet_options
+from tests.own.scans import scan_by_python
 
 
 class Net(nn.Module):
@@ -122,17 +123,6 @@ def loop_in_choice(m, x):
         return for_loop(3, lambda u: torch.tanh(m.a(u)), [v])
 
     return cond(x.mean() > 0, then, [x], lambda v: m.b(v) * 2, [x])[0]
-
-
-def scan_by_python(function, carry, rows, reverse=False):
-    """What ``scan`` does, which in eager cannot compile what calls modules."""
-    if poptorch.isRunningOnIpu():
-        return scan(function, carry, rows, reverse=reverse)
-    made = []
-    for row in rows.flip(0) if reverse else rows:
-        carry, y = function(carry, row)
-        made.append(y)
-    return carry, torch.stack(made[::-1] if reverse else made)
 
 
 def scanned(m, x):

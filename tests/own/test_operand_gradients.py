@@ -10,6 +10,7 @@ from torch._higher_order_ops import map as map_rows, scan
 
 import poptorch
 from tests.helpers import check_equal_bits, quiet_options
+from tests.own.scans import scan_by_python
 
 RESULTS = {
     "scan, rows": lambda a, b, c: scan(lambda x, row: (row * 2, row * 3), a, b)[1],
@@ -41,20 +42,23 @@ class Net(nn.Module):
         return poptorch.identity_loss(found.sum() + (self.a[0] * x).sum(), "sum")
 
 
-@pytest.mark.parametrize("name", RESULTS)
-def test_gradients_are_those_of_torch(name):
-    net = Net(name)
+def gradients_of(net):
+    """The gradients of one step: ours, and eager's."""
     eager = copy.deepcopy(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
     with poptorch.testing.keep_gradients():
         ours = poptorch.trainingModel(net, quiet_options(), optimizer)
         ours(torch.ones(1))
-    found = poptorch.testing.gradients(ours)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch.compile
         eager(torch.ones(1)).backward()
-    check_equal_bits(found, {name: x.grad for name, x in eager.named_parameters()
-                             if x.grad is not None})
+    return poptorch.testing.gradients(ours), {
+        name: x.grad for name, x in eager.named_parameters() if x.grad is not None}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_gradients_are_those_of_torch(name):
+    check_equal_bits(*gradients_of(Net(name)))
 
 
 GROWN = 1e19  # a number of 2 or 3 overflows in the third round
@@ -77,17 +81,6 @@ INFINITE = {
 }
 
 
-def scan_by_python(function, carry, rows):
-    """What ``scan`` does; in eager PyTorch has zeros where nothing depends on a value."""
-    if poptorch.isRunningOnIpu():
-        return scan(function, carry, rows)
-    made = []
-    for row in rows:
-        carry, row = function(carry, row)
-        made.append(row)
-    return carry, torch.stack(made)
-
-
 @pytest.mark.parametrize("name", INFINITE)
 def test_what_nothing_reads_has_no_gradient_where_it_is_infinite(name):
     """Zeros in its place would give NaN."""
@@ -100,14 +93,7 @@ def test_what_nothing_reads_has_no_gradient_where_it_is_infinite(name):
     with torch.no_grad():
         for parameter in net.parameters():
             parameter += 2
-    eager = copy.deepcopy(net)
-    with poptorch.testing.keep_gradients():
-        ours = poptorch.trainingModel(net, quiet_options(),
-                                      torch.optim.SGD(net.parameters(), lr=0.0))
-        ours(torch.ones(1))
-    found = poptorch.testing.gradients(ours)
-    eager(torch.ones(1)).backward()
-    expected = {name: x.grad for name, x in eager.named_parameters() if x.grad is not None}
+    found, expected = gradients_of(net)
     for key, gradient in expected.items():
         assert gradient.isfinite().all(), key
         torch.testing.assert_close(found[key], gradient)

@@ -21,13 +21,15 @@ def scan(function, carry, rows, reverse=False):
         following, row = function(carry, row)
         carry = _carried(carry, following)
         made.append(row)
-    # PyTorch refuses results that share memory with what goes in.
-    results = carry.clone(), torch.stack(made[::-1] if reverse else made)
+    results = carry, torch.stack(made[::-1] if reverse else made)
     return tuple(_Tied.apply(x, *operands) for x in results)
 
 
 class _Tied(torch.autograd.Function):
-    """A result whose operands have gradients, zeros where it does not depend on them."""
+    """A copy of a result, whose operands have gradients, zeros where it does not depend on them.
+
+    PyTorch refuses results that share memory with what goes in.
+    """
 
     @staticmethod
     def forward(ctx, result, *operands):
