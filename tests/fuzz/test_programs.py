@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.fuzz.judge import FACTOR
 from tests.fuzz.programs import cases, higher_order, judge, search, shrink, workers
+from tests.fuzz.programs import draw as drawing
 from tests.fuzz.programs.determined import Determined
 from tests.fuzz.programs.draw import draw, with_possible_setting
 from tests.fuzz.programs.program import (
@@ -85,6 +86,19 @@ def test_a_seed_gives_the_same_program():
     programs = [draw(seed) for seed in range(30)]
     assert programs == [draw(seed) for seed in range(30)]
     assert sum(program is not None for program in programs) > 20
+
+
+def test_what_is_rejected_at_the_end_gives_no_program():
+    with mock.patch.object(drawing._Drawing, "program", side_effect=base.Rejected):
+        assert draw(1) is None
+
+
+def test_modules_with_large_weights_are_not_drawn():
+    d = drawing.Draw(1)
+    d.module("nn.Linear(1000, 900)")
+    with pytest.raises(base.Rejected):
+        d.module("nn.Linear(1000, 1001)")
+    assert len(d.modules) == 1
 
 
 def test_a_program_prints_as_what_makes_it_again():

@@ -27,6 +27,7 @@ from tests.fuzz.programs.vocabulary.base import Rejected
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, KeyError,
             AttributeError, AssertionError)
 LARGEST = 70_000  # elements of one tensor
+LARGEST_WEIGHT = 1_000_000  # elements of a module's parameter
 FLOATS = ("F32", "F32", "F32", "F16", "BF16", "F64")
 LIMITS = {torch.float16: 2e3, torch.bfloat16: 1e5}
 
@@ -198,6 +199,8 @@ class Draw:
             module = made_module(text, NATURAL, self.seed)
         except REFUSALS as error:
             raise Rejected from error
+        if any(p.numel() > LARGEST_WEIGHT for p in module.parameters()):
+            raise Rejected
         module.train(self.training)
         self.modules.append((name, text))
         self.env[name] = module
@@ -284,7 +287,7 @@ def draw(seed: int) -> Program | None:
             warnings.simplefilter("ignore")
             torch.manual_seed(seed)
             return _Drawing(seed).program()
-    except REFUSALS:  # by tensors that eager cannot go on with
+    except (Rejected, *REFUSALS):  # by tensors that eager cannot go on with, or too large values
         return None
     finally:
         torch.set_num_threads(threads)
