@@ -3,6 +3,10 @@
 // is added as a whole. The addition may be in another block: apart, rows that occur twice would be
 // summed in another order.
 //
+// Not where there are more indices than rows of the table. The table is then the smaller part of
+// the work, and many rows added one by one to a sum over all micro-batches would round as often as
+// they are many, each time by that whole sum.
+//
 //   %1 = embedding_backward %g, %i {num_weights=9} : f32[9,4]
 //   %2 = add %1, %x : f32[9,4]
 // =>
@@ -18,11 +22,15 @@ namespace {
 
 constexpr size_t sum_operand = 2;
 
+bool has_few_indices(const ir::Op& rows) {
+  return rows.operand(1)->type.numel() <= rows.result()->type.sizes[0];
+}
+
 // The op that makes this operand of an addition, if it can add to the other one.
 const ir::Op* rows_of(const ir::Op& add, size_t operand) {
   const ir::Op* rows = add.operand(operand)->op;
   const bool fits = rows->name == ir::op::embedding_backward &&
-                    rows->operand(sum_operand) == nullptr &&
+                    rows->operand(sum_operand) == nullptr && has_few_indices(*rows) &&
                     ops::attr_of(*rows, "scale_grad_by_freq") == ir::Attr(false) &&
                     ops::attr_of(add, "alpha") == ir::Attr(1.0) &&
                     add.operand(1 - operand)->type == add.result()->type &&
