@@ -13,6 +13,7 @@ from tests.fuzz.programs import cases, higher_order, judge, search, shrink, work
 from tests.fuzz.programs import draw as drawing
 from tests.fuzz.programs.determined import Determined
 from tests.fuzz.programs.draw import draw, with_possible_setting
+from tests.fuzz.programs.perturbed import Perturbing, perturbed
 from tests.fuzz.programs.program import (
     NATURAL,
     WIDE,
@@ -192,7 +193,7 @@ def test_the_judge_says_nothing_of_training_in_which_no_digit_is_determined():
     ours = {name: x + 0.5 for name, x in reference.items()}
     for error, is_determined in ((1e-6, True), (2.0, False)):
         runs = [{name: (x + error).float() for name, x in reference.items()}]
-        with mock.patch.object(judge, "_perturbed", return_value=runs), \
+        with mock.patch.object(judge, "perturbed", return_value=runs), \
                 mock.patch.object(judge, "ORDER", judge.FACTOR):
             if is_determined:
                 assert judge._judged(EXAMPLE, ours, runs[0], reference).kind == "wrong"
@@ -202,7 +203,7 @@ def test_the_judge_says_nothing_of_training_in_which_no_digit_is_determined():
                     judge._judged(EXAMPLE, ours, runs[0], reference)
     runs = [{"state w0": torch.ones(2), "gradient w0": torch.tensor([0.0, math.nan])}]
     ours = {name: x + 100.0 for name, x in reference.items()}
-    with mock.patch.object(judge, "_perturbed", return_value=runs), \
+    with mock.patch.object(judge, "perturbed", return_value=runs), \
             pytest.raises(judge.Invalid, match="no digit"):
         judge._judged(EXAMPLE, ours, runs[0], reference)
 
@@ -274,7 +275,7 @@ def test_the_judge_moves_each_step_of_a_recurrent_layer():
             return func(*args, **(kwargs or {}))
 
     with Noting():
-        assert judge._perturbed(gates, 1, 1)
+        assert perturbed(gates, 1, 1)
     assert not [name for name in met if "mkldnn" in name] and "tanh" in " ".join(met)
 
 
@@ -282,8 +283,8 @@ def test_the_judge_moves_each_step_of_attention():
     program = EXAMPLE.but(
         sources=(Source("x0", (2, 1, 3, 4), "F32"),),
         lines=("v0 = F.scaled_dot_product_attention(x0, x0, x0)",), outputs=("v0",), loss="")
-    with mock.patch.object(judge._Perturbing, "_move", side_effect=lambda x: x) as moved:
-        judge._perturbed(program, 1, 1)
+    with mock.patch.object(Perturbing, "_move", side_effect=lambda x: x) as moved:
+        perturbed(program, 1, 1)
     assert moved.call_count > 2
 
 
@@ -292,7 +293,7 @@ def test_the_judge_moves_nothing_beyond_one(line):
     """Else eager would refuse what takes probabilities in all runs but those that move nothing."""
     program = EXAMPLE.but(sources=(Source("x0", (3, 4), "BF16"),), lines=(line,), outputs=("v0",),
                           loss="")
-    for run in judge._perturbed(program, 1, 4):
+    for run in perturbed(program, 1, 4):
         assert run["call 0 result 0"].abs().max() <= 1
 
 
@@ -301,7 +302,7 @@ def test_the_judge_knows_what_a_norm_of_one_element_leaves():
         sources=(Source("x0", (2, 2), "F32", fill="whole"), Source("w0", (2,), "F32")),
         lines=("v0 = F.group_norm(x0, 2, w0)", "v1 = v0.any()"), outputs=("v1",), loss="",
         setting=Setting(wide=True))
-    found = {bool(run["call 0 result 0"]) for run in judge._perturbed(program, 1, 6)}
+    found = {bool(run["call 0 result 0"]) for run in perturbed(program, 1, 6)}
     assert found == {True, False}
 
 
@@ -361,6 +362,26 @@ def test_the_judge_says_nothing_of_what_a_rounding_decides():
     """(x * 3) / 3 > x where x is what the rounding of the division says."""
     program = EXAMPLE.but(lines=("v0 = (x0 * 3.1) / 3.1", "v1 = v0 > x0"), loss="")
     assert damaged("call 0 result 1", torch.logical_not, program) is None
+
+
+def test_the_judge_says_nothing_of_equality_that_a_rounding_decides():
+    """By how many roundings such numbers differ nobody knows."""
+    lines = ("v0 = (x0.exp() + 1).log()", "v1 = v0 == w0")
+    source = Source("w0", (3, 4), "F32")
+    program = EXAMPLE.but(sources=(EXAMPLE.sources[0], source), lines=lines, outputs=("v1",),
+                          loss="")
+    assert damaged("call 0 result 0", torch.logical_not, program).kind == "wrong"
+    program = program.but(lines=(lines[0], "v1 = v0 == (x0.exp() + 1).log() * (1 + 2.0**-21)"))
+    assert damaged("call 0 result 0", torch.logical_not, program) is None
+
+
+@pytest.mark.parametrize("line", [
+    "v0 = torch.lerp(x0, x0 * 0.3 / -0.7, 0.7)",
+    "v0 = x0 * 0.7 - x0 * 0.7000001",
+    "v0 = torch.addcmul(x0 * -0.09, x0, torch.full((3, 4), 0.3), value=0.3)"])
+def test_the_judge_knows_that_what_nearly_cancels_may_cancel(line):
+    program = EXAMPLE.but(lines=(line, "v1 = v0.to(BOOL)"), outputs=("v1",), loss="")
+    assert damaged("call 0 result 0", torch.logical_not, program) is None
 
 
 def test_errors_and_accidents_are_told_apart():
