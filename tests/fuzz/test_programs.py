@@ -375,6 +375,12 @@ def test_the_judge_says_nothing_of_equality_that_a_rounding_decides():
     assert damaged("call 0 result 0", torch.logical_not, program) is None
 
 
+def test_the_judge_moves_what_is_compared_with_bools_and_integers():
+    lines = ("v0 = x0 == (w0 > 0)", "v1 = x0.ne(1)", "v2 = x0 == (w0 > 0).to(I64)")
+    program = EXAMPLE.but(lines=lines, outputs=("v0", "v1", "v2"), loss="")
+    assert len(perturbed(program, 1, 6)) == 6
+
+
 @pytest.mark.parametrize("line", [
     "v0 = torch.lerp(x0, x0 * 0.3 / -0.7, 0.7)",
     "v0 = x0 * 0.7 - x0 * 0.7000001",

@@ -139,8 +139,8 @@ class Perturbing(TorchDispatchMode):
         return out
 
     def _may_be_equal(self, x, y) -> torch.Tensor:
-        near = 2 * self._size * STEP[x.dtype] * _sizes((x, y))
-        return (x.detach() - y).abs() <= near
+        distance = x.detach().double() - torch.as_tensor(y).detach().double()  # y may be a bool
+        return distance.abs() <= 2 * self._size * STEP[x.dtype] * _sizes((x, y))
 
     def _probe(self, func, args, kwargs):
         """The results for an operand of the same size, of which nothing cancels."""
