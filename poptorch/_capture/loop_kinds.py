@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from poptorch._capture.library import ops
-from poptorch._capture.loops import Joint, Loops
+from poptorch._capture.loops import Joint, Loops, zeros
 
 
 def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
@@ -64,7 +64,7 @@ class _Counted:
         self._nodes = list(captured)
         return self._loops.results(
             found, [self._joint], [*self._inputs, *self._rows], [*self._rows, *captured.values()],
-            self._reached(tuple(found)), self._gradients)
+            self._reached(tuple(found)), self._gradients, self._as_torch)
 
     def _forward(self, captured: dict) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The results, and the stacks of what the gradient reads."""
@@ -100,7 +100,7 @@ class _Counted:
         of_stacks = {i: x.contiguous() for i, x in enumerate(given) if i in plan.rows}
         number = torch.full((1,), self._count - 1, dtype=torch.int32)
         of_carried = dict(enumerate(given[:size]))
-        collected = [*(_zeros(rows[i]) for i in of_rows), *map(_zeros, joint.outer)]
+        collected = [*(zeros(rows[i]) for i in of_rows), *map(zeros, joint.outer)]
         for present, count in plan.parts:
             there = joint.reached(present)
             carried = [i for i in range(size) if i in present or i in there]
@@ -127,7 +127,7 @@ class _Counted:
             collected = found[len(carried):]
         places = [*(size + i for i in of_rows), *range(size + len(rows), len(joint.gradients))]
         of_places, reached = of_carried | dict(zip(places, collected)), self._reached(given)
-        return [None if i not in reached else of_places[i] if i in of_places else _zeros(x)
+        return [None if i not in reached else of_places[i] if i in of_places else zeros(x)
                 for i, x in enumerate([*self._inputs, *rows, *joint.outer])]
 
     def _backward_rounds(self, given: tuple) -> "_BackwardRounds":
@@ -212,7 +212,7 @@ class _Branches:
         with torch.no_grad():
             flag = self._condition.detach().reshape(1).clone()
             self._flags = [flag, flag.logical_not()]
-            found = [_zeros(node.meta["val"]) for node in self._joints[0].outputs]
+            found = [zeros(node.meta["val"]) for node in self._joints[0].outputs]
             if self._as_torch:
                 found = list(map(self._recorder.laid_out, found, self._joints[0].strides))
             for number, joint in enumerate(self._joints):
@@ -226,7 +226,8 @@ class _Branches:
             first, second = (joint.is_read for joint in self._joints)
             reached |= {i for i, is_read in enumerate([*first, *second]) if is_read}
             reached |= set(range(len(inputs), len(has_gradient)))
-        return self._loops.results(found, self._joints, inputs, read, reached, self._gradients)
+        return self._loops.results(found, self._joints, inputs, read, reached, self._gradients,
+                                   self._as_torch)
 
     def _in_order(self, found: list[list]) -> list:
         """What the two branches have for their inputs and what they take from outside: first for
@@ -259,7 +260,7 @@ class _Branches:
         like = [*inputs, *joint.outer]
         present = joint.present(given)
         places = joint.reached(present)
-        unused = _zeros if self._as_torch else lambda x: None
+        unused = zeros if self._as_torch else lambda x: None
         if not places:
             return list(map(unused, like))
         known = dict(zip(joint.inputs, inputs))
@@ -270,8 +271,8 @@ class _Branches:
                                        captured, present)
             return [torch.zeros_like(flag), *found]
 
-        zeros = [_zeros(like[i]) for i in places]
-        found = self._loops.add(f"{self._name}_backward", [self._flags[number], *zeros], None,
+        begun = [zeros(like[i]) for i in places]
+        found = self._loops.add(f"{self._name}_backward", [self._flags[number], *begun], None,
                                 None, body)[1:]
         of_places = dict(zip(places, found))
         return [of_places[i] if i in of_places else unused(x) for i, x in enumerate(like)]
@@ -341,12 +342,8 @@ def _begun_as_it_lies(x: torch.Tensor) -> torch.Tensor:
     return x.detach().clone()
 
 
-def _zeros(like: torch.Tensor) -> torch.Tensor:
-    return torch.zeros(like.shape, dtype=like.dtype)
-
-
 def _or_zeros(x: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
-    return _zeros(like) if x is None else x.contiguous()
+    return zeros(like) if x is None else x.contiguous()
 
 
 def _with_row(stack: torch.Tensor, number: torch.Tensor, row: torch.Tensor) -> torch.Tensor:

@@ -286,7 +286,8 @@ class Loops:
         return {node: self._recorder.value_of(node) for node in joint.captured}
 
     def results(self, found: list[torch.Tensor], joints: list[Joint], inputs: list[torch.Tensor],
-                read: list[torch.Tensor], reached: set[int], gradient) -> list[torch.Tensor]:
+                read: list[torch.Tensor], reached: set[int], gradient,
+                as_torch: bool) -> list[torch.Tensor]:
         """Results with a gradient.
 
         Args:
@@ -299,6 +300,7 @@ class Loops:
             gradient: records the backward pass: takes the gradients of the results, and what it
                 reads as it is now; returns the gradients of the inputs, and of what the bodies take
                 from outside.
+            as_torch: whether there are gradients, zeros, also where no result has one.
         """
         tensors = [*inputs, *(x for joint in joints for x in joint.outer)]
         places = [i for i, x in enumerate(tensors) if i in reached and x.requires_grad]
@@ -306,6 +308,8 @@ class Loops:
             return found
 
         def of_places(given: tuple, values: tuple) -> list[torch.Tensor | None]:
+            if all(x is None for x in given):  # nothing of the loss depends on it
+                return [zeros(tensors[i]) if as_torch else None for i in places]
             gradients = gradient(given, values)
             return [gradients[i] for i in places]
 
@@ -329,9 +333,12 @@ class _Differentiable(torch.autograd.Function):
             raise context.current().recorder.error(
                 "[for_loop] there are no gradients of gradients through loops and branches. Call "
                 "torch.autograd.grad without create_graph, or repeat the rounds in Python.")
-        if all(x is None for x in gradients):  # nothing of the loss depends on it
-            return (None,) * len(ctx.needs_input_grad)
         return None, None, None, *ctx.gradient(gradients, kept(ctx))
+
+
+def zeros(like: torch.Tensor) -> torch.Tensor:
+    """A gradient of zeros; contiguous."""
+    return torch.zeros(like.shape, dtype=like.dtype)
 
 
 def _only_summand(node: fx.Node, needed: set[fx.Node]) -> fx.Node | None:

@@ -26,6 +26,14 @@ RESULTS = {
         a.sum() > 0, lambda x, y: x.detach() * 2, lambda x, y: x.detach() * 3, (a, b)),
     "cond, not used": lambda a, b, c: torch.cond(
         a.sum() > 0, lambda x, y: (y * c, x * 2)[1], lambda x, y: x * 1, (a, b)),
+    "scan, no gradient": lambda a, b, c: torch.linalg.vector_norm(  # autograd gives none for it
+        scan(lambda x, row: (x * c, row * 3), a, b)[1], 0),
+    "map, no gradient": lambda a, b, c: torch.linalg.vector_norm(
+        map_rows(lambda row: row * c, b), 0),
+    "cond, no gradient": lambda a, b, c: torch.linalg.vector_norm(torch.cond(
+        a.sum() > 0, lambda x, y: x * c, lambda x, y: x * 3, (a, b)), 0),
+    "for_loop, no gradient": lambda a, b, c: torch.linalg.vector_norm(
+        poptorch.for_loop(2, lambda x: [x * c], [b])[0], 0),
     "for_loop": lambda a, b, c: poptorch.for_loop(2, lambda x, y: [x * 2, y * c], [a * 1, b])[0],
 }
 

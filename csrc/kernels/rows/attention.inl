@@ -40,16 +40,30 @@ static T attention_softmax(const ScoreRow<T>& row, int64_t n) {
   return largest + static_cast<T>(__builtin_log(sum));
 }
 
+// Of what dropout let through.
+template <typename IO>
+static V gradient_kept(const ScoreRow<T>& row, int64_t i, IO io) {
+  V g = io.load(row.grads + i);
+  if (row.keep != nullptr) {
+    g *= io.load(row.keep + i);
+    io.store(row.grads + i, g);
+  }
+  return g;
+}
+
 // Scores become the softmax (recomputed) times `keep`; `grads`, the gradients of these, become the
 // gradients of the scores. What normalizing subtracts is the inner product of the softmax and its
 // gradient: that of the result and its gradient is the same, but the result may have been rounded.
 // The softmax is normalized anew: of large scores the logarithm has no digit left behind the point,
 // and what all gradients have in common must cancel.
 static void attention_gradient(const ScoreRow<T>& row, int64_t n, T logsumexp) {
-  if (logsumexp == -__builtin_huge_val()) {
-    return each(n, [&](int64_t i, auto io) {
+  if (logsumexp == -__builtin_huge_val()) {  // all are 0: NaN where a gradient is no number
+    const V inner = splat(join_sum(sum_lanes(n, [&](int64_t i, auto io) {
       io.store(row.scores + i, V{});
-      io.store(row.grads + i, V{});
+      return V{} * gradient_kept(row, i, io);
+    })));
+    return each(n, [&](int64_t i, auto io) {
+      io.store(row.grads + i, V{} * (io.load(row.grads + i) - inner));
     });
   }
   V most = splat(-__builtin_huge_val());
@@ -62,14 +76,9 @@ static void attention_gradient(const ScoreRow<T>& row, int64_t n, T logsumexp) {
   V sum{};
   const T product = join_sum(sum_lanes(n, [&](int64_t i, auto io) {
     const V p = exp_of(io.load(row.scores + i, -__builtin_huge_val()) - shift);
-    V g = io.load(row.grads + i);
-    if (row.keep != nullptr) {
-      g *= io.load(row.keep + i);
-      io.store(row.grads + i, g);
-    }
     io.store(row.scores + i, p);
     sum += p;
-    return p * g;
+    return p * gradient_kept(row, i, io);
   }));
   const V scale = splat(1 / join_sum(sum));
   const V inner = splat(product) * scale;

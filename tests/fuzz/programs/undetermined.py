@@ -7,13 +7,16 @@ from tests.fuzz.programs.program import NATURAL, WIDE, Program
 from tests.fuzz.programs.running import eager
 
 _OF_VARIANCES = ("native_layer_norm", "native_group_norm", "native_batch_norm")
+# One of them is in each program with such an operation.
+_WORDS = ("alpha=0", "hardswish", "norm", "Norm", "interpolate", "Upsampl", "upsampl")
 
 
 class _Noting(TorchDispatchMode):
     """Notes what eager computes in one way or another by sizes and types: products with NaN or
     infinity that count 0 times, which a library leaves out; gradients of hardswish at NaN, which
     are NaN in whole registers and that of the result in the rest; norms of numbers whose variance
-    overflows, which are NaN where it is put together from several parts, and zeros else."""
+    overflows, which are NaN where it is put together from several parts, and zeros else;
+    interpolation between an infinity and itself, which is NaN where the weight is 0."""
 
     found = False
 
@@ -25,12 +28,14 @@ class _Noting(TorchDispatchMode):
             self.found |= bool(args[1].isnan().any())
         if name in _OF_VARIANCES:
             self.found |= _variance_overflows(args[0])
+        if name.startswith("upsample_") and "linear" in name:
+            self.found |= bool(args[0].isinf().any())
         return func(*args, **(kwargs or {}))
 
 
 def is_undetermined(program: Program) -> bool:
     """Whether eager comes to NaN or infinity in a way that its sizes and types decide."""
-    if not any(word in str(program) for word in ("alpha=0", "hardswish", "norm", "Norm")):
+    if not any(word in str(program) for word in _WORDS):
         return False
     with _Noting() as mode:
         eager(program, WIDE if program.setting.wide else NATURAL)
