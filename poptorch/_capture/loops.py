@@ -261,8 +261,7 @@ class Loops:
                   for outer, inner in joint.captured.items() if inner in needed}
         for x in joint.zeros_for(needed, absent):
             like = x.meta["val"]
-            zeros = torch.zeros(like.shape, dtype=like.dtype)
-            nodes[x] = recorder.node_of(recorder.laid_out(zeros, like.stride()))
+            nodes[x] = recorder.node_of(recorder.laid_out(zeros(like), like.stride()))
         joint.paste(recorder.graph, nodes, needed, given is not None)
         return [None if node is None else self._tensor_of(nodes[node]) for node in wanted]
 

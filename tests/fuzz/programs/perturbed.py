@@ -110,9 +110,10 @@ class Perturbing(TorchDispatchMode):
             probe = self._probe(func, args, kwargs)
             if args[0].dtype not in HALVES:
                 args = (self._move(args[0].contiguous().clone()), *args[1:])
-        sizes = _sizes(args) if name in _SUMS and _is_floating(args[0]) else None
+        cancels = self._is_exact and name in _SUMS and _is_floating(args[0])
+        sizes = _sizes(args) if cancels else None  # now: the operation may change an operand
         out = func(*args, **(kwargs or {}))
-        if sizes is not None and self._is_exact:  # where nearly all of it cancels, all may
+        if cancels:  # where nearly all of it cancels, all may
             out.detach().masked_fill_(out.detach().abs() <= STEP[out.dtype] * sizes, 0)
         if name in _EQUALITIES and _is_floating(args[0]) and not self._is_exact:
             out = out.masked_fill(self._may_be_equal(*args[:2]), name == "eq")
