@@ -37,6 +37,14 @@ def row_major(sizes) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
+def as_row_major(tensor):
+    """``tensor`` as what PyTorch makes with rows one after the other: also the strides of
+    dimensions of one element, which ``contiguous()`` leaves as they are."""
+    if tensor.stride() == row_major(tensor.shape):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
 def expanded_dims(tensor) -> list[int]:
     """The dimensions along which all elements are one in memory."""
     return [dim for dim, (size, step) in enumerate(zip(tensor.shape, tensor.stride()))
@@ -53,7 +61,17 @@ def distinct(tensor):
 def copied_strides(tensor) -> tuple[int, ...]:
     """The strides of ``tensor.clone()``, which has neither gaps nor elements on each other."""
     around = torch.empty_strided(tensor.shape, tensor.stride(), device="meta")
-    return torch.empty_like(around).stride()
+    return around.clone().stride()  # empty_like has other strides of dimensions of one element
+
+
+def product_strides(tensor) -> tuple[int, ...]:
+    """The strides of ``tensor * tensor.clone()``."""
+    strides = copied_strides(tensor)
+    if 1 not in tensor.shape and 0 not in tensor.stride():
+        return strides
+    # Of such dimensions only the kernel for the CPU knows them.
+    x, y = (torch.empty_strided(tensor.shape, s).zero_() for s in (tensor.stride(), strides))
+    return (x * y).stride()
 
 
 def extent(tensor) -> int:

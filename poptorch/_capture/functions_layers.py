@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from poptorch._capture.library import ops
+from poptorch._layout import as_row_major
 
 _ALPHA = 1.7580993408473766  # of SELU: scale times alpha
 
@@ -31,8 +32,10 @@ def _dropout(capture, x, p, training, inplace, shape=None):
 
 
 def _mask(capture, x, p, shape):
-    """Zero where dropped, ``1 / (1 - p)`` elsewhere."""
-    return ops.dropout(x.new_ones(shape), float(p), capture.draw_salt())
+    """Zero where dropped, ``1 / (1 - p)`` elsewhere; lies in memory as ``x`` does, if it has its
+    sizes."""
+    mask = ops.dropout(x.new_ones(shape), float(p), capture.draw_salt())
+    return capture.recorder.as_copy_of(x, mask) if shape == x.shape else mask
 
 
 def _elements(capture, func, args, kwargs):
@@ -76,9 +79,11 @@ def _alpha(per_channel: bool):
             shape = input.shape
             if per_channel:
                 shape = [*shape[:2], *[1] * (input.dim() - 2)]
-            kept = _mask(capture, input, p, shape) * (1.0 - p)
+            # In place as in eager, for the layout of the result.
+            kept = _mask(capture, input, p, shape).mul_(1.0 - p)
             a = 1.0 / math.sqrt((_ALPHA**2 * p + 1.0) * (1.0 - p))
-            out = input * (kept * a) + ((kept - 1.0) * (_ALPHA * a) + _ALPHA * a * p)
+            shift = (kept - 1.0) * (_ALPHA * a) + _ALPHA * a * p
+            out = (input * kept.mul_(a)).add_(shift)
             return input.copy_(out) if inplace else out
 
         return call(*args, **kwargs)
@@ -90,6 +95,8 @@ def _rrelu(capture, func, args, kwargs):
     def call(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
         if not lower <= upper or not input.is_floating_point():
             return NotImplemented  # torch has the words for it
+        if not inplace:
+            input = as_row_major(input)  # as the result lies in eager
         if not training:
             return F.leaky_relu(input, (lower + upper) / 2, inplace)
         slope = torch.empty_like(input, requires_grad=False).uniform_(lower, upper)

@@ -100,7 +100,7 @@ def _map(capture, func, args, kwargs):
     _check_rows(capture, "map", rows)
     return results.again(loop_kinds.for_loop(
         capture, "map", rows[0].shape[0], [], lambda *values: called(*values, *others), rows,
-        as_torch=True))
+        as_torch=True, stacks=True))
 
 
 def _check_rows(capture, name: str, rows) -> None:

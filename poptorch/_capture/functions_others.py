@@ -14,6 +14,7 @@ from poptorch._capture import (  # noqa: F401  (declare operations)
 from poptorch._capture.decompose import computed_in
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import ops
+from poptorch._layout import as_row_major, row_major
 
 
 def gaussian_nll(input, target, var, full=False, eps=1e-6, reduction="mean"):
@@ -131,6 +132,8 @@ def _unfold(capture, func, args, kwargs):
     def call(x, dimension, size, step):
         if size != step or x.dim() == 0 or x.shape[dimension] < size:
             return NotImplemented
+        if 1 in (size, *x.shape) and x.stride() != row_major(x.shape):
+            return NotImplemented  # strides of dimensions of one element would be other ones
         # Windows that do not overlap are plain views.
         dim = dimension % x.dim()
         count = x.shape[dim] // size
@@ -238,7 +241,14 @@ def _corrcoef(capture, func, args, kwargs):
 def _one_hot(capture, func, args, kwargs):
     """Torch's rule for fake tensors gives the result the layout of the operand, eager a row-major
     one."""
-    return func(*args, **kwargs).contiguous()
+    return as_row_major(func(*args, **kwargs))
+
+
+def _max_pool1d(capture, func, args, kwargs):
+    """In eager a result without a gradient is row-major; one with a gradient lies as those of
+    images do, as torch gives it for fake tensors."""
+    out = func(*args, **kwargs)
+    return out if out.requires_grad else as_row_major(out)
 
 
 HANDLERS = {
@@ -252,6 +262,9 @@ HANDLERS = {
     F.gaussian_nll_loss: _loss(gaussian_nll),
     F.multi_margin_loss: _loss(multi_margin),
     F.bilinear: _bilinear,
+    F.max_pool1d: _max_pool1d,
+    torch.max_pool1d: _max_pool1d,
+    torch.ops.aten.max_pool1d.default: _max_pool1d,
     F.one_hot: _one_hot,
     F.embedding_bag: _embedding_bag,
     torch.Tensor.bincount: _bincount,

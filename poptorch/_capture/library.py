@@ -9,6 +9,7 @@ import torch
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.kept import keep, kept
+from poptorch._layout import copied_strides, product_strides
 
 LIBRARY = torch.library.Library("poptorch", "DEF")
 ops = torch.ops.poptorch
@@ -47,6 +48,13 @@ def statistics_dtype(x: torch.Tensor) -> torch.dtype:
     return torch.float64 if x.dtype is torch.float64 else torch.float32
 
 
+def empty_copy(x: torch.Tensor) -> torch.Tensor:
+    """A tensor that lies in memory as a copy of ``x`` does."""
+    with private.without_modes():
+        strides = copied_strides(x)
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype)
+
+
 def empty_part(x: torch.Tensor) -> torch.Tensor:
     """What stands for a result that does not exist: no elements."""
     return x.new_empty(0)
@@ -64,8 +72,14 @@ def _dropout_gradient(ctx, gradient):
     return ops.dropout(gradient, ctx.p, ctx.salt), None, None
 
 
-define("dropout(Tensor x, float p, int salt) -> Tensor",
-       lambda x, p, salt: torch.empty_like(x), _keep_dropout, _dropout_gradient)
+def _dropout(x, p, salt):
+    with private.without_modes():
+        strides = product_strides(x)  # of x and its mask
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype)
+
+
+define("dropout(Tensor x, float p, int salt) -> Tensor", _dropout, _keep_dropout,
+       _dropout_gradient)
 
 
 # -- batch norm --------------------------------------------------------------------------------
@@ -135,7 +149,7 @@ define("batch_norm_inference(Tensor x, Tensor? weight, Tensor? bias, Tensor runn
 
 def _batch_norm_backward(grad, x, weight, mean, invstd, training):
     parameters = x.new_empty(x.shape[1]) if weight is None else torch.empty_like(weight)
-    return torch.empty_like(x), parameters, torch.empty_like(parameters)
+    return empty_copy(x), parameters, torch.empty_like(parameters)
 
 
 define("batch_norm_backward(Tensor grad, Tensor x, Tensor? weight, Tensor mean, Tensor invstd, "
@@ -147,7 +161,7 @@ define("batch_norm_backward(Tensor grad, Tensor x, Tensor? weight, Tensor mean, 
 
 def _attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query):
     rows = q.shape[:-1]
-    out = torch.empty_like(q) if like_query else q.new_empty(*rows, v.shape[-1])
+    out = empty_copy(q) if like_query else q.new_empty(*rows, v.shape[-1])
     return out, q.new_empty(rows, dtype=statistics_dtype(q))
 
 

@@ -3,11 +3,11 @@
 import torch
 
 from poptorch._capture.functional_ops import ORIGINALS
-from poptorch._capture.library import define, ops
+from poptorch._capture.library import define, empty_copy, ops
 
 # Torch's rule for tensors without data gives `values` themselves, and so no operation.
 define("checked(Tensor condition, str words, Tensor values) -> Tensor",
-       lambda condition, words, values: torch.empty_like(values))
+       lambda condition, words, values: empty_copy(values))
 ORIGINALS[ops.checked.default] = torch.ops.aten._functional_assert_async.msg
 
 

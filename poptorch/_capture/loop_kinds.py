@@ -9,7 +9,8 @@ from poptorch._capture.loops import Joint, Loops, zeros
 
 
 def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
-             rows: list[torch.Tensor] = (), as_torch: bool = False) -> list[torch.Tensor]:
+             rows: list[torch.Tensor] = (), as_torch: bool = False,
+             stacks: bool = False) -> list[torch.Tensor]:
     """Records ``count`` rounds of a body.
 
     It takes what is carried, beginning with ``inputs``, and a row of each tensor of ``rows``. It
@@ -26,11 +27,13 @@ def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
         as_torch: whether it is an operation of PyTorch: what is carried lies in memory as the
             inputs do, where else it is contiguous, and all that the rounds read has a gradient,
             zeros where no result depends on it.
+        stacks: whether the rows returned lie in memory as torch.stack lays them, which looks at
+            how each does; else they are contiguous.
     """
     inside = capture.bodies.inside
     loop = _Counted(capture, name, count, [*map(inside, inputs)], [*map(inside, rows)], body,
                     as_torch)
-    return loop.results()
+    return loop.results(stacks)
 
 
 class _Counted:
@@ -56,11 +59,14 @@ class _Counted:
         self._kept = [i for i, node in enumerate(self._joint.inputs[:self._size])
                       if node in needed]
 
-    def results(self) -> list[torch.Tensor]:
+    def results(self, stacks: bool) -> list[torch.Tensor]:
         """Records the loop."""
         captured = self._loops.outside(self._joint)
         with torch.no_grad():
             found, self._stacks = self._forward(captured)
+            if stacks:
+                found[self._size:] = map(self._loops.stacked, found[self._size:],
+                                         self._joint.strides[self._size:])
         self._nodes = list(captured)
         return self._loops.results(
             found, [self._joint], [*self._inputs, *self._rows], [*self._rows, *captured.values()],

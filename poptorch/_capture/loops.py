@@ -280,6 +280,13 @@ class Loops:
         """A contiguous tensor like another; it is not computed."""
         return self._new(x.detach()).requires_grad_(x.requires_grad)
 
+    def stacked(self, rows: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+        """Rows of the given strides, which lie in memory as torch.stack lays them."""
+        with private.without_modes():
+            row = torch.empty_strided(rows.shape[1:], strides, device="meta")
+            found = torch.stack([row] * min(len(rows), 2)).stride()
+        return self._recorder.laid_out(rows, found)
+
     def outside(self, joint: Joint) -> dict[fx.Node, torch.Tensor]:
         """The tensors of what a body takes from outside."""
         return {node: self._recorder.value_of(node) for node in joint.captured}

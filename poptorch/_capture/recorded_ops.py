@@ -1,5 +1,7 @@
 """Operations that the recorder does not record as they are."""
 
+import functools
+
 import torch
 
 from poptorch._layout import row_major
@@ -25,13 +27,6 @@ _WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.xlogy.Tensor, aten.special_xlo
                            "huber_loss", "smooth_l1_loss", "mse_loss", "binary_cross_entropy")
                          for name in (loss, f"{loss}_backward"))}
 
-# Their results lie as their operand does; operations that are element by element have a tag.
-_LIKE_OPERAND = {aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default,
-                 aten.full_like.default, aten.flip.default, aten.hardswish.default,
-                 aten._softmax.default, aten._log_softmax.default, aten.triu.default,
-                 aten.tril.default, aten.sort.default, aten.sort.stable, aten.renorm.default,
-                 aten._softmax_backward_data.default, aten._log_softmax_backward_data.default}
-
 
 def has_wrong_rule(func, args) -> bool:
     """Whether the operator itself is asked what it gives: torch's rule for fake tensors differs.
@@ -43,22 +38,29 @@ def has_wrong_rule(func, args) -> bool:
     if func is aten.index.Tensor:  # the rule lays out the result otherwise
         return all(index is None or index.dtype not in (torch.bool, torch.uint8)
                    for index in args[1])
-    return (func in WRONG_RULES or func in _WRONG_LAYOUT_RULES and not are_row_major(args)
-            or _may_differ_in_strides(func, args))
+    if func is aten.nll_loss2d_forward.default:  # the others give one number
+        return args[3] == 0 and not are_row_major(args)
+    return func in WRONG_RULES or func in _WRONG_LAYOUT_RULES and not are_row_major(args)
 
 
-def _may_differ_in_strides(func, args) -> bool:
-    """Whether torch's rule may give other strides for operands whose layout is ambiguous.
+def may_differ_in_strides(func, args) -> bool:
+    """Whether torch's rule may give other strides than the operator, for operands whose layout is
+    ambiguous.
 
     These have dimensions of one element, by the strides of which convolutions choose the layout of
     their results, or expanded ones: rules that are made of several operations find another order.
+    Of convolutions the rule is exact, and the operator expensive.
     """
-    is_like_operand = not func._schema.is_mutable and (
-        func in _LIKE_OPERAND or torch.Tag.pointwise in func.tags
-        and torch.Tag.nondeterministic_seeded not in func.tags)
-    return (is_like_operand and not are_row_major(args)
+    return (_has_rule_in_parts(func) and not are_row_major(args)
             and any(isinstance(x, torch.Tensor) and (1 in x.shape or 0 in x.stride())
                     for x in args))
+
+
+@functools.cache
+def _has_rule_in_parts(func) -> bool:
+    return (func.namespace == "aten" and not func._schema.is_mutable and not func.is_view
+            and torch.Tag.nondeterministic_seeded not in func.tags
+            and func not in (aten.convolution.default, aten.convolution_backward.default))
 
 
 def are_row_major(operands) -> bool:

@@ -4,6 +4,7 @@ The recorder is a dispatch mode above a fake-tensor mode: operations arrive afte
 by one, are run without data, and become nodes. Each fake tensor refers to its node.
 """
 
+import contextlib
 from functools import partial
 
 import torch
@@ -32,6 +33,7 @@ from poptorch._capture.recorded_ops import (
     are_row_major,
     cast,
     has_wrong_rule,
+    may_differ_in_strides,
 )
 from poptorch._capture.recording import Recording
 from poptorch._capture.regions import is_changed
@@ -166,6 +168,9 @@ class Recorder(Recording, private.DispatchMode):
         out = quick_rules.result(self.fake_mode, func, args, kwargs)
         if out is not NotImplemented:
             return out
+        if may_differ_in_strides(func, args):
+            with contextlib.suppress(RuntimeError):  # some refuse zeros, or find no memory
+                return self._asked_operator(func, args, kwargs)
         if func.namespace == "poptorch":
             return private.called_without_constants(func, args, kwargs)
         return func(*args, **kwargs)
@@ -316,7 +321,11 @@ class Recorder(Recording, private.DispatchMode):
     def _composite(self, func, args, kwargs):
         with self:
             out = private.decompose_composite(func, args, kwargs)
-        return self._plain(func, args, kwargs) if out is NotImplemented else out
+        if out is NotImplemented:
+            return self._plain(func, args, kwargs)
+        if private.has_cpu_kernel(func) and may_differ_in_strides(func, args):
+            return self._laid_as(out, self._asked_operator(func, args, kwargs))
+        return out
 
     def _lift(self, func, args, kwargs):
         """``torch.tensor(...)`` in forward: a fresh constant that may be changed in place."""
@@ -333,6 +342,9 @@ class Recorder(Recording, private.DispatchMode):
             kwargs = {**kwargs, "generator": None}
         salt = self._draw_salt()
         out, node = self._record(func, args, kwargs)
+        if func.overloadpacket.__name__.endswith("_like") and \
+                kwargs.get("memory_format") in (None, torch.preserve_format):
+            out = self.as_copy_of(args[0], out)
         node.meta["salt"] = salt
         return out
 

@@ -12,6 +12,7 @@ from poptorch._capture import torch_private as private
 from poptorch._capture.places import Places
 from poptorch._capture.regions import Region, Rounds, region
 from poptorch._capture.unknown_sizes import UnknownSize
+from poptorch._layout import copied_strides
 from poptorch._types import check_dense
 from poptorch.errors import error_at
 
@@ -274,6 +275,12 @@ class Recording:
         node.meta["val"] = out
         attached.attach(out, node)
         return out
+
+    def as_copy_of(self, like, tensor):
+        """``tensor``, which owns its memory, with the strides of ``like.clone()``."""
+        with private.without_modes():
+            strides = copied_strides(like)
+        return self.laid_out(tensor, strides)
 
     def error(self, message: str):
         """A :class:`poptorch.Error` that ends with the user's place."""

@@ -32,9 +32,9 @@ __all__ = [
     "as_in_eager", "autograd_nodes", "backward_sequence_number", "by_meta_kernel",
     "called_without_constants", "causal_masks_unread", "decompose_composite", "decomposition_table",
     "detached", "distributions_validate", "fake_like", "forward_sequence_number",
-    "has_fused_attention", "is_composite", "new_fake", "new_fake_mode", "overloads_of",
-    "own_function_modes", "recurrent_functions", "suggest_memory_format", "without_compiling",
-    "without_dispatch_modes", "without_modes", "without_saved_tensors_hooks",
+    "has_cpu_kernel", "has_fused_attention", "is_composite", "new_fake", "new_fake_mode",
+    "overloads_of", "own_function_modes", "recurrent_functions", "suggest_memory_format",
+    "without_compiling", "without_dispatch_modes", "without_modes", "without_saved_tensors_hooks",
 ]
 
 _CPU = torch.device("cpu")
@@ -141,6 +141,11 @@ def is_composite(overload) -> bool:
     """Whether the operation is made of others, and takes its gradient from theirs."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     return torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)
+
+
+def has_cpu_kernel(overload) -> bool:
+    """Whether an operation has one of its own, which eager calls even where it is composite."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CPU")
 
 
 def overloads_of(packet) -> list:

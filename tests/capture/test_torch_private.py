@@ -179,6 +179,9 @@ def test_composite_operations():
     aten = torch.ops.aten
     assert private.is_composite(aten.linear.default)
     assert not private.is_composite(aten.mm.default)
+    assert private.has_cpu_kernel(aten.silu_backward.default)
+    assert private.is_composite(aten.silu_backward.default)
+    assert not private.has_cpu_kernel(aten.linear.default)
     x = torch.ones(2, 2)
     assert torch.equal(private.decompose_composite(aten.matmul.default, (x, x), {}), x @ x)
 

@@ -5,9 +5,10 @@ from unittest import mock
 
 import pytest
 import torch
+from torch import _higher_order_ops
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.fuzz.programs import judge
+from tests.fuzz.programs import higher_order, judge
 from tests.fuzz.programs.example import EXAMPLE
 from tests.fuzz.programs.perturbed import Perturbing, perturbed
 from tests.fuzz.programs.program import NATURAL, WIDE, Setting, Source
@@ -226,6 +227,17 @@ def test_the_judge_moves_what_is_compared_with_bools_and_integers():
 def test_the_judge_knows_that_what_nearly_cancels_may_cancel(line):
     program = EXAMPLE.but(lines=(line, "v1 = v0.to(BOOL)"), outputs=("v1",), loss="")
     assert damaged("call 0 result 0", torch.logical_not, program) is None
+
+
+def test_what_stands_for_scans_and_maps_lies_in_memory_as_they_do():
+    x, rows = torch.ones(1, 5, 3, 2).contiguous(memory_format=torch.channels_last), torch.ones(4, 1)
+    with torch.no_grad():
+        for n in (1, 4):
+            pairs = [(module.scan(lambda v, row: (v * row, v * row), x, rows[:n])[1],
+                      module.map(lambda row: x * row, rows[:n]))
+                     for module in (higher_order, _higher_order_ops)]
+            ours, torchs = ([result.stride() for result in pair] for pair in pairs)
+            assert ours == torchs
 
 
 def test_errors_and_accidents_are_told_apart():

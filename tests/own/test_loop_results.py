@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops import map, scan, while_loop
 
 import poptorch
 from poptorch import cond, for_loop
@@ -45,6 +45,10 @@ TORCH = {
     "scan": lambda x, y: scan(lambda v, row: (v + row, row * 1), x, y)[0],
     "scan's body": lambda x, y: scan(lambda v, row: (v * 1, v.as_strided((2,), (1,), 1) * row[0]),
                                      x, y)[1],
+    "map": lambda x, y: map(
+        lambda row: x.as_strided((1, 3, 2, 1), (6, 1, 3, 3)) * row[0, 0], y),
+    "map's one row": lambda x, y: map(
+        lambda row: x.as_strided((1, 3, 2, 1), (6, 1, 3, 3)) * row[0, 0], y[:1]),
     "cond": lambda x, y: torch.cond(x.sum() > 0, lambda v: v * 2, lambda v: v + 1, (x,)),
     "cond's branch": lambda x, y: torch.cond(
         x.sum() > 0, lambda v: v.as_strided((2,), (1,), 1) * 2, lambda v: v[0] * 1, (x,)),

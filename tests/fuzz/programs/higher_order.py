@@ -21,7 +21,9 @@ def scan(function, carry, rows, reverse=False):
         following, row = function(carry, row)
         carry = _carried(carry, following)
         made.append(row)
-    results = carry, torch.stack(made[::-1] if reverse else made)
+    made = torch.stack(made[::-1] if reverse else made)
+    # The rows are written to a new tensor, which is contiguous; those of map are stacked.
+    results = carry, torch.empty(made.shape, dtype=made.dtype).copy_(made)
     return tuple(_Tied.apply(x, *operands) for x in results)
 
 
