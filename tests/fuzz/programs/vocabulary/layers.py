@@ -210,9 +210,9 @@ def attention(d):
     k, v = operand(d, (*heads, other, width), dtype), operand(d, (*heads, other, out), dtype)
     if d.chance(0.3):
         more += ", is_causal=True"
-        # Of two kernels of eager's one adds -infinity to hidden keys and multiplies by 0, the other
-        # leaves them out.
-        k, v = f"{k}.nan_to_num()", f"{v}.nan_to_num()"
+        # Of two kernels of eager's one adds -infinity to hidden scores and multiplies by 0, the
+        # other leaves them out.
+        q, k, v = (f"{x}.nan_to_num(0.0, 1.0, -1.0)" for x in (q, k, v))
     elif d.chance(0.5):
         sizes = d.rng.choice(((length, other), (*batch, length, other), (other,), (1, other),
                               (length, 1), (*(1 for _ in batch), length, other)))
