@@ -14,7 +14,7 @@ from poptorch._capture import (  # noqa: F401  (declare operations)
 from poptorch._capture.decompose import computed_in
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import ops
-from poptorch._layout import as_row_major, row_major
+from poptorch._layout import as_row_major
 
 
 def gaussian_nll(input, target, var, full=False, eps=1e-6, reduction="mean"):
@@ -132,12 +132,13 @@ def _unfold(capture, func, args, kwargs):
     def call(x, dimension, size, step):
         if size != step or x.dim() == 0 or x.shape[dimension] < size:
             return NotImplemented
-        if 1 in (size, *x.shape) and x.stride() != row_major(x.shape):
-            return NotImplemented  # strides of dimensions of one element would be other ones
         # Windows that do not overlap are plain views.
         dim = dimension % x.dim()
-        count = x.shape[dim] // size
-        return x.narrow(dim, 0, count * size).unflatten(dim, (count, size)).movedim(dim + 1, -1)
+        count, strides = x.shape[dim] // size, [*x.stride(), x.stride(dim)]
+        strides[dim] *= step
+        out = x.narrow(dim, 0, count * size).unflatten(dim, (count, size)).movedim(dim + 1, -1)
+        # Those of dimensions of one element may be other ones.
+        return out if list(out.stride()) == strides else NotImplemented
 
     return call(*args, **kwargs)
 
