@@ -1,5 +1,6 @@
 """Ways to damage a file, drawn by hypothesis: its bytes, its members, and what stands in them."""
 
+import copy
 import hashlib
 import json
 import re
@@ -58,17 +59,22 @@ def damaged_json(draw, value):
     return value
 
 
+def _another(draw):
+    """One of OTHERS, as a copy: the next change may be within it."""
+    return copy.deepcopy(draw(st.sampled_from(OTHERS)))
+
+
 def _one_json_change(draw, value):
     places = list(_places(value))
     if not places:
-        return draw(st.sampled_from(OTHERS))
+        return _another(draw)
     holder, key = draw(st.sampled_from(places))
     kind = draw(st.sampled_from(["number", "number", "other", "other", "lose", "swap", "key",
                                  "repeat"]))
     if kind == "number":
         holder[key] = draw(numbers)
     elif kind == "other":
-        holder[key] = draw(st.sampled_from(OTHERS))
+        holder[key] = _another(draw)
     elif kind == "lose":
         del holder[key]
     elif kind == "swap":
