@@ -92,6 +92,7 @@ Strategy::Strategy(const ir::Op& op) {
 }
 
 const Spot& Strategy::spot_of(const std::string& block) const {
+  if (block.empty()) return outside_;
   const auto found = std::find_if(blocks_.begin(), blocks_.end(),
                                   [&](const auto& known) { return known.first == block; });
   INTERNAL_CHECK(found != blocks_.end(), "[place] the op `strategy` does not list block \"", block,

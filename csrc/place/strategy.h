@@ -52,7 +52,8 @@ class Strategy {
 
   // Of ops before the first block.
   const Spot& outside() const { return outside_; }
-  // An internal error when the strategy does not list the block.
+  // Without a name: that of ops before the first block. An internal error when the strategy does
+  // not list the block.
   const Spot& spot_of(const std::string& block) const;
   // In the order of the op.
   const std::vector<std::pair<std::string, Spot>>& blocks() const { return blocks_; }

@@ -234,7 +234,8 @@ class Recording:
             return self._backward_meta(val)
         said = annotations.current()
         meta = {"val": val, "place": self.places.here(), "module": said.path(self.module),
-                "annotations": said, "backward": False, "recompute": 0}
+                "annotations": said, "backward": False, "recompute": 0,
+                "block_before": annotations.latest("block")}
         self._origin.setdefault(private.forward_sequence_number(), meta)
         return meta
 
@@ -246,6 +247,8 @@ class Recording:
             origin = {"place": place, "module": self.module, "annotations": annotations.NONE}
         meta = {"val": val, "place": place or origin["place"], "module": origin["module"],
                 "backward": True, "recompute": recompute}
+        if "block_before" in origin:
+            meta["block_before"] = origin["block_before"]
         if not recompute:
             return {**meta, "annotations": origin["annotations"].of_gradient}
         said = annotations.in_recomputation(origin["annotations"], recompute)

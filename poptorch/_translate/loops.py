@@ -55,7 +55,7 @@ def emit(nodes, node) -> list:
     name = f"{node.name}.{len(e.module.graphs)}"
     body = BodyEmitter(e, e.module.add_graph(name), len(operands))
     body.is_conditional = e.is_conditional or rounds.count is None
-    inner = type(nodes)(body)
+    inner = type(nodes)(body, nodes.has_blocks)
     inputs = []
     for index, (placeholder, operand) in enumerate(zip(placeholders(region.graph), operands)):
         inputs.append(body.named("input", placeholder.name, {"index": index}, operand.dtype,

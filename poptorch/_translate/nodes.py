@@ -39,12 +39,18 @@ _FLOAT_ONLY = frozenset({
 class Nodes:
     """Translates the nodes of a captured graph, in order.
 
+    Args:
+        emitter: writes the ops.
+        has_blocks: as the attribute.
+
     Attributes:
+        has_blocks: whether the program has any.
         values: what each translated FX node became: a value, or a list of values.
     """
 
-    def __init__(self, emitter: Emitter):
+    def __init__(self, emitter: Emitter, has_blocks: bool = False):
         self.emitter = emitter
+        self.has_blocks = has_blocks
         self.values: dict = {}
         self._rows = rows_by_aten()
         self._rules: dict = {}
@@ -63,7 +69,7 @@ class Nodes:
         place = meta.get("place")
         emitter.place = (place[0] if place else "", place[1] if place else 0,
                          meta.get("module") or "")
-        emitter.notes = _notes(meta)
+        emitter.notes = _notes(meta, self.has_blocks)
         try:
             if region_of(node) is not None:
                 self.values[node] = loops.emit(self, node)
@@ -246,10 +252,14 @@ def _is_other_float(value, target: torch.dtype) -> bool:
     return value.dtype.startswith(("f", "bf")) and value.dtype != ir_dtype(target)
 
 
-def _notes(meta) -> dict:
+def _notes(meta, has_blocks: bool) -> dict:
     notes = meta["annotations"].attributes()
     if meta["backward"]:
         notes["backward"] = True
+        if has_blocks and "block" not in notes and "block_before" in meta:
+            # The gradient of what runs outside of blocks runs where that does.
+            use = meta["block_before"]
+            notes["block"] = "" if use is None else use.user_id
     if meta["recompute"]:
         notes["recompute"] = meta["recompute"]
     if "checkpoint" in meta:

@@ -275,7 +275,7 @@ class _Translation:
 
     def _micro_step(self, e: Emitter) -> dict:
         """Streams in, forward and backward, streams out; returns the gradients by parameter."""
-        nodes = Nodes(e)
+        nodes = Nodes(e, has_blocks=bool(self.captured.blocks))
         anchored = {short: self.names.nodes[name] for short, name in self.spec.anchors
                     if name in self.names.nodes}
         placeholders = (n for n in self.captured.graph.nodes if n.op == "placeholder")

@@ -4,6 +4,7 @@ import collections
 import contextlib
 import re
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,8 +109,9 @@ def programs(draw):
         blocks.sort(key=phases.get)
     elif spec.auto is not poptorch.AutoStage.AutoIncrement:  # which stage a return is in is open
         blocks += draw(st.lists(st.sampled_from(names), max_size=2))
-    # After the end of a `with` there is no block.
-    for _ in range(draw(st.integers(0, 2)) if form != "Block" else 0):
+    # After the end of a `with` there is no block, for which AutoIncrement has no stage.
+    is_refused = form == "Block" and spec.auto is poptorch.AutoStage.AutoIncrement
+    for _ in range(0 if is_refused else draw(st.integers(0, 2))):
         blocks.insert(draw(st.integers(0, len(blocks))), None)
     layers = [draw(st.sampled_from(sorted(LAYERS))) for _ in blocks]
     return spec, form, asked, blocks, layers
@@ -182,6 +184,19 @@ def compiled(net, training, options):
 @budget(8)
 @given(programs(), st.booleans(), st.integers(0, 2**20))
 def test_places(program, training, seed):
+    check(program, training, seed)
+
+
+@pytest.mark.parametrize("blocks", [[None, "B", "A"], ["B", None, "A"]], ids=str)
+def test_gradients_of_what_runs_outside_of_blocks(blocks):
+    """They run where that does, though they may read nothing but values of other blocks."""
+    spec = Spec("sharded", [[["A"], ["B"]]], [[2, None]])
+    form = "BeginBlock" if blocks[0] is None else "Block"
+    check((spec, form, dict.fromkeys("AB"), blocks, ["linear"] * 3), True, 0)
+
+
+def check(program, training, seed):
+    """Compiles and runs a program, and compares its places and numbers."""
     spec, form, asked, blocks, layers = program
     settings = {"deviceIterations": 5, "autoRoundNumIPUs": True,
                 "Training__gradientAccumulation": 9 if training else 1}
