@@ -128,7 +128,7 @@ class OptionGroup:
             return
         if row.check is not None:
             # What is of no form that `load` accepts is refused by the check, in words for the user.
-            with contextlib.suppress(TypeError, ValueError, AttributeError):
+            with contextlib.suppress(TypeError, ValueError, AttributeError, LookupError):
                 value = row.check.load(value)
         self._set(name, value)
 

@@ -265,6 +265,8 @@ def test_strategies_and_locations_as_json(strategy):
 @pytest.mark.parametrize("entries, words", [
     ({"anchored_tensors": None}, "anchorTensor. expected a dict from names"),
     ({"anchored_tensors": {"w": "fc"}}, "anchorTensor. expected a dict from names"),
+    ({"anchored_tensors": {"w": poptorch.TensorLocationSettings()}},
+     "anchorTensor. expected a dict from names"),
     ({"available_memory_proportion": 5}, "setAvailableMemoryProportion. expected a dict such"),
     ({"available_memory_proportion": {"IPU\u00b2": 0.5}}, "expected a dict such"),
     ({"output_mode": 99}, "outputMode. expected one of OutputMode.Final"),
