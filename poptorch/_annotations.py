@@ -150,12 +150,10 @@ class _Entry:
 
 
 class _State(threading.local):
-    """What is entered in one capture, by kind; what the forward pass makes of it; and what it
-    entered last, also where that has ended."""
+    """What is entered in one capture, by kind; and what the forward pass makes of it."""
 
     entries: dict[str, _Entry] = {}
     now: Annotations = NONE
-    latest: dict[str, object] = {}
 
 
 _state = _State()
@@ -164,18 +162,11 @@ _state = _State()
 def reset() -> None:
     """Leaves everything that is entered."""
     _set({})
-    _state.latest = {}
 
 
 def current() -> Annotations:
     """The annotations of what the forward pass runs now."""
     return _state.now
-
-
-def latest(kind: str):
-    """The value of a kind that the forward pass entered last, also where that has ended; None
-    before the first one."""
-    return _state.latest.get(kind)
 
 
 def in_recomputation(origin: Annotations, recompute: int) -> Annotations:
@@ -209,8 +200,6 @@ def begin(kind: str, value):
     if outer is None or outer.recompute != recompute:
         outer = _Entry(None, None, recompute)
     value = _merged(kind, outer.value, value)
-    if recompute == 0:
-        _state.latest = {**_state.latest, kind: value}
     is_inside = recompute == 0 and recorder.places.is_under_checkpoint()
     entry = _Entry(value, outer.surrounding if is_inside else value, recompute)
     _set({**_state.entries, kind: entry})

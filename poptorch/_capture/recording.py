@@ -7,6 +7,7 @@ import torch
 from torch import fx
 
 from poptorch import _annotations as annotations
+from poptorch import blocks
 from poptorch._capture import attached
 from poptorch._capture import torch_private as private
 from poptorch._capture.places import Places
@@ -232,10 +233,10 @@ class Recording:
         """Everything known about a node that is being recorded."""
         if self.in_backward:
             return self._backward_meta(val)
-        said = annotations.current()
+        said, uses = annotations.current(), blocks.uses()
         meta = {"val": val, "place": self.places.here(), "module": said.path(self.module),
                 "annotations": said, "backward": False, "recompute": 0,
-                "block_before": annotations.latest("block")}
+                "block_before": uses[-1] if uses else None}
         self._origin.setdefault(private.forward_sequence_number(), meta)
         return meta
 
