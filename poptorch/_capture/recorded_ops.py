@@ -49,8 +49,10 @@ def may_differ_in_strides(func, args) -> bool:
 
     These have dimensions of one element, by the strides of which convolutions choose the layout of
     their results, or expanded ones: rules that are made of several operations find another order.
-    Of convolutions the rule is exact, and the operator expensive.
+    Of convolutions of more than one place the rule is exact, and the operator expensive.
     """
+    if func is aten.convolution.default and any(size != 1 for size in args[0].shape[2:]):
+        return False
     return (_has_rule_in_parts(func) and not are_row_major(args)
             and any(isinstance(x, torch.Tensor) and (1 in x.shape or 0 in x.stride())
                     for x in args))
@@ -60,7 +62,7 @@ def may_differ_in_strides(func, args) -> bool:
 def _has_rule_in_parts(func) -> bool:
     return (func.namespace == "aten" and not func._schema.is_mutable and not func.is_view
             and torch.Tag.nondeterministic_seeded not in func.tags
-            and func not in (aten.convolution.default, aten.convolution_backward.default))
+            and func is not aten.convolution_backward.default)
 
 
 def are_row_major(operands) -> bool:
