@@ -83,7 +83,7 @@ def gradients(executor: Any) -> dict[str, Any]:
         executor: a training executor that has run.
 
     Returns:
-        A tensor for each trained parameter, by its dotted name.
+        A tensor for each trained parameter that the loss depends on, by its dotted name.
 
     Raises:
         poptorch.Error: The model was not compiled under :func:`keep_gradients`, or has not run.

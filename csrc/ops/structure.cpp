@@ -101,7 +101,8 @@ std::vector<OpDef> structure_ops() {
        .attrs = {{"overload", "", true},
                  {"args", ir::AttrList{}, true},
                  {"salt", {}},
-                 {"int32", ir::AttrList{}}}},
+                 {"int32", ir::AttrList{}},
+                 {"strides", ir::AttrList{}}}},
       {.name = "host_call",
        .doc = "Calls the function of the host that has the number `site` in this process, through "
               "the operator `overload` of PyTorch, once in each run.",

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.autocast import autocast
-from poptorch._capture.decompose import computed_in
-from poptorch._capture.library import ops
+from poptorch._capture.library import attended, ops
 
 
 def _attention(capture, func, args, kwargs):
@@ -87,13 +86,8 @@ def _mask_in_four(mask, leading, batch: int, heads: int):
 
 def _by_steps(capture, q, k, v, mask, dropout_p, is_causal, scale):
     """For a mask that takes a gradient."""
-    dtype, wide = q.dtype, computed_in(q.dtype)
-    q, k, v = (t.to(wide) for t in (q, k, v))
-    scores = torch.matmul(q, k.transpose(-2, -1)) * scale + mask.to(wide)
-    weights = torch.softmax(scores, dim=-1)
-    if dropout_p > 0.0:
-        weights = ops.dropout(weights, float(dropout_p), capture.draw_salt())
-    return torch.matmul(weights, v).to(dtype)
+    salt = capture.draw_salt() if dropout_p > 0.0 else 0
+    return attended(q, k, v, mask, float(dropout_p), is_causal, scale, salt)
 
 
 HANDLERS = {

@@ -11,6 +11,7 @@ from poptorch._capture import (  # noqa: F401  (declare operations)
     library_embedding,
     library_products,
 )
+from poptorch._capture import torch_private as private
 from poptorch._capture.decompose import computed_in
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import ops
@@ -239,6 +240,18 @@ def _corrcoef(capture, func, args, kwargs):
     return call(*args, **kwargs)
 
 
+def _combinations(capture, func, args, kwargs):
+    """Torch selects by a mask, so that the number of rows is known at run time only."""
+    def call(input, r=2, with_replacement=False):
+        if input.dim() != 1 or r < 1:
+            return NotImplemented
+        with private.without_modes():
+            places = torch.combinations(torch.arange(len(input)), r, with_replacement)
+        return input[places]
+
+    return call(*args, **kwargs)
+
+
 def _one_hot(capture, func, args, kwargs):
     """Torch's rule for fake tensors gives the result the layout of the operand, eager a row-major
     one."""
@@ -258,6 +271,7 @@ HANDLERS = {
     torch.affine_grid_generator: _affine_grid,
     torch.cov: _cov,
     torch.Tensor.cov: _cov,
+    torch.combinations: _combinations,
     torch.corrcoef: _corrcoef,
     torch.Tensor.corrcoef: _corrcoef,
     F.gaussian_nll_loss: _loss(gaussian_nll),

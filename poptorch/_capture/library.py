@@ -7,7 +7,9 @@ Random ones take a ``salt`` that names the place of the call.
 
 import torch
 
+from poptorch._capture import again
 from poptorch._capture import torch_private as private
+from poptorch._capture.decompose import computed_in
 from poptorch._capture.kept import keep, kept
 from poptorch._layout import copied_strides, product_strides
 
@@ -108,6 +110,7 @@ def _batch_norm(x, weight, bias, running_mean, running_var, momentum, eps):
 def _keep_batch_norm(ctx, inputs, output):
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
+    ctx.eps = inputs[6]
     keep(ctx, inputs[0], inputs[1], output[1], output[2])
 
 
@@ -115,8 +118,33 @@ def _batch_norm_gradient(ctx, gradient, *others):
     if gradient is None:
         return (None,) * 7
     x, weight, mean, invstd = kept(ctx)
+    if torch.is_grad_enabled():
+        return *_norm_gradients(ctx, gradient, x, weight, _statistics), None, None, None, None
     found = ops.batch_norm_backward(gradient, x, weight, mean, invstd, True)
     return *_wanted(ctx, found), None, None, None, None
+
+
+def _norm_gradients(ctx, gradient, x, weight, statistics) -> list:
+    """Those that can be differentiated; ``statistics(x, eps)`` gives mean and deviation^-1."""
+    sizes = (1, -1, *[1] * (x.dim() - 2))
+
+    def normed(x, weight):
+        mean, invstd = statistics(x.to(computed_in(x.dtype)), ctx.eps)
+        out = (x - mean.view(sizes)) * invstd.view(sizes)
+        return (out if weight is None else out * weight.view(sizes)).to(gradient.dtype),
+
+    dx, dweight = again.differentiable(normed, (x, weight), ctx.needs_input_grad[:2], (gradient,))
+    dbias = None
+    if ctx.needs_input_grad[2]:
+        dims = [dim for dim in range(x.dim()) if dim != 1]
+        dbias = gradient.sum(dims, dtype=None if weight is None else weight.dtype)
+    return [dx, dweight, dbias]
+
+
+def _statistics(x, eps):
+    dims = [dim for dim in range(x.dim()) if dim != 1]
+    var, mean = torch.var_mean(x, dims, correction=0)
+    return mean, torch.rsqrt(var + eps)
 
 
 def _wanted(ctx, gradients) -> list:
@@ -137,6 +165,9 @@ def _keep_inference(ctx, inputs, output):
 
 def _inference_gradient(ctx, gradient):
     x, weight, mean, var = kept(ctx)
+    if torch.is_grad_enabled():
+        found = _norm_gradients(ctx, gradient, x, weight, lambda x, eps: (mean, (var + eps).rsqrt()))
+        return *found, None, None, None
     invstd = torch.rsqrt(var + ctx.eps)
     found = ops.batch_norm_backward(gradient, x, weight, mean, invstd, False)
     return *_wanted(ctx, found), None, None, None
@@ -175,8 +206,31 @@ def _keep_attention(ctx, inputs, output):
 def _attention_gradient(ctx, gradient, _):
     if gradient is None:
         return (None,) * 9
+    if torch.is_grad_enabled():
+        found = again.differentiable(
+            lambda *operands: (attended(*operands, *ctx.settings),), kept(ctx)[:4],
+            ctx.needs_input_grad[:4], (gradient,))
+        return *found, None, None, None, None, None
     found = ops.attention_backward(gradient, *kept(ctx), *ctx.settings)
     return *_wanted(ctx, found), None, None, None, None, None, None
+
+
+def attended(q, k, v, mask, dropout_p, is_causal, scale, salt):
+    """Attention by operations on the scores."""
+    dtype, wide = q.dtype, computed_in(q.dtype)
+    q, k, v = (t.to(wide) for t in (q, k, v))
+    scores = torch.matmul(q, k.transpose(-2, -1)) * scale
+    if is_causal:
+        mask = scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if mask is not None and mask.dtype is torch.bool:
+        reads = mask.any(-1, keepdim=True)  # a row that sees nothing gives zeros
+        scores = scores.masked_fill(~mask & reads, -torch.inf)
+        weights = torch.softmax(scores, dim=-1) * reads
+    else:
+        weights = torch.softmax(scores if mask is None else scores + mask.to(wide), dim=-1)
+    if dropout_p > 0.0:
+        weights = ops.dropout(weights, dropout_p, salt)
+    return torch.matmul(weights, v).to(dtype)
 
 
 _SETTINGS = "float dropout_p, bool is_causal, float scale, int salt"

@@ -4,6 +4,7 @@
 forward pass keeps for the gradient.
 """
 
+from poptorch._capture import again
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import define, ops
 
@@ -34,4 +35,5 @@ define(f"ctc_loss(Tensor log_probs, {_LENGTHS}, int blank, bool zero_infinity) -
        _ctc_loss, _keep_ctc, _ctc_gradient)
 define(f"ctc_loss_backward(Tensor grad_output, Tensor log_probs, {_LENGTHS}, Tensor alpha, "
        "int blank, bool zero_infinity) -> Tensor",
-       lambda grad_output, log_probs, *others: log_probs.new_empty(log_probs.shape))
+       lambda grad_output, log_probs, *others: log_probs.new_empty(log_probs.shape),
+       backward=again.refused("ctc_loss"))

@@ -1,5 +1,6 @@
 """The operations of namespace ``poptorch`` for bags of embeddings."""
 
+from poptorch._capture import again
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import define, empty_part, ops
 
@@ -32,4 +33,4 @@ def _bag_backward(grad_output, weight, indices, offsets, per_sample_weights, mod
 
 define(f"embedding_bag(Tensor weight, {_BAGS}) -> Tensor", _bag, _keep_bag, _bag_gradient)
 define(f"embedding_bag_backward(Tensor grad_output, Tensor weight, {_BAGS}) -> (Tensor, Tensor)",
-       _bag_backward)
+       _bag_backward, backward=again.refused("embedding_bag"))

@@ -5,6 +5,10 @@ weights' rows in torch's order. ``reserve`` is what the forward pass keeps for t
 empty where ``keep`` is false.
 """
 
+import torch
+import torch.nn.functional as F
+
+from poptorch._capture import again
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import define, empty_part, ops
 
@@ -32,6 +36,25 @@ def _bias(w_ih, has_bias: bool):
     return w_ih.new_empty(w_ih.shape[0]) if has_bias else empty_part(w_ih)
 
 
+def _by_steps(step, x, states, w_ih, w_hh, b_ih, b_hh, reverse):
+    """The layer by operations that can be differentiated again; ``step`` takes the sums of a time
+    from the input and from the state, and the states."""
+    sums = F.linear(x, w_ih, b_ih)
+    found = [None] * len(x)
+    for t in reversed(range(len(x))) if reverse else range(len(x)):
+        states = step(sums[t], F.linear(states[0], w_hh, b_hh), *states)
+        found[t] = states[0]
+    return torch.stack(found), *states
+
+
+def _step_gradients(ctx, step, operands, gradients) -> list:
+    """Those of x, the states, both weights and both biases, which can be differentiated."""
+    def layer(x, *others):
+        return _by_steps(step, x, others[:-4], *others[-4:], ctx.reverse)
+
+    return again.differentiable(layer, operands, ctx.needs_input_grad[:len(operands)], gradients)
+
+
 # -- LSTM --------------------------------------------------------------------------------------
 
 
@@ -39,21 +62,30 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, reverse, keep):
     return _sequence(x, h0), *_like(h0, c0), _reserve(x, h0, 5, keep)
 
 
+def _lstm_step(x, y, h, c):
+    i, f, g, o = (x + y).chunk(4, -1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
 def _keep_lstm(ctx, inputs, output):
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[3])
-    x, h0, c0, w_ih, w_hh, b_ih, _, ctx.reverse, _ = inputs
-    ctx.has_bias = b_ih is not None
-    keep(ctx, x, h0, c0, w_ih, w_hh, output[0], output[3])
+    *operands, ctx.reverse, _ = inputs
+    keep(ctx, *operands, output[0], output[3])
 
 
 def _lstm_gradient(ctx, dy, dhn, dcn, _):
     if dy is None and dhn is None and dcn is None:
         return (None,) * 9
-    wants_dx = ctx.needs_input_grad[0]
+    *operands, b_ih, b_hh, y, reserve = kept(ctx)
+    if torch.is_grad_enabled():
+        found = _step_gradients(ctx, _lstm_step, (*operands, b_ih, b_hh), (dy, dhn, dcn))
+        return *found, None, None
+    wants_dx, has_bias = ctx.needs_input_grad[0], b_ih is not None
     dx, *found, db = ops.lstm_backward(
-        dy, dhn, dcn, *kept(ctx), ctx.has_bias, wants_dx, ctx.reverse)
-    biases = (db, db) if ctx.has_bias else (None, None)
+        dy, dhn, dcn, *operands, y, reserve, has_bias, wants_dx, ctx.reverse)
+    biases = (db, db) if has_bias else (None, None)
     return dx if wants_dx else None, *found, *biases, None, None
 
 
@@ -73,21 +105,31 @@ def _gru(x, h0, w_ih, w_hh, b_ih, b_hh, reverse, keep):
     return _sequence(x, h0), *_like(h0), _reserve(x, h0, 4, keep)
 
 
+def _gru_step(x, y, h):
+    (x_r, x_z, x_n), (y_r, y_z, y_n) = x.chunk(3, -1), y.chunk(3, -1)
+    z = (x_z + y_z).sigmoid()
+    n = (x_n + (x_r + y_r).sigmoid() * y_n).tanh()
+    return n + z * (h - n),
+
+
 def _keep_gru(ctx, inputs, output):
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[2])
-    x, h0, w_ih, w_hh, b_ih, _, ctx.reverse, _ = inputs
-    ctx.has_bias = b_ih is not None
-    keep(ctx, x, h0, w_ih, w_hh, output[0], output[2])
+    *operands, ctx.reverse, _ = inputs
+    keep(ctx, *operands, output[0], output[2])
 
 
 def _gru_gradient(ctx, dy, dhn, _):
     if dy is None and dhn is None:
         return (None,) * 8
-    wants_dx = ctx.needs_input_grad[0]
+    *operands, b_ih, b_hh, y, reserve = kept(ctx)
+    if torch.is_grad_enabled():
+        found = _step_gradients(ctx, _gru_step, (*operands, b_ih, b_hh), (dy, dhn))
+        return *found, None, None
+    wants_dx, has_bias = ctx.needs_input_grad[0], b_ih is not None
     dx, *found, db_ih, db_hh = ops.gru_backward(
-        dy, dhn, *kept(ctx), ctx.has_bias, wants_dx, ctx.reverse)
-    biases = (db_ih, db_hh) if ctx.has_bias else (None, None)
+        dy, dhn, *operands, y, reserve, has_bias, wants_dx, ctx.reverse)
+    biases = (db_ih, db_hh) if has_bias else (None, None)
     return dx if wants_dx else None, *found, *biases, None, None
 
 
@@ -109,20 +151,27 @@ def _rnn(x, h0, w_ih, w_hh, b_ih, b_hh, nonlinearity, reverse):
     return _sequence(x, h0), *_like(h0)
 
 
+_RNN_STEPS = {"tanh": lambda x, y, h: ((x + y).tanh(),), "relu": lambda x, y, h: ((x + y).relu(),)}
+
+
 def _keep_rnn(ctx, inputs, output):
     ctx.set_materialize_grads(False)
-    x, h0, w_ih, w_hh, b_ih, _, ctx.nonlinearity, ctx.reverse = inputs
-    ctx.has_bias = b_ih is not None
-    keep(ctx, x, h0, w_ih, w_hh, output[0])
+    *operands, ctx.nonlinearity, ctx.reverse = inputs
+    keep(ctx, *operands, output[0])
 
 
 def _rnn_gradient(ctx, dy, dhn):
     if dy is None and dhn is None:
         return (None,) * 8
-    wants_dx = ctx.needs_input_grad[0]
+    *operands, b_ih, b_hh, y = kept(ctx)
+    if torch.is_grad_enabled():
+        step = _RNN_STEPS[ctx.nonlinearity]
+        found = _step_gradients(ctx, step, (*operands, b_ih, b_hh), (dy, dhn))
+        return *found, None, None
+    wants_dx, has_bias = ctx.needs_input_grad[0], b_ih is not None
     dx, *found, db = ops.rnn_backward(
-        dy, dhn, *kept(ctx), ctx.has_bias, wants_dx, ctx.nonlinearity, ctx.reverse)
-    biases = (db, db) if ctx.has_bias else (None, None)
+        dy, dhn, *operands, y, has_bias, wants_dx, ctx.nonlinearity, ctx.reverse)
+    biases = (db, db) if has_bias else (None, None)
     return dx if wants_dx else None, *found, *biases, None, None
 
 

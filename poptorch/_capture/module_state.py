@@ -92,7 +92,8 @@ class ModuleState:
         state = self._by_tensor.get(id(tensor))
         if state is None:
             fake = self._fake(tensor, kind, name)
-            state = State(kind, name, tensor, persistent, fake, fake.requires_grad)
+            trained = fake.requires_grad and self._training
+            state = State(kind, name, tensor, persistent, fake, trained)
             self._by_tensor[id(tensor)] = state
         elif name != state.name:
             state.aliases.append(name)
@@ -115,8 +116,8 @@ class ModuleState:
                         f"memory, which no optimizer can update. Make it of a copy, "
                         f"torch.nn.Parameter(value.clone()).")
         if kind == "param":
-            fake = torch.nn.Parameter(fake, requires_grad=trained)
-        elif trained:
+            fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
+        elif tensor.requires_grad:
             fake.requires_grad_()
         for hook in (tensor._backward_hooks or {}).values() if trained else ():
             fake.register_hook(hook)

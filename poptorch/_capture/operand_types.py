@@ -83,7 +83,9 @@ def _may_refuse(func) -> bool:
 
 
 def _fits_by_values(func, args: tuple) -> bool:
-    """Whether it depends on the values of a mask if PyTorch takes the sizes of the operands."""
+    """Whether it depends on values, of a mask or of lengths, if PyTorch takes the sizes."""
+    if func.overloadpacket.__name__ in ("segment_reduce", "_segment_reduce_backward"):
+        return True
     if func.overloadpacket.__name__ not in ("index_put", "index_put_"):
         return False
     x, indices, values = args[:3]

@@ -61,8 +61,14 @@ def may_differ_in_strides(func, args) -> bool:
 @functools.cache
 def _has_rule_in_parts(func) -> bool:
     return (func.namespace == "aten" and not func._schema.is_mutable and not func.is_view
-            and torch.Tag.nondeterministic_seeded not in func.tags
+            and torch.Tag.nondeterministic_seeded not in func.tags and not sizes_by_values(func)
             and func is not aten.convolution_backward.default)
+
+
+def sizes_by_values(func) -> bool:
+    """Whether the sizes of what an operation gives may depend on the values of its operands."""
+    return not {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}.isdisjoint(
+        func.tags)
 
 
 def are_row_major(operands) -> bool:

@@ -21,6 +21,7 @@ from poptorch._capture.decompose import DECOMPOSITIONS, ELEMENTWISE, computed_in
 from poptorch._capture.decomposed import fits, mismatch, with_own_memory
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
+from poptorch._capture.known import known_value
 from poptorch._capture.memory import Memory
 from poptorch._capture.operand_types import OperandTypes
 from poptorch._capture.out_arguments import OutArguments
@@ -181,9 +182,17 @@ class Recorder(Recording, private.DispatchMode):
         value = int(torch.Tag.pointwise in func.tags)
         with private.without_modes(), torch.no_grad():
             real_args, real_kwargs = map_only(
-                torch.Tensor, lambda x: _filled_like(x, value), (args, kwargs or {}))
+                torch.Tensor, lambda x: self._real_like(x, value), (args, kwargs or {}))
             out = func(*real_args, **real_kwargs)
         return map_only(torch.Tensor, self._like, out)
+
+    def _real_like(self, tensor: torch.Tensor, value: int) -> torch.Tensor:
+        """A real tensor that looks at its memory as ``tensor`` does: of its integers where they are
+        known, which may be sizes, else of equal values."""
+        known = None if tensor.is_floating_point() else known_value(self, tensor)
+        if known is not None:
+            return known
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).fill_(value)
 
     def _like(self, tensor: torch.Tensor):
         return private.fake_like(self.fake_mode, tensor)
@@ -374,8 +383,3 @@ class Recorder(Recording, private.DispatchMode):
             f"before there are values. Use torch.where, torch.clamp or masks instead of `if` and "
             f".item(), poptorch.dynamic_slice(tensor, dim, start, size, step) for a part that "
             f"begins at a computed place, or compute the value outside of forward and pass it in.")
-
-
-def _filled_like(tensor: torch.Tensor, value: int) -> torch.Tensor:
-    """A real tensor of equal values that looks at its memory as ``tensor`` does."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).fill_(value)

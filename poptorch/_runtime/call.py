@@ -62,6 +62,7 @@ class Call:
             raise Error("[inputReplicaGrouping] forward changes an input in place, and several "
                         "replicas share it. Change a clone() of it, or leave the groups out.")
         self._is_synthetic = spec.synthetic_data
+        self._keeps_gradients = spec.keep_gradients
         plan = OutputPlan(options.output_mode, options.output_return_period, *steps)
         everything = OutputPlan(OutputMode.All, 1, *steps)
         self._options, self._steps = options, steps
@@ -244,14 +245,15 @@ class Call:
                 site.finish()
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        """Gradients of the last update, by parameter; of each group, where it has groups.
+        """Gradients of the last update, by parameter that has one; of each group, where it has
+        groups.
 
         Raises:
             poptorch.Error: They were not kept, or nothing has run.
         """
         found = {name: self._held[position]
                  for position, _, name in self._gradient_outputs}
-        if not found or any(t is None for t in found.values()):
+        if not self._keeps_gradients or any(t is None for t in found.values()):
             raise Error("[testing.gradients] no gradients are there. Compile and run the model "
                         "within `with poptorch.testing.keep_gradients():`.")
         return {name: self._of_groups(name, values) for name, values in found.items()}

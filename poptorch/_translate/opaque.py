@@ -1,5 +1,7 @@
 """ATen ops without a row: carried as one opaque ``aten`` op (docs/internals/opaque_ops.md)."""
 
+import itertools
+
 import torch
 
 from poptorch import _C
@@ -14,13 +16,11 @@ def emit(e, node, *args, **kwargs):
     """Appends the opaque op of a node: its arguments by schema, tensors by operand number."""
     schema = ORIGINALS.get(node.target, node.target)._schema
     writer = _Arguments()
-    values = _by_schema(schema, args, kwargs)
-    attrs = {"args": [writer.write(value) for value in values], "overload": _full_name(schema)}
+    pairs = zip(_by_schema(schema, args, kwargs), _by_schema(schema, node.args, node.kwargs))
+    attrs = {"args": list(itertools.starmap(writer.write, pairs)), "overload": _full_name(schema),
+             **writer.notes()}
     if "salt" in node.meta:
         _add_generator(e, node, schema, writer, attrs)
-    kept = _int32_operands(node, args, kwargs, writer.operands)
-    if kept:
-        attrs["int32"] = kept
     vals = _flat(node.meta["val"])
     types = [(ir_dtype(v.dtype), list(v.shape)) if isinstance(v, torch.Tensor) else ("f32", [0])
              for v in vals]
@@ -45,15 +45,6 @@ def _by_schema(schema, args, kwargs) -> list:
     return values
 
 
-def _int32_operands(node, args, kwargs, operands: list) -> list[int]:
-    """The operands that the user's program has as int32, and not as the int64 it stands for."""
-    given = [*node.args, *node.kwargs.values()], [*args, *kwargs.values()]
-    pairs = zip(*(_flat(list(values)) for values in given))
-    return sorted({operands.index(value) for source, value in pairs
-                   if isinstance(value, _C.Value) and isinstance(source, torch.fx.Node)
-                   and source.meta["val"].dtype is torch.int32})
-
-
 def _add_generator(e, node, schema, writer, attrs) -> None:
     names = [a.name for a in schema.arguments]
     if "generator" not in names:
@@ -65,18 +56,31 @@ def _add_generator(e, node, schema, writer, attrs) -> None:
 
 
 class _Arguments:
-    """Writes arguments as attributes and collects the operands they refer to."""
+    """Writes arguments as attributes and collects the operands they refer to.
+
+    Attributes:
+        operands: the values.
+    """
 
     def __init__(self):
         self.operands: list = []
+        self._given: list[torch.Tensor] = []  # the user's tensors, without data
 
-    def write(self, value):
+    def notes(self) -> dict:
+        """What the user's operands are, where the device's may differ: those of int32, and not of
+        the int64 it stands for, and the strides of all, unless all are row-major."""
+        int32 = [i for i, given in enumerate(self._given) if given.dtype is torch.int32]
+        strides = [step for given in self._given for step in given.stride()]
+        is_plain = all(given.is_contiguous() for given in self._given)
+        return {**({"int32": int32} if int32 else {}),
+                **({} if is_plain else {"strides": strides})}
+
+    def write(self, value, source):
+        """``source`` is the same argument of the captured node."""
         if isinstance(value, _C.Value):
-            if value not in self.operands:
-                self.operands.append(value)
-            return f"%{self.operands.index(value)}"
+            return f"%{self._operand(value, source)}"
         if isinstance(value, (list, tuple)):
-            return [self.write(v) for v in value]
+            return [self.write(*pair) for pair in zip(value, source)]
         if isinstance(value, torch.dtype):
             return _C.DType(_DTYPES.get(value) or ir_dtype(value))
         if isinstance(value, str):
@@ -89,6 +93,16 @@ class _Arguments:
             return value
         raise Error(f"[translate] an argument of type {type(value).__name__} cannot be carried to "
                     f"the device: {value!r}. Use numbers, strings, tensors or lists of them.")
+
+    def _operand(self, value, source) -> int:
+        given = source.meta["val"]
+        for i, (operand, other) in enumerate(zip(self.operands, self._given)):
+            if operand == value and other.dtype is given.dtype \
+                    and other.stride() == given.stride():
+                return i
+        self.operands.append(value)
+        self._given.append(given)
+        return len(self.operands) - 1
 
 
 def _flat(val) -> list:

@@ -80,6 +80,12 @@ SAMPLES = {
         a, fweights=torch.tensor([1, 3, 2, 1, 0, 1]), aweights=b[0].detach()),
     "cov_counted": lambda a, b: torch.cov(a, fweights=torch.tensor([1, 3, 2, 1, 0, 1])),
     "corrcoef": lambda a, b: torch.corrcoef(a) + b[0].corrcoef(),
+    "combinations": lambda a, b: torch.combinations(a[0], 3).sum() + torch.combinations(
+        b[:, 0] * a[:, 1], with_replacement=True).T,
+    "segment_reduce": lambda a, b: torch.segment_reduce(
+        a, "sum", lengths=torch.tensor([1, 0, 3]), initial=0.5),
+    "segment_reduce_of_one": lambda a, b: torch.segment_reduce(
+        b[:1, ::2], "sum", lengths=torch.tensor([1, 0]), initial=0.5),
     "embedding_bag": lambda a, b: F.embedding_bag(torch.tensor([[0, 1], [3, 1]]), a),
     "embedding_bag_weighted": lambda a, b: F.embedding_bag(
         torch.tensor([[0, 1], [3, 1]]), b, mode="sum", per_sample_weights=a[:2, :2]),

@@ -155,3 +155,17 @@ def test_parts_of_another_type_are_cast():
     found = poptorch.inferenceModel(module, quiet_options())(x, part)
     for ours, expected in zip(found, module.forward(x, part), strict=True):
         assert ours.dtype is torch.float16 and torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("select", [
+    lambda x, mask: torch.ops.aten.masked_select(x.expand(3, 4), mask),
+    lambda x, mask: torch.ops.aten.nonzero(mask.expand(3, 4)),
+    lambda x, mask: torch.ops.aten.index(x.expand(3, 4), [mask.expand(3, 4)])])
+def test_a_count_that_is_not_known(select):
+    """How many elements a mask selects is asked of no operator: it would say 0, for zeros."""
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return select(x, x > 0)
+
+    with pytest.raises(poptorch.Error, match="depends on the values"):
+        poptorch.inferenceModel(Net(), quiet_options())(torch.ones(1, 4))

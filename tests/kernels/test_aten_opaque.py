@@ -13,9 +13,9 @@ DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.int32: "i32", torch.
 DTYPES |= {torch.bool: "bool", torch.float16: "f16", torch.uint8: "u8"}
 
 
-def run(overload, operands, args, results, salt=None):
+def run(overload, operands, args, results, salt=None, **attrs):
     """The results of an opaque op as tensors; `results` holds (dtype, sizes)."""
-    attrs = {"overload": overload, "args": args} | ({} if salt is None else {"salt": salt})
+    attrs |= {"overload": overload, "args": args} | ({} if salt is None else {"salt": salt})
     arrays = [None if x is None else x.numpy() for x in operands]
     return [torch.from_numpy(out) for out in _C.evaluate("aten", arrays, attrs, results)]
 
@@ -99,6 +99,24 @@ def test_scalar_keeps_its_kind():
     assert run("aten::floor_divide.Scalar", [i], ["%0", 2], wanted)[0].dtype == torch.int32
     out = run("aten::mul.Scalar", [i], ["%0", 0.5], [("f32", [2, 2])])[0]
     assert torch.equal(out, i * 0.5)
+
+
+@pytest.mark.parametrize("laid_out", [
+    lambda a: a, lambda a: a.t().contiguous().t(), lambda a: a.new_zeros(3, 9)[:, ::3].copy_(a)])
+def test_operands_have_the_strides_of_the_program(laid_out):
+    """The factors of A, where it is row-major, are those of its transpose."""
+    a = laid_out(torch.rand(3, 3) + torch.eye(3))
+    expected = torch.ops.aten._linalg_det(a)
+    types = [("f32", []), ("f32", [3, 3]), ("i32", [3])]
+    found = run("aten::_linalg_det", [a.contiguous()], ["%0"], types, strides=list(a.stride()))
+    for ours, other in zip(found, expected, strict=True):
+        assert torch.equal(ours, other.to(ours.dtype))
+
+
+def test_strides_of_elements_on_each_other():
+    a = torch.rand(3, 1)
+    found, = run("aten::clone", [a.expand(3, 4).contiguous()], ["%0"], F32, strides=[1, 0])
+    assert torch.equal(found, a.expand(3, 4))
 
 
 def test_undefined_results_are_zero_or_nothing():

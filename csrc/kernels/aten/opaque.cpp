@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <memory>
@@ -54,15 +55,57 @@ void check_schema(const c10::OperatorHandle& handle, const ir::Op& op) {
              "] draws random numbers, no generator is given. Give it one (`%rngk`).");
 }
 
-// The narrowed integers of the program, as wide as they were in the user's; with `own`, all tensors
-// in memory of their own.
-Tensors arguments_of(const Tensors& inputs, const ir::Dims& kept, bool own) {
+// What the operands are in the user's program.
+struct Given {
+  std::vector<bool> is_int32;
+  std::vector<ir::Dims> strides;
+};
+
+Given given_of(const ops::Call& call) {
+  Given given;
+  given.is_int32.resize(call.in_count());
+  for (const int64_t i : ops::ints_of(call.attrs(), "int32")) given.is_int32.at(i) = true;
+  const ir::Dims all = ops::ints_of(call.attrs(), "strides");
+  size_t at = 0;
+  for (size_t i = 0; i < call.in_count(); ++i) {
+    const size_t rank = call.has_in(i) ? call.in(i).sizes.size() : 0;
+    given.strides.push_back(call.has_in(i) ? ir::contiguous_strides(call.in(i).sizes) : ir::Dims{});
+    if (at + rank > all.size()) continue;
+    std::copy_n(all.begin() + at, rank, given.strides.back().begin());
+    at += rank;
+  }
+  return given;
+}
+
+bool lies_with(const at::Tensor& x, const ir::Dims& strides) {
+  for (int64_t dim = 0; dim < x.dim(); ++dim) {
+    if (x.size(dim) > 1 && x.stride(dim) != strides[dim]) return false;
+  }
+  return true;
+}
+
+// A copy with such strides; with gaps where each element of memory would have to be several.
+at::Tensor laid_with(const at::Tensor& x, ir::Dims strides) {
+  for (int64_t dim = 0; dim < x.dim(); ++dim) {
+    if (x.size(dim) == 1 || strides[dim] != 0) continue;
+    strides = ir::contiguous_strides(x.sizes().vec());
+    for (int64_t& stride : strides) stride *= 2;
+    break;
+  }
+  return at::empty_strided(x.sizes(), strides, x.options()).copy_(x);
+}
+
+// The operands as they are in the user's program: narrowed integers are wide again, strides are its
+// own; with `own`, all tensors in memory of their own.
+Tensors arguments_of(const Tensors& inputs, const Given& given, bool own) {
   Tensors out = inputs;
   for (size_t i = 0; i < out.size(); ++i) {
-    if (!out[i].defined()) continue;
-    const bool is_narrowed = out[i].scalar_type() == at::kInt &&
-                             std::ranges::find(kept, static_cast<int64_t>(i)) == kept.end();
-    if (is_narrowed || own) out[i] = is_narrowed ? out[i].to(at::kLong) : out[i].clone();
+    at::Tensor& x = out[i];
+    if (!x.defined()) continue;
+    const bool is_narrowed = x.scalar_type() == at::kInt && !given.is_int32[i];
+    if (is_narrowed || own) x = is_narrowed ? x.to(at::kLong) : x.clone();
+    if (!x.numel() || lies_with(x, given.strides[i])) continue;
+    x = laid_with(x, given.strides[i]);
   }
   return out;
 }
@@ -96,16 +139,16 @@ ops::Prepared opaque(const ops::Call& call) {
   const c10::OperatorHandle handle = find_operator(name);
   check_schema(handle, call.op);
   const auto arguments = std::make_shared<const Arguments>(call.op, handle.schema());
-  const ir::Dims kept = ops::ints_of(call.attrs(), "int32");
+  const Given given = given_of(call);
   const bool is_foreign = ops::is_foreign(call.op);
   const std::vector<size_t> written = written_operands(call.op, handle.schema());
   const auto run = [=](const ops::Args& args, const Tensors& inputs, Tensors& results) {
     torch::jit::Stack stack;
-    const Tensors given = arguments_of(inputs, kept, is_foreign);
-    arguments->push(args, given, stack);
+    const Tensors operands = arguments_of(inputs, given, is_foreign);
+    arguments->push(args, operands, stack);
     handle.callBoxed(stack);
     for (const c10::IValue& value : stack) append(value, results);
-    for (const size_t i : written) results.push_back(given[i].clone());  // it may have kept it
+    for (const size_t i : written) results.push_back(operands[i].clone());  // it may have kept it
   };
   // It is never called on zeros, and nothing that it may keep is in the program's memory.
   return prepare_call(call, name, run, {}, is_foreign ? Memory::users : Memory::planned);

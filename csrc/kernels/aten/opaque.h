@@ -22,7 +22,10 @@
 //                                    attribute `salt`; operators that draw random numbers need one
 //   T?                               none, or as T
 //
-// Operands of type i32 are widened to int64, as PyTorch's indices are; others go as they are.
+// Operands of type i32 are widened to int64, as PyTorch's indices are, but for those that the
+// attribute `int32` lists. All have the strides that they have in the user's program, on which
+// results depend (which of A and its transpose is factorized, say): `strides` holds those of all
+// operands, one after the other; where it ends, operands are row-major.
 // Results are flattened (a Tensor[] is several), converted to the declared types and made
 // contiguous. An undefined result gives zeros, or nothing where a tensor without elements is
 // declared. Operators that write to an argument, or return anything but tensors, are user errors.

@@ -166,7 +166,7 @@ class Perturbing(TorchDispatchMode):
         """Moves a tensor by roundings of a type: its own, unless another is given."""
         if self._is_exact and isinstance(x, torch.Tensor) and x.dtype in HALVES:
             return x  # numbers that are equal stay so
-        if _is_floating(x) and x.numel():
+        if _is_floating(x) and x.numel() and not x._is_zerotensor():  # those have no memory
             noise = torch.rand(x.shape, generator=self._generator, dtype=torch.float64)
             factor = 1 + (noise - 0.5) * (4 * self._size * STEP[dtype or x.dtype])
             with torch.no_grad():

@@ -10,6 +10,7 @@ from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their ro
     integers,
     joining,
     layers,
+    linear_algebra,
     loops,
     losses,
     norms,
@@ -18,6 +19,8 @@ from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their ro
     reductions,
     selecting,
     shaping,
+    special,
+    transforms,
 )
 from tests.fuzz.programs.vocabulary.base import ROWS
 
