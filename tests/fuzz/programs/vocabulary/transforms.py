@@ -98,7 +98,7 @@ def under_autocast(d):
 
 def emit_gradient(d, x, loss, arguments):
     """A gradient of ``loss``, a text on ``a``, which is another name of ``x``."""
-    of, end = (f"{x} * 1", "") if d.env[x].requires_grad else (
+    of, end = (f"{x} * 1", "") if d.training and d.env[x].requires_grad else (
         f"{x}.detach().requires_grad_()", ".detach()")
     d.emit(f"within(torch.enable_grad(), lambda: (lambda a: torch.autograd.grad({loss}, "
            f"{arguments})[0]{end})({of}))")
