@@ -6,6 +6,8 @@ return NotImplemented for arguments that it does not support; the operation is t
 is. Operations that torch's own table takes apart by plain ATen operations are taken from there.
 """
 
+from functools import partial
+
 import torch
 
 from poptorch._capture.torch_private import decomposition_table
@@ -169,6 +171,21 @@ def _soft_margin_loss_backward(grad, x, target, reduction):
     z = (-target * x).exp()  # of an infinite one, eager's gradient is NaN
     inner = -target * z / (z + 1) * grad
     return inner / x.numel() if reduction == 1 else inner
+
+
+def _of_each(backward, grad, x, target, reduction, *more):
+    """The rows take one gradient of a reduced loss; the gradient of a gradient has one for each
+    element, as torch's kernels allow."""
+    is_mixed = not grad.dtype == x.dtype == target.dtype
+    if reduction == 0 or grad.numel() == 1 or is_mixed or not x.is_floating_point():
+        return NotImplemented
+    found = backward(grad.expand(x.shape), x, target, 0, *more)
+    return found / x.numel() if reduction == 1 else found
+
+
+for _backward in (aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default,
+                  aten.huber_loss_backward.default):
+    DECOMPOSITIONS[_backward] = partial(_of_each, _backward)
 
 
 def _norms(v, dim: int):

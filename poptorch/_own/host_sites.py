@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from poptorch import _context as context
+from poptorch._capture import again
 from poptorch._capture import torch_private as private
 from poptorch._capture.library import LIBRARY, define, ops
 from poptorch._layout import copied_strides, extent
@@ -190,8 +191,14 @@ class Site:
         return Error(f"[CPU] {self.name!r} {what}. Return the same kind of result in each call.")
 
     def taken(self, ticket: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Arguments and results of the call with a number, which is let go."""
-        return self._kept.pop(int(ticket))
+        """Arguments and results of the call with a number, which is let go if nothing else may
+        ask for them in this run."""
+        return self._kept[int(ticket)] if self.has_several else self._kept.pop(int(ticket))
+
+    @property
+    def has_several(self) -> bool:
+        """Whether more than one gradient of a call is computed, as by torch.autograd.grad too."""
+        return len(self._gradients) > 1
 
     def gradient(self, given: list[int]) -> "Gradient":
         """The gradient, when the results of these numbers have one."""
@@ -233,9 +240,11 @@ class Gradient:
         leaves, results = self.site.taken(ticket)
         pairs = [(results[i], gradient) for i, gradient in zip(self.given, gradients, strict=True)
                  if results[i].requires_grad]
+        for leaf in leaves:
+            leaf.grad = None
         with private.as_in_eager(True):
             if pairs:
-                torch.autograd.backward(*map(list, zip(*pairs)))
+                torch.autograd.backward(*map(list, zip(*pairs)), retain_graph=self.site.has_several)
         wanted = [leaves[i] for i in self.arguments]
         return [torch.zeros_like(x) if x.grad is None else x.grad for x in wanted]
 
@@ -287,7 +296,8 @@ def _gradients_like(inputs, site):
 
 
 define("host_call(Tensor[] inputs, int site) -> Tensor[]", _results_like)
-define("host_call_backward(Tensor[] inputs, int site) -> Tensor[]", _gradients_like)
+define("host_call_backward(Tensor[] inputs, int site) -> Tensor[]", _gradients_like,
+       backward=again.refused("CPU"))
 for _name in ("host_call", "host_call_backward"):
     LIBRARY.impl(_name, lambda inputs, site: _site(site).run(inputs),
                  "CompositeExplicitAutograd")

@@ -86,6 +86,13 @@ def _padded_backward(dims):
     return cases
 
 
+def of_each(n, *more):
+    """Gradients of a loss by one for each element; other forms are left to the rows."""
+    if not n.dtype.is_floating_point:
+        return []
+    return [[n(4, 6), n(4, 6), n(4, 6), 1, *more, {}], [n(6), n(4, 6), n(4, 6), 2, *more, {}]]
+
+
 CASES = {
     aten._efficientzerotensor.default: lambda n: [[[2, 3], {"dtype": n.dtype}]],
     aten.addcmul.default: _together(_elementwise(3), _elementwise(3, value=0.5),
@@ -122,6 +129,9 @@ CASES = {
     aten.soft_margin_loss_backward.default: lambda n: [
         [n(4, 6), n(4, 6), n(4, 6), 0, {}], [n(), n(4, 6), n(4, 6), 1, {}],
         [n(), n(4, 6), n(4, 6), 2, {}], [n(), n(4, 6, scale=20.0), n(4, 6), 2, {}]],
+    aten.mse_loss_backward.default: lambda n: of_each(n),
+    aten.smooth_l1_loss_backward.default: lambda n: of_each(n, 0.5),
+    aten.huber_loss_backward.default: lambda n: of_each(n, 0.5),
     aten.dist.default: lambda n: [[n(4, 6), n(6), p, {}] for p in (2, 1, 3, torch.inf, 0)],
     aten.nansum.default: lambda n: [[n(4, 6), {}], [n(4, 6), 1, {}], [n(4, 6), [0, 1], True, {}],
                                     [n(0, 3), {}], [n(4, 6), 0, {"dtype": torch.float32}]],

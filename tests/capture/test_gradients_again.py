@@ -48,6 +48,15 @@ FUNCTIONS = {
     "masked attention": lambda x: scaled(x, x * 2, x.sin(), attn_mask=MASK),
     "attention with added numbers": lambda x: scaled(x, x, x, attn_mask=MASK[0] * 2.0),
     "softmax": lambda x: x.softmax(-1),
+    "mean squared error": lambda x: F.mse_loss(x.pow(2), x.sin()),
+    "smooth absolute error": lambda x: F.smooth_l1_loss(x.pow(2), x.sin(), reduction="sum"),
+    "Huber loss": lambda x: F.huber_loss(x.pow(2), x.sin(), delta=0.1),
+    "printed": lambda x: poptorch.ipu_print_tensor(x.pow(3), "x", False, 0, 0),
+    "serialized product": lambda x: poptorch.serializedMatMul(
+        x[0], x[0], poptorch.MatMulSerializationMode.InputChannels, 3),
+    "dynamic slice": lambda x: poptorch.dynamic_slice(x.pow(3), 1, torch.tensor(1), 1, 1),
+    "dynamic update": lambda x: poptorch.dynamic_update(
+        x.pow(3), x[:, :1].sin(), 1, torch.tensor(1), 1),
     "distances": lambda x: torch.linalg.vector_norm(x[:, :1] - x[:, 1:], dim=-1),
     "determinant": lambda x: torch.linalg.det(x @ x.mT + torch.eye(3)),
     "determinant of a transposed matrix": lambda x: torch.linalg.det(x.mT.tanh() + torch.eye(3)),
@@ -132,7 +141,8 @@ def test_dropout_of_attention_drops_the_same():
 @pytest.mark.parametrize(("name", "function"), [
     ("ctc_loss", lambda w: F.ctc_loss(w.log_softmax(-1), torch.ones(4, 1, dtype=torch.int64),
                                       torch.full((4,), 4), torch.ones(4, dtype=torch.int64))),
-    ("embedding_bag", lambda w: F.embedding_bag(torch.tensor([[0, 1]]), w[0]).pow(2).sum())])
+    ("embedding_bag", lambda w: F.embedding_bag(torch.tensor([[0, 1]]), w[0]).pow(2).sum()),
+    ("CPU", lambda w: poptorch.CPU(lambda a: a.sin(), "host")(w).pow(2).sum())])
 def test_no_gradient_of_a_gradient(name, function):
     class Net(nn.Module):
         def __init__(self):
