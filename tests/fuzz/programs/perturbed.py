@@ -76,6 +76,9 @@ def _cancelled(out, args) -> torch.Tensor:
 # What adds or subtracts, element by element.
 _SUMS = frozenset("add sub rsub lerp addcmul addcdiv add_ sub_ lerp_ addcmul_ addcdiv_".split())
 
+# The same along dimensions.
+_REDUCED = frozenset("sum mean".split())
+
 # Equal or not, where a result of arithmetic is compared, is a matter of its last rounding.
 _EQUALITIES = frozenset("eq ne".split())
 
@@ -110,11 +113,14 @@ class Perturbing(TorchDispatchMode):
             probe = self._probe(func, args, kwargs)
             if args[0].dtype not in HALVES:
                 args = (self._move(args[0].contiguous().clone()), *args[1:])
-        cancels = self._is_exact and name in _SUMS and _is_floating(args[0])
-        sizes = _sizes(args) if cancels else None  # now: the operation may change an operand
+        cancels = self._is_exact and name in _SUMS | _REDUCED and _is_floating(args[0])
+        if cancels:  # now: the operation may change an operand
+            sizes = (func(args[0].abs(), *args[1:], **(kwargs or {})) if name in _REDUCED
+                     else _sizes(args))
         out = func(*args, **(kwargs or {}))
         if cancels:  # where nearly all of it cancels, all may
-            out.detach().masked_fill_(out.detach().abs() <= STEP[out.dtype] * sizes, 0)
+            most = 2 * self._size * STEP[out.dtype] * sizes
+            out.detach().masked_fill_(out.detach().abs() <= most, 0)
         if name in _EQUALITIES and _is_floating(args[0]) and not self._is_exact:
             out = out.masked_fill(self._may_be_equal(*args[:2]), name == "eq")
         if centers:
