@@ -188,9 +188,10 @@ for _backward in (aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.d
     DECOMPOSITIONS[_backward] = partial(_of_each, _backward)
 
 
-def _norms(v, dim: int):
-    others = [d for d in range(v.dim()) if d != dim]
-    return (v * v).sum(others, keepdim=True).sqrt()
+def _sum_of_others(x, dim: int):
+    """The sum along all dimensions but one; without others, the elements themselves."""
+    others = [d for d in range(x.dim()) if d != dim]
+    return x.sum(others, keepdim=True) if others else x
 
 
 @decomposes(aten._weight_norm_interface.default)
@@ -198,14 +199,13 @@ def _weight_norm(v, g, dim=0):
     # The norms of 16-bit floats are float32, in eager too.
     dtype, wide = v.dtype, computed_in(v.dtype)
     v, g = v.to(wide), g.to(wide)
-    norms = _norms(v, dim)
+    norms = _sum_of_others(v * v, dim).sqrt()
     return (v * (g / norms)).to(dtype), norms
 
 
 @elementwise(aten._weight_norm_interface_backward.default)
 def _weight_norm_backward(grad, v, g, norms, dim):
-    others = [d for d in range(v.dim()) if d != dim]
-    along = (grad * v).sum(others, keepdim=True) / norms
+    along = _sum_of_others(grad * v, dim) / norms
     return (grad - v * (along / norms)) * (g / norms), along
 
 

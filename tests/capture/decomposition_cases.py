@@ -136,9 +136,10 @@ CASES = {
     aten.nansum.default: lambda n: [[n(4, 6), {}], [n(4, 6), 1, {}], [n(4, 6), [0, 1], True, {}],
                                     [n(0, 3), {}], [n(4, 6), 0, {"dtype": torch.float32}]],
     aten._weight_norm_interface.default: lambda n: [[n(4, 6), n(4, 1), {}],
-                                                    [n(4, 6), n(1, 6), 1, {}]],
+                                                    [n(4, 6), n(1, 6), 1, {}], [n(5), n(5), {}]],
     aten._weight_norm_interface_backward.default: lambda n: [
-        [n(4, 6), n(4, 6), n(4, 1), n.positive(4, 1), 0, {}]],
+        [n(4, 6), n(4, 6), n(4, 1), n.positive(4, 1), 0, {}],
+        [n(5), n(5), n(5), n.positive(5), 0, {}]],
     aten.aminmax.default: lambda n: [[n(4, 6), {}], [n(4, 6), {"dim": 1}],
                                      [n(4, 6), {"dim": 0, "keepdim": True}], [n(), {}]],
     aten.addmv.default: lambda n: [

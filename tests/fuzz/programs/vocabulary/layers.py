@@ -314,3 +314,34 @@ def resized(d):
         "nn.Upsample(scale_factor=2)", "nn.PixelShuffle(1)", f"nn.AvgPool{rank}d(1)",
         f"nn.ReflectionPad{rank}d(0)", f"nn.ReplicationPad{rank}d(1)", f"nn.MaxPool{rank}d(1, 2)",
         f"nn.AdaptiveMaxPool{rank}d(2)", "nn.LocalResponseNorm(3)"))), x)
+
+
+HOOKS = ("m.register_forward_hook(lambda m, a, out: out * 2)",
+         "m.register_forward_hook(lambda m, a, out: None)",
+         "m.register_forward_hook(lambda m, a, out: out + a[0].mean())",
+         "m.register_forward_pre_hook(lambda m, a: (a[0] * 0.5,))",
+         "m.register_forward_pre_hook(lambda m, a: None)",
+         "m.register_full_backward_hook(lambda m, before, after: (before[0] * 2,))",
+         "m.register_full_backward_hook(lambda m, before, after: None)",
+         "m.register_full_backward_pre_hook(lambda m, after: (after[0] * 0.5,))",
+         "m.requires_grad_(False)", "m.weight.requires_grad_(False)",
+         "m.weight.register_hook(lambda g: g * 0.5)", "setattr(m, 'extra', m.weight)")
+
+
+@row("layers", 3)
+def changed_layer(d):
+    """A layer with hooks, or with weights that are not trained."""
+    x = d.floating(2, 4)
+    inner = d.env[x].shape[-1]
+    text = d.rng.choice((f"nn.Linear({inner}, {a_size(d)})", f"nn.LayerNorm({inner})",
+                         f"nn.Sequential(nn.Linear({inner}, 3), nn.Tanh())",
+                         f"nn.Linear({inner}, {inner}, bias=False)"))
+    hooks = ", ".join(d.rng.sample(HOOKS, d.rng.randint(1, 2)))
+    if d.chance(0.8):
+        text = f"nn.utils.parametrizations.weight_norm({text})" if d.chance(0.15) else text
+        text = f"(lambda m: ({hooks}, m)[-1])({text}.to({dtype_of(d, x)}))"
+        called(d, d.module(text), x)
+    else:  # weights that belong to two modules
+        text = f"nn.Linear({inner}, {inner}).to({dtype_of(d, x)})"
+        tied = f"(lambda m: nn.Sequential(m, nn.Tanh(), m))({text})"
+        called(d, d.module(tied), x)
