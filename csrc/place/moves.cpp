@@ -117,8 +117,10 @@ class Mover {
 
   // The value where the body of a loop takes it.
   ir::Value* carried(const ir::Op& input, ir::Value* value) {
+    const bool goes_off = Known::is_off_chip(input);
+    if (known_.is_off_chip(*value) && !goes_off) return loaded(value, input);
     ir::Value* here = on_ipu_of(input, value);
-    return Known::is_off_chip(input) && !known_.is_off_chip(*here) ? stored(here) : here;
+    return goes_off && !known_.is_off_chip(*here) ? stored(here) : here;
   }
 
   ir::Value* on_ipu_of(const ir::Op& reader, ir::Value* value) {

@@ -127,3 +127,33 @@ def test_accumulation_and_replicas(strategy, seed):
     blocks = annotated(network, seed, names=True)
     check_equal_bits(harness.train(blocks, batches, setExecutionStrategy=strategy, **settings),
                      plain)
+
+
+class LoopFromWeights(torch.nn.Module):
+    """A loop that begins with a weight, in a block of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.arange(4.0))
+        self.v = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        with poptorch.Block("first", ipu_id=0):
+            y = x * self.v
+        with poptorch.Block("second", ipu_id=1):
+            z = poptorch.for_loop(2, lambda a, b: [a * b, b], [self.w, y])[0]
+        return z, poptorch.identity_loss(z.sum(), "none")
+
+
+def test_a_loop_that_begins_with_a_weight_in_streaming_memory():
+    """The body takes it on the chip, so that it is loaded before."""
+    found = []
+    for strategy in (poptorch.ShardedExecution(),
+                     poptorch.ParallelPhasedExecution(["first"], ["second"])):
+        net = LoopFromWeights()
+        options = quiet_options().setExecutionStrategy(strategy)
+        model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), 0.1))
+        results = [model(torch.arange(4.0) + 1) for _ in range(2)]
+        model.copyWeightsToHost()
+        found.append((results, net.state_dict()))
+    check_equal_bits(*found)
