@@ -1,4 +1,5 @@
-"""Random programs in blocks, under any strategy: the bits of the program without blocks."""
+"""Random programs in blocks, under any strategy, with tensors on the chip or in streaming memory:
+the bits of the program without blocks."""
 
 import random
 
@@ -12,6 +13,9 @@ from tests.fuzz.judge import budget
 from tests.fuzz.programs import running
 from tests.fuzz.programs.draw import draw
 from tests.fuzz.programs.program import NATURAL, Program, Setting
+
+
+ROLES = ("Activation", "Weight", "Optimizer", "Accumulator")
 
 
 def _phases(count: int) -> list:
@@ -62,7 +66,12 @@ def test_bits_do_not_depend_on_blocks(seed, name):
     plain = running.options_of
 
     def options_of(setting, training):
-        return plain(setting, training).setExecutionStrategy(make(count))
+        options = plain(setting, training).setExecutionStrategy(make(count))
+        for role in rng.sample(ROLES, rng.randint(0, 3)):
+            location = poptorch.TensorLocationSettings().minElementsForOffChip(rng.choice((0, 8)))
+            location.useOnChipStorage(rng.random() < 0.3)
+            getattr(options.TensorLocations, f"set{role}Location")(location)
+        return options
 
     try:
         running.eager(program, NATURAL)
