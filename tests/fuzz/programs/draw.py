@@ -165,7 +165,11 @@ class Draw:
             fill = self.rng.choice(values.FLOAT_FILLS if is_float else values.INT_FILLS)
             if is_float and self.chance(0.02):
                 fill = self.rng.choice(("special", "large"))
-        layout = self.rng.choice(values.LAYOUTS) if kind == "x" and self.chance(0.3) else "plain"
+        layout = "plain"
+        if self.chance(0.3 if kind == "x" else 0.1):
+            layout = self.rng.choice(values.LAYOUTS)
+        if layout == "expanded" and kind == "w":  # no optimizer can update it
+            layout = "plain"
         cut = self.setting.micro_batches > 1 and len(sizes) == 1
         if layout == "expanded" and (cut or fill.count(":") > 1):  # one element for many
             layout = "plain"
