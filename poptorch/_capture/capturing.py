@@ -135,11 +135,6 @@ class _Capture:
                 context.set_current(None)
             return self._assemble(result)
 
-    @property
-    def is_training(self) -> bool:
-        """Whether there is a backward pass."""
-        return self._training
-
     def path_of(self, module: torch.nn.Module) -> str:
         """Dotted path of a part of the model; of the part that runs, if it is none."""
         return self._state.names.get(id(module), self.recorder.module)

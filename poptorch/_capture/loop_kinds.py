@@ -51,7 +51,7 @@ class _Counted:
         self._size, self._as_torch = len(inputs), as_torch
         self._loops = Loops(capture)
         self._begun = _begun_as_it_lies if as_torch else _begun
-        is_trained = capture.is_training and torch.is_grad_enabled()
+        is_trained = torch.is_grad_enabled()
         like = inputs if as_torch else map(self._loops.contiguous, inputs)
         like = [*like, *map(self._loops.row, rows)]
         self._joint = self._loops.joint(name, like, body, is_trained)
@@ -204,7 +204,7 @@ class _Branches:
         self._name, self._condition, self._recorder = name, condition, capture.recorder
         self._as_torch = as_torch
         self._loops = Loops(capture)
-        is_trained = capture.is_training and torch.is_grad_enabled()
+        is_trained = torch.is_grad_enabled()
         self._inputs = [inputs for _, inputs in branches]
         self._joints = [self._loops.joint(
             name, inputs if as_torch else [*map(self._loops.contiguous, inputs)], body,

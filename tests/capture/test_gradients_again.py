@@ -178,3 +178,19 @@ class Force(nn.Module):
 def test_gradients_in_inference(by):
     net, x = Force(by), torch.rand(5, 3)
     torch.testing.assert_close(poptorch.inferenceModel(net, quiet_options())(x), net(x))
+
+
+@pytest.mark.parametrize("body", [
+    lambda a: [a * a.sin()],
+    lambda a: [a - 0.1 * torch.autograd.grad(a.requires_grad_().pow(3).sum(), a)[0]]])
+def test_loops_in_inference(body):
+    """The gradient of a loop, and a loop over gradients."""
+    class Net(nn.Module):
+        def forward(self, x):
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                y, = poptorch.for_loop(3, body, [x])
+                return torch.autograd.grad(y.sum(), x)[0] if y.requires_grad else y
+
+    x = torch.rand(4)
+    torch.testing.assert_close(poptorch.inferenceModel(Net(), quiet_options())(x), Net()(x))

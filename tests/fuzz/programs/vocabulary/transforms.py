@@ -117,6 +117,18 @@ def penalty(d):
 
 
 @row("transforms", 2)
+def descent(d):
+    """A loop whose rounds go along a gradient."""
+    x = finite(d, d.floating(2, 4))
+    f, graph = d.rng.choice(SCALARS), d.rng.choice((", create_graph=True", ""))
+    of, end = (f"{x} * 1", "") if d.training and d.env[x].requires_grad else (
+        f"{x}.detach().requires_grad_()", ".detach()")
+    body = f"[a - 0.1 * torch.autograd.grad(({f})(a), a{graph})[0]]"
+    d.emit(f"within(torch.enable_grad(), lambda: poptorch.for_loop({d.rng.randint(1, 3)}, "
+           f"lambda a: {body}, [{of}])[0]{end})")
+
+
+@row("transforms", 2)
 def hooked(d):
     """A gradient that a hook changes."""
     x = d.floating(1)
