@@ -166,8 +166,10 @@ def _keep_inference(ctx, inputs, output):
 def _inference_gradient(ctx, gradient):
     x, weight, mean, var = kept(ctx)
     if torch.is_grad_enabled():
-        found = _norm_gradients(ctx, gradient, x, weight, lambda x, eps: (mean, (var + eps).rsqrt()))
-        return *found, None, None, None
+        def known(x, eps):
+            return mean, torch.rsqrt(var + eps)
+
+        return *_norm_gradients(ctx, gradient, x, weight, known), None, None, None
     invstd = torch.rsqrt(var + ctx.eps)
     found = ops.batch_norm_backward(gradient, x, weight, mean, invstd, False)
     return *_wanted(ctx, found), None, None, None
