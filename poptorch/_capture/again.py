@@ -25,7 +25,8 @@ def differentiable(function, operands, needed, gradients) -> list:
     known = [(out, g) for out, g in zip(function(*operands), gradients) if g is not None]
     results, given = map(list, zip(*known))
     wanted = [x for x, is_needed in zip(operands, needed) if is_needed]
-    found = iter(torch.autograd.grad(results, wanted, given, create_graph=True, allow_unused=True))
+    found = iter(torch.autograd.grad(results, wanted, given, create_graph=True, allow_unused=True)
+                 if wanted else ())
     return [next(found) if is_needed else None for is_needed in needed]
 
 

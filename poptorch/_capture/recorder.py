@@ -35,6 +35,7 @@ from poptorch._capture.recorded_ops import (
     cast,
     has_wrong_rule,
     may_differ_in_strides,
+    sizes_by_values,
 )
 from poptorch._capture.recording import Recording
 from poptorch._capture.regions import is_changed
@@ -159,7 +160,7 @@ class Recorder(Recording, private.DispatchMode):
             raise
         except Exception:
             # Some of torch's rules for fake tensors refuse what eager takes: empty tensors, types.
-            if func.namespace != "aten" or mutated_arguments(func):
+            if func.namespace != "aten" or mutated_arguments(func) or sizes_by_values(func):
                 raise
             out = self._asked_operator(func, args, kwargs)
         return out, self.add(func, arguments, named, out)

@@ -159,6 +159,31 @@ def test_no_gradient_of_a_gradient(name, function):
         model(torch.ones(1))
 
 
+def test_penalties_where_the_bias_alone_is_trained():
+    layer = nn.BatchNorm1d(4)
+    layer.weight.requires_grad_(False)
+    nn.init.constant_(layer.bias, 0.5)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            loss = self.layer(x).pow(3).sum()
+            gradient, = torch.autograd.grad(loss, self.layer.bias, create_graph=True)
+            return gradient.detach(), poptorch.identity_loss(gradient.pow(2).sum(), "none")
+
+    check(Net(), torch.rand(5, 4))
+
+
+def test_hooks_of_weights_in_inference():
+    net = Force("weight")
+    net.layer[0].weight.register_hook(lambda gradient: gradient * 2)
+    x = torch.rand(5, 3)
+    torch.testing.assert_close(poptorch.inferenceModel(net, quiet_options())(x), net(x))
+
+
 class Force(nn.Module):
     """A gradient in inference, as of an energy by positions."""
 

@@ -63,11 +63,11 @@ struct Given {
 
 Given given_of(const ops::Call& call) {
   Given given;
-  given.is_int32.resize(call.in_count());
-  for (const int64_t i : ops::ints_of(call.attrs(), "int32")) given.is_int32.at(i) = true;
+  const ir::Dims int32 = ops::ints_of(call.attrs(), "int32");
   const ir::Dims all = ops::ints_of(call.attrs(), "strides");
   size_t at = 0;
   for (size_t i = 0; i < call.in_count(); ++i) {
+    given.is_int32.push_back(std::ranges::find(int32, static_cast<int64_t>(i)) != int32.end());
     const size_t rank = call.has_in(i) ? call.in(i).sizes.size() : 0;
     given.strides.push_back(call.has_in(i) ? ir::contiguous_strides(call.in(i).sizes) : ir::Dims{});
     if (at + rank > all.size()) continue;
