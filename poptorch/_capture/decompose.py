@@ -176,8 +176,8 @@ def _soft_margin_loss_backward(grad, x, target, reduction):
 def _of_each(backward, grad, x, target, reduction, *more):
     """The rows take one gradient of a reduced loss; the gradient of a gradient has one for each
     element, as torch's kernels allow."""
-    is_mixed = not grad.dtype == x.dtype == target.dtype
-    if reduction == 0 or grad.numel() == 1 or is_mixed or not x.is_floating_point():
+    is_plain = grad.dtype == x.dtype == target.dtype and x.is_floating_point()
+    if reduction == 0 or grad.numel() == 1 or not x.numel() or not is_plain:
         return NotImplemented
     found = backward(grad.expand(x.shape), x, target, 0, *more)
     return found / x.numel() if reduction == 1 else found
