@@ -119,7 +119,7 @@ class ModuleState:
             fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
         elif tensor.requires_grad:
             fake.requires_grad_()
-        for hook in (tensor._backward_hooks or {}).values():
+        for hook in (tensor._backward_hooks or {}).values() if tensor.requires_grad else ():
             fake.register_hook(hook)
         if tensor._post_accumulate_grad_hooks:
             logger.warning("[capture] %s has hooks that run after its gradient is accumulated; "
