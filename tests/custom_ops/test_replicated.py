@@ -16,6 +16,7 @@ from tests.helpers import Cases, check_equal_bits, check_narrow, check_wide, qui
 
 REDUCE, GATHER, EXCHANGE = "ReplicatedAllReduceTP", "ReplicatedAllGather", "ReplicatedAllToAll"
 OPS = (REDUCE, GATHER, EXCHANGE)
+RATE = 0.01  # steps that are long enough to be seen, and too short for roundings to grow
 # Replicas and attributes.
 GROUPS = [(1, {}), (2, {}), (3, {}), (4, {"group_size": 2}), (6, {"group_size": 3}),
           (4, {"group_size": 2, "orthogonal": 1}), (6, {"group_size": 2, "orthogonal": 1}),
@@ -78,7 +79,7 @@ def eager(net, x, name, replicas, attributes, accumulation):
             losses += [loss for _, loss in rows]
         gradient, = torch.autograd.grad(torch.stack(losses).mean(), net.weight)
         with torch.no_grad():
-            net.weight -= 0.1 * gradient
+            net.weight -= RATE * gradient
         steps.append((results, [loss.detach() for loss in losses], gradient))
     return {"results": [y for results, _, _ in steps for y in results],
             "losses": torch.stack([loss for _, losses, _ in steps for loss in losses]),
@@ -90,7 +91,7 @@ def ours(net, x, replicas, iterations, accumulation, strategy=None):
     options = quiet_options().replicationFactor(replicas).deviceIterations(iterations)
     options.outputMode(poptorch.OutputMode.All).autoRoundNumIPUs(True)
     options.Training.gradientAccumulation(accumulation)
-    model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1))
+    model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=RATE))
     # The host has the micro-batches of a replica one behind the other in each iteration.
     order = torch.arange(x.shape[0]).view(iterations, accumulation, replicas).transpose(1, 2)
     order = order.flatten()
@@ -235,7 +236,7 @@ def test_in_a_loop(name):
             losses = [loss for _, loss in rows]
             gradient, = torch.autograd.grad(torch.stack(losses).mean(), net.weight)
             with torch.no_grad():
-                net.weight -= 0.1 * gradient
+                net.weight -= RATE * gradient
             steps.append(([y.detach() for y, _ in rows], [loss.detach() for loss in losses]))
         return {"results": [y for ys, _ in steps for y in ys],
                 "losses": torch.stack([loss for _, losses in steps for loss in losses]),

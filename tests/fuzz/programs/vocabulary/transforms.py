@@ -97,10 +97,16 @@ def under_autocast(d):
     d.emit(f"within(torch.autocast('cpu', {dtype}), lambda: {body})")
 
 
+def differentiated(d, x):
+    """The text of ``x`` as a tensor with a gradient, and what ends the graph if that is its own."""
+    if d.training and d.env[x].requires_grad:
+        return f"{x} * 1", ""
+    return f"{x}.detach().requires_grad_()", ".detach()"
+
+
 def emit_gradient(d, x, loss, arguments):
     """A gradient of ``loss``, a text on ``a``, which is another name of ``x``."""
-    of, end = (f"{x} * 1", "") if d.training and d.env[x].requires_grad else (
-        f"{x}.detach().requires_grad_()", ".detach()")
+    of, end = differentiated(d, x)
     d.emit(f"within(torch.enable_grad(), lambda: (lambda a: torch.autograd.grad({loss}, "
            f"{arguments})[0]{end})({of}))")
 
@@ -122,8 +128,7 @@ def descent(d):
     """A loop whose rounds go along a gradient."""
     x = finite(d, d.floating(2, 4))
     f, graph = d.rng.choice(SCALARS), d.rng.choice((", create_graph=True", ""))
-    of, end = (f"{x} * 1", "") if d.training and d.env[x].requires_grad else (
-        f"{x}.detach().requires_grad_()", ".detach()")
+    of, end = differentiated(d, x)
     body = f"[a - 0.1 * torch.autograd.grad(({f})(a), a{graph})[0]]"
     d.emit(f"within(torch.enable_grad(), lambda: poptorch.for_loop({d.rng.randint(1, 3)}, "
            f"lambda a: {body}, [{of}])[0]{end})")
