@@ -412,3 +412,24 @@ def test_a_file_has_no_functions(tmp_path):
 def test_a_site_of_another_process():
     with pytest.raises(poptorch.Error, match=r"\[CPU\] the program calls function -1 of the host"):
         torch.ops.poptorch.host_call([], -1)
+
+
+def test_two_gradients_of_one_call():
+    """One within forward, and that of the loss: both read what the call has kept."""
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.rand(3) + 0.1)
+
+        def forward(self, x):
+            y = poptorch.CPU(lambda a: a.sin() * a, "twice")(self.w * x)
+            gradient, = torch.autograd.grad(y.sum(), self.w, retain_graph=True)
+            return gradient, poptorch.identity_loss(y.pow(2).sum(), "none")
+
+    net, x = Net(), torch.rand(3)
+    model = _trained(net)
+    expected, loss = net(x)
+    for _ in range(2):
+        gradient, ours = model(x)
+        torch.testing.assert_close((gradient, ours), (expected, loss.detach()))
+        expected, loss = net(x)
