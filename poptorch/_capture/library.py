@@ -119,30 +119,29 @@ def _batch_norm_gradient(ctx, gradient, *others):
         return (None,) * 7
     x, weight, mean, invstd = kept(ctx)
     if torch.is_grad_enabled():
-        return *_norm_gradients(ctx, gradient, x, weight, _statistics), None, None, None, None
+        return *_norm_gradients(ctx, gradient, x, weight), None, None, None, None
     found = ops.batch_norm_backward(gradient, x, weight, mean, invstd, True)
     return *_wanted(ctx, found), None, None, None, None
 
 
-def _norm_gradients(ctx, gradient, x, weight, statistics) -> list:
-    """Those that can be differentiated; ``statistics(x, eps)`` gives mean and deviation^-1."""
+def _norm_gradients(ctx, gradient, x, weight, known=None) -> list:
+    """Those that can be differentiated; mean and deviation^-1 are those of ``x`` unless known."""
     sizes = (1, -1, *[1] * (x.dim() - 2))
+    dims = [dim for dim in range(x.dim()) if dim != 1]
 
     def normed(x, weight):
-        mean, invstd = statistics(x.to(computed_in(x.dtype)), ctx.eps)
+        mean, invstd = known or _statistics(x.to(computed_in(x.dtype)), dims, ctx.eps)
         out = (x - mean.view(sizes)) * invstd.view(sizes)
         return (out if weight is None else out * weight.view(sizes)).to(gradient.dtype),
 
     dx, dweight = again.differentiable(normed, (x, weight), ctx.needs_input_grad[:2], (gradient,))
     dbias = None
     if ctx.needs_input_grad[2]:
-        dims = [dim for dim in range(x.dim()) if dim != 1]
         dbias = gradient.sum(dims, dtype=None if weight is None else weight.dtype)
     return [dx, dweight, dbias]
 
 
-def _statistics(x, eps):
-    dims = [dim for dim in range(x.dim()) if dim != 1]
+def _statistics(x, dims, eps):
     var, mean = torch.var_mean(x, dims, correction=0)
     return mean, torch.rsqrt(var + eps)
 
@@ -165,12 +164,9 @@ def _keep_inference(ctx, inputs, output):
 
 def _inference_gradient(ctx, gradient):
     x, weight, mean, var = kept(ctx)
-    if torch.is_grad_enabled():
-        def known(x, eps):
-            return mean, torch.rsqrt(var + eps)
-
-        return *_norm_gradients(ctx, gradient, x, weight, known), None, None, None
     invstd = torch.rsqrt(var + ctx.eps)
+    if torch.is_grad_enabled():
+        return *_norm_gradients(ctx, gradient, x, weight, (mean, invstd)), None, None, None
     found = ops.batch_norm_backward(gradient, x, weight, mean, invstd, False)
     return *_wanted(ctx, found), None, None, None
 

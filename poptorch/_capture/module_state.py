@@ -91,15 +91,15 @@ class ModuleState:
     def _add(self, kind, name, tensor, persistent) -> State:
         state = self._by_tensor.get(id(tensor))
         if state is None:
-            fake = self._fake(tensor, kind, name)
-            trained = fake.requires_grad and self._training
+            trained = tensor.requires_grad and self._training
+            fake = self._fake(tensor, kind, name, trained)
             state = State(kind, name, tensor, persistent, fake, trained)
             self._by_tensor[id(tensor)] = state
         elif name != state.name:
             state.aliases.append(name)
         return state
 
-    def _fake(self, tensor: torch.Tensor, kind: str, name: str) -> torch.Tensor:
+    def _fake(self, tensor: torch.Tensor, kind: str, name: str, trained: bool) -> torch.Tensor:
         if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
             raise Error(f"[capture] {name} has no shape yet: its module is lazy. Call the "
                         f"module once on the CPU before it is compiled.")
@@ -109,7 +109,6 @@ class ModuleState:
         check_dense(tensor, name)
         inner = tensor.detach()[0] if name in self._grouped else tensor
         fake = private.fake_like(self._fake_mode, inner)
-        trained = tensor.requires_grad and self._training
         if trained and layout.lies_on_itself(inner.shape, inner.stride()):
             raise Error(f"[capture] {name} is to be trained and has sizes {list(inner.shape)} and "
                         f"strides {list(inner.stride())}: several of its elements are one in "

@@ -2,6 +2,7 @@
 the bits of the program without blocks."""
 
 import random
+from unittest import mock
 
 import torch
 from hypothesis import given
@@ -79,13 +80,11 @@ def test_bits_do_not_depend_on_blocks(seed, name):
     except Exception:
         return  # others look at what is refused
     try:
-        running.options_of = options_of
-        found = running.through_poptorch(in_blocks)
+        with mock.patch.object(running, "options_of", options_of):
+            found = running.through_poptorch(in_blocks)
     except Error as error:
         assert "lease report" not in str(error), in_blocks
         return  # the rules of a strategy
-    finally:
-        running.options_of = plain
     assert found.keys() == expected.keys()
     for key, tensor in expected.items():
         assert torch.equal(found[key].nan_to_num(), tensor.nan_to_num()), (key, in_blocks)
