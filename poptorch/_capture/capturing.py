@@ -163,14 +163,15 @@ class _Capture:
         return next((state.name for state in self._state.states
                      if state.trained and state.tensor is tensor), None)
 
-    def draw_salt(self) -> int:
-        """A number for a random operation, from the real generator.
+    def draw_salt(self, generator: torch.Generator | None = None) -> int:
+        """A number for a random operation, from a real generator; from torch's own by default.
 
         torch.utils.checkpoint puts the generator back before it recomputes: the recomputed
-        operation draws the same number, and so computes the same values.
+        operation draws the same number, and so computes the same values. So does what the user's
+        program draws after it gave a generator the same state.
         """
         with private.without_modes():
-            return int(torch.randint(0, 2**31 - 1, ()))
+            return int(torch.randint(0, 2**31 - 1, (), generator=generator))
 
     def note_batch_count(self, count):
         """``float(count)`` where batch norm takes the average over all batches so far.

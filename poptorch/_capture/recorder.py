@@ -41,7 +41,9 @@ from poptorch._capture.recording import Recording
 from poptorch._capture.regions import is_changed
 from poptorch._capture.shapes import Shapes
 from poptorch._capture.views import root_of
+from poptorch._logging import logger
 from poptorch._pytree import map_only
+from poptorch.errors import place_text
 
 aten = torch.ops.aten
 
@@ -61,6 +63,7 @@ class Recorder(Recording, private.DispatchMode):
         private.DispatchMode.__init__(self)
         Recording.__init__(self, fake_mode, places)
         self._draw_salt = draw_salt
+        self._generators_met: set[str] = set()
         self.failed: tuple[Exception, dict] | None = None
         self.layouts = InputLayouts()
         self.kept: list[list[tuple]] = []
@@ -351,15 +354,28 @@ class Recorder(Recording, private.DispatchMode):
         return out
 
     def _random(self, func, args, kwargs):
-        if kwargs.get("generator") is not None:
+        generator = kwargs.get("generator")
+        if generator is not None:
+            self._warn_of_generator(func)
             kwargs = {**kwargs, "generator": None}
-        salt = self._draw_salt()
+        salt = self._draw_salt(generator)
         out, node = self._record(func, args, kwargs)
         if func.overloadpacket.__name__.endswith("_like") and \
                 kwargs.get("memory_format") in (None, torch.preserve_format):
             out = self.as_copy_of(args[0], out)
         node.meta["salt"] = salt
         return out
+
+    def _warn_of_generator(self, func) -> None:
+        place = place_text(self.places.here(), self.module)
+        if place in self._generators_met:
+            return
+        self._generators_met.add(place)
+        logger.warning(
+            "[%s] generator= is a torch.Generator, but the device draws the numbers: they are "
+            "others in each call, and its seed does not choose them. Set Options.randomSeed, or "
+            "draw outside of forward and pass the numbers in.%s", func.overloadpacket.__name__,
+            f"\n  at {place}" if place else "")
 
     def _data_dependent(self, func, args, kwargs):
         if not any(map(self._has_no_value, args)):
