@@ -31,17 +31,23 @@ class Taken:
         """What stands for a tensor in the body."""
         if not self._is_trained or not tensor.requires_grad:
             return tensor
-        node = attached.node_of(tensor)
+        plain = private.without_transforms(tensor)
+        node = attached.node_of(plain)
         if node is not None and self._recorder.is_within(node, self._region):
             return tensor
+        if plain is not tensor:
+            raise self._recorder.error(
+                "[torch.func] a function inside of the body is transformed for a tensor from "
+                "outside of it that requires grad. Pass the tensor as an input of the body.")
         number = self._known.get(id(tensor))
         if number is None:
             number = self._known[id(tensor)] = len(self.outer)
             fake = self._recorder.fake(tensor)
-            standing = private.detached(self._recorder.fake_mode, fake)
+            with private.without_function_transforms():
+                standing = private.detached(self._recorder.fake_mode, fake).requires_grad_()
             attached.attach_like(standing, fake)
             self.outer.append(tensor)
-            self.standing.append(standing.requires_grad_())
+            self.standing.append(standing)
         return self.standing[number]
 
     def has(self, tensor: torch.Tensor) -> bool:

@@ -49,7 +49,7 @@ class _Counted:
                  rows: list[torch.Tensor], body, as_torch: bool):
         self._name, self._count, self._inputs, self._rows = name, count, inputs, rows
         self._size, self._as_torch = len(inputs), as_torch
-        self._loops = Loops(capture)
+        self._loops = Loops(capture, name)
         self._begun = _begun_as_it_lies if as_torch else _begun
         is_trained = torch.is_grad_enabled()
         like = inputs if as_torch else map(self._loops.contiguous, inputs)
@@ -203,7 +203,7 @@ class _Branches:
                  as_torch: bool):
         self._name, self._condition, self._recorder = name, condition, capture.recorder
         self._as_torch = as_torch
-        self._loops = Loops(capture)
+        self._loops = Loops(capture, name)
         is_trained = torch.is_grad_enabled()
         self._inputs = [inputs for _, inputs in branches]
         self._joints = [self._loops.joint(
@@ -312,7 +312,7 @@ def while_loop(capture, name: str, condition, body, inputs: list[torch.Tensor],
     with torch.no_grad():
         begun = list(map(_begun_as_it_lies, inputs))
         carried = [_flag(condition(*begun, *others)), torch.zeros(1, dtype=torch.int32), *begun]
-        return Loops(capture).add(name, carried, None, 1, following)[2:]
+        return Loops(capture, name).add(name, carried, None, 1, following)[2:]
 
 
 def check_carried(capture, name: str, taken, returned) -> None:

@@ -113,10 +113,16 @@ class Loops:
 
     Args:
         capture: the capture.
+        name: of the function that makes them, for messages.
     """
 
-    def __init__(self, capture):
+    def __init__(self, capture, name: str):
         self._capture, self._recorder = capture, capture.recorder
+        if private.is_transformed():
+            raise self._recorder.error(
+                f"[{name}] loops and conditions inside of functions that torch.func transforms "
+                f"(grad, vjp, jvp, vmap) are not implemented. Differentiate by "
+                f"torch.autograd.grad, or write a loop in Python.")
 
     # -- what bodies compute -------------------------------------------------------------------
 

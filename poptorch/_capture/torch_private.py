@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 from torch._decomp import decomposition_table
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._higher_order_ops import utils as higher_order
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._prims_common import suggest_memory_format
@@ -164,6 +165,23 @@ def without_modes():
     """Real tensors and the real generator, in the midst of a capture."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         yield
+
+
+def is_transformed() -> bool:
+    """Whether a function runs that ``torch.func`` transforms."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def without_function_transforms():
+    """Outside of the functions that ``torch.func`` transforms just now."""
+    return temporarily_clear_interpreter_stack()
+
+
+def without_transforms(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that one of a function which ``torch.func`` transforms stands for."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def called_without_constants(func, args, kwargs):

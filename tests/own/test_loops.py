@@ -199,11 +199,10 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_training_as_eager(name):
+def check_training(function):
     """Three steps, by an input that lets branches be taken and others, in one program."""
     x = torch.randn(3, 4)
-    net = Net(PROGRAMS[name])
+    net = Net(function)
     eager = copy.deepcopy(net)
     ours = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), lr=0.01))
     optimizer = torch.optim.SGD(eager.parameters(), lr=0.01)
@@ -216,6 +215,11 @@ def test_training_as_eager(name):
     ours.copyWeightsToHost()
     torch.testing.assert_close(dict(net.named_parameters()), dict(eager.named_parameters()),
                                rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_training_as_eager(name):
+    check_training(PROGRAMS[name])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
