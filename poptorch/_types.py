@@ -121,6 +121,13 @@ def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Copies new values to a tensor; one element of each dimension that is expanded."""
     for dim in expanded_dims(tensor):
         tensor, values = tensor.narrow(dim, 0, 1), values.narrow(dim, 0, 1)
+    if narrowed(tensor.dtype) is not tensor.dtype and tensor.numel():
+        # What the device has left as it was given keeps what narrowing took from it.
+        given = host_tensor(tensor, "a tensor")
+        is_same = given == values
+        if given.is_floating_point():
+            is_same &= given.signbit() == values.signbit()
+        values = torch.where(is_same, tensor.detach(), values.to(tensor.dtype))
     tensor.copy_(values)
 
 

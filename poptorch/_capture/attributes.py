@@ -75,6 +75,10 @@ class Attributes:
         not change: a change of one of them would change the program."""
         return self._depended_on
 
+    def of_argument(self, value, path: str) -> None:
+        """Notes what ``forward`` reads of the objects in an argument that is no tensor."""
+        self._reads.of_argument(value, path)
+
     def _get(self, module, name: str):
         value = super(torch.nn.Module, module).__getattribute__(name)
         if name in super(torch.nn.Module, module).__getattribute__("__dict__"):

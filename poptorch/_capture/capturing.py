@@ -218,6 +218,9 @@ class _Capture:
         self.functions = Functions(self)
         with self._state, self._paths, self.fake_mode, self.recorder, self.functions, \
                 private.without_compiling(context.is_capturing):
+            for path, constant in self._in_spec.leaves():
+                if constant is not None:
+                    self._state.of_argument(constant.value, path)
             result = tracing.run_forward(self._state.module, args, kwargs)
             self._state.check_kept()
             leaves, structure = Structure.of(result)

@@ -149,11 +149,18 @@ class ModuleState:
         """A method, module or partial function, with the user's modules in place of clones."""
         return self._clones.users(value)
 
+    def of_argument(self, value, path: str) -> None:
+        """Notes what ``forward`` reads of the objects in an argument that is no tensor."""
+        self._attributes.of_argument(value, path)
+
     def attributes_read(self) -> list[tuple[object, str, str]]:
         """What ``forward`` depends on of modules and of objects that they hold: what has the
         attribute, its name and its path."""
         read = {}
         for place in self._attributes.read():
+            if place.module is None:  # of an argument
+                read[id(place.holder), place.name] = place.holder, place.name, place.path
+                continue
             module = self._clones.user_module(place.module)
             holder = self._clones.user_module(place.holder)
             path = self.names.get(id(module))

@@ -51,7 +51,9 @@ def _preserved(training: bool):
     try:
         torch_log.addFilter(_silent)
         torch.default_generator.manual_seed(_SEED)
-        with torch.inference_mode(False), torch.set_grad_enabled(training):
+        # There are no values that a check for NaN could read.
+        with torch.inference_mode(False), torch.set_grad_enabled(training), \
+                torch.autograd.set_detect_anomaly(torch.is_anomaly_enabled(), check_nan=False):
             yield
     finally:
         torch.default_generator.set_state(generator)

@@ -58,6 +58,11 @@ class Reads:
         if name not in _NOT_READ and (id(module), name) not in self._found:
             self._add(Place(module, name, module, name), value)
 
+    def of_argument(self, value, path: str) -> None:
+        """Takes note of what is read of the objects in an argument, from now on."""
+        for path, part in objects_within(value, path):
+            self._enter(part, None, path)
+
     def was_set(self, holder, name: str) -> None:
         """Takes note that an attribute was set or deleted."""
         self._set.add((id(holder), name))

@@ -141,6 +141,14 @@ class Saving:
             raise Error(f"[loadExecutable] {file.path}: the file was saved from "
                         f"{kinds[file.manifest['training']]}, this is "
                         f"{kinds[self._training]}. Wrap the module with the former.")
+        self._check_class(file)
+
+    def _check_class(self, file: files.File) -> None:
+        own = type(self._user_model).__name__
+        if file.manifest["model_class"] != own:
+            raise Error(f"[loadExecutable] {file.path}: the file was made from a module of the "
+                        f"class {file.manifest['model_class']}, this is a {own}. Wrap a module of "
+                        f"the same class and settings.")
 
     def _check_optimizer(self, interface) -> None:
         if self._optimizer is None:

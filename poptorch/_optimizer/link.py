@@ -99,6 +99,7 @@ class OptimizerLink:
         own = {id(parameter) for _, parameter in _parameters(self._module)}
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         others = len(held - own)
+        self._check_single(optimizer, where)
         kind, module = type(optimizer).__name__, type(self._module).__name__
         if own and others == len(held):
             raise Error(f"[{where}] the optimizer {kind} holds {len(held)} parameters, none of "
@@ -110,6 +111,18 @@ class OptimizerLink:
             logger.warning("%d of the %d parameters of the optimizer %s are none of the wrapped "
                            "%s: this executor does not train them.", others, len(held), kind,
                            module)
+
+    def _check_single(self, optimizer, where: str) -> None:
+        """Raises an Error when a parameter stands in the groups twice, as one update is compiled."""
+        names, seen = {id(p): name for name, p in _parameters(self._module)}, set()
+        for number, group in enumerate(optimizer.param_groups):
+            for parameter in group["params"]:
+                if id(parameter) in seen:
+                    raise Error(f"[{where}] {names.get(id(parameter), 'a parameter')} stands more "
+                                f"than once in the parameter groups of the optimizer, the second "
+                                f"time in group {number}: step() would update it twice, the device "
+                                f"updates it once. Leave it out there.")
+                seen.add(id(parameter))
 
     def check_settings(self) -> None:
         """Raises an Error when a setting has a value that is not implemented."""

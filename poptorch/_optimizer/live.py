@@ -59,6 +59,8 @@ class LiveStates(collections.defaultdict):
         # Loaded by the names outside, for parameters whose names are not known yet.
         self._pending: Values = dict(kept.get("pending", {}))
         self._unknown: Values = {}
+        # What torch's part had of parameters for which that waits, to see whether it was changed.
+        self._waiting: dict[int, dict] = {}
         self._loaded_settings: Values | None = kept.get("settings")
 
     # -- what devices do -----------------------------------------------------------------------
@@ -201,7 +203,7 @@ class LiveStates(collections.defaultdict):
         """Gives parameters what was loaded by names, of those names that are known."""
         by_name = self._by_name()
         keys = {STEP: COUNT} | {s.outside: s.key for s in (self._spec.states if self._spec else ())}
-        touched = {}
+        touched, outdated = {}, self._outdated(by_name.values())
         for name in list(self._pending):
             if name in kinds.GLOBAL_NAMES and "" in by_name:
                 self._own_entry(GLOBAL)[kinds.GLOBAL_NAMES[name]] = self._pending.pop(name)
@@ -211,6 +213,8 @@ class LiveStates(collections.defaultdict):
             if tensor is None or outside not in keys:
                 continue
             value = self._pending.pop(name)
+            if id(tensor) in outdated:  # steps were made since
+                continue
             entry = self._own_entry(tensor)
             if keys[outside] == COUNT and not self._spec.counts:
                 self._counts[id(tensor)] = tensor, value
@@ -229,6 +233,18 @@ class LiveStates(collections.defaultdict):
             if self._spec.is_before(self._values_of(tensor), group_of.get(id(tensor))):
                 with plain_access():  # what is shown of a parameter that has made no update
                     super().__delitem__(tensor)
+                self._counts.pop(id(tensor), None)  # a step on the host may be the first one
+
+    def _outdated(self, tensors) -> set[int]:
+        """Identities of the parameters of which the state is another one since it was loaded."""
+        found = set()
+        with plain_access():
+            for tensor in tensors:
+                loaded = self._waiting.pop(id(tensor), None)
+                if loaded is not None and not _is_as_marked(
+                        super().get(tensor) or {}, loaded):
+                    found.add(id(tensor))
+        return found
 
     def _by_name(self) -> dict[str, torch.Tensor]:
         """The parameter of each name. One that parameters of two executors have stands for none of
@@ -299,7 +315,8 @@ class LiveStates(collections.defaultdict):
             content: the state that torch's part of it had, by parameter.
         """
         self.settle()
-        named = {id(tensor) for tensor in self._by_name().values()}
+        loaded = {name.partition("___")[2] for name in values or ()}
+        named = {id(tensor) for name, tensor in self._by_name().items() if name in loaded}
         count = len({name.partition("___")[2] for name in values or ()})
         if GLOBAL in content:
             content[GLOBAL] = content.pop(GLOBAL)  # this string, not one that is equal to it
@@ -312,6 +329,8 @@ class LiveStates(collections.defaultdict):
                 if values is None or id(tensor) not in named:
                     self._counts.pop(id(tensor), None)
                     super().__setitem__(tensor, entry)
+                    if values is not None:
+                        self._waiting[id(tensor)] = _mark(entry)
             self._pending = {**self._pending, **(values or {})}
             self._loaded_settings = settings
             self.is_loaded = bool(values or content)
@@ -417,6 +436,16 @@ class LiveStates(collections.defaultdict):
         return self.copy() != other
 
     __hash__ = None
+
+
+def _mark(entry: dict) -> dict:
+    return {key: (value, getattr(value, "_version", None)) for key, value in entry.items()}
+
+
+def _is_as_marked(entry: dict, mark: dict) -> bool:
+    return entry.keys() == mark.keys() and all(
+        entry[key] is value and getattr(value, "_version", None) == version
+        for key, (value, version) in mark.items())
 
 
 def _copied(entry: dict) -> dict:

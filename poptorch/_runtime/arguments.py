@@ -1,12 +1,14 @@
 """The arguments of a call: their structure at the first call, and checks of later ones."""
 
 import inspect
+from types import SimpleNamespace
 
 import numpy
 import torch
 
 from poptorch import _pytree as pytree
 from poptorch import _schema as schema
+from poptorch._capture.snapshot import Snapshot
 from poptorch._logging import logger
 from poptorch._pytree import Mismatch, Structure
 from poptorch._translate import StepSpec
@@ -50,6 +52,7 @@ class ArgsParser:
             for name, default in zip(self._varnames, [empty] * missing + list(self._defaults))])
 
 
+_MUTABLE = (set, frozenset, SimpleNamespace)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -59,6 +62,16 @@ class Leaf:
     def __init__(self, path: str, value=None):
         self.path, self.value = path, value
         self.is_tensor = False
+        # What can change within, while it is the same object.
+        self._was = Snapshot(value) if isinstance(value, _MUTABLE) else None
+        self._bytes = bytes(value) if isinstance(value, bytearray) else None
+
+    def is_value(self, value) -> bool:
+        """Whether ``value`` is the constant that was compiled in, as it was then."""
+        if type(value) is not type(self.value) or not pytree.same(value, self.value):
+            return False
+        return (self._was is None or self._was.difference(value, "") is None) \
+            and (self._bytes is None or self._bytes == value)
 
     @classmethod
     def of_tensor(cls, path: str, shape: torch.Size, dtype: torch.dtype,
@@ -258,7 +271,7 @@ class Arguments:
             raise Error(f"[arguments] Type mismatch for {leaf.path}: expected {kind} but got "
                         f"{type(value)}. Call destroy() first to compile for other arguments.")
         if not leaf.is_tensor:
-            if type(value) is not type(leaf.value) or not pytree.same(value, leaf.value):
+            if not leaf.is_value(value):
                 raise Error(f"[arguments] mismatch for {leaf.path}: expected {leaf.value!r} but "
                             f"got {value!r}. Values other than tensors are compiled in; call "
                             f"destroy() first to compile for others.")

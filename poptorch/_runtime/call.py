@@ -222,6 +222,9 @@ class Call:
                 host = host_tensor(host, self._leaves[leaf].path)
             held[position] = host
             pointers[position] = host.data_ptr()
+            if not pointers[position] and host.numel():
+                raise Error(f"[arguments] {self._leaves[leaf].path} has no memory of its own, as a "
+                            f"FakeTensor or a tensor whose storage was freed. Pass one with values.")
 
     def run_for_nothing(self, tensors: list[torch.Tensor]) -> None:
         """Runs the program and drops what it gives: no tensor of the caller's changes."""

@@ -59,6 +59,7 @@ class ModuleGuard:
         self._classes = [_class_of(part) for _, part in self._parts]
         self._forwards = [(path, vars(part), vars(part).get("forward"))
                           for path, part in self._parts]
+        self._autocast = _autocast()
         self._watch()
 
     def _hook_tables(self) -> list[tuple]:
@@ -96,6 +97,10 @@ class ModuleGuard:
                 came, went or was replaced or changed, or a tensor's dtype, shape or (in training)
                 ``requires_grad`` is another.
         """
+        if _autocast() is not self._autocast:
+            raise Error(f"[autocast] the model was compiled {_around(self._autocast)} and is called "
+                        f"{_around(_autocast())}. Call it as in the first call, use torch.autocast "
+                        f"inside of forward; or call destroy(), and the next call compiles anew.")
         changes = self._tensors.look()
         if changes & _CONVERTED:
             self._check_converted()
@@ -197,6 +202,15 @@ _CONVERSIONS = {
     "shape": "it was compiled with the shape {}, it has the shape {}. Give it its shape back",
     "requires_grad": "it was compiled with requires_grad={}, it has requires_grad={}. Set it back",
 }
+
+
+def _autocast() -> torch.dtype | None:
+    """In which type torch.autocast lets the CPU compute here; None: it is off."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+
+def _around(dtype: torch.dtype | None) -> str:
+    return "without autocast" if dtype is None else f"within an autocast to {dtype}"
 
 
 def _class_of(module: torch.nn.Module) -> type:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
+from poptorch._layout import copied_strides
+
 ALIGNMENT_BYTES = 64
 
 
@@ -23,7 +25,7 @@ class Packed:
 
     Attributes:
         tensors: those that go into shared memory.
-        layout: for each of them dtype, shape and offset in bytes.
+        layout: for each of them dtype, shape, strides and offset in bytes.
         rest: all else of the item, pickled.
         nbytes: memory that the tensors take.
     """
@@ -72,7 +74,7 @@ def pack(item) -> Packed:
     pickler.dump(item)
     layout, end = [], 0
     for tensor in pickler.tensors:
-        layout.append((tensor.dtype, tuple(tensor.shape), end))
+        layout.append((tensor.dtype, tuple(tensor.shape), copied_strides(tensor), end))
         end += -(-tensor.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
     return Packed(pickler.tensors, tuple(layout), file.getvalue(), end)
 
@@ -112,13 +114,14 @@ class Slot:
         """Whether a tensor over this memory is still alive in this process."""
         return sys.getrefcount(self._memory) > self._own_references
 
-    def view(self, dtype: torch.dtype, shape: tuple, offset: int) -> torch.Tensor:
+    def view(self, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:
         """A tensor with at least one element over this memory, which it keeps alive."""
         return torch.frombuffer(self._memory, dtype=dtype, count=math.prod(shape),
-                                offset=offset).view(shape)
+                                offset=offset).as_strided(shape, strides)
 
 
 def views(slot: Slot | None, layout: tuple) -> list[torch.Tensor]:
     """Tensors over the memory of a slot, which may be None where no tensor has elements."""
-    return [torch.empty(shape, dtype=dtype) if 0 in shape else slot.view(dtype, shape, offset)
-            for dtype, shape, offset in layout]
+    return [torch.empty_strided(shape, strides, dtype=dtype) if 0 in shape
+            else slot.view(dtype, shape, strides, offset)
+            for dtype, shape, strides, offset in layout]
