@@ -37,7 +37,6 @@ _FROM_TORCH = (
     aten.glu.default,
     aten.glu_backward.default,
     aten.hardshrink.default,
-    aten.index_copy.default,
     aten.index_fill.int_Scalar,
     aten.index_fill.int_Tensor,
     aten.lerp.Tensor,
@@ -232,6 +231,14 @@ def _addmv(x, a, b, *, beta=1, alpha=1):
                     f"{a.shape[0]} elements, the tensor that it is added to has the shape "
                     f"{list(x.shape)}. Expand that to [{a.shape[0]}].")
     return torch.zeros_like(x) if beta == 0 else (x * beta).to(x.dtype)
+
+
+@decomposes(aten.index_copy.default)
+def _index_copy(x, dim, index, source):
+    # Its own decomposition would count negative numbers from the end, which eager refuses.
+    places = torch.arange(x.shape[dim] if x.dim() else 1, device=index.device)
+    return decomposition_table[aten.index_copy.default](
+        x, dim, places.index_select(0, index.reshape(-1)).reshape(index.shape), source)
 
 
 @decomposes(aten.trace.default)

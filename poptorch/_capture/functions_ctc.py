@@ -18,7 +18,8 @@ def _ctc_loss(capture, func, args, kwargs):
              zero_infinity=False):
         if not log_probs.is_floating_point():
             return func(*args, **kwargs)  # torch has the words for it
-        if log_probs.dim() == 2:
+        is_batched = log_probs.dim() == 3
+        if not is_batched:
             log_probs, targets = log_probs.unsqueeze(1), targets.unsqueeze(0)
         if targets.dim() == 1:
             targets = _padded(capture, targets, target_lengths)
@@ -26,6 +27,8 @@ def _ctc_loss(capture, func, args, kwargs):
                    for n in (input_lengths, target_lengths)]
         wide = log_probs.to(computed_in(log_probs.dtype))
         losses, _ = ops.ctc_loss(wide, targets.long(), *lengths, blank, zero_infinity)
+        if not is_batched and reduction == "none":
+            losses = losses.squeeze(0)
         return _reduced(losses, lengths[1], reduction).to(log_probs.dtype)
 
     out = call(*args, **kwargs)

@@ -60,7 +60,8 @@ def _embedding_bag(capture, func, args, kwargs):
         if max_norm is not None:
             with torch.no_grad():
                 torch.embedding_renorm_(weight.detach(), input, max_norm, norm_type)
-        if scale_grad_by_freq:
+        is_trained = torch.is_grad_enabled() and weight.requires_grad
+        if scale_grad_by_freq and (is_trained or mode == "max"):  # max is refused by torch
             # 16-bit numbers in single precision, as eager adds them up.
             out = func(input, weight.to(computed_in(weight.dtype)), offsets, None, 2.0, True, mode,
                        sparse, per_sample_weights, include_last_offset, padding_idx)
@@ -253,9 +254,15 @@ def _combinations(capture, func, args, kwargs):
 
 
 def _one_hot(capture, func, args, kwargs):
-    """Torch's rule for fake tensors gives the result the layout of the operand, eager a row-major
-    one."""
-    return as_row_major(func(*args, **kwargs))
+    """By a scatter, which refuses classes out of range as eager does; torch's rule for fake tensors
+    has nothing for them but zeros."""
+    def call(tensor, num_classes=-1):
+        if tensor.dtype is not torch.int64 or num_classes < 1:
+            return func(tensor, num_classes)
+        zeros = tensor.new_zeros(*tensor.shape, num_classes)
+        return zeros.scatter(-1, tensor.unsqueeze(-1), 1)
+
+    return call(*args, **kwargs)
 
 
 def _max_pool1d(capture, func, args, kwargs):

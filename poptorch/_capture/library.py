@@ -220,12 +220,11 @@ def attended(q, k, v, mask, dropout_p, is_causal, scale, salt):
     scores = torch.matmul(q, k.transpose(-2, -1)) * scale
     if is_causal:
         mask = scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if mask is not None and mask.dtype is torch.bool:
-        reads = mask.any(-1, keepdim=True)  # a row that sees nothing gives zeros
-        scores = scores.masked_fill(~mask & reads, -torch.inf)
-        weights = torch.softmax(scores, dim=-1) * reads
-    else:
-        weights = torch.softmax(scores if mask is None else scores + mask.to(wide), dim=-1)
+    if mask is not None:
+        scores = scores + mask.to(wide) if mask.dtype is not torch.bool else \
+            scores.masked_fill(~mask, -torch.inf)
+    reads = (scores != -torch.inf).any(-1, keepdim=True)  # a row that sees nothing gives zeros
+    weights = torch.softmax(scores.masked_fill(~reads, 0.0), dim=-1) * reads
     if dropout_p > 0.0:
         weights = ops.dropout(weights, dropout_p, salt)
     return torch.matmul(weights, v).to(dtype)

@@ -135,6 +135,8 @@ def _pow(e, node, x, y):
             return e.cast(x, dtype)
         if y == 2:
             return square(e, e.cast(x, dtype))
+        if abs(y) == 0.5 and dtype is not torch.float16:  # as PyTorch: NaN of -inf
+            return e.op("sqrt" if y > 0 else "rsqrt", e.cast(x, dtype))
     return e.op("pow", operand(e, x, dtype), operand(e, y, dtype))
 
 

@@ -3,8 +3,10 @@
 import torch
 
 from poptorch import _C
+from poptorch._translate import opaque
 from poptorch._translate.registry import Rules
-from poptorch._types import ir_dtype
+from poptorch._types import host_tensor, ir_dtype, narrowed, unrounded
+from poptorch.errors import Error
 
 RULES = Rules()
 
@@ -18,12 +20,21 @@ def _draw(e, node, name: str, dtype: torch.dtype | None = None, **attrs):
 
 @RULES("aten::rand", "aten::rand_like")
 def _rand(e, node, *args, **kwargs):
-    return _draw(e, node, "random_uniform", low=0.0, high=1.0)
+    return _uniform(e, node, None)
 
 
 @RULES("aten::uniform")
 def _uniform(e, node, x, low=0.0, high=1.0, **kwargs):
-    return _draw(e, node, "random_uniform", low=float(low), high=float(high))
+    low, high, dtype = float(low), float(high), node.meta["val"].dtype
+    if not 0 <= high - low <= torch.finfo(dtype).max:
+        raise Error(f"[uniform] the range is {low} to {high}. Give finite numbers, the smaller one "
+                    f"first, whose difference {dtype} can hold.")
+    drawn = _draw(e, node, "random_uniform", low=low, high=high)
+    if unrounded(dtype) is dtype:
+        return drawn
+    # To 16 bits it is rounded after it was drawn, maybe to the end, which is not of the range.
+    inside = e.op("lt", drawn, e.constant(high, dtype))
+    return e.op("where", inside, drawn, e.constant(low, dtype))
 
 
 @RULES("aten::randn", "aten::randn_like")
@@ -41,7 +52,8 @@ def _normal_of_numbers(e, node, mean, std, *args, **kwargs):
     return _draw(e, node, "random_normal", mean=float(mean), std=float(std))
 
 
-@RULES("aten::normal.Tensor_float", "aten::normal.float_Tensor", "aten::normal.Tensor_Tensor")
+# Of a tensor of deviations PyTorch's operator sees whether one is negative.
+@RULES("aten::normal.Tensor_float")
 def _normal_tensor(e, node, mean=0.0, std=1.0, **kwargs):
     dtype = node.meta["val"].dtype
     noise = _draw(e, node, "random_normal", mean=0.0, std=1.0)
@@ -57,32 +69,47 @@ def _bernoulli(e, node, x, p=None, **kwargs):
     if isinstance(p, _C.Value):
         x = e.expand(p, val.shape)
     elif p is not None:
+        if not 0 <= p <= 1:
+            raise Error(f"[bernoulli] p is {p}. Give a probability of 0 to 1.")
         x = e.full(val.shape, p, dtype)
     drawn = e.op("bernoulli", e.cast(x, dtype), e.rng(), salt=e.salt(node.meta["salt"]))
     return e.cast(drawn, val.dtype)
+
+
+def _integers(e, node, low: int, high: int):
+    if not node.meta["val"].dtype.is_floating_point:
+        host_tensor(torch.tensor([low, high - 1]), "random integers")  # each fits, or none is drawn
+    return _draw(e, node, "random_int", low=low, high=high)
 
 
 @RULES("aten::randint", "aten::randint_like")
 def _randint(e, node, first, *args, **kwargs):
     # (high, size) or (x, high); the overloads with `low` have names of their own.
     high = args[0] if isinstance(first, _C.Value) else first
-    return _draw(e, node, "random_int", low=0, high=int(high))
+    return _integers(e, node, 0, int(high))
 
 
 @RULES("aten::randint.low", "aten::randint_like.low_dtype")
 def _randint_low(e, node, first, *args, **kwargs):
     low, high = args[:2] if isinstance(first, _C.Value) else (first, args[0])
-    return _draw(e, node, "random_int", low=int(low), high=int(high))
+    return _integers(e, node, int(low), int(high))
+
+
+@RULES("aten::random")
+def _random_any(e, node, x, **kwargs):
+    if narrowed(x_dtype := node.meta["val"].dtype) is x_dtype:
+        return opaque.emit(e, node, x, **kwargs)
+    return _integers(e, node, 0, 2**31)  # of int64 all that int32 has
 
 
 @RULES("aten::random.from")
 def _random_from(e, node, x, low, high, **kwargs):
-    return _draw(e, node, "random_int", low=int(low), high=int(high))
+    return _integers(e, node, int(low), int(high))
 
 
 @RULES("aten::random.to")
 def _random_to(e, node, x, high, **kwargs):
-    return _draw(e, node, "random_int", low=0, high=int(high))
+    return _integers(e, node, 0, int(high))
 
 
 @RULES("aten::randperm")

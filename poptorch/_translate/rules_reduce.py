@@ -29,7 +29,7 @@ def _sum_like(name):
     return rule
 
 
-for _name in ("sum", "mean"):
+for _name in ("sum", "mean", "prod"):
     RULES[f"aten::{_name}"] = _sum_like(_name)
 
 

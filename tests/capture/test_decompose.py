@@ -1,5 +1,7 @@
 """Decompositions compute what the operations do, forward and backward."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -146,6 +148,32 @@ def test_bincount_of_numbers_beyond_its_length():
     line = forward.function.__code__.co_firstlineno
     assert raised.value.location == f"{__file__}:{line}"
     assert torch.equal(model(torch.tensor([1, 0, 1])), torch.tensor([1, 2], dtype=torch.int32))
+
+
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda x: F.one_hot(x, 3), "[scatter] index 3 "),
+    (lambda x: F.one_hot(x - 4, 3), "[scatter] index -4 "),
+    (lambda x: torch.zeros(4, 2).index_copy(0, x - 4, torch.ones(4, 2)),
+     "[index_select] index -4 "),
+    (lambda x: torch.zeros(3, 2).index_copy_(0, x, torch.ones(4, 2)), "[index_select] index 3 "),
+])
+def test_places_that_are_none(call, words):
+    """PyTorch's rules without values give zeros, or count from the end."""
+    model = poptorch.inferenceModel(
+        Function(lambda m, x: call(x)), poptorch.Options().showCompilationProgressBar(False))
+    with pytest.raises((RuntimeError, IndexError)):
+        call(torch.arange(4))
+    with pytest.raises(poptorch.Error, match=re.escape(words)) as raised:
+        model(torch.arange(4))
+    assert raised.value.location.startswith(__file__)
+
+
+def test_a_bag_that_counts_words_only_in_training():
+    def forward(m, x):
+        return F.embedding_bag(x, m.w, torch.tensor([0, 1, 3]), mode="sum",
+                               scale_grad_by_freq=True, include_last_offset=True)
+
+    check_inference(Function(forward, {"w": torch.randn(5, 4)}), torch.tensor([0, 1, 2]))
 
 
 @pytest.mark.parametrize("call", [

@@ -1,4 +1,4 @@
-"""Targets that are no class: which one is named does not depend on threads."""
+"""Losses of classes: targets that are none, of which the first is named; rows that do not count."""
 
 import re
 
@@ -34,3 +34,15 @@ def test_the_first_bad_target_is_named(op, threads):
     words = f"[{op}] target {targets[first]} at flat index {first} is no class: there are {CLASSES}"
     with pytest.raises(Error, match=re.escape(words)):
         _C.evaluate(op, operands(op, scores, targets), threads=threads)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_gradient_of_an_ignored_row_is_nan_where_it_has_no_probabilities(dtype):
+    scores = np.zeros((4, 3), dtype)
+    scores[0], scores[1, 1], scores[2, 0] = -np.inf, np.nan, -np.inf
+    one, targets = np.ones((), dtype), np.array([-100, -100, -100, 1], "i4")
+    sums = _C.evaluate("cross_entropy", [scores, targets, None])[2]
+    gradient, = _C.evaluate("cross_entropy_backward", [one, scores, targets, None, one, sums])
+    assert np.isnan(gradient[:2]).all()
+    assert (gradient[2] == 0).all()
+    np.testing.assert_allclose(gradient[3], [1 / 3, -2 / 3, 1 / 3], rtol=1e-6)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from poptorch import _C
+from poptorch.errors import Error
 
 STATE = (1234, -77, 0, 9)  # seed (two words), replica, counter
 
@@ -100,3 +101,32 @@ def test_a_rate_next_to_1_drops_nearly_all(p, dtype):
 @pytest.mark.parametrize("p", [0.0, 2.0**-53, 1e-12, 2.0**-34])
 def test_a_rate_next_to_0_keeps_nearly_all(p):
     assert mask(10_000, p=p).all()
+
+
+@pytest.mark.parametrize("dtype", ["u8", "i8", "i16", "i32", "i64", "f32", "f64"])
+def test_permutations_of_each_type(dtype):
+    count = 127
+    drawn = draw("random_permutation", n=count, dtype=_C.DType(dtype))
+    assert np.array_equal(np.sort(drawn), np.arange(count, dtype=drawn.dtype))
+    assert not np.array_equal(drawn, np.sort(drawn))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("p", [0.4, 1.0 - 2.0**-40])
+def test_dropout_of_nan_and_infinity_is_nan(p, dtype, isa):
+    """Eager multiplies by a mask of zeros, also what it drops."""
+    x = np.tile(np.array([np.nan, np.inf, 1], dtype), 50)
+    rng = np.array(STATE, dtype=np.int32)
+    out, = _C.evaluate("dropout", [x, rng], {"p": p, "salt": 3})
+    ones, = _C.evaluate("dropout", [np.ones_like(x), rng], {"p": p, "salt": 3})
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(out, x * ones)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("wrong", [1.5, -0.25, np.nan])
+def test_what_is_no_probability_is_refused(wrong, dtype):
+    p = np.full(1000, 0.5, dtype)
+    p[637] = wrong
+    with pytest.raises(Error, match=rf"\[bernoulli\] a probability is {wrong}\. Give numbers from"):
+        _C.evaluate("bernoulli", [p, np.array(STATE, dtype=np.int32)], {"salt": 3})

@@ -84,13 +84,11 @@ Function binary(const Call& call) {
 
 // Common exponents are known only when the exponent is read.
 struct Powers {
-  simd::InnerLoopFn square, cube, sqrt, rsqrt, reciprocal, any;
+  simd::InnerLoopFn square, cube, reciprocal, any;
 
   simd::InnerLoopFn by(double exponent) const {
     if (exponent == 2.0) return square;
     if (exponent == 3.0) return cube;
-    if (exponent == 0.5) return sqrt;
-    if (exponent == -0.5) return rsqrt;
     if (exponent == -1.0) return reciprocal;
     return any;
   }
@@ -109,8 +107,7 @@ Function power(const Call& call) {
   const ir::DType dtype = call.in(0).dtype;
   if (!ir::is_float(dtype) || call.in(1).numel() != 1) return function;
   const auto loop = [&](const char* name) { return simd::find(unary_loops(dtype), name)->run; };
-  const Powers powers = {loop("square"), loop("cube"),       loop("sqrt"),
-                         loop("rsqrt"),  loop("reciprocal"), function.run};
+  const Powers powers = {loop("square"), loop("cube"), loop("reciprocal"), function.run};
   std::memcpy(function.params.data(), &powers, sizeof powers);
   function.picoseconds = 2000;
   function.run = dtype == ir::DType::f64 ? power_loop<double> : power_loop<float>;

@@ -369,12 +369,13 @@ class Runner {
   void drop(const Step& step, int64_t at, int64_t n) {
     const Dropout& dropout = region_.draws[step.draw].dropout;
     auto* out = reinterpret_cast<float*>(first_[step.out]);
+    const float* x = each_element(step, n);
     if (dropout.drops_all) {
-      std::fill_n(out, n, 0.0f);
+      std::transform(x, x + n, out, [](float number) { return number * 0.0f; });
       return;
     }
-    table_.dropout(draws_[step.draw], at, n, dropout.threshold, static_cast<float>(dropout.scale),
-                   each_element(step, n), out);
+    table_.dropout(draws_[step.draw], at, n, dropout.threshold, static_cast<float>(dropout.scale), x,
+                   out);
   }
 
   void round_by_chance(const Step& step, int64_t at, int64_t n) {

@@ -38,13 +38,14 @@ T combine(T to, T from) {
   }
 }
 
-// Whole numbers are divided downwards, as torch does.
+// As torch does: whole numbers are divided downwards, by a count of their own type, which may wrap
+// around and is 1 where it is 0.
 template <typename T>
 T divided(T sum, int32_t count) {
-  const T by = static_cast<T>(count);
+  const T by = static_cast<T>(count) == T{0} ? T{1} : static_cast<T>(count);
   if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
     const T quotient = static_cast<T>(sum / by);
-    return static_cast<T>(quotient - (sum % by != 0 && sum < 0 ? 1 : 0));
+    return static_cast<T>(quotient - (sum % by != 0 && (sum < 0) != (by < 0) ? 1 : 0));
   } else {
     return static_cast<T>(sum / by);
   }

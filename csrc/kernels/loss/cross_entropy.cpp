@@ -130,7 +130,9 @@ void run_backward(const Args& args, const Scores& s, const Rows<T>& loops) {
     const int64_t first = i * s.classes.count;
     T* to = s.downcast != nullptr ? own : args.out<T>(0) + first;
     if (target < 0) {
-      std::fill_n(to, s.classes.count, T{0});
+      // 0 - p * 0: NaN where the row has no probabilities.
+      const T nothing = (sums[2 * i] - sums[2 * i]) + (sums[2 * i + 1] - sums[2 * i + 1]);
+      std::fill_n(to, s.classes.count, nothing);
     } else {
       const T w = weight.is_absent() ? T{1} : weight[target];
       const T scale = w * factor * grad[s.reduction == none ? i : 0];

@@ -7,6 +7,7 @@
 
 #include "kernels/float16_blocks.h"
 #include "ops/kernel.h"
+#include "support/error.h"
 #include "support/parallel.h"
 #include "support/switches.h"
 
@@ -101,7 +102,7 @@ Prepared dropout_f32(const Call& call) {
     const float* x = args.in<float>(0);
     float* out = args.out<float>();
     if (dropout.drops_all) {
-      std::fill_n(out, n, 0.0f);
+      std::transform(x, x + n, out, [](float number) { return number * 0.0f; });
       return;
     }
     const Draw draw = draw_of(args.in<int32_t>(1), salt);
@@ -157,7 +158,7 @@ Prepared dropout_f64(const Call& call) {
   const Dropout dropout(call.attrs().get_float("p"));
   return by_word<double>(call, 1, [=](const Args& args, uint32_t word, int64_t i) {
     const bool stays = !dropout.drops_all && word >= dropout.threshold;
-    return stays ? args.in<double>(0)[i] * dropout.scale : 0.0;
+    return args.in<double>(0)[i] * (stays ? dropout.scale : 0.0);
   });
 }
 
@@ -167,9 +168,17 @@ Prepared dropout(const Call& call) {
 
 template <typename T>
 Prepared bernoulli_of(const Call& call) {
-  return by_word<T>(call, 1, [](const Args& args, uint32_t word, int64_t i) {
+  Prepared drawn = by_word<T>(call, 1, [](const Args& args, uint32_t word, int64_t i) {
     return unit<T>(word) < args.in<T>(0)[i] ? T{1} : T{0};
   });
+  drawn.run = [draw = std::move(drawn.run), n = call.in(0).numel()](const Args& args) {
+    const T* p = args.in<T>(0);
+    const T* wrong = std::find_if_not(p, p + n, [](T x) { return x >= 0 && x <= 1; });
+    USER_CHECK(wrong == p + n, "[bernoulli] a probability is ", *wrong,
+               ". Give numbers from 0 to 1, as torch.sigmoid or torch.clamp do.");
+    draw(args);
+  };
+  return drawn;
 }
 
 template <typename T>
@@ -292,10 +301,14 @@ Prepared random_int(const Call& call) {
 
 Prepared permutation(const Call& call) {
   switch (call.out().dtype) {
+    case DType::boolean:
+    case DType::u8: return permutation_of<uint8_t>(call);
+    case DType::i8: return permutation_of<int8_t>(call);
+    case DType::i16: return permutation_of<int16_t>(call);
+    case DType::i32: return permutation_of<int32_t>(call);
     case DType::i64: return permutation_of<int64_t>(call);
-    case DType::f32: return permutation_of<float>(call);
     case DType::f64: return permutation_of<double>(call);
-    default: return permutation_of<int32_t>(call);
+    default: return permutation_of<float>(call);
   }
 }
 

@@ -113,9 +113,9 @@ inline void random_dropout(const Draw& draw, int64_t first, int64_t n, uint32_t 
     int64_t i = 0;
     for (; i + width <= count; i += width) {
       const vi word = load(reinterpret_cast<const int32_t*>(words) + i) ^ flip;
-      store(out + done + i, select(word >= least, load(x + done + i) * factor, vf{}));
+      store(out + done + i, load(x + done + i) * select(word >= least, factor, vf{}));
     }
-    for (; i < count; ++i) out[done + i] = words[i] >= threshold ? x[done + i] * scale : 0.0f;
+    for (; i < count; ++i) out[done + i] = x[done + i] * (words[i] >= threshold ? scale : 0.0f);
   }
 }
 
