@@ -164,8 +164,6 @@ Op* Graph::append(OpName op_name, std::vector<Value*> operands, Attrs attrs,
   return ops.back().get();
 }
 
-void Graph::replace(Value* from, Value* to) { replace_all({{from, to}}); }
-
 void Graph::replace_all(const std::unordered_map<Value*, Value*>& map) {
   if (map.empty()) return;
   const auto follow = [&](Value* value) {

@@ -76,10 +76,8 @@ class Graph {
   std::unique_ptr<Op> make(OpName op_name, std::vector<Value*> operands, Attrs attrs,
                            const std::vector<Type>& types, Place place = {},
                            const std::vector<std::string>& value_names = {});
-  // Points every use of `from` (operands and outputs) at `to`. Linear in the size of the graph: a
-  // pass that replaces many values collects them in a map and calls `replace_all` once; chains
-  // (a to b, b to c) are followed to their end.
-  void replace(Value* from, Value* to);
+  // Points every use of a value that the map has (operands and outputs) at what it maps to; chains
+  // (a to b, b to c) are followed to their end. Linear in the size of the graph.
   void replace_all(const std::unordered_map<Value*, Value*>& map);
   // Number of uses of each value, outputs included.
   std::unordered_map<const Value*, int> count_uses() const;

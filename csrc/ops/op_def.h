@@ -126,9 +126,6 @@ const std::vector<OpDef>& op_table();
 const OpDef* find_op(ir::OpName name);
 // The row, or a user error that lists near names.
 const OpDef& op_def(ir::OpName name);
-// The row translated from this ATen overload name ("aten::gelu", or "aten::add.Tensor"); nullptr
-// when there is none.
-const OpDef* find_aten(std::string_view aten);
 // Types of an op's results by its row's rule; user errors get the op's place appended. The op's own
 // results are not looked at.
 std::vector<ir::Type> infer(const ir::Op& op);

@@ -14,11 +14,11 @@ namespace {
 struct Table {
   std::vector<OpDef> rows;
   std::unordered_map<ir::OpName, const OpDef*> by_name;
-  std::unordered_map<std::string_view, const OpDef*> by_aten;
 };
 
 Table make_table() {
   Table table;
+  std::unordered_map<std::string_view, ir::OpName> by_aten;
   const auto add = [&](std::vector<OpDef> rows) {
     for (OpDef& row : rows) table.rows.push_back(std::move(row));
   };
@@ -31,8 +31,8 @@ Table make_table() {
     INTERNAL_CHECK(table.by_name.emplace(row.name, &row).second, "op ", row.name,
                    " has two rows in csrc/ops");
     for (const std::string& aten : row.aten) {
-      INTERNAL_CHECK(table.by_aten.emplace(aten, &row).second, aten, " is named by the rows of ",
-                     row.name, " and ", table.by_aten.at(aten)->name);
+      INTERNAL_CHECK(by_aten.emplace(aten, row.name).second, aten, " is named by the rows of ",
+                     row.name, " and ", by_aten.at(aten));
     }
   }
   return table;
@@ -164,11 +164,6 @@ const std::vector<OpDef>& op_table() { return table().rows; }
 const OpDef* find_op(ir::OpName name) {
   const auto at = table().by_name.find(name);
   return at == table().by_name.end() ? nullptr : at->second;
-}
-
-const OpDef* find_aten(std::string_view aten) {
-  const auto at = table().by_aten.find(aten);
-  return at == table().by_aten.end() ? nullptr : at->second;
 }
 
 std::string near_names(std::string_view name) {
