@@ -161,10 +161,6 @@ OpDef backward(const char* name, const char* saved, const char* doc, Attrs attrs
   return row;
 }
 
-void add(std::vector<OpDef>& rows, std::vector<OpDef> more) {
-  for (OpDef& row : more) rows.push_back(std::move(row));
-}
-
 std::vector<OpDef> plain_unary_rows() {
   constexpr Infer real = keeps<Kind::real>, number = keeps<Kind::number>;
   return {
@@ -351,13 +347,8 @@ std::vector<OpDef> moving_rows() {
 }  // namespace
 
 std::vector<OpDef> elementwise_ops() {
-  std::vector<OpDef> rows;
-  add(rows, plain_unary_rows());
-  add(rows, activation_rows());
-  add(rows, backward_rows());
-  add(rows, binary_rows());
-  add(rows, moving_rows());
-  return rows;
+  return joined({plain_unary_rows(), activation_rows(), backward_rows(), binary_rows(),
+                 moving_rows()});
 }
 
 }  // namespace poptorch::ops

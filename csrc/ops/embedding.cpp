@@ -174,9 +174,7 @@ std::vector<OpDef> table_rows() {
 }  // namespace
 
 std::vector<OpDef> embedding_ops() {
-  std::vector<OpDef> ops = table_rows();
-  for (OpDef& op : bag_rows()) ops.push_back(std::move(op));
-  return ops;
+  return joined({table_rows(), bag_rows()});
 }
 
 }  // namespace poptorch::ops

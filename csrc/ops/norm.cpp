@@ -283,9 +283,7 @@ std::vector<OpDef> batch_ops() {
 }  // namespace
 
 std::vector<OpDef> norm_ops() {
-  std::vector<OpDef> ops = layer_ops();
-  for (OpDef& op : batch_ops()) ops.push_back(std::move(op));
-  return ops;
+  return joined({layer_ops(), batch_ops()});
 }
 
 }  // namespace poptorch::ops

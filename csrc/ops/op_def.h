@@ -3,6 +3,7 @@
 // (ops/kernel.h).
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -158,6 +159,9 @@ std::vector<ir::Type> broadcast_to_bool(const InferInput& in);
 ir::Dims broadcast_sizes(const InferInput& in, const ir::Dims& a, const ir::Dims& b);
 // Negative dims count from the end; out of range is a user error.
 int64_t wrap_dim(const InferInput& in, int64_t dim, int64_t rank);
+
+// The rows of all parts.
+std::vector<OpDef> joined(std::initializer_list<std::vector<OpDef>> parts);
 
 // One function for each family file; op_table() joins them (families.def lists them).
 #define FAMILY(name) std::vector<OpDef> name##_ops();

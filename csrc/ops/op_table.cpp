@@ -19,11 +19,10 @@ struct Table {
 Table make_table() {
   Table table;
   std::unordered_map<std::string_view, ir::OpName> by_aten;
-  const auto add = [&](std::vector<OpDef> rows) {
-    for (OpDef& row : rows) table.rows.push_back(std::move(row));
-  };
-#define FAMILY(name) add(name##_ops());
+#define FAMILY(name) name##_ops(),
+  table.rows = joined({
 #include "ops/families.def"
+  });
 #undef FAMILY
   std::sort(table.rows.begin(), table.rows.end(),
             [](const OpDef& a, const OpDef& b) { return a.name.text() < b.name.text(); });
@@ -157,6 +156,12 @@ bool takes_strides(Strided kind, const ir::Type& type) {
     return packed && (type.sizes[outer] <= 1 || type.strides[outer] >= type.sizes[inner]);
   };
   return fits(last, last - 1) || fits(last - 1, last);
+}
+
+std::vector<OpDef> joined(std::initializer_list<std::vector<OpDef>> parts) {
+  std::vector<OpDef> rows;
+  for (const auto& part : parts) rows.insert(rows.end(), part.begin(), part.end());
+  return rows;
 }
 
 const std::vector<OpDef>& op_table() { return table().rows; }

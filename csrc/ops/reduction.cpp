@@ -201,9 +201,7 @@ int64_t single_dim(const InferInput& in, const Type& x) {
 }
 
 std::vector<OpDef> reduction_ops() {
-  std::vector<OpDef> ops = one_result_ops();
-  for (OpDef& op : two_result_ops()) ops.push_back(std::move(op));
-  return ops;
+  return joined({one_result_ops(), two_result_ops()});
 }
 
 }  // namespace poptorch::ops

@@ -300,11 +300,7 @@ std::vector<OpDef> window_ops() {
 }  // namespace
 
 std::vector<OpDef> shape_ops() {
-  std::vector<OpDef> ops = view_like_ops();
-  for (auto part : {joining_ops, window_ops}) {
-    for (OpDef& op : part()) ops.push_back(std::move(op));
-  }
-  return ops;
+  return joined({view_like_ops(), joining_ops(), window_ops()});
 }
 
 }  // namespace poptorch::ops

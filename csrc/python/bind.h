@@ -35,8 +35,7 @@ struct ValueHandle {
   ir::Value* value;
 };
 
-// None, bool, int, float, str, DType, GraphRef and lists of them.
-ir::Attr to_attr(py::handle object);
+// Of None, bool, int, float, str, DType, GraphRef and lists of them.
 ir::Attrs to_attrs(const py::dict& items);
 py::object from_attr(const ir::Attr& attr);
 // `(dtype, sizes)` with a DType or its name.
