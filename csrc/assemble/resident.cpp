@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "plan/layout.h"
-#include "schedule/states.h"
 
 namespace poptorch::assemble {
 

@@ -1,5 +1,4 @@
 // Rows of matrix products.
-#include <algorithm>
 
 #include "ops/work.h"
 #include "support/error.h"

@@ -4,8 +4,6 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "ir/graph.h"
 

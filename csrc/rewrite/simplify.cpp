@@ -198,9 +198,7 @@ bool simplify(const ir::Module& module, ir::Graph& graph) {
 }  // namespace
 
 bool simplify(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= simplify(module, *graph);
-  return changed;
+  return in_each_graph(module, [&](ir::Graph& graph) { return simplify(module, graph); });
 }
 
 }  // namespace poptorch::rewrite

@@ -1,5 +1,4 @@
 // dynamic_slice, dynamic_update: a part of a tensor whose start is known at run time.
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/along_dim.h"

@@ -1,5 +1,4 @@
 // scatter_reduce: sums, products, means and extremes of what an index sends to one place.
-#include <cmath>
 #include <limits>
 
 #include "kernels/index/lines.h"

@@ -1,7 +1,6 @@
 // adaptive_max_pool2d and its gradient. First the largest of the rows under a row of windows, for
 // all columns at once, then the largest column of each window.
 #include <algorithm>
-#include <vector>
 
 #include "kernels/pool/lines.h"
 #include "kernels/reduction/types.h"

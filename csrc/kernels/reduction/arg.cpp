@@ -1,7 +1,6 @@
 // argmax, argmin, max_dim, min_dim: extremes along one dimension with the position of the first
 // one.
 #include <algorithm>
-#include <vector>
 
 #include "kernels/along_dim.h"
 #include "kernels/move/copy.h"

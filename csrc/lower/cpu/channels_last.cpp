@@ -389,9 +389,8 @@ class Pusher {
 
 bool channels_last(ir::Module& module) {
   const TrainedWeights weights(module);
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= Pusher(*graph, weights).run();
-  return changed;
+  return rewrite::in_each_graph(module,
+                                [&](ir::Graph& graph) { return Pusher(graph, weights).run(); });
 }
 
 }  // namespace poptorch::lower::cpu
