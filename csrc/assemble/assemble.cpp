@@ -418,17 +418,15 @@ Program assemble(const ir::Module& module, const AssembleOptions& options,
 std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module& module,
                                                                 bool algorithms) {
   std::map<std::string, std::map<std::string, int64_t>> report;
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      if (is_silent(*op) || ir::has_bodies(*op) || op->name == ir::op::assign ||
-          op->name == ir::op::stream_in || op->name == ir::op::stream_out) {
-        continue;
-      }
-      std::string name = ops::report_name(*op);
-      const std::string algorithm = algorithms ? algorithm_of(*op) : "";
-      if (!algorithm.empty()) name += concat(" [", algorithm, "]");
-      ++report[place::name_of(place::part_of(*op))][name];
+  for (const ir::Op* op : module.all_ops()) {
+    if (is_silent(*op) || ir::has_bodies(*op) || op->name == ir::op::assign ||
+        op->name == ir::op::stream_in || op->name == ir::op::stream_out) {
+      continue;
     }
+    std::string name = ops::report_name(*op);
+    const std::string algorithm = algorithms ? algorithm_of(*op) : "";
+    if (!algorithm.empty()) name += concat(" [", algorithm, "]");
+    ++report[place::name_of(place::part_of(*op))][name];
   }
   return report;
 }

@@ -208,6 +208,14 @@ std::vector<Graph*> Module::entries() const {
   return {preprocess, main};
 }
 
+std::vector<Op*> Module::all_ops() const {
+  std::vector<Op*> ops;
+  for (const auto& graph : graphs) {
+    for (const auto& op : graph->ops) ops.push_back(op.get());
+  }
+  return ops;
+}
+
 std::string Module::add_constant(const Type& type, const void* data) {
   INTERNAL_CHECK(type.is_contiguous(), "a constant of type ", type.text(), " has strides");
   auto stored = std::make_shared<ConstantData>();

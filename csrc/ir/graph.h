@@ -106,6 +106,8 @@ class Module {
   // The graphs that no loop runs, in the order in which they run: `preprocess` if there is one,
   // then `main`, which must be there. `preprocess` runs when the host has written what it reads.
   std::vector<Graph*> entries() const;
+  // The ops of all graphs as they are now, one graph after the other.
+  std::vector<Op*> all_ops() const;
   // Stores the bytes and returns their hash (16 hex digits of a 64-bit hash of type and content).
   std::string add_constant(const Type& type, const void* data);
   // Attributes of a `constant` op: few elements inline (`data`), many stored by `hash`.
