@@ -57,14 +57,11 @@ inline double value_at(ir::DType dtype, const void* data, int64_t i) {
 class Elements {
  public:
   Elements(const ir::Type& type, const void* data, const ir::Dims& sizes)
-      : dtype_(type.dtype), data_(data), sizes_(sizes), at_(sizes.size(), 0) {
-    const ir::Dims own = type.actual_strides();
-    strides_.resize(sizes.size(), 0);
-    const size_t added = sizes.size() - own.size();
-    for (size_t dim = added; dim < sizes.size(); ++dim) {
-      if (type.sizes[dim - added] != 1) strides_[dim] = own[dim - added];
-    }
-  }
+      : dtype_(type.dtype),
+        data_(data),
+        sizes_(sizes),
+        strides_(ir::broadcast_strides(type, sizes)),
+        at_(sizes.size(), 0) {}
 
   double value() const { return value_at(dtype_, data_, offset_); }
   void next() {

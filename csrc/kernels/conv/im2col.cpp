@@ -92,12 +92,8 @@ Prepared im2col_typed(const SlidingBlocks& s) {
 
 Prepared im2col(const Call& call) {
   const SlidingBlocks s = ops::sliding_blocks({call.op}, call.in(0).sizes);
-  switch (ir::item_bytes(call.in(0).dtype)) {
-    case 1: return im2col_typed<uint8_t>(s);
-    case 2: return im2col_typed<uint16_t>(s);
-    case 4: return im2col_typed<uint32_t>(s);
-    default: return im2col_typed<uint64_t>(s);
-  }
+  return with_item_type(ir::item_bytes(call.in(0).dtype),
+                        [&]<typename T>(T) { return im2col_typed<T>(s); });
 }
 
 Prepared col2im(const Call& call) {

@@ -156,7 +156,7 @@ struct Added {
                !type.sizes.empty() && type.sizes.back() == out.sizes.back()),
         rows(out.numel() / std::max<int64_t>(out.sizes.back(), 1)),
         columns(out.sizes.back()),
-        plan(out.sizes, out.actual_strides(), broadcast_strides(type, out.sizes),
+        plan(out.sizes, out.actual_strides(), ir::broadcast_strides(type, out.sizes),
              ir::item_bytes(out.dtype)) {}
 
   template <typename T>

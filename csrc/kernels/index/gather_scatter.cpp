@@ -64,12 +64,8 @@ Prepared scatter_typed(const Call& call) {
 template <typename Fn>
 Prepared by_size_and_index(const Call& call, const Fn& fn) {
   return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index index) {
-    switch (ir::item_bytes(call.in(0).dtype)) {
-      case 1: return fn(uint8_t{}, index);
-      case 2: return fn(uint16_t{}, index);
-      case 4: return fn(uint32_t{}, index);
-      default: return fn(uint64_t{}, index);
-    }
+    return with_item_type(ir::item_bytes(call.in(0).dtype),
+                          [&]<typename T>(T) { return fn(T{}, index); });
   });
 }
 

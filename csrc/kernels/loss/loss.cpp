@@ -1,7 +1,6 @@
 // Kernels of the elementwise losses.
 #include <algorithm>
 
-#include "kernels/gemm/matrix_view.h"
 #include "kernels/move/copy.h"
 #include "kernels/reduction/types.h"
 #include "kernels/rows/rows.h"
@@ -54,7 +53,7 @@ struct Weight {
   Weight(const Call& call, size_t operand, const ir::Type& x, int64_t& scratch_bytes)
       : operand(operand), present(call.has_in(operand)) {
     if (!present || call.in(operand).sizes == x.sizes) return;
-    const ir::Dims strides = broadcast_strides(call.in(operand), x.sizes);
+    const ir::Dims strides = ir::broadcast_strides(call.in(operand), x.sizes);
     const int64_t item_bytes = ir::item_bytes(x.dtype);
     plan = CopyPlan(x.sizes, x.actual_strides(), strides, item_bytes);
     copied = true;

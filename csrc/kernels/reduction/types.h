@@ -23,6 +23,17 @@ auto with_type(ir::DType dtype, const Fn& fn) {
   }
 }
 
+// Calls fn(T{}) with the unsigned T of that many bytes, for elements that are only moved.
+template <typename Fn>
+auto with_item_type(int64_t item_bytes, const Fn& fn) {
+  switch (item_bytes) {
+    case 1: return fn(uint8_t{});
+    case 2: return fn(uint16_t{});
+    case 4: return fn(uint32_t{});
+    default: return fn(uint64_t{});
+  }
+}
+
 template <typename Fn>
 auto with_float_type(const ops::Call& call, ir::DType dtype, const Fn& fn) {
   if (dtype == ir::DType::f64) return fn(double{});
