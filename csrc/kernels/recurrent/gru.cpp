@@ -3,6 +3,7 @@
 
 #include "kernels/recurrent/cells.h"
 #include "kernels/recurrent/recurrent.h"
+#include "kernels/reduction/types.h"
 
 namespace poptorch::kernels {
 namespace {
@@ -84,14 +85,14 @@ Prepared prepare_backward(const Call& call) {
 }
 
 Prepared gru(const Call& call) {
-  return with_recurrent_type(call.in(0).dtype,
-                             [&]<typename T>(T) { return prepare_forward<T>(call); });
+  return with_float_type(call, call.in(0).dtype,
+                         [&]<typename T>(T) { return prepare_forward<T>(call); });
 }
 KERNEL("gru", gru)
 
 Prepared gru_backward(const Call& call) {
-  return with_recurrent_type(call.in(BackwardOperands::x).dtype,
-                             [&]<typename T>(T) { return prepare_backward<T>(call); });
+  return with_float_type(call, call.in(BackwardOperands::x).dtype,
+                         [&]<typename T>(T) { return prepare_backward<T>(call); });
 }
 KERNEL("gru_backward", gru_backward)
 

@@ -1,6 +1,7 @@
 // Long short-term memory.
 #include "kernels/recurrent/cells.h"
 #include "kernels/recurrent/recurrent.h"
+#include "kernels/reduction/types.h"
 
 namespace poptorch::kernels {
 namespace {
@@ -95,14 +96,14 @@ Prepared prepare_backward(const Call& call) {
 }
 
 Prepared lstm(const Call& call) {
-  return with_recurrent_type(call.in(0).dtype,
-                             [&]<typename T>(T) { return prepare_forward<T>(call); });
+  return with_float_type(call, call.in(0).dtype,
+                         [&]<typename T>(T) { return prepare_forward<T>(call); });
 }
 KERNEL("lstm", lstm)
 
 Prepared lstm_backward(const Call& call) {
-  return with_recurrent_type(call.in(BackwardOperands::x).dtype,
-                             [&]<typename T>(T) { return prepare_backward<T>(call); });
+  return with_float_type(call, call.in(BackwardOperands::x).dtype,
+                         [&]<typename T>(T) { return prepare_backward<T>(call); });
 }
 KERNEL("lstm_backward", lstm_backward)
 

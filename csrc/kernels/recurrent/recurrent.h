@@ -176,10 +176,4 @@ size_t array_bytes(int64_t n) {
   return align_up(static_cast<size_t>(n) * sizeof(T));
 }
 
-// prepare(T{}) with the float type of `dtype`.
-template <typename Fn>
-ops::Prepared with_recurrent_type(ir::DType dtype, const Fn& prepare) {
-  return dtype == ir::DType::f64 ? prepare(double{}) : prepare(float{});
-}
-
 }  // namespace poptorch::kernels

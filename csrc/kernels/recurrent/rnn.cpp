@@ -1,6 +1,7 @@
 // Elman network.
 #include "kernels/recurrent/cells.h"
 #include "kernels/recurrent/recurrent.h"
+#include "kernels/reduction/types.h"
 
 namespace poptorch::kernels {
 namespace {
@@ -70,14 +71,14 @@ Prepared prepare_backward(const Call& call) {
 }
 
 Prepared rnn(const Call& call) {
-  return with_recurrent_type(call.in(0).dtype,
-                             [&]<typename T>(T) { return prepare_forward<T>(call); });
+  return with_float_type(call, call.in(0).dtype,
+                         [&]<typename T>(T) { return prepare_forward<T>(call); });
 }
 KERNEL("rnn", rnn)
 
 Prepared rnn_backward(const Call& call) {
-  return with_recurrent_type(call.in(BackwardOperands::x).dtype,
-                             [&]<typename T>(T) { return prepare_backward<T>(call); });
+  return with_float_type(call, call.in(BackwardOperands::x).dtype,
+                         [&]<typename T>(T) { return prepare_backward<T>(call); });
 }
 KERNEL("rnn_backward", rnn_backward)
 
