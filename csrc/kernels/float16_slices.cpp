@@ -16,9 +16,6 @@ namespace poptorch::kernels {
 namespace {
 
 using ir::Dims;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 constexpr int64_t block_elements = 1024;  // of one tensor
 constexpr int64_t grain_elements = 16384;

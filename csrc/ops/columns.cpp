@@ -9,10 +9,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::Type;
-using Types = std::vector<Type>;
-
 void finish_axis(const InferInput& in, const char* name, WindowAxis& axis) {
   USER_CHECK(axis.kernel > 0 && axis.stride > 0 && axis.dilation > 0 && axis.padding >= 0, "[",
              in.op.name, "] kernel ", axis.kernel, ", stride ", axis.stride, ", dilation ",

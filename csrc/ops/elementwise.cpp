@@ -10,8 +10,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::DType;
-
 // The dtypes that an op computes.
 enum class Kind {
   real,     // floating point

@@ -10,9 +10,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::Type;
-
 std::vector<Type> infer_embedding(const InferInput& in) {
   const Type& weight = in.operand(0);
   USER_CHECK(weight.rank() == 2, "[embedding] the weight is ", weight.text(),

@@ -12,11 +12,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::Type;
-using Types = std::vector<Type>;
-
 std::string sizes_text(const Dims& sizes) { return ir::Attr(sizes).text(); }
 
 void check_equal_dtype(const InferInput& in, size_t i, const char* name) {

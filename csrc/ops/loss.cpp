@@ -10,10 +10,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::Type;
-using Types = std::vector<Type>;
-
 bool is_reduced(const InferInput& in) { return reduction_of(in) != Reduction::none; }
 
 // -- elementwise losses --

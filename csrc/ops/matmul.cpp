@@ -7,10 +7,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::Type;
-using Types = std::vector<Type>;
-
 // The type of the product of operands `first` and `first + 1`: leading dimensions broadcast.
 Type product_type(const InferInput& in, size_t first) {
   const Type& a = in.operand(first);

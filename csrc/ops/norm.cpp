@@ -8,10 +8,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::Type;
-using Types = std::vector<Type>;
-
 // Sizes of the dimensions that are normalized: the last ones.
 Dims normalized_sizes(const InferInput& in, const Type& x) {
   const Dims shape = in.attrs().get_ints("normalized_shape");

@@ -12,6 +12,11 @@
 
 namespace poptorch::ops {
 
+using ir::Dims;
+using ir::DType;
+using ir::Type;
+using Types = std::vector<Type>;
+
 // What a type rule gets. `operand(i)` of an absent optional operand is an internal error: check
 // `has(i)`.
 struct InferInput {

@@ -11,11 +11,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::Type;
-using Types = std::vector<Type>;
-
 void check_image(const InferInput& in, const Type& x) {
   USER_CHECK(x.rank() == 3 || x.rank() == 4, "[", in.op.name, "] the image is ", x.text(),
              ", sizes [C, H, W] or [N, C, H, W] are needed. Reshape it.");

@@ -10,11 +10,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::Type;
-using Types = std::vector<Type>;
-
 Dims reduced_sizes(const InferInput& in, const Type& x, const std::vector<bool>& reduced) {
   const bool keep = in.attrs().get_bool("keepdim", false);
   Dims sizes;

@@ -10,10 +10,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::Type;
-using Types = std::vector<Type>;
-
 constexpr int64_t required_int = 0;
 
 Types infer_reshape(const InferInput& in) {

@@ -22,7 +22,6 @@ namespace {
 
 using Direction = ConvProblem::Direction;
 using Weights = ConvProblem::Weights;
-using ops::Prepared;
 using P = const ConvProblem&;
 
 // -- conditions on problems --

@@ -12,9 +12,6 @@
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using simd::DepthwiseTap;
 
 constexpr int64_t grain_products = 32768;

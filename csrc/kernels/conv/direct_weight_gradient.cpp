@@ -26,10 +26,6 @@ struct DirectGradientFunctions {
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 const simd::DirectGradientFunctions& functions() {
   return simd::choose(simd::base::direct_gradient_functions, simd::avx2::direct_gradient_functions,
                       simd::avx512::direct_gradient_functions);

@@ -47,10 +47,6 @@ struct FewFunctions {
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 const simd::FewFunctions& functions() {
   return simd::choose(simd::base::few_functions, simd::avx2::few_functions,
                       simd::avx512::few_functions);

@@ -11,9 +11,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using ops::SlidingBlocks;
 using ops::WindowAxis;
 

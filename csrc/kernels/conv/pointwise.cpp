@@ -13,10 +13,6 @@
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 struct Sizes {
   int64_t images, inputs, outputs, pixels;  // pixels of the output
   bool is_matrix;  // the images are one matrix of pixels times channels

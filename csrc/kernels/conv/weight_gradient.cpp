@@ -14,10 +14,6 @@
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 // Pixels of a strip: enough that a product is worth more than adding it to the sum.
 constexpr int64_t strip_pixels = 384, most_pixels = 448;
 // Numbers that are worth a thread when they are copied.

@@ -82,10 +82,6 @@ struct WinogradFunctions {
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 const simd::WinogradFunctions& functions() {
   return simd::choose(simd::base::winograd_functions, simd::avx2::winograd_functions,
                       simd::avx512::winograd_functions);

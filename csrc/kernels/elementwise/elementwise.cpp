@@ -14,10 +14,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 using Params = decltype(Function::params);
 
 // The function that an op with these attributes is, where the op's name alone does not say it.

@@ -16,9 +16,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using simd::partials_chunk;
 using simd::partials_nr;
 

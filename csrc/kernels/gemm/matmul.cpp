@@ -20,9 +20,6 @@ namespace {
 
 using ir::Dims;
 using ir::Type;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 // A dimension of the batch, or the rows: its steps in the operands and in the result.
 struct RowDim {

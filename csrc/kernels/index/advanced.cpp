@@ -14,9 +14,6 @@ namespace {
 using ir::Dims;
 using ir::Type;
 using ops::AdvancedIndex;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 // An index tensor: entry b of the batch is at the sum of coordinate * stride.
 struct IndexTensor {

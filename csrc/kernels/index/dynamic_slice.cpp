@@ -10,10 +10,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 // Where the part lies in the tensor; counts are entries of the dimension.
 struct Part {
   AlongDim along;

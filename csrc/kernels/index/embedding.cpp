@@ -12,10 +12,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 Prepared embedding(const Call& call) {
   const int64_t entries = call.in(0).sizes[0], n = call.in(1).numel();
   const int64_t row_bytes = call.in(0).sizes[1] * ir::item_bytes(call.in(0).dtype);

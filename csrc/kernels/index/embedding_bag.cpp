@@ -10,10 +10,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 enum class Mode { sum, mean, max };
 
 Mode mode_of(const Call& call) {

@@ -8,10 +8,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 // One line of a gather; a loop of its own for lines along the indexed dimension, where it is the
 // last one.
 template <typename T, typename Index>

@@ -12,10 +12,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 template <typename T>
 double distance(const T* a, const T* b, int64_t width) {
   double sum = 0;

@@ -10,9 +10,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using ops::ScatterReduce;
 
 // What a place holds before anything is sent to it.

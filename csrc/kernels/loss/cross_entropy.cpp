@@ -16,9 +16,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using enum ops::Reduction;
 
 constexpr int64_t grain_elements = 4096;  // worth some 5 us

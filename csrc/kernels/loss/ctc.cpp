@@ -13,10 +13,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 constexpr double nothing = -std::numeric_limits<double>::infinity();
 constexpr double impossible = std::numeric_limits<double>::infinity();
 

@@ -14,10 +14,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 constexpr double nothing = -std::numeric_limits<double>::infinity();
 
 double log_sum(double a, double b) {

@@ -13,9 +13,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using enum ops::Reduction;
 
 // Sums are taken part by part: the parts do not depend on the number of threads.

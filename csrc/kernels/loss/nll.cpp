@@ -11,9 +11,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using enum ops::Reduction;
 
 constexpr int64_t part_elements = 2048;

@@ -15,10 +15,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 struct Format {
   std::string title, separator, open, close;
   int64_t edge_items, line_width, digits;

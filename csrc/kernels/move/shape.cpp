@@ -17,10 +17,7 @@ namespace {
 
 using ir::Dims;
 using ir::Type;
-using ops::Args;
-using ops::Call;
 using ops::InferInput;
-using ops::Prepared;
 using ops::Window;
 
 struct OperandCopy {

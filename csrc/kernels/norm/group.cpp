@@ -14,10 +14,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 // A tensor as [batch, groups, depth, inner]: each group is normalized, each channel scaled.
 struct Groups {
   int64_t batch, groups, depth, inner;

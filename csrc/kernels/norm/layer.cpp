@@ -10,10 +10,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 constexpr int64_t grain_elements = 8192;  // worth some 5 us
 
 // A tensor as [rows, n], n entries being normalized together.

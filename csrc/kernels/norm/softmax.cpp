@@ -11,10 +11,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 constexpr int64_t grain_elements = 4096;  // worth some 5 us
 constexpr int64_t block = 256;            // columns of one unit of work
 

@@ -21,9 +21,6 @@ namespace poptorch::kernels {
 namespace {
 
 using ir::DType;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 constexpr int64_t grain = 16 * 1024;  // elements worth a thread
 

@@ -12,10 +12,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 // The windows that share an axis out: those of neighbours may overlap by one entry.
 struct Windows {
   int64_t size, out;

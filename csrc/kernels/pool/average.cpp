@@ -13,10 +13,7 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
 using ops::Pooling;
-using ops::Prepared;
 
 // What sums of windows are divided by: rows[i] * columns[j].
 template <typename T>

@@ -14,10 +14,7 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
 using ops::Pooling;
-using ops::Prepared;
 
 // How positions are stored: as numbers of the plane, or as bytes that count within the window.
 template <typename Fn>

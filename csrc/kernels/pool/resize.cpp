@@ -17,9 +17,6 @@ namespace poptorch::kernels {
 namespace {
 
 using ir::Dims;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 // One entry of the result takes image entries [begin, end), each by its weight in `weights` from
 // `at` on.

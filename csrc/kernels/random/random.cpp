@@ -15,9 +15,6 @@ namespace poptorch::kernels {
 namespace {
 
 using ir::DType;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using simd::Draw;
 using simd::random_group;
 

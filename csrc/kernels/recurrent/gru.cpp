@@ -8,10 +8,6 @@
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 constexpr int64_t gates = 3, kept = 4;
 
 template <typename T>

@@ -6,10 +6,6 @@
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 constexpr int64_t gates = 4, kept = 5;
 
 // What a run keeps of each row of [time, batch], or of the step before only.

@@ -6,10 +6,6 @@
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 bool is_relu(const Call& call) { return call.attrs().get_string("nonlinearity") == "relu"; }
 
 template <typename T>

@@ -16,9 +16,6 @@ namespace {
 
 using ir::Dims;
 using ir::Type;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 template <typename T, bool largest>
 bool better(T x, T best) {

@@ -15,9 +15,6 @@ namespace poptorch::kernels {
 namespace {
 
 using ir::Type;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 constexpr int64_t block = 256;
 

@@ -13,10 +13,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 // Sum of the deviations (power 1) or squared deviations (power 2) from `shift[out]`; no shift: 0.
 template <typename T, bool squared>
 struct Moment {
