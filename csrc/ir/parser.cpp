@@ -63,8 +63,7 @@ class Reader {
     if (peek() == '\r') ++at_;
     if (!at_end() && peek() != '\n') fail("the end of the line");
   }
-  template <typename Test>
-  std::string_view take_while(const Test& test) {
+  std::string_view take_while(const auto& test) {
     const size_t begin = at_;
     while (at_ < text_.size() && test(text_[at_])) ++at_;
     return text_.substr(begin, at_ - begin);

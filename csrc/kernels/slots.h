@@ -24,8 +24,7 @@ class Slots {
   size_t scratch_bytes() const { return static_cast<size_t>(count_ * bytes_); }
 
   // Calls fn(begin, end, scratch) for the items of each slot.
-  template <typename Fn>
-  void run(int threads, std::byte* scratch, const Fn& fn) const {
+  void run(int threads, std::byte* scratch, const auto& fn) const {
     parallel_for(threads, count_, 1, [&](int64_t begin, int64_t end) {
       fn(n_ * begin / count_, n_ * end / count_, scratch + begin * bytes_);
     });

@@ -16,8 +16,7 @@ namespace poptorch::rewrite {
 void erase_ops(ir::Graph& graph, const std::unordered_set<const ir::Op*>& dead);
 
 // Whether `run`, which is called with each graph, changed one.
-template <typename Run>
-bool in_each_graph(ir::Module& module, const Run& run) {
+bool in_each_graph(ir::Module& module, const auto& run) {
   bool changed = false;
   for (const auto& graph : module.graphs) changed |= run(*graph);
   return changed;

@@ -27,8 +27,7 @@ struct F64Bits {
 };
 
 // fn(the bits of a dtype of floats).
-template <typename Fn>
-auto with_float(ir::DType dtype, const Fn& fn) {
+auto with_float(ir::DType dtype, const auto& fn) {
   switch (dtype) {
     case ir::DType::f16: return fn(F16Bits{});
     case ir::DType::bf16: return fn(BF16Bits{});

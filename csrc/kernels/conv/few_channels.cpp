@@ -62,8 +62,7 @@ struct Parts {
         memory(align_numbers<float>(functions().memory(f.shape))) {}
 
   // fn(part, its first line, its lines)
-  template <typename Fn>
-  void each(int threads, const Fn& fn) const {
+  void each(int threads, const auto& fn) const {
     parallel_for(threads, count, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         fn(i, lines * i / count, lines * (i + 1) / count - lines * i / count);

@@ -51,8 +51,7 @@ struct Grid {
   int64_t output_size() const { return output[0] * output[1] * output[2] * run; }
 
   // fn(offset of a row in the input, in the output), for the rows of a plane.
-  template <typename Fn>
-  void for_each_row(const Fn& fn) const {
+  void for_each_row(const auto& fn) const {
     for (int64_t i = 0; i < output[0]; ++i) {
       for (int64_t j = 0; j < output[1]; ++j) {
         fn((i * stride[0] * input[1] + j * stride[1]) * input[2] * run,
@@ -114,8 +113,7 @@ void fill_bias(const Sizes& s, const T* bias, T* y) {
 
 // fn(image, threads) for all images: side by side, or one after the other on all threads when there
 // are fewer images than threads.
-template <typename Fn>
-void for_each_image(const Sizes& s, int threads, const Fn& fn) {
+void for_each_image(const Sizes& s, int threads, const auto& fn) {
   if (s.images < threads) {
     for (int64_t i = 0; i < s.images; ++i) fn(i, threads);
     return;

@@ -50,9 +50,8 @@ struct Side {
 
   // Matrix i; a number of row r and column c goes to to[offset(r, c)], and those of a panel's row
   // lie side by side.
-  template <typename Offset>
   void upcast_all(const uint16_t* from, int64_t i, float* to, int threads,
-                  const Offset& offset) const {
+                  const auto& offset) const {
     const uint16_t* x = from + first[static_cast<size_t>(i)];
     const int64_t grain = std::max<int64_t>(copy_grain / std::max<int64_t>(columns, 1), 1);
     parallel_for(threads, rows, grain, [&](int64_t begin, int64_t end) {

@@ -79,8 +79,7 @@ struct Batch {
     const int64_t work = std::max<int64_t>(gemm.m * gemm.n * gemm.k, 1);
     return std::clamp<int64_t>(count * work / gemm_grain, 1, threads);
   }
-  template <typename Product>
-  void each(int threads, const Product& product) const {
+  void each(int threads, const auto& product) const {
     const int64_t count = static_cast<int64_t>(a.size()), all = parts(threads);
     if (all == 1) {
       for (int64_t i = 0; i < count; ++i) product(i, 0, threads);
@@ -131,8 +130,7 @@ struct Batch {
 };
 
 // Calls fn(T{}) with a type that gemm is written for.
-template <typename Fn>
-Prepared with_number(const Call& call, const Fn& fn) {
+Prepared with_number(const Call& call, const auto& fn) {
   return with_type(call.out().dtype, [&]<typename T>(T) -> Prepared {
     if constexpr (std::is_same_v<T, bool>) {
       throw_internal_error(__FILE__, __LINE__, "dtype", "a product of bool");

@@ -33,8 +33,7 @@ struct Part {
   }
 
   // Calls move(whole, part, bytes) with the bytes that lie together: places in the two tensors.
-  template <typename Move>
-  void each(int64_t first, int threads, const Move& move) const {
+  void each(int64_t first, int threads, const auto& move) const {
     const int64_t rows = step == 1 ? 1 : count, bytes = step == 1 ? count * row_bytes : row_bytes;
     parallel_for(threads, along.outer * rows, grain_for(bytes / 4),
                  [&](int64_t begin, int64_t end) {

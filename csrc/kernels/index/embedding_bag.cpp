@@ -65,8 +65,7 @@ struct Bag {
   const T* samples;  // may be nullptr
 
   // fn(position, row of the weight) for what counts in a bag.
-  template <typename Fn>
-  void for_each(int64_t bag, const Fn& fn) const {
+  void for_each(int64_t bag, const auto& fn) const {
     for (int64_t i = bags.begin(offsets, bag); i < bags.begin(offsets, bag + 1); ++i) {
       if (indices[i] != bags.padding) fn(i, static_cast<int64_t>(indices[i]));
     }
@@ -187,8 +186,7 @@ Prepared backward_typed(const Call& call) {
 }
 
 // prepare(T{}, Index{}) for the types of the weight and of the indices, operands `first` on.
-template <typename Fn>
-Prepared by_types(const Call& call, size_t first, const Fn& prepare) {
+Prepared by_types(const Call& call, size_t first, const auto& prepare) {
   return with_index_type(call, call.in(first + 1).dtype, [&]<typename Index>(Index index) {
     return with_float_type(call, call.in(first).dtype,
                            [&]<typename T>(T value) { return prepare(value, index); });

@@ -57,8 +57,7 @@ Prepared scatter_typed(const Call& call) {
 }
 
 // Calls fn(T{}, Index{}) with an unsigned T of the item size.
-template <typename Fn>
-Prepared by_size_and_index(const Call& call, const Fn& fn) {
+Prepared by_size_and_index(const Call& call, const auto& fn) {
   return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index index) {
     return with_item_type(ir::item_bytes(call.in(0).dtype),
                           [&]<typename T>(T) { return fn(T{}, index); });
@@ -76,8 +75,7 @@ Prepared scatter(const Call& call) {
   });
 }
 
-template <typename Fn>
-Prepared by_type_and_index(const Call& call, const Fn& fn) {
+Prepared by_type_and_index(const Call& call, const auto& fn) {
   return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index index) {
     return with_type(call.in(0).dtype, [&]<typename T>(T) { return fn(T{}, index); });
   });

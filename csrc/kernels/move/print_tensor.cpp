@@ -82,8 +82,7 @@ class Text {
     return places;
   }
 
-  template <typename Fn>
-  void each_shown(size_t dim, int64_t first, const Fn& fn) const {
+  void each_shown(size_t dim, int64_t first, const auto& fn) const {
     if (dim == sizes_.size()) return fn(first);
     for (const int64_t place : shown(dim)) {
       if (place >= 0) each_shown(dim + 1, first * sizes_[dim] + place, fn);

@@ -15,8 +15,7 @@ constexpr int64_t grain_elements = 4096;  // worth some 5 us
 constexpr int64_t block = 256;            // columns of one unit of work
 
 // Calls row(offset) for each row, or columns(offset, Columns) for each block of columns.
-template <typename Row, typename Block>
-void for_each(const AlongDim& s, int threads, const Row& row, const Block& columns) {
+void for_each(const AlongDim& s, int threads, const auto& row, const auto& columns) {
   if (s.n == 0 || s.outer * s.inner == 0) return;
   if (s.inner == 1) {
     const int64_t grain = std::max<int64_t>(grain_elements / s.n, 1);

@@ -17,8 +17,7 @@ namespace {
 using ops::Pooling;
 
 // How positions are stored: as numbers of the plane, or as bytes that count within the window.
-template <typename Fn>
-auto with_position_type(const Call& call, ir::DType dtype, const Fn& fn) {
+auto with_position_type(const Call& call, ir::DType dtype, const auto& fn) {
   if (dtype == ir::DType::u8) return fn(uint8_t{});
   return with_index_type(call, dtype, fn);
 }
@@ -209,8 +208,7 @@ struct MaxPoolLast {
   int64_t out_size() const { return pool.h.out * pool.w.out * channels; }
 
   // fn(offset of the pixel in the image, position) for each pixel under the window at (i, j).
-  template <typename Fn>
-  void for_each_tap(int64_t i, int64_t j, const Fn& fn) const {
+  void for_each_tap(int64_t i, int64_t j, const auto& fn) const {
     const Span &row = rows[static_cast<size_t>(i)], &column = columns[static_cast<size_t>(j)];
     for (int64_t k = row.begin; k < row.end; ++k) {
       for (int64_t l = column.begin; l < column.end; ++l) {

@@ -270,8 +270,7 @@ int64_t planes_of(const Dims& image) {
   return ir::product({image.begin(), image.end() - 2});
 }
 
-template <typename MakeTaps>
-Prepared forward(const Call& call, const MakeTaps& taps, bool averages = false) {
+Prepared forward(const Call& call, const auto& taps, bool averages = false) {
   const Dims &image = call.in(0).sizes, &out = call.out().sizes;
   const int64_t rows = image[image.size() - 2], columns = image.back();
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) {
@@ -282,8 +281,7 @@ Prepared forward(const Call& call, const MakeTaps& taps, bool averages = false) 
   });
 }
 
-template <typename MakeTaps>
-Prepared backward(const Call& call, const MakeTaps& taps) {
+Prepared backward(const Call& call, const auto& taps) {
   const Dims &image = call.out().sizes, &grad = call.in(0).sizes;
   const int64_t rows = image[image.size() - 2], columns = image.back();
   const int64_t grad_rows = grad[grad.size() - 2], grad_columns = grad.back();

@@ -23,9 +23,8 @@ constexpr int64_t grain = 16 * 1024;           // elements worth a thread
 constexpr uint32_t second_stream = 0x80000000;  // salts of a second word for each element
 
 // The words of a run of elements, some 256 at a time: fn(first element, count, words).
-template <typename Fn>
 void for_blocks(const simd::RandomTable& table, const Draw& draw, int threads, int64_t n,
-                const Fn& fn) {
+                const auto& fn) {
   parallel_for(threads, n, grain, [&](int64_t begin, int64_t end) {
     uint32_t words[block];
     for (int64_t i = begin; i < end; i += block) {

@@ -8,8 +8,7 @@
 namespace poptorch::kernels {
 
 // Calls fn(T{}) with the type of the elements; 16-bit floats have been upcast before.
-template <typename Fn>
-auto with_type(ir::DType dtype, const Fn& fn) {
+auto with_type(ir::DType dtype, const auto& fn) {
   switch (dtype) {
     case ir::DType::boolean: return fn(bool{});
     case ir::DType::u8: return fn(uint8_t{});
@@ -24,8 +23,7 @@ auto with_type(ir::DType dtype, const Fn& fn) {
 }
 
 // Calls fn(T{}) with the unsigned T of that many bytes, for elements that are only moved.
-template <typename Fn>
-auto with_item_type(int64_t item_bytes, const Fn& fn) {
+auto with_item_type(int64_t item_bytes, const auto& fn) {
   switch (item_bytes) {
     case 1: return fn(uint8_t{});
     case 2: return fn(uint16_t{});
@@ -34,16 +32,14 @@ auto with_item_type(int64_t item_bytes, const Fn& fn) {
   }
 }
 
-template <typename Fn>
-auto with_float_type(const ops::Call& call, ir::DType dtype, const Fn& fn) {
+auto with_float_type(const ops::Call& call, ir::DType dtype, const auto& fn) {
   if (dtype == ir::DType::f64) return fn(double{});
   INTERNAL_CHECK(dtype == ir::DType::f32, "no kernel of ", call.op.name, " for ", name_of(dtype));
   return fn(float{});
 }
 
 // The types that positions and indices have.
-template <typename Fn>
-auto with_index_type(const ops::Call& call, ir::DType dtype, const Fn& fn) {
+auto with_index_type(const ops::Call& call, ir::DType dtype, const auto& fn) {
   if (dtype == ir::DType::i64) return fn(int64_t{});
   INTERNAL_CHECK(dtype == ir::DType::i32, "no kernel of ", call.op.name, " for indices of ",
                  name_of(dtype));
