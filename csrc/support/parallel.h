@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <exception>
 
@@ -61,6 +62,13 @@ void parallel_for(int threads, int64_t n, int64_t grain, const auto& fn) {
     if (begin < end) error.guard([&] { fn(begin, end); });
   }
   error.rethrow();
+}
+
+// The same with fn(i) for each i of a part.
+void parallel_for(int threads, int64_t n, int64_t grain, const std::invocable<int64_t> auto& fn) {
+  parallel_for(threads, n, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) fn(i);
+  });
 }
 
 // For libraries that start parallel regions of their own: while it exists, the pool's threads flush

@@ -169,14 +169,11 @@ void convolve(const ConvolutionShape& s, const Pass& pass, const Images& images,
   auto* weights = reinterpret_cast<float*>(args.scratch + images.scratch_bytes());
   turn_weights(s, in.weight, weights);
   const int64_t height = pass.rows.count(), line = pass.columns.count() * s.channels;
-  parallel_for(args.threads, s.images * height, row_grain(s, pass.columns.count()),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) {
-                   const float* image = from + i / height * image_size;
-                   pass.loops->convolve(pass.row(image, i % height), pass.taken(), weights,
-                                        in.bias, in.out + i * line);
-                 }
-               });
+  parallel_for(args.threads, s.images * height, row_grain(s, pass.columns.count()), [&](int64_t i) {
+    const float* image = from + i / height * image_size;
+    pass.loops->convolve(pass.row(image, i % height), pass.taken(), weights,
+                         in.bias, in.out + i * line);
+  });
 }
 
 size_t weights_bytes(const ConvolutionShape& s) {
@@ -218,15 +215,13 @@ Prepared depthwise_weight_gradient(const Call& call) {
   const auto run = [=](const Args& args) {
     const float* from = images.get(args);
     auto* sums = reinterpret_cast<double*>(args.scratch + images.scratch_bytes());
-    parallel_for(args.threads, parts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        double* own = sums + part * numbers;
-        std::fill_n(own, numbers, 0.0);
-        for (int64_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i) {
-          const float* image = from + i / s.h.to * s.h.from * s.w.from * s.channels;
-          const float* grad = args.in<float>(0) + i * s.w.to * s.channels;
-          pass.loops->weight_sums(pass.row(image, i % s.h.to), columns.data(), grad, own);
-        }
+    parallel_for(args.threads, parts, 1, [&](int64_t part) {
+      double* own = sums + part * numbers;
+      std::fill_n(own, numbers, 0.0);
+      for (int64_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i) {
+        const float* image = from + i / s.h.to * s.h.from * s.w.from * s.channels;
+        const float* grad = args.in<float>(0) + i * s.w.to * s.channels;
+        pass.loops->weight_sums(pass.row(image, i % s.h.to), columns.data(), grad, own);
       }
     });
     float* out = args.out<float>(1);

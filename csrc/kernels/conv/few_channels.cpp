@@ -63,10 +63,8 @@ struct Parts {
 
   // fn(part, its first line, its lines)
   void each(int threads, const auto& fn) const {
-    parallel_for(threads, count, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        fn(i, lines * i / count, lines * (i + 1) / count - lines * i / count);
-      }
+    parallel_for(threads, count, 1, [&](int64_t i) {
+      fn(i, lines * i / count, lines * (i + 1) / count - lines * i / count);
     });
   }
 

@@ -76,14 +76,11 @@ template <typename T>
 Prepared im2col_typed(const SlidingBlocks& s) {
   return {[s](const Args& args) {
     const int64_t each = s.in_block();
-    parallel_for(args.threads, s.planes * each, grain_for(s.blocks()),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t i = begin; i < end; ++i) {
-                     const T* plane = args.in<T>(0) + i / each * s.h.size * s.w.size;
-                     fill_row(s, plane, i % each / s.w.kernel, i % s.w.kernel,
-                              args.out<T>() + i * s.blocks());
-                   }
-                 });
+    parallel_for(args.threads, s.planes * each, grain_for(s.blocks()), [&](int64_t i) {
+      const T* plane = args.in<T>(0) + i / each * s.h.size * s.w.size;
+      fill_row(s, plane, i % each / s.w.kernel, i % s.w.kernel,
+               args.out<T>() + i * s.blocks());
+    });
   }};
 }
 
@@ -98,17 +95,14 @@ Prepared col2im(const Call& call) {
   return with_type(call.in(0).dtype, [&]<typename T>(T) -> Prepared {
     return {[s](const Args& args) {
       const int64_t each = s.in_block(), pixels = s.h.size * s.w.size;
-      parallel_for(args.threads, s.planes, grain_for(each * s.blocks()),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t p = begin; p < end; ++p) {
-                       T* plane = args.out<T>() + p * pixels;
-                       std::fill_n(plane, pixels, T{0});
-                       for (int64_t i = 0; i < each; ++i) {
-                         add_row(s, args.in<T>(0) + (p * each + i) * s.blocks(), i / s.w.kernel,
-                                 i % s.w.kernel, plane);
-                       }
-                     }
-                   });
+      parallel_for(args.threads, s.planes, grain_for(each * s.blocks()), [&](int64_t p) {
+        T* plane = args.out<T>() + p * pixels;
+        std::fill_n(plane, pixels, T{0});
+        for (int64_t i = 0; i < each; ++i) {
+          add_row(s, args.in<T>(0) + (p * each + i) * s.blocks(), i / s.w.kernel,
+                  i % s.w.kernel, plane);
+        }
+      });
     }};
   });
 }

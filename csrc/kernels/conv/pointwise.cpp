@@ -76,27 +76,23 @@ void copy_pixels(const T* from, int64_t from_step, T* to, int64_t to_step, int64
 // The pixels that are read.
 template <typename T>
 void gather(const Grid& g, const T* x, T* out, int threads) {
-  parallel_for(threads, g.planes, plane_grain(g), [&](int64_t begin, int64_t end) {
-    for (int64_t plane = begin; plane < end; ++plane) {
-      g.for_each_row([&](int64_t in, int64_t row) {
-        copy_pixels(x + plane * g.input_size() + in, g.stride[2] * g.run,
-                    out + plane * g.output_size() + row, g.run, g.output[2], g.run);
-      });
-    }
+  parallel_for(threads, g.planes, plane_grain(g), [&](int64_t plane) {
+    g.for_each_row([&](int64_t in, int64_t row) {
+      copy_pixels(x + plane * g.input_size() + in, g.stride[2] * g.run,
+                  out + plane * g.output_size() + row, g.run, g.output[2], g.run);
+    });
   });
 }
 
 // The other way; pixels that are not read get 0.
 template <typename T>
 void scatter(const Grid& g, const T* x, T* out, int threads) {
-  parallel_for(threads, g.planes, plane_grain(g), [&](int64_t begin, int64_t end) {
-    for (int64_t plane = begin; plane < end; ++plane) {
-      std::fill_n(out + plane * g.input_size(), g.input_size(), T{0});
-      g.for_each_row([&](int64_t in, int64_t row) {
-        copy_pixels(x + plane * g.output_size() + row, g.run,
-                    out + plane * g.input_size() + in, g.stride[2] * g.run, g.output[2], g.run);
-      });
-    }
+  parallel_for(threads, g.planes, plane_grain(g), [&](int64_t plane) {
+    std::fill_n(out + plane * g.input_size(), g.input_size(), T{0});
+    g.for_each_row([&](int64_t in, int64_t row) {
+      copy_pixels(x + plane * g.output_size() + row, g.run,
+                  out + plane * g.input_size() + in, g.stride[2] * g.run, g.output[2], g.run);
+    });
   });
 }
 
@@ -120,9 +116,7 @@ void for_each_image(const Sizes& s, int threads, const auto& fn) {
   }
   const int64_t work = s.inputs * s.outputs * s.pixels;
   const int64_t grain = std::max<int64_t>(1, gemm_grain / std::max<int64_t>(1, work));
-  parallel_for(threads, s.images, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) fn(i, 1);
-  });
+  parallel_for(threads, s.images, grain, [&](int64_t i) { fn(i, 1); });
 }
 
 Gemm product_of(const Sizes& s) {

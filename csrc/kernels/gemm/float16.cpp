@@ -174,15 +174,13 @@ void Float16Gemm::run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::by
   const int64_t parts = std::clamp<int64_t>(std::min(blocks, worth), 1, threads);
   float* pieces = reinterpret_cast<float*>(scratch);
   float* sums = pieces + threads * (piece_a_ + piece_b_);
-  parallel_for(threads, parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      float* own = pieces + part * (piece_a_ + piece_b_);
-      for (int64_t i = blocks * part / parts; i < blocks * (part + 1) / parts; ++i) {
-        const Block block = block_at(i);
-        float* to = sums + (deep_ > 1 ? i : part) * sums_;
-        sum(block, a, b, c, to, own);
-        if (deep_ == 1) round(block, to, c);
-      }
+  parallel_for(threads, parts, 1, [&](int64_t part) {
+    float* own = pieces + part * (piece_a_ + piece_b_);
+    for (int64_t i = blocks * part / parts; i < blocks * (part + 1) / parts; ++i) {
+      const Block block = block_at(i);
+      float* to = sums + (deep_ > 1 ? i : part) * sums_;
+      sum(block, a, b, c, to, own);
+      if (deep_ == 1) round(block, to, c);
     }
   });
   if (deep_ > 1) join(sums, c);

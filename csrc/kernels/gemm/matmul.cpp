@@ -85,10 +85,8 @@ struct Batch {
       for (int64_t i = 0; i < count; ++i) product(i, 0, threads);
       return;
     }
-    parallel_for(threads, all, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        for (int64_t i = count * part / all; i < count * (part + 1) / all; ++i) product(i, part, 1);
-      }
+    parallel_for(threads, all, 1, [&](int64_t part) {
+      for (int64_t i = count * part / all; i < count * (part + 1) / all; ++i) product(i, part, 1);
     });
   }
 
@@ -160,10 +158,8 @@ struct Added {
     if (!is_row) return plan.run(args.outputs[0], args.inputs[0], args.threads);
     constexpr int64_t grain_elements = 32768;  // worth some 5 us
     const int64_t grain = std::max<int64_t>(grain_elements / std::max<int64_t>(columns, 1), 1);
-    parallel_for(args.threads, rows, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        std::copy_n(args.in<T>(0), columns, args.out<T>() + i * columns);
-      }
+    parallel_for(args.threads, rows, grain, [&](int64_t i) {
+      std::copy_n(args.in<T>(0), columns, args.out<T>() + i * columns);
     });
   }
 };

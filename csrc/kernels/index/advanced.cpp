@@ -146,18 +146,15 @@ void put(const Walk& walk, int64_t batch, const int64_t* offsets, T* out, const 
          bool one_value, int threads) {
   constexpr int64_t cut = 256;
   const int64_t cuts = (walk.run + cut - 1) / cut, width = std::min(walk.run, cut);
-  parallel_for(threads, walk.others * cuts, grain_for(batch * width),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t unit = begin; unit < end; ++unit) {
-                   const auto start = walk.outer.start(unit / cuts);
-                   const int64_t first = unit % cuts * width, n = std::min(width, walk.run - first);
-                   for (int64_t b = 0; b < batch; ++b) {
-                     const int64_t at = one_value ? 0 : start.other + b * walk.batch_step + first;
-                     put_run<T, accumulate>(out + start.self + offsets[b] + first, values + at,
-                                            one_value, n);
-                   }
-                 }
-               });
+  parallel_for(threads, walk.others * cuts, grain_for(batch * width), [&](int64_t unit) {
+    const auto start = walk.outer.start(unit / cuts);
+    const int64_t first = unit % cuts * width, n = std::min(width, walk.run - first);
+    for (int64_t b = 0; b < batch; ++b) {
+      const int64_t at = one_value ? 0 : start.other + b * walk.batch_step + first;
+      put_run<T, accumulate>(out + start.self + offsets[b] + first, values + at,
+                             one_value, n);
+    }
+  });
 }
 
 // Calls fn.operator()<T, accumulate>(): an unsigned T where values are only moved.

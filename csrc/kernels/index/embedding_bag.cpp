@@ -153,8 +153,8 @@ Prepared forward_typed(const Call& call) {
     check_offsets("embedding_bag", bags, args.inputs[2]);
     const Bag<T, Index> bag{bags, args.in<T>(0), indices, args.inputs[2], args.in<T>(3)};
     const int64_t each = bags.width * (1 + bags.n / std::max<int64_t>(1, bags.count));
-    parallel_for(args.threads, bags.count, grain_for(each), [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) bag.forward(b, args.out<T>() + b * bags.width);
+    parallel_for(args.threads, bags.count, grain_for(each), [&](int64_t b) {
+      bag.forward(b, args.out<T>() + b * bags.width);
     });
   }};
 }

@@ -27,15 +27,12 @@ Prepared gather_typed(const Call& call) {
     const T* x = args.in<T>(0);
     T* out = args.out<T>();
     IndexGuard guard;
-    parallel_for(args.threads, lines.count, grain_for(lines.length),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t line = begin; line < end; ++line) {
-                     const int64_t first = line * lines.length;
-                     const Index* at = index + first;
-                     if (!guard.allows_all(at, lines.length, lines.size, first)) continue;
-                     gather_line(lines, x + lines.outer.start(line).self, at, out + first);
-                   }
-                 });
+    parallel_for(args.threads, lines.count, grain_for(lines.length), [&](int64_t line) {
+      const int64_t first = line * lines.length;
+      const Index* at = index + first;
+      if (!guard.allows_all(at, lines.length, lines.size, first)) return;
+      gather_line(lines, x + lines.outer.start(line).self, at, out + first);
+    });
     guard.check("gather", index, 0, lines.size, lines.dim);
   };
   return {run};
@@ -117,8 +114,8 @@ Prepared index_add(const Call& call) {
                  threads);
       };
       if (a.outer == 1) return add(0, args.threads);
-      parallel_for(args.threads, a.outer, grain_for(n * a.inner), [&](int64_t begin, int64_t end) {
-        for (int64_t outer = begin; outer < end; ++outer) add(outer, 1);
+      parallel_for(args.threads, a.outer, grain_for(n * a.inner), [&](int64_t outer) {
+        add(outer, 1);
       });
     }};
   });

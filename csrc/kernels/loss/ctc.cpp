@@ -108,15 +108,13 @@ template <typename T, typename Index>
 Prepared prepare_forward(const Call& call) {
   const CtcSizes s(call, 0);
   const auto run = [s](const Args& args) {
-    parallel_for(args.threads, s.batch, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t entry = begin; entry < end; ++entry) {
-        const Sequence<T, Index> q(s, args, 0, entry);
-        T* alpha = args.out<T>(1) + entry * s.time * s.states();
-        go_forward(q, s.time, s.states(), alpha);
-        const double loss = loss_of(q, alpha, s.states());
-        args.out<T>(0)[entry] =
-            static_cast<T>(s.zero_infinity && loss == impossible ? 0.0 : loss);
-      }
+    parallel_for(args.threads, s.batch, 1, [&](int64_t entry) {
+      const Sequence<T, Index> q(s, args, 0, entry);
+      T* alpha = args.out<T>(1) + entry * s.time * s.states();
+      go_forward(q, s.time, s.states(), alpha);
+      const double loss = loss_of(q, alpha, s.states());
+      args.out<T>(0)[entry] =
+          static_cast<T>(s.zero_infinity && loss == impossible ? 0.0 : loss);
     });
   };
   return {run, 0};

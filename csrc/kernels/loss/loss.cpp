@@ -22,11 +22,9 @@ int64_t parts_of(int64_t n) { return (n + part_elements - 1) / part_elements; }
 
 // fn(part, begin, count)
 void for_parts(int threads, int64_t n, const auto& fn) {
-  parallel_for(threads, parts_of(n), 1, [&](int64_t first, int64_t last) {
-    for (int64_t part = first; part < last; ++part) {
-      const int64_t begin = part * part_elements;
-      fn(part, begin, std::min(part_elements, n - begin));
-    }
+  parallel_for(threads, parts_of(n), 1, [&](int64_t part) {
+    const int64_t begin = part * part_elements;
+    fn(part, begin, std::min(part_elements, n - begin));
   });
 }
 

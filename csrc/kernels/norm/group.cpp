@@ -31,9 +31,7 @@ struct Groups {
   void for_each(int threads, const auto& fn) const {
     if (per_group() == 0) return;
     const int64_t grain = std::max<int64_t>(8192 / per_group(), 1);
-    parallel_for(threads, batch * groups, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) fn(unit, unit % groups);
-    });
+    parallel_for(threads, batch * groups, grain, [&](int64_t unit) { fn(unit, unit % groups); });
   }
 };
 

@@ -19,18 +19,14 @@ void for_each(const AlongDim& s, int threads, const auto& row, const auto& colum
   if (s.n == 0 || s.outer * s.inner == 0) return;
   if (s.inner == 1) {
     const int64_t grain = std::max<int64_t>(grain_elements / s.n, 1);
-    return parallel_for(threads, s.outer, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) row(i * s.n);
-    });
+    return parallel_for(threads, s.outer, grain, [&](int64_t i) { row(i * s.n); });
   }
   const int64_t blocks = (s.inner + block - 1) / block;
   const int64_t grain = std::max<int64_t>(grain_elements / (s.n * std::min(block, s.inner)), 1);
-  parallel_for(threads, s.outer * blocks, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t start = i % blocks * block;
-      columns(i / blocks * s.n * s.inner + start,
-              Columns{s.n, s.inner, std::min(block, s.inner - start)});
-    }
+  parallel_for(threads, s.outer * blocks, grain, [&](int64_t i) {
+    const int64_t start = i % blocks * block;
+    columns(i / blocks * s.n * s.inner + start,
+            Columns{s.n, s.inner, std::min(block, s.inner - start)});
   });
 }
 

@@ -96,15 +96,13 @@ Prepared prepare_backward(const Call& call) {
   const int64_t planes = call.in(0).numel() / out;
   return {[=](const Args& args) {
     const int64_t grain = std::max<int64_t>(1, 16384 / (in + out));
-    parallel_for(args.threads, planes, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t plane = begin; plane < end; ++plane) {
-        const T* grad = args.in<T>(0) + plane * out;
-        const Index* where = args.in<Index>(2) + plane * out;
-        T* result = args.out<T>() + plane * in;
-        std::fill_n(result, in, T{0});
-        for (int64_t i = 0; i < out; ++i) {
-          if (where[i] >= 0 && where[i] < in) result[where[i]] += grad[i];
-        }
+    parallel_for(args.threads, planes, grain, [&](int64_t plane) {
+      const T* grad = args.in<T>(0) + plane * out;
+      const Index* where = args.in<Index>(2) + plane * out;
+      T* result = args.out<T>() + plane * in;
+      std::fill_n(result, in, T{0});
+      for (int64_t i = 0; i < out; ++i) {
+        if (where[i] >= 0 && where[i] < in) result[where[i]] += grad[i];
       }
     });
   }};

@@ -174,11 +174,9 @@ Prepared max_pool_backward_typed(const Call& call) {
     const Pooling& pool = gradient.pool;
     const int64_t in = pool.h.size * pool.w.size, out = pool.h.out * pool.w.out;
     const int64_t grain = std::max<int64_t>(1, grain_elements / (in + out));
-    parallel_for(args.threads, pool.planes, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t plane = begin; plane < end; ++plane) {
-        gradient.run(args.in<T>(0) + plane * out, args.in<Index>(2) + plane * out,
-                     args.out<T>() + plane * in);
-      }
+    parallel_for(args.threads, pool.planes, grain, [&](int64_t plane) {
+      gradient.run(args.in<T>(0) + plane * out, args.in<Index>(2) + plane * out,
+                   args.out<T>() + plane * in);
     });
   };
   return {run};
@@ -267,15 +265,13 @@ Prepared max_pool_last(const Call& call) {
   const int64_t grain = std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, row_work));
   return {[=, keeps = keeps_positions(call)](const Args& args) {
     const Pooling& pool = last.pool;
-    parallel_for(args.threads, last.images * pool.h.out, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const T* image = args.in<T>(0) + row / pool.h.out * last.in_size();
-        for (int64_t j = 0; j < pool.w.out; ++j) {
-          const int64_t out = (row * pool.w.out + j) * last.channels;
-          for (int64_t c = 0; c < last.channels; c += block_channels) {
-            last.pixel(image + c, row % pool.h.out, j, last.block_size(c),
-                       args.out<T>(0) + out + c, positions_at<Index>(args, keeps, out + c));
-          }
+    parallel_for(args.threads, last.images * pool.h.out, grain, [&](int64_t row) {
+      const T* image = args.in<T>(0) + row / pool.h.out * last.in_size();
+      for (int64_t j = 0; j < pool.w.out; ++j) {
+        const int64_t out = (row * pool.w.out + j) * last.channels;
+        for (int64_t c = 0; c < last.channels; c += block_channels) {
+          last.pixel(image + c, row % pool.h.out, j, last.block_size(c),
+                     args.out<T>(0) + out + c, positions_at<Index>(args, keeps, out + c));
         }
       }
     });
@@ -290,13 +286,11 @@ Prepared max_pool_backward_last(const Call& call) {
   const int64_t grain = std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, unit));
   return {[=](const Args& args) {
     const int64_t blocks = last.blocks();
-    parallel_for(args.threads, last.images * blocks, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t c = unit % blocks * block_channels, image = unit / blocks;
-        last.gradient(args.in<T>(0) + image * last.out_size() + c,
-                      args.in<Index>(2) + image * last.out_size() + c, last.block_size(c),
-                      args.out<T>() + image * last.in_size() + c);
-      }
+    parallel_for(args.threads, last.images * blocks, grain, [&](int64_t unit) {
+      const int64_t c = unit % blocks * block_channels, image = unit / blocks;
+      last.gradient(args.in<T>(0) + image * last.out_size() + c,
+                    args.in<Index>(2) + image * last.out_size() + c, last.block_size(c),
+                    args.out<T>() + image * last.in_size() + c);
     });
   }};
 }

@@ -49,11 +49,9 @@ class Reduction {
       if (totals == nullptr) return finish(output, total);
       totals[group * plan_.outputs + output] = total;
     };
-    parallel_for(threads, plan_.units(), plan_.grain(), [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        plan_.inner_is_reduced ? run_inner_reduced(x, unit, take)
-                               : run_inner_kept(x, unit, totals, finish);
-      }
+    parallel_for(threads, plan_.units(), plan_.grain(), [&](int64_t unit) {
+      plan_.inner_is_reduced ? run_inner_reduced(x, unit, take)
+                             : run_inner_kept(x, unit, totals, finish);
     });
     if (totals == nullptr) return;
     for (int64_t output = 0; output < plan_.outputs; ++output) {
