@@ -148,18 +148,12 @@ const LossLoops<T>& loops_of(ir::OpName name) {
   return all.cross_entropy;
 }
 
+template <bool backward>
 Prepared loss(const Call& call) {
-  return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
-    const Loss<T> loss(call, loops_of<T>(call.op.name), call.in(0), 2);
-    return {[loss](const Args& args) { loss.run(args); },
-            static_cast<size_t>(loss.scratch_bytes)};
-  });
-}
-
-Prepared loss_backward(const Call& call) {
-  return with_float_type(call, call.in(1).dtype, [&]<typename T>(T) -> Prepared {
-    const Loss<T> loss(call, loops_of<T>(call.op.name), call.in(1), 3);
-    return {[loss](const Args& args) { loss.run_backward(args); },
+  constexpr size_t self = backward ? 1 : 0;
+  return with_float_type(call, call.in(self).dtype, [&]<typename T>(T) -> Prepared {
+    const Loss<T> loss(call, loops_of<T>(call.op.name), call.in(self), self + 2);
+    return {[loss](const Args& args) { backward ? loss.run_backward(args) : loss.run(args); },
             static_cast<size_t>(loss.scratch_bytes)};
   });
 }
@@ -195,14 +189,14 @@ Prepared logits_loss(const Call& call) {
 
 }  // namespace
 
-KERNEL("mse_loss", loss)
-KERNEL("mse_loss_backward", loss_backward)
-KERNEL("smooth_l1_loss", loss)
-KERNEL("smooth_l1_loss_backward", loss_backward)
-KERNEL("huber_loss", loss)
-KERNEL("huber_loss_backward", loss_backward)
-KERNEL("binary_cross_entropy", loss)
-KERNEL("binary_cross_entropy_backward", loss_backward)
+KERNEL("mse_loss", loss<false>)
+KERNEL("mse_loss_backward", loss<true>)
+KERNEL("smooth_l1_loss", loss<false>)
+KERNEL("smooth_l1_loss_backward", loss<true>)
+KERNEL("huber_loss", loss<false>)
+KERNEL("huber_loss_backward", loss<true>)
+KERNEL("binary_cross_entropy", loss<false>)
+KERNEL("binary_cross_entropy_backward", loss<true>)
 KERNEL("binary_cross_entropy_with_logits", logits_loss)
 
 }  // namespace poptorch::kernels
