@@ -180,17 +180,14 @@ Prepared prepare_backward(const Call& call) {
   const CtcSizes s(call, 1);
   const size_t bytes = Backward<T, Index>::room(s) * sizeof(double);
   const Slots slots(call.threads, s.batch, Slots::grain, static_cast<int64_t>(bytes));
-  const auto run = [s, slots](const Args& args) {
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      Backward<T, Index> backward(s, reinterpret_cast<double*>(scratch));
-      for (int64_t entry = begin; entry < end; ++entry) {
-        backward.run(Sequence<T, Index>(s, args, 1, entry),
-                     args.in<T>(5) + entry * s.time * s.states(), args.in<T>(0)[entry],
-                     args.out<T>(0) + entry * s.classes);
-      }
-    });
-  };
-  return {run, slots.scratch_bytes()};
+  return slots.prepared([s](const Args& args, const Slot& slot) {
+    Backward<T, Index> backward(s, reinterpret_cast<double*>(slot.scratch));
+    for (int64_t entry = slot.begin; entry < slot.end; ++entry) {
+      backward.run(Sequence<T, Index>(s, args, 1, entry),
+                   args.in<T>(5) + entry * s.time * s.states(), args.in<T>(0)[entry],
+                   args.out<T>(0) + entry * s.classes);
+    }
+  });
 }
 
 Prepared ctc_loss(const Call& call) {

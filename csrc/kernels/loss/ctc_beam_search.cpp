@@ -220,7 +220,7 @@ Prepared beam_search_typed(const Call& call) {
                     static_cast<int32_t>(call.attrs().get_int("blank")),
                     call.attrs().get_int("beam_width"), call.attrs().get_int("top_paths")};
   const Slots slots(call.threads, shape.batch, Slots::grain, static_cast<int64_t>(shape.bytes()));
-  const auto run = [shape, slots](const Args& args) {
+  return slots.prepared([shape](const Args& args, const Slot& slot) {
     const auto decode = [&](int64_t entry, Search& search) {
       const int64_t stride = shape.batch * shape.classes, length = args.in<Index>(1)[entry];
       const T* probs = args.in<T>(0) + entry * shape.classes;
@@ -236,12 +236,9 @@ Prepared beam_search_typed(const Call& call) {
         args.out<int32_t>(1)[row] = count;
       }
     };
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      Search search(shape, scratch);
-      for (int64_t entry = begin; entry < end; ++entry) decode(entry, search);
-    });
-  };
-  return {run, slots.scratch_bytes()};
+    Search search(shape, slot.scratch);
+    for (int64_t entry = slot.begin; entry < slot.end; ++entry) decode(entry, search);
+  });
 }
 
 Prepared beam_search(const Call& call) {

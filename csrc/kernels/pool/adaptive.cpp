@@ -65,17 +65,14 @@ Prepared prepare_typed(const Call& call) {
   const AdaptiveMax<T, Index> row{{in[h], out[h]}, {in[w], out[w]}, {}};
   const int64_t lines = call.out().numel() / out[w];
   const Slots slots(call.threads, lines, in[h] * in[w] / out[h] + in[w], row.scratch_bytes());
-  const auto run = [row, slots](const Args& args) {
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t plane = i / row.rows.out * row.rows.size * row.columns.size;
-        const int64_t at = i * row.columns.out;
-        row.run(args.in<T>(0) + plane, i % row.rows.out, scratch, args.out<T>(0) + at,
-                args.out<Index>(1) + at);
-      }
-    });
-  };
-  return {run, slots.scratch_bytes()};
+  return slots.prepared([row](const Args& args, const Slot& slot) {
+    for (int64_t i = slot.begin; i < slot.end; ++i) {
+      const int64_t plane = i / row.rows.out * row.rows.size * row.columns.size;
+      const int64_t at = i * row.columns.out;
+      row.run(args.in<T>(0) + plane, i % row.rows.out, slot.scratch, args.out<T>(0) + at,
+              args.out<Index>(1) + at);
+    }
+  });
 }
 
 Prepared adaptive_max_pool2d(const Call& call) {

@@ -107,20 +107,17 @@ Prepared max_pool_typed(const Call& call) {
   const Pooling& pool = row.pool;
   const Slots slots(call.threads, pool.planes * pool.h.out,
                     pool.w.out * pool.h.kernel * pool.w.kernel, row.scratch_bytes());
-  const auto run = [row, slots, keeps = keeps_positions(call)](const Args& args) {
+  return slots.prepared([row, keeps = keeps_positions(call)](const Args& args, const Slot& slot) {
     const Pooling& pool = row.pool;
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      auto* buffer = reinterpret_cast<T*>(scratch);
-      constexpr T lowest = -std::numeric_limits<T>::infinity();
-      std::fill_n(buffer, row.line.padded(), MUTANT(max_pool_pads_with_zero) ? T{0} : lowest);
-      for (int64_t i = begin; i < end; ++i) {
-        const T* plane = args.in<T>(0) + i / pool.h.out * pool.h.size * pool.w.size;
-        row.run(plane, i % pool.h.out, buffer, args.out<T>(0) + i * pool.w.out,
-                positions_at<Index>(args, keeps, i * pool.w.out));
-      }
-    });
-  };
-  return {run, slots.scratch_bytes()};
+    auto* buffer = reinterpret_cast<T*>(slot.scratch);
+    constexpr T lowest = -std::numeric_limits<T>::infinity();
+    std::fill_n(buffer, row.line.padded(), MUTANT(max_pool_pads_with_zero) ? T{0} : lowest);
+    for (int64_t i = slot.begin; i < slot.end; ++i) {
+      const T* plane = args.in<T>(0) + i / pool.h.out * pool.h.size * pool.w.size;
+      row.run(plane, i % pool.h.out, buffer, args.out<T>(0) + i * pool.w.out,
+              positions_at<Index>(args, keeps, i * pool.w.out));
+    }
+  });
 }
 
 // Where the taps of a window lie, from its first one; by the byte that stands for each.

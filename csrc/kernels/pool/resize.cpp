@@ -250,20 +250,17 @@ Prepared prepare_resize(const Call& call, const Resize<T>& resize) {
   const Slots slots(call.threads, resize.planes * resize.rows_out,
                     resize.columns_in + 2 * resize.columns_out,
                     resize.columns_in * static_cast<int64_t>(sizeof(T)));
-  const auto run = [r = resize, slots](const Args& args) {
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      for (int64_t i = begin; i < end; ++i) {
-        T* out = args.out<T>() + i * r.columns_out;
-        if (i > begin && r.repeats(i % r.rows_out)) {
-          std::copy_n(out - r.columns_out, r.columns_out, out);
-        } else {
-          r.make_row(args.in<T>(0) + i / r.rows_out * r.rows_in * r.columns_in, i % r.rows_out,
-                     reinterpret_cast<T*>(scratch), out);
-        }
+  return slots.prepared([r = resize](const Args& args, const Slot& slot) {
+    for (int64_t i = slot.begin; i < slot.end; ++i) {
+      T* out = args.out<T>() + i * r.columns_out;
+      if (i > slot.begin && r.repeats(i % r.rows_out)) {
+        std::copy_n(out - r.columns_out, r.columns_out, out);
+      } else {
+        r.make_row(args.in<T>(0) + i / r.rows_out * r.rows_in * r.columns_in, i % r.rows_out,
+                   reinterpret_cast<T*>(slot.scratch), out);
       }
-    });
-  };
-  return {run, slots.scratch_bytes()};
+    }
+  });
 }
 
 int64_t planes_of(const Dims& image) {
