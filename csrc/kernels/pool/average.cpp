@@ -89,52 +89,44 @@ struct AvgPool {
   }
 };
 
-template <typename T>
-Prepared avg_pool_typed(const Call& call) {
-  const Pooling pool = ops::pooling({call.op}, call.in(0));
-  const AvgPool<T> row{pool, Line(pool.w), Divisors<T>(call, pool), {}};
-  const Slots slots(call.threads, pool.planes * pool.h.out,
-                    pool.w.out * pool.h.kernel * pool.w.kernel, row.scratch_bytes());
-  return slots.prepared([row](const Args& args, const Slot& slot) {
-    const Pooling& pool = row.pool;
-    auto* buffer = reinterpret_cast<T*>(slot.scratch);
-    std::fill_n(buffer, row.line.padded(), T{0});
-    for (int64_t i = slot.begin; i < slot.end; ++i) {
-      row.forward(args.in<T>(0) + i / pool.h.out * pool.h.size * pool.w.size, i % pool.h.out,
-                  buffer, args.out<T>() + i * pool.w.out);
-    }
-  });
-}
-
 Prepared avg_pool2d(const Call& call) {
-  return with_float_type(call, call.in(0).dtype,
-                         [&]<typename T>(T) { return avg_pool_typed<T>(call); });
-}
-
-template <typename T>
-Prepared avg_pool_backward_typed(const Call& call) {
-  const Pooling pool = ops::pooling({call.op}, call.in(1));
-  const AvgPool<T> row{pool, Line(pool.w), Divisors<T>(call, pool), {}};
-  const int64_t in = pool.h.size * pool.w.size;
-  const Slots slots(call.threads, pool.planes, in * pool.h.kernel, row.scratch_bytes());
-  return slots.prepared([row, in](const Args& args, const Slot& slot) {
-    const Pooling& pool = row.pool;
-    auto* buffer = reinterpret_cast<T*>(slot.scratch);
-    std::fill_n(buffer + row.line.elements(), row.line.columns, T{0});
-    for (int64_t plane = slot.begin; plane < slot.end; ++plane) {
-      T* result = args.out<T>() + plane * in;
-      std::fill_n(result, in, T{0});
-      for (int64_t i = 0; i < pool.h.out; ++i) {
-        const T* grad = args.in<T>(0) + (plane * pool.h.out + i) * pool.w.out;
-        row.backward(grad, i, buffer, result);
+  return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
+    const Pooling pool = ops::pooling({call.op}, call.in(0));
+    const AvgPool<T> row{pool, Line(pool.w), Divisors<T>(call, pool), {}};
+    const Slots slots(call.threads, pool.planes * pool.h.out,
+                      pool.w.out * pool.h.kernel * pool.w.kernel, row.scratch_bytes());
+    return slots.prepared([row](const Args& args, const Slot& slot) {
+      const Pooling& pool = row.pool;
+      auto* buffer = reinterpret_cast<T*>(slot.scratch);
+      std::fill_n(buffer, row.line.padded(), T{0});
+      for (int64_t i = slot.begin; i < slot.end; ++i) {
+        row.forward(args.in<T>(0) + i / pool.h.out * pool.h.size * pool.w.size, i % pool.h.out,
+                    buffer, args.out<T>() + i * pool.w.out);
       }
-    }
+    });
   });
 }
 
 Prepared avg_pool2d_backward(const Call& call) {
-  return with_float_type(call, call.in(0).dtype,
-                         [&]<typename T>(T) { return avg_pool_backward_typed<T>(call); });
+  return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
+    const Pooling pool = ops::pooling({call.op}, call.in(1));
+    const AvgPool<T> row{pool, Line(pool.w), Divisors<T>(call, pool), {}};
+    const int64_t in = pool.h.size * pool.w.size;
+    const Slots slots(call.threads, pool.planes, in * pool.h.kernel, row.scratch_bytes());
+    return slots.prepared([row, in](const Args& args, const Slot& slot) {
+      const Pooling& pool = row.pool;
+      auto* buffer = reinterpret_cast<T*>(slot.scratch);
+      std::fill_n(buffer + row.line.elements(), row.line.columns, T{0});
+      for (int64_t plane = slot.begin; plane < slot.end; ++plane) {
+        T* result = args.out<T>() + plane * in;
+        std::fill_n(result, in, T{0});
+        for (int64_t i = 0; i < pool.h.out; ++i) {
+          const T* grad = args.in<T>(0) + (plane * pool.h.out + i) * pool.w.out;
+          row.backward(grad, i, buffer, result);
+        }
+      }
+    });
+  });
 }
 
 KERNEL("avg_pool2d", avg_pool2d)
