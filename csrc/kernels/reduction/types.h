@@ -46,4 +46,13 @@ auto with_index_type(const ops::Call& call, ir::DType dtype, const auto& fn) {
   return fn(int32_t{});
 }
 
+// fn(T{}, Index{}): both.
+auto with_float_and_index_type(const ops::Call& call, ir::DType floats, ir::DType indices,
+                               const auto& fn) {
+  return with_float_type(call, floats, [&]<typename T>(T number) {
+    return with_index_type(call, indices,
+                           [&]<typename Index>(Index index) { return fn(number, index); });
+  });
+}
+
 }  // namespace poptorch::kernels
