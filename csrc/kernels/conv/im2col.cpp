@@ -72,22 +72,18 @@ void add_row(const SlidingBlocks& s, const T* in, int64_t k, int64_t l, T* plane
   }
 }
 
-template <typename T>
-Prepared im2col_typed(const SlidingBlocks& s) {
-  return {[s](const Args& args) {
-    const int64_t each = s.in_block();
-    parallel_for(args.threads, s.planes * each, grain_for(s.blocks()), [&](int64_t i) {
-      const T* plane = args.in<T>(0) + i / each * s.h.size * s.w.size;
-      fill_row(s, plane, i % each / s.w.kernel, i % s.w.kernel,
-               args.out<T>() + i * s.blocks());
-    });
-  }};
-}
-
 Prepared im2col(const Call& call) {
   const SlidingBlocks s = ops::sliding_blocks({call.op}, call.in(0).sizes);
-  return with_item_type(ir::item_bytes(call.in(0).dtype),
-                        [&]<typename T>(T) { return im2col_typed<T>(s); });
+  return with_item_type(ir::item_bytes(call.in(0).dtype), [&]<typename T>(T) -> Prepared {
+    return {[s](const Args& args) {
+      const int64_t each = s.in_block();
+      parallel_for(args.threads, s.planes * each, grain_for(s.blocks()), [&](int64_t i) {
+        const T* plane = args.in<T>(0) + i / each * s.h.size * s.w.size;
+        fill_row(s, plane, i % each / s.w.kernel, i % s.w.kernel,
+                 args.out<T>() + i * s.blocks());
+      });
+    }};
+  });
 }
 
 Prepared col2im(const Call& call) {

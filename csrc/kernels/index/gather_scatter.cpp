@@ -19,25 +19,6 @@ void gather_line(const Lines& lines, const T* from, const Index* at, T* to) {
   }
 }
 
-template <typename T, typename Index>
-Prepared gather_typed(const Call& call) {
-  const Lines lines(call, call.in(0), call.in(1), call.in(1));
-  const auto run = [lines](const Args& args) {
-    const Index* index = args.in<Index>(1);
-    const T* x = args.in<T>(0);
-    T* out = args.out<T>();
-    IndexGuard guard;
-    parallel_for(args.threads, lines.count, grain_for(lines.length), [&](int64_t line) {
-      const int64_t first = line * lines.length;
-      const Index* at = index + first;
-      if (!guard.allows_all(at, lines.length, lines.size, first)) return;
-      gather_line(lines, x + lines.outer.start(line).self, at, out + first);
-    });
-    guard.check("gather", index, 0, lines.size, lines.dim);
-  };
-  return {run};
-}
-
 template <typename T, typename Index, bool add>
 Prepared scatter_typed(const Call& call) {
   const Lines lines(call, call.in(0), call.in(1), call.in(2));
@@ -62,8 +43,23 @@ Prepared by_size_and_index(const Call& call, const auto& fn) {
 }
 
 Prepared gather(const Call& call) {
-  return by_size_and_index(
-      call, [&]<typename T, typename Index>(T, Index) { return gather_typed<T, Index>(call); });
+  return by_size_and_index(call, [&]<typename T, typename Index>(T, Index) -> Prepared {
+    const Lines lines(call, call.in(0), call.in(1), call.in(1));
+    const auto run = [lines](const Args& args) {
+      const Index* index = args.in<Index>(1);
+      const T* x = args.in<T>(0);
+      T* out = args.out<T>();
+      IndexGuard guard;
+      parallel_for(args.threads, lines.count, grain_for(lines.length), [&](int64_t line) {
+        const int64_t first = line * lines.length;
+        const Index* at = index + first;
+        if (!guard.allows_all(at, lines.length, lines.size, first)) return;
+        gather_line(lines, x + lines.outer.start(line).self, at, out + first);
+      });
+      guard.check("gather", index, 0, lines.size, lines.dim);
+    };
+    return {run};
+  });
 }
 
 Prepared scatter(const Call& call) {

@@ -156,19 +156,16 @@ class Text {
   std::string out_;
 };
 
-template <typename T>
-Prepared print_typed(const Call& call) {
-  return {[format = Format(call), sizes = call.in(0).sizes,
-           bytes = call.in(0).bytes()](const Args& args) {
-    const std::string text = Text<T>(format, sizes, args.in<T>(0)).whole();
-    std::fwrite(text.data(), 1, text.size(), stderr);  // at once, whatever other threads print
-    std::fflush(stderr);
-    copy_unless_same(args, bytes);
-  }};
-}
-
 Prepared print_tensor(const Call& call) {
-  return with_type(call.in(0).dtype, [&]<typename T>(T) { return print_typed<T>(call); });
+  return with_type(call.in(0).dtype, [&]<typename T>(T) -> Prepared {
+    return {[format = Format(call), sizes = call.in(0).sizes,
+             bytes = call.in(0).bytes()](const Args& args) {
+      const std::string text = Text<T>(format, sizes, args.in<T>(0)).whole();
+      std::fwrite(text.data(), 1, text.size(), stderr);  // at once, whatever other threads print
+      std::fflush(stderr);
+      copy_unless_same(args, bytes);
+    }};
+  });
 }
 
 KERNEL("print_tensor", print_tensor)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/float16_blocks.h"
+#include "kernels/reduction/types.h"
 #include "ops/kernel.h"
 #include "support/parallel.h"
 #include "support/switches.h"
@@ -161,28 +162,31 @@ Prepared dropout(const Call& call) {
   return call.out().dtype == DType::f64 ? dropout_f64(call) : dropout_f32(call);
 }
 
-template <typename T>
-Prepared bernoulli_of(const Call& call) {
-  return by_word<T>(call, 1, [](const Args& args, uint32_t word, int64_t i) {
-    return unit<T>(word) < args.in<T>(0)[i] ? T{1} : T{0};
+Prepared bernoulli(const Call& call) {
+  return with_float_type(call, call.out().dtype, [&]<typename T>(T) {
+    return by_word<T>(call, 1, [](const Args& args, uint32_t word, int64_t i) {
+      return unit<T>(word) < args.in<T>(0)[i] ? T{1} : T{0};
+    });
   });
 }
 
-template <typename T>
-Prepared uniform_of(const Call& call) {
-  const auto low = static_cast<T>(call.attrs().get_float("low", 0.0));
-  const auto high = static_cast<T>(call.attrs().get_float("high", 1.0));
-  return by_word<T>(call, 0, [=](const Args&, uint32_t word, int64_t) {
-    const T value = low + unit<T>(word) * (high - low);
-    return value < high ? value : low;  // rounding may reach `high`, which is not of the range
+Prepared uniform(const Call& call) {
+  return with_float_type(call, call.out().dtype, [&]<typename T>(T) {
+    const auto low = static_cast<T>(call.attrs().get_float("low", 0.0));
+    const auto high = static_cast<T>(call.attrs().get_float("high", 1.0));
+    return by_word<T>(call, 0, [=](const Args&, uint32_t word, int64_t) {
+      const T value = low + unit<T>(word) * (high - low);
+      return value < high ? value : low;  // rounding may reach `high`, which is not of the range
+    });
   });
 }
 
-template <typename T>
-Prepared exponential_of(const Call& call) {
-  const auto scale = static_cast<T>(-1.0 / call.attrs().get_float("lambd", 1.0));
-  return by_word<T>(call, 0, [=](const Args&, uint32_t word, int64_t) {
-    return scale * std::log1p(-unit<T>(word));
+Prepared exponential(const Call& call) {
+  return with_float_type(call, call.out().dtype, [&]<typename T>(T) {
+    const auto scale = static_cast<T>(-1.0 / call.attrs().get_float("lambd", 1.0));
+    return by_word<T>(call, 0, [=](const Args&, uint32_t word, int64_t) {
+      return scale * std::log1p(-unit<T>(word));
+    });
   });
 }
 
@@ -259,15 +263,6 @@ Prepared permutation_of(const Call& call) {
     });
   }};
 }
-
-#define FLOAT_KERNEL(name, function)                                                        \
-  Prepared name(const Call& call) {                                                         \
-    return call.out().dtype == DType::f64 ? function<double>(call) : function<float>(call); \
-  }
-FLOAT_KERNEL(bernoulli, bernoulli_of)
-FLOAT_KERNEL(uniform, uniform_of)
-FLOAT_KERNEL(exponential, exponential_of)
-#undef FLOAT_KERNEL
 
 Prepared normal(const Call& call) {
   return call.out().dtype == DType::f64 ? normal_f64(call) : normal_f32(call);
