@@ -56,8 +56,7 @@ class Steps {
     if (!options.dump_folder.empty()) std::filesystem::create_directories(options.dump_folder);
   }
 
-  template <typename Fn>
-  void run(const char* name, const Fn& step) {
+  void run(const char* name, const auto& step) {
     if (progress_) progress_(done_, step_count, name);
     const auto start = std::chrono::steady_clock::now();
     step();
@@ -79,8 +78,7 @@ class Steps {
   }
 
   // The passes of a step. Those of steps before count for the limit and in the numbers of files.
-  template <typename Fn>
-  void run_passes(int number, const char* name, const Fn& step) {
+  void run_passes(int number, const char* name, const auto& step) {
     run(name, [&] {
       passes_.limit = options_.pass_limit;
       passes_.done = step(module_, passes_, [&](const rewrite::PassDone& done, ir::Module&) {

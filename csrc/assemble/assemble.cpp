@@ -13,6 +13,7 @@
 #include "place/part.h"
 #include "plan/contents.h"
 #include "plan/layout.h"
+#include "rewrite/edit.h"
 #include "schedule/states.h"
 #include "support/error.h"
 #include "support/mutant.h"
@@ -139,7 +140,7 @@ class Assembler {
       const bool is_input = op->name == ir::op::stream_in;
       if (!is_input && op->name != ir::op::stream_out) continue;
       ir::Value& value = is_input ? *op->result() : *op->operands[0];
-      const ir::Value* base = schedule::base_of(&value);
+      const ir::Value* base = rewrite::memory_of(&value);
       const auto found = direct.find(base);
       if (found == direct.end() || found->second != op.get()) continue;
       directs_.emplace(base, static_cast<int>(program_.directs.size()));
@@ -216,7 +217,7 @@ class Assembler {
       program_.offsets.push_back(-1);
       return;
     }
-    const ir::Value* base = schedule::base_of(value);
+    const ir::Value* base = rewrite::memory_of(value);
     const int64_t addr = plan::addr_of(*value);
     if (const auto direct = directs_.find(base); direct != directs_.end()) {
       program_.directs[static_cast<size_t>(direct->second)].uses.push_back(
@@ -418,17 +419,15 @@ Program assemble(const ir::Module& module, const AssembleOptions& options,
 std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module& module,
                                                                 bool algorithms) {
   std::map<std::string, std::map<std::string, int64_t>> report;
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      if (is_silent(*op) || ir::has_bodies(*op) || op->name == ir::op::assign ||
-          op->name == ir::op::stream_in || op->name == ir::op::stream_out) {
-        continue;
-      }
-      std::string name = ops::report_name(*op);
-      const std::string algorithm = algorithms ? algorithm_of(*op) : "";
-      if (!algorithm.empty()) name += concat(" [", algorithm, "]");
-      ++report[place::name_of(place::part_of(*op))][name];
+  for (const ir::Op* op : module.all_ops()) {
+    if (is_silent(*op) || ir::has_bodies(*op) || op->name == ir::op::assign ||
+        op->name == ir::op::stream_in || op->name == ir::op::stream_out) {
+      continue;
     }
+    std::string name = ops::report_name(*op);
+    const std::string algorithm = algorithms ? algorithm_of(*op) : "";
+    if (!algorithm.empty()) name += concat(" [", algorithm, "]");
+    ++report[place::name_of(place::part_of(*op))][name];
   }
   return report;
 }

@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "ir/bodies.h"
-#include "schedule/states.h"
+#include "rewrite/edit.h"
 
 namespace poptorch::assemble {
 
@@ -26,10 +26,10 @@ std::unordered_set<const ir::Value*> fixed_values(const ir::Graph& graph) {
   for (const auto& op : graph.ops) {
     if (!ir::has_bodies(*op) && op->name != ir::op::assign) continue;
     for (ir::Value* operand : op->operands) {
-      if (operand != nullptr) fixed.insert(schedule::base_of(operand));
+      if (operand != nullptr) fixed.insert(rewrite::memory_of(operand));
     }
   }
-  for (ir::Value* output : graph.outputs) fixed.insert(schedule::base_of(output));
+  for (ir::Value* output : graph.outputs) fixed.insert(rewrite::memory_of(output));
   return fixed;
 }
 
@@ -37,7 +37,7 @@ std::unordered_set<const ir::Value*> fixed_values(const ir::Graph& graph) {
 const ir::Value* streamed_value(const ir::Op& op) {
   if (op.name == ir::op::stream_in) return op.result();
   if (op.name != ir::op::stream_out) return nullptr;
-  const ir::Value* base = schedule::base_of(op.operands[0]);
+  const ir::Value* base = rewrite::memory_of(op.operands[0]);
   const ir::Type& type = op.operand(0)->type;
   const bool is_whole = type.is_contiguous() && type.numel() == base->type.numel();
   return is_whole && is_written(*base->op) ? base : nullptr;

@@ -70,16 +70,14 @@ Value find_in(const Rows& rows, std::string_view name, Value otherwise) {
 }
 
 // Looks through lists, too.
-template <typename Fn>
-bool has_number(const ir::Attr& attr, const Fn& fn) {
+bool has_number(const ir::Attr& attr, const auto& fn) {
   if (const auto* number = std::get_if<double>(&attr.value)) return fn(*number);
   const auto* list = std::get_if<ir::AttrList>(&attr.value);
   return list != nullptr && std::any_of(list->begin(), list->end(),
                                         [&](const ir::Attr& item) { return has_number(item, fn); });
 }
 
-template <typename Fn>
-bool has_number(const ir::Op& op, const Fn& fn) {
+bool has_number(const ir::Op& op, const auto& fn) {
   return std::any_of(op.attrs.begin(), op.attrs.end(),
                      [&](const auto& item) { return has_number(item.second, fn); });
 }

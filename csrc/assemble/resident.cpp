@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "plan/layout.h"
-#include "schedule/states.h"
 
 namespace poptorch::assemble {
 
@@ -30,28 +29,24 @@ std::vector<Extent> find_resident(const ir::Module& module, const Directs& direc
                                   const std::set<std::string>& shareable) {
   std::vector<Extent> extents;
   const auto add = [&](int64_t addr, int64_t bytes) { extents.push_back({addr, addr + bytes}); };
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      if (op->name == ir::op::view) continue;  // lies in its operand
-      if (op->name == ir::op::state && shareable.contains(op->attrs.get_string("path"))) continue;
-      for (const auto& result : op->results) {
-        if (!directs.contains(result.get())) add(plan::addr_of(*result), result->type.bytes());
-      }
-      if (op->name == ir::op::assign) add(plan::assign_addr(*op), op->operand(0)->type.bytes());
+  for (const ir::Op* op : module.all_ops()) {
+    if (op->name == ir::op::view) continue;  // lies in its operand
+    if (op->name == ir::op::state && shareable.contains(op->attrs.get_string("path"))) continue;
+    for (const auto& result : op->results) {
+      if (!directs.contains(result.get())) add(plan::addr_of(*result), result->type.bytes());
     }
+    if (op->name == ir::op::assign) add(plan::assign_addr(*op), op->operand(0)->type.bytes());
   }
   return merge(std::move(extents));
 }
 
 std::vector<Extent> find_scratch(const ir::Module& module) {
   std::vector<Extent> extents;
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      const int64_t bytes = op->attrs.get_int("scratch_bytes", 0);
-      if (bytes == 0) continue;
-      const int64_t addr = op->attrs.get_int("scratch_addr");
-      extents.push_back({addr, addr + bytes});
-    }
+  for (const ir::Op* op : module.all_ops()) {
+    const int64_t bytes = op->attrs.get_int("scratch_bytes", 0);
+    if (bytes == 0) continue;
+    const int64_t addr = op->attrs.get_int("scratch_addr");
+    extents.push_back({addr, addr + bytes});
   }
   return merge(std::move(extents));
 }

@@ -153,16 +153,6 @@ std::vector<bool> Attrs::get_bools(std::string_view name) const {
   return out;
 }
 
-std::vector<double> Attrs::get_floats(std::string_view name) const {
-  std::vector<double> out;
-  for (const Attr& item : get<AttrList>(name, "a list of floats")) {
-    Attrs one;
-    one.set(name, item);
-    out.push_back(one.get_float(name));
-  }
-  return out;
-}
-
 std::optional<int64_t> Attrs::maybe_int(std::string_view name) const {
   const Attr* attr = find(name);
   if (attr == nullptr || attr->is_none()) return std::nullopt;

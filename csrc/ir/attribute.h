@@ -68,7 +68,6 @@ class Attrs {
   const std::string& get_graph(std::string_view name) const;
   Dims get_ints(std::string_view name) const;
   std::vector<bool> get_bools(std::string_view name) const;
-  std::vector<double> get_floats(std::string_view name) const;
   // Empty when the attribute is absent or `none`.
   std::optional<int64_t> maybe_int(std::string_view name) const;
   std::optional<double> maybe_float(std::string_view name) const;

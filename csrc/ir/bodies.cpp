@@ -9,16 +9,14 @@ namespace poptorch::ir {
 namespace {
 
 // Calls fn(name) for each graph that the attribute names, until it returns true.
-template <typename Fn>
-bool any_name(const Attr& attr, const Fn& fn) {
+bool any_name(const Attr& attr, const auto& fn) {
   if (const auto* ref = std::get_if<GraphRef>(&attr.value)) return fn(ref->name);
   const auto* items = std::get_if<AttrList>(&attr.value);
   return items != nullptr && std::any_of(items->begin(), items->end(),
                                          [&](const Attr& item) { return any_name(item, fn); });
 }
 
-template <typename Fn>
-bool any_name(const Op& op, const Fn& fn) {
+bool any_name(const Op& op, const auto& fn) {
   return std::any_of(op.attrs.begin(), op.attrs.end(),
                      [&](const Attrs::Item& item) { return any_name(item.second, fn); });
 }

@@ -27,13 +27,11 @@ std::string list_text(const Dims& numbers) {
 
 std::set<std::string> used_hashes(const Module& module) {
   std::set<std::string> used;
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      const Attr* hash = op->attrs.find("hash");
-      if (op->name != op::constant || hash == nullptr) continue;
-      const std::string& name = op->attrs.get_string("hash");
-      if (module.constants.contains(name)) used.insert(name);
-    }
+  for (const Op* op : module.all_ops()) {
+    const Attr* hash = op->attrs.find("hash");
+    if (op->name != op::constant || hash == nullptr) continue;
+    const std::string& name = op->attrs.get_string("hash");
+    if (module.constants.contains(name)) used.insert(name);
   }
   return used;
 }

@@ -164,8 +164,6 @@ Op* Graph::append(OpName op_name, std::vector<Value*> operands, Attrs attrs,
   return ops.back().get();
 }
 
-void Graph::replace(Value* from, Value* to) { replace_all({{from, to}}); }
-
 void Graph::replace_all(const std::unordered_map<Value*, Value*>& map) {
   if (map.empty()) return;
   const auto follow = [&](Value* value) {
@@ -208,6 +206,14 @@ std::vector<Graph*> Module::entries() const {
   Graph* preprocess = find_graph("preprocess");
   if (preprocess == nullptr) return {main};
   return {preprocess, main};
+}
+
+std::vector<Op*> Module::all_ops() const {
+  std::vector<Op*> ops;
+  for (const auto& graph : graphs) {
+    for (const auto& op : graph->ops) ops.push_back(op.get());
+  }
+  return ops;
 }
 
 std::string Module::add_constant(const Type& type, const void* data) {

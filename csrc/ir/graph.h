@@ -76,10 +76,8 @@ class Graph {
   std::unique_ptr<Op> make(OpName op_name, std::vector<Value*> operands, Attrs attrs,
                            const std::vector<Type>& types, Place place = {},
                            const std::vector<std::string>& value_names = {});
-  // Points every use of `from` (operands and outputs) at `to`. Linear in the size of the graph: a
-  // pass that replaces many values collects them in a map and calls `replace_all` once; chains
-  // (a to b, b to c) are followed to their end.
-  void replace(Value* from, Value* to);
+  // Points every use of a value that the map has (operands and outputs) at what it maps to; chains
+  // (a to b, b to c) are followed to their end. Linear in the size of the graph.
   void replace_all(const std::unordered_map<Value*, Value*>& map);
   // Number of uses of each value, outputs included.
   std::unordered_map<const Value*, int> count_uses() const;
@@ -108,6 +106,8 @@ class Module {
   // The graphs that no loop runs, in the order in which they run: `preprocess` if there is one,
   // then `main`, which must be there. `preprocess` runs when the host has written what it reads.
   std::vector<Graph*> entries() const;
+  // The ops of all graphs as they are now, one graph after the other.
+  std::vector<Op*> all_ops() const;
   // Stores the bytes and returns their hash (16 hex digits of a 64-bit hash of type and content).
   std::string add_constant(const Type& type, const void* data);
   // Attributes of a `constant` op: few elements inline (`data`), many stored by `hash`.

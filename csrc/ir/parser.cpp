@@ -63,8 +63,7 @@ class Reader {
     if (peek() == '\r') ++at_;
     if (!at_end() && peek() != '\n') fail("the end of the line");
   }
-  template <typename Test>
-  std::string_view take_while(const Test& test) {
+  std::string_view take_while(const auto& test) {
     const size_t begin = at_;
     while (at_ < text_.size() && test(text_[at_])) ++at_;
     return text_.substr(begin, at_ - begin);
@@ -357,13 +356,11 @@ class Parser {
 };
 
 void take_constants(Module& module, const Module& source) {
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      const Attr* hash = op->attrs.find("hash");
-      if (hash == nullptr || !std::holds_alternative<std::string>(hash->value)) continue;
-      const auto found = source.constants.find(std::get<std::string>(hash->value));
-      if (found != source.constants.end()) module.constants.insert(*found);
-    }
+  for (const Op* op : module.all_ops()) {
+    const Attr* hash = op->attrs.find("hash");
+    if (hash == nullptr || !std::holds_alternative<std::string>(hash->value)) continue;
+    const auto found = source.constants.find(std::get<std::string>(hash->value));
+    if (found != source.constants.end()) module.constants.insert(*found);
   }
 }
 

@@ -103,6 +103,16 @@ void Type::set_strides(const Dims& new_strides) {
   strides = same || numel() == 0 ? Dims{} : new_strides;
 }
 
+Dims broadcast_strides(const Type& type, const Dims& sizes) {
+  const Dims own = type.actual_strides();
+  const size_t missing = sizes.size() - own.size();
+  Dims strides(sizes.size(), 0);
+  for (size_t d = 0; d < own.size(); ++d) {
+    if (type.sizes[d] != 1) strides[d + missing] = own[d];
+  }
+  return strides;
+}
+
 std::string Type::text() const {
   std::string out = name_of(dtype);
   out += '[';

@@ -42,4 +42,7 @@ struct Type {
   bool operator==(const Type&) const = default;
 };
 
+// Strides of the type as a tensor of the sizes that it is broadcast to: 0 where it is repeated.
+Dims broadcast_strides(const Type& type, const Dims& sizes);
+
 }  // namespace poptorch::ir

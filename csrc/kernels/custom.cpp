@@ -7,9 +7,6 @@
 namespace poptorch::kernels {
 namespace {
 
-using ops::Call;
-using ops::Prepared;
-
 Prepared as_given(const Call& call) {
   const auto custom = std::make_shared<ops::CustomCall>(call.op);
   custom->prepare();

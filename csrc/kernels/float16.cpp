@@ -8,10 +8,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 constexpr int64_t grain = 32768;  // elements worth some 5 us
 
 // A half tensor and where its f32 copy lies in scratch.

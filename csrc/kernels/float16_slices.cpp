@@ -16,9 +16,6 @@ namespace poptorch::kernels {
 namespace {
 
 using ir::Dims;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 constexpr int64_t block_elements = 1024;  // of one tensor
 constexpr int64_t grain_elements = 16384;
@@ -205,13 +202,11 @@ struct Sliced {
     const int64_t blocks = (slices.count + slices.in_block - 1) / slices.in_block;
     const int64_t elements = slices.count * std::max<int64_t>(slices.outs[0].elements, 1);
     const int64_t parts = std::clamp<int64_t>(elements / grain_elements, 1, args.threads);
-    parallel_for(args.threads, parts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        std::byte* own = args.scratch + memory.shared + part * memory.per_thread;
-        for (int64_t b = blocks * part / parts; b < blocks * (part + 1) / parts; ++b) {
-          const int64_t first = b * slices.in_block;
-          run_block(args, own, first, std::min(slices.in_block, slices.count - first));
-        }
+    parallel_for(args.threads, parts, 1, [&](int64_t part) {
+      std::byte* own = args.scratch + memory.shared + part * memory.per_thread;
+      for (int64_t b = blocks * part / parts; b < blocks * (part + 1) / parts; ++b) {
+        const int64_t first = b * slices.in_block;
+        run_block(args, own, first, std::min(slices.in_block, slices.count - first));
       }
     });
   }

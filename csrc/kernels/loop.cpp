@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/reduction/types.h"
 #include "support/error.h"
 #include "support/parallel.h"
 
@@ -12,17 +13,6 @@ namespace {
 // An inner dimension shorter than this is not worth a call for each row: rows are gathered.
 constexpr int64_t short_row = 48;
 
-// Strides of `type` in the dimensions of `sizes`: 0 where it is broadcast.
-ir::Dims broadcast_strides(const ir::Type& type, const ir::Dims& sizes) {
-  const ir::Dims own = type.actual_strides();
-  ir::Dims strides(sizes.size(), 0);
-  const size_t lead = sizes.size() - own.size();
-  for (size_t i = 0; i < own.size(); ++i) {
-    strides[lead + i] = type.sizes[i] == 1 ? 0 : own[i];
-  }
-  return strides;
-}
-
 template <typename T>
 void copy_row(const void* from, int64_t stride, int64_t n, void* to) {
   const T* x = static_cast<const T*>(from);
@@ -31,12 +21,7 @@ void copy_row(const void* from, int64_t stride, int64_t n, void* to) {
 }
 
 void copy_row(int64_t item_bytes, const void* from, int64_t stride, int64_t n, void* to) {
-  switch (item_bytes) {
-    case 1: return copy_row<uint8_t>(from, stride, n, to);
-    case 2: return copy_row<uint16_t>(from, stride, n, to);
-    case 4: return copy_row<uint32_t>(from, stride, n, to);
-    default: return copy_row<uint64_t>(from, stride, n, to);
-  }
+  with_item_type(item_bytes, [&]<typename T>(T) { copy_row<T>(from, stride, n, to); });
 }
 
 }  // namespace
@@ -90,7 +75,7 @@ Loop::Loop(const ir::Type& out, const std::vector<const ir::Type*>& operands, Fl
   converts_ = downcast_ != nullptr;
   ir::Dims sizes = out.sizes;
   std::vector<ir::Dims> strides;
-  for (const ir::Type* type : operands) strides.push_back(broadcast_strides(*type, out.sizes));
+  for (const ir::Type* type : operands) strides.push_back(ir::broadcast_strides(*type, out.sizes));
   merge(strides, sizes);
   USER_CHECK(sizes.size() <= max_rank, "[loop] ", out.text(), " has ", sizes.size(),
              " dimensions that cannot be merged, at most ", max_rank,

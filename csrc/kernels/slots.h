@@ -6,10 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/kernel.h"
 #include "support/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
+
+// Items begin .. end.
+struct Slot {
+  int64_t begin, end;
+  std::byte* scratch;
+};
 
 class Slots {
  public:
@@ -21,14 +28,15 @@ class Slots {
         count_(std::clamp<int64_t>(n * elements / grain, 1, threads)),
         bytes_(align_up(bytes)) {}
 
-  size_t scratch_bytes() const { return static_cast<size_t>(count_ * bytes_); }
-
-  // Calls fn(begin, end, scratch) for the items of each slot.
-  template <typename Fn>
-  void run(int threads, std::byte* scratch, const Fn& fn) const {
-    parallel_for(threads, count_, 1, [&](int64_t begin, int64_t end) {
-      fn(n_ * begin / count_, n_ * end / count_, scratch + begin * bytes_);
-    });
+  // A kernel that calls fn(args, slot) for each slot.
+  Prepared prepared(const auto& fn) const {
+    const auto run = [fn, slots = *this](const Args& args) {
+      parallel_for(args.threads, slots.count_, 1, [&](int64_t begin, int64_t end) {
+        fn(args, Slot{slots.n_ * begin / slots.count_, slots.n_ * end / slots.count_,
+                      args.scratch + begin * slots.bytes_});
+      });
+    };
+    return {run, static_cast<size_t>(count_ * bytes_)};
   }
 
  private:

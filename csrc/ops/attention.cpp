@@ -7,10 +7,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::Type;
-using Types = std::vector<Type>;
-
 // Operands q, k, v, mask from number `first` on, rng last.
 void check(const InferInput& in, size_t first, size_t rng) {
   const Type& q = in.operand(first);

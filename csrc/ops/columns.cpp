@@ -9,10 +9,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::Type;
-using Types = std::vector<Type>;
-
 void finish_axis(const InferInput& in, const char* name, WindowAxis& axis) {
   USER_CHECK(axis.kernel > 0 && axis.stride > 0 && axis.dilation > 0 && axis.padding >= 0, "[",
              in.op.name, "] kernel ", axis.kernel, ", stride ", axis.stride, ", dilation ",
@@ -34,6 +30,19 @@ Types infer_im2col(const InferInput& in) {
   sizes.back() *= blocks.in_block();
   sizes.push_back(blocks.blocks());
   return {{x.dtype, sizes, {}}};
+}
+
+// The sizes of the image that col2im makes, by its attribute output_size.
+Dims col2im_sizes(const InferInput& in) {
+  const Dims& columns = in.operand(0).sizes;
+  const auto [height, width] = pair_of(in, "output_size", 1);
+  const auto [kernel_h, kernel_w] = pair_of(in, "kernel_size", 1);
+  USER_CHECK(kernel_h > 0 && kernel_w > 0, "[col2im] kernel_size is [", kernel_h, ", ", kernel_w,
+             "], both must be at least 1. Give [height, width].");
+  Dims sizes(columns.begin(), columns.end() - 1);
+  sizes.back() /= kernel_h * kernel_w;
+  sizes.insert(sizes.end(), {height, width});
+  return sizes;
 }
 
 Types infer_col2im(const InferInput& in) {
@@ -68,18 +77,6 @@ SlidingBlocks sliding_blocks(const InferInput& in, const Dims& image) {
   finish_axis(in, "height", blocks.h);
   finish_axis(in, "width", blocks.w);
   return blocks;
-}
-
-Dims col2im_sizes(const InferInput& in) {
-  const Dims& columns = in.operand(0).sizes;
-  const auto [height, width] = pair_of(in, "output_size", 1);
-  const auto [kernel_h, kernel_w] = pair_of(in, "kernel_size", 1);
-  USER_CHECK(kernel_h > 0 && kernel_w > 0, "[col2im] kernel_size is [", kernel_h, ", ", kernel_w,
-             "], both must be at least 1. Give [height, width].");
-  Dims sizes(columns.begin(), columns.end() - 1);
-  sizes.back() /= kernel_h * kernel_w;
-  sizes.insert(sizes.end(), {height, width});
-  return sizes;
 }
 
 std::vector<OpDef> columns_ops() {

@@ -19,7 +19,4 @@ struct SlidingBlocks {
 // of these sizes.
 SlidingBlocks sliding_blocks(const InferInput& in, const ir::Dims& image);
 
-// The sizes of the image that col2im makes, by its attribute output_size.
-ir::Dims col2im_sizes(const InferInput& in);
-
 }  // namespace poptorch::ops

@@ -10,8 +10,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::DType;
-
 // The dtypes that an op computes.
 enum class Kind {
   real,     // floating point
@@ -159,10 +157,6 @@ OpDef backward(const char* name, const char* saved, const char* doc, Attrs attrs
   OpDef row = binary(name, "", doc, infer, std::move(attrs));
   row.operands = {"grad_output", saved};
   return row;
-}
-
-void add(std::vector<OpDef>& rows, std::vector<OpDef> more) {
-  for (OpDef& row : more) rows.push_back(std::move(row));
 }
 
 std::vector<OpDef> plain_unary_rows() {
@@ -351,13 +345,8 @@ std::vector<OpDef> moving_rows() {
 }  // namespace
 
 std::vector<OpDef> elementwise_ops() {
-  std::vector<OpDef> rows;
-  add(rows, plain_unary_rows());
-  add(rows, activation_rows());
-  add(rows, backward_rows());
-  add(rows, binary_rows());
-  add(rows, moving_rows());
-  return rows;
+  return joined({plain_unary_rows(), activation_rows(), backward_rows(), binary_rows(),
+                 moving_rows()});
 }
 
 }  // namespace poptorch::ops

@@ -10,9 +10,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::Type;
-
 std::vector<Type> infer_embedding(const InferInput& in) {
   const Type& weight = in.operand(0);
   USER_CHECK(weight.rank() == 2, "[embedding] the weight is ", weight.text(),
@@ -174,9 +171,7 @@ std::vector<OpDef> table_rows() {
 }  // namespace
 
 std::vector<OpDef> embedding_ops() {
-  std::vector<OpDef> ops = table_rows();
-  for (OpDef& op : bag_rows()) ops.push_back(std::move(op));
-  return ops;
+  return joined({table_rows(), bag_rows()});
 }
 
 }  // namespace poptorch::ops

@@ -12,11 +12,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::Type;
-using Types = std::vector<Type>;
-
 std::string sizes_text(const Dims& sizes) { return ir::Attr(sizes).text(); }
 
 void check_equal_dtype(const InferInput& in, size_t i, const char* name) {
@@ -398,11 +393,7 @@ AdvancedIndex advanced_index(const InferInput& in, size_t first, bool mask_allow
 }
 
 std::vector<OpDef> indexing_ops() {
-  std::vector<OpDef> ops = by_dim_ops();
-  for (auto part : {advanced_ops, dynamic_ops, sorting_ops, point_ops}) {
-    for (OpDef& op : part()) ops.push_back(std::move(op));
-  }
-  return ops;
+  return joined({by_dim_ops(), advanced_ops(), dynamic_ops(), sorting_ops(), point_ops()});
 }
 
 }  // namespace poptorch::ops

@@ -21,8 +21,7 @@ PrepareHalf& half_wrapper() {
 }
 
 // Of the operands and results.
-template <typename Test>
-bool any_type(const Call& call, const Test& test) {
+bool any_type(const Call& call, const auto& test) {
   for (size_t i = 0; i < call.in_count(); ++i) {
     if (call.has_in(i) && test(call.in(i))) return true;
   }

@@ -99,3 +99,12 @@ Prepared prepare(const Call& call);
       ::poptorch::ops::register_kernel({__VA_ARGS__});
 
 }  // namespace poptorch::ops
+
+namespace poptorch::kernels {
+
+// Every kernel is written in these.
+using ops::Args;
+using ops::Call;
+using ops::Prepared;
+
+}  // namespace poptorch::kernels

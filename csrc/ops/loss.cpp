@@ -10,10 +10,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::Type;
-using Types = std::vector<Type>;
-
 bool is_reduced(const InferInput& in) { return reduction_of(in) != Reduction::none; }
 
 // -- elementwise losses --
@@ -331,8 +327,7 @@ Reduction reduction_of(const InferInput& in) {
 
 std::vector<OpDef> loss_ops() {
   const AttrDef beta = {"beta", 1.0}, delta = {"delta", 1.0};
-  std::vector<OpDef> ops = likelihood_ops();
-  const std::vector<OpDef> others = {
+  const std::vector<OpDef> by_element = {
       elementwise("mse_loss", "Squared difference."),
       elementwise_backward("mse_loss"),
       elementwise("smooth_l1_loss", "Absolute difference less beta / 2, quadratic below `beta`.",
@@ -350,9 +345,7 @@ std::vector<OpDef> loss_ops() {
                                 "the term of target = 1."),
                     {"weight?", "pos_weight?"}),
   };
-  for (const OpDef& op : others) ops.push_back(op);
-  ops.insert(ops.end(), {beam_search, ctc, ctc_backward});
-  return ops;
+  return joined({likelihood_ops(), by_element, {beam_search, ctc, ctc_backward}});
 }
 
 }  // namespace poptorch::ops

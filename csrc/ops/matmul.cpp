@@ -1,5 +1,4 @@
 // Rows of matrix products.
-#include <algorithm>
 
 #include "ops/work.h"
 #include "support/error.h"
@@ -7,10 +6,6 @@
 namespace poptorch::ops {
 
 namespace {
-
-using ir::Dims;
-using ir::Type;
-using Types = std::vector<Type>;
 
 // The type of the product of operands `first` and `first + 1`: leading dimensions broadcast.
 Type product_type(const InferInput& in, size_t first) {

@@ -8,10 +8,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::Type;
-using Types = std::vector<Type>;
-
 // Sizes of the dimensions that are normalized: the last ones.
 Dims normalized_sizes(const InferInput& in, const Type& x) {
   const Dims shape = in.attrs().get_ints("normalized_shape");
@@ -283,9 +279,7 @@ std::vector<OpDef> batch_ops() {
 }  // namespace
 
 std::vector<OpDef> norm_ops() {
-  std::vector<OpDef> ops = layer_ops();
-  for (OpDef& op : batch_ops()) ops.push_back(std::move(op));
-  return ops;
+  return joined({layer_ops(), batch_ops()});
 }
 
 }  // namespace poptorch::ops

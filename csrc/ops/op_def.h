@@ -3,6 +3,7 @@
 // (ops/kernel.h).
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,11 @@
 #include "ir/graph.h"
 
 namespace poptorch::ops {
+
+using ir::Dims;
+using ir::DType;
+using ir::Type;
+using Types = std::vector<Type>;
 
 // What a type rule gets. `operand(i)` of an absent optional operand is an internal error: check
 // `has(i)`.
@@ -126,9 +132,6 @@ const std::vector<OpDef>& op_table();
 const OpDef* find_op(ir::OpName name);
 // The row, or a user error that lists near names.
 const OpDef& op_def(ir::OpName name);
-// The row translated from this ATen overload name ("aten::gelu", or "aten::add.Tensor"); nullptr
-// when there is none.
-const OpDef* find_aten(std::string_view aten);
 // Types of an op's results by its row's rule; user errors get the op's place appended. The op's own
 // results are not looked at.
 std::vector<ir::Type> infer(const ir::Op& op);
@@ -161,6 +164,9 @@ std::vector<ir::Type> broadcast_to_bool(const InferInput& in);
 ir::Dims broadcast_sizes(const InferInput& in, const ir::Dims& a, const ir::Dims& b);
 // Negative dims count from the end; out of range is a user error.
 int64_t wrap_dim(const InferInput& in, int64_t dim, int64_t rank);
+
+// The rows of all parts.
+std::vector<OpDef> joined(std::initializer_list<std::vector<OpDef>> parts);
 
 // One function for each family file; op_table() joins them (families.def lists them).
 #define FAMILY(name) std::vector<OpDef> name##_ops();

@@ -14,16 +14,15 @@ namespace {
 struct Table {
   std::vector<OpDef> rows;
   std::unordered_map<ir::OpName, const OpDef*> by_name;
-  std::unordered_map<std::string_view, const OpDef*> by_aten;
 };
 
 Table make_table() {
   Table table;
-  const auto add = [&](std::vector<OpDef> rows) {
-    for (OpDef& row : rows) table.rows.push_back(std::move(row));
-  };
-#define FAMILY(name) add(name##_ops());
+  std::unordered_map<std::string_view, ir::OpName> by_aten;
+#define FAMILY(name) name##_ops(),
+  table.rows = joined({
 #include "ops/families.def"
+  });
 #undef FAMILY
   std::sort(table.rows.begin(), table.rows.end(),
             [](const OpDef& a, const OpDef& b) { return a.name.text() < b.name.text(); });
@@ -31,8 +30,8 @@ Table make_table() {
     INTERNAL_CHECK(table.by_name.emplace(row.name, &row).second, "op ", row.name,
                    " has two rows in csrc/ops");
     for (const std::string& aten : row.aten) {
-      INTERNAL_CHECK(table.by_aten.emplace(aten, &row).second, aten, " is named by the rows of ",
-                     row.name, " and ", table.by_aten.at(aten)->name);
+      INTERNAL_CHECK(by_aten.emplace(aten, row.name).second, aten, " is named by the rows of ",
+                     row.name, " and ", by_aten.at(aten));
     }
   }
   return table;
@@ -159,16 +158,17 @@ bool takes_strides(Strided kind, const ir::Type& type) {
   return fits(last, last - 1) || fits(last - 1, last);
 }
 
+std::vector<OpDef> joined(std::initializer_list<std::vector<OpDef>> parts) {
+  std::vector<OpDef> rows;
+  for (const auto& part : parts) rows.insert(rows.end(), part.begin(), part.end());
+  return rows;
+}
+
 const std::vector<OpDef>& op_table() { return table().rows; }
 
 const OpDef* find_op(ir::OpName name) {
   const auto at = table().by_name.find(name);
   return at == table().by_name.end() ? nullptr : at->second;
-}
-
-const OpDef* find_aten(std::string_view aten) {
-  const auto at = table().by_aten.find(aten);
-  return at == table().by_aten.end() ? nullptr : at->second;
 }
 
 std::string near_names(std::string_view name) {

@@ -10,8 +10,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Type;
-
 // Of the first operand's sizes and of any floating type, but for f64, which stands by itself.
 void expect_like_first(const InferInput& in, size_t operand) {
   const Type &first = in.operand(0), &other = in.operand(operand);

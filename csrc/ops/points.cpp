@@ -8,10 +8,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::DType;
-using ir::Type;
-using Types = std::vector<Type>;
-
 void check_points(const InferInput& in, size_t i) {
   const Type& x = in.operand(i);
   USER_CHECK(x.rank() == 2 && ir::is_float(x.dtype) && x.dtype == in.operand(0).dtype, "[",

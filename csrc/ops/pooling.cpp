@@ -11,16 +11,19 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::Type;
-using Types = std::vector<Type>;
-
 void check_image(const InferInput& in, const Type& x) {
   USER_CHECK(x.rank() == 3 || x.rank() == 4, "[", in.op.name, "] the image is ", x.text(),
              ", sizes [C, H, W] or [N, C, H, W] are needed. Reshape it.");
   USER_CHECK(is_float(x.dtype), "[", in.op.name, "] the image is ", x.text(),
              ", a float dtype is needed. Convert it.");
+}
+
+// The last two sizes replaced.
+Dims image_sizes(const Type& x, int64_t h, int64_t w) {
+  Dims sizes = x.sizes;
+  sizes[sizes.size() - 2] = h;
+  sizes[sizes.size() - 1] = w;
+  return sizes;
 }
 
 void finish_axis(const InferInput& in, const char* name, WindowAxis& axis) {
@@ -193,10 +196,6 @@ const AttrDef dilation_attr = {"dilation", ir::AttrList{}};
 const AttrDef ceil_attr = {"ceil_mode", false};
 const AttrDef in_window_attr = lowered_attr("in_window", false);
 const AttrDef output_size_attr = {"output_size", ir::AttrList{}, true};
-const AttrDef input_size_attr = {"input_size", ir::AttrList{}, true};
-const AttrDef corners_attr = {"align_corners", false};
-const AttrDef scales_h_attr = {"scales_h", {}};
-const AttrDef scales_w_attr = {"scales_w", {}};
 const std::vector<AttrDef> avg_attrs = {kernel_attr,
                                         stride_attr,
                                         padding_attr,
@@ -290,52 +289,43 @@ std::vector<OpDef> pool_ops() {
   };
 }
 
+// An op that resizes images, and its gradient. `more`: what both say beside sizes and scales.
+std::vector<OpDef> resizing(const std::string& name, const std::string& how,
+                            const std::vector<AttrDef>& more, Count flops, Count backward_flops) {
+  const auto attrs = [&](std::vector<AttrDef> sizes) {
+    sizes.insert(sizes.end(), more.begin(), more.end());
+    sizes.push_back({"scales_h", {}});
+    sizes.push_back({"scales_w", {}});
+    return sizes;
+  };
+  return {
+      {.name = name,
+       .aten = {"aten::" + name},
+       .doc = "The image resized to output_size, each pixel " + how,
+       .operands = {"self"},
+       .attrs = attrs({output_size_attr}),
+       .infer = infer_resized,
+       .flops = flops},
+      {.name = name + "_backward",
+       .aten = {"aten::" + name + "_backward"},
+       .doc = "Gradient of `" + name + "`.",
+       .operands = {"grad_output"},
+       .attrs = attrs({output_size_attr, {"input_size", ir::AttrList{}, true}}),
+       .infer = infer_resized_backward,
+       .flops = backward_flops},
+  };
+}
+
 // A pixel that is weighted counts two: product and sum.
 std::vector<OpDef> upsample_ops() {
-  return {
-      {.name = "upsample_nearest2d",
-       .aten = {"aten::upsample_nearest2d"},
-       .doc = "The image resized to output_size, each pixel taken from the nearest one.",
-       .operands = {"self"},
-       .attrs = {output_size_attr, scales_h_attr, scales_w_attr},
-       .infer = infer_resized,
-       .flops = none},
-      {.name = "upsample_nearest2d_backward",
-       .aten = {"aten::upsample_nearest2d_backward"},
-       .doc = "Gradient of `upsample_nearest2d`.",
-       .operands = {"grad_output"},
-       .attrs = {output_size_attr, input_size_attr, scales_h_attr, scales_w_attr},
-       .infer = infer_resized_backward,
-       .flops = flops_of_operand<>},
-      {.name = "upsample_bilinear2d",
-       .aten = {"aten::upsample_bilinear2d"},
-       .doc = "The image resized to output_size, each pixel weighted from four.",
-       .operands = {"self"},
-       .attrs = {output_size_attr, corners_attr, scales_h_attr, scales_w_attr},
-       .infer = infer_resized,
-       .flops = flops_of_result<8>},
-      {.name = "upsample_bilinear2d_backward",
-       .aten = {"aten::upsample_bilinear2d_backward"},
-       .doc = "Gradient of `upsample_bilinear2d`.",
-       .operands = {"grad_output"},
-       .attrs = {output_size_attr, input_size_attr, corners_attr, scales_h_attr, scales_w_attr},
-       .infer = infer_resized_backward,
-       .flops = flops_of_operand<0, 8>},
-      {.name = "upsample_bicubic2d",
-       .aten = {"aten::upsample_bicubic2d"},
-       .doc = "The image resized to output_size, each pixel weighted from 4 by 4.",
-       .operands = {"self"},
-       .attrs = {output_size_attr, corners_attr, scales_h_attr, scales_w_attr},
-       .infer = infer_resized,
-       .flops = flops_of_result<32>},
-      {.name = "upsample_bicubic2d_backward",
-       .aten = {"aten::upsample_bicubic2d_backward"},
-       .doc = "Gradient of `upsample_bicubic2d`.",
-       .operands = {"grad_output"},
-       .attrs = {output_size_attr, input_size_attr, corners_attr, scales_h_attr, scales_w_attr},
-       .infer = infer_resized_backward,
-       .flops = flops_of_operand<0, 32>},
-  };
+  const AttrDef corners = {"align_corners", false};
+  return joined({
+      resizing("upsample_nearest2d", "taken from the nearest one.", {}, none, flops_of_operand<>),
+      resizing("upsample_bilinear2d", "weighted from four.", {corners}, flops_of_result<8>,
+               flops_of_operand<0, 8>),
+      resizing("upsample_bicubic2d", "weighted from 4 by 4.", {corners}, flops_of_result<32>,
+               flops_of_operand<0, 32>),
+  });
 }
 
 }  // namespace
@@ -375,17 +365,8 @@ Type pooled_image(const InferInput& in) {
   return {grad.dtype, image_sizes(grad, h, w), {}};
 }
 
-Dims image_sizes(const Type& x, int64_t h, int64_t w) {
-  Dims sizes = x.sizes;
-  sizes[sizes.size() - 2] = h;
-  sizes[sizes.size() - 1] = w;
-  return sizes;
-}
-
 std::vector<OpDef> pooling_ops() {
-  std::vector<OpDef> ops = pool_ops();
-  for (OpDef& op : upsample_ops()) ops.push_back(std::move(op));
-  return ops;
+  return joined({pool_ops(), upsample_ops()});
 }
 
 }  // namespace poptorch::ops

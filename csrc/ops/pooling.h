@@ -32,7 +32,4 @@ constexpr int64_t most_in_window = 256;
 // The image whose gradient a max_pool2d_backward computes: its operand, or as image_size says.
 ir::Type pooled_image(const InferInput& in);
 
-// The last two sizes replaced.
-ir::Dims image_sizes(const ir::Type& x, int64_t h, int64_t w);
-
 }  // namespace poptorch::ops

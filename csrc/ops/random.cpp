@@ -7,8 +7,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Type;
-
 void check_rng(const InferInput& in, size_t operand) {
   const Type& rng = in.operand(operand);
   USER_CHECK(rng.dtype == ir::DType::i32 && rng.sizes == ir::Dims{4}, "[", in.op.name,

@@ -169,86 +169,68 @@ double backward_flops(const WorkInput& in) {
   return 2 * static_cast<double>(sizes[0] * sizes[1]) * (by_input * numel(w_ih) + 2 * numel(w_hh));
 }
 
-OpDef lstm_row() {
-  return {.name = "lstm",
-          .aten = {"poptorch::lstm"},
-          .doc = "Long short-term memory, gates i, f, g, o; `reserve` holds them activated, then "
-                 "the cell state.",
-          .operands = {"x", "h0", "c0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
-          .results = {"y", "hn", "cn", "reserve"},
-          .attrs = {{"reverse", false, true}, {"keep", true}},
-          .infer = infer_lstm,
-          .flops = forward_flops<0, 2>};
-}
-
-OpDef lstm_backward_row() {
-  return {.name = "lstm_backward",
-          .aten = {"poptorch::lstm_backward"},
-          .doc = "Gradients of lstm; `db` is that of either bias.",
-          .operands = {"dy?", "dhn?", "dcn?", "x", "h0", "c0", "w_ih", "w_hh", "y", "reserve"},
-          .results = {"dx", "dh0", "dc0", "dw_ih", "dw_hh", "db"},
-          .attrs = {{"has_bias", false, true}, {"wants_dx", true}, {"reverse", false, true}},
-          .infer = infer_lstm_backward,
-          .flops = backward_flops<3, 2>,
-          .inplace = {{0}}};
-}
-
-OpDef gru_row() {
-  return {.name = "gru",
-          .aten = {"poptorch::gru"},
-          .doc = "Gated recurrent unit, gates r, z, n; `reserve` holds them activated, then the "
-                 "recurrent part of n.",
-          .operands = {"x", "h0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
-          .results = {"y", "hn", "reserve"},
-          .attrs = {{"reverse", false, true}, {"keep", true}},
-          .infer = infer_gru,
-          .flops = forward_flops<0, 1>};
-}
-
-OpDef gru_backward_row() {
-  return {.name = "gru_backward",
-          .aten = {"poptorch::gru_backward"},
-          .doc = "Gradients of gru. `sums` are those of the state's products r, z, n, then of the "
-                 "input's product n: work memory, which may be that of `reserve`.",
-          .operands = {"dy?", "dhn?", "x", "h0", "w_ih", "w_hh", "y", "reserve"},
-          .results = {"dx", "dh0", "dw_ih", "dw_hh", "db_ih", "db_hh", "sums"},
-          .attrs = {{"has_bias", false, true}, {"wants_dx", true}, {"reverse", false, true}},
-          .infer = infer_gru_backward,
-          .flops = backward_flops<2, 1>,
-          .inplace = {{0}, {}, {}, {}, {}, {}, {7}}};
-}
-
-OpDef rnn_row() {
-  return {.name = "rnn",
-          .aten = {"poptorch::rnn"},
-          .doc = "Elman network; `nonlinearity` is \"tanh\" or \"relu\".",
-          .operands = {"x", "h0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
-          .results = {"y", "hn"},
-          .attrs = {{"nonlinearity", "tanh", true}, {"reverse", false, true}},
-          .infer = infer_rnn,
-          .flops = forward_flops<0, 1>};
-}
-
-OpDef rnn_backward_row() {
-  return {.name = "rnn_backward",
-          .aten = {"poptorch::rnn_backward"},
-          .doc = "Gradients of rnn; `db` is that of either bias.",
-          .operands = {"dy?", "dhn?", "x", "h0", "w_ih", "w_hh", "y"},
-          .results = {"dx", "dh0", "dw_ih", "dw_hh", "db"},
-          .attrs = {{"has_bias", false, true},
-                    {"wants_dx", true},
-                    {"nonlinearity", "tanh", true},
-                    {"reverse", false, true}},
-          .infer = infer_rnn_backward,
-          .flops = backward_flops<2, 1>,
-          .inplace = {{0}}};
-}
-
 }  // namespace
 
 std::vector<OpDef> recurrent_ops() {
-  return {lstm_row(),         lstm_backward_row(), gru_row(),
-          gru_backward_row(), rnn_row(),           rnn_backward_row()};
+  return {
+      {.name = "lstm",
+       .aten = {"poptorch::lstm"},
+       .doc = "Long short-term memory, gates i, f, g, o; `reserve` holds them activated, then "
+              "the cell state.",
+       .operands = {"x", "h0", "c0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
+       .results = {"y", "hn", "cn", "reserve"},
+       .attrs = {{"reverse", false, true}, {"keep", true}},
+       .infer = infer_lstm,
+       .flops = forward_flops<0, 2>},
+      {.name = "lstm_backward",
+       .aten = {"poptorch::lstm_backward"},
+       .doc = "Gradients of lstm; `db` is that of either bias.",
+       .operands = {"dy?", "dhn?", "dcn?", "x", "h0", "c0", "w_ih", "w_hh", "y", "reserve"},
+       .results = {"dx", "dh0", "dc0", "dw_ih", "dw_hh", "db"},
+       .attrs = {{"has_bias", false, true}, {"wants_dx", true}, {"reverse", false, true}},
+       .infer = infer_lstm_backward,
+       .flops = backward_flops<3, 2>,
+       .inplace = {{0}}},
+      {.name = "gru",
+       .aten = {"poptorch::gru"},
+       .doc = "Gated recurrent unit, gates r, z, n; `reserve` holds them activated, then the "
+              "recurrent part of n.",
+       .operands = {"x", "h0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
+       .results = {"y", "hn", "reserve"},
+       .attrs = {{"reverse", false, true}, {"keep", true}},
+       .infer = infer_gru,
+       .flops = forward_flops<0, 1>},
+      {.name = "gru_backward",
+       .aten = {"poptorch::gru_backward"},
+       .doc = "Gradients of gru. `sums` are those of the state's products r, z, n, then of the "
+              "input's product n: work memory, which may be that of `reserve`.",
+       .operands = {"dy?", "dhn?", "x", "h0", "w_ih", "w_hh", "y", "reserve"},
+       .results = {"dx", "dh0", "dw_ih", "dw_hh", "db_ih", "db_hh", "sums"},
+       .attrs = {{"has_bias", false, true}, {"wants_dx", true}, {"reverse", false, true}},
+       .infer = infer_gru_backward,
+       .flops = backward_flops<2, 1>,
+       .inplace = {{0}, {}, {}, {}, {}, {}, {7}}},
+      {.name = "rnn",
+       .aten = {"poptorch::rnn"},
+       .doc = "Elman network; `nonlinearity` is \"tanh\" or \"relu\".",
+       .operands = {"x", "h0", "w_ih", "w_hh", "b_ih?", "b_hh?"},
+       .results = {"y", "hn"},
+       .attrs = {{"nonlinearity", "tanh", true}, {"reverse", false, true}},
+       .infer = infer_rnn,
+       .flops = forward_flops<0, 1>},
+      {.name = "rnn_backward",
+       .aten = {"poptorch::rnn_backward"},
+       .doc = "Gradients of rnn; `db` is that of either bias.",
+       .operands = {"dy?", "dhn?", "x", "h0", "w_ih", "w_hh", "y"},
+       .results = {"dx", "dh0", "dw_ih", "dw_hh", "db"},
+       .attrs = {{"has_bias", false, true},
+                 {"wants_dx", true},
+                 {"nonlinearity", "tanh", true},
+                 {"reverse", false, true}},
+       .infer = infer_rnn_backward,
+       .flops = backward_flops<2, 1>,
+       .inplace = {{0}}},
+  };
 }
 
 }  // namespace poptorch::ops

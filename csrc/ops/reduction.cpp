@@ -10,11 +10,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::Type;
-using Types = std::vector<Type>;
-
 Dims reduced_sizes(const InferInput& in, const Type& x, const std::vector<bool>& reduced) {
   const bool keep = in.attrs().get_bool("keepdim", false);
   Dims sizes;
@@ -201,9 +196,7 @@ int64_t single_dim(const InferInput& in, const Type& x) {
 }
 
 std::vector<OpDef> reduction_ops() {
-  std::vector<OpDef> ops = one_result_ops();
-  for (OpDef& op : two_result_ops()) ops.push_back(std::move(op));
-  return ops;
+  return joined({one_result_ops(), two_result_ops()});
 }
 
 }  // namespace poptorch::ops

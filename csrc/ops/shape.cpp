@@ -10,10 +10,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::Type;
-using Types = std::vector<Type>;
-
 constexpr int64_t required_int = 0;
 
 Types infer_reshape(const InferInput& in) {
@@ -201,17 +197,26 @@ std::vector<AttrDef> with_sizes(std::vector<AttrDef> attrs) {
   return attrs;
 }
 
+// Moves the elements of an operand or, with bytes `none`, shows them in another way.
+OpDef row(std::string name, std::vector<std::string> aten, std::string doc,
+          std::vector<AttrDef> attrs, Infer infer, Count bytes = nullptr,
+          std::vector<std::string> operands = {"self"}) {
+  return {.name = std::move(name),
+          .aten = std::move(aten),
+          .doc = std::move(doc),
+          .operands = std::move(operands),
+          .attrs = std::move(attrs),
+          .infer = infer,
+          .flops = none,
+          .bytes = bytes,
+          .strided = Strided::all};
+}
+
 std::vector<OpDef> view_like_ops() {
   return {
-      {.name = "reshape",
-       .aten = {"aten::view", "aten::_unsafe_view"},
-       .doc = "The same elements in row-major order with other sizes; one size may be -1.",
-       .operands = {"self"},
-       .attrs = {{"size", ir::AttrList{}, true}},
-       .infer = infer_reshape,
-       .flops = none,
-       .bytes = none,
-       .strided = Strided::all},
+      row("reshape", {"aten::view", "aten::_unsafe_view"},
+          "The same elements in row-major order with other sizes; one size may be -1.",
+          {{"size", ir::AttrList{}, true}}, infer_reshape, none),
       {.name = "bitcast",
        .doc = "The bytes of the operand, in row-major order, as elements of another dtype.",
        .operands = {"self"},
@@ -219,104 +224,41 @@ std::vector<OpDef> view_like_ops() {
        .infer = infer_bitcast,
        .flops = none,
        .bytes = none},
-      {.name = "permute",
-       .aten = {"aten::permute"},
-       .doc = "Dimension i of the result is dimension dims[i] of the operand.",
-       .operands = {"self"},
-       .attrs = {{"dims", ir::AttrList{}, true}},
-       .infer = infer_permute,
-       .flops = none,
-       .bytes = none,
-       .strided = Strided::all},
-      {.name = "expand",
-       .aten = {"aten::expand"},
-       .doc = "Repeats dimensions of size 1; -1 keeps a size, new dimensions come first.",
-       .operands = {"self"},
-       .attrs = {{"size", ir::AttrList{}, true}, {"implicit", false}},
-       .infer = infer_expand,
-       .flops = none,
-       .bytes = none,
-       .strided = Strided::all},
-      {.name = "slice",
-       .aten = {"aten::slice.Tensor"},
-       .doc = "Entries start, start + step, ... before end of one dimension.",
-       .operands = {"self"},
-       .attrs = slice_attrs,
-       .infer = infer_slice,
-       .flops = none,
-       .bytes = none,
-       .strided = Strided::all},
-      {.name = "diagonal",
-       .aten = {"aten::diagonal"},
-       .doc = "The diagonal over dim1 and dim2 as a new last dimension.",
-       .operands = {"self"},
-       .attrs = diagonal_attrs,
-       .infer = infer_diagonal,
-       .flops = none,
-       .bytes = none,
-       .strided = Strided::all},
+      row("permute", {"aten::permute"},
+          "Dimension i of the result is dimension dims[i] of the operand.",
+          {{"dims", ir::AttrList{}, true}}, infer_permute, none),
+      row("expand", {"aten::expand"},
+          "Repeats dimensions of size 1; -1 keeps a size, new dimensions come first.",
+          {{"size", ir::AttrList{}, true}, {"implicit", false}}, infer_expand, none),
+      row("slice", {"aten::slice.Tensor"},
+          "Entries start, start + step, ... before end of one dimension.", slice_attrs, infer_slice,
+          none),
+      row("diagonal", {"aten::diagonal"},
+          "The diagonal over dim1 and dim2 as a new last dimension.", diagonal_attrs,
+          infer_diagonal, none),
   };
 }
 
 std::vector<OpDef> joining_ops() {
   return {
-      {.name = "cat",
-       .aten = {"aten::cat"},
-       .doc = "Joins tensors along one of their dimensions.",
-       .operands = {"tensors*"},
-       .attrs = {dim_attr},
-       .infer = infer_cat,
-       .flops = none,
-       .strided = Strided::all},
-      {.name = "constant_pad_nd",
-       .aten = {"aten::constant_pad_nd"},
-       .doc = "Adds `value` before and after each dimension (last one first in `pad`); negative "
-              "numbers crop.",
-       .operands = {"self"},
-       .attrs = {{"pad", ir::AttrList{}, true}, {"value", 0.0}},
-       .infer = infer_pad,
-       .flops = none,
-       .strided = Strided::all},
-      {.name = "flip",
-       .aten = {"aten::flip"},
-       .doc = "Reverses the order of the entries of some dimensions.",
-       .operands = {"self"},
-       .attrs = {{"dims", ir::AttrList{}, true}},
-       .infer = infer_flip,
-       .flops = none,
-       .strided = Strided::all},
-      {.name = "roll",
-       .aten = {"aten::roll"},
-       .doc = "Shifts entries along dimensions, round the end; without `dims` in flat order.",
-       .operands = {"self"},
-       .attrs = {{"shifts", ir::AttrList{}, true}, {"dims", ir::AttrList{}}},
-       .infer = infer_roll,
-       .flops = none,
-       .strided = Strided::all},
-      {.name = "repeat",
-       .aten = {"aten::repeat"},
-       .doc = "Lays copies of the tensor side by side, repeats[i] along dimension i.",
-       .operands = {"self"},
-       .attrs = {{"repeats", ir::AttrList{}, true}},
-       .infer = infer_repeat,
-       .flops = none,
-       .strided = Strided::all},
-      {.name = "tril",
-       .aten = {"aten::tril"},
-       .doc = "Zeros above the given diagonal of each matrix.",
-       .operands = {"self"},
-       .attrs = {{"diagonal", 0}},
-       .infer = infer_triangle,
-       .flops = none,
-       .strided = Strided::all},
-      {.name = "triu",
-       .aten = {"aten::triu"},
-       .doc = "Zeros below the given diagonal of each matrix.",
-       .operands = {"self"},
-       .attrs = {{"diagonal", 0}},
-       .infer = infer_triangle,
-       .flops = none,
-       .strided = Strided::all},
+      row("cat", {"aten::cat"}, "Joins tensors along one of their dimensions.", {dim_attr},
+          infer_cat, nullptr, {"tensors*"}),
+      row("constant_pad_nd", {"aten::constant_pad_nd"},
+          "Adds `value` before and after each dimension (last one first in `pad`); negative "
+          "numbers crop.",
+          {{"pad", ir::AttrList{}, true}, {"value", 0.0}}, infer_pad),
+      row("flip", {"aten::flip"}, "Reverses the order of the entries of some dimensions.",
+          {{"dims", ir::AttrList{}, true}}, infer_flip),
+      row("roll", {"aten::roll"},
+          "Shifts entries along dimensions, round the end; without `dims` in flat order.",
+          {{"shifts", ir::AttrList{}, true}, {"dims", ir::AttrList{}}}, infer_roll),
+      row("repeat", {"aten::repeat"},
+          "Lays copies of the tensor side by side, repeats[i] along dimension i.",
+          {{"repeats", ir::AttrList{}, true}}, infer_repeat),
+      row("tril", {"aten::tril"}, "Zeros above the given diagonal of each matrix.",
+          {{"diagonal", 0}}, infer_triangle),
+      row("triu", {"aten::triu"}, "Zeros below the given diagonal of each matrix.",
+          {{"diagonal", 0}}, infer_triangle),
   };
 }
 
@@ -342,33 +284,19 @@ std::vector<OpDef> window_ops() {
        .bytes = scatter_bytes,
        .strided = Strided::all,
        .inplace = {{0}}},
-      {.name = "slice_backward",
-       .aten = {"aten::slice_backward"},
-       .doc = "Zeros of `input_sizes` with the gradient in the place of the slice.",
-       .operands = {"grad_output"},
-       .attrs = with_sizes(slice_attrs),
-       .infer = infer_window_backward<slice_window>,
-       .flops = none,
-       .strided = Strided::all},
-      {.name = "diagonal_backward",
-       .aten = {"aten::diagonal_backward"},
-       .doc = "Zeros of `input_sizes` with the gradient on the diagonal.",
-       .operands = {"grad_output"},
-       .attrs = with_sizes(diagonal_attrs),
-       .infer = infer_window_backward<diagonal_window>,
-       .flops = none,
-       .strided = Strided::all},
+      row("slice_backward", {"aten::slice_backward"},
+          "Zeros of `input_sizes` with the gradient in the place of the slice.",
+          with_sizes(slice_attrs), infer_window_backward<slice_window>, nullptr, {"grad_output"}),
+      row("diagonal_backward", {"aten::diagonal_backward"},
+          "Zeros of `input_sizes` with the gradient on the diagonal.", with_sizes(diagonal_attrs),
+          infer_window_backward<diagonal_window>, nullptr, {"grad_output"}),
   };
 }
 
 }  // namespace
 
 std::vector<OpDef> shape_ops() {
-  std::vector<OpDef> ops = view_like_ops();
-  for (auto part : {joining_ops, window_ops}) {
-    for (OpDef& op : part()) ops.push_back(std::move(op));
-  }
-  return ops;
+  return joined({view_like_ops(), joining_ops(), window_ops()});
 }
 
 }  // namespace poptorch::ops

@@ -6,8 +6,6 @@
 
 namespace poptorch::ops {
 
-using ir::Dims;
-
 Dims ints_of(const ir::Attrs& attrs, std::string_view name) {
   const ir::Attr* attr = attrs.find(name);
   if (attr == nullptr || attr->is_none()) return {};

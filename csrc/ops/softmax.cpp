@@ -6,8 +6,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using Types = std::vector<ir::Type>;
-
 Types infer_softmax(const InferInput& in) {
   expect_float(in, 0);
   wrap_dim(in, in.attrs().get_int("dim"), in.operand(0).rank());

@@ -11,11 +11,6 @@ namespace poptorch::ops {
 
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::Type;
-using Types = std::vector<Type>;
-
 Types infer_topk(const InferInput& in) {
   const Type& x = in.operand(0);
   const int64_t dim = single_dim(in, x), k = in.attrs().get_int("k");

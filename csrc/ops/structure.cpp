@@ -35,6 +35,20 @@ OpDef move_row(const char* name, const char* doc, std::vector<AttrDef> attrs = {
           .strided = Strided::all};
 }
 
+// Says something to the host or to a step, and computes nothing.
+OpDef saying_row(const char* name, const char* doc, std::vector<std::string> operands,
+                 std::vector<AttrDef> attrs) {
+  return {.name = name,
+          .doc = doc,
+          .operands = std::move(operands),
+          .results = {},
+          .attrs = std::move(attrs),
+          .infer = no_results,
+          .flops = none,
+          .bytes = none,
+          .effects = true};
+}
+
 }  // namespace
 
 std::vector<OpDef> structure_ops() {
@@ -51,15 +65,8 @@ std::vector<OpDef> structure_ops() {
        .attrs = {{"path", "", true}, {"role", ""}, {"off_chip", false}, layout_attr},
        .flops = none,
        .bytes = none},
-      {.name = "assign",
-       .doc = "Binds `x` to the named state when the graph ends.",
-       .operands = {"x"},
-       .results = {},
-       .attrs = {{"path", "", true}},
-       .infer = no_results,
-       .flops = none,
-       .bytes = none,
-       .effects = true},
+      saying_row("assign", "Binds `x` to the named state when the graph ends.", {"x"},
+                 {{"path", "", true}}),
       {.name = "input",
        .doc = "The carried value number `index` of the loop whose body this graph is; with "
               "`off_chip` it is in streaming memory, from round to round.",
@@ -72,15 +79,8 @@ std::vector<OpDef> structure_ops() {
        .attrs = {{"stream", "", true}, {"repeat", false}, {"overlap", ""}},
        .flops = none,
        .bytes = none},
-      {.name = "stream_out",
-       .doc = "Sends `x` to the host; `overlap` as of `stream_in`.",
-       .operands = {"x"},
-       .results = {},
-       .attrs = {{"stream", "", true}, {"overlap", ""}},
-       .infer = no_results,
-       .flops = none,
-       .bytes = none,
-       .effects = true},
+      saying_row("stream_out", "Sends `x` to the host; `overlap` as of `stream_in`.", {"x"},
+                 {{"stream", "", true}, {"overlap", ""}}),
       {.name = "loop",
        .doc = "Runs the graph `body` `count` times; with `conditional` as long as the first "
               "carried value, a bool, is true, which may be never (`count` says nothing then). The "
@@ -153,30 +153,21 @@ std::vector<OpDef> structure_ops() {
        .strided = Strided::all,
        .inplace = {{0}},
        .effects = true},
-      {.name = "strategy",
-       .doc = "Where the blocks of the model run: [name, ipu, stage, phase] of each. Read and "
-              "removed by the step place.",
-       .results = {},
-       .attrs = {{"kind", "", true},
-                 {"blocks", ir::AttrList{}, true},
-                 {"outside", ir::AttrList{}},
-                 {"phases", 1},
-                 {"separate_backward", false},
-                 {"liveness", "always_live"}},
-       .infer = no_results,
-       .flops = none,
-       .bytes = none,
-       .effects = true},
-      {.name = "tensor_location",
-       .doc = "Where tensors of a role (activation, parameter, optimizer, accumulator) of at least "
-              "`least_elements` are kept: on_chip, off_chip, or as the strategy has it. Read and "
-              "removed by the step place.",
-       .results = {},
-       .attrs = {{"role", "", true}, {"storage", "strategy"}, {"least_elements", 2}},
-       .infer = no_results,
-       .flops = none,
-       .bytes = none,
-       .effects = true},
+      saying_row("strategy",
+                 "Where the blocks of the model run: [name, ipu, stage, phase] of each. Read and "
+                 "removed by the step place.",
+                 {},
+                 {{"kind", "", true},
+                  {"blocks", ir::AttrList{}, true},
+                  {"outside", ir::AttrList{}},
+                  {"phases", 1},
+                  {"separate_backward", false},
+                  {"liveness", "always_live"}}),
+      saying_row("tensor_location",
+                 "Where tensors of a role (activation, parameter, optimizer, accumulator) of at "
+                 "least `least_elements` are kept: on_chip, off_chip, or as the strategy has it. "
+                 "Read and removed by the step place.",
+                 {}, {{"role", "", true}, {"storage", "strategy"}, {"least_elements", 2}}),
       move_row("ipu_copy", "`x`, which is on the IPU `from`, on the IPU of this op.",
                {{"from", 0, true}}),
       move_row("remote_store", "`x` in streaming memory."),

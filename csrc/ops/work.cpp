@@ -27,6 +27,17 @@ bool shows_operand(const ir::Op& op) {
   return row != nullptr && row->bytes == none && op.operand(0) != nullptr && !ir::has_bodies(op);
 }
 
+// As operand_bytes has them.
+double bytes_of(const ir::Value& value) {
+  double least = own_bytes(value.type);
+  const ir::Value* from = &value;
+  while (from->op != nullptr && shows_operand(*from->op)) {
+    from = from->op->operand(0);
+    least = std::min(least, own_bytes(from->type));
+  }
+  return least;
+}
+
 // The op as its rule sees it.
 ir::Op complete(const OpDef& row, const ir::Op& op) {
   ir::Op out;
@@ -56,16 +67,6 @@ Work work_of(const ir::Op& op) {
   if (!is_channels_last(whole)) return by_row(row, {{whole}});
   const ChannelsFirst first(whole);
   return by_row(row, {{first.op()}});
-}
-
-double bytes_of(const ir::Value& value) {
-  double least = own_bytes(value.type);
-  const ir::Value* from = &value;
-  while (from->op != nullptr && shows_operand(*from->op)) {
-    from = from->op->operand(0);
-    least = std::min(least, own_bytes(from->type));
-  }
-  return least;
 }
 
 double operand_bytes(const WorkInput& in, size_t i) {

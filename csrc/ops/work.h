@@ -16,10 +16,8 @@ struct Work {
 // Of one run. The op must be verified; of one that has a body (`loop`) the body does not count.
 Work work_of(const ir::Op& op);
 
-// Bytes of a value that must be read to have each of its elements: of one that is expanded, or a
-// part of another one, the fewest of all that it is a view of.
-double bytes_of(const ir::Value& value);
-// The same of operand i; 0 where it is absent.
+// Bytes that must be read to have each element of operand i, 0 where it is absent: of one that is
+// expanded, or a part of another one, the fewest of all that it is a view of.
 double operand_bytes(const WorkInput& in, size_t i);
 // Of all operands from number `first` on but number `without`, a value that is there twice once.
 constexpr size_t nothing = static_cast<size_t>(-1);

@@ -40,12 +40,10 @@ class Placer {
   std::vector<Share> shares() const {
     std::map<Spot, Share> shares;
     for (const auto& [name, spot] : strategy_.blocks()) shares[spot].blocks.push_back(name);
-    for (const auto& graph : module_.graphs) {
-      for (const auto& op : graph->ops) {
-        const bool is_computed = !is_source(*op) && !ir::has_bodies(*op);
-        if (is_computed) add_op(*op, shares[spots_.at(op.get())]);
-        if (is_state(*op)) add_state(*op, shares[*find(*op)]);
-      }
+    for (const ir::Op* op : module_.all_ops()) {
+      const bool is_computed = !is_source(*op) && !ir::has_bodies(*op);
+      if (is_computed) add_op(*op, shares[spots_.at(op)]);
+      if (is_state(*op)) add_state(*op, shares[*find(*op)]);
     }
     std::vector<Share> rows;
     for (auto& [spot, share] : shares) {
@@ -240,14 +238,12 @@ Strategy take_strategy(ir::Module& module) {
 }
 
 void count_copies(const ir::Module& module, std::vector<Share>& shares) {
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      if (op->name != ir::op::ipu_copy) continue;
-      for (Share& share : shares) {
-        const bool is_here = share.spot.ipu == op->attrs.get_int("ipu") &&
-                             share.spot.stage == op->attrs.get_int("stage");
-        if (is_here) share.copied_bytes += op->attrs.get_int("bytes");
-      }
+  for (const ir::Op* op : module.all_ops()) {
+    if (op->name != ir::op::ipu_copy) continue;
+    for (Share& share : shares) {
+      const bool is_here = share.spot.ipu == op->attrs.get_int("ipu") &&
+                           share.spot.stage == op->attrs.get_int("stage");
+      if (is_here) share.copied_bytes += op->attrs.get_int("bytes");
     }
   }
 }

@@ -58,13 +58,11 @@ class Report {
 
 // Verify looks the data of large constants up, if only for its type.
 void add_constants(ir::Module& module) {
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      if (op->name != ir::op::constant || !op->attrs.has("hash") || op->results.empty()) continue;
-      auto data = std::make_shared<ir::ConstantData>();
-      data->type = op->result()->type;
-      module.constants.emplace(op->attrs.get_string("hash"), std::move(data));
-    }
+  for (const ir::Op* op : module.all_ops()) {
+    if (op->name != ir::op::constant || !op->attrs.has("hash") || op->results.empty()) continue;
+    auto data = std::make_shared<ir::ConstantData>();
+    data->type = op->result()->type;
+    module.constants.emplace(op->attrs.get_string("hash"), std::move(data));
   }
 }
 

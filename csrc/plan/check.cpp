@@ -40,8 +40,7 @@ class Sweep {
   }
 
  private:
-  template <typename Key>
-  std::vector<size_t> sorted(const Key& key) const {
+  std::vector<size_t> sorted(const auto& key) const {
     std::vector<size_t> order(all_.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),

@@ -7,7 +7,7 @@
 #include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "plan/layout.h"
-#include "schedule/states.h"
+#include "rewrite/edit.h"
 #include "support/error.h"
 
 namespace poptorch::plan {
@@ -154,7 +154,7 @@ class Finder {
 
   // Where a loop makes a result, its last round does.
   void mark_result(ir::Value* value) {
-    const ir::Value* base = schedule::base_of(value);
+    const ir::Value* base = rewrite::memory_of(value);
     Content& content = at(content_of(*value));
     const bool is_whole = value->type.numel() == base->type.numel() &&
                           base->type.bytes() == content.bytes;

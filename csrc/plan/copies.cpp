@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "ir/bodies.h"
+#include "rewrite/edit.h"
 #include "schedule/schedule.h"
 #include "schedule/states.h"
 
@@ -39,10 +40,10 @@ std::unordered_map<const ir::Value*, size_t> last_uses(const ir::Graph& graph) {
   std::unordered_map<const ir::Value*, size_t> last;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     for (ir::Value* operand : graph.ops[i]->operands) {
-      if (operand != nullptr) last[schedule::base_of(operand)] = i;
+      if (operand != nullptr) last[rewrite::memory_of(operand)] = i;
     }
   }
-  for (ir::Value* output : graph.outputs) last[schedule::base_of(output)] = graph.ops.size();
+  for (ir::Value* output : graph.outputs) last[rewrite::memory_of(output)] = graph.ops.size();
   return last;
 }
 

@@ -33,12 +33,10 @@ int inplace_operand(const ir::Value& result) {
 
 std::set<std::string> shareable_states(const ir::Module& module) {
   std::set<std::string> found, assigned;
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      if (op->name == ir::op::assign) assigned.insert(op->attrs.get_string("path"));
-      if (op->name == ir::op::state && op->result()->type.bytes() >= shareable_bytes) {
-        found.insert(op->attrs.get_string("path"));
-      }
+  for (const ir::Op* op : module.all_ops()) {
+    if (op->name == ir::op::assign) assigned.insert(op->attrs.get_string("path"));
+    if (op->name == ir::op::state && op->result()->type.bytes() >= shareable_bytes) {
+      found.insert(op->attrs.get_string("path"));
     }
   }
   std::erase_if(found, [&](const std::string& path) { return assigned.contains(path); });
@@ -47,18 +45,16 @@ std::set<std::string> shareable_states(const ir::Module& module) {
 
 int64_t arena_bytes(const ir::Module& module) {
   int64_t end = 0;
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      for (const auto& result : op->results) {
-        end = std::max(end, addr_of(*result) + result->type.bytes());
-      }
-      if (op->name == ir::op::assign) {
-        end = std::max(end, assign_addr(*op) + op->operand(0)->type.bytes());
-      }
-      const int64_t scratch_bytes = op->attrs.get_int("scratch_bytes", 0);
-      if (scratch_bytes > 0) {
-        end = std::max(end, op->attrs.get_int("scratch_addr") + scratch_bytes);
-      }
+  for (const ir::Op* op : module.all_ops()) {
+    for (const auto& result : op->results) {
+      end = std::max(end, addr_of(*result) + result->type.bytes());
+    }
+    if (op->name == ir::op::assign) {
+      end = std::max(end, assign_addr(*op) + op->operand(0)->type.bytes());
+    }
+    const int64_t scratch_bytes = op->attrs.get_int("scratch_bytes", 0);
+    if (scratch_bytes > 0) {
+      end = std::max(end, op->attrs.get_int("scratch_addr") + scratch_bytes);
     }
   }
   return align_up(end);

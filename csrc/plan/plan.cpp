@@ -27,15 +27,13 @@ bool has_kernel(const ir::Op& op) {
 PreparedOps prepare_ops(const ir::Module& module, int threads, std::vector<ir::Op*>& scratch) {
   const WorkMemory memory;  // all dry runs share it
   PreparedOps prepared;
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      if (!has_kernel(*op)) continue;
-      const auto added = prepared.emplace(op.get(), ops::prepare({*op, threads})).first;
-      if (added->second.scratch_bytes > 0) scratch.push_back(op.get());
-      op->attrs.erase("algorithm");
-      const std::string& algorithm = added->second.algorithm;
-      if (!algorithm.empty()) op->attrs.set("algorithm", algorithm);
-    }
+  for (ir::Op* op : module.all_ops()) {
+    if (!has_kernel(*op)) continue;
+    const auto added = prepared.emplace(op, ops::prepare({*op, threads})).first;
+    if (added->second.scratch_bytes > 0) scratch.push_back(op);
+    op->attrs.erase("algorithm");
+    const std::string& algorithm = added->second.algorithm;
+    if (!algorithm.empty()) op->attrs.set("algorithm", algorithm);
   }
   return prepared;
 }
@@ -76,27 +74,25 @@ class Persistent {
 };
 
 void write_addrs(ir::Module& module, const Buffers& buffers, const std::vector<int64_t>& addrs) {
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      op->attrs.erase("inplace");
-      ir::Dims results;
-      for (const auto& result : op->results) {
-        const Place& place = buffers.places.at(result.get());
-        results.push_back(addrs[static_cast<size_t>(place.buffer)] + place.offset);
-      }
-      if (results.size() == 1) {
-        op->attrs.set("addr", results[0]);
-      } else if (!results.empty()) {
-        op->attrs.set("addr", results);
-      }
-      if (op->name == ir::op::assign) {
-        const int state = buffers.states.at(op->attrs.get_string("path"));
-        op->attrs.set("addr", addrs[static_cast<size_t>(state)]);
-      }
-      const auto inplace = buffers.inplace.find(op.get());
-      if (inplace != buffers.inplace.end()) {
-        op->attrs.set("inplace", ir::Dims(inplace->second.begin(), inplace->second.end()));
-      }
+  for (ir::Op* op : module.all_ops()) {
+    op->attrs.erase("inplace");
+    ir::Dims results;
+    for (const auto& result : op->results) {
+      const Place& place = buffers.places.at(result.get());
+      results.push_back(addrs[static_cast<size_t>(place.buffer)] + place.offset);
+    }
+    if (results.size() == 1) {
+      op->attrs.set("addr", results[0]);
+    } else if (!results.empty()) {
+      op->attrs.set("addr", results);
+    }
+    if (op->name == ir::op::assign) {
+      const int state = buffers.states.at(op->attrs.get_string("path"));
+      op->attrs.set("addr", addrs[static_cast<size_t>(state)]);
+    }
+    const auto inplace = buffers.inplace.find(op);
+    if (inplace != buffers.inplace.end()) {
+      op->attrs.set("inplace", ir::Dims(inplace->second.begin(), inplace->second.end()));
     }
   }
 }

@@ -4,8 +4,6 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "ir/graph.h"
 
@@ -35,8 +33,7 @@ struct ValueHandle {
   ir::Value* value;
 };
 
-// None, bool, int, float, str, DType, GraphRef and lists of them.
-ir::Attr to_attr(py::handle object);
+// Of None, bool, int, float, str, DType, GraphRef and lists of them.
 ir::Attrs to_attrs(const py::dict& items);
 py::object from_attr(const ir::Attr& attr);
 // `(dtype, sizes)` with a DType or its name.

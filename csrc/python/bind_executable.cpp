@@ -169,8 +169,7 @@ py::list to_pairs(const std::vector<std::array<int64_t, 2>>& times) {
 }
 
 // What `fn` gives, called without the GIL: it waits for a run, which may wait for the GIL.
-template <typename Fn>
-auto without_gil(const Fn& fn) {
+auto without_gil(const auto& fn) {
   const py::gil_scoped_release released;
   return fn();
 }

@@ -55,7 +55,7 @@ void bind_errors(py::module_&) {
 namespace {
 
 // `lists`: those around it.
-ir::Attr to_attr_in(py::handle object, int lists) {
+ir::Attr to_attr(py::handle object, int lists) {
   if (object.is_none()) return {};
   if (py::isinstance<ir::DType>(object)) return object.cast<ir::DType>();
   if (py::isinstance<ir::GraphRef>(object)) return object.cast<ir::GraphRef>();
@@ -73,7 +73,7 @@ ir::Attr to_attr_in(py::handle object, int lists) {
     USER_CHECK(lists < ir::most_nested_lists, "[ir] an attribute has more than ",
                ir::most_nested_lists, " lists one in the other. Use flat lists.");
     ir::AttrList items;
-    for (py::handle item : object) items.push_back(to_attr_in(item, lists + 1));
+    for (py::handle item : object) items.push_back(to_attr(item, lists + 1));
     return items;
   }
   throw_user_error(concat("[ir] an attribute cannot be ", py::repr(object).cast<std::string>(),
@@ -83,11 +83,9 @@ ir::Attr to_attr_in(py::handle object, int lists) {
 
 }  // namespace
 
-ir::Attr to_attr(py::handle object) { return to_attr_in(object, 0); }
-
 ir::Attrs to_attrs(const py::dict& items) {
   ir::Attrs attrs;
-  for (const auto& [name, value] : items) attrs.set(name.cast<std::string>(), to_attr(value));
+  for (const auto& [name, value] : items) attrs.set(name.cast<std::string>(), to_attr(value, 0));
   return attrs;
 }
 

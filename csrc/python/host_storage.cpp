@@ -3,7 +3,6 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <memory>
-#include <utility>
 
 #include "run/shared_pages.h"
 

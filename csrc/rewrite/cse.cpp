@@ -78,9 +78,7 @@ bool cse(ir::Graph& graph) {
 }  // namespace
 
 bool cse(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= cse(*graph);
-  return changed;
+  return in_each_graph(module, [](ir::Graph& graph) { return cse(graph); });
 }
 
 }  // namespace poptorch::rewrite

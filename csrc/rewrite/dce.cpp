@@ -37,9 +37,7 @@ bool dce(ir::Graph& graph) {
 }  // namespace
 
 bool dce(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= dce(*graph);
-  return changed;
+  return in_each_graph(module, [](ir::Graph& graph) { return dce(graph); });
 }
 
 }  // namespace poptorch::rewrite

@@ -232,10 +232,8 @@ void remove_unnamed_graphs(ir::Module& module) {
   for (bool changed = true; changed;) {
     std::set<std::string> named;
     for (const ir::Graph* entry : module.entries()) named.insert(entry->name);
-    for (const auto& graph : module.graphs) {
-      for (const auto& op : graph->ops) {
-        for (const std::string& body : ir::body_names(*op)) named.insert(body);
-      }
+    for (const ir::Op* op : module.all_ops()) {
+      for (const std::string& body : ir::body_names(*op)) named.insert(body);
     }
     changed = std::erase_if(module.graphs,
                             [&](const auto& graph) { return !named.contains(graph->name); }) > 0;

@@ -24,8 +24,7 @@ void check_after(const ir::Module& module, ir::Level level, std::string_view pas
   }
 }
 
-}  // namespace
-
+// A user error that lists the names when there is no such pass.
 const Pass& find_pass(const std::vector<Pass>& known, std::string_view name) {
   std::string names;
   for (const Pass& pass : known) {
@@ -35,6 +34,8 @@ const Pass& find_pass(const std::vector<Pass>& known, std::string_view name) {
   throw_user_error(
       concat("[passes] there is no pass \"", name, "\". The passes are: ", names, "."));
 }
+
+}  // namespace
 
 int64_t run_passes(ir::Module& module, const std::vector<Pass>& known,
                    const std::vector<std::string>& names, const PassOptions& options,

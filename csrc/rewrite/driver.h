@@ -24,9 +24,6 @@ struct Pass {
   bool (*run)(ir::Module&);
 };
 
-// A user error that lists the names when there is no such pass.
-const Pass& find_pass(const std::vector<Pass>& known, std::string_view name);
-
 struct PassOptions {
   int64_t done = 0;    // passes that ran in the step before: they count
   int64_t limit = -1;  // stop when so many are done, to bisect a wrong result; negative: run all

@@ -15,6 +15,13 @@ namespace poptorch::rewrite {
 // Removes these ops; nothing may use their results any more.
 void erase_ops(ir::Graph& graph, const std::unordered_set<const ir::Op*>& dead);
 
+// Whether `run`, which is called with each graph, changed one.
+bool in_each_graph(ir::Module& module, const auto& run) {
+  bool changed = false;
+  for (const auto& graph : module.graphs) changed |= run(*graph);
+  return changed;
+}
+
 // Goes through the ops in order. The rule sees an op whose operands are replaced already; it may
 // edit the op, or return values to use instead of its results (the op is then removed). True when
 // an op was removed; the rule itself must keep track of what it edited.

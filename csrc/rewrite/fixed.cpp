@@ -27,14 +27,10 @@ bool is_computed_in_f32(ir::DType dtype) {
 }
 
 FixedValues::FixedValues(const ir::Module& module) {
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) {
-      if (op->name == ir::op::assign) assigned_.insert(op->attrs.get_string("path"));
-    }
+  for (const ir::Op* op : module.all_ops()) {
+    if (op->name == ir::op::assign) assigned_.insert(op->attrs.get_string("path"));
   }
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) add(*op);
-  }
+  for (const ir::Op* op : module.all_ops()) add(*op);
 }
 
 void FixedValues::add(const ir::Op& op) {

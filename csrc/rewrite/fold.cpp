@@ -111,9 +111,7 @@ class Folder {
 }  // namespace
 
 bool fold(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= Folder(module, *graph).run();
-  return changed;
+  return in_each_graph(module, [&](ir::Graph& graph) { return Folder(module, graph).run(); });
 }
 
 }  // namespace poptorch::rewrite

@@ -131,9 +131,8 @@ class Folder {
 
 bool fold_batch_norm(ir::Module& module) {
   const FixedValues fixed(module);
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= Folder(module, *graph, fixed).run();
-  return changed;
+  return in_each_graph(
+      module, [&](ir::Graph& graph) { return Folder(module, graph, fixed).run(); });
 }
 
 }  // namespace poptorch::rewrite

@@ -135,9 +135,7 @@ class Fuser {
 }  // namespace
 
 bool fuse_cross_entropy(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= Fuser(*graph).run();
-  return changed;
+  return in_each_graph(module, [](ir::Graph& graph) { return Fuser(graph).run(); });
 }
 
 }  // namespace poptorch::rewrite

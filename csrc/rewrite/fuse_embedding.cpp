@@ -68,9 +68,7 @@ bool fuse(ir::Graph& graph) {
 }  // namespace
 
 bool fuse_embedding(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= fuse(*graph);
-  return changed;
+  return in_each_graph(module, [](ir::Graph& graph) { return fuse(graph); });
 }
 
 }  // namespace poptorch::rewrite

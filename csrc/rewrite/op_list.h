@@ -30,8 +30,7 @@ class OpList {
   // All of that for a graph whose ops are replaced one by one: `replacement(op)` gives the value
   // that stands for the op's first result, and adds to the list what computes it; nullptr: the op
   // stays, unless `is_gone(op)`. Returns whether an op was replaced.
-  template <typename Replacement, typename IsGone>
-  bool rebuild(const Replacement& replacement, const IsGone& is_gone) {
+  bool rebuild(const auto& replacement, const auto& is_gone) {
     std::unordered_map<ir::Value*, ir::Value*> instead;
     for (auto& op : graph_.ops) {
       ir::Value* value = replacement(*op);

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "ops/op_def.h"
+#include "rewrite/edit.h"
 #include "rewrite/fixed.h"
 #include "rewrite/pass.h"
 
@@ -94,9 +95,7 @@ bool has_strategy(const ir::Module& module) {
 bool settle(ir::Module& module) {
   if (!has_strategy(module)) return false;
   const FixedValues fixed(module);
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= Settler(*graph, fixed).run();
-  return changed;
+  return in_each_graph(module, [&](ir::Graph& graph) { return Settler(graph, fixed).run(); });
 }
 
 }  // namespace poptorch::rewrite

@@ -69,24 +69,14 @@ ir::Value* cast(ir::Op& op, Context& context) {
 }
 
 // reshape(reshape(x)), and likewise expand: the last one says all.
-ir::Value* reshape(ir::Op& op, Context& context) {
+ir::Value* resize(ir::Op& op, Context& context) {
   if (ir::Value* x = same_type(op, op.operand(0))) return x;
-  const ir::Op* before = maker(op, ir::op::reshape);
+  const ir::Op* before = maker(op, op.name);
   if (before == nullptr) return nullptr;
   op.operands[0] = before->operands[0];
   op.attrs.set("size", op.result()->type.sizes);
   context.edited = true;
   return same_type(op, op.operand(0));
-}
-
-ir::Value* expand(ir::Op& op, Context& context) {
-  if (ir::Value* x = same_type(op, op.operand(0))) return x;
-  const ir::Op* before = maker(op, ir::op::expand);
-  if (before == nullptr) return nullptr;
-  op.operands[0] = before->operands[0];
-  op.attrs.set("size", op.result()->type.sizes);
-  context.edited = true;
-  return nullptr;
 }
 
 ir::Dims wrapped(ir::Dims dims) {
@@ -170,8 +160,8 @@ const std::unordered_map<ir::OpName, SimplifyRule>& rules() {
       {ir::op::cast, cast},
       {ir::op::clone, nothing},
       {ir::op::contiguous, nothing},
-      {ir::op::reshape, reshape},
-      {ir::op::expand, expand},
+      {ir::op::reshape, resize},
+      {ir::op::expand, resize},
       {ir::op::permute, permute},
       {ir::op::slice, slice},
       {ir::op::cat, join_of_one},
@@ -198,9 +188,7 @@ bool simplify(const ir::Module& module, ir::Graph& graph) {
 }  // namespace
 
 bool simplify(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= simplify(module, *graph);
-  return changed;
+  return in_each_graph(module, [&](ir::Graph& graph) { return simplify(module, graph); });
 }
 
 }  // namespace poptorch::rewrite

@@ -94,14 +94,12 @@ std::string Executable::constants() const {
     known[constant.addr] = constant.bytes.data();
   }
   const std::unique_ptr<ir::Module> module = ir::parse(ir("plan"));
-  for (const auto& graph : module->graphs) {
-    for (const auto& op : graph->ops) {
-      if (op->name != ir::op::constant || !op->attrs.has("hash")) continue;
-      const std::string& hash = op->attrs.get_string("hash");
-      const std::string found =
-          module->add_constant(op->result()->type, known.at(op->attrs.get_int("addr")));
-      INTERNAL_CHECK(found == hash, "[run] the constant ", hash, " has hash ", found, " in memory");
-    }
+  for (const ir::Op* op : module->all_ops()) {
+    if (op->name != ir::op::constant || !op->attrs.has("hash")) continue;
+    const std::string& hash = op->attrs.get_string("hash");
+    const std::string found =
+        module->add_constant(op->result()->type, known.at(op->attrs.get_int("addr")));
+    INTERNAL_CHECK(found == hash, "[run] the constant ", hash, " has hash ", found, " in memory");
   }
   return ir::pack_constants(*module);
 }

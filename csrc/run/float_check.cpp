@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "run/float_values.h"
@@ -83,8 +82,7 @@ struct Element {
   bool has_inf() const { return has([](double x) { return std::isinf(x); }); }
 
  private:
-  template <typename Fn>
-  bool has(const Fn& fn) const {
+  bool has(const auto& fn) const {
     for (size_t i = 0; i < operands.size(); ++i) {
       if (is_float[i] && fn(operands[i])) return true;
     }

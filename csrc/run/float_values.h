@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "ir/type.h"
 #include "support/half.h"
@@ -28,8 +27,7 @@ struct F64Bits {
 };
 
 // fn(the bits of a dtype of floats).
-template <typename Fn>
-auto with_float(ir::DType dtype, const Fn& fn) {
+auto with_float(ir::DType dtype, const auto& fn) {
   switch (dtype) {
     case ir::DType::f16: return fn(F16Bits{});
     case ir::DType::bf16: return fn(BF16Bits{});
@@ -58,14 +56,11 @@ inline double value_at(ir::DType dtype, const void* data, int64_t i) {
 class Elements {
  public:
   Elements(const ir::Type& type, const void* data, const ir::Dims& sizes)
-      : dtype_(type.dtype), data_(data), sizes_(sizes), at_(sizes.size(), 0) {
-    const ir::Dims own = type.actual_strides();
-    strides_.resize(sizes.size(), 0);
-    const size_t added = sizes.size() - own.size();
-    for (size_t dim = added; dim < sizes.size(); ++dim) {
-      if (type.sizes[dim - added] != 1) strides_[dim] = own[dim - added];
-    }
-  }
+      : dtype_(type.dtype),
+        data_(data),
+        sizes_(sizes),
+        strides_(ir::broadcast_strides(type, sizes)),
+        at_(sizes.size(), 0) {}
 
   double value() const { return value_at(dtype_, data_, offset_); }
   void next() {

@@ -26,8 +26,7 @@ Range to_range(uintptr_t begin, uintptr_t end) {
   return {reinterpret_cast<std::byte*>(begin), reinterpret_cast<std::byte*>(std::max(begin, end))};
 }
 
-template <typename Match>
-bool has_page(Range pages, const Match& matches) {
+bool has_page(Range pages, const auto& matches) {
   const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   if (file < 0) return true;
   std::array<uint64_t, 1024> entries{};

@@ -8,6 +8,7 @@
 #include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "place/part.h"
+#include "rewrite/edit.h"
 #include "schedule/states.h"
 #include "support/error.h"
 #include "support/switches.h"
@@ -70,7 +71,7 @@ class Scheduler {
 
   // Whether the value is the memory of a state that an assign other than `own` binds anew.
   bool reads_assigned(ir::Value* value, const ir::Op* own) const {
-    const ir::Op& source = *base_of(value)->op;
+    const ir::Op& source = *rewrite::memory_of(value)->op;
     if (source.name != ir::op::state) return false;
     const std::string& path = source.attrs.get_string("path");
     if (own != nullptr && own->attrs.get_string("path") == path) return false;
@@ -79,15 +80,7 @@ class Scheduler {
 
   std::unique_ptr<ir::Op> copy_of(ir::Value* value, const ir::Op& like) {
     const ir::Type type{value->type.dtype, value->type.sizes, {}};
-    return graph_.make(ir::op::contiguous, {value}, annotations_of(like), {type}, like.place);
-  }
-
-  static ir::Attrs annotations_of(const ir::Op& op) {
-    ir::Attrs attrs;
-    for (const char* name : {"ipu", "phase", "stage"}) {
-      if (const ir::Attr* attr = op.attrs.find(name)) attrs.set(name, *attr);
-    }
-    return attrs;
+    return rewrite::make_like(graph_, like, ir::op::contiguous, {value}, {}, {type});
   }
 
   Kind kind_of(const ir::Op& op) const {
@@ -110,8 +103,8 @@ class Scheduler {
     // Not on streams: of a small program, all is small and on streams.
     const bool on_sources = std::all_of(op.operands.begin(), op.operands.end(), [&](auto* operand) {
       if (operand == nullptr) return true;
-      return nodes_[index_.at(unmoved(operand)->op)].kind == Kind::lazy &&
-             base_of(operand)->op->name != ir::op::stream_in;
+      return nodes_[index_.at(rewrite::unmoved(operand)->op)].kind == Kind::lazy &&
+             rewrite::memory_of(operand)->op->name != ir::op::stream_in;
     });
     return on_sources ? Kind::lazy : Kind::plain;
   }
@@ -144,7 +137,7 @@ class Scheduler {
     const int end = static_cast<int>(graph_.ops.size());
     std::vector<int> first_use(nodes_.size(), end);      // of results
     std::unordered_map<const ir::Value*, int> last_use;  // of memory
-    for (ir::Value* output : graph_.outputs) last_use[base_of(output)] = end;
+    for (ir::Value* output : graph_.outputs) last_use[rewrite::memory_of(output)] = end;
     for (int i = end; i-- > 0;) {
       const ir::Op& op = *graph_.ops[static_cast<size_t>(i)];
       if (is_delayed(op, i, first_use[i], last_use)) nodes_[i].kind = Kind::lazy;
@@ -156,7 +149,7 @@ class Scheduler {
         int& first = first_use[index_.at(operand->op)];
         first = std::min(first, hurries ? 0 : runs);
         if (ops::is_alias(op)) continue;
-        int& last = last_use.try_emplace(base_of(operand), runs).first->second;
+        int& last = last_use.try_emplace(rewrite::memory_of(operand), runs).first->second;
         last = std::max(last, runs);
       }
     }
@@ -175,7 +168,7 @@ class Scheduler {
     std::vector<const ir::Value*> known;
     for (ir::Value* operand : op.operands) {
       if (operand == nullptr) continue;
-      const ir::Value* base = base_of(operand);
+      const ir::Value* base = rewrite::memory_of(operand);
       const auto last = last_use.find(base);
       const bool dies = last == last_use.end() || last->second < first_use;
       if (!dies || base->op->name == ir::op::state || base->op->name == ir::op::constant) continue;
@@ -185,7 +178,7 @@ class Scheduler {
     }
     // What another IPU, stage or phase uses is made in the op's own turn.
     return op.result()->type.bytes() > 2 * longer &&
-           annotations_of(op) == annotations_of(*graph_.ops[static_cast<size_t>(first_use)]);
+           rewrite::is_at_one_place(op, *graph_.ops[static_cast<size_t>(first_use)]);
   }
 
   void add_edge(int before, int after) {
@@ -215,7 +208,7 @@ class Scheduler {
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       const ir::Op& op = *graph_.ops[i];
       for (ir::Value* operand : op.operands) {
-        const ir::Op* source = operand == nullptr ? nullptr : base_of(operand)->op;
+        const ir::Op* source = operand == nullptr ? nullptr : rewrite::memory_of(operand)->op;
         if (source != nullptr && source->name == ir::op::state) {
           readers[source->attrs.get_string("path")].push_back(static_cast<int>(i));
         }
@@ -240,12 +233,13 @@ class Scheduler {
       for (const int reader : found->second) add_edge(reader, static_cast<int>(i));
       // The ops that make the new value in place of the old one. Later readers in program order may
       // depend on the new value: they get no edge, and plan finds that in place is impossible.
-      for (const ir::Value* value = unmoved(op.operand(0)); value != nullptr;) {
+      for (const ir::Value* value = op.operand(0); value != nullptr;) {
+        value = rewrite::unmoved(value);
         const int maker = index_.at(value->op);
         for (const int reader : found->second) {
           if (reader < maker) add_edge(reader, maker);
         }
-        value = unmoved(inplace_source(*value));
+        value = inplace_source(*value);
       }
     }
   }
@@ -256,21 +250,15 @@ class Scheduler {
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       const ir::Op& op = *graph_.ops[i];
       for (ir::Value* operand : op.operands) {
-        if (operand != nullptr) readers[base_of(operand)].push_back(static_cast<int>(i));
+        if (operand != nullptr) readers[rewrite::memory_of(operand)].push_back(static_cast<int>(i));
       }
       if (!op.attrs.has("inplace")) continue;
       for (const int64_t operand : op.attrs.get_ints("inplace")) {
         if (operand < 0) continue;
-        for (const int reader : readers[base_of(op.operand(static_cast<size_t>(operand)))]) {
-          add_edge(reader, static_cast<int>(i));
-        }
+        const ir::Value* memory = rewrite::memory_of(op.operand(static_cast<size_t>(operand)));
+        for (const int reader : readers[memory]) add_edge(reader, static_cast<int>(i));
       }
     }
-  }
-
-  static const ir::Value* unmoved(const ir::Value* value) {
-    while (value != nullptr && ops::is_move(*value->op)) value = value->op->operand(0);
-    return value;
   }
 
   // The operand whose memory the op's row lets this value take.

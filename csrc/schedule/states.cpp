@@ -1,7 +1,6 @@
 #include "schedule/states.h"
 
 #include "ir/bodies.h"
-#include "ops/op_def.h"
 
 namespace poptorch::schedule {
 
@@ -29,11 +28,6 @@ StateUses state_uses(const ir::Module& module) {
   StateUses uses;
   for (const auto& graph : module.graphs) collect(module, *graph, uses);
   return uses;
-}
-
-ir::Value* base_of(ir::Value* value) {
-  while (ops::is_alias(*value->op)) value = value->op->operand(0);
-  return value;
 }
 
 }  // namespace poptorch::schedule

@@ -18,7 +18,4 @@ struct StateUse {
 using StateUses = std::unordered_map<const ir::Graph*, StateUse>;
 StateUses state_uses(const ir::Module& module);
 
-// The value whose memory `value` is a view or a move of; the value itself when it is none.
-ir::Value* base_of(ir::Value* value);
-
 }  // namespace poptorch::schedule

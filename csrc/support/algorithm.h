@@ -94,8 +94,6 @@ class AlgorithmTable {
     return false;
   }
 
-  const std::vector<Row>& rows() const { return rows_; }
-
  private:
   std::string_view family_;
   std::vector<Row> rows_;

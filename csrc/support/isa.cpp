@@ -11,13 +11,6 @@ namespace {
 
 constexpr std::array<Isa, 3> levels = {Isa::base, Isa::avx2, Isa::avx512};
 
-}  // namespace
-
-const char* name_of(Isa isa) {
-  constexpr std::array<const char*, 3> names = {"base", "avx2", "avx512"};
-  return names[static_cast<size_t>(isa)];
-}
-
 bool machine_has(Isa isa) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -34,6 +27,13 @@ bool machine_has(Isa isa) {
 #else
   return isa == Isa::base;
 #endif
+}
+
+}  // namespace
+
+const char* name_of(Isa isa) {
+  constexpr std::array<const char*, 3> names = {"base", "avx2", "avx512"};
+  return names[static_cast<size_t>(isa)];
 }
 
 std::vector<Isa> machine_levels() {

@@ -9,7 +9,6 @@ namespace poptorch::simd {
 enum class Isa { base, avx2, avx512 };
 
 const char* name_of(Isa isa);
-bool machine_has(Isa isa);
 // Levels this machine has, lowest first.
 std::vector<Isa> machine_levels();
 

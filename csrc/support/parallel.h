@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <exception>
 
@@ -16,8 +17,7 @@ namespace poptorch {
 // The first exception of the parts of a parallel region, which none may leave.
 class FirstError {
  public:
-  template <typename Fn>
-  void guard(const Fn& fn) noexcept {
+  void guard(const auto& fn) noexcept {
     try {
       fn();
     } catch (...) {
@@ -41,8 +41,7 @@ class FirstError {
 // fixed number of parts and let this function distribute those. All threads compute in the caller's
 // floating-point mode and under its settings. What a part throws, the caller gets when all parts
 // have ended: of several the first one.
-template <typename Fn>
-void parallel_for(int threads, int64_t n, int64_t grain, const Fn& fn) {
+void parallel_for(int threads, int64_t n, int64_t grain, const auto& fn) {
   const int64_t grains = (n + grain - 1) / grain;
   const int parts = static_cast<int>(std::min<int64_t>(threads, grains));
   if (parts <= 1 || omp_in_parallel()) {
@@ -63,6 +62,13 @@ void parallel_for(int threads, int64_t n, int64_t grain, const Fn& fn) {
     if (begin < end) error.guard([&] { fn(begin, end); });
   }
   error.rethrow();
+}
+
+// The same with fn(i) for each i of a part.
+void parallel_for(int threads, int64_t n, int64_t grain, const std::invocable<int64_t> auto& fn) {
+  parallel_for(threads, n, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) fn(i);
+  });
 }
 
 // For libraries that start parallel regions of their own: while it exists, the pool's threads flush

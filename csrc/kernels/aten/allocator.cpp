@@ -24,17 +24,13 @@ std::atomic<int64_t> original_calls{0};
 // do not belong to the current scope of the thread.
 struct Registry {
   std::mutex mutex;
-  std::vector<Recorder*> recorders;
-  std::vector<Replay*> replays;
+  std::vector<Scope*> scopes;
   std::unordered_set<void*> kept;
 
   bool release(void* memory) {
     std::lock_guard lock(mutex);
-    for (Recorder* recorder : recorders) {
-      if (recorder->release_elsewhere(memory)) return true;
-    }
-    for (Replay* replay : replays) {
-      if (replay->release_elsewhere(memory)) return true;
+    for (Scope* scope : scopes) {
+      if (scope->release_elsewhere(memory)) return true;
     }
     return kept.erase(memory) > 0;
   }
@@ -116,15 +112,26 @@ Scope::Scope() : outer_(current_scope) { current_scope = this; }
 
 Scope::~Scope() { current_scope = outer_; }
 
+bool Scope::release_elsewhere(void* memory) {
+  const bool ours = owns(memory);
+  if (ours) released_elsewhere_.push_back(memory);
+  return ours;
+}
+
+void Scope::forget_released_elsewhere() {
+  for (void* memory : released_elsewhere_) release(memory);
+  released_elsewhere_.clear();
+}
+
 Recorder::Recorder(WorkMemory& memory) : memory_(memory) {
   std::lock_guard lock(registry().mutex);
-  registry().recorders.push_back(this);
+  registry().scopes.push_back(this);
 }
 
 // What torch keeps stays where it is.
 Recorder::~Recorder() {
   std::lock_guard lock(registry().mutex);
-  std::erase(registry().recorders, this);
+  std::erase(registry().scopes, this);
   forget_released_elsewhere();
   for (const Entry& entry : entries_) {
     if (!entry.is_ours || entry.end >= 0) continue;
@@ -159,17 +166,10 @@ bool Recorder::release(void* memory) {
   return false;
 }
 
-bool Recorder::release_elsewhere(void* memory) {
-  const bool ours = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+bool Recorder::owns(const void* memory) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
     return entry.is_ours && entry.memory == memory;
   });
-  if (ours) released_elsewhere_.push_back(memory);
-  return ours;
-}
-
-void Recorder::forget_released_elsewhere() {
-  for (void* memory : released_elsewhere_) release(memory);
-  released_elsewhere_.clear();
 }
 
 bool Recorder::set_result(const void* memory, int index) {
@@ -241,12 +241,12 @@ Replay::Replay(const AllocationPlan& plan, void* scratch, void* const* outputs)
     : plan_(plan), scratch_(static_cast<std::byte*>(scratch)), outputs_(outputs) {
   live_.reserve(plan.allocations.size());
   std::lock_guard lock(registry().mutex);
-  registry().replays.push_back(this);
+  registry().scopes.push_back(this);
 }
 
 Replay::~Replay() {
   std::lock_guard lock(registry().mutex);
-  std::erase(registry().replays, this);
+  std::erase(registry().scopes, this);
   forget_released_elsewhere();
   for (const Live& live : live_) registry().kept.insert(live.memory);
 }
@@ -269,8 +269,7 @@ void* Replay::allocate(size_t bytes) {
   const Allocation& allocation = plan_.allocations[next_++];
   in_step_ = allocation.bytes == bytes && is_free(allocation);
   if (!in_step_ || allocation.escapes) return nullptr;
-  void* memory =
-      allocation.result < 0 ? scratch_ + allocation.offset : outputs_[allocation.result];
+  void* memory = address_of(allocation);
   if (memory != nullptr) live_.push_back({memory, &allocation});
   return memory;
 }
@@ -286,21 +285,15 @@ bool Replay::release(void* memory) {
   return false;
 }
 
-bool Replay::release_elsewhere(void* memory) {
-  bool ours = false;
-  for (const Allocation& allocation : plan_.allocations) {
-    if (allocation.escapes) continue;
-    ours = memory == (allocation.result < 0 ? scratch_ + allocation.offset
-                                            : outputs_[allocation.result]);
-    if (ours) break;
-  }
-  if (ours) released_elsewhere_.push_back(memory);
-  return ours;
+void* Replay::address_of(const Allocation& allocation) const {
+  return allocation.result < 0 ? scratch_ + allocation.offset : outputs_[allocation.result];
 }
 
-void Replay::forget_released_elsewhere() {
-  for (void* memory : released_elsewhere_) release(memory);
-  released_elsewhere_.clear();
+bool Replay::owns(const void* memory) const {
+  return std::any_of(plan_.allocations.begin(), plan_.allocations.end(),
+                     [&](const Allocation& allocation) {
+                       return !allocation.escapes && address_of(allocation) == memory;
+                     });
 }
 
 void Replay::check(const std::string& what) {

@@ -68,12 +68,21 @@ class Scope {
   // Whether the memory belonged to this scope and needs nothing more.
   virtual bool release(void* memory) = 0;
 
+  // For frees on other threads, called under the registry's lock: whether the memory is this
+  // scope's.
+  bool release_elsewhere(void* memory);
+
  protected:
   Scope();
   ~Scope();
+  // As `release_elsewhere`, which only notes what is freed.
+  virtual bool owns(const void* memory) const = 0;
+  // Called under the registry's lock, on the scope's own thread.
+  void forget_released_elsewhere();
 
  private:
   Scope* outer_;
+  std::vector<void*> released_elsewhere_;
 };
 
 class Recorder final : public Scope {
@@ -89,10 +98,6 @@ class Recorder final : public Scope {
   // Call it when all tensors of the call are gone.
   Recording finish();
 
-  // For frees on other threads, called under the registry's lock: whether the memory is this
-  // scope's.
-  bool release_elsewhere(void* memory);
-
  private:
   struct Entry {
     void* memory;
@@ -102,12 +107,11 @@ class Recorder final : public Scope {
     int result;
     bool is_ours;  // lies in memory_; else the original allocator's
   };
+  bool owns(const void* memory) const override;
   void end(Entry& entry);
-  void forget_released_elsewhere();
 
   WorkMemory& memory_;
   std::vector<Entry> entries_;
-  std::vector<void*> released_elsewhere_;
   int64_t time_ = 0;
 };
 
@@ -121,23 +125,19 @@ class Replay final : public Scope {
   // kept.
   void check(const std::string& what);
 
-  // For frees on other threads, called under the registry's lock: whether the memory is this
-  // scope's.
-  bool release_elsewhere(void* memory);
-
  private:
   struct Live {
     void* memory;
     const Allocation* allocation;
   };
+  bool owns(const void* memory) const override;
+  void* address_of(const Allocation& allocation) const;
   bool is_free(const Allocation& wanted) const;
-  void forget_released_elsewhere();
 
   const AllocationPlan& plan_;
   std::byte* scratch_;
   void* const* outputs_;
   std::vector<Live> live_;
-  std::vector<void*> released_elsewhere_;
   size_t next_ = 0;
   bool in_step_ = true;
 };

@@ -138,8 +138,7 @@ struct Refusal {
 };
 
 // What torch refused, if it refused anything.
-template <typename Fn>
-std::optional<Refusal> refusal_of(const Fn& fn) {
+std::optional<Refusal> refusal_of(const auto& fn) {
   try {
     fn();
     return std::nullopt;
@@ -153,8 +152,7 @@ std::optional<Refusal> refusal_of(const Fn& fn) {
 }
 
 // torch's errors say what is wrong with the arguments: they are the user's.
-template <typename Fn>
-void with_user_errors(const Prepared& prepared, const Fn& fn) {
+void with_user_errors(const Prepared& prepared, const auto& fn) {
   const std::optional<Refusal> refusal = refusal_of(fn);
   if (!refusal) return;
   constexpr std::string_view own_check = "aten::_functional_assert_async.msg";

@@ -19,9 +19,6 @@ namespace {
 
 using Direction = ConvProblem::Direction;
 using aten::Tensors;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 struct Geometry : ConvolutionGeometry {
   ir::Dims output_padding;

@@ -30,9 +30,6 @@ namespace poptorch::kernels {
 namespace {
 
 using aten::Tensors;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using torch::jit::Stack;
 using Geometry = ConvolutionGeometry;
 

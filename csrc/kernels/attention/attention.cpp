@@ -12,10 +12,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 template <typename T>
 const T* head_of(const Args& args, size_t operand, const Heads& heads, int64_t head) {
   return args.in<T>(operand) + heads.offsets[head];

@@ -12,7 +12,7 @@ constexpr int64_t block_elements = 32768;
 Mask mask_of(const ops::Call& call, size_t operand, const ir::Dims& scores) {
   Mask mask;
   if (!call.has_in(operand)) return mask;
-  const ir::Dims strides = broadcast_strides(call.in(operand), scores);
+  const ir::Dims strides = ir::broadcast_strides(call.in(operand), scores);
   mask.present = true;
   mask.is_bool = call.in(operand).dtype == ir::DType::boolean;
   mask.row = strides[2];

@@ -1,7 +1,6 @@
 #include "kernels/conv/algorithms.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "kernels/aten/convolution.h"
 #include "kernels/conv/bf16x3.h"
@@ -23,7 +22,6 @@ namespace {
 
 using Direction = ConvProblem::Direction;
 using Weights = ConvProblem::Weights;
-using ops::Prepared;
 using P = const ConvProblem&;
 
 // -- conditions on problems --

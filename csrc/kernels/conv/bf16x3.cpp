@@ -10,10 +10,6 @@
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 int64_t number(const ir::Attrs& attrs, const char* name, size_t dim) {
   const ir::Dims values = attrs.get_ints(name);
   return values[values.size() == 1 ? 0 : dim];

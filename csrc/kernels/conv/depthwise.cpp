@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/conv/depthwise_loops.h"
+#include "kernels/conv/shape.h"
 #include "kernels/move/copy.h"
 #include "ops/layout.h"
 #include "support/align.h"
@@ -12,9 +13,6 @@
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using simd::DepthwiseTap;
 
 constexpr int64_t grain_products = 32768;
@@ -57,82 +55,59 @@ struct Taps {
   }
 };
 
-struct Axis {
-  int64_t from, to, kernel, stride, padding, dilation;
-
-  // What the convolution takes from the image for each entry of its result.
-  Taps forward() const {
-    Taps taps;
-    for (int64_t i = 0; i < to; ++i) {
-      for (int64_t k = 0; k < kernel; ++k) {
-        const int64_t source = i * stride - padding + k * dilation;
-        if (source >= 0 && source < from) taps.add(source, k);
-      }
-      taps.finish_entry();
+// What the convolution takes from the image for each entry of its result.
+Taps forward_taps(const ConvolutionAxis& axis) {
+  Taps taps;
+  for (int64_t i = 0; i < axis.to; ++i) {
+    for (int64_t k = 0; k < axis.kernel; ++k) {
+      const int64_t source = i * axis.stride - axis.padding + k * axis.dilation;
+      if (source >= 0 && source < axis.from) taps.add(source, k);
     }
-    return taps;
+    taps.finish_entry();
   }
+  return taps;
+}
 
-  // The entries of the result that read each weight.
-  std::vector<simd::DepthwiseRange> ranges() const {
-    std::vector<simd::DepthwiseRange> found;
-    for (int64_t k = 0; k < kernel; ++k) {
-      const int64_t start = k * dilation - padding;  // of entry 0, maybe negative
-      const auto entries_before = [&](int64_t position) {
-        const int64_t away = position - start;
-        return std::clamp<int64_t>(away > 0 ? (away + stride - 1) / stride : 0, 0, to);
-      };
-      const int64_t begin = entries_before(0), end = std::max(begin, entries_before(from));
-      const int64_t source = end > begin ? start + begin * stride : 0;
-      found.push_back({static_cast<int32_t>(begin), static_cast<int32_t>(end - begin),
-                       static_cast<int32_t>(source), static_cast<int32_t>(stride)});
-    }
-    return found;
-  }
-
-  // What each entry of the image's gradient takes from that of the result.
-  Taps backward() const {
-    Taps taps;
-    for (int64_t i = 0; i < from; ++i) {
-      for (int64_t k = 0; k < kernel; ++k) {
-        const int64_t at = i + padding - k * dilation;
-        if (at >= 0 && at % stride == 0 && at / stride < to) taps.add(at / stride, k);
-      }
-      taps.finish_entry();
-    }
-    return taps;
-  }
-};
-
-struct Shape {
-  int64_t images, channels;
-  Axis h, w;
-
-  Shape(const Call& call, const ir::Type& x, const ir::Type& weight, const ir::Type& y)
-      : images(x.sizes[0]), channels(x.sizes[1]) {
-    const auto axis = [&](size_t d) -> Axis {
-      const auto number = [&](const char* name) {
-        const ir::Dims values = call.attrs().get_ints(name);
-        return values[values.size() == 1 ? 0 : d];
-      };
-      return {x.sizes[2 + d],   y.sizes[2 + d],    weight.sizes[2 + d],
-              number("stride"), number("padding"), number("dilation")};
+// The entries of the result that read each weight.
+std::vector<simd::DepthwiseRange> ranges(const ConvolutionAxis& axis) {
+  std::vector<simd::DepthwiseRange> found;
+  for (int64_t k = 0; k < axis.kernel; ++k) {
+    const int64_t start = k * axis.dilation - axis.padding;  // of entry 0, maybe negative
+    const auto entries_before = [&](int64_t position) {
+      const int64_t away = position - start;
+      return std::clamp<int64_t>(away > 0 ? (away + axis.stride - 1) / axis.stride : 0, 0, axis.to);
     };
-    h = axis(0);
-    w = axis(1);
+    const int64_t begin = entries_before(0), end = std::max(begin, entries_before(axis.from));
+    const int64_t source = end > begin ? start + begin * axis.stride : 0;
+    found.push_back({static_cast<int32_t>(begin), static_cast<int32_t>(end - begin),
+                     static_cast<int32_t>(source), static_cast<int32_t>(axis.stride)});
   }
+  return found;
+}
 
-  int64_t kernel() const { return h.kernel * w.kernel; }
-  int64_t in_size() const { return h.from * w.from * channels; }
-  int64_t row_grain(int64_t columns) const {
-    return std::max<int64_t>(1, grain_products / (columns * channels * kernel()));
+// What each entry of the image's gradient takes from that of the result.
+Taps backward_taps(const ConvolutionAxis& axis) {
+  Taps taps;
+  for (int64_t i = 0; i < axis.from; ++i) {
+    for (int64_t k = 0; k < axis.kernel; ++k) {
+      const int64_t at = i + axis.padding - k * axis.dilation;
+      if (at >= 0 && at % axis.stride == 0 && at / axis.stride < axis.to) {
+        taps.add(at / axis.stride, k);
+      }
+    }
+    taps.finish_entry();
   }
-};
+  return taps;
+}
+
+int64_t row_grain(const ConvolutionShape& s, int64_t columns) {
+  return std::max<int64_t>(1, grain_products / (columns * s.channels * s.taps()));
+}
 
 // [channels, taps] as [taps, channels].
-void turn_weights(const Shape& s, const float* weight, float* out) {
+void turn_weights(const ConvolutionShape& s, const float* weight, float* out) {
   for (int64_t c = 0; c < s.channels; ++c) {
-    for (int64_t k = 0; k < s.kernel(); ++k) out[k * s.channels + c] = weight[c * s.kernel() + k];
+    for (int64_t k = 0; k < s.taps(); ++k) out[k * s.channels + c] = weight[c * s.taps() + k];
   }
 }
 
@@ -143,7 +118,7 @@ struct Pass {
   int64_t width, channels, kernel_width;
   const simd::DepthwiseLoops* loops = &simd::depthwise_loops();
 
-  Pass(const Shape& s, Taps rows_taken, Taps columns_taken, int64_t image_width)
+  Pass(const ConvolutionShape& s, Taps rows_taken, Taps columns_taken, int64_t image_width)
       : rows(std::move(rows_taken)),
         columns(std::move(columns_taken)),
         alike(columns.alike()),
@@ -187,25 +162,22 @@ struct Operands {
   float* out;
 };
 
-void convolve(const Shape& s, const Pass& pass, const Images& images, const Operands& in,
+void convolve(const ConvolutionShape& s, const Pass& pass, const Images& images, const Operands& in,
               const Args& args) {
   const float* from = images.get(args);
   const int64_t image_size = images.elements / s.images;
   auto* weights = reinterpret_cast<float*>(args.scratch + images.scratch_bytes());
   turn_weights(s, in.weight, weights);
   const int64_t height = pass.rows.count(), line = pass.columns.count() * s.channels;
-  parallel_for(args.threads, s.images * height, s.row_grain(pass.columns.count()),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) {
-                   const float* image = from + i / height * image_size;
-                   pass.loops->convolve(pass.row(image, i % height), pass.taken(), weights,
-                                        in.bias, in.out + i * line);
-                 }
-               });
+  parallel_for(args.threads, s.images * height, row_grain(s, pass.columns.count()), [&](int64_t i) {
+    const float* image = from + i / height * image_size;
+    pass.loops->convolve(pass.row(image, i % height), pass.taken(), weights,
+                         in.bias, in.out + i * line);
+  });
 }
 
-size_t weights_bytes(const Shape& s) {
-  return static_cast<size_t>(s.kernel() * s.channels) * sizeof(float);
+size_t weights_bytes(const ConvolutionShape& s) {
+  return static_cast<size_t>(s.taps() * s.channels) * sizeof(float);
 }
 
 // Sums are made of this many parts of the rows, whatever the threads.
@@ -214,8 +186,8 @@ constexpr int64_t most_parts = 8;
 }  // namespace
 
 Prepared depthwise_convolution(const Call& call) {
-  const Shape s(call, call.in(0), call.in(1), call.out());
-  const Pass pass(s, s.h.forward(), s.w.forward(), s.w.from);
+  const ConvolutionShape s = shape_of(call.attrs(), call.in(0), call.in(1), call.out());
+  const Pass pass(s, forward_taps(s.h), forward_taps(s.w), s.w.from);
   const Images images(call, 0);
   const auto run = [=](const Args& args) {
     convolve(s, pass, images, {args.in<float>(1), args.in<float>(2), args.out<float>()}, args);
@@ -224,8 +196,8 @@ Prepared depthwise_convolution(const Call& call) {
 }
 
 Prepared depthwise_input_gradient(const Call& call) {
-  const Shape s(call, call.in(1), call.in(2), call.in(0));
-  const Pass pass(s, s.h.backward(), s.w.backward(), s.w.to);
+  const ConvolutionShape s = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0));
+  const Pass pass(s, backward_taps(s.h), backward_taps(s.w), s.w.to);
   const Images images(call, 0);
   const auto run = [=](const Args& args) {
     convolve(s, pass, images, {args.in<float>(2), nullptr, args.out<float>(0)}, args);
@@ -234,34 +206,32 @@ Prepared depthwise_input_gradient(const Call& call) {
 }
 
 Prepared depthwise_weight_gradient(const Call& call) {
-  const Shape s(call, call.in(1), call.in(2), call.in(0));
-  const Pass pass(s, s.h.forward(), s.w.forward(), s.w.from);
-  const std::vector<simd::DepthwiseRange> ranges = s.w.ranges();
+  const ConvolutionShape s = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0));
+  const Pass pass(s, forward_taps(s.h), forward_taps(s.w), s.w.from);
+  const std::vector<simd::DepthwiseRange> columns = ranges(s.w);
   const int64_t rows = s.images * s.h.to, parts = std::min(most_parts, rows);
-  const int64_t numbers = s.kernel() * s.channels;
+  const int64_t numbers = s.taps() * s.channels;
   const Images images(call, 1);
   const auto run = [=](const Args& args) {
     const float* from = images.get(args);
     auto* sums = reinterpret_cast<double*>(args.scratch + images.scratch_bytes());
-    parallel_for(args.threads, parts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        double* own = sums + part * numbers;
-        std::fill_n(own, numbers, 0.0);
-        for (int64_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i) {
-          const float* image = from + i / s.h.to * s.in_size();
-          const float* grad = args.in<float>(0) + i * s.w.to * s.channels;
-          pass.loops->weight_sums(pass.row(image, i % s.h.to), ranges.data(), grad, own);
-        }
+    parallel_for(args.threads, parts, 1, [&](int64_t part) {
+      double* own = sums + part * numbers;
+      std::fill_n(own, numbers, 0.0);
+      for (int64_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i) {
+        const float* image = from + i / s.h.to * s.h.from * s.w.from * s.channels;
+        const float* grad = args.in<float>(0) + i * s.w.to * s.channels;
+        pass.loops->weight_sums(pass.row(image, i % s.h.to), columns.data(), grad, own);
       }
     });
     float* out = args.out<float>(1);
     for (int64_t c = 0; c < s.channels; ++c) {
-      for (int64_t k = 0; k < s.kernel(); ++k) {
+      for (int64_t k = 0; k < s.taps(); ++k) {
         double total = 0;
         for (int64_t part = 0; part < parts; ++part) {
           total += sums[part * numbers + k * s.channels + c];
         }
-        out[c * s.kernel() + k] = static_cast<float>(total);
+        out[c * s.taps() + k] = static_cast<float>(total);
       }
     }
   };

@@ -26,10 +26,6 @@ struct DirectGradientFunctions {
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 const simd::DirectGradientFunctions& functions() {
   return simd::choose(simd::base::direct_gradient_functions, simd::avx2::direct_gradient_functions,
                       simd::avx512::direct_gradient_functions);
@@ -77,14 +73,12 @@ Prepared direct_weight_gradient(const Call& call) {
   const int64_t memory = align_numbers<float>(loops.memory(parts.shape));
   const int64_t threads = std::min<int64_t>(call.threads, parts.count());
   const auto run = [=, &loops](const Args& args) {
-    parallel_for(args.threads, threads, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t thread = begin; thread < end; ++thread) {
-        float* own = reinterpret_cast<float*>(args.scratch) + thread * memory;
-        for (int64_t i = parts.count() * thread / threads;
-             i < parts.count() * (thread + 1) / threads; ++i) {
-          loops.sum(parts.shape, parts.at(i), args.in<float>(1), args.in<float>(0),
-                    args.out<float>(1), own);
-        }
+    parallel_for(args.threads, threads, 1, [&](int64_t thread) {
+      float* own = reinterpret_cast<float*>(args.scratch) + thread * memory;
+      for (int64_t i = parts.count() * thread / threads;
+           i < parts.count() * (thread + 1) / threads; ++i) {
+        loops.sum(parts.shape, parts.at(i), args.in<float>(1), args.in<float>(0),
+                  args.out<float>(1), own);
       }
     });
   };

@@ -47,10 +47,6 @@ struct FewFunctions {
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 const simd::FewFunctions& functions() {
   return simd::choose(simd::base::few_functions, simd::avx2::few_functions,
                       simd::avx512::few_functions);
@@ -66,12 +62,9 @@ struct Parts {
         memory(align_numbers<float>(functions().memory(f.shape))) {}
 
   // fn(part, its first line, its lines)
-  template <typename Fn>
-  void each(int threads, const Fn& fn) const {
-    parallel_for(threads, count, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        fn(i, lines * i / count, lines * (i + 1) / count - lines * i / count);
-      }
+  void each(int threads, const auto& fn) const {
+    parallel_for(threads, count, 1, [&](int64_t i) {
+      fn(i, lines * i / count, lines * (i + 1) / count - lines * i / count);
     });
   }
 

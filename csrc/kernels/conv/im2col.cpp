@@ -11,9 +11,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using ops::SlidingBlocks;
 using ops::WindowAxis;
 
@@ -75,29 +72,18 @@ void add_row(const SlidingBlocks& s, const T* in, int64_t k, int64_t l, T* plane
   }
 }
 
-template <typename T>
-Prepared im2col_typed(const SlidingBlocks& s) {
-  return {[s](const Args& args) {
-    const int64_t each = s.in_block();
-    parallel_for(args.threads, s.planes * each, grain_for(s.blocks()),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t i = begin; i < end; ++i) {
-                     const T* plane = args.in<T>(0) + i / each * s.h.size * s.w.size;
-                     fill_row(s, plane, i % each / s.w.kernel, i % s.w.kernel,
-                              args.out<T>() + i * s.blocks());
-                   }
-                 });
-  }};
-}
-
 Prepared im2col(const Call& call) {
   const SlidingBlocks s = ops::sliding_blocks({call.op}, call.in(0).sizes);
-  switch (ir::item_bytes(call.in(0).dtype)) {
-    case 1: return im2col_typed<uint8_t>(s);
-    case 2: return im2col_typed<uint16_t>(s);
-    case 4: return im2col_typed<uint32_t>(s);
-    default: return im2col_typed<uint64_t>(s);
-  }
+  return with_item_type(ir::item_bytes(call.in(0).dtype), [&]<typename T>(T) -> Prepared {
+    return {[s](const Args& args) {
+      const int64_t each = s.in_block();
+      parallel_for(args.threads, s.planes * each, grain_for(s.blocks()), [&](int64_t i) {
+        const T* plane = args.in<T>(0) + i / each * s.h.size * s.w.size;
+        fill_row(s, plane, i % each / s.w.kernel, i % s.w.kernel,
+                 args.out<T>() + i * s.blocks());
+      });
+    }};
+  });
 }
 
 Prepared col2im(const Call& call) {
@@ -105,17 +91,14 @@ Prepared col2im(const Call& call) {
   return with_type(call.in(0).dtype, [&]<typename T>(T) -> Prepared {
     return {[s](const Args& args) {
       const int64_t each = s.in_block(), pixels = s.h.size * s.w.size;
-      parallel_for(args.threads, s.planes, grain_for(each * s.blocks()),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t p = begin; p < end; ++p) {
-                       T* plane = args.out<T>() + p * pixels;
-                       std::fill_n(plane, pixels, T{0});
-                       for (int64_t i = 0; i < each; ++i) {
-                         add_row(s, args.in<T>(0) + (p * each + i) * s.blocks(), i / s.w.kernel,
-                                 i % s.w.kernel, plane);
-                       }
-                     }
-                   });
+      parallel_for(args.threads, s.planes, grain_for(each * s.blocks()), [&](int64_t p) {
+        T* plane = args.out<T>() + p * pixels;
+        std::fill_n(plane, pixels, T{0});
+        for (int64_t i = 0; i < each; ++i) {
+          add_row(s, args.in<T>(0) + (p * each + i) * s.blocks(), i / s.w.kernel,
+                  i % s.w.kernel, plane);
+        }
+      });
     }};
   });
 }

@@ -13,10 +13,6 @@
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 struct Sizes {
   int64_t images, inputs, outputs, pixels;  // pixels of the output
   bool is_matrix;  // the images are one matrix of pixels times channels
@@ -55,8 +51,7 @@ struct Grid {
   int64_t output_size() const { return output[0] * output[1] * output[2] * run; }
 
   // fn(offset of a row in the input, in the output), for the rows of a plane.
-  template <typename Fn>
-  void for_each_row(const Fn& fn) const {
+  void for_each_row(const auto& fn) const {
     for (int64_t i = 0; i < output[0]; ++i) {
       for (int64_t j = 0; j < output[1]; ++j) {
         fn((i * stride[0] * input[1] + j * stride[1]) * input[2] * run,
@@ -81,27 +76,23 @@ void copy_pixels(const T* from, int64_t from_step, T* to, int64_t to_step, int64
 // The pixels that are read.
 template <typename T>
 void gather(const Grid& g, const T* x, T* out, int threads) {
-  parallel_for(threads, g.planes, plane_grain(g), [&](int64_t begin, int64_t end) {
-    for (int64_t plane = begin; plane < end; ++plane) {
-      g.for_each_row([&](int64_t in, int64_t row) {
-        copy_pixels(x + plane * g.input_size() + in, g.stride[2] * g.run,
-                    out + plane * g.output_size() + row, g.run, g.output[2], g.run);
-      });
-    }
+  parallel_for(threads, g.planes, plane_grain(g), [&](int64_t plane) {
+    g.for_each_row([&](int64_t in, int64_t row) {
+      copy_pixels(x + plane * g.input_size() + in, g.stride[2] * g.run,
+                  out + plane * g.output_size() + row, g.run, g.output[2], g.run);
+    });
   });
 }
 
 // The other way; pixels that are not read get 0.
 template <typename T>
 void scatter(const Grid& g, const T* x, T* out, int threads) {
-  parallel_for(threads, g.planes, plane_grain(g), [&](int64_t begin, int64_t end) {
-    for (int64_t plane = begin; plane < end; ++plane) {
-      std::fill_n(out + plane * g.input_size(), g.input_size(), T{0});
-      g.for_each_row([&](int64_t in, int64_t row) {
-        copy_pixels(x + plane * g.output_size() + row, g.run,
-                    out + plane * g.input_size() + in, g.stride[2] * g.run, g.output[2], g.run);
-      });
-    }
+  parallel_for(threads, g.planes, plane_grain(g), [&](int64_t plane) {
+    std::fill_n(out + plane * g.input_size(), g.input_size(), T{0});
+    g.for_each_row([&](int64_t in, int64_t row) {
+      copy_pixels(x + plane * g.output_size() + row, g.run,
+                  out + plane * g.input_size() + in, g.stride[2] * g.run, g.output[2], g.run);
+    });
   });
 }
 
@@ -118,17 +109,14 @@ void fill_bias(const Sizes& s, const T* bias, T* y) {
 
 // fn(image, threads) for all images: side by side, or one after the other on all threads when there
 // are fewer images than threads.
-template <typename Fn>
-void for_each_image(const Sizes& s, int threads, const Fn& fn) {
+void for_each_image(const Sizes& s, int threads, const auto& fn) {
   if (s.images < threads) {
     for (int64_t i = 0; i < s.images; ++i) fn(i, threads);
     return;
   }
   const int64_t work = s.inputs * s.outputs * s.pixels;
   const int64_t grain = std::max<int64_t>(1, gemm_grain / std::max<int64_t>(1, work));
-  parallel_for(threads, s.images, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) fn(i, 1);
-  });
+  parallel_for(threads, s.images, grain, [&](int64_t i) { fn(i, 1); });
 }
 
 Gemm product_of(const Sizes& s) {

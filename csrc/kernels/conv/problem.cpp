@@ -6,8 +6,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Call;
-
 ConvProblem with_geometry(const ir::Attrs& attrs, size_t rank) {
   const auto one_each = [&](const char* name) {
     ir::Dims values = attrs.get_ints(name);

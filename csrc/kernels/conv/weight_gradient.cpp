@@ -14,10 +14,6 @@
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 // Pixels of a strip: enough that a product is worth more than adding it to the sum.
 constexpr int64_t strip_pixels = 384, most_pixels = 448;
 // Numbers that are worth a thread when they are copied.
@@ -83,18 +79,16 @@ size_t lay_out(const Shape& s, std::byte* scratch, Buffers<T>& out) {
 template <typename T>
 void see(const Shape& s, const T* image, int64_t top, int64_t height, T* out, int threads) {
   const int64_t grain = std::max<int64_t>(1, copy_grain / s.seen_width());
-  parallel_for(threads, height, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      T* to = out + row * s.seen_width();
-      std::fill_n(to, s.seen_width(), T{0});
-      const int64_t y = top + row;
-      if (y < 0 || y >= s.h.from) continue;
-      const int64_t first = s.w.padding;
-      const int64_t count = std::min(s.w.from, s.w.seen(s.w.to) - first);  // none when negative
-      for (int64_t c = 0; c < s.channels; ++c) {
-        const T* from = image + (c * s.h.from + y) * s.w.from;
-        for (int64_t x = 0; x < count; ++x) to[(first + x) * s.channels + c] = from[x];
-      }
+  parallel_for(threads, height, grain, [&](int64_t row) {
+    T* to = out + row * s.seen_width();
+    std::fill_n(to, s.seen_width(), T{0});
+    const int64_t y = top + row;
+    if (y < 0 || y >= s.h.from) return;
+    const int64_t first = s.w.padding;
+    const int64_t count = std::min(s.w.from, s.w.seen(s.w.to) - first);  // none when negative
+    for (int64_t c = 0; c < s.channels; ++c) {
+      const T* from = image + (c * s.h.from + y) * s.w.from;
+      for (int64_t x = 0; x < count; ++x) to[(first + x) * s.channels + c] = from[x];
     }
   });
 }
@@ -316,10 +310,8 @@ void sum_channels(const ChannelSums& s, const T* x, T* out, int threads) {
   const int64_t unit = s.images * s.pixels * (s.pixels == 1 ? block : 1);
   const int64_t grain = std::max<int64_t>(1, copy_grain / std::max<int64_t>(1, unit));
   if (s.strided || s.pixels > 1) {
-    return parallel_for(threads, s.channels, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t channel = begin; channel < end; ++channel) {
-        out[channel] = static_cast<T>(sum_channel(s, x, channel));
-      }
+    return parallel_for(threads, s.channels, grain, [&](int64_t channel) {
+      out[channel] = static_cast<T>(sum_channel(s, x, channel));
     });
   }
   parallel_for(threads, (s.channels + block - 1) / block, grain, [&](int64_t begin, int64_t end) {

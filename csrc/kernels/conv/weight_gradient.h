@@ -7,7 +7,6 @@
 // For images and for sequences (one or two spatial dimensions).
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 

@@ -82,10 +82,6 @@ struct WinogradFunctions {
 namespace poptorch::kernels {
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 const simd::WinogradFunctions& functions() {
   return simd::choose(simd::base::winograd_functions, simd::avx2::winograd_functions,
                       simd::avx512::winograd_functions);
@@ -140,24 +136,19 @@ struct Cut {
 void convolve_blocks(const Winograd& s, const Cut& cut, const WinogradWeights& weights,
                      const WinogradData& data, float* memory, int threads) {
   const simd::WinogradFunctions& loops = functions();
-  parallel_for(threads, cut.panels, (cut.panels + cut.parts - 1) / cut.parts,
-               [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      loops.pack(s, weights, i * loops.nr, memory + i * cut.of_panel);
-    }
+  parallel_for(threads, cut.panels, (cut.panels + cut.parts - 1) / cut.parts, [&](int64_t i) {
+    loops.pack(s, weights, i * loops.nr, memory + i * cut.of_panel);
   });
   float* of_parts = memory + cut.packed;
-  parallel_for(threads, cut.parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      float* own = of_parts + part * cut.own_numbers();
-      const int64_t last = s.tiles() * (part + 1) / cut.parts;
-      for (int64_t at = s.tiles() * part / cut.parts; at < last; at += s.block) {
-        const TileBlock block{at, std::min(s.block, last - at), own};
-        loops.transform(s, data, block, 0, block.count);
-        for (int64_t i = 0; i < cut.panels; ++i) {
-          loops.convolve(s, data, block, i * loops.nr, memory + i * cut.of_panel,
-                         own + cut.tiles);
-        }
+  parallel_for(threads, cut.parts, 1, [&](int64_t part) {
+    float* own = of_parts + part * cut.own_numbers();
+    const int64_t last = s.tiles() * (part + 1) / cut.parts;
+    for (int64_t at = s.tiles() * part / cut.parts; at < last; at += s.block) {
+      const TileBlock block{at, std::min(s.block, last - at), own};
+      loops.transform(s, data, block, 0, block.count);
+      for (int64_t i = 0; i < cut.panels; ++i) {
+        loops.convolve(s, data, block, i * loops.nr, memory + i * cut.of_panel,
+                       own + cut.tiles);
       }
     }
   });
@@ -171,14 +162,12 @@ void convolve_panels(const Winograd& s, const Cut& cut, const WinogradWeights& w
     const TileBlock block{first, std::min(s.block, s.tiles() - first), memory};
     parallel_for(threads, block.count, (block.count + cut.parts - 1) / cut.parts,
                  [&](int64_t begin, int64_t end) { loops.transform(s, data, block, begin, end); });
-    parallel_for(threads, cut.parts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        float* own = of_parts + part * cut.own_numbers();
-        const int64_t last = cut.panels * (part + 1) / cut.parts;
-        for (int64_t i = cut.panels * part / cut.parts; i < last; ++i) {
-          loops.pack(s, weights, i * loops.nr, own);
-          loops.convolve(s, data, block, i * loops.nr, own, own + cut.of_panel);
-        }
+    parallel_for(threads, cut.parts, 1, [&](int64_t part) {
+      float* own = of_parts + part * cut.own_numbers();
+      const int64_t last = cut.panels * (part + 1) / cut.parts;
+      for (int64_t i = cut.panels * part / cut.parts; i < last; ++i) {
+        loops.pack(s, weights, i * loops.nr, own);
+        loops.convolve(s, data, block, i * loops.nr, own, own + cut.of_panel);
       }
     });
   }

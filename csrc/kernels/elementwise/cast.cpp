@@ -5,8 +5,8 @@
 #include <type_traits>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/reduction/types.h"
 #include "kernels/simd/convert.h"
-#include "support/half.h"
 #include "support/mutant.h"
 
 namespace poptorch::kernels {
@@ -15,21 +15,6 @@ namespace {
 
 using ir::DType;
 using simd::loop_block;
-
-// Calls fn with a value of the C++ type of `dtype`; 16-bit floats are read as f32 before.
-template <typename Fn>
-void with_type(DType dtype, const Fn& fn) {
-  switch (dtype) {
-    case DType::boolean: return fn(bool{});
-    case DType::u8: return fn(uint8_t{});
-    case DType::i8: return fn(int8_t{});
-    case DType::i16: return fn(int16_t{});
-    case DType::i32: return fn(int32_t{});
-    case DType::i64: return fn(int64_t{});
-    case DType::f64: return fn(double{});
-    default: return fn(float{});
-  }
-}
 
 // The type that values of T pass through.
 template <typename T>
@@ -77,9 +62,7 @@ void read_half(const void* from, int64_t step, int64_t n, void* to) {
 Read reader(DType from) {
   if (from == DType::f16) return read_half<DType::f16>;
   if (from == DType::bf16) return read_half<DType::bf16>;
-  Read out = nullptr;
-  with_type(from, [&](auto value) { out = read<decltype(value)>; });
-  return out;
+  return with_type(from, []<typename T>(T) { return &read<T>; });
 }
 
 template <typename WideType, DType half>
@@ -101,9 +84,7 @@ template <typename WideType>
 Write writer(DType to) {
   if (to == DType::f16) return write_half<WideType, DType::f16>;
   if (to == DType::bf16) return write_half<WideType, DType::bf16>;
-  Write out = nullptr;
-  with_type(to, [&](auto value) { out = write<WideType, decltype(value)>; });
-  return out;
+  return with_type(to, []<typename T>(T) { return &write<WideType, T>; });
 }
 
 Write writer(DType from, DType to) {

@@ -14,10 +14,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 using Params = decltype(Function::params);
 
 // The function that an op with these attributes is, where the op's name alone does not say it.
@@ -52,6 +48,18 @@ Params params_of(const Call& call) {
     params[count++] = call.attrs().get_float(attr.name);
   }
   return params;
+}
+
+// The functions of one or two operands for operands of `dtype`; for the 16-bit floats those of f32,
+// for loops with Float16Form::upcast.
+std::span<const simd::NamedLoop> unary_loops(ir::DType dtype) {
+  if (dtype == ir::DType::f32 || ir::is_half(dtype)) return simd::unary_f32();
+  return dtype == ir::DType::f64 ? unary_f64() : unary_integer(dtype);
+}
+
+std::span<const simd::NamedLoop> binary_loops(ir::DType dtype) {
+  if (dtype == ir::DType::f32 || ir::is_half(dtype)) return simd::binary_f32();
+  return dtype == ir::DType::f64 ? binary_f64() : binary_integer(dtype);
 }
 
 const simd::NamedLoop& loop_of(const Call& call, std::span<const simd::NamedLoop> table,
@@ -202,16 +210,6 @@ Function function_of(const Call& call) {
   if (name == ir::op::cast) return cast_function(call.in(0).dtype, call.out().dtype);
   if (name == ir::op::pow) return power(call);
   return call.in_count() == 1 ? unary(call) : binary(call);
-}
-
-std::span<const simd::NamedLoop> unary_loops(ir::DType dtype) {
-  if (dtype == ir::DType::f32 || ir::is_half(dtype)) return simd::unary_f32();
-  return dtype == ir::DType::f64 ? unary_f64() : unary_integer(dtype);
-}
-
-std::span<const simd::NamedLoop> binary_loops(ir::DType dtype) {
-  if (dtype == ir::DType::f32 || ir::is_half(dtype)) return simd::binary_f32();
-  return dtype == ir::DType::f64 ? binary_f64() : binary_integer(dtype);
 }
 
 }  // namespace poptorch::kernels

@@ -23,11 +23,6 @@ struct Function {
 Function function_of(const ops::Call& call);
 Function cast_function(ir::DType from, ir::DType to);
 
-// The functions of one or two operands for operands of `dtype`; for the 16-bit floats those of f32,
-// for loops with Float16Form::upcast.
-std::span<const simd::NamedLoop> unary_loops(ir::DType dtype);
-std::span<const simd::NamedLoop> binary_loops(ir::DType dtype);
-
 // Tables of one dtype, in files of their own.
 std::span<const simd::NamedLoop> unary_f64();
 std::span<const simd::NamedLoop> binary_f64();

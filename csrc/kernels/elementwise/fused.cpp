@@ -20,9 +20,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using simd::random_group;
 
 constexpr int64_t register_bytes = 24 * 1024;  // of all registers: operands take cache too

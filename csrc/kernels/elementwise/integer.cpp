@@ -1,7 +1,6 @@
 // Element-wise functions of integers and bools. Arithmetic wraps around; divisors are not 0 (the
 // kernel looks before).
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <type_traits>
 

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/reduction/types.h"
 
 namespace poptorch::kernels {
 
@@ -39,21 +40,11 @@ void copy(const simd::InnerLoop& s) {
 }  // namespace
 
 simd::InnerLoopFn where_loop(int64_t item_bytes) {
-  switch (item_bytes) {
-    case 1: return where<uint8_t>;
-    case 2: return where<uint16_t>;
-    case 4: return where<uint32_t>;
-    default: return where<uint64_t>;
-  }
+  return with_item_type(item_bytes, []<typename T>(T) { return &where<T>; });
 }
 
 simd::InnerLoopFn copy_loop(int64_t item_bytes) {
-  switch (item_bytes) {
-    case 1: return copy<uint8_t>;
-    case 2: return copy<uint16_t>;
-    case 4: return copy<uint32_t>;
-    default: return copy<uint64_t>;
-  }
+  return with_item_type(item_bytes, []<typename T>(T) { return &copy<T>; });
 }
 
 }  // namespace poptorch::kernels

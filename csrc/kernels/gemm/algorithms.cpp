@@ -15,16 +15,10 @@ namespace poptorch::kernels {
 
 namespace {
 
-// The Fortran interface: column-major, everything by pointer.
 template <typename T>
-using BlasGemm = void (*)(const char* trans_a, const char* trans_b, const int* m, const int* n,
-                          const int* k, const T* alpha, const T* a, const int* lda, const T* b,
-                          const int* ldb, const T* beta, T* c, const int* ldc);
-
-template <typename T>
-BlasGemm<T> blas_gemm() {
+BlasGemm<T, T> blas_gemm() {
   constexpr const char* name = std::is_same_v<T, float> ? "sgemm_" : "dgemm_";
-  static const auto function = find_symbol<BlasGemm<T>>(name);
+  static const auto function = find_symbol<BlasGemm<T, T>>(name);
   return function;
 }
 
@@ -143,14 +137,7 @@ void plain_block(const Gemm& g, const T* a, const T* b, T* c) {
 template <typename T>
 void blas_block(const Gemm& g, const T* a, const T* b, T* c) {
   if (blas_gemm<T>() == nullptr || !fits_blas(g)) return plain_block(g, a, b, c);
-  // A row-major matrix is the transpose of a column-major one: c^T = op(b)^T op(a)^T.
-  const int m = static_cast<int>(g.m), n = static_cast<int>(g.n), k = static_cast<int>(g.k);
-  const int lda = static_cast<int>(g.lda), ldb = static_cast<int>(g.ldb);
-  const int ldc = static_cast<int>(g.ldc);
-  const T alpha = static_cast<T>(g.alpha), beta = static_cast<T>(g.beta);
-  const SingleThreadedBlas single;
-  blas_gemm<T>()(g.trans_b ? "T" : "N", g.trans_a ? "T" : "N", &n, &m, &k, &alpha, b, &ldb, a,
-                 &lda, &beta, c, &ldc);
+  call_blas(blas_gemm<T>(), g, a, b, c);
 }
 
 const GemmMethod small_method{.f32 = small_gemm, .takes_float16 = true, .is_even = true};

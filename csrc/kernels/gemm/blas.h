@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 
+#include "kernels/gemm/gemm.h"
+
 namespace poptorch::kernels {
 
 // nullptr when no library of the process has it.
@@ -35,5 +37,24 @@ class SingleThreadedBlas {
  private:
   int before_ = 0;
 };
+
+// A product of matrices of T whose sums are S. The Fortran interface: column-major, everything by
+// pointer.
+template <typename T, typename S>
+using BlasGemm = void (*)(const char* trans_a, const char* trans_b, const int* m, const int* n,
+                          const int* k, const S* alpha, const T* a, const int* lda, const T* b,
+                          const int* ldb, const S* beta, S* c, const int* ldc);
+
+template <typename T, typename S>
+void call_blas(BlasGemm<T, S> function, const Gemm& g, const T* a, const T* b, S* c) {
+  // A row-major matrix is the transpose of a column-major one: c^T = op(b)^T op(a)^T.
+  const int m = static_cast<int>(g.m), n = static_cast<int>(g.n), k = static_cast<int>(g.k);
+  const int lda = static_cast<int>(g.lda), ldb = static_cast<int>(g.ldb);
+  const int ldc = static_cast<int>(g.ldc);
+  const S alpha = static_cast<S>(g.alpha), beta = static_cast<S>(g.beta);
+  const SingleThreadedBlas single;
+  function(g.trans_b ? "T" : "N", g.trans_a ? "T" : "N", &n, &m, &k, &alpha, b, &ldb, a, &lda,
+           &beta, c, &ldc);
+}
 
 }  // namespace poptorch::kernels

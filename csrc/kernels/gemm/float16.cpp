@@ -14,26 +14,9 @@ namespace poptorch::kernels {
 
 namespace {
 
-// The Fortran interface: column-major, everything by pointer.
-using Product = void (*)(const char* trans_a, const char* trans_b, const int* m, const int* n,
-                         const int* k, const float* alpha, const uint16_t* a, const int* lda,
-                         const uint16_t* b, const int* ldb, const float* beta, float* c,
-                         const int* ldc);
-
-Product product() {
-  static const auto function = find_symbol<Product>("gemm_bf16bf16f32_");
+BlasGemm<uint16_t, float> bf16_gemm() {
+  static const auto function = find_symbol<BlasGemm<uint16_t, float>>("gemm_bf16bf16f32_");
   return function;
-}
-
-void multiply_on_unit(const Gemm& g, const uint16_t* a, const uint16_t* b, float* c) {
-  // A row-major matrix is the transpose of a column-major one: c^T = op(b)^T op(a)^T.
-  const int m = static_cast<int>(g.m), n = static_cast<int>(g.n), k = static_cast<int>(g.k);
-  const int lda = static_cast<int>(g.lda), ldb = static_cast<int>(g.ldb);
-  const int ldc = static_cast<int>(g.ldc);
-  const auto alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
-  const SingleThreadedBlas single;
-  product()(g.trans_b ? "T" : "N", g.trans_a ? "T" : "N", &n, &m, &k, &alpha, b, &ldb, a, &lda,
-            &beta, c, &ldc);
 }
 
 // Sums of a block lie in the second-level cache until they are rounded. Few blocks would leave
@@ -75,7 +58,7 @@ int64_t upcast_b(UpcastRows upcast, const Gemm& g, const uint16_t* b, float* to)
 
 }  // namespace
 
-bool has_bf16_gemm() { return product() != nullptr; }
+bool has_bf16_gemm() { return bf16_gemm() != nullptr; }
 
 bool bf16_gemm_pays() { return computes_bf16() && gemm_by() == "library"; }
 
@@ -133,7 +116,7 @@ void Float16Gemm::sum(const Block& block, const uint16_t* a, const uint16_t* b, 
   b += g.trans_b ? block.column * g.ldb + block.from : block.from * g.ldb + block.column;
   c += block.row * gemm_.ldc + block.column;
   if (g.beta != 0) upcast(c, sums, {g.m, g.n, gemm_.ldc, g.n});
-  if (by_unit_) return multiply_on_unit(g, a, b, sums);
+  if (by_unit_) return call_blas(bf16_gemm(), g, a, b, sums);
   Gemm piece = g;
   float *wide_a = pieces, *wide_b = pieces + piece_a_;
   for (int64_t at = 0; at == 0 || at < g.k; at += KC) {
@@ -191,15 +174,13 @@ void Float16Gemm::run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::by
   const int64_t parts = std::clamp<int64_t>(std::min(blocks, worth), 1, threads);
   float* pieces = reinterpret_cast<float*>(scratch);
   float* sums = pieces + threads * (piece_a_ + piece_b_);
-  parallel_for(threads, parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      float* own = pieces + part * (piece_a_ + piece_b_);
-      for (int64_t i = blocks * part / parts; i < blocks * (part + 1) / parts; ++i) {
-        const Block block = block_at(i);
-        float* to = sums + (deep_ > 1 ? i : part) * sums_;
-        sum(block, a, b, c, to, own);
-        if (deep_ == 1) round(block, to, c);
-      }
+  parallel_for(threads, parts, 1, [&](int64_t part) {
+    float* own = pieces + part * (piece_a_ + piece_b_);
+    for (int64_t i = blocks * part / parts; i < blocks * (part + 1) / parts; ++i) {
+      const Block block = block_at(i);
+      float* to = sums + (deep_ > 1 ? i : part) * sums_;
+      sum(block, a, b, c, to, own);
+      if (deep_ == 1) round(block, to, c);
     }
   });
   if (deep_ > 1) join(sums, c);

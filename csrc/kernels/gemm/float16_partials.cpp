@@ -16,9 +16,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using simd::partials_chunk;
 using simd::partials_nr;
 
@@ -53,16 +50,13 @@ struct Side {
 
   // Matrix i; a number of row r and column c goes to to[offset(r, c)], and those of a panel's row
   // lie side by side.
-  template <typename Offset>
   void upcast_all(const uint16_t* from, int64_t i, float* to, int threads,
-                  const Offset& offset) const {
+                  const auto& offset) const {
     const uint16_t* x = from + first[static_cast<size_t>(i)];
     const int64_t grain = std::max<int64_t>(copy_grain / std::max<int64_t>(columns, 1), 1);
-    parallel_for(threads, rows, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        for (int64_t at = 0; at < columns; at += partials_nr) {
-          upcast_part(x, row, at, std::min(partials_nr, columns - at), to + offset(row, at));
-        }
+    parallel_for(threads, rows, grain, [&](int64_t row) {
+      for (int64_t at = 0; at < columns; at += partials_nr) {
+        upcast_part(x, row, at, std::min(partials_nr, columns - at), to + offset(row, at));
       }
     });
   }
@@ -94,13 +88,10 @@ struct Partials {
       };
       b.upcast_all(args.in<uint16_t>(1), i, wide_b, args.threads, in_panel);
       const int64_t blocks = count_of(m, MC) * panels();
-      parallel_for(args.threads, blocks, std::max<int64_t>(work_grain / work, 1),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t at = begin; at < end; ++at) {
-                       block(args, wide_a, wide_b, i, at % count_of(m, MC) * MC,
-                             at / count_of(m, MC) * partials_nr);
-                     }
-                   });
+      parallel_for(args.threads, blocks, std::max<int64_t>(work_grain / work, 1), [&](int64_t at) {
+        block(args, wide_a, wide_b, i, at % count_of(m, MC) * MC,
+              at / count_of(m, MC) * partials_nr);
+      });
     }
   }
 

@@ -120,10 +120,8 @@ void PreparedGemm<T>::run(const T* a, const T* b, T* c, int threads) const {
   T* sums = cut.depth == 1 ? nullptr : sums_of_thread<T>((cut.depth - 1) * g.m * g.n);
   const int64_t work = std::max<int64_t>(1, g.m * g.n * g.k);
   const int64_t grain = std::max<int64_t>(1, gemm_grain * cut.count() / work);
-  parallel_for(threads, cut.count(), grain, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      run_part(*method_, g, cut, part, a, b, c, sums);
-    }
+  parallel_for(threads, cut.count(), grain, [&](int64_t part) {
+    run_part(*method_, g, cut, part, a, b, c, sums);
   });
   if (cut.depth > 1) join_sums(g, cut.depth - 1, sums, c, threads);
 }

@@ -20,9 +20,6 @@ namespace {
 
 using ir::Dims;
 using ir::Type;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 // A dimension of the batch, or the rows: its steps in the operands and in the result.
 struct RowDim {
@@ -82,17 +79,14 @@ struct Batch {
     const int64_t work = std::max<int64_t>(gemm.m * gemm.n * gemm.k, 1);
     return std::clamp<int64_t>(count * work / gemm_grain, 1, threads);
   }
-  template <typename Product>
-  void each(int threads, const Product& product) const {
+  void each(int threads, const auto& product) const {
     const int64_t count = static_cast<int64_t>(a.size()), all = parts(threads);
     if (all == 1) {
       for (int64_t i = 0; i < count; ++i) product(i, 0, threads);
       return;
     }
-    parallel_for(threads, all, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        for (int64_t i = count * part / all; i < count * (part + 1) / all; ++i) product(i, part, 1);
-      }
+    parallel_for(threads, all, 1, [&](int64_t part) {
+      for (int64_t i = count * part / all; i < count * (part + 1) / all; ++i) product(i, part, 1);
     });
   }
 
@@ -134,8 +128,7 @@ struct Batch {
 };
 
 // Calls fn(T{}) with a type that gemm is written for.
-template <typename Fn>
-Prepared with_number(const Call& call, const Fn& fn) {
+Prepared with_number(const Call& call, const auto& fn) {
   return with_type(call.out().dtype, [&]<typename T>(T) -> Prepared {
     if constexpr (std::is_same_v<T, bool>) {
       throw_internal_error(__FILE__, __LINE__, "dtype", "a product of bool");
@@ -156,7 +149,7 @@ struct Added {
                !type.sizes.empty() && type.sizes.back() == out.sizes.back()),
         rows(out.numel() / std::max<int64_t>(out.sizes.back(), 1)),
         columns(out.sizes.back()),
-        plan(out.sizes, out.actual_strides(), broadcast_strides(type, out.sizes),
+        plan(out.sizes, out.actual_strides(), ir::broadcast_strides(type, out.sizes),
              ir::item_bytes(out.dtype)) {}
 
   template <typename T>
@@ -165,10 +158,8 @@ struct Added {
     if (!is_row) return plan.run(args.outputs[0], args.inputs[0], args.threads);
     constexpr int64_t grain_elements = 32768;  // worth some 5 us
     const int64_t grain = std::max<int64_t>(grain_elements / std::max<int64_t>(columns, 1), 1);
-    parallel_for(args.threads, rows, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        std::copy_n(args.in<T>(0), columns, args.out<T>() + i * columns);
-      }
+    parallel_for(args.threads, rows, grain, [&](int64_t i) {
+      std::copy_n(args.in<T>(0), columns, args.out<T>() + i * columns);
     });
   }
 };

@@ -14,21 +14,11 @@ MatrixLayout layout_of(const ir::Type& type) {
   return {true, std::max<int64_t>({columns <= 1 ? 1 : column, rows, 1})};
 }
 
-ir::Dims broadcast_strides(const ir::Type& type, const ir::Dims& sizes) {
-  const ir::Dims own = type.actual_strides();
-  const size_t missing = sizes.size() - own.size();
-  ir::Dims strides(sizes.size(), 0);
-  for (size_t d = 0; d < own.size(); ++d) {
-    if (type.sizes[d] != 1) strides[d + missing] = own[d];
-  }
-  return strides;
-}
-
 ir::Dims batch_strides(const ir::Type& type, const ir::Dims& leading) {
   const ir::Dims own = type.actual_strides();
   ir::Type front{type.dtype, ir::Dims(type.sizes.begin(), type.sizes.end() - 2)};
   front.set_strides({own.begin(), own.end() - 2});
-  return broadcast_strides(front, leading);
+  return ir::broadcast_strides(front, leading);
 }
 
 std::vector<int64_t> spread(const std::vector<int64_t>& offsets, int64_t size, int64_t stride) {

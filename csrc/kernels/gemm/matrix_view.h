@@ -30,7 +30,4 @@ std::vector<int64_t> spread(const std::vector<int64_t>& offsets, int64_t size, i
 // dimensions are broadcast.
 std::vector<int64_t> batch_offsets(const ir::Type& type, const ir::Dims& leading);
 
-// Strides of the type as a tensor of the sizes that it is broadcast to: 0 where it is repeated.
-ir::Dims broadcast_strides(const ir::Type& type, const ir::Dims& sizes);
-
 }  // namespace poptorch::kernels

@@ -14,9 +14,6 @@ namespace {
 using ir::Dims;
 using ir::Type;
 using ops::AdvancedIndex;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 // An index tensor: entry b of the batch is at the sum of coordinate * stride.
 struct IndexTensor {
@@ -36,15 +33,6 @@ struct Walk {
   int64_t batch = 1, batch_step = 1, run = 1, others = 1;
   OuterDims outer;  // of self and the indexed part
 };
-
-Dims broadcast_strides(const Dims& sizes, const Dims& to) {
-  const Dims old = ir::contiguous_strides(sizes);
-  Dims strides(to.size(), 0);
-  for (size_t back = 1; back <= sizes.size(); ++back) {
-    if (sizes[sizes.size() - back] != 1) strides[to.size() - back] = old[sizes.size() - back];
-  }
-  return strides;
-}
 
 // `batch`: the number of positions; `part_sizes`: the indexed part with the batch as one dimension.
 Walk make_walk(const Type& x, const AdvancedIndex& index, int64_t batch) {
@@ -81,7 +69,7 @@ Walk walk_of(const Call& call, const AdvancedIndex& index) {
     const Type& type = call.in(index.operands[i]);
     const int64_t d = index.dims[i];
     walk.tensors.push_back({index.operands[i], type.dtype == ir::DType::i64,
-                            broadcast_strides(type.sizes, index.batch), d, x.sizes[d], strides[d],
+                            ir::broadcast_strides(type, index.batch), d, x.sizes[d], strides[d],
                             type.numel()});
   }
   return walk;
@@ -158,33 +146,25 @@ void put(const Walk& walk, int64_t batch, const int64_t* offsets, T* out, const 
          bool one_value, int threads) {
   constexpr int64_t cut = 256;
   const int64_t cuts = (walk.run + cut - 1) / cut, width = std::min(walk.run, cut);
-  parallel_for(threads, walk.others * cuts, grain_for(batch * width),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t unit = begin; unit < end; ++unit) {
-                   const auto start = walk.outer.start(unit / cuts);
-                   const int64_t first = unit % cuts * width, n = std::min(width, walk.run - first);
-                   for (int64_t b = 0; b < batch; ++b) {
-                     const int64_t at = one_value ? 0 : start.other + b * walk.batch_step + first;
-                     put_run<T, accumulate>(out + start.self + offsets[b] + first, values + at,
-                                            one_value, n);
-                   }
-                 }
-               });
+  parallel_for(threads, walk.others * cuts, grain_for(batch * width), [&](int64_t unit) {
+    const auto start = walk.outer.start(unit / cuts);
+    const int64_t first = unit % cuts * width, n = std::min(width, walk.run - first);
+    for (int64_t b = 0; b < batch; ++b) {
+      const int64_t at = one_value ? 0 : start.other + b * walk.batch_step + first;
+      put_run<T, accumulate>(out + start.self + offsets[b] + first, values + at,
+                             one_value, n);
+    }
+  });
 }
 
 // Calls fn.operator()<T, accumulate>(): an unsigned T where values are only moved.
-template <typename Fn>
-Prepared by_put_type(const Call& call, const Fn& fn) {
+Prepared by_put_type(const Call& call, const auto& fn) {
   if (call.attrs().get_bool("accumulate")) {
     return with_type(call.in(0).dtype,
                      [&]<typename T>(T) { return fn.template operator()<T, true>(); });
   }
-  switch (ir::item_bytes(call.in(0).dtype)) {
-    case 1: return fn.template operator()<uint8_t, false>();
-    case 2: return fn.template operator()<uint16_t, false>();
-    case 4: return fn.template operator()<uint32_t, false>();
-    default: return fn.template operator()<uint64_t, false>();
-  }
+  return with_item_type(ir::item_bytes(call.in(0).dtype),
+                        [&]<typename T>(T) { return fn.template operator()<T, false>(); });
 }
 
 Prepared put_at_positions(const Call& call, const AdvancedIndex& index) {
@@ -192,7 +172,7 @@ Prepared put_at_positions(const Call& call, const AdvancedIndex& index) {
   const Type& values = call.in(1);
   const bool one_value = values.numel() == 1, spread = !one_value && values.sizes != index.sizes;
   const CopyPlan whole(index.sizes, ir::contiguous_strides(index.sizes),
-                       broadcast_strides(values.sizes, index.sizes), ir::item_bytes(values.dtype));
+                       ir::broadcast_strides(values, index.sizes), ir::item_bytes(values.dtype));
   const int64_t offset_bytes = align_up(walk.batch * 8), bytes = call.in(0).bytes();
   const int64_t spread_bytes = spread ? ir::product(index.sizes) * ir::item_bytes(values.dtype) : 0;
   return by_put_type(call, [&]<typename T, bool accumulate>() -> Prepared {

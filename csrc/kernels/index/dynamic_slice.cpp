@@ -1,5 +1,4 @@
 // dynamic_slice, dynamic_update: a part of a tensor whose start is known at run time.
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/along_dim.h"
@@ -10,10 +9,6 @@
 namespace poptorch::kernels {
 
 namespace {
-
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 // Where the part lies in the tensor; counts are entries of the dimension.
 struct Part {
@@ -38,17 +33,13 @@ struct Part {
   }
 
   // Calls move(whole, part, bytes) with the bytes that lie together: places in the two tensors.
-  template <typename Move>
-  void each(int64_t first, int threads, const Move& move) const {
+  void each(int64_t first, int threads, const auto& move) const {
     const int64_t rows = step == 1 ? 1 : count, bytes = step == 1 ? count * row_bytes : row_bytes;
-    parallel_for(threads, along.outer * rows, grain_for(bytes / 4),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t i = begin; i < end; ++i) {
-                     const int64_t outer = i / rows, row = i % rows;
-                     move((outer * along.n + first + row * step) * row_bytes,
-                          (outer * count + row) * row_bytes, bytes);
-                   }
-                 });
+    parallel_for(threads, along.outer * rows, grain_for(bytes / 4), [&](int64_t i) {
+      const int64_t outer = i / rows, row = i % rows;
+      move((outer * along.n + first + row * step) * row_bytes,
+           (outer * count + row) * row_bytes, bytes);
+    });
   }
 };
 

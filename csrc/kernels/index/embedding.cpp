@@ -12,10 +12,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 Prepared embedding(const Call& call) {
   const int64_t entries = call.in(0).sizes[0], n = call.in(1).numel();
   const int64_t row_bytes = call.in(0).sizes[1] * ir::item_bytes(call.in(0).dtype);
@@ -51,36 +47,31 @@ void start_table(const Args& args, int64_t bytes) {
   if (sum != args.outputs[0]) copy_bytes(args.outputs[0], sum, bytes, args.threads);
 }
 
-template <typename T, typename Index>
-Prepared backward_typed(const Call& call) {
-  const int64_t entries = call.out().sizes[0], width = call.out().sizes[1];
-  const int64_t n = call.in(1).numel(), padding = call.attrs().get_int("padding_idx");
-  const bool by_count = call.attrs().get_bool("scale_grad_by_freq");
-  const int64_t index_bytes = align_up(n * static_cast<int64_t>(sizeof(Index)));
-  const auto run = [=](const Args& args) {
-    const Index* given = args.in<Index>(1);
-    check_indices("embedding_backward", given, n, 0, entries, 0);
-    auto* indices = reinterpret_cast<Index*>(args.scratch);
-    for (int64_t i = 0; i < n; ++i) {
-      const bool is_left_out = given[i] == padding && !MUTANT(padding_row_gets_gradient);
-      indices[i] = is_left_out ? Index{-1} : given[i];
-    }
-    T* out = args.out<T>();
-    start_table(args, entries * width * static_cast<int64_t>(sizeof(T)));
-    add_rows(out, entries, args.in<T>(0), indices, n, width, T{1}, args.threads);
-    if (by_count) {
-      auto* counts = reinterpret_cast<int32_t*>(args.scratch + index_bytes);
-      scale_by_count(out, indices, n, width, counts, entries);
-    }
-  };
-  return {run, static_cast<size_t>(index_bytes + (by_count ? entries * 4 : 0))};
-}
-
 Prepared embedding_backward(const Call& call) {
-  return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index) {
-    return with_float_type(call, call.in(0).dtype,
-                           [&]<typename T>(T) { return backward_typed<T, Index>(call); });
-  });
+  const auto prepare = [&]<typename T, typename Index>(T, Index) -> Prepared {
+    const int64_t entries = call.out().sizes[0], width = call.out().sizes[1];
+    const int64_t n = call.in(1).numel(), padding = call.attrs().get_int("padding_idx");
+    const bool by_count = call.attrs().get_bool("scale_grad_by_freq");
+    const int64_t index_bytes = align_up(n * static_cast<int64_t>(sizeof(Index)));
+    const auto run = [=](const Args& args) {
+      const Index* given = args.in<Index>(1);
+      check_indices("embedding_backward", given, n, 0, entries, 0);
+      auto* indices = reinterpret_cast<Index*>(args.scratch);
+      for (int64_t i = 0; i < n; ++i) {
+        const bool is_left_out = given[i] == padding && !MUTANT(padding_row_gets_gradient);
+        indices[i] = is_left_out ? Index{-1} : given[i];
+      }
+      T* out = args.out<T>();
+      start_table(args, entries * width * static_cast<int64_t>(sizeof(T)));
+      add_rows(out, entries, args.in<T>(0), indices, n, width, T{1}, args.threads);
+      if (by_count) {
+        auto* counts = reinterpret_cast<int32_t*>(args.scratch + index_bytes);
+        scale_by_count(out, indices, n, width, counts, entries);
+      }
+    };
+    return {run, static_cast<size_t>(index_bytes + (by_count ? entries * 4 : 0))};
+  };
+  return with_float_and_index_type(call, call.in(0).dtype, call.in(1).dtype, prepare);
 }
 
 // 16-bit floats: only rows that are looked up are upcast. A row is summed in f32, in the order of

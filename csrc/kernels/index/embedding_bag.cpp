@@ -10,10 +10,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 enum class Mode { sum, mean, max };
 
 Mode mode_of(const Call& call) {
@@ -69,8 +65,7 @@ struct Bag {
   const T* samples;  // may be nullptr
 
   // fn(position, row of the weight) for what counts in a bag.
-  template <typename Fn>
-  void for_each(int64_t bag, const Fn& fn) const {
+  void for_each(int64_t bag, const auto& fn) const {
     for (int64_t i = bags.begin(offsets, bag); i < bags.begin(offsets, bag + 1); ++i) {
       if (indices[i] != bags.padding) fn(i, static_cast<int64_t>(indices[i]));
     }
@@ -149,66 +144,49 @@ struct Bag {
   }
 };
 
-template <typename T, typename Index>
-Prepared forward_typed(const Call& call) {
-  const Bags bags(call, 0, call.out().sizes[0]);
-  return {[bags](const Args& args) {
-    const Index* indices = args.in<Index>(1);
-    check_indices("embedding_bag", indices, bags.n, 0, bags.entries, 0);
-    check_offsets("embedding_bag", bags, args.inputs[2]);
-    const Bag<T, Index> bag{bags, args.in<T>(0), indices, args.inputs[2], args.in<T>(3)};
-    const int64_t each = bags.width * (1 + bags.n / std::max<int64_t>(1, bags.count));
-    parallel_for(args.threads, bags.count, grain_for(each), [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) bag.forward(b, args.out<T>() + b * bags.width);
-    });
-  }};
+Prepared embedding_bag(const Call& call) {
+  const auto prepare = [&]<typename T, typename Index>(T, Index) -> Prepared {
+    const Bags bags(call, 0, call.out().sizes[0]);
+    return {[bags](const Args& args) {
+      const Index* indices = args.in<Index>(1);
+      check_indices("embedding_bag", indices, bags.n, 0, bags.entries, 0);
+      check_offsets("embedding_bag", bags, args.inputs[2]);
+      const Bag<T, Index> bag{bags, args.in<T>(0), indices, args.inputs[2], args.in<T>(3)};
+      const int64_t each = bags.width * (1 + bags.n / std::max<int64_t>(1, bags.count));
+      parallel_for(args.threads, bags.count, grain_for(each), [&](int64_t b) {
+        bag.forward(b, args.out<T>() + b * bags.width);
+      });
+    }};
+  };
+  return with_float_and_index_type(call, call.in(0).dtype, call.in(1).dtype, prepare);
 }
 
 // Threads take columns: each sum is made by one of them, in the order of the indices.
-template <typename T, typename Index>
-Prepared backward_typed(const Call& call) {
-  const Bags bags(call, 1, call.in(0).sizes[0]);
-  return {[bags](const Args& args) {
-    const Index* indices = args.in<Index>(2);
-    check_indices("embedding_bag_backward", indices, bags.n, 0, bags.entries, 0);
-    check_offsets("embedding_bag_backward", bags, args.inputs[3]);
-    const Bag<T, Index> bag{bags, args.in<T>(1), indices, args.inputs[3], args.in<T>(4)};
-    const T* grad = args.in<T>(0);
-    T *out = args.out<T>(0), *samples = args.out<T>(1);
-    fill_zero(out, bags.entries * bags.width * static_cast<int64_t>(sizeof(T)), args.threads);
-    const int64_t grain = std::max<int64_t>(16, grain_for(bags.n));
-    parallel_for(args.threads, bags.width, grain, [&](int64_t from, int64_t to) {
-      for (int64_t b = 0; b < bags.count; ++b) {
-        bag.add_columns(b, grad + b * bags.width, from, to, out);
-      }
-    });
-    if (bag.samples == nullptr) return;
-    std::fill_n(samples, bags.n, T{0});
-    for (int64_t b = 0; b < bags.count; ++b) {
-      bag.sample_gradients(b, grad + b * bags.width, samples);
-    }
-  }};
-}
-
-// prepare(T{}, Index{}) for the types of the weight and of the indices, operands `first` on.
-template <typename Fn>
-Prepared by_types(const Call& call, size_t first, const Fn& prepare) {
-  return with_index_type(call, call.in(first + 1).dtype, [&]<typename Index>(Index index) {
-    return with_float_type(call, call.in(first).dtype,
-                           [&]<typename T>(T value) { return prepare(value, index); });
-  });
-}
-
-Prepared embedding_bag(const Call& call) {
-  return by_types(call, 0, [&]<typename T, typename Index>(T, Index) {
-    return forward_typed<T, Index>(call);
-  });
-}
-
 Prepared embedding_bag_backward(const Call& call) {
-  return by_types(call, 1, [&]<typename T, typename Index>(T, Index) {
-    return backward_typed<T, Index>(call);
-  });
+  const auto prepare = [&]<typename T, typename Index>(T, Index) -> Prepared {
+    const Bags bags(call, 1, call.in(0).sizes[0]);
+    return {[bags](const Args& args) {
+      const Index* indices = args.in<Index>(2);
+      check_indices("embedding_bag_backward", indices, bags.n, 0, bags.entries, 0);
+      check_offsets("embedding_bag_backward", bags, args.inputs[3]);
+      const Bag<T, Index> bag{bags, args.in<T>(1), indices, args.inputs[3], args.in<T>(4)};
+      const T* grad = args.in<T>(0);
+      T *out = args.out<T>(0), *samples = args.out<T>(1);
+      fill_zero(out, bags.entries * bags.width * static_cast<int64_t>(sizeof(T)), args.threads);
+      const int64_t grain = std::max<int64_t>(16, grain_for(bags.n));
+      parallel_for(args.threads, bags.width, grain, [&](int64_t from, int64_t to) {
+        for (int64_t b = 0; b < bags.count; ++b) {
+          bag.add_columns(b, grad + b * bags.width, from, to, out);
+        }
+      });
+      if (bag.samples == nullptr) return;
+      std::fill_n(samples, bags.n, T{0});
+      for (int64_t b = 0; b < bags.count; ++b) {
+        bag.sample_gradients(b, grad + b * bags.width, samples);
+      }
+    }};
+  };
+  return with_float_and_index_type(call, call.in(1).dtype, call.in(2).dtype, prepare);
 }
 
 KERNEL("embedding_bag", embedding_bag)

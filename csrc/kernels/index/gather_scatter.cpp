@@ -8,10 +8,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 // One line of a gather; a loop of its own for lines along the indexed dimension, where it is the
 // last one.
 template <typename T, typename Index>
@@ -21,28 +17,6 @@ void gather_line(const Lines& lines, const T* from, const Index* at, T* to) {
   } else {
     for (int64_t j = 0; j < lines.length; ++j) to[j] = from[at[j] * lines.along + j * lines.step];
   }
-}
-
-template <typename T, typename Index>
-Prepared gather_typed(const Call& call) {
-  const Lines lines(call, call.in(0), call.in(1), call.in(1));
-  const auto run = [lines](const Args& args) {
-    const Index* index = args.in<Index>(1);
-    const T* x = args.in<T>(0);
-    T* out = args.out<T>();
-    IndexGuard guard;
-    parallel_for(args.threads, lines.count, grain_for(lines.length),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t line = begin; line < end; ++line) {
-                     const int64_t first = line * lines.length;
-                     const Index* at = index + first;
-                     if (!guard.allows_all(at, lines.length, lines.size, first)) continue;
-                     gather_line(lines, x + lines.outer.start(line).self, at, out + first);
-                   }
-                 });
-    guard.check("gather", index, 0, lines.size, lines.dim);
-  };
-  return {run};
 }
 
 template <typename T, typename Index, bool add>
@@ -61,21 +35,31 @@ Prepared scatter_typed(const Call& call) {
 }
 
 // Calls fn(T{}, Index{}) with an unsigned T of the item size.
-template <typename Fn>
-Prepared by_size_and_index(const Call& call, const Fn& fn) {
+Prepared by_size_and_index(const Call& call, const auto& fn) {
   return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index index) {
-    switch (ir::item_bytes(call.in(0).dtype)) {
-      case 1: return fn(uint8_t{}, index);
-      case 2: return fn(uint16_t{}, index);
-      case 4: return fn(uint32_t{}, index);
-      default: return fn(uint64_t{}, index);
-    }
+    return with_item_type(ir::item_bytes(call.in(0).dtype),
+                          [&]<typename T>(T) { return fn(T{}, index); });
   });
 }
 
 Prepared gather(const Call& call) {
-  return by_size_and_index(
-      call, [&]<typename T, typename Index>(T, Index) { return gather_typed<T, Index>(call); });
+  return by_size_and_index(call, [&]<typename T, typename Index>(T, Index) -> Prepared {
+    const Lines lines(call, call.in(0), call.in(1), call.in(1));
+    const auto run = [lines](const Args& args) {
+      const Index* index = args.in<Index>(1);
+      const T* x = args.in<T>(0);
+      T* out = args.out<T>();
+      IndexGuard guard;
+      parallel_for(args.threads, lines.count, grain_for(lines.length), [&](int64_t line) {
+        const int64_t first = line * lines.length;
+        const Index* at = index + first;
+        if (!guard.allows_all(at, lines.length, lines.size, first)) return;
+        gather_line(lines, x + lines.outer.start(line).self, at, out + first);
+      });
+      guard.check("gather", index, 0, lines.size, lines.dim);
+    };
+    return {run};
+  });
 }
 
 Prepared scatter(const Call& call) {
@@ -84,8 +68,7 @@ Prepared scatter(const Call& call) {
   });
 }
 
-template <typename Fn>
-Prepared by_type_and_index(const Call& call, const Fn& fn) {
+Prepared by_type_and_index(const Call& call, const auto& fn) {
   return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index index) {
     return with_type(call.in(0).dtype, [&]<typename T>(T) { return fn(T{}, index); });
   });
@@ -127,8 +110,8 @@ Prepared index_add(const Call& call) {
                  threads);
       };
       if (a.outer == 1) return add(0, args.threads);
-      parallel_for(args.threads, a.outer, grain_for(n * a.inner), [&](int64_t begin, int64_t end) {
-        for (int64_t outer = begin; outer < end; ++outer) add(outer, 1);
+      parallel_for(args.threads, a.outer, grain_for(n * a.inner), [&](int64_t outer) {
+        add(outer, 1);
       });
     }};
   });

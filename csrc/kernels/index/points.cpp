@@ -12,10 +12,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 template <typename T>
 double distance(const T* a, const T* b, int64_t width) {
   double sum = 0;
@@ -40,20 +36,18 @@ Prepared nearest_typed(const Call& call) {
     const Batch* batch_x = has_batch ? args.in<Batch>(2) : nullptr;
     const Batch* batch_y = has_batch ? args.in<Batch>(3) : nullptr;
     Index* out = args.out<Index>();
-    parallel_for(args.threads, n, grain_for(m * (width + 1)), [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        int64_t at = -1;
-        double best = 0;
-        for (int64_t j = 0; j < m; ++j) {
-          if (has_batch && batch_x[i] != batch_y[j]) continue;
-          const double found = distance(x + i * width, y + j * width, width);
-          if (at >= 0 && !is_less(found, best)) continue;
-          at = j, best = found;
-        }
-        USER_CHECK(at >= 0, "[nearest] point ", i, " of x is of example ", batch_x[i],
-                   ", of which y has no point. Give each example a point in y.");
-        out[i] = static_cast<Index>(at);
+    parallel_for(args.threads, n, grain_for(m * (width + 1)), [=](int64_t i) {
+      int64_t at = -1;
+      double best = 0;
+      for (int64_t j = 0; j < m; ++j) {
+        if (has_batch && batch_x[i] != batch_y[j]) continue;
+        const double found = distance(x + i * width, y + j * width, width);
+        if (at >= 0 && !is_less(found, best)) continue;
+        at = j, best = found;
       }
+      USER_CHECK(at >= 0, "[nearest] point ", i, " of x is of example ", batch_x[i],
+                 ", of which y has no point. Give each example a point in y.");
+      out[i] = static_cast<Index>(at);
     });
   }};
 }

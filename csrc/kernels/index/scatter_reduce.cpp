@@ -1,5 +1,4 @@
 // scatter_reduce: sums, products, means and extremes of what an index sends to one place.
-#include <cmath>
 #include <limits>
 
 #include "kernels/index/lines.h"
@@ -11,9 +10,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using ops::ScatterReduce;
 
 // What a place holds before anything is sent to it.

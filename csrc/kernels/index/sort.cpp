@@ -10,10 +10,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 template <typename T>
 struct Pair {
   T value;
@@ -62,15 +58,12 @@ Prepared sort_typed(const Call& call, int64_t kept) {
   const Rows rows(call, kept);
   const Slots slots(call.threads, rows.outer * rows.inner, rows.n * 16,
                     rows.n * static_cast<int64_t>(sizeof(Pair<T>)));
-  const auto run = [rows, slots](const Args& args) {
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      for (int64_t row = begin; row < end; ++row) {
-        sort_row<T, Index, descending>(rows, row, args.in<T>(0), args.out<T>(0), args.out<Index>(1),
-                                       reinterpret_cast<Pair<T>*>(scratch));
-      }
-    });
-  };
-  return {run, slots.scratch_bytes()};
+  return slots.prepared([rows](const Args& args, const Slot& slot) {
+    for (int64_t row = slot.begin; row < slot.end; ++row) {
+      sort_row<T, Index, descending>(rows, row, args.in<T>(0), args.out<T>(0), args.out<Index>(1),
+                                     reinterpret_cast<Pair<T>*>(slot.scratch));
+    }
+  });
 }
 
 Prepared sorted(const Call& call, bool descending, int64_t kept) {

@@ -16,9 +16,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using enum ops::Reduction;
 
 constexpr int64_t grain_elements = 4096;  // worth some 5 us
@@ -153,17 +150,15 @@ Prepared cross_entropy(const Call& call) {
   const Scores s(call, x);
   const ir::DType dtype = ir::is_half(x.dtype) ? ir::DType::f32 : x.dtype;
   const size_t own_rows = static_cast<size_t>(call.threads) * s.row_bytes();
-  return with_float_type(call, dtype, [&]<typename T>(T) {
-    return with_index_type(call, call.in(first + 1).dtype, [&]<typename Index>(Index) -> Prepared {
-      const Rows<T>& loops = rows<T>();
-      if (backward) {
-        return {[s, &loops](const Args& args) { run_backward<T, Index>(args, s, loops); },
-                own_rows};
-      }
-      return {[s, &loops](const Args& args) { run_forward<T, Index>(args, s, loops); },
-              own_rows + static_cast<size_t>(s.samples) * sizeof(Likelihood)};
-    });
-  });
+  const auto prepare = [&]<typename T, typename Index>(T, Index) -> Prepared {
+    const Rows<T>& loops = rows<T>();
+    if (backward) {
+      return {[s, &loops](const Args& args) { run_backward<T, Index>(args, s, loops); }, own_rows};
+    }
+    return {[s, &loops](const Args& args) { run_forward<T, Index>(args, s, loops); },
+            own_rows + static_cast<size_t>(s.samples) * sizeof(Likelihood)};
+  };
+  return with_float_and_index_type(call, dtype, call.in(first + 1).dtype, prepare);
 }
 
 }  // namespace

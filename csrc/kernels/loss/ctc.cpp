@@ -13,10 +13,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 constexpr double nothing = -std::numeric_limits<double>::infinity();
 constexpr double impossible = std::numeric_limits<double>::infinity();
 
@@ -108,23 +104,24 @@ void go_forward(const Sequence<T, Index>& q, int64_t time, int64_t width, T* alp
   }
 }
 
-template <typename T, typename Index>
-Prepared prepare_forward(const Call& call) {
-  const CtcSizes s(call, 0);
-  const auto run = [s](const Args& args) {
-    parallel_for(args.threads, s.batch, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t entry = begin; entry < end; ++entry) {
+Prepared ctc_loss(const Call& call) {
+  const auto prepare = [&]<typename T, typename Index>(T, Index) -> Prepared {
+    const CtcSizes s(call, 0);
+    const auto run = [s](const Args& args) {
+      parallel_for(args.threads, s.batch, 1, [&](int64_t entry) {
         const Sequence<T, Index> q(s, args, 0, entry);
         T* alpha = args.out<T>(1) + entry * s.time * s.states();
         go_forward(q, s.time, s.states(), alpha);
         const double loss = loss_of(q, alpha, s.states());
         args.out<T>(0)[entry] =
             static_cast<T>(s.zero_infinity && loss == impossible ? 0.0 : loss);
-      }
-    });
+      });
+    };
+    return {run, 0};
   };
-  return {run, 0};
+  return with_float_and_index_type(call, call.in(0).dtype, call.in(1).dtype, prepare);
 }
+KERNEL("ctc_loss", ctc_loss)
 
 // The gradient of one sequence's loss, with room for the states (twice) and the classes.
 template <typename T, typename Index>
@@ -181,39 +178,21 @@ class Backward {
   double *after_, *now_, *sums_;
 };
 
-template <typename T, typename Index>
-Prepared prepare_backward(const Call& call) {
-  const CtcSizes s(call, 1);
-  const size_t bytes = Backward<T, Index>::room(s) * sizeof(double);
-  const Slots slots(call.threads, s.batch, Slots::grain, static_cast<int64_t>(bytes));
-  const auto run = [s, slots](const Args& args) {
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      Backward<T, Index> backward(s, reinterpret_cast<double*>(scratch));
-      for (int64_t entry = begin; entry < end; ++entry) {
+Prepared ctc_loss_backward(const Call& call) {
+  const auto prepare = [&]<typename T, typename Index>(T, Index) -> Prepared {
+    const CtcSizes s(call, 1);
+    const size_t bytes = Backward<T, Index>::room(s) * sizeof(double);
+    const Slots slots(call.threads, s.batch, Slots::grain, static_cast<int64_t>(bytes));
+    return slots.prepared([s](const Args& args, const Slot& slot) {
+      Backward<T, Index> backward(s, reinterpret_cast<double*>(slot.scratch));
+      for (int64_t entry = slot.begin; entry < slot.end; ++entry) {
         backward.run(Sequence<T, Index>(s, args, 1, entry),
                      args.in<T>(5) + entry * s.time * s.states(), args.in<T>(0)[entry],
                      args.out<T>(0) + entry * s.classes);
       }
     });
   };
-  return {run, slots.scratch_bytes()};
-}
-
-Prepared ctc_loss(const Call& call) {
-  return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) {
-    return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index) {
-      return prepare_forward<T, Index>(call);
-    });
-  });
-}
-KERNEL("ctc_loss", ctc_loss)
-
-Prepared ctc_loss_backward(const Call& call) {
-  return with_float_type(call, call.in(1).dtype, [&]<typename T>(T) {
-    return with_index_type(call, call.in(2).dtype, [&]<typename Index>(Index) {
-      return prepare_backward<T, Index>(call);
-    });
-  });
+  return with_float_and_index_type(call, call.in(1).dtype, call.in(2).dtype, prepare);
 }
 KERNEL("ctc_loss_backward", ctc_loss_backward)
 

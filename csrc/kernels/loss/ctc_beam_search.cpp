@@ -14,10 +14,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 constexpr double nothing = -std::numeric_limits<double>::infinity();
 
 double log_sum(double a, double b) {
@@ -217,43 +213,34 @@ void check_sequence(const T* probs, int64_t length, int64_t stride, const Shape&
   }
 }
 
-template <typename T, typename Index>
-Prepared beam_search_typed(const Call& call) {
-  const ir::Dims& sizes = call.in(0).sizes;
-  const Shape shape{sizes[0], sizes[1], sizes[2],
-                    static_cast<int32_t>(call.attrs().get_int("blank")),
-                    call.attrs().get_int("beam_width"), call.attrs().get_int("top_paths")};
-  const Slots slots(call.threads, shape.batch, Slots::grain, static_cast<int64_t>(shape.bytes()));
-  const auto run = [shape, slots](const Args& args) {
-    const auto decode = [&](int64_t entry, Search& search) {
-      const int64_t stride = shape.batch * shape.classes, length = args.in<Index>(1)[entry];
-      const T* probs = args.in<T>(0) + entry * shape.classes;
-      check_sequence(probs, length, stride, shape, entry);
-      search.run(probs, length, stride);
-      for (int64_t i = 0; i < shape.top; ++i) {
-        const int64_t row = entry * shape.top + i;
-        int32_t* labels = args.out<int32_t>(2) + row * shape.time;
-        const bool is_there = i < search.size();
-        const int32_t count = is_there ? search.labels(i, labels) : 0;
-        std::fill(labels + count, labels + shape.time, shape.blank);
-        args.out<T>(0)[row] = static_cast<T>(is_there ? search.total(i) : nothing);
-        args.out<int32_t>(1)[row] = count;
-      }
-    };
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      Search search(shape, scratch);
-      for (int64_t entry = begin; entry < end; ++entry) decode(entry, search);
+Prepared beam_search(const Call& call) {
+  const auto prepare = [&]<typename T, typename Index>(T, Index) -> Prepared {
+    const ir::Dims& sizes = call.in(0).sizes;
+    const Shape shape{sizes[0], sizes[1], sizes[2],
+                      static_cast<int32_t>(call.attrs().get_int("blank")),
+                      call.attrs().get_int("beam_width"), call.attrs().get_int("top_paths")};
+    const Slots slots(call.threads, shape.batch, Slots::grain, static_cast<int64_t>(shape.bytes()));
+    return slots.prepared([shape](const Args& args, const Slot& slot) {
+      const auto decode = [&](int64_t entry, Search& search) {
+        const int64_t stride = shape.batch * shape.classes, length = args.in<Index>(1)[entry];
+        const T* probs = args.in<T>(0) + entry * shape.classes;
+        check_sequence(probs, length, stride, shape, entry);
+        search.run(probs, length, stride);
+        for (int64_t i = 0; i < shape.top; ++i) {
+          const int64_t row = entry * shape.top + i;
+          int32_t* labels = args.out<int32_t>(2) + row * shape.time;
+          const bool is_there = i < search.size();
+          const int32_t count = is_there ? search.labels(i, labels) : 0;
+          std::fill(labels + count, labels + shape.time, shape.blank);
+          args.out<T>(0)[row] = static_cast<T>(is_there ? search.total(i) : nothing);
+          args.out<int32_t>(1)[row] = count;
+        }
+      };
+      Search search(shape, slot.scratch);
+      for (int64_t entry = slot.begin; entry < slot.end; ++entry) decode(entry, search);
     });
   };
-  return {run, slots.scratch_bytes()};
-}
-
-Prepared beam_search(const Call& call) {
-  return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) {
-    return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index) {
-      return beam_search_typed<T, Index>(call);
-    });
-  });
+  return with_float_and_index_type(call, call.in(0).dtype, call.in(1).dtype, prepare);
 }
 
 KERNEL("ctc_beam_search_decoder", beam_search)

@@ -1,7 +1,6 @@
 // Kernels of the elementwise losses.
 #include <algorithm>
 
-#include "kernels/gemm/matrix_view.h"
 #include "kernels/move/copy.h"
 #include "kernels/reduction/types.h"
 #include "kernels/rows/rows.h"
@@ -14,9 +13,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using enum ops::Reduction;
 
 // Sums are taken part by part: the parts do not depend on the number of threads.
@@ -25,13 +21,10 @@ constexpr int64_t part_elements = 8192;
 int64_t parts_of(int64_t n) { return (n + part_elements - 1) / part_elements; }
 
 // fn(part, begin, count)
-template <typename Fn>
-void for_parts(int threads, int64_t n, const Fn& fn) {
-  parallel_for(threads, parts_of(n), 1, [&](int64_t first, int64_t last) {
-    for (int64_t part = first; part < last; ++part) {
-      const int64_t begin = part * part_elements;
-      fn(part, begin, std::min(part_elements, n - begin));
-    }
+void for_parts(int threads, int64_t n, const auto& fn) {
+  parallel_for(threads, parts_of(n), 1, [&](int64_t part) {
+    const int64_t begin = part * part_elements;
+    fn(part, begin, std::min(part_elements, n - begin));
   });
 }
 
@@ -54,7 +47,7 @@ struct Weight {
   Weight(const Call& call, size_t operand, const ir::Type& x, int64_t& scratch_bytes)
       : operand(operand), present(call.has_in(operand)) {
     if (!present || call.in(operand).sizes == x.sizes) return;
-    const ir::Dims strides = broadcast_strides(call.in(operand), x.sizes);
+    const ir::Dims strides = ir::broadcast_strides(call.in(operand), x.sizes);
     const int64_t item_bytes = ir::item_bytes(x.dtype);
     plan = CopyPlan(x.sizes, x.actual_strides(), strides, item_bytes);
     copied = true;
@@ -155,18 +148,12 @@ const LossLoops<T>& loops_of(ir::OpName name) {
   return all.cross_entropy;
 }
 
+template <bool backward>
 Prepared loss(const Call& call) {
-  return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
-    const Loss<T> loss(call, loops_of<T>(call.op.name), call.in(0), 2);
-    return {[loss](const Args& args) { loss.run(args); },
-            static_cast<size_t>(loss.scratch_bytes)};
-  });
-}
-
-Prepared loss_backward(const Call& call) {
-  return with_float_type(call, call.in(1).dtype, [&]<typename T>(T) -> Prepared {
-    const Loss<T> loss(call, loops_of<T>(call.op.name), call.in(1), 3);
-    return {[loss](const Args& args) { loss.run_backward(args); },
+  constexpr size_t self = backward ? 1 : 0;
+  return with_float_type(call, call.in(self).dtype, [&]<typename T>(T) -> Prepared {
+    const Loss<T> loss(call, loops_of<T>(call.op.name), call.in(self), self + 2);
+    return {[loss](const Args& args) { backward ? loss.run_backward(args) : loss.run(args); },
             static_cast<size_t>(loss.scratch_bytes)};
   });
 }
@@ -202,14 +189,14 @@ Prepared logits_loss(const Call& call) {
 
 }  // namespace
 
-KERNEL("mse_loss", loss)
-KERNEL("mse_loss_backward", loss_backward)
-KERNEL("smooth_l1_loss", loss)
-KERNEL("smooth_l1_loss_backward", loss_backward)
-KERNEL("huber_loss", loss)
-KERNEL("huber_loss_backward", loss_backward)
-KERNEL("binary_cross_entropy", loss)
-KERNEL("binary_cross_entropy_backward", loss_backward)
+KERNEL("mse_loss", loss<false>)
+KERNEL("mse_loss_backward", loss<true>)
+KERNEL("smooth_l1_loss", loss<false>)
+KERNEL("smooth_l1_loss_backward", loss<true>)
+KERNEL("huber_loss", loss<false>)
+KERNEL("huber_loss_backward", loss<true>)
+KERNEL("binary_cross_entropy", loss<false>)
+KERNEL("binary_cross_entropy_backward", loss<true>)
 KERNEL("binary_cross_entropy_with_logits", logits_loss)
 
 }  // namespace poptorch::kernels

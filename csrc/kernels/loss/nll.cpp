@@ -11,9 +11,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using enum ops::Reduction;
 
 constexpr int64_t part_elements = 2048;
@@ -102,13 +99,12 @@ Prepared nll_loss(const Call& call) {
   const size_t first = backward ? 1 : 0;
   const ir::Type& x = call.in(first);
   const Scores s(call, x);
-  return with_float_type(call, x.dtype, [&]<typename T>(T) {
-    return with_index_type(call, call.in(first + 1).dtype, [&]<typename Index>(Index) -> Prepared {
-      if (backward) return {[s](const Args& args) { run_backward<T, Index>(args, s); }};
-      return {[s](const Args& args) { run_forward<T, Index>(args, s); },
-              static_cast<size_t>(s.parts()) * sizeof(Likelihood)};
-    });
-  });
+  const auto prepare = [&]<typename T, typename Index>(T, Index) -> Prepared {
+    if (backward) return {[s](const Args& args) { run_backward<T, Index>(args, s); }};
+    return {[s](const Args& args) { run_forward<T, Index>(args, s); },
+            static_cast<size_t>(s.parts()) * sizeof(Likelihood)};
+  };
+  return with_float_and_index_type(call, x.dtype, call.in(first + 1).dtype, prepare);
 }
 
 }  // namespace

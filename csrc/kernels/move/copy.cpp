@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/reduction/types.h"
 #include "support/error.h"
 #include "support/parallel.h"
 
@@ -256,12 +257,8 @@ void fill_items(void* target, const void* value, int64_t item_bytes, int64_t n, 
   parallel_for(threads, n, std::max<int64_t>(1, grain_bytes / item_bytes),
                [&](int64_t begin, int64_t end) {
                  std::byte* at = to + begin * item_bytes;
-                 switch (item_bytes) {
-                   case 1: fill_run<uint8_t>(at, value, end - begin); break;
-                   case 2: fill_run<uint16_t>(at, value, end - begin); break;
-                   case 4: fill_run<uint32_t>(at, value, end - begin); break;
-                   default: fill_run<uint64_t>(at, value, end - begin); break;
-                 }
+                 with_item_type(item_bytes,
+                                [&]<typename T>(T) { fill_run<T>(at, value, end - begin); });
                });
 }
 

@@ -15,10 +15,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 struct Format {
   std::string title, separator, open, close;
   int64_t edge_items, line_width, digits;
@@ -86,8 +82,7 @@ class Text {
     return places;
   }
 
-  template <typename Fn>
-  void each_shown(size_t dim, int64_t first, const Fn& fn) const {
+  void each_shown(size_t dim, int64_t first, const auto& fn) const {
     if (dim == sizes_.size()) return fn(first);
     for (const int64_t place : shown(dim)) {
       if (place >= 0) each_shown(dim + 1, first * sizes_[dim] + place, fn);
@@ -161,19 +156,16 @@ class Text {
   std::string out_;
 };
 
-template <typename T>
-Prepared print_typed(const Call& call) {
-  return {[format = Format(call), sizes = call.in(0).sizes,
-           bytes = call.in(0).bytes()](const Args& args) {
-    const std::string text = Text<T>(format, sizes, args.in<T>(0)).whole();
-    std::fwrite(text.data(), 1, text.size(), stderr);  // at once, whatever other threads print
-    std::fflush(stderr);
-    copy_unless_same(args, bytes);
-  }};
-}
-
 Prepared print_tensor(const Call& call) {
-  return with_type(call.in(0).dtype, [&]<typename T>(T) { return print_typed<T>(call); });
+  return with_type(call.in(0).dtype, [&]<typename T>(T) -> Prepared {
+    return {[format = Format(call), sizes = call.in(0).sizes,
+             bytes = call.in(0).bytes()](const Args& args) {
+      const std::string text = Text<T>(format, sizes, args.in<T>(0)).whole();
+      std::fwrite(text.data(), 1, text.size(), stderr);  // at once, whatever other threads print
+      std::fflush(stderr);
+      copy_unless_same(args, bytes);
+    }};
+  });
 }
 
 KERNEL("print_tensor", print_tensor)

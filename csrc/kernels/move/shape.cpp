@@ -17,10 +17,7 @@ namespace {
 
 using ir::Dims;
 using ir::Type;
-using ops::Args;
-using ops::Call;
 using ops::InferInput;
-using ops::Prepared;
 using ops::Window;
 
 struct OperandCopy {
@@ -276,13 +273,11 @@ Prepared triangle(const Call& call, bool lower) {
     whole.run(args.outputs[0], args.inputs[0], args.threads);
     auto* out = static_cast<std::byte*>(args.outputs[0]);
     const int64_t grain = std::max<int64_t>(1, (64 << 10) / (columns * item + 1));
-    parallel_for(args.threads, all_rows, grain, [=](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t above =
-            std::clamp<int64_t>(row % rows + diagonal + (lower ? 1 : 0), 0, columns);
-        std::byte* at = out + (row * columns + (lower ? above : 0)) * item;
-        std::memset(at, 0, static_cast<size_t>((lower ? columns - above : above) * item));
-      }
+    parallel_for(args.threads, all_rows, grain, [=](int64_t row) {
+      const int64_t above =
+          std::clamp<int64_t>(row % rows + diagonal + (lower ? 1 : 0), 0, columns);
+      std::byte* at = out + (row * columns + (lower ? above : 0)) * item;
+      std::memset(at, 0, static_cast<size_t>((lower ? columns - above : above) * item));
     });
   }};
 }

@@ -12,10 +12,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 // What is computed for each channel before the elements are gone through: in scratch, after an
 // array of `Part` for each chunk.
 template <typename T, typename Part>

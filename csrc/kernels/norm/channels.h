@@ -29,39 +29,33 @@ struct Channels {
   bool is_planar() const { return inner > 1; }
 
   // Calls fn(channel) for each one: joins what the chunks gave.
-  template <typename Fn>
-  void for_each_channel(int threads, const Fn& fn) const {
+  void for_each_channel(int threads, const auto& fn) const {
     const int64_t grain = std::max<int64_t>(1024 / std::max<int64_t>(chunks, 1), 1);
-    parallel_for(threads, channels, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) fn(i);
-    });
+    parallel_for(threads, channels, grain, [&](int64_t i) { fn(i); });
   }
 
   // Calls plane(offset, chunk, channel) for each run of `inner` entries of one channel when planar,
   // else block(offset, Columns, chunk, first channel) for some channels of some entries of the
   // batch.
-  template <typename Plane, typename Block>
-  void for_each(int threads, const Plane& plane, const Block& block) const {
+  void for_each(int threads, const auto& plane, const auto& block) const {
     constexpr int64_t grain_elements = 8192, block_columns = most_columns;
     if (chunks * channels == 0) return;
     if (is_planar()) {
       const int64_t grain = std::max<int64_t>(grain_elements / inner, 1);
-      return parallel_for(threads, batch * channels, grain, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) plane(i * inner, i / channels, i % channels);
+      return parallel_for(threads, batch * channels, grain, [&](int64_t i) {
+        plane(i * inner, i / channels, i % channels);
       });
     }
     const int64_t blocks = (channels + block_columns - 1) / block_columns;
     const int64_t unit = std::min(batch, rows_per_chunk) * std::min(channels, block_columns);
     const int64_t grain = std::max<int64_t>(grain_elements / unit, 1);
-    parallel_for(threads, chunks * blocks, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t chunk = i / blocks, first = i % blocks * block_columns;
-        const int64_t row = chunk * rows_per_chunk;
-        block(row * channels + first,
-              Columns{std::min(rows_per_chunk, batch - row), channels,
-                      std::min(block_columns, channels - first)},
-              chunk, first);
-      }
+    parallel_for(threads, chunks * blocks, grain, [&](int64_t i) {
+      const int64_t chunk = i / blocks, first = i % blocks * block_columns;
+      const int64_t row = chunk * rows_per_chunk;
+      block(row * channels + first,
+            Columns{std::min(rows_per_chunk, batch - row), channels,
+                    std::min(block_columns, channels - first)},
+            chunk, first);
     });
   }
 };

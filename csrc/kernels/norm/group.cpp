@@ -14,10 +14,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 // A tensor as [batch, groups, depth, inner]: each group is normalized, each channel scaled.
 struct Groups {
   int64_t batch, groups, depth, inner;
@@ -32,13 +28,10 @@ struct Groups {
   int64_t per_group() const { return depth * inner; }
 
   // fn(unit, group): unit counts all groups of all samples.
-  template <typename Fn>
-  void for_each(int threads, const Fn& fn) const {
+  void for_each(int threads, const auto& fn) const {
     if (per_group() == 0) return;
     const int64_t grain = std::max<int64_t>(8192 / per_group(), 1);
-    parallel_for(threads, batch * groups, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) fn(unit, unit % groups);
-    });
+    parallel_for(threads, batch * groups, grain, [&](int64_t unit) { fn(unit, unit % groups); });
   }
 };
 

@@ -10,10 +10,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 constexpr int64_t grain_elements = 8192;  // worth some 5 us
 
 // A tensor as [rows, n], n entries being normalized together.
@@ -33,16 +29,14 @@ Prepared layer_norm(const Call& call) {
     const double eps = call.attrs().get_float("eps");
     return {[split, eps, &loops = rows<T>()](const Args& args) {
       if (split.rows == 0) return;
-      parallel_for(args.threads, split.rows, split.grain(), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t at = i * split.n;
-          loops.layer_norm({.x = args.in<T>(0) + at,
-                            .weight = args.in<T>(1),
-                            .bias = args.in<T>(2),
-                            .y = args.out<T>(0) + at,
-                            .eps = eps},
-                           split.n, args.out<T>(1) + i, args.out<T>(2) + i);
-        }
+      parallel_for(args.threads, split.rows, split.grain(), [&](int64_t i) {
+        const int64_t at = i * split.n;
+        loops.layer_norm({.x = args.in<T>(0) + at,
+                          .weight = args.in<T>(1),
+                          .bias = args.in<T>(2),
+                          .y = args.out<T>(0) + at,
+                          .eps = eps},
+                         split.n, args.out<T>(1) + i, args.out<T>(2) + i);
       });
     }};
   });
@@ -100,9 +94,7 @@ struct Gradients {
     if (split.n == 0) return;
     const int64_t chunk_elements = split.rows * split.n / chunks + 1;
     parallel_for(args.threads, chunks, std::max<int64_t>(grain_elements / chunk_elements, 1),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t chunk = begin; chunk < end; ++chunk) run_chunk(args, chunk);
-                 });
+                 [&](int64_t chunk) { run_chunk(args, chunk); });
     for (int which : {0, 1}) {
       if (!wants[1 + which]) continue;
       parallel_for(args.threads, split.n, std::max<int64_t>(grain_elements / chunks, 1),

@@ -11,31 +11,22 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 constexpr int64_t grain_elements = 4096;  // worth some 5 us
 constexpr int64_t block = 256;            // columns of one unit of work
 
 // Calls row(offset) for each row, or columns(offset, Columns) for each block of columns.
-template <typename Row, typename Block>
-void for_each(const AlongDim& s, int threads, const Row& row, const Block& columns) {
+void for_each(const AlongDim& s, int threads, const auto& row, const auto& columns) {
   if (s.n == 0 || s.outer * s.inner == 0) return;
   if (s.inner == 1) {
     const int64_t grain = std::max<int64_t>(grain_elements / s.n, 1);
-    return parallel_for(threads, s.outer, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) row(i * s.n);
-    });
+    return parallel_for(threads, s.outer, grain, [&](int64_t i) { row(i * s.n); });
   }
   const int64_t blocks = (s.inner + block - 1) / block;
   const int64_t grain = std::max<int64_t>(grain_elements / (s.n * std::min(block, s.inner)), 1);
-  parallel_for(threads, s.outer * blocks, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t start = i % blocks * block;
-      columns(i / blocks * s.n * s.inner + start,
-              Columns{s.n, s.inner, std::min(block, s.inner - start)});
-    }
+  parallel_for(threads, s.outer * blocks, grain, [&](int64_t i) {
+    const int64_t start = i % blocks * block;
+    columns(i / blocks * s.n * s.inner + start,
+            Columns{s.n, s.inner, std::min(block, s.inner - start)});
   });
 }
 

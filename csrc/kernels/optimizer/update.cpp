@@ -1,14 +1,16 @@
 // Kernels of the weight update. Hyper-parameters and the step count arrive in any floating type and
 // are turned into one step's numbers in double, as torch does it on the host. Tensors of one type
-// are read and written by the loops of simd/optimizer.inl; where types differ, block by block as
-// floats.
+// are read and written as they are by the loops of simd/optimizer.inl; where types differ, block by
+// block as floats.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <type_traits>
 
+#include "kernels/float16_blocks.h"
 #include "kernels/simd/optimizer.h"
 #include "ops/kernel.h"
 #include "support/half.h"
@@ -19,9 +21,6 @@ namespace poptorch::kernels {
 namespace {
 
 using ir::DType;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 constexpr int64_t grain = 16 * 1024;  // elements worth a thread
 
@@ -54,21 +53,39 @@ std::optional<DType> type_of(const Call& call, size_t operand) {
   return call.in(operand).dtype;
 }
 
-constexpr int64_t block = 256;  // elements of mixed types that are floats at a time
+// One tensor of an update whose tensors all have elements of type T: as it is.
+template <typename T>
+class Whole {
+ public:
+  using Element = T;
+  static constexpr int64_t block = std::numeric_limits<int64_t>::max();
 
-// One tensor of an update, with elements of any floating type but f64, seen as floats: itself where
-// it holds them, else one block of it at a time in `room`.
+  // Reads `in`, if there is one, and writes `out`, if there is one.
+  Whole(DType, const void* in, void* out)
+      : in_(static_cast<const T*>(in)), out_(static_cast<T*>(out)) {}
+
+  const T* read(int64_t begin, int64_t) { return in_ == nullptr ? nullptr : in_ + begin; }
+  T* target(int64_t begin) { return out_ == nullptr ? nullptr : out_ + begin; }
+  void write(int64_t, int64_t) {}
+
+ private:
+  const T* in_;
+  T* out_;
+};
+
+// The same of an update of mixed types, with elements of any floating type but f64, seen as floats:
+// itself where it holds them, else one block of it at a time in `room`.
 class Floats {
  public:
-  // Reads `in`, if there is one, and writes `out`, if there is one.
+  using Element = float;
+  static constexpr int64_t block = 256;
+
   Floats(DType dtype, const void* in, void* out) : dtype_(dtype), in_(in), out_(out) {}
 
   const float* read(int64_t begin, int64_t n) {
     if (in_ == nullptr) return nullptr;
     if (dtype_ == DType::f32) return static_cast<const float*>(in_) + begin;
-    const auto upcast = dtype_ == DType::f16 ? simd::convert_table().f16_to_f32
-                                            : simd::convert_table().bf16_to_f32;
-    upcast(static_cast<const uint16_t*>(in_) + begin, room_, n);
+    upcast_from(dtype_)(static_cast<const uint16_t*>(in_) + begin, room_, n);
     return room_;
   }
   float* target(int64_t begin) {
@@ -78,9 +95,7 @@ class Floats {
   // Rounds what was written to target().
   void write(int64_t begin, int64_t n) {
     if (out_ == nullptr || dtype_ == DType::f32) return;
-    const auto downcast = dtype_ == DType::f16 ? simd::convert_table().f32_to_f16
-                                             : simd::convert_table().f32_to_bf16;
-    downcast(room_, static_cast<uint16_t*>(out_) + begin, n);
+    downcast_to(dtype_)(room_, static_cast<uint16_t*>(out_) + begin, n);
   }
 
  private:
@@ -90,10 +105,14 @@ class Floats {
   alignas(64) float room_[block];
 };
 
-// update(begin, count) for the blocks of begin .. end.
-template <typename Update>
+// update(begin, count) for the blocks of begin .. end in which tensors are seen.
+template <typename Tensor, typename Update>
 void each_block(int64_t begin, int64_t end, const Update& update) {
-  for (int64_t i = begin; i < end; i += block) update(i, std::min(block, end - i));
+  for (int64_t i = begin; i < end;) {
+    const int64_t count = std::min(Tensor::block, end - i);
+    update(i, count);
+    i += count;
+  }
 }
 
 // Operand `in` of a call, that is there, and the result that takes its place.
@@ -116,32 +135,20 @@ bool is_uniform(const Call& call, size_t tensors) {
   return true;
 }
 
-template <typename T>
-Prepared accumulate_of(const Call& call) {
-  const int64_t n = call.out().numel();
-  const double scale = call.attrs().get_float("scale", 1.0);
-  const auto factor_type = type_of(call, 2);
-  const auto run = table<T>().accumulate;
-  return {[=](const Args& args) {
-    const auto by = static_cast<simd::NumberOf<T>>(scale * factor(args, 2, factor_type));
-    parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
-      run(args.in<T>(0), args.in<T>(1), by, args.out<T>(), begin, end);
-    });
-  }};
-}
-
-Prepared accumulate_mixed(const Call& call) {
+template <typename Tensor>
+Prepared accumulate(const Call& call) {
+  using T = typename Tensor::Element;
   const int64_t n = call.out().numel();
   const double scale = call.attrs().get_float("scale", 1.0);
   const auto factor_type = type_of(call, 2);
   const DType acc_type = call.in(0).dtype, grad_type = call.in(1).dtype;
-  const auto run = table<float>().accumulate;
+  const auto run = table<T>().accumulate;
   return {[=](const Args& args) {
-    const auto by = static_cast<float>(scale * factor(args, 2, factor_type));
+    const auto by = static_cast<simd::NumberOf<T>>(scale * factor(args, 2, factor_type));
     parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
-      Floats acc(acc_type, args.inputs[0], args.outputs[0]), grad(grad_type, args.inputs[1], {});
-      each_block(begin, end, [&](int64_t i, int64_t count) {
-        run(acc.read(i, count), grad.read(i, count), by, acc.target(i), 0, count);
+      Tensor acc(acc_type, args.inputs[0], args.outputs[0]), grad(grad_type, args.inputs[1], {});
+      each_block<Tensor>(begin, end, [&](int64_t i, int64_t count) {
+        run(acc.read(i, count), grad.read(i, count), by, acc.target(i), count);
         acc.write(i, count);
       });
     });
@@ -177,34 +184,23 @@ Prepared sgd_with(const Call& call, const Run& run) {
   }};
 }
 
-template <typename T>
-Prepared sgd_of(const Call& call) {
+template <typename Tensor>
+Prepared sgd(const Call& call) {
+  using T = typename Tensor::Element;
   using Step = simd::SgdStep<simd::NumberOf<T>>;
-  const int64_t n = call.out().numel();
-  const bool has_buffer = call.has_in(2);
-  const auto run = table<T>().sgd;
-  return sgd_with<simd::NumberOf<T>>(call, [=](const Args& args, const Step& step) {
-    const simd::SgdArrays<T> arrays = {args.in<T>(0), args.in<T>(1), args.in<T>(2),
-                                       args.out<T>(0), has_buffer ? args.out<T>(1) : nullptr};
-    parallel_for(args.threads, n, grain,
-                 [&](int64_t begin, int64_t end) { run(arrays, step, begin, end); });
-  });
-}
-
-Prepared sgd_mixed(const Call& call) {
   const int64_t n = call.out().numel();
   const bool has_buffer = call.has_in(2);
   const DType type = call.in(0).dtype, grad_type = call.in(1).dtype;
   const DType buffer_type = has_buffer ? call.in(2).dtype : type;
-  const auto run = table<float>().sgd;
-  return sgd_with<float>(call, [=](const Args& args, const simd::SgdStep<float>& step) {
+  const auto run = table<T>().sgd;
+  return sgd_with<simd::NumberOf<T>>(call, [=](const Args& args, const Step& step) {
     parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
-      Floats param(type, args.inputs[0], args.outputs[0]), grad(grad_type, args.inputs[1], {});
-      Floats buffer(buffer_type, args.inputs[2], has_buffer ? args.outputs[1] : nullptr);
-      each_block(begin, end, [&](int64_t i, int64_t count) {
+      Tensor param(type, args.inputs[0], args.outputs[0]), grad(grad_type, args.inputs[1], {});
+      Tensor buffer(buffer_type, args.inputs[2], has_buffer ? args.outputs[1] : nullptr);
+      each_block<Tensor>(begin, end, [&](int64_t i, int64_t count) {
         run({param.read(i, count), grad.read(i, count), buffer.read(i, count), param.target(i),
              buffer.target(i)},
-            step, 0, count);
+            step, count);
         param.write(i, count);
         buffer.write(i, count);
       });
@@ -261,57 +257,44 @@ Prepared adam_with(const Call& call, const Run& run) {
   }};
 }
 
-template <typename T>
-Prepared adam_of(const Call& call) {
+template <typename Tensor>
+Prepared adam(const Call& call) {
+  using T = typename Tensor::Element;
   using Step = simd::AdamStep<simd::NumberOf<T>>;
-  const int64_t n = call.out().numel();
-  const bool has_max = call.has_in(4);
-  const auto run = table<T>().adam;
-  return adam_with<simd::NumberOf<T>>(call, [=](const Args& args, const Step& step) {
-    const simd::AdamArrays<T> arrays = {
-        args.in<T>(0),  args.in<T>(1),  args.in<T>(2),
-        args.in<T>(3),  args.in<T>(4),  args.out<T>(0),
-        args.out<T>(1), args.out<T>(2), has_max ? args.out<T>(3) : nullptr};
-    parallel_for(args.threads, n, grain,
-                 [&](int64_t begin, int64_t end) { run(arrays, step, begin, end); });
-  });
-}
-
-Prepared adam_mixed(const Call& call) {
   const int64_t n = call.out().numel();
   const bool has_max = call.has_in(4);
   const DType type = call.in(0).dtype, grad_type = call.in(1).dtype;
   const DType average_type = call.in(2).dtype, square_type = call.in(3).dtype;
   const DType max_type = has_max ? call.in(4).dtype : type;
-  const auto run = table<float>().adam;
-  return adam_with<float>(call, [=](const Args& args, const simd::AdamStep<float>& step) {
+  const auto run = table<T>().adam;
+  return adam_with<simd::NumberOf<T>>(call, [=](const Args& args, const Step& step) {
     parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
-      Floats param(type, args.inputs[0], args.outputs[0]), grad(grad_type, args.inputs[1], {});
-      Floats average(average_type, args.inputs[2], args.outputs[1]);
-      Floats square(square_type, args.inputs[3], args.outputs[2]);
-      Floats largest(max_type, args.inputs[4], has_max ? args.outputs[3] : nullptr);
-      each_block(begin, end, [&](int64_t i, int64_t count) {
+      Tensor param(type, args.inputs[0], args.outputs[0]), grad(grad_type, args.inputs[1], {});
+      Tensor average(average_type, args.inputs[2], args.outputs[1]);
+      Tensor square(square_type, args.inputs[3], args.outputs[2]);
+      Tensor largest(max_type, args.inputs[4], has_max ? args.outputs[3] : nullptr);
+      each_block<Tensor>(begin, end, [&](int64_t i, int64_t count) {
         run({param.read(i, count), grad.read(i, count), average.read(i, count),
              square.read(i, count), largest.read(i, count), param.target(i), average.target(i),
              square.target(i), largest.target(i)},
-            step, 0, count);
-        for (Floats* side : {&param, &average, &square, &largest}) side->write(i, count);
+            step, count);
+        for (Tensor* side : {&param, &average, &square, &largest}) side->write(i, count);
       });
     });
   });
 }
 
-#define UPDATE_KERNEL(op, name, tensors)                   \
-  Prepared name(const Call& call) {                        \
-    if (!is_uniform(call, tensors)) return name##_mixed(call); \
-    switch (call.out().dtype) {                            \
-      case DType::f16: return name##_of<simd::F16>(call);  \
-      case DType::bf16: return name##_of<simd::BF16>(call); \
-      case DType::f64: return name##_of<double>(call);     \
-      default: return name##_of<float>(call);              \
-    }                                                      \
-  }                                                        \
-  KERNEL(op, name, true)
+#define UPDATE_KERNEL(op, name, tensors)                          \
+  Prepared name##_kernel(const Call& call) {                      \
+    if (!is_uniform(call, tensors)) return name<Floats>(call);    \
+    switch (call.out().dtype) {                                   \
+      case DType::f16: return name<Whole<simd::F16>>(call);       \
+      case DType::bf16: return name<Whole<simd::BF16>>(call);     \
+      case DType::f64: return name<Whole<double>>(call);          \
+      default: return name<Whole<float>>(call);                   \
+    }                                                             \
+  }                                                               \
+  KERNEL(op, name##_kernel, true)
 UPDATE_KERNEL("accumulate", accumulate, 2)
 UPDATE_KERNEL("sgd_update", sgd, 3)
 UPDATE_KERNEL("adam_update", adam, 5)

@@ -1,7 +1,6 @@
 // adaptive_max_pool2d and its gradient. First the largest of the rows under a row of windows, for
 // all columns at once, then the largest column of each window.
 #include <algorithm>
-#include <vector>
 
 #include "kernels/pool/lines.h"
 #include "kernels/reduction/types.h"
@@ -12,10 +11,6 @@
 namespace poptorch::kernels {
 
 namespace {
-
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 // The windows that share an axis out: those of neighbours may overlap by one entry.
 struct Windows {
@@ -63,31 +58,23 @@ struct AdaptiveMax {
   }
 };
 
-template <typename T, typename Index>
-Prepared prepare_typed(const Call& call) {
-  const ir::Dims &in = call.in(0).sizes, &out = call.out().sizes;
-  const size_t h = in.size() - 2, w = in.size() - 1;
-  const AdaptiveMax<T, Index> row{{in[h], out[h]}, {in[w], out[w]}, {}};
-  const int64_t lines = call.out().numel() / out[w];
-  const Slots slots(call.threads, lines, in[h] * in[w] / out[h] + in[w], row.scratch_bytes());
-  const auto run = [row, slots](const Args& args) {
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      for (int64_t i = begin; i < end; ++i) {
+Prepared adaptive_max_pool2d(const Call& call) {
+  const auto prepare = [&]<typename T, typename Index>(T, Index) -> Prepared {
+    const ir::Dims &in = call.in(0).sizes, &out = call.out().sizes;
+    const size_t h = in.size() - 2, w = in.size() - 1;
+    const AdaptiveMax<T, Index> row{{in[h], out[h]}, {in[w], out[w]}, {}};
+    const int64_t lines = call.out().numel() / out[w];
+    const Slots slots(call.threads, lines, in[h] * in[w] / out[h] + in[w], row.scratch_bytes());
+    return slots.prepared([row](const Args& args, const Slot& slot) {
+      for (int64_t i = slot.begin; i < slot.end; ++i) {
         const int64_t plane = i / row.rows.out * row.rows.size * row.columns.size;
         const int64_t at = i * row.columns.out;
-        row.run(args.in<T>(0) + plane, i % row.rows.out, scratch, args.out<T>(0) + at,
+        row.run(args.in<T>(0) + plane, i % row.rows.out, slot.scratch, args.out<T>(0) + at,
                 args.out<Index>(1) + at);
       }
     });
   };
-  return {run, slots.scratch_bytes()};
-}
-
-Prepared adaptive_max_pool2d(const Call& call) {
-  return with_index_type(call, call.out(1).dtype, [&]<typename Index>(Index) {
-    return with_float_type(call, call.in(0).dtype,
-                           [&]<typename T>(T) { return prepare_typed<T, Index>(call); });
-  });
+  return with_float_and_index_type(call, call.in(0).dtype, call.out(1).dtype, prepare);
 }
 
 // Of images [..., H, W].
@@ -95,14 +82,13 @@ int64_t pixels(const ir::Type& type) {
   return type.sizes[type.rank() - 2] * type.sizes[type.rank() - 1];
 }
 
-template <typename T, typename Index>
-Prepared prepare_backward(const Call& call) {
-  const int64_t in = pixels(call.in(1)), out = pixels(call.in(0));
-  const int64_t planes = call.in(0).numel() / out;
-  return {[=](const Args& args) {
-    const int64_t grain = std::max<int64_t>(1, 16384 / (in + out));
-    parallel_for(args.threads, planes, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t plane = begin; plane < end; ++plane) {
+Prepared adaptive_max_pool2d_backward(const Call& call) {
+  const auto prepare = [&]<typename T, typename Index>(T, Index) -> Prepared {
+    const int64_t in = pixels(call.in(1)), out = pixels(call.in(0));
+    const int64_t planes = call.in(0).numel() / out;
+    return {[=](const Args& args) {
+      const int64_t grain = std::max<int64_t>(1, 16384 / (in + out));
+      parallel_for(args.threads, planes, grain, [&](int64_t plane) {
         const T* grad = args.in<T>(0) + plane * out;
         const Index* where = args.in<Index>(2) + plane * out;
         T* result = args.out<T>() + plane * in;
@@ -110,16 +96,10 @@ Prepared prepare_backward(const Call& call) {
         for (int64_t i = 0; i < out; ++i) {
           if (where[i] >= 0 && where[i] < in) result[where[i]] += grad[i];
         }
-      }
-    });
-  }};
-}
-
-Prepared adaptive_max_pool2d_backward(const Call& call) {
-  return with_index_type(call, call.in(2).dtype, [&]<typename Index>(Index) {
-    return with_float_type(call, call.in(0).dtype,
-                           [&]<typename T>(T) { return prepare_backward<T, Index>(call); });
-  });
+      });
+    }};
+  };
+  return with_float_and_index_type(call, call.in(0).dtype, call.in(2).dtype, prepare);
 }
 
 KERNEL("adaptive_max_pool2d", adaptive_max_pool2d)

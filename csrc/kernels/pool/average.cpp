@@ -13,10 +13,7 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
 using ops::Pooling;
-using ops::Prepared;
 
 // What sums of windows are divided by: rows[i] * columns[j].
 template <typename T>
@@ -92,43 +89,35 @@ struct AvgPool {
   }
 };
 
-template <typename T>
-Prepared avg_pool_typed(const Call& call) {
-  const Pooling pool = ops::pooling({call.op}, call.in(0));
-  const AvgPool<T> row{pool, Line(pool.w), Divisors<T>(call, pool), {}};
-  const Slots slots(call.threads, pool.planes * pool.h.out,
-                    pool.w.out * pool.h.kernel * pool.w.kernel, row.scratch_bytes());
-  const auto run = [row, slots](const Args& args) {
-    const Pooling& pool = row.pool;
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      auto* buffer = reinterpret_cast<T*>(scratch);
+Prepared avg_pool2d(const Call& call) {
+  return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
+    const Pooling pool = ops::pooling({call.op}, call.in(0));
+    const AvgPool<T> row{pool, Line(pool.w), Divisors<T>(call, pool), {}};
+    const Slots slots(call.threads, pool.planes * pool.h.out,
+                      pool.w.out * pool.h.kernel * pool.w.kernel, row.scratch_bytes());
+    return slots.prepared([row](const Args& args, const Slot& slot) {
+      const Pooling& pool = row.pool;
+      auto* buffer = reinterpret_cast<T*>(slot.scratch);
       std::fill_n(buffer, row.line.padded(), T{0});
-      for (int64_t i = begin; i < end; ++i) {
+      for (int64_t i = slot.begin; i < slot.end; ++i) {
         row.forward(args.in<T>(0) + i / pool.h.out * pool.h.size * pool.w.size, i % pool.h.out,
                     buffer, args.out<T>() + i * pool.w.out);
       }
     });
-  };
-  return {run, slots.scratch_bytes()};
+  });
 }
 
-Prepared avg_pool2d(const Call& call) {
-  return with_float_type(call, call.in(0).dtype,
-                         [&]<typename T>(T) { return avg_pool_typed<T>(call); });
-}
-
-template <typename T>
-Prepared avg_pool_backward_typed(const Call& call) {
-  const Pooling pool = ops::pooling({call.op}, call.in(1));
-  const AvgPool<T> row{pool, Line(pool.w), Divisors<T>(call, pool), {}};
-  const int64_t in = pool.h.size * pool.w.size;
-  const Slots slots(call.threads, pool.planes, in * pool.h.kernel, row.scratch_bytes());
-  const auto run = [row, slots, in](const Args& args) {
-    const Pooling& pool = row.pool;
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      auto* buffer = reinterpret_cast<T*>(scratch);
+Prepared avg_pool2d_backward(const Call& call) {
+  return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
+    const Pooling pool = ops::pooling({call.op}, call.in(1));
+    const AvgPool<T> row{pool, Line(pool.w), Divisors<T>(call, pool), {}};
+    const int64_t in = pool.h.size * pool.w.size;
+    const Slots slots(call.threads, pool.planes, in * pool.h.kernel, row.scratch_bytes());
+    return slots.prepared([row, in](const Args& args, const Slot& slot) {
+      const Pooling& pool = row.pool;
+      auto* buffer = reinterpret_cast<T*>(slot.scratch);
       std::fill_n(buffer + row.line.elements(), row.line.columns, T{0});
-      for (int64_t plane = begin; plane < end; ++plane) {
+      for (int64_t plane = slot.begin; plane < slot.end; ++plane) {
         T* result = args.out<T>() + plane * in;
         std::fill_n(result, in, T{0});
         for (int64_t i = 0; i < pool.h.out; ++i) {
@@ -137,13 +126,7 @@ Prepared avg_pool_backward_typed(const Call& call) {
         }
       }
     });
-  };
-  return {run, slots.scratch_bytes()};
-}
-
-Prepared avg_pool2d_backward(const Call& call) {
-  return with_float_type(call, call.in(0).dtype,
-                         [&]<typename T>(T) { return avg_pool_backward_typed<T>(call); });
+  });
 }
 
 KERNEL("avg_pool2d", avg_pool2d)

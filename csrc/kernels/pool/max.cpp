@@ -14,14 +14,10 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
 using ops::Pooling;
-using ops::Prepared;
 
 // How positions are stored: as numbers of the plane, or as bytes that count within the window.
-template <typename Fn>
-auto with_position_type(const Call& call, ir::DType dtype, const Fn& fn) {
+auto with_position_type(const Call& call, ir::DType dtype, const auto& fn) {
   if (dtype == ir::DType::u8) return fn(uint8_t{});
   return with_index_type(call, dtype, fn);
 }
@@ -111,20 +107,17 @@ Prepared max_pool_typed(const Call& call) {
   const Pooling& pool = row.pool;
   const Slots slots(call.threads, pool.planes * pool.h.out,
                     pool.w.out * pool.h.kernel * pool.w.kernel, row.scratch_bytes());
-  const auto run = [row, slots, keeps = keeps_positions(call)](const Args& args) {
+  return slots.prepared([row, keeps = keeps_positions(call)](const Args& args, const Slot& slot) {
     const Pooling& pool = row.pool;
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      auto* buffer = reinterpret_cast<T*>(scratch);
-      constexpr T lowest = -std::numeric_limits<T>::infinity();
-      std::fill_n(buffer, row.line.padded(), MUTANT(max_pool_pads_with_zero) ? T{0} : lowest);
-      for (int64_t i = begin; i < end; ++i) {
-        const T* plane = args.in<T>(0) + i / pool.h.out * pool.h.size * pool.w.size;
-        row.run(plane, i % pool.h.out, buffer, args.out<T>(0) + i * pool.w.out,
-                positions_at<Index>(args, keeps, i * pool.w.out));
-      }
-    });
-  };
-  return {run, slots.scratch_bytes()};
+    auto* buffer = reinterpret_cast<T*>(slot.scratch);
+    constexpr T lowest = -std::numeric_limits<T>::infinity();
+    std::fill_n(buffer, row.line.padded(), MUTANT(max_pool_pads_with_zero) ? T{0} : lowest);
+    for (int64_t i = slot.begin; i < slot.end; ++i) {
+      const T* plane = args.in<T>(0) + i / pool.h.out * pool.h.size * pool.w.size;
+      row.run(plane, i % pool.h.out, buffer, args.out<T>(0) + i * pool.w.out,
+              positions_at<Index>(args, keeps, i * pool.w.out));
+    }
+  });
 }
 
 // Where the taps of a window lie, from its first one; by the byte that stands for each.
@@ -178,11 +171,9 @@ Prepared max_pool_backward_typed(const Call& call) {
     const Pooling& pool = gradient.pool;
     const int64_t in = pool.h.size * pool.w.size, out = pool.h.out * pool.w.out;
     const int64_t grain = std::max<int64_t>(1, grain_elements / (in + out));
-    parallel_for(args.threads, pool.planes, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t plane = begin; plane < end; ++plane) {
-        gradient.run(args.in<T>(0) + plane * out, args.in<Index>(2) + plane * out,
-                     args.out<T>() + plane * in);
-      }
+    parallel_for(args.threads, pool.planes, grain, [&](int64_t plane) {
+      gradient.run(args.in<T>(0) + plane * out, args.in<Index>(2) + plane * out,
+                   args.out<T>() + plane * in);
     });
   };
   return {run};
@@ -212,8 +203,7 @@ struct MaxPoolLast {
   int64_t out_size() const { return pool.h.out * pool.w.out * channels; }
 
   // fn(offset of the pixel in the image, position) for each pixel under the window at (i, j).
-  template <typename Fn>
-  void for_each_tap(int64_t i, int64_t j, const Fn& fn) const {
+  void for_each_tap(int64_t i, int64_t j, const auto& fn) const {
     const Span &row = rows[static_cast<size_t>(i)], &column = columns[static_cast<size_t>(j)];
     for (int64_t k = row.begin; k < row.end; ++k) {
       for (int64_t l = column.begin; l < column.end; ++l) {
@@ -272,15 +262,13 @@ Prepared max_pool_last(const Call& call) {
   const int64_t grain = std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, row_work));
   return {[=, keeps = keeps_positions(call)](const Args& args) {
     const Pooling& pool = last.pool;
-    parallel_for(args.threads, last.images * pool.h.out, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const T* image = args.in<T>(0) + row / pool.h.out * last.in_size();
-        for (int64_t j = 0; j < pool.w.out; ++j) {
-          const int64_t out = (row * pool.w.out + j) * last.channels;
-          for (int64_t c = 0; c < last.channels; c += block_channels) {
-            last.pixel(image + c, row % pool.h.out, j, last.block_size(c),
-                       args.out<T>(0) + out + c, positions_at<Index>(args, keeps, out + c));
-          }
+    parallel_for(args.threads, last.images * pool.h.out, grain, [&](int64_t row) {
+      const T* image = args.in<T>(0) + row / pool.h.out * last.in_size();
+      for (int64_t j = 0; j < pool.w.out; ++j) {
+        const int64_t out = (row * pool.w.out + j) * last.channels;
+        for (int64_t c = 0; c < last.channels; c += block_channels) {
+          last.pixel(image + c, row % pool.h.out, j, last.block_size(c),
+                     args.out<T>(0) + out + c, positions_at<Index>(args, keeps, out + c));
         }
       }
     });
@@ -295,13 +283,11 @@ Prepared max_pool_backward_last(const Call& call) {
   const int64_t grain = std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, unit));
   return {[=](const Args& args) {
     const int64_t blocks = last.blocks();
-    parallel_for(args.threads, last.images * blocks, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t c = unit % blocks * block_channels, image = unit / blocks;
-        last.gradient(args.in<T>(0) + image * last.out_size() + c,
-                      args.in<Index>(2) + image * last.out_size() + c, last.block_size(c),
-                      args.out<T>() + image * last.in_size() + c);
-      }
+    parallel_for(args.threads, last.images * blocks, grain, [&](int64_t unit) {
+      const int64_t c = unit % blocks * block_channels, image = unit / blocks;
+      last.gradient(args.in<T>(0) + image * last.out_size() + c,
+                    args.in<Index>(2) + image * last.out_size() + c, last.block_size(c),
+                    args.out<T>() + image * last.in_size() + c);
     });
   }};
 }

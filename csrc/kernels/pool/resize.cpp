@@ -17,9 +17,6 @@ namespace poptorch::kernels {
 namespace {
 
 using ir::Dims;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 // One entry of the result takes image entries [begin, end), each by its weight in `weights` from
 // `at` on.
@@ -253,28 +250,24 @@ Prepared prepare_resize(const Call& call, const Resize<T>& resize) {
   const Slots slots(call.threads, resize.planes * resize.rows_out,
                     resize.columns_in + 2 * resize.columns_out,
                     resize.columns_in * static_cast<int64_t>(sizeof(T)));
-  const auto run = [r = resize, slots](const Args& args) {
-    slots.run(args.threads, args.scratch, [&](int64_t begin, int64_t end, std::byte* scratch) {
-      for (int64_t i = begin; i < end; ++i) {
-        T* out = args.out<T>() + i * r.columns_out;
-        if (i > begin && r.repeats(i % r.rows_out)) {
-          std::copy_n(out - r.columns_out, r.columns_out, out);
-        } else {
-          r.make_row(args.in<T>(0) + i / r.rows_out * r.rows_in * r.columns_in, i % r.rows_out,
-                     reinterpret_cast<T*>(scratch), out);
-        }
+  return slots.prepared([r = resize](const Args& args, const Slot& slot) {
+    for (int64_t i = slot.begin; i < slot.end; ++i) {
+      T* out = args.out<T>() + i * r.columns_out;
+      if (i > slot.begin && r.repeats(i % r.rows_out)) {
+        std::copy_n(out - r.columns_out, r.columns_out, out);
+      } else {
+        r.make_row(args.in<T>(0) + i / r.rows_out * r.rows_in * r.columns_in, i % r.rows_out,
+                   reinterpret_cast<T*>(slot.scratch), out);
       }
-    });
-  };
-  return {run, slots.scratch_bytes()};
+    }
+  });
 }
 
 int64_t planes_of(const Dims& image) {
   return ir::product({image.begin(), image.end() - 2});
 }
 
-template <typename MakeTaps>
-Prepared forward(const Call& call, const MakeTaps& taps, bool averages = false) {
+Prepared forward(const Call& call, const auto& taps, bool averages = false) {
   const Dims &image = call.in(0).sizes, &out = call.out().sizes;
   const int64_t rows = image[image.size() - 2], columns = image.back();
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) {
@@ -285,8 +278,7 @@ Prepared forward(const Call& call, const MakeTaps& taps, bool averages = false) 
   });
 }
 
-template <typename MakeTaps>
-Prepared backward(const Call& call, const MakeTaps& taps) {
+Prepared backward(const Call& call, const auto& taps) {
   const Dims &image = call.out().sizes, &grad = call.in(0).sizes;
   const int64_t rows = image[image.size() - 2], columns = image.back();
   const int64_t grad_rows = grad[grad.size() - 2], grad_columns = grad.back();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/float16_blocks.h"
+#include "kernels/reduction/types.h"
 #include "ops/kernel.h"
 #include "support/error.h"
 #include "support/parallel.h"
@@ -16,9 +17,6 @@ namespace poptorch::kernels {
 namespace {
 
 using ir::DType;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 using simd::Draw;
 using simd::random_group;
 
@@ -27,9 +25,8 @@ constexpr int64_t grain = 16 * 1024;           // elements worth a thread
 constexpr uint32_t second_stream = 0x80000000;  // salts of a second word for each element
 
 // The words of a run of elements, some 256 at a time: fn(first element, count, words).
-template <typename Fn>
 void for_blocks(const simd::RandomTable& table, const Draw& draw, int threads, int64_t n,
-                const Fn& fn) {
+                const auto& fn) {
   parallel_for(threads, n, grain, [&](int64_t begin, int64_t end) {
     uint32_t words[block];
     for (int64_t i = begin; i < end; i += block) {
@@ -166,36 +163,39 @@ Prepared dropout(const Call& call) {
   return call.out().dtype == DType::f64 ? dropout_f64(call) : dropout_f32(call);
 }
 
-template <typename T>
-Prepared bernoulli_of(const Call& call) {
-  Prepared drawn = by_word<T>(call, 1, [](const Args& args, uint32_t word, int64_t i) {
-    return unit<T>(word) < args.in<T>(0)[i] ? T{1} : T{0};
-  });
-  drawn.run = [draw = std::move(drawn.run), n = call.in(0).numel()](const Args& args) {
-    const T* p = args.in<T>(0);
-    const T* wrong = std::find_if_not(p, p + n, [](T x) { return x >= 0 && x <= 1; });
-    USER_CHECK(wrong == p + n, "[bernoulli] a probability is ", *wrong,
-               ". Give numbers from 0 to 1, as torch.sigmoid or torch.clamp do.");
-    draw(args);
-  };
-  return drawn;
-}
-
-template <typename T>
-Prepared uniform_of(const Call& call) {
-  const auto low = static_cast<T>(call.attrs().get_float("low", 0.0));
-  const auto high = static_cast<T>(call.attrs().get_float("high", 1.0));
-  return by_word<T>(call, 0, [=](const Args&, uint32_t word, int64_t) {
-    const T value = low + unit<T>(word) * (high - low);
-    return value < high ? value : low;  // rounding may reach `high`, which is not of the range
+Prepared bernoulli(const Call& call) {
+  return with_float_type(call, call.out().dtype, [&]<typename T>(T) {
+    Prepared drawn = by_word<T>(call, 1, [](const Args& args, uint32_t word, int64_t i) {
+      return unit<T>(word) < args.in<T>(0)[i] ? T{1} : T{0};
+    });
+    drawn.run = [draw = std::move(drawn.run), n = call.in(0).numel()](const Args& args) {
+      const T* p = args.in<T>(0);
+      const T* wrong = std::find_if_not(p, p + n, [](T x) { return x >= 0 && x <= 1; });
+      USER_CHECK(wrong == p + n, "[bernoulli] a probability is ", *wrong,
+                 ". Give numbers from 0 to 1, as torch.sigmoid or torch.clamp do.");
+      draw(args);
+    };
+    return drawn;
   });
 }
 
-template <typename T>
-Prepared exponential_of(const Call& call) {
-  const auto scale = static_cast<T>(-1.0 / call.attrs().get_float("lambd", 1.0));
-  return by_word<T>(call, 0, [=](const Args&, uint32_t word, int64_t) {
-    return scale * std::log1p(-unit<T>(word));
+Prepared uniform(const Call& call) {
+  return with_float_type(call, call.out().dtype, [&]<typename T>(T) {
+    const auto low = static_cast<T>(call.attrs().get_float("low", 0.0));
+    const auto high = static_cast<T>(call.attrs().get_float("high", 1.0));
+    return by_word<T>(call, 0, [=](const Args&, uint32_t word, int64_t) {
+      const T value = low + unit<T>(word) * (high - low);
+      return value < high ? value : low;  // rounding may reach `high`, which is not of the range
+    });
+  });
+}
+
+Prepared exponential(const Call& call) {
+  return with_float_type(call, call.out().dtype, [&]<typename T>(T) {
+    const auto scale = static_cast<T>(-1.0 / call.attrs().get_float("lambd", 1.0));
+    return by_word<T>(call, 0, [=](const Args&, uint32_t word, int64_t) {
+      return scale * std::log1p(-unit<T>(word));
+    });
   });
 }
 
@@ -272,15 +272,6 @@ Prepared permutation_of(const Call& call) {
     });
   }};
 }
-
-#define FLOAT_KERNEL(name, function)                                                        \
-  Prepared name(const Call& call) {                                                         \
-    return call.out().dtype == DType::f64 ? function<double>(call) : function<float>(call); \
-  }
-FLOAT_KERNEL(bernoulli, bernoulli_of)
-FLOAT_KERNEL(uniform, uniform_of)
-FLOAT_KERNEL(exponential, exponential_of)
-#undef FLOAT_KERNEL
 
 Prepared normal(const Call& call) {
   return call.out().dtype == DType::f64 ? normal_f64(call) : normal_f32(call);

@@ -17,8 +17,7 @@ inline void put(T* p, int64_t j, int64_t count, V value) {
   }
 }
 
-template <typename Cell>
-inline void run_cell(const Cell& cell) {
+inline void run_cell(const auto& cell) {
   int64_t j = 0;
   for (; j + width <= cell.units; j += width) cell.at(j, width);
   if (j < cell.units) cell.at(j, cell.units - j);

@@ -90,12 +90,10 @@ template <typename T>
 void RecurrentProduct<T>::pack(const T* w, std::byte* scratch, int threads) const {
   if constexpr (std::is_same_v<T, float>) {
     if (!packs_) return;
-    parallel_for(threads, block_count(), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t index = begin; index < end; ++index) {
-        const Block b = block(index, w, scratch);
-        pack_weights(packed(b.units, rows_), {b.weights, hidden_ * depth_, stride(), forward_},
-                     reinterpret_cast<float*>(b.packed));
-      }
+    parallel_for(threads, block_count(), 1, [&](int64_t index) {
+      const Block b = block(index, w, scratch);
+      pack_weights(packed(b.units, rows_), {b.weights, hidden_ * depth_, stride(), forward_},
+                   reinterpret_cast<float*>(b.packed));
     });
   }
 }

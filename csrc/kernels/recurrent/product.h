@@ -49,8 +49,7 @@ class RecurrentProduct {
   // step(k, blocks, entries) for all blocks and entries at k = 0, 1, ..., `time` - 1. Threads share
   // the blocks, and wait for each other after each step; or, where the weights stay in a core's
   // cache, the entries, which need nothing of each other.
-  template <typename Step>
-  void for_steps(int threads, int64_t time, const Step& step) const {
+  void for_steps(int threads, int64_t time, const auto& step) const {
     if (shares_entries(threads)) {
       return parallel_for(threads, batch_, entry_grain(time), [&](int64_t begin, int64_t end) {
         for (int64_t k = 0; k < time; ++k) step(k, Range{0, block_count()}, Range{begin, end});

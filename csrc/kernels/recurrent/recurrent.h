@@ -60,8 +60,7 @@ class ForwardSteps {
     const T *x, *h0, *w_ih, *w_hh, *y;
   };
   // cell(place, inputs, sums): both products of the place's units, gates side by side.
-  template <typename Cell>
-  void run(const Operands& in, std::byte* scratch, int threads, const Cell& cell) const {
+  void run(const Operands& in, std::byte* scratch, int threads, const auto& cell) const {
     std::byte* for_input = scratch + state_.scratch_bytes();
     state_.pack(in.w_hh, scratch, threads);
     input_.pack(in.w_ih, for_input, threads);
@@ -118,8 +117,7 @@ class BackwardSteps {
 
   // cell(place, after): `after` is what the step after gives for the gradient of the state, nullptr
   // at the last one. The cell writes to `grad`, the gradients of the sums of all times.
-  template <typename Cell>
-  void run(const T* w_hh, const T* grad, std::byte* scratch, int threads, const Cell& cell) const {
+  void run(const T* w_hh, const T* grad, std::byte* scratch, int threads, const auto& cell) const {
     product_.pack(w_hh, scratch, threads);
     product_.for_steps(threads, r_.time, [&](int64_t step, Range blocks, Range entries) {
       const int64_t k = r_.time - 1 - step;
@@ -174,12 +172,6 @@ void copy_or_zero(int64_t n, const T* from, T* to);
 template <typename T>
 size_t array_bytes(int64_t n) {
   return align_up(static_cast<size_t>(n) * sizeof(T));
-}
-
-// prepare(T{}) with the float type of `dtype`.
-template <typename Fn>
-ops::Prepared with_recurrent_type(ir::DType dtype, const Fn& prepare) {
-  return dtype == ir::DType::f64 ? prepare(double{}) : prepare(float{});
 }
 
 }  // namespace poptorch::kernels

@@ -1,7 +1,6 @@
 // argmax, argmin, max_dim, min_dim: extremes along one dimension with the position of the first
 // one.
 #include <algorithm>
-#include <vector>
 
 #include "kernels/along_dim.h"
 #include "kernels/move/copy.h"
@@ -17,9 +16,6 @@ namespace {
 
 using ir::Dims;
 using ir::Type;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 template <typename T, bool largest>
 bool better(T x, T best) {
@@ -87,10 +83,8 @@ void search(const T* x, const AlongDim& layout, const Results<T>& results, int t
   constexpr int64_t grain_elements = 1 << 14;
   if (layout.inner == 1) {
     const int64_t grain = std::max<int64_t>(1, grain_elements / layout.n);
-    parallel_for(threads, layout.outer, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        along_run<T, largest>(x + row * layout.n, layout.n, row, results);
-      }
+    parallel_for(threads, layout.outer, grain, [&](int64_t row) {
+      along_run<T, largest>(x + row * layout.n, layout.n, row, results);
     });
     return;
   }
@@ -98,13 +92,11 @@ void search(const T* x, const AlongDim& layout, const Results<T>& results, int t
   const int64_t width = std::min(block, layout.inner);
   const int64_t grain =
       std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, layout.n * width));
-  parallel_for(threads, layout.outer * blocks, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t outer = unit / blocks, start = unit % blocks * block;
-      along_columns<T, largest>(x + outer * layout.n * layout.inner + start, layout,
-                                std::min(block, layout.inner - start), outer * layout.inner + start,
-                                results);
-    }
+  parallel_for(threads, layout.outer * blocks, grain, [&](int64_t unit) {
+    const int64_t outer = unit / blocks, start = unit % blocks * block;
+    along_columns<T, largest>(x + outer * layout.n * layout.inner + start, layout,
+                              std::min(block, layout.inner - start), outer * layout.inner + start,
+                              results);
   });
 }
 

@@ -42,19 +42,16 @@ class Reduction {
   }
 
   // Calls finish(output, total) once for each output, from several threads.
-  template <typename Finish>
-  void run(const In* x, std::byte* scratch, int threads, const Finish& finish) const {
+  void run(const In* x, std::byte* scratch, int threads, const auto& finish) const {
     // One walk for both, by a question inside: it is most of the code of each reduction.
     Total* const totals = plan_.groups == 1 ? nullptr : reinterpret_cast<Total*>(scratch);
     const auto take = [&](int64_t group, int64_t output, Total total) {
       if (totals == nullptr) return finish(output, total);
       totals[group * plan_.outputs + output] = total;
     };
-    parallel_for(threads, plan_.units(), plan_.grain(), [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        plan_.inner_is_reduced ? run_inner_reduced(x, unit, take)
-                               : run_inner_kept(x, unit, totals, finish);
-      }
+    parallel_for(threads, plan_.units(), plan_.grain(), [&](int64_t unit) {
+      plan_.inner_is_reduced ? run_inner_reduced(x, unit, take)
+                             : run_inner_kept(x, unit, totals, finish);
     });
     if (totals == nullptr) return;
     for (int64_t output = 0; output < plan_.outputs; ++output) {
@@ -67,8 +64,7 @@ class Reduction {
   }
 
  private:
-  template <typename Take>
-  void run_inner_reduced(const In* x, int64_t unit, const Take& take) const {
+  void run_inner_reduced(const In* x, int64_t unit, const auto& take) const {
     // Divisions cost more than a short run takes.
     const int64_t group = plan_.groups == 1 ? 0 : unit % plan_.groups;
     const auto kept =
@@ -91,8 +87,7 @@ class Reduction {
   }
 
   // `all_totals`: of all groups, or null when there is one, whose totals are finished at once.
-  template <typename Finish>
-  void run_inner_kept(const In* x, int64_t unit, Total* all_totals, const Finish& finish) const {
+  void run_inner_kept(const In* x, int64_t unit, Total* all_totals, const auto& finish) const {
     const int64_t group = unit % plan_.groups;
     const int64_t start = unit / plan_.groups % plan_.blocks * ReducePlan::block;
     const auto kept = ReducePlan::offsets(plan_.kept, unit / plan_.groups / plan_.blocks);

@@ -29,8 +29,7 @@ struct SquareAround {
   double operator()(double x) const { return (x - shift) * (x - shift); }
 };
 
-template <typename Map>
-inline double reduce_mapped(const float* x, int64_t n, const Map& map) {
+inline double reduce_mapped(const float* x, int64_t n, const auto& map) {
   vd a{}, b{}, c{}, d{};
   int64_t i = 0;
   for (; i + 4 * wide <= n; i += 4 * wide) {

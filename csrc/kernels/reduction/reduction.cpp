@@ -15,9 +15,6 @@ namespace poptorch::kernels {
 namespace {
 
 using ir::DType;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 // Entry by entry in order: the walk for everything without a vectorized loop. `Fold` has join,
 // neutral and entry.

@@ -15,9 +15,6 @@ namespace poptorch::kernels {
 namespace {
 
 using ir::Type;
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
 
 constexpr int64_t block = 256;
 
@@ -68,19 +65,17 @@ void scan(const In* x, Out* out, const AlongDim& layout, int threads) {
   const int64_t width = std::clamp<int64_t>(length, 1, most), blocks = (length + width - 1) / width;
   const int64_t units = last ? blocks : layout.outer * blocks;
   const int64_t grain = std::max<int64_t>(1, (1 << 13) / std::max<int64_t>(1, layout.n * width));
-  parallel_for(threads, units, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t start = unit % blocks * width, count = std::min(width, length - start);
-      const int64_t apart = layout.n * (MUTANT(scan_outer_stride) ? 1 : layout.inner);
-      const int64_t at = unit / blocks * apart;
-      if (last && count == rows_at_once) {
-        scan_rows<In, Out, product>(x + start * layout.n, out + start * layout.n, layout.n);
-        continue;
-      }
-      scan_side_by_side<In, Out, product>(x, out,
-                                   last ? Running{start * layout.n, count, layout.n, layout.n, 1}
-                                        : Running{at + start, count, 1, layout.n, layout.inner});
+  parallel_for(threads, units, grain, [&](int64_t unit) {
+    const int64_t start = unit % blocks * width, count = std::min(width, length - start);
+    const int64_t apart = layout.n * (MUTANT(scan_outer_stride) ? 1 : layout.inner);
+    const int64_t at = unit / blocks * apart;
+    if (last && count == rows_at_once) {
+      scan_rows<In, Out, product>(x + start * layout.n, out + start * layout.n, layout.n);
+      return;
     }
+    scan_side_by_side<In, Out, product>(x, out,
+                                 last ? Running{start * layout.n, count, layout.n, layout.n, 1}
+                                      : Running{at + start, count, 1, layout.n, layout.inner});
   });
 }
 
@@ -88,10 +83,8 @@ void scan(const In* x, Out* out, const AlongDim& layout, int threads) {
 void scan_sums(const float* x, float* out, const AlongDim& layout, const simd::ReduceLoops& loops,
                int threads) {
   const int64_t grain = std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(1, layout.n));
-  parallel_for(threads, layout.outer, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      loops.running_sum(x + row * layout.n, out + row * layout.n, layout.n);
-    }
+  parallel_for(threads, layout.outer, grain, [&](int64_t row) {
+    loops.running_sum(x + row * layout.n, out + row * layout.n, layout.n);
   });
 }
 

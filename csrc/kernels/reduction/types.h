@@ -8,8 +8,7 @@
 namespace poptorch::kernels {
 
 // Calls fn(T{}) with the type of the elements; 16-bit floats have been upcast before.
-template <typename Fn>
-auto with_type(ir::DType dtype, const Fn& fn) {
+auto with_type(ir::DType dtype, const auto& fn) {
   switch (dtype) {
     case ir::DType::boolean: return fn(bool{});
     case ir::DType::u8: return fn(uint8_t{});
@@ -23,20 +22,37 @@ auto with_type(ir::DType dtype, const Fn& fn) {
   }
 }
 
-template <typename Fn>
-auto with_float_type(const ops::Call& call, ir::DType dtype, const Fn& fn) {
+// Calls fn(T{}) with the unsigned T of that many bytes, for elements that are only moved.
+auto with_item_type(int64_t item_bytes, const auto& fn) {
+  switch (item_bytes) {
+    case 1: return fn(uint8_t{});
+    case 2: return fn(uint16_t{});
+    case 4: return fn(uint32_t{});
+    default: return fn(uint64_t{});
+  }
+}
+
+auto with_float_type(const ops::Call& call, ir::DType dtype, const auto& fn) {
   if (dtype == ir::DType::f64) return fn(double{});
   INTERNAL_CHECK(dtype == ir::DType::f32, "no kernel of ", call.op.name, " for ", name_of(dtype));
   return fn(float{});
 }
 
 // The types that positions and indices have.
-template <typename Fn>
-auto with_index_type(const ops::Call& call, ir::DType dtype, const Fn& fn) {
+auto with_index_type(const ops::Call& call, ir::DType dtype, const auto& fn) {
   if (dtype == ir::DType::i64) return fn(int64_t{});
   INTERNAL_CHECK(dtype == ir::DType::i32, "no kernel of ", call.op.name, " for indices of ",
                  name_of(dtype));
   return fn(int32_t{});
+}
+
+// fn(T{}, Index{}): both.
+auto with_float_and_index_type(const ops::Call& call, ir::DType floats, ir::DType indices,
+                               const auto& fn) {
+  return with_float_type(call, floats, [&]<typename T>(T number) {
+    return with_index_type(call, indices,
+                           [&]<typename Index>(Index index) { return fn(number, index); });
+  });
 }
 
 }  // namespace poptorch::kernels

@@ -13,10 +13,6 @@ namespace poptorch::kernels {
 
 namespace {
 
-using ops::Args;
-using ops::Call;
-using ops::Prepared;
-
 // Sum of the deviations (power 1) or squared deviations (power 2) from `shift[out]`; no shift: 0.
 template <typename T, bool squared>
 struct Moment {
@@ -57,31 +53,29 @@ struct Moment {
   }
 };
 
-template <typename T>
-Prepared variance(const Call& call) {
-  using Sum = Moment<T, false>;
-  using Squares = Moment<T, true>;
-  const ReducePlan plan(call.in(0), ops::reduced_dims({call.op}, call.in(0)));
-  const auto count = static_cast<double>(plan.count);
-  const double divisor = std::max(0.0, count - call.attrs().maybe_float("correction").value_or(1));
-  const bool root = call.attrs().get_bool("root", false);
-  const size_t totals = align_up(Reduction<Sum>(plan, {}).scratch_bytes());
-  const auto run = [=](const Args& args) {
-    auto* mean = reinterpret_cast<double*>(args.scratch + totals);
-    const T* x = args.in<T>(0);
-    Reduction<Sum>(plan, {}).run(x, args.scratch, args.threads,
-                                 [&](int64_t i, double total) { mean[i] = total / count; });
-    Reduction<Squares>(plan, {mean})
-        .run(x, args.scratch, args.threads, [&](int64_t i, double total) {
-          const double found = total / divisor;
-          args.out<T>(0)[i] = static_cast<T>(root ? std::sqrt(found) : found);
-        });
-  };
-  return {run, totals + static_cast<size_t>(plan.outputs) * sizeof(double)};
-}
-
 Prepared var(const Call& call) {
-  return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) { return variance<T>(call); });
+  return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
+    using Sum = Moment<T, false>;
+    using Squares = Moment<T, true>;
+    const ReducePlan plan(call.in(0), ops::reduced_dims({call.op}, call.in(0)));
+    const auto count = static_cast<double>(plan.count);
+    const double correction = call.attrs().maybe_float("correction").value_or(1);
+    const double divisor = std::max(0.0, count - correction);
+    const bool root = call.attrs().get_bool("root", false);
+    const size_t totals = align_up(Reduction<Sum>(plan, {}).scratch_bytes());
+    const auto run = [=](const Args& args) {
+      auto* mean = reinterpret_cast<double*>(args.scratch + totals);
+      const T* x = args.in<T>(0);
+      Reduction<Sum>(plan, {}).run(x, args.scratch, args.threads,
+                                   [&](int64_t i, double total) { mean[i] = total / count; });
+      Reduction<Squares>(plan, {mean})
+          .run(x, args.scratch, args.threads, [&](int64_t i, double total) {
+            const double found = total / divisor;
+            args.out<T>(0)[i] = static_cast<T>(root ? std::sqrt(found) : found);
+          });
+    };
+    return {run, totals + static_cast<size_t>(plan.outputs) * sizeof(double)};
+  });
 }
 
 KERNEL("var", var)

@@ -41,8 +41,7 @@ static T attention_softmax(const ScoreRow<T>& row, int64_t n) {
 }
 
 // Of what dropout let through.
-template <typename IO>
-static V gradient_kept(const ScoreRow<T>& row, int64_t i, IO io) {
+static V gradient_kept(const ScoreRow<T>& row, int64_t i, auto io) {
   V g = io.load(row.grads + i);
   if (row.keep != nullptr) {
     g *= io.load(row.keep + i);

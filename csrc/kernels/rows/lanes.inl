@@ -41,8 +41,7 @@ struct Part {
   }
 };
 
-template <typename Fn>
-static inline void each(int64_t n, const Fn& fn) {
+static inline void each(int64_t n, const auto& fn) {
   int64_t i = 0;
   for (; i + width <= n; i += width) fn(i, Whole{});
   if (i < n) fn(i, Part{n - i});
@@ -64,8 +63,7 @@ static inline Two keep_part(Part part, const Two& v) {
 }
 
 // Sum of fn(i, io) in several chains.
-template <typename Fn>
-static inline auto sum_lanes(int64_t n, const Fn& fn) {
+static inline auto sum_lanes(int64_t n, const auto& fn) {
   using A = decltype(fn(int64_t{0}, Whole{}));
   A a{}, b{}, c{}, d{};
   int64_t i = 0;
@@ -102,8 +100,7 @@ static inline T join_largest(V v) {
 // Long sums go block by block into a double.
 constexpr int64_t sum_block = 2048;
 
-template <typename Fn>
-static inline double total(int64_t n, const Fn& fn) {
+static inline double total(int64_t n, const auto& fn) {
   double sum = 0;
   for (int64_t start = 0; start < n; start += sum_block) {
     const int64_t count = n - start < sum_block ? n - start : sum_block;
@@ -117,8 +114,7 @@ struct Totals {
   double first = 0, second = 0;
 };
 
-template <typename Fn>
-static inline Totals totals(int64_t n, const Fn& fn) {
+static inline Totals totals(int64_t n, const auto& fn) {
   Totals sums;
   for (int64_t start = 0; start < n; start += sum_block) {
     const int64_t count = n - start < sum_block ? n - start : sum_block;

@@ -8,8 +8,7 @@ struct ColumnSums {
   T part[2][most_columns] = {};
   double all[2][most_columns] = {};
 
-  template <typename IO>
-  void add(int64_t j, IO io, V first, V second) {
+  void add(int64_t j, auto io, V first, V second) {
     io.store(part[0] + j, io.load(part[0] + j) + first);
     io.store(part[1] + j, io.load(part[1] + j) + second);
   }
@@ -24,8 +23,7 @@ struct ColumnSums {
 };
 
 // Adds fn(offset of the entry, column, io, sums) of all entries.
-template <typename Fn>
-static inline void sum_columns(Columns c, ColumnSums& sums, const Fn& fn) {
+static inline void sum_columns(Columns c, ColumnSums& sums, const auto& fn) {
   for (int64_t start = 0; start < c.n; start += sum_rows) {
     const int64_t end = start + sum_rows < c.n ? start + sum_rows : c.n;
     for (int64_t i = start; i < end; ++i) {
@@ -60,8 +58,7 @@ static void moments_columns(const T* x, Columns c, Moments* out) {
   }
 }
 
-template <typename IO>
-static inline V finished(const BatchNormRows<T>& rows, int64_t at, IO io, V y) {
+static inline V finished(const BatchNormRows<T>& rows, int64_t at, auto io, V y) {
   if (rows.residual != nullptr) y += io.load(rows.residual + at);
   return rows.relu ? (y < V{} ? V{} : y) : y;
 }
@@ -86,8 +83,7 @@ static void batch_affine_columns(const BatchNormRows<T>& rows, int64_t at, Colum
 }
 
 // The gradient behind the relu.
-template <typename IO>
-static inline V masked_grad(const BatchNormGradRows<T>& rows, int64_t at, IO io) {
+static inline V masked_grad(const BatchNormGradRows<T>& rows, int64_t at, auto io) {
   const V g = io.load(rows.g + at);
   return rows.out == nullptr ? g : (io.load(rows.out + at) <= V{} ? V{} : g);
 }

@@ -44,14 +44,13 @@ struct AdamArrays {
   T *new_param, *new_average, *new_square, *new_max_square;
 };
 
-// Elements begin .. end.
+// Of n elements.
 template <typename T>
 struct UpdateTable {
   using Number = NumberOf<T>;
-  void (*accumulate)(const T* acc, const T* grad, Number scale, T* out, int64_t begin, int64_t end);
-  void (*sgd)(const SgdArrays<T>& arrays, const SgdStep<Number>& step, int64_t begin, int64_t end);
-  void (*adam)(const AdamArrays<T>& arrays, const AdamStep<Number>& step, int64_t begin,
-               int64_t end);
+  void (*accumulate)(const T* acc, const T* grad, Number scale, T* out, int64_t n);
+  void (*sgd)(const SgdArrays<T>& arrays, const SgdStep<Number>& step, int64_t n);
+  void (*adam)(const AdamArrays<T>& arrays, const AdamStep<Number>& step, int64_t n);
 };
 struct OptimizerTable {
   UpdateTable<float> f32;

@@ -16,31 +16,29 @@ inline double root(double v) { return __builtin_sqrt(v); }
 inline vf larger(vf a, vf b) { return maximum(a, b); }
 inline double larger(double a, double b) { return a > b || a != a ? a : b; }
 
-// update(i, count) for elements begin .. end: count, which are handled at once, is a constant but
+// update(i, count) for all n elements: count, which are handled at once, is a constant but
 // for the last ones. Numbers that updates need are to be copies: a store could change others.
 template <typename T, typename Update>
-inline void each(int64_t begin, int64_t end, const Update& update) {
-  int64_t i = begin;
-  for (; i + at_once<T> <= end; i += at_once<T>) {
+inline void each(int64_t n, const Update& update) {
+  int64_t i = 0;
+  for (; i + at_once<T> <= n; i += at_once<T>) {
     update(i, std::integral_constant<int64_t, at_once<T>>{});
   }
-  if (i < end) update(i, end - i);
+  if (i < n) update(i, n - i);
 }
 
 template <typename T>
-inline void add_scaled(const T* acc, const T* grad, NumberOf<T> scale, T* out, int64_t begin,
-                       int64_t end) {
+inline void add_scaled(const T* acc, const T* grad, NumberOf<T> scale, T* out, int64_t n) {
   using L = Lanes<T>;
-  each<T>(begin, end, [=](int64_t i, auto count) {
+  each<T>(n, [=](int64_t i, auto count) {
     L::put(out + i, L::get(acc + i, count) + scale * L::get(grad + i, count), count);
   });
 }
 
 template <typename T>
-inline void sgd_step(const SgdArrays<T>& arrays, const SgdStep<NumberOf<T>>& step, int64_t begin,
-                     int64_t end) {
+inline void sgd_step(const SgdArrays<T>& arrays, const SgdStep<NumberOf<T>>& step, int64_t n) {
   using L = Lanes<T>;
-  each<T>(begin, end, [a = arrays, s = step](int64_t i, auto count) {
+  each<T>(n, [a = arrays, s = step](int64_t i, auto count) {
     const auto param = L::get(a.param + i, count);
     auto d = s.sign * L::get(a.grad + i, count);
     const auto decay = MUTANT(sgd_decay_grows) ? -s.weight_decay : s.weight_decay;
@@ -56,10 +54,9 @@ inline void sgd_step(const SgdArrays<T>& arrays, const SgdStep<NumberOf<T>>& ste
 }
 
 template <typename T>
-inline void adam_step(const AdamArrays<T>& arrays, const AdamStep<NumberOf<T>>& step,
-                      int64_t begin, int64_t end) {
+inline void adam_step(const AdamArrays<T>& arrays, const AdamStep<NumberOf<T>>& step, int64_t n) {
   using L = Lanes<T>;
-  each<T>(begin, end, [a = arrays, s = step](int64_t i, auto count) {
+  each<T>(n, [a = arrays, s = step](int64_t i, auto count) {
     const auto param = L::get(a.param + i, count);
     auto d = s.sign * L::get(a.grad + i, count);
     if (s.decay != 0) d += s.decay * param;

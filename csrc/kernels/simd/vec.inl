@@ -125,8 +125,6 @@ inline vf sqrt(vf x) {
   return _mm_sqrt_ps(x);
 #endif
 }
-// Correctly rounded division, not the 12-bit estimate of the instruction sets.
-inline vf rsqrt(vf x) { return 1.0f / sqrt(x); }
 
 // 1 / x for x and results that are finite, normal and not 0: within 1 unit in the last place.
 inline vf reciprocal(vf x) {
@@ -191,38 +189,4 @@ inline float sum(vf v) {
     for (int i = 0; i < step; ++i) lanes[i] += lanes[i + step];
   }
   return lanes[0];
-}
-inline float max(vf v) {
-  float lanes[width];
-  store(lanes, v);
-  float most = lanes[0];
-  for (int i = 1; i < width; ++i) most = lanes[i] > most || lanes[i] != lanes[i] ? lanes[i] : most;
-  return most;
-}
-
-// Sum of n floats in four accumulators, so that errors grow as n / (4 width).
-inline float sum(const float* p, int64_t n) {
-  vf a{}, b{}, c{}, d{};
-  int64_t i = 0;
-  for (; i + 4 * width <= n; i += 4 * width) {
-    a += load(p + i);
-    b += load(p + i + width);
-    c += load(p + i + 2 * width);
-    d += load(p + i + 3 * width);
-  }
-  for (; i + width <= n; i += width) a += load(p + i);
-  if (i < n) b += load_part(p + i, n - i);
-  return sum((a + b) + (c + d));
-}
-
-// The largest of n >= 1 floats; NaN when one is NaN.
-inline float max(const float* p, int64_t n) {
-  vf a = splat(p[0]), b = a;
-  int64_t i = 0;
-  for (; i + 2 * width <= n; i += 2 * width) {
-    a = maximum(a, load(p + i));
-    b = maximum(b, load(p + i + width));
-  }
-  for (; i < n; ++i) a = maximum(a, splat(p[i]));
-  return max(maximum(a, b));
 }

@@ -156,9 +156,7 @@ class PartMaker {
 }  // namespace
 
 bool batch_tiling(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= PartMaker(*graph).run();
-  return changed;
+  return rewrite::in_each_graph(module, [](ir::Graph& graph) { return PartMaker(graph).run(); });
 }
 
 }  // namespace poptorch::lower::cpu

@@ -109,23 +109,23 @@ class TrainedWeights {
  public:
   explicit TrainedWeights(const ir::Module& module) {
     if (!is_on("weights_last")) return;
-    for_each(module, [&](const ir::Op& op) {
-      if (op.name == ir::op::assign) assigned_.insert(op.attrs.get_string("path"));
-      for (const ir::Value* operand : op.operands) {
-        const bool stays = operand != nullptr && is_off_chip(*operand) && !ops::is_move(op);
+    for (const ir::Op* op : module.all_ops()) {
+      if (op->name == ir::op::assign) assigned_.insert(op->attrs.get_string("path"));
+      for (const ir::Value* operand : op->operands) {
+        const bool stays = operand != nullptr && is_off_chip(*operand) && !ops::is_move(*op);
         if (stays) pinned_.insert(operand->op->attrs.get_string("path"));
       }
-    });
-    for_each(module, [&](const ir::Op& op) {
-      const bool is_backward = op.name == ir::op::convolution_backward;
-      if ((is_backward || op.name == ir::op::convolution) && is_plain(op)) {
-        take(op.operand(is_backward ? 2 : 1));
+    }
+    for (const ir::Op* op : module.all_ops()) {
+      const bool is_backward = op->name == ir::op::convolution_backward;
+      if ((is_backward || op->name == ir::op::convolution) && is_plain(*op)) {
+        take(op->operand(is_backward ? 2 : 1));
       }
-    });
+    }
     bool grows = !paths_.empty();
     while (grows) {
       const size_t before = paths_.size();
-      for_each(module, [&](const ir::Op& op) { spread(op); });
+      for (const ir::Op* op : module.all_ops()) spread(*op);
       grows = paths_.size() > before;
     }
   }
@@ -133,13 +133,6 @@ class TrainedWeights {
   bool contains(const ir::Op& op) const { return paths_.contains(op.attrs.get_string("path")); }
 
  private:
-  template <typename Fn>
-  static void for_each(const ir::Module& module, const Fn& fn) {
-    for (const auto& graph : module.graphs) {
-      for (const auto& op : graph->ops) fn(*op);
-    }
-  }
-
   void take(const ir::Value* value) {
     if (value != nullptr) value = unmoved(value);
     if (value == nullptr || value->op->name != ir::op::state || !is_image(value)) return;
@@ -389,9 +382,8 @@ class Pusher {
 
 bool channels_last(ir::Module& module) {
   const TrainedWeights weights(module);
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= Pusher(*graph, weights).run();
-  return changed;
+  return rewrite::in_each_graph(module,
+                                [&](ir::Graph& graph) { return Pusher(graph, weights).run(); });
 }
 
 }  // namespace poptorch::lower::cpu

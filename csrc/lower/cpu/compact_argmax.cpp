@@ -175,9 +175,7 @@ class PoolRewriter {
 }  // namespace
 
 bool compact_argmax(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= PoolRewriter(*graph).run();
-  return changed;
+  return rewrite::in_each_graph(module, [](ir::Graph& graph) { return PoolRewriter(graph).run(); });
 }
 
 }  // namespace poptorch::lower::cpu

@@ -329,9 +329,7 @@ class Fuser {
 }  // namespace
 
 bool fuse(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= Fuser(*graph).run();
-  return changed;
+  return rewrite::in_each_graph(module, [](ir::Graph& graph) { return Fuser(graph).run(); });
 }
 
 }  // namespace poptorch::lower::cpu

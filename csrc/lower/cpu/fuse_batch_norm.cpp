@@ -172,12 +172,10 @@ class BackwardFuser {
 }  // namespace
 
 bool fuse_batch_norm(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) {
-    changed |= ForwardFuser(*graph).run();
-    changed |= BackwardFuser(*graph).run();
-  }
-  return changed;
+  return rewrite::in_each_graph(module, [](ir::Graph& graph) {
+    const bool is_forward_fused = ForwardFuser(graph).run();
+    return BackwardFuser(graph).run() || is_forward_fused;
+  });
 }
 
 }  // namespace poptorch::lower::cpu

@@ -150,9 +150,8 @@ class Fuser {
 
 bool fuse_convolution(ir::Module& module) {
   const FixedValues fixed(module);
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= Fuser(*graph, fixed).run();
-  return changed;
+  return rewrite::in_each_graph(module,
+                                [&](ir::Graph& graph) { return Fuser(graph, fixed).run(); });
 }
 
 }  // namespace poptorch::lower::cpu

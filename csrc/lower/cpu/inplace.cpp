@@ -152,9 +152,8 @@ class Marker {
 
 bool inplace(ir::Module& module) {
   StatePaths paths(module);
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= Marker(*graph, paths).run();
-  return changed;
+  return rewrite::in_each_graph(module,
+                                [&](ir::Graph& graph) { return Marker(graph, paths).run(); });
 }
 
 }  // namespace poptorch::lower::cpu

@@ -64,9 +64,7 @@ bool read_plainly(ir::Op& op) {
 
 bool plain_weights(ir::Module& module) {
   bool changed = false;
-  for (const auto& graph : module.graphs) {
-    for (const auto& op : graph->ops) changed |= read_plainly(*op);
-  }
+  for (ir::Op* op : module.all_ops()) changed |= read_plainly(*op);
   return changed;
 }
 

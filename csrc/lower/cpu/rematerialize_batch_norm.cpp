@@ -100,9 +100,7 @@ class Recomputer {
 }  // namespace
 
 bool rematerialize_batch_norm(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= Recomputer(*graph).run();
-  return changed;
+  return rewrite::in_each_graph(module, [](ir::Graph& graph) { return Recomputer(graph).run(); });
 }
 
 }  // namespace poptorch::lower::cpu

@@ -195,9 +195,7 @@ class ViewMaker {
 }  // namespace
 
 bool views(ir::Module& module) {
-  bool changed = false;
-  for (const auto& graph : module.graphs) changed |= ViewMaker(*graph).run();
-  return changed;
+  return rewrite::in_each_graph(module, [](ir::Graph& graph) { return ViewMaker(graph).run(); });
 }
 
 }  // namespace poptorch::lower::cpu
