@@ -11,6 +11,7 @@ import torch
 
 from poptorch._capture import attached
 from poptorch._capture import torch_private as private
+from poptorch._capture.unknown_sizes import UnknownSize
 
 
 class Taken:
@@ -95,6 +96,8 @@ class Bodies:
 
     def inside(self, tensor: torch.Tensor) -> torch.Tensor:
         """What stands for a tensor in the innermost body."""
+        if isinstance(tensor, UnknownSize):
+            return tensor
         traced, self._traced = self._traced, []  # functions that this calls are not the bodies'
         try:
             entered = [i for i, body in enumerate(traced, 1) if body.has(tensor)]

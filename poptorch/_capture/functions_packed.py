@@ -93,7 +93,8 @@ def inside(lengths: torch.Tensor, time: int) -> torch.Tensor:
 def without_padding(x: torch.Tensor, lengths: torch.Tensor, padding: float = 0.0) -> torch.Tensor:
     """``x`` [time, batch, ...] with ``padding`` behind the end of each sequence."""
     mask = inside(lengths, x.shape[0])
-    return torch.where(mask.reshape(*mask.shape, *[1] * (x.dim() - 2)), x, padding)
+    return torch.where(mask.reshape(*mask.shape, *[1] * (x.dim() - 2)), x,
+                       x.new_full((), padding))  # of its type, whole numbers too
 
 
 # -- packing -----------------------------------------------------------------------------------
@@ -195,7 +196,8 @@ def unpacked(data, sizes: torch.Tensor, padding: float = 0.0, total: int = 0):
         rows = torch.where(mask, starts.unsqueeze(1) + torch.arange(batch), 0).reshape(-1)
         lengths = lengths.contiguous()
     x = data.index_select(0, rows).unflatten(0, (time, batch))
-    x = torch.where(mask.reshape(time, batch, *[1] * (x.dim() - 2)), x, padding)
+    x = torch.where(mask.reshape(time, batch, *[1] * (x.dim() - 2)), x,
+                    x.new_full((), padding))
     return x, aten.lift_fresh(lengths)
 
 

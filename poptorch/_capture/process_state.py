@@ -7,7 +7,11 @@ import threading
 import torch
 from torch.distributions import Distribution
 
-from poptorch._capture.torch_private import causal_masks_unread, distributions_validate
+from poptorch._capture.torch_private import (
+    causal_masks_unread,
+    distributions_validate,
+    padding_as_nested,
+)
 
 # Random numbers drawn while capturing number the random operations; they must not depend on
 # what the program drew before.
@@ -25,9 +29,10 @@ def preserved(training: bool):
 
     Grad mode is that of the capture, inference mode is off, the generator starts anew. Autocast
     and the default dtype are the caller's. Distributions do not check the values of their
-    parameters, as there are none; transformers do not compare their masks with the causal one.
+    parameters, as there are none; transformers do not compare their masks with the causal one,
+    and leave out padding by a mask of their results.
     """
-    with one_at_a_time, _distributions_unchecked(), causal_masks_unread():
+    with one_at_a_time, _distributions_unchecked(), causal_masks_unread(), padding_as_nested():
         with _preserved(training):
             yield
 

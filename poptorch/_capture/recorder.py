@@ -86,7 +86,9 @@ class Recorder(Recording, private.DispatchMode):
         try:
             if func not in OTHER_STATISTICS:
                 self._types.check(func, args, kwargs or {})
-            return handler(func, args, kwargs or {})
+            # Autograd calls operations where function modes are entered: nothing here is the user's.
+            with torch._C.DisableTorchFunction():
+                return handler(func, args, kwargs or {})
         except Exception as error:
             if self.in_backward and (self.failed is None or self.failed[0] is not error):
                 self.failed = error, self._backward_meta(None)

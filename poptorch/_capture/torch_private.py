@@ -127,6 +127,43 @@ def causal_masks_unread():
         transformer._detect_is_causal_mask = found
 
 
+@contextlib.contextmanager
+def padding_as_nested():
+    """Rows of padding are zero after the layers of a transformer's encoder, as in eager's nested
+    tensors, which it takes without gradients where all padding is at the ends of the sequences."""
+    forward = transformer.TransformerEncoder.forward
+
+    def padded(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
+        layer, norm = self.layers[0], self.norm
+        ignored = src_key_padding_mask
+        if ignored is None or mask is not None or src.dim() != 3 or layer.training \
+                or not getattr(self, "use_nested_tensor", False) or not _is_inferred(layer, src):
+            return forward(self, src, mask, ignored, is_causal)
+        self.norm = None
+        try:
+            out = forward(self, src, mask, ignored, is_causal)
+        finally:
+            self.norm = norm
+        ignored = ignored if ignored.dtype is torch.bool else ignored != 0
+        if getattr(self, "mask_check", True):
+            ignored = ignored & ~(ignored[:, :-1] & ~ignored[:, 1:]).any()
+        out = torch.where(ignored.unsqueeze(2), out.new_zeros(()), out)
+        return out if norm is None else norm(out)
+
+    transformer.TransformerEncoder.forward = padded
+    try:
+        yield
+    finally:
+        transformer.TransformerEncoder.forward = forward
+
+
+def _is_inferred(layer, src) -> bool:
+    """Whether eager may compute the layer by its fused kernel: not with gradients or autocast."""
+    tensors = [src, *layer.parameters()]
+    return torch.backends.mha.get_fastpath_enabled() and not torch.is_autocast_enabled() \
+        and not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
+
+
 def forward_sequence_number() -> int:
     """Number of the newest autograd node: that of the operation being dispatched, if it has one."""
     return torch.autograd._get_sequence_nr() - 1

@@ -12,7 +12,7 @@ from poptorch._capture import torch_private as private
 from poptorch._capture.library import LIBRARY, define, ops
 from poptorch._layout import copied_strides, extent
 from poptorch._pytree import Mismatch, Structure, map_only
-from poptorch._types import narrowed
+from poptorch._types import host_tensor, narrowed
 from poptorch.errors import Error
 
 _numbers = itertools.count()
@@ -169,7 +169,9 @@ class Site:
                        if constant is None]
             self._check(results)
             self._op._note(self._arguments.unflatten(leaves), returned)
-        found = [result.detach() for result in results]
+        found = [host_tensor(result, f"result {number} of {self.name}")
+                 if narrowed(result.dtype) is not result.dtype else result.detach()
+                 for number, result in enumerate(results)]
         if self.keeps:
             ticket = next(self._tickets) % 2**31
             self._kept[ticket] = leaves, results

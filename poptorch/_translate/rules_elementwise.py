@@ -107,7 +107,7 @@ def _add_sub(e, node, x, y, alpha=1):
     name = node.target._schema.name.removeprefix("aten::")
     x, y = _term(e, x, dtype), _term(e, y, dtype)
     if dtype is torch.bool:
-        return e.op("logical_or", x, y)
+        return e.op("logical_or", x, y) if alpha else e.expand(x, node.meta["val"].shape)
     return e.op(name, x, y, alpha=float(alpha))
 
 

@@ -46,7 +46,9 @@ def _amin(e, node, x, dim=None, keepdim=False):
 @RULES("aten::any", "aten::all")
 def _any_all(e, node, x, dim=None, keepdim=False):
     name = node.target._schema.name.removeprefix("aten::")
-    found = e.op(name, e.cast(x, torch.bool), dim=_dims(x, dim), keepdim=keepdim)
+    found = e.cast(x, torch.bool)
+    if dim != []:  # else no dimension is reduced, as of no other reduction
+        found = e.op(name, found, dim=_dims(x, dim), keepdim=keepdim)
     return e.cast(found, node.meta["val"].dtype)  # uint8 of uint8, else bool
 
 

@@ -195,3 +195,47 @@ def test_pytorchs_own_words():
     module = Function(lambda m, x: rnn.pack_padded_sequence(x, [3, 5, 1]).data)
     with pytest.raises(poptorch.Error, match="must be sorted in decreasing order"):
         poptorch.inferenceModel(module, quiet_options())(torch.randn(TIME, BATCH, WIDTH))
+
+
+@pytest.mark.parametrize("lengths", [[5, 2, 3], torch.tensor([5, 2, 3])], ids=["list", "tensor"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.uint8, torch.float16])
+def test_the_type_of_what_is_packed(dtype, lengths):
+    class Net(nn.Module):
+        def forward(self, x):
+            packed = rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+            return rnn.pad_packed_sequence(packed, padding_value=1.7)[0]
+
+    x = torch.randint(0, 5, (TIME, BATCH, 2)).to(dtype)
+    expected = Net()(x)
+    found = poptorch.inferenceModel(Net(), quiet_options())(x)
+    assert found.dtype is (torch.int32 if dtype is torch.int64 else dtype)
+    assert torch.equal(found.to(dtype), expected)
+
+
+@pytest.mark.parametrize("repeats", [
+    lambda body, x: poptorch.for_loop(2, body, [x])[0],
+    lambda body, x: poptorch.cond(x.sum() > -1e9, body, [x], lambda v: v * 2, [x])[0],
+], ids=["loop", "branch"])
+def test_packing_in_a_body_that_is_trained(repeats):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.LSTM(WIDTH, WIDTH)
+
+        def forward(self, x, lengths):
+            def body(v):
+                packed = rnn.pack_padded_sequence(v, lengths, enforce_sorted=False)
+                return [rnn.pad_packed_sequence(self.layer(packed)[0], total_length=TIME)[0]]
+
+            return poptorch.identity_loss(repeats(body, x).pow(2).sum(), "none")
+
+    net = Net()
+    eager = copy.deepcopy(net)
+    x, lengths = torch.randn(TIME, BATCH, WIDTH), torch.tensor([5, 2, 3])
+    model = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), 0.1))
+    loss, expected = model(x, lengths), eager(x, lengths)
+    expected.backward()
+    torch.optim.SGD(eager.parameters(), 0.1).step()
+    torch.testing.assert_close(loss, expected.detach())
+    for own, other in zip(net.parameters(), eager.parameters()):
+        torch.testing.assert_close(own, other)

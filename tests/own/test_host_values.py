@@ -57,3 +57,18 @@ def test_results_lie_in_memory_as_in_eager(asks):
     x = torch.randn(3, 4)
     model = poptorch.inferenceModel(Strided(), quiet_options())
     torch.testing.assert_close(model(x), Strided()(x))
+
+
+def test_results_that_int32_cannot_hold():
+    class Net(torch.nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.op = poptorch.CPU(lambda x: x.long() * factor, "scaled")
+
+        def forward(self, x):
+            return self.op(x)
+
+    fits = poptorch.inferenceModel(Net(2**30), quiet_options())(torch.ones(2))
+    assert fits.tolist() == [2**30] * 2
+    with pytest.raises(poptorch.Error, match=r"result 0 of scaled.*2147483648.* does not fit into"):
+        poptorch.inferenceModel(Net(2**31), quiet_options())(torch.ones(2))

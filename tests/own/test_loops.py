@@ -159,6 +159,13 @@ def checkpoint_in_loop(m, x):
     return for_loop(3, body, [m.b(x)])[0]
 
 
+def checkpoint_that_reads_a_weight(m, x):
+    def body(v):
+        return checkpoint(lambda u: u @ m.a.weight * m.b.bias, v, use_reentrant=False)
+
+    return for_loop(2, body, [x])[0]
+
+
 def gradient_in_loop(m, x):
     def body(v):
         with torch.enable_grad():
@@ -194,8 +201,9 @@ PROGRAMS = {
     **{function.__name__: function for function in (
         nested, in_place, with_an_index, row_by_row, closure_with_a_history, closure_changed_later,
         closure_bound_to_another, no_gradient_between_rounds, choice, choice_in_choice,
-        choice_in_loop, loop_in_choice, checkpointed, checkpoint_in_loop, gradient_in_loop,
-        host_function, results_changed_in_place, scanned, scanned_in_reverse, mapped)},
+        choice_in_loop, loop_in_choice, checkpointed, checkpoint_in_loop,
+        checkpoint_that_reads_a_weight, gradient_in_loop, host_function, results_changed_in_place,
+        scanned, scanned_in_reverse, mapped)},
 }
 
 

@@ -1,0 +1,91 @@
+"""Encoders of transformers in inference: rows of padding, which eager's nested tensors leave out."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+import poptorch
+from tests.helpers import quiet_options
+
+# Eager's nested tensors are a prototype, of which it warns.
+pytestmark = pytest.mark.filterwarnings("ignore:.*nested tensors")
+
+AT_THE_ENDS = torch.tensor([[0, 0, 0, 1], [0, 0, 1, 1]]).bool()
+ELSEWHERE = torch.tensor([[0, 1, 0, 0], [0, 0, 1, 1]]).bool()
+MASKS = {
+    "at the ends": AT_THE_ENDS,
+    "elsewhere": ELSEWHERE,
+    "none": torch.zeros(2, 4, dtype=torch.bool),
+    "numbers": torch.zeros(2, 4).masked_fill(AT_THE_ENDS, -torch.inf),
+}
+
+
+def encoder(batch_first=True, has_norm=False, **settings):
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=batch_first, **settings)
+    norm = nn.LayerNorm(8) if has_norm else None
+    if has_norm:
+        nn.init.normal_(norm.bias)
+    return nn.TransformerEncoder(layer, 2, norm).eval()
+
+
+def check(net, masks, x, **more):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x, mask):
+            return self.net(x, src_key_padding_mask=mask, **more)
+
+    model = poptorch.inferenceModel(Net().eval(), quiet_options())
+    for mask in masks:
+        with torch.no_grad():
+            expected = net(x, src_key_padding_mask=mask, **more)
+        torch.testing.assert_close(model(x, mask), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+@pytest.mark.parametrize(("batch_first", "has_norm"),
+                         [*itertools.product([True, False], [True, False])])
+def test_rows_of_padding(batch_first, has_norm):
+    """Whether padding is at all ends is known from the values of each call."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 8) if batch_first else torch.randn(4, 2, 8)
+    net = encoder(batch_first, has_norm)
+    check(net, [MASKS["at the ends"], MASKS["elsewhere"], MASKS["none"]], x)
+    check(net, [MASKS["numbers"]], x)
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+@pytest.mark.parametrize("settings", [
+    {"norm_first": True}, {"activation": "gelu"}, {"activation": torch.tanh}, {"bias": False}])
+def test_layers_of_other_kinds(settings):
+    torch.manual_seed(1)
+    check(encoder(**settings), [AT_THE_ENDS, ELSEWHERE], torch.randn(2, 4, 8))
+
+
+def test_beside_another_mask_padding_is_computed():
+    torch.manual_seed(2)
+    causal = torch.triu(torch.ones(4, 4, dtype=torch.bool), 1)
+    check(encoder(), [AT_THE_ENDS], torch.randn(2, 4, 8), mask=causal)
+
+
+def test_training_computes_padding():
+    torch.manual_seed(3)
+    net = encoder().train()
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x, mask):
+            out = self.net(x, src_key_padding_mask=mask)
+            return out, poptorch.identity_loss(out.sum(), "none")
+
+    x = torch.randn(2, 4, 8)
+    expected = net(x, src_key_padding_mask=AT_THE_ENDS)
+    found, _ = poptorch.trainingModel(Net(), quiet_options())(x, AT_THE_ENDS)
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-4, atol=1e-5)
