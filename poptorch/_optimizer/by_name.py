@@ -13,7 +13,7 @@ from poptorch._logging import logger
 from poptorch._optimizer import spec as kinds
 from poptorch._optimizer.device_settings import groups_of, is_combined
 from poptorch._optimizer.pending import Pending, Values, begun_names, is_as_marked, mark
-from poptorch._optimizer.rows import ROWS
+from poptorch._optimizer.rows import ROWS, spec_of
 from poptorch._optimizer.spec import (
     COUNT,
     GLOBAL,
@@ -237,14 +237,44 @@ class ByName:
                            count, len(content))
             values = None
         loaded = {name.partition("___")[2] for name in values or ()}
-        named = {id(tensor) for name, tensor in self._by_name().items() if name in loaded}
         with self._lock, plain_torch():
+            if values:
+                self._pending.add(values, settings, content)
+                self._pending.begin(self._owners(values, content), dict.items(self))
+            named = {id(tensor) for name, tensor in self._by_name().items()
+                     if name in loaded and not self._pending.is_of_another(tensor, name)}
             for tensor, entry in content.items():
                 if id(tensor) not in named:
                     self._counts.pop(id(tensor), None)
                     dict.__setitem__(self, tensor, entry)
             if values:
-                self._pending.add(values, settings, dict.items(self), content)
+                self._pending.begin(self._pending.owners, dict.items(self))
             self._loaded_settings = settings
             self.is_loaded = bool(values or content)
             self._place_pending()
+
+    def _owners(self, values: Values, content: dict) -> dict[str, int]:
+        """Identity of the parameter of each name, where names and PyTorch's part of a state are in
+        the same order and have the same values, as state_dict() makes them; else nothing."""
+        optimizer = self.owner and self.owner()
+        if optimizer is None:
+            return {}
+        spec, found = spec_of(optimizer), {}
+        names = [name for name in begun_names(values) if name]
+        held = [(p, group) for group in groups_of(optimizer) for p in group["params"]
+                if p in content]
+        if len(names) != len(held):
+            return {}
+        for name, (parameter, group) in zip(names, held):
+            for state in spec.states:
+                value, own = values.get(state.of(name)), content[parameter].get(state.key)
+                if (value is None) != (own is None):
+                    return {}
+                if value is not None:
+                    scale = self._pending.scale_of(name) or state.scale_in(group)
+                    value = divided(value, scale if state.velocity_power else 1.0)
+                    own = torch.as_tensor(own)
+                    if not torch.equal(value.to(own.dtype), own):
+                        return {}
+            found[name] = id(parameter)
+        return found

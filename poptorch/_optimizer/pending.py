@@ -23,6 +23,7 @@ class Pending:
 
     Attributes:
         values: by names outside.
+        owners: identity of the parameter of each name that has made an update, where it is known.
         unknown: of these, what the last program that was given states had no parameter for.
     """
 
@@ -32,6 +33,7 @@ class Pending:
         self._scales: dict[str, float] = dict(kept.get("scales", {}))
         # Parameters of which PyTorch's part had a state; None: it had none at all.
         self._held: set[int] | None = None
+        self.owners = {name: id(p) for name, p in kept.get("owners", {}).items()}
         # The state that a parameter had when this was loaded, {} where it had none; None: it is
         # known to be another one now.
         self._marks: dict[int, dict | None] = {}
@@ -49,24 +51,35 @@ class Pending:
             return {}
         items = list(items)
         changed = self.changed(items)
+        tensors = {id(tensor): tensor for tensor, _ in items}
         return {"pending": self.values, "scales": self._scales,
+                "owners": {name: tensors[key] for name, key in self.owners.items()
+                           if key in tensors},
                 "changed": [tensor for tensor, _ in items if id(tensor) in changed]}
 
-    def add(self, values: Values, settings: Values | None, items: Iterable,
-            content: dict) -> None:
-        """Takes what was loaded.
+    def add(self, values: Values, settings: Values | None, content: dict) -> None:
+        """Takes what was loaded; :meth:`begin` follows.
 
         Args:
             values: by names outside.
             settings: ``ipu_param`` that was loaded with them.
-            items: parameter and state of the store, PyTorch's part of it included.
-            content: that part.
+            content: PyTorch's part of it, the state by parameter.
         """
         prefix = VELOCITY_SCALING.of("")
         self._scales |= {name.removeprefix(prefix): float(value)
                          for name, value in (settings or {}).items() if name.startswith(prefix)}
         self.values = {**self.values, **values}
-        self._held = set(map(id, content)) or None
+        self._held, self.owners = set(map(id, content)) or None, {}
+
+    def begin(self, owners: dict[str, int], items: Iterable) -> None:
+        """Waits from now on.
+
+        Args:
+            owners: identity of the parameter of each name that has made an update, as far as the
+                state itself says it.
+            items: parameter and state of the store, PyTorch's part of what was loaded included.
+        """
+        self.owners = owners
         self._mark_all(items)
 
     def merge(self, other: "Pending", items: Iterable, others: Iterable) -> None:
@@ -83,7 +96,7 @@ class Pending:
         changed = other.changed(others) | (self.changed(items) if self.values else set())
         self._mark_all(items)
         self._marks |= dict.fromkeys(changed)
-        self._held = None
+        self._held, self.owners = None, {**other.owners, **self.owners}
         self.values = {**other.values, **self.values}
         self._scales = {**other._scales, **self._scales}
 
@@ -120,7 +133,12 @@ class Pending:
 
     def is_of_another(self, tensor: torch.Tensor, name: str) -> bool:
         """Whether the values of a name belong to another parameter than the one that a program
-        calls so: PyTorch's part of the same state says that this one has made no update."""
+        calls so: PyTorch's part of the same state has them of another one, or says that this one
+        has made no update."""
+        if name in self.owners:
+            return self.owners[name] != id(tensor)
+        if id(tensor) in self.owners.values():
+            return True
         count = self.values.get(f"{STEP}___{name}")
         return count is not None and bool(count) and self._held is not None \
             and id(tensor) not in self._held
@@ -144,10 +162,10 @@ class Pending:
         self._marks = {id(tensor): mark(entry) for tensor, entry in items if tensor is not GLOBAL}
 
 
-def begun_names(values: Values) -> set[str]:
-    """Names of the parameters that have made an update, as far as the values say it."""
-    names = {name.partition("___")[2] for name in values}
-    return {name for name in names if values.get(f"{STEP}___{name}", 1) != 0}
+def begun_names(values: Values) -> list[str]:
+    """Names of the parameters that have made an update, as far as the values say it, in order."""
+    names = dict.fromkeys(name.partition("___")[2] for name in values)
+    return [name for name in names if values.get(f"{STEP}___{name}", 1) != 0]
 
 
 def mark(entry: dict) -> dict:

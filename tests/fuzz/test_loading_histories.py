@@ -54,14 +54,14 @@ class Outer(torch.nn.Module):
 
 
 class Part(torch.nn.Module):
-    """Some of the parameters."""
+    """Some of the parameters, under the names of others."""
 
     def __init__(self, net):
         super().__init__()
-        self.part = net.second
+        self.first = net.second
 
     def forward(self, x):
-        y = self.part(x)
+        y = self.first(x)
         return poptorch.identity_loss(y.square() + y, "mean")
 
 

@@ -158,6 +158,10 @@ HISTORIES = [
     "dev dev save destroy outer new dev load dev destroy direct dev",
     "dev destroy new outer dev destroy direct dev",
     "dev destroy outer new dev host dev destroy direct dev",
+    "dev part destroy swapped new dev dev",
+    "dev part destroy new copied swapped dev dev",
+    "dev part destroy swapped new dev destroy direct dev",
+    "dev part save destroy swapped dev load dev dev",
 ]
 
 
