@@ -206,7 +206,7 @@ class Reports:
     @interrupts.whole
     def _replayed(self, args: tuple, kwargs: dict) -> NanReport | None:
         self._device.check_can_run()
-        compiled = self._compiled_for(args, kwargs)
+        compiled = self._current_for(args, kwargs)
         if not self._device.is_held:
             self._attach()
         tensors = compiled.arguments.match(args, kwargs)

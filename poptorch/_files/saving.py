@@ -46,8 +46,16 @@ class Saving:
             >>> torch.equal(again(x), model(x))
             True
         """
-        self._compiled_for(args, kwargs).arguments.match(args, kwargs)
+        self._current_for(args, kwargs).arguments.match(args, kwargs)
         return self.save(filename, export_model)
+
+    def _current_for(self, args: tuple, kwargs: dict) -> CompiledModel:
+        """Compiled also for what the optimizer has now, as a call has it."""
+        compiled = self._compiled_for(args, kwargs)
+        while self._optimizer is not None and self._optimizer.has_outgrown():
+            self._compile_again(compiled, args, kwargs)
+            compiled = self._compiled_for(args, kwargs)
+        return compiled
 
     def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> str:
         """Writes the compiled model to a file, as it is now.
@@ -67,7 +75,8 @@ class Saving:
 
         Raises:
             poptorch.Error: The model is not compiled, some part of the module cannot be written,
-                or the file cannot be.
+                or the file cannot be; or the model would be compiled again by the next call, as
+                the optimizer got other parameters, or other numbers of updates.
 
         Example:
             >>> import os, poptorch, tempfile, torch
@@ -86,6 +95,7 @@ class Saving:
         compiled = self._compiled_model()
         self.copyWeightsToHostIfNeeded()
         if self._optimizer is not None:
+            self._optimizer.check_outgrown("save")
             self._optimizer.state.before_run()
         exported = files.exported(self._model, self._user_model, self._optimizer,
                                   grouping.declared(self)) if export_model else None

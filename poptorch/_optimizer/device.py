@@ -3,7 +3,15 @@
 import torch
 
 from poptorch._logging import logger
-from poptorch._optimizer.spec import COUNT, GLOBAL, GLOBAL_STATES, STEP, OptimizerSpec
+from poptorch._optimizer.spec import (
+    COUNT,
+    GLOBAL,
+    GLOBAL_STATES,
+    STEP,
+    OptimizerSpec,
+    divided,
+    multiplied,
+)
 from poptorch._plain_torch import plain_torch
 from poptorch._types import check_dense, host_tensor, torch_dtype
 from poptorch._weights import values as device_values
@@ -53,6 +61,11 @@ class DeviceStates:
     def _has_own_dtype(self, key: str) -> bool:
         return any(s.key == key and s.dtype is not None for s in self.spec.states)
 
+    def _scale_of(self, entry) -> float:
+        """By what the device has a state multiplied."""
+        is_scaled = any(s.key == entry.key and s.velocity_power for s in self.spec.states)
+        return entry.group.velocity_scaling if is_scaled else 1.0
+
     def outside(self, key: str, parameter: str) -> str:
         """What a state is called in ``ipu_state``."""
         if key == COUNT:
@@ -65,7 +78,7 @@ class DeviceStates:
         """The states of each parameter, by its identity and torch's keys, the count among them.
 
         They are of the row's dtype; without one of the parameter's, or of the device's if that is
-        wider.
+        wider; velocities that are divided by a scale of single precision at least.
         """
         found: dict[int, Values] = {}
         counts: Values = {}
@@ -80,6 +93,7 @@ class DeviceStates:
                     value = counts[entry.path] = value.to(torch.float32)
                 elif entry.tensor is not GLOBAL and not self._has_own_dtype(entry.key):
                     value = value.to(torch.promote_types(value.dtype, entry.tensor.dtype))
+                    value = divided(value, self._scale_of(entry))
                 found.setdefault(id(entry.tensor), {})[entry.key] = value
         return found
 
@@ -109,9 +123,10 @@ class DeviceStates:
                 if value is None:
                     self._executable.clear_state(state.path)
                 else:
-                    host = _of_type(torch.as_tensor(value), torch_dtype(state.dtype), entry.path)
+                    value = multiplied(torch.as_tensor(value), self._scale_of(entry))
+                    host = _of_type(value, torch_dtype(state.dtype), entry.path)
                     device_values.write(self._executable, state.path, host, weight_groups)
-        self._given = {key: {name: (value, _version(value)) for name, value in own.items()}
+        self._given = {key: {name: (value, version(value)) for name, value in own.items()}
                        for key, own in values.items()}
 
     def _initial(self, entry, group: dict | None) -> torch.Tensor | None:
@@ -149,8 +164,8 @@ class DeviceStates:
         if given is None or self._is_told:
             return
         now = values or {}
-        if any(now.get(name) is not value or _version(value) != version
-               for name, (value, version) in given.items() if name in now or name != COUNT):
+        if any(now.get(name) is not value or version(value) != known
+               for name, (value, known) in given.items() if name in now or name != COUNT):
             self._is_told = True
             logger.warning("The program wrote to an outdated state of %s, which it had read "
                            "before the last run: what it wrote is lost. Read optimizer.state "
@@ -175,7 +190,7 @@ def _count(values: Values) -> float:
     return float(values.get(COUNT, 0.0))
 
 
-def _version(value) -> int | None:
+def version(value) -> int | None:
     """The version of a tensor; None where there is none."""
     if not isinstance(value, torch.Tensor) or value.is_inference():
         return None

@@ -29,6 +29,9 @@ class GroupLayout:
             the path of that.
         types: ``(setting, dtype of a parameter, dtype)`` of what settings say of types.
         constants: the hyper-parameters that must not change.
+        velocity_scaling: by which velocities are multiplied that gradients are combined with.
+            The program's states are at present: another one is sent with states that were read
+            before.
     """
 
     stream: str
@@ -37,6 +40,7 @@ class GroupLayout:
     states: list = field(default_factory=list)
     types: list = field(default_factory=list)
     constants: dict = field(default_factory=dict)
+    velocity_scaling: float = 1.0
 
 
 class StateEntry(NamedTuple):
@@ -47,12 +51,14 @@ class StateEntry(NamedTuple):
         parameter: its name; "" for what is kept once for all parameters.
         tensor: the parameter itself; ``GLOBAL`` for that.
         key: what torch's optimizer calls it.
+        group: of the parameter; None: it is kept once for all.
     """
 
     path: str
     parameter: str
     tensor: torch.Tensor | str
     key: str
+    group: GroupLayout | None = None
 
 
 @dataclass
@@ -80,7 +86,7 @@ class UpdateLayout:
         for group in self.groups:
             tensors = dict(group.params)
             for path, name, key in group.states:
-                yield StateEntry(path, name, tensors[name], key)
+                yield StateEntry(path, name, tensors[name], key, group)
         for path, key in self.states:
             yield StateEntry(path, "", GLOBAL, key)
 
@@ -99,7 +105,8 @@ class UpdateLayout:
         """This as plain data, parameters by name."""
         groups = [{"stream": group.stream, "params": [name for name, _ in group.params],
                    "states": group.states, "compiled_in": group.compiled_in,
-                   "types": group.types, "constants": group.constants}
+                   "types": group.types, "constants": group.constants,
+                   "velocity_scaling": group.velocity_scaling}
                   for group in self.groups]
         return {"class": self.spec.name, "groups": groups, "constants": self.constants,
                 "streamed": self.streamed, "loss": self.loss, "states": self.states}
@@ -119,14 +126,16 @@ class UpdateLayout:
         spec = by_name[data["class"]]
         keys = {COUNT, *(state.key for state in spec.states)}
         form = {"stream": str, "params": [str], "states": list, "compiled_in": tuple,
-                "types": [(str, str, str)], "constants": {str: _CONSTANT}}
+                "types": [(str, str, str)], "constants": {str: _CONSTANT},
+                "velocity_scaling": float}
         schema.check(data["groups"], [form], "optimizer.groups")
         for group in data["groups"]:
             schema.check(group["states"], [(str, {*group["params"]}, keys)], "optimizer.states")
         groups = [GroupLayout(group["stream"], tuple(group["compiled_in"]),
                               [(name, parameters[name]) for name in group["params"]],
                               [tuple(state) for state in group["states"]],
-                              [tuple(entry) for entry in group["types"]], group["constants"])
+                              [tuple(entry) for entry in group["types"]], group["constants"],
+                              group["velocity_scaling"])
                   for group in data["groups"]]
         return cls(spec, groups, data["constants"], data["streamed"], data["loss"],
                    [tuple(entry) for entry in data["states"]])

@@ -3,7 +3,7 @@
 import math
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from operator import is_
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from poptorch import _C
 from poptorch._logging import logger
 from poptorch._optimizer import compiled_settings as compiled_in
-from poptorch._optimizer import constants, device_settings, update
+from poptorch._optimizer import constants, device_settings, members, update
 from poptorch._optimizer.attributes import AttributeWatch, check_differentiable
 from poptorch._optimizer.combined import Velocities
 from poptorch._optimizer.device_settings import dtype_of, groups_of
@@ -27,19 +27,6 @@ from poptorch._optimizer.spec import OptimizerSpec
 from poptorch._optimizer.state import OptimizerState
 from poptorch._types import ir_dtype
 from poptorch.errors import Error
-
-
-def _parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """``named_parameters`` that does not make the module bring its weights to the host."""
-    parts, seen = [("", module)], set()
-    while parts:
-        path, part = parts.pop(0)
-        if part is None or id(part) in seen:
-            continue
-        seen.add(id(part))
-        yield from ((path + name, parameter) for name, parameter in part._parameters.items()
-                    if parameter is not None)
-        parts += [(f"{path}{name}.", child) for name, child in part._modules.items()]
 
 
 def _already_compiled(what: str, number: int, got) -> ValueError:
@@ -96,33 +83,12 @@ class OptimizerLink:
         self.state.use(optimizer)
 
     def _check_members(self, optimizer, where: str) -> None:
-        own = {id(parameter) for _, parameter in _parameters(self._module)}
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        others = len(held - own)
-        self._check_single(optimizer, where)
-        kind, module = type(optimizer).__name__, type(self._module).__name__
-        if own and others == len(held):
-            raise Error(f"[{where}] the optimizer {kind} holds {len(held)} parameters, none of "
-                        f"them is one of the {len(own)} of the wrapped {module}, so nothing "
-                        f"would be trained. Make it of parameters() of the module that is "
-                        f"wrapped.")
+        others, held = members.check(optimizer, self._module, where)
         if others and not self._has_told_of_others:
             self._has_told_of_others = True
             logger.warning("%d of the %d parameters of the optimizer %s are none of the wrapped "
-                           "%s: this executor does not train them.", others, len(held), kind,
-                           module)
-
-    def _check_single(self, optimizer, where: str) -> None:
-        """Raises an Error when a parameter stands in the groups twice, as one update is compiled."""
-        names, seen = {id(p): name for name, p in _parameters(self._module)}, set()
-        for number, group in enumerate(optimizer.param_groups):
-            for parameter in group["params"]:
-                if id(parameter) in seen:
-                    raise Error(f"[{where}] {names.get(id(parameter), 'a parameter')} stands more "
-                                f"than once in the parameter groups of the optimizer, the second "
-                                f"time in group {number}: step() would update it twice, the device "
-                                f"updates it once. Leave it out there.")
-                seen.add(id(parameter))
+                           "%s: this executor does not train them.", others, held,
+                           type(optimizer).__name__, type(self._module).__name__)
 
     def check_settings(self) -> None:
         """Raises an Error when a setting has a value that is not implemented."""
@@ -308,7 +274,7 @@ class OptimizerLink:
                              f"optimizer of the same parameters, or call destroy() on the "
                              f"executor first.")
         new = found - {id(parameter) for parameter in self._members[number]}
-        more = [name for name, parameter in _parameters(self._module)
+        more = [name for name, parameter in members.parameters(self._module)
                 if id(parameter) in new and parameter.requires_grad] if new else []
         if more:
             raise ValueError(f"[setOptimizer] parameter group {number} without {more[0]} is "
@@ -353,10 +319,10 @@ class OptimizerLink:
     def _has_other_members(self) -> bool:
         if self._has_same_lists():
             return False
-        groups, members = self.optimizer.param_groups, self._members
-        return len(groups) != len(members) or not all(
+        groups = self.optimizer.param_groups
+        return len(groups) != len(self._members) or not all(
             len(group["params"]) == len(known) and all(map(is_, group["params"], known))
-            for group, known in zip(groups, members))
+            for group, known in zip(groups, self._members))
 
     def has_outgrown(self) -> bool:
         """Whether the program has to be compiled anew: parameters or groups were added to the
@@ -364,7 +330,19 @@ class OptimizerLink:
         counts."""
         if self._layout is None:
             return False
-        return self._has_other_members() or not self.state.fits()
+        return self._has_other_members() or self.state.uneven() is not None
+
+    def check_outgrown(self, where: str) -> None:
+        """Raises an Error where :meth:`has_outgrown`, for what cannot compile anew."""
+        if not self.has_outgrown():
+            return
+        why = "parameters or groups were added to the optimizer, or taken from it, after the " \
+              "model was compiled"
+        if not self._has_other_members():
+            why = "{} is {:g} and {} is {:g}, but the program counts both together: steps on the " \
+                  "CPU or a state that was loaded made them differ".format(*self.state.uneven())
+        raise Error(f"[{where}] {why}. Call compileAndExport() with the arguments of a call, which "
+                    f"compiles the model again and writes it, or call the model first.")
 
     def refresh(self, call) -> None:
         """Before a call: sends the hyper-parameters of groups where they changed since the last
@@ -421,6 +399,9 @@ class OptimizerLink:
         for group, compiled in zip(groups, self._layout.groups):
             if device_settings.is_combined(group):
                 velocity = float(group["velocity_scaling"])
+                if velocity != compiled.velocity_scaling:
+                    self.state.bring()
+                    compiled.velocity_scaling = velocity
                 call.bind(velocity_stream(compiled.stream), _number(velocity))
         values = device_settings.shared(self.optimizer, groups)
         compiled_in.check_loss_scale(values["loss_scaling"], self._layout.loss)

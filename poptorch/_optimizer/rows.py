@@ -42,7 +42,7 @@ _SGD = OptimizerSpec(
            Hyper("weight_decay", "weight_decay", velocity_power=1)),
     flags=("nesterov", "maximize"),
     states=(StateTensor("momentum_buffer", "Accl1", when="momentum",
-                        type_setting="velocity_accum_type"),),
+                        type_setting="velocity_accum_type", velocity_power=1),),
     settings=(Setting("scaledLearningRate0", ("lr",), over_loss_scale=True),
               Setting("weightDecayScaleFactor0", ("lr", "weight_decay"), is_complement=True),
               Setting("scaledMomentum0", ("momentum",)),

@@ -56,9 +56,25 @@ class Hyper:
         key, _, index = self.key.partition(".")
         value = group[key][int(index)] if index else group[key]
         value = self.value if value is None else float(value)
-        if self.velocity_power and is_combined(group):
-            value *= float(group["velocity_scaling"]) ** self.velocity_power
+        return value * _velocity_factor(group, self.velocity_power)
+
+
+def _velocity_factor(group: dict, power: int) -> float:
+    return float(group["velocity_scaling"]) ** power if power and is_combined(group) else 1.0
+
+
+def multiplied(value: torch.Tensor, factor: float) -> torch.Tensor:
+    """A tensor times a factor, in single precision at least, with one rounding."""
+    if factor == 1:
         return value
+    return (value.double() * factor).to(torch.promote_types(value.dtype, torch.float32))
+
+
+def divided(value: torch.Tensor, factor: float) -> torch.Tensor:
+    """What :func:`multiplied` makes into ``value``."""
+    if factor == 1:
+        return value
+    return (value.double() / factor).to(torch.promote_types(value.dtype, torch.float32))
 
 
 @dataclass(frozen=True)
@@ -77,6 +93,7 @@ class StateTensor:
             is None: the parameter's.
         initial: of all its elements, before the first update: a number, or a function of the
             parameter group that gives it.
+        velocity_power: as that of ``Hyper``: by which the device has it multiplied.
         sizes: its sizes by those of the parameter, None where a parameter of these sizes does not
             have it; without a function they are the parameter's.
     """
@@ -89,6 +106,7 @@ class StateTensor:
     dtype: torch.dtype | None = None
     type_setting: str | None = None
     initial: float | Callable[[dict], float] = 0.0
+    velocity_power: int = 0
     sizes: Callable[[list[int]], list[int] | None] | None = None
 
     def is_in(self, group: dict) -> bool:
@@ -98,6 +116,16 @@ class StateTensor:
     def initial_in(self, group: dict) -> float:
         """The value of all its elements before the first update, for parameters of a group."""
         return float(self.initial(group)) if callable(self.initial) else self.initial
+
+    def scale_in(self, group: dict) -> float:
+        """By what the device has it multiplied, for parameters of a group."""
+        return _velocity_factor(group, self.velocity_power)
+
+    def on_device(self, value: torch.Tensor, parameter: torch.Tensor, group: dict) -> torch.Tensor:
+        """A value of the host as the device has it, for a parameter of a group."""
+        scale = self.scale_in(group)
+        return value if scale == 1 else \
+            multiplied(value, scale).to(self.type_of(parameter, group)[0])
 
     def sizes_for(self, parameter: Sequence[int]) -> list[int] | None:
         """Its sizes for a parameter of these sizes; None if that does not have it."""
@@ -149,6 +177,10 @@ class Setting:
     def of(self, parameter: str) -> str:
         """Its name outside, for one parameter."""
         return f"{self.name}___specific___{parameter}"
+
+
+# Of a parameter whose velocity is combined with its gradients; no update uses it by itself.
+VELOCITY_SCALING = Setting("velocityScaling", ())
 
 
 @dataclass(frozen=True)

@@ -68,12 +68,13 @@ class OptimizerState:
         """Whether a ``load_state_dict`` came after the last run."""
         return self._store.is_loaded or self._optimizer.state is not self._store
 
-    def fits(self) -> bool:
-        """Whether the program can take the state that the host has."""
+    def uneven(self) -> tuple | None:
+        """Why the program cannot take the state that the host has, see
+        :meth:`DeviceStates.uneven`; None: it can."""
         if self._optimizer.state is self._store and self._store.is_running(self._device):
-            return True
+            return None
         self._look_for_another_store()
-        return self._store.fits(self._device)
+        return self._store.uneven(self._device)
 
     def before_run(self) -> None:
         """Gives the program the newest state; what the host has is outdated from here on.
@@ -112,8 +113,18 @@ class OptimizerState:
         """Reads what the program has, and lets go of it."""
         device, self._device = self._device, None
         if device is not None:
-            self._store.release(device)
-            for reference in device.previous:
-                other = reference()
-                if other is not None:
-                    other.release(device)
+            self._read(device)
+
+    def bring(self) -> None:
+        """Reads what the program has, which gets it again with the next run: for a change of the
+        form in which it has it."""
+        if self._device is not None:
+            with interrupts.deferred():
+                self._read(self._device)
+
+    def _read(self, device: DeviceStates) -> None:
+        self._store.release(device)
+        for reference in device.previous:
+            other = reference()
+            if other is not None:
+                other.release(device)

@@ -8,6 +8,7 @@ import torch
 from poptorch import _C
 from poptorch._optimizer import combined
 from poptorch._optimizer.captured_formula import Formulas
+from poptorch._optimizer.device_settings import is_combined
 from poptorch._optimizer.factor import GradientFactor, number
 from poptorch._optimizer.layout import GroupLayout, UpdateLayout
 from poptorch._optimizer.spec import COUNT, STEP, OptimizerSpec, Setting
@@ -36,6 +37,8 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
         found = [(names[id(p)], p) for p in group["params"]
                  if id(p) in names and names[id(p)] in gradients]
         compiled = GroupLayout(f"optimizer.group{number}", spec.compiled_in(group), found)
+        if is_combined(group):
+            compiled.velocity_scaling = float(group["velocity_scaling"])
         layout.groups.append(compiled)
         if found:
             scale = factor.of(e, group, compiled.stream)

@@ -27,7 +27,9 @@ class CPU:
     data, or, if it reads values, on zeros.
 
     Parameters that the function uses by itself are the host's: their gradients are added to their
-    ``grad``. One that the program trains must be passed as an argument.
+    ``grad``, as those of the whole loss: without the loss scale, and divided by the number of
+    micro-batches and replicas where gradients are combined by their mean. An automatic loss scale
+    is refused with them. A parameter that the program trains must be passed as an argument.
 
     Args:
         layer_to_call: a function, a method or a module.
@@ -42,8 +44,9 @@ class CPU:
         poptorch.Error: ``layer_to_call`` cannot be called; while the model is compiled, when the
             function changes its arguments in place, returns anything but tensors, or uses a
             parameter that the program trains; and when the program runs, where it returns other
-            types or sizes. What the function itself raises reaches the caller, and the executor
-            can be used afterwards.
+            types or sizes, or the gradients of its own parameters have an automatic loss scale.
+            What the function itself raises reaches the caller, and the executor can be used
+            afterwards.
 
     Example:
         >>> import poptorch, torch

@@ -63,6 +63,7 @@ class Site:
         name: that the user gave the op.
         structure: of what the function returns; by :meth:`find_results`.
         results: the tensors of which it is the structure.
+        divisor: of the gradients of what the function uses by itself; None: nobody knows it.
     """
 
     def __init__(self, op, function, arguments: Structure, tensors: list[torch.Tensor]):
@@ -77,6 +78,7 @@ class Site:
         self._gradients: list[Gradient] = []
         self.structure: Structure | None = None
         self.results: list[Result] = []
+        self.divisor: float | None = 1.0
         _sites[self.number] = self
 
     @property
@@ -202,11 +204,12 @@ class Site:
         """Whether more than one gradient of a call is computed, as by torch.autograd.grad too."""
         return len(self._gradients) > 1
 
-    def gradient(self, given: list[int]) -> "Gradient":
-        """The gradient, when the results of these numbers have one."""
+    def gradient(self, given: list[int], is_final: bool) -> "Gradient":
+        """The gradient, when the results of these numbers have one; that of the loss, or another
+        one."""
         arguments = sorted(set().union(*(self.results[i].arguments for i in given)))
         made = Gradient(self, given, arguments,
-                        [(self._shapes[i], self._inputs[i][0]) for i in arguments])
+                        [(self._shapes[i], self._inputs[i][0]) for i in arguments], is_final)
         self._gradients.append(made)
         return made
 
@@ -228,16 +231,19 @@ class Gradient:
         given: numbers of the results that have a gradient.
         arguments: numbers of the arguments to which gradients flow from these.
         kinds: shape and dtype of each of those.
+        is_final: whether it is that of the loss: others, as of torch.autograd.grad, change no
+            ``grad``.
     """
 
-    def __init__(self, site: Site, given: list[int], arguments: list[int], kinds: list[tuple]):
-        self.number = next(_numbers)
+    def __init__(self, site: Site, given: list[int], arguments: list[int], kinds: list[tuple],
+                 is_final: bool):
+        self.number, self._is_final = next(_numbers), is_final
         self.site, self.given, self.arguments, self.kinds = site, given, arguments, kinds
         _sites[self.number] = self
 
     def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The gradients of the arguments; those of the host's own parameters are added to their
-        ``grad``."""
+        """The gradients of the arguments, with the loss scale that they came with; those of the
+        host's own parameters are added to their ``grad``, as those of the whole loss."""
         *gradients, ticket = inputs
         leaves, results = self.site.taken(ticket)
         pairs = [(results[i], gradient) for i, gradient in zip(self.given, gradients, strict=True)
@@ -246,9 +252,37 @@ class Gradient:
             leaf.grad = None
         with private.as_in_eager(True):
             if pairs:
-                torch.autograd.backward(*map(list, zip(*pairs)), retain_graph=self.site.has_several)
+                self._differentiate(*map(list, zip(*pairs)), leaves)
         wanted = [leaves[i] for i in self.arguments]
         return [torch.zeros_like(x) if x.grad is None else x.grad for x in wanted]
+
+
+    def _differentiate(self, results: list, gradients: list, leaves: list) -> None:
+        keeps, divisor = self.site.has_several, self.site.divisor
+        own = [] if self._is_final and divisor == 1 else _own_variables(results, leaves)
+        if not own:
+            torch.autograd.backward(results, gradients, retain_graph=keeps)
+            return
+        if self._is_final and divisor is None:
+            raise Error(f"[CPU] {self.site.name!r} has parameters of its own that require grad, "
+                        f"and the factor of Training.setAutomaticLossScaling(True), by which their "
+                        f"gradients are multiplied, is not known on the host. Set requires_grad of "
+                        f"them to False, pass them to the op as arguments, or set loss_scaling of "
+                        f"the optimizer instead.")
+        reached = [leaf for leaf in leaves if leaf.requires_grad]
+        torch.autograd.backward(results, gradients, inputs=reached,
+                                retain_graph=keeps or self._is_final)
+        if self._is_final:  # once more: hooks of these parameters see what is added, too
+            torch.autograd.backward(results, [g / divisor for g in gradients], inputs=own,
+                                    retain_graph=keeps)
+
+
+def _own_variables(results: list[torch.Tensor], leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors that gradients of results are added to, but for the arguments."""
+    given = set(map(id, leaves))
+    found = {id(node.variable): node.variable for result in results
+             for node in private.autograd_nodes(result.grad_fn) if hasattr(node, "variable")}
+    return [tensor for key, tensor in found.items() if key not in given]
 
 
 class _Used(private.DispatchMode):
@@ -322,7 +356,7 @@ class HostCall(torch.autograd.Function):
         given = [i for i, gradient in enumerate(gradients) if gradient is not None]
         found: list = [None] * ctx.count
         if given:
-            gradient = ctx.site.gradient(given)
+            gradient = ctx.site.gradient(given, context.current().recorder.in_backward)
             made = ops.host_call_backward([*(gradients[i] for i in given), ctx.ticket],
                                           gradient.number)
             for i, value in zip(gradient.arguments, made):

@@ -10,6 +10,7 @@ from poptorch import _C
 from poptorch._logging import logger
 from poptorch._runtime.argument_memory import check_memory
 from poptorch._runtime.outputs import OutputPlan, Returned
+from poptorch._translate import loss_scale, reduction
 from poptorch._types import host_tensor, torch_dtype, write_back
 from poptorch.enums import OutputMode
 from poptorch.errors import Error
@@ -68,6 +69,7 @@ class Call:
         self._options, self._steps = options, steps
         self._weight_groups = program.weight_groups
         self._host_sites = program.host_sites
+        self._spec, self._loss = spec, program.optimizer.loss if program.optimizer else ""
         for stream, output in program.outputs:
             self._add_output(stream, output, plan, everything)
         self._kept = [*self._gradient_outputs, *self._anchors]
@@ -241,6 +243,11 @@ class Call:
         return self._rebuild([make().zero_() for _, make in self._results])
 
     def _run(self, pointers: list[int]) -> None:
+        if self._host_sites:
+            position = self._position.get(loss_scale.STREAM)
+            scale = None if position is None else float(self._held[position])
+            for site in self._host_sites:
+                site.divisor = reduction.of_host(self._spec, self._loss, scale)
         try:
             self._executable.run(pointers, torch.get_num_threads())
         finally:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from poptorch import _C
-from poptorch._types import ir_dtype
+from poptorch._types import ir_dtype, torch_dtype
 from poptorch.enums import MeanReductionStrategy
 
 _HALVES = ("f16", "bf16")
@@ -83,6 +83,23 @@ def finished(emitter, spec, gradient, path: str, dtype: torch.dtype):
             attrs |= {"group_size": groups.size, "orthogonal": groups.is_orthogonal}
         gradient = emitter.plain("all_reduce", [gradient], attrs)[0]
     return _divided(emitter, gradient, reduction.last)
+
+
+def of_host(spec, loss: str, scale: float | None) -> float | None:
+    """By what a gradient of one micro-batch is divided, to be its part of that of the whole loss.
+
+    Args:
+        spec: the loops around the graph.
+        loss: dtype of the loss on the device, which rounds its scale.
+        scale: the loss scale that was sent; None: there is none.
+
+    Returns:
+        The divisor; None where only the program knows it.
+    """
+    if spec.automatic_loss_scaling:
+        return None
+    rounded = 1.0 if scale is None else torch.tensor(scale, dtype=torch_dtype(loss)).item()
+    return rounded * (spec.accumulation * spec.replicas if spec.mean else 1)
 
 
 def _divided(emitter, value, divisor: int):

@@ -178,6 +178,11 @@ class Optimizer(DeviceSettings):
         kept = live(self).kept()
         return {**self._shallow_state(), **({KEPT: kept} if kept else {})}
 
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        if "pending" in vars(self).get(KEPT, {}):  # whoever steps next changes what it waits for
+            live(self)
+
     def _shallow_state(self) -> dict:
         own = {name: vars(self)[name] for name in (*SETTINGS, "variable_attrs")
                if name in vars(self)}

@@ -29,7 +29,9 @@ class SGD(Optimizer, torch.optim.SGD):
             small gradients of 16 bits do not become zero; the update divides by it in float32.
             Default 1. Assign ``optimizer.loss_scaling`` and call ``setOptimizer`` to change it.
         velocity_scaling: by which the momentum buffer is multiplied on the device, with
-            ``use_combined_accum`` only. Default 1.
+            ``use_combined_accum`` only. Default 1. ``state`` has it without the factor,
+            ``ipu_state`` with it, and ``ipu_param`` has the factor, as
+            ``velocityScaling___specific___p``.
         use_combined_accum: keep one tensor for the sum of gradients and the velocity, which saves
             the accumulator of ``gradientAccumulation``; not with Nesterov momentum. Default False.
         accum_type: type in which gradients of micro-batches and replicas are added up:

@@ -119,7 +119,7 @@ EDITS = (
     Edit("state_writes_are_lost", "what the host writes to the state reaches no program", _LIVE,
          "            del self._newest[key]", "            pass", "optimizers"),
     Edit("added_group_is_ignored", "a group that is added after compiling is not trained",
-         "_optimizer/link.py", "return len(groups) != len(members) or not all(",
+         "_optimizer/link.py", "return len(groups) != len(self._members) or not all(",
          "return not all(", "optimizers"),
     Edit("rates_are_sent_once", "a learning rate that changes is not sent", "_optimizer/link.py",
          "if self._sent[number:number + 1] != [values]:",

@@ -1,0 +1,180 @@
+"""States that were loaded by the names outside, until a program says which parameters have them.
+
+Meanwhile the optimizer has what PyTorch's part of the loaded state holds. Where a step on the host
+or a run goes on from that, what waits is outdated. What a program brings with it, as one of a file
+does, was there before it was loaded.
+"""
+
+from collections.abc import Iterable
+
+import torch
+
+from poptorch._logging import logger
+from poptorch._optimizer.device import Values, version
+from poptorch._optimizer.spec import GLOBAL, STEP, VELOCITY_SCALING
+
+
+class Pending:
+    """What waits in one store (``LiveStates``).
+
+    Args:
+        kept: what :meth:`kept` returned for an optimizer that was copied.
+        items: parameter and state of the store.
+
+    Attributes:
+        values: by names outside.
+        owners: identity of the parameter of each name that has made an update, where it is known.
+        unknown: of these, what the last program that was given states had no parameter for.
+    """
+
+    def __init__(self, kept: dict, items: Iterable):
+        self.values: Values = dict(kept.get("pending", {}))
+        self.unknown: Values = {}
+        self._scales: dict[str, float] = dict(kept.get("scales", {}))
+        # Parameters of which PyTorch's part had a state; None: it had none at all.
+        self._held: set[int] | None = None
+        self.owners = {name: id(p) for name, p in kept.get("owners", {}).items()}
+        # The state that a parameter had when this was loaded, {} where it had none; None: it is
+        # known to be another one now.
+        self._marks: dict[int, dict | None] = {}
+        if self.values:
+            self._mark_all(items)
+            self._marks |= dict.fromkeys(map(id, kept.get("changed", ())))
+
+    def kept(self, items: Iterable) -> dict:
+        """What a copy needs.
+
+        Args:
+            items: parameter and state of the store.
+        """
+        if not self.values:
+            return {}
+        items = list(items)
+        changed = self.changed(items)
+        tensors = {id(tensor): tensor for tensor, _ in items}
+        return {"pending": self.values, "scales": self._scales,
+                "owners": {name: tensors[key] for name, key in self.owners.items()
+                           if key in tensors},
+                "changed": [tensor for tensor, _ in items if id(tensor) in changed]}
+
+    def add(self, values: Values, settings: Values | None, content: dict) -> None:
+        """Takes what was loaded; :meth:`begin` follows.
+
+        Args:
+            values: by names outside.
+            settings: ``ipu_param`` that was loaded with them.
+            content: PyTorch's part of it, the state by parameter.
+        """
+        prefix = VELOCITY_SCALING.of("")
+        self._scales |= {name.removeprefix(prefix): float(value)
+                         for name, value in (settings or {}).items() if name.startswith(prefix)}
+        self.values = {**self.values, **values}
+        self._held, self.owners = set(map(id, content)) or None, {}
+
+    def begin(self, owners: dict[str, int], items: Iterable) -> None:
+        """Waits from now on.
+
+        Args:
+            owners: identity of the parameter of each name that has made an update, as far as the
+                state itself says it.
+            items: parameter and state of the store, PyTorch's part of what was loaded included.
+        """
+        self.owners = owners
+        self._mark_all(items)
+
+    def merge(self, other: "Pending", items: Iterable, others: Iterable) -> None:
+        """Takes over what waits in another store; what waits here counts more.
+
+        Args:
+            other: what waits there.
+            items: parameter and state of this store.
+            others: of the other one.
+        """
+        if not other.values:
+            return
+        items = list(items)
+        changed = other.changed(others) | (self.changed(items) if self.values else set())
+        self._mark_all(items)
+        self._marks |= dict.fromkeys(changed)
+        self._held, self.owners = None, {**other.owners, **self.owners}
+        self.values = {**other.values, **self.values}
+        self._scales = {**other._scales, **self._scales}
+
+    def try_again(self) -> None:
+        """Lets what no program knew wait for the next one."""
+        self.values, self.unknown = {**self.unknown, **self.values}, {}
+
+    def pass_over(self, parameters: Iterable[int]) -> None:
+        """Takes note that a program is given the states of parameters, and goes on from them."""
+        if self.values:
+            logger.warning("The model's optimizer has no state of the name %s: ignored.",
+                           " or ".join(self.values))
+            self.values, self.unknown = {}, {**self.unknown, **self.values}
+        if self.unknown:
+            self._marks |= dict.fromkeys(parameters)
+
+    def came(self, tensor, entry: dict) -> None:
+        """Takes note of a state that was on a device when this was loaded."""
+        if self.values or self.unknown:
+            self._marks[id(tensor)] = mark(entry)
+
+    def changed(self, items: Iterable) -> set[int]:
+        """Identities of the parameters of which the state is another one since this was loaded.
+
+        Args:
+            items: parameter and state of the store.
+        """
+        if not (self.values or self.unknown):
+            return set()
+        now = {id(tensor): entry for tensor, entry in items if tensor is not GLOBAL}
+        marks = {key: self._marks.get(key, {}) for key in now.keys() | self._marks.keys()}
+        return {key for key, marked in marks.items()
+                if marked is None or not is_as_marked(now.get(key) or {}, marked)}
+
+    def is_of_another(self, tensor: torch.Tensor, name: str) -> bool:
+        """Whether the values of a name belong to another parameter than the one that a program
+        calls so: PyTorch's part of the same state has them of another one, or says that this one
+        has made no update."""
+        if name in self.owners:
+            return self.owners[name] != id(tensor)
+        if id(tensor) in self.owners.values():
+            return True
+        count = self.values.get(f"{STEP}___{name}")
+        return count is not None and bool(count) and self._held is not None \
+            and id(tensor) not in self._held
+
+    def end_if_empty(self) -> None:
+        """Lets go of what is compared with, where nothing waits any more."""
+        if not (self.values or self.unknown):
+            self._marks, self._scales = {}, {}
+
+    def scales(self) -> dict[str, float]:
+        """The velocity scalings of what waits, as ``ipu_param`` has them."""
+        names = {name.partition("___")[2] for name in self.values}
+        return {VELOCITY_SCALING.of(name): scale for name, scale in self._scales.items()
+                if name in names}
+
+    def scale_of(self, name: str) -> float | None:
+        """The velocity scaling with which the values of a parameter's name were saved."""
+        return self._scales.get(name)
+
+    def _mark_all(self, items: Iterable) -> None:
+        self._marks = {id(tensor): mark(entry) for tensor, entry in items if tensor is not GLOBAL}
+
+
+def begun_names(values: Values) -> list[str]:
+    """Names of the parameters that have made an update, as far as the values say it, in order."""
+    names = dict.fromkeys(name.partition("___")[2] for name in values)
+    return [name for name in names if values.get(f"{STEP}___{name}", 1) != 0]
+
+
+def mark(entry: dict) -> dict:
+    """What to compare the state of a parameter with later."""
+    return {key: (value, version(value)) for key, value in entry.items()}
+
+
+def is_as_marked(entry: dict, marked: dict) -> bool:
+    """Whether the state of a parameter is the one of which :func:`mark` was made."""
+    return entry.keys() == marked.keys() and all(
+        entry[key] is value and version(value) == known
+        for key, (value, known) in marked.items())
