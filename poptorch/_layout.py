@@ -121,3 +121,16 @@ def memory_of(value) -> int | None:
     """The identity of the memory of a dense tensor; None for anything else."""
     is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
     return value.untyped_storage()._cdata if is_dense else None
+
+
+def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one storage have an element in common."""
+    begins = [tensor.storage_offset() * tensor.itemsize for tensor in (one, other)]
+    ends = [begin + extent(tensor) * tensor.itemsize for begin, tensor in zip(begins, (one, other))]
+    if begins[0] >= ends[1] or begins[1] >= ends[0]:
+        return False
+    if one.dtype is not other.dtype:
+        return True
+    marks = torch.zeros(max(ends) // one.itemsize, dtype=torch.bool)
+    marks.as_strided(one.size(), one.stride(), one.storage_offset()).fill_(True)
+    return bool(marks.as_strided(other.size(), other.stride(), other.storage_offset()).any())

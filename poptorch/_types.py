@@ -1,6 +1,7 @@
 """Types at the program's edge: what the device has not is converted here, and nowhere else."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from contextvars import ContextVar
 
@@ -98,7 +99,8 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
     """Checks that a tensor has values, one after the other, in the host's memory.
 
     Raises:
-        poptorch.Error: It is sparse, nested, quantized, on another device, or without data.
+        poptorch.Error: It is sparse, nested, quantized, on another device, without data, or of a
+            class that computes otherwise.
     """
     if tensor.is_meta:
         raise Error(f"[{what}] expected a tensor on the CPU but got one on meta, which has no "
@@ -115,6 +117,21 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
     if tensor.is_quantized:
         raise Error(f"[{what}] expected a plain tensor but got a quantized one of "
                     f"{tensor.dtype}. Pass {what}.dequantize().")
+    if not computes_as_usual(type(tensor)):
+        raise Error(f"[{what}] expected a plain tensor but got a {type(tensor).__qualname__}, "
+                    f"which has functions of its own (__torch_function__, __torch_dispatch__) that "
+                    f"a compiled program does not call. Pass {what}.as_subclass(torch.Tensor).")
+
+
+@functools.lru_cache(maxsize=256)
+def computes_as_usual(kind: type) -> bool:
+    """Whether operations of torch on tensors of a class are torch's own."""
+    if kind.__module__.partition(".")[0] == "poptorch":
+        return True
+    function = getattr(kind.__torch_function__, "__func__", kind.__torch_function__)
+    return function in (torch.Tensor.__torch_function__.__func__,
+                        torch.nn.Parameter.__torch_function__) \
+        and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
 def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:

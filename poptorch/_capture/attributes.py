@@ -16,6 +16,7 @@ from poptorch.errors import place_text
 _MUTABLE = (list, dict, deque)
 _CONTAINERS = (*_MUTABLE, tuple)
 _WITHOUT_DATA = (private.FakeTensor, UnknownSize)
+_TABLES = ("_parameters", "_buffers", "_modules")
 _LOOKED_AT = (*_CONTAINERS, *_WITHOUT_DATA)
 
 
@@ -50,21 +51,42 @@ class Attributes:
 
     def warn_of_change(self, tensor: torch.Tensor) -> None:
         """Warns that ``forward`` changes a tensor in place that is no parameter or buffer."""
-        for _, path, attributes in self._before:
-            for name, value in attributes.items():
-                place = _place_in(value, tensor)
-                if place is not None:
-                    logger.warning(
-                        "[capture] forward changes the tensor %s%s in place, which is a plain "
-                        "attribute: its value is compiled in, and each call begins with it. For a "
-                        "state that lasts from call to call, make it with register_buffer(%r, "
-                        "...).", f"{path}.{name}".lstrip("."), place, name)
-                    return
+        found = self.name_of(tensor)
+        if found is not None:
+            logger.warning(
+                "[capture] forward changes the tensor %s in place, which is a plain attribute: its "
+                "value is compiled in, and each call begins with it. For a state that lasts from "
+                "call to call, make it with register_buffer(%r, ...).", *found)
+            return
         logger.warning(
             "[capture] forward changes a tensor of the sizes %s in place that is no argument, "
             "parameter or buffer: its value is compiled in, and each call begins with it. For a "
             "state that lasts from call to call, give the module a buffer (register_buffer).",
             list(tensor.shape))
+
+    def name_of(self, tensor: torch.Tensor) -> tuple[str, str] | None:
+        """Where a plain tensor was when ``forward`` began: the path, and the attribute's name."""
+        for _, path, attributes in self._before:
+            for name, value in attributes.items():
+                place = _place_in(value, tensor)
+                if place is not None:
+                    return f"{path}.{name}{place}".lstrip("."), name
+        return None
+
+    def warn_of_new(self, module: torch.nn.Module, owner: str, name: str) -> None:
+        """Warns of a parameter, a buffer or a module with such ones that ``forward`` made.
+
+        Args:
+            module: that has it.
+            owner: the path of that module.
+            name: of what was made.
+        """
+        place = place_text(self.line(module, name), owner)
+        logger.warning(
+            "[capture] forward makes %s, a parameter, a buffer or a module with these: the program "
+            "makes it anew in each call and keeps nothing of it. Make it in __init__, or call the "
+            "module once on the CPU before it is compiled.%s", f"{owner}.{name}".lstrip("."),
+            f"\n  at {place}" if place else "")
 
     def line(self, module: torch.nn.Module, name: str) -> tuple[str, int] | None:
         """``(file, line)`` where the attribute was last set or deleted; None if it is not known."""
@@ -80,9 +102,17 @@ class Attributes:
         self._reads.of_argument(value, path)
 
     def _get(self, module, name: str):
-        value = super(torch.nn.Module, module).__getattribute__(name)
-        if name in super(torch.nn.Module, module).__getattribute__("__dict__"):
+        own = super(torch.nn.Module, module).__getattribute__("__dict__")
+        try:
+            value = super(torch.nn.Module, module).__getattribute__(name)
+        except AttributeError:
+            if not any(name in own.get(table, ()) for table in _TABLES):
+                self._reads.was_missed(module, name)
+            raise
+        if name in own:
             self._reads.of_module(module, name, value)
+        else:  # the class has it
+            self._reads.was_missed(module, name)
         return value
 
     def __enter__(self):
@@ -110,7 +140,12 @@ class Attributes:
         else:
             torch.nn.Module.__getattribute__ = self._getter
         torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = self._set, self._delete
-        self._depended_on = self._reads.finish()
+        self._depended_on = self._reads.finish(self._contents)
+        for path in dict.fromkeys(self._reads.kept if kind is None else ()):
+            logger.warning(
+                "[capture] forward keeps a tensor in %s, but its values are on the device: "
+                "afterwards it is as it was before. Return the tensor; for a state that lasts, use "
+                "register_buffer and copy_().", path)
         told = set()
         for module, path, before in self._before:
             attributes = _own(module)

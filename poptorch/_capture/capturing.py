@@ -11,7 +11,7 @@ from poptorch import _annotations as annotations
 from poptorch import _context as context
 from poptorch import _pytree as pytree
 from poptorch import blocks
-from poptorch._capture import process_state, refusals, substitutions, tracing
+from poptorch._capture import apart, process_state, refusals, substitutions, tracing
 from poptorch._capture import torch_private as private
 from poptorch._capture.bodies import Bodies
 from poptorch._capture.captured import Captured, InputSpec, OutputSpec
@@ -222,6 +222,8 @@ class _Capture:
                 if constant is not None:
                     self._state.of_argument(constant.value, path)
             result = tracing.run_forward(self._state.module, args, kwargs)
+            if self.recorder.unread is not None:  # forward goes on without the value
+                raise self.recorder.unread
             self._state.check_kept()
             leaves, structure = Structure.of(result)
             for leaf in leaves:
@@ -230,6 +232,8 @@ class _Capture:
             self._overlaps = self.overlaps.finish(leaves, structure.paths)
             ends = {node: self.recorder.shapes.end_of(state.fake, state.trained)
                     for state, node in zip(self._state.states, self._state_nodes)}
+            for fake, node, name in zip(self._fake_inputs, self._input_nodes, self._input_names):
+                self.recorder.shapes.check_memory(fake, node, name)
             self._looking_otherwise = {node: end for node, end in ends.items() if end is not None}
             if self._training:
                 self._differentiate(leaves, structure)
@@ -238,6 +242,7 @@ class _Capture:
     def _differentiate(self, results: list[torch.Tensor], structure: Structure) -> None:
         self._loss = self.losses.final(results, structure.paths)
         trained = [state for state in self._state.states if state.trained]
+        self._state.check_trained()
         if not trained:
             logger.warning("[trainingModel] no parameter of the module requires grad: calls run "
                            "forward and its loss, and update nothing.")
@@ -251,6 +256,7 @@ class _Capture:
             raise Error("[loss] the loss does not depend on any parameter that requires grad, so "
                         "there is nothing to train. Compute it from the model's output, without "
                         "detach() or no_grad().")
+        apart.check_history(self.recorder, self._loss, self._state.name_of_plain)
         self.recorder.in_backward = True
         # Where forward holds on to a real parameter, autograd has it and not its stand-in.
         met = [state for state in trained if id(state.tensor) in self.recorder.met_real]
@@ -295,6 +301,7 @@ class _Capture:
         graph.output(tuple(spec.node for spec in outputs))
         prune(graph)
         inputs = self._drop_unused_constants(inputs)
+        apart.check_memory(self.recorder, inputs, outputs, self._state.name_of_plain)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
                         self._blocks, self._state.attributes_read(), self._overlaps,
                         self.host_sites)
@@ -327,8 +334,9 @@ class _Capture:
                   for name, layout in zip(self._input_names, layouts)]
         inputs += [InputSpec(state.kind, state.name, state.tensor, state.trained,
                              state.persistent, state.aliases) for state in self._state.states]
-        for index, tensor in enumerate(self.recorder.constants.values()):
-            inputs.append(InputSpec("constant", f"constant.{index}", tensor, persistent=False))
+        for index, node in enumerate(self.recorder.constants):
+            inputs.append(InputSpec("constant", f"constant.{index}", self.recorder.constant(node),
+                                    persistent=False))
         return inputs
 
     def _drop_unused_constants(self, inputs: list[InputSpec]) -> list[InputSpec]:

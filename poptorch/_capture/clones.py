@@ -10,13 +10,17 @@ module; operations on its parameters are recorded as such of the clone's, as the
 """
 
 import copy
+import copyreg
 import functools
 import types
 
 import torch
 
 from poptorch._capture import torch_private as private
+from poptorch.errors import Error
 
+# Tables of hooks that are part of forward, then those of the backward pass.
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 # What each module has: tables of tensors, modules and hooks.
 OF_EACH_MODULE = frozenset(vars(torch.nn.Module()))
 # Recurrent modules keep their weights a second time, and notice that they were exchanged.
@@ -54,9 +58,28 @@ class Clones:
         """A method, module or partial function, with the user's modules in place of clones."""
         return _led(value, self._to_user)
 
+    def check_hooks(self, names: dict[int, str]) -> None:
+        """Checks that ``forward`` left the hooks of the modules.
+
+        Args:
+            names: the path of each module, by its identity.
+
+        Raises:
+            poptorch.Error: It added one that stays, or removed one: with it the next call of the
+                module would compute something else.
+        """
+        for module, clone in self._pairs:
+            for kind in HOOKS if clone is not module else ():
+                if list(getattr(module, kind)) != list(getattr(clone, kind)):
+                    raise Error(f"[capture] forward adds or removes a hook ({kind.strip('_')}) of "
+                                f"{names[id(module)] or 'the module'}, which decides what the next "
+                                f"call computes. Do it before the model is compiled.")
+
     def publish(self) -> None:
         """Gives the user's modules the attributes that were set on the clones, or deleted."""
         for (module, clone), before in zip(self._pairs, self._before):
+            if clone is module:
+                continue
             after = vars(clone)
             self._publish_children(module, clone)
             for name in [*before, *(name for name in after if name not in before)]:
@@ -68,9 +91,19 @@ class Clones:
                 else:
                     module.__dict__.pop(name, None)
 
+    def _users_within(self, part):
+        """The user's module of a clone; a module made in forward, with those in it."""
+        if id(part) in self._to_user or part is None:
+            return self._to_user.get(id(part), part)
+        for inner in list(part.modules()):
+            if id(inner) not in self._to_user:
+                for name, child in inner._modules.items():
+                    inner._modules[name] = self._to_user.get(id(child), child)
+        return part
+
     def _publish_children(self, module, clone) -> None:
         for name, part in clone._modules.items():
-            part = self._to_user.get(id(part), part)
+            part = self._users_within(part)
             if module._modules.get(name) is not part and not _holds_fake(part):
                 module._modules[name] = part
         for name in [name for name in module._modules if name not in clone._modules]:
@@ -84,7 +117,15 @@ def _holds_fake(module: torch.nn.Module) -> bool:
 
 
 def _new(module: torch.nn.Module) -> torch.nn.Module:
-    return module if isinstance(module, torch.jit.ScriptModule) else object.__new__(type(module))
+    if isinstance(module, torch.jit.ScriptModule):
+        return module
+    kind = type(module)
+    slots = [name for name in copyreg._slotnames(kind) if hasattr(module, name)]
+    if slots:
+        raise Error(f"[capture] {kind.__qualname__} keeps {', '.join(slots)} in slots (__slots__), "
+                    f"where a change of an attribute is not noticed. Leave __slots__ out of the "
+                    f"class.")
+    return object.__new__(kind)
 
 
 def _own_table(name: str, value, to_clone: dict):

@@ -4,6 +4,7 @@ Handlers keep dropout, batch norm, attention and recurrent layers whole (``funct
 those here mark losses and refuse what cannot be recorded.
 """
 
+import copy
 import functools
 import sys
 import types
@@ -41,6 +42,10 @@ class Functions(private.TorchFunctionMode):
         self._capture = capture
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        is_last = func is torch.autograd.grad and self._capture.recorder.in_backward
+        if not is_last and _holds_real((args, kwargs)):
+            args, kwargs = map_only(torch.Tensor, self._capture.recorder.stand_in,
+                                    (args, kwargs or {}))
         if self._capture.bodies and not _is_question(func):
             args, kwargs = map_only(torch.Tensor, self._capture.bodies.inside, (args, kwargs or {}))
         handler, out = HANDLERS.get(func), NotImplemented
@@ -57,6 +62,16 @@ class Functions(private.TorchFunctionMode):
             out = func(*args, **kwargs) if kwargs else func(*args)
         self._capture.recorder.picks.write_back()
         return out
+
+
+def _holds_real(value) -> bool:
+    """Whether there are tensors with data among the arguments of a call."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return any(map(_holds_real, value))
+    if kind is dict:
+        return any(map(_holds_real, value.values()))
+    return kind is not private.FakeTensor and isinstance(value, torch.Tensor)
 
 
 # The attributes of tensors that are tensors.
@@ -94,7 +109,31 @@ def _with(name: str, handler):
 def _values(capture, func, args, kwargs):
     if isinstance(args[0], private.FakeTensor):
         raise capture.recorder.data_error(f"Tensor.{func.__name__}()")
-    return NotImplemented
+    if isinstance(args[0], unknown_sizes.UnknownSize):
+        return NotImplemented
+    capture.recorder.check_value(args[0], f"Tensor.{func.__name__}()")
+    with private.without_modes():
+        return func(*args, **kwargs)
+
+
+def _address(capture, func, args, kwargs):
+    raise capture.recorder.error(
+        "[capture] Python code asks where a tensor lies in memory (Tensor.data_ptr()), which is "
+        "decided when forward has been compiled. To know whether two tensors are one, use `is`.")
+
+
+def _deepcopy(capture, func, args, kwargs):
+    """A copy in memory of its own; torch's own would refer to the node of the tensor."""
+    tensor, memo = args
+    if id(tensor) in memo or not isinstance(tensor, private.FakeTensor) or not tensor.is_leaf:
+        return NotImplemented
+    with torch.no_grad():
+        made = memo[id(tensor)] = tensor.clone()
+    made.requires_grad_(tensor.requires_grad)
+    for name, value in vars(tensor).items():
+        if name not in vars(made):
+            setattr(made, name, copy.deepcopy(value, memo))
+    return made
 
 
 def _set_data(capture, func, args, kwargs):
@@ -155,7 +194,10 @@ HANDLERS = {
     torch.Tensor.backward: _backward,
     torch.Tensor.numpy: _values,
     torch.Tensor.tolist: _values,
+    torch.Tensor.__deepcopy__: _deepcopy,
     torch.Tensor.__array__: _values,
+    torch.Tensor.__dlpack__: _values,
+    torch.Tensor.data_ptr: _address,
     torch.Tensor.data.__set__: _set_data,
     F.affine_grid: _composite,
     F.multi_head_attention_forward: _composite,

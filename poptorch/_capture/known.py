@@ -63,7 +63,7 @@ def _value(recorder, node: fx.Node, changed: set[int], values: dict):
     if isinstance(val, torch.Tensor) and (memory_of(val) in changed or val.numel() > _ELEMENTS):
         raise _Unknown
     if node in recorder.constants:
-        value = recorder.constants[node].detach()
+        value = recorder.constant(node).detach()
     elif node.op != "call_function" or not _is_repeatable(node.target):
         raise _Unknown
     else:

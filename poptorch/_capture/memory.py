@@ -62,10 +62,11 @@ class Memory:
 
     def _resize(self, func, args, kwargs):
         tensor, size = args
-        stride = torch.empty(size, device="meta").stride()
+        form = kwargs.get("memory_format") or torch.contiguous_format
+        stride = torch.empty(size, device="meta", memory_format=form).stride()
         if math.prod(size) and self._recorder.shapes.is_replaceable(tensor):
             with self._recorder:  # numbers that were never written
-                value = torch.zeros(size, dtype=tensor.dtype)
+                value = torch.zeros(size, dtype=tensor.dtype).contiguous(memory_format=form)
             self._recorder.shapes.replace(tensor, value, func)
             return tensor
         if math.prod(size) > tensor.untyped_storage().nbytes() // tensor.itemsize:

@@ -61,6 +61,7 @@ class ModuleState:
         self._grouped = grouped
         self._attributes = Attributes(places)
         self._parts: list[torch.nn.Module] = []
+        self._modes: list[tuple[torch.nn.Module, bool]] = []
         self.names: dict[int, str] = {}
         self._by_tensor: dict[int, State] = {}
         paths = list(_all_paths(module))
@@ -72,7 +73,7 @@ class ModuleState:
                 self._attributes.keep(part, path)
                 self._parts.append(part)
                 if mode_of is not None:
-                    part.training = mode_of(user_part)
+                    self._modes.append((part, mode_of(user_part)))
             self.names.setdefault(id(user_part), path)
             self.names.setdefault(id(part), path)
             self._collect(part, path)
@@ -136,12 +137,20 @@ class ModuleState:
                            and "check_input" not in part.__dict__]
         for part in self._recurrent:
             part.__dict__["check_input"] = partial(_check_recurrent, part)
+        self._modes_before = [(part, part.training) for part, _ in self._modes]
+        _set_modes(self._modes)
         self._attributes.__enter__()
         return self
 
     def __exit__(self, *exception):
         for part in self._recurrent:
             del part.__dict__["check_input"]
+        # Clones too: what forward has put elsewhere may lead to one.
+        for state in self.states:
+            for _, table, key, _ in state.places:
+                if key in table and table[key] is state.fake:
+                    table[key] = state.tensor
+        _set_modes(self._modes_before)
         self._attributes.__exit__(*exception)
         self._clones.publish()
 
@@ -169,12 +178,39 @@ class ModuleState:
                     holder, place.name, f"{path}.{place.path}".lstrip("."))
         return list(read.values())
 
+    def name_of_plain(self, tensor: torch.Tensor) -> str | None:
+        """The path of the attribute that a plain tensor is, or lies in; None: it is none."""
+        found = self._attributes.name_of(tensor)
+        return found and found[0]
+
     def warn_of_change(self, tensor: torch.Tensor) -> None:
         """Warns that ``forward`` changes a plain tensor, if a module has it as an attribute."""
         self._attributes.warn_of_change(tensor)
 
+    def check_trained(self) -> None:
+        """Raises an Error when ``forward`` changed what is trained."""
+        for state in self.states:
+            now = state.fake.requires_grad
+            if state.fake.is_leaf and now is not state.trained:
+                raise Error(f"[capture] forward gives {state.name} requires_grad={now}, when it "
+                            f"was captured it had requires_grad={state.trained}, by which it is "
+                            f"decided what is trained. Set it before the model is compiled.")
+
     def check_kept(self) -> None:
-        """Raises an Error when ``forward`` deleted or re-bound a parameter or buffer."""
+        """Raises an Error when ``forward`` deleted or re-bound a parameter or buffer, and warns of
+        those that it made."""
+        self._clones.check_hooks(self.names)
+        fakes = {id(state.fake) for state in self.states}
+        known = {(id(table), key) for state in self.states for _, table, key, _ in state.places}
+        for part in self._parts:
+            made = [key for table in (part._parameters, part._buffers)
+                    for key, tensor in table.items()
+                    if tensor is not None and (id(table), key) not in known]
+            made += [key for key, child in part._modules.items()
+                     if child is not None and id(child) not in self.names and any(
+                         id(tensor) not in fakes for tensor in _tensors_of(child))]
+            for key in made:
+                self._attributes.warn_of_new(part, self.names[id(part)], key)
         for state in self.states:
             for part, table, key, path in state.places:
                 kind = "Buffer" if state.kind == "buffer" else "Parameter"
@@ -192,6 +228,16 @@ class ModuleState:
 def _check_recurrent(layer: torch.nn.RNNBase, x: torch.Tensor, batch_sizes) -> None:
     """The layer's own check of its input, which may have another type than the weights here."""
     type(layer).check_input(layer, x.to(layer.weight_ih_l0.dtype), batch_sizes)
+
+
+def _set_modes(modes: list[tuple[torch.nn.Module, bool]]) -> None:
+    for part, mode in modes:
+        part.training = mode
+
+
+def _tensors_of(module: torch.nn.Module):
+    yield from module.parameters()
+    yield from module.buffers()
 
 
 def _all_paths(module: torch.nn.Module, path: str = "", outer: tuple = ()):

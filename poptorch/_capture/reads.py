@@ -8,8 +8,10 @@ cannot be changed (``SimpleNamespace``).
 
 import argparse
 import enum
+import functools
 import sys
 import threading
+import types
 from typing import NamedTuple
 
 import torch
@@ -23,6 +25,7 @@ _METHODS = ("__getattribute__", "__setattr__", "__delattr__")
 _FOREIGN = frozenset(sys.stdlib_module_names) | {"torch", "poptorch"}
 _IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not a class of C
 _NOT_READ = frozenset({*OF_EACH_MODULE, *RECURRENT_CACHES})
+_OF_CLASS = frozenset(dir(torch.nn.Module))
 
 
 class Place(NamedTuple):
@@ -42,15 +45,24 @@ class Place(NamedTuple):
 
 
 class Reads:
-    """Notes what is read and set while ``forward`` runs."""
+    """Notes what is read and set while ``forward`` runs.
+
+    Attributes:
+        kept: the paths where ``forward`` has put tensors without data, after :meth:`finish`.
+    """
 
     def __init__(self):
+        self.kept: list[str] = []
         self._found: dict[tuple[int, str], tuple[Place, Snapshot]] = {}
         self._set: set[tuple[int, str]] = set()
         # Objects that were read, by identity: the module that leads to each, and the path.
         self._objects: dict[int, tuple[object, torch.nn.Module, str]] = {}
         # What stood in classes in place of the readers and writers.
         self._classes: dict[type, dict] = {}
+        # Attributes that modules and such objects were asked for, and did not have themselves.
+        self._missed: dict[tuple[int, str], Place] = {}
+        # Attributes of such objects that were set, as they were before; None: they were not there.
+        self._before_set: dict[tuple[int, str], tuple[object, str, tuple | None]] = {}
         self._thread = threading.get_ident()
 
     def of_module(self, module: torch.nn.Module, name: str, value) -> None:
@@ -63,12 +75,21 @@ class Reads:
         for path, part in objects_within(value, path):
             self._enter(part, None, path)
 
+    def was_missed(self, module: torch.nn.Module, name: str) -> None:
+        """Takes note that a module itself had no attribute of a name."""
+        if not name.startswith("__") and name not in _NOT_READ and name not in _OF_CLASS:
+            self._missed.setdefault((id(module), name), Place(module, name, module, name))
+
     def was_set(self, holder, name: str) -> None:
         """Takes note that an attribute was set or deleted."""
         self._set.add((id(holder), name))
 
-    def finish(self) -> list[Place]:
-        """Gives classes their own methods back.
+    def finish(self, others=()) -> list[Place]:
+        """Gives classes their own methods back, and objects what they held in place of tensors
+        without data; ``kept`` has the paths of these.
+
+        Args:
+            others: containers, by identity, that somebody else puts back.
 
         Returns:
             What was read, and what ``forward`` itself has not changed since.
@@ -80,9 +101,36 @@ class Reads:
                 else:
                     setattr(cls, name, method)
         places = [place for key, (place, snapshot) in self._found.items()
-                  if key not in self._set and self._is_unchanged(place, snapshot)]
+                  if key not in self._set and self._is_unchanged(place, snapshot)
+                  and not _holds_fake(snapshot.value)]
+        places += [place for key, place in self._missed.items() if key not in self._set
+                   and place.name not in table_of(place.holder, place.name)]
+        self._put_back(others)
         self._found, self._objects, self._classes = {}, {}, {}
+        self._missed, self._before_set = {}, {}
         return places
+
+    def _put_back(self, others) -> None:
+        for (_, name), (holder, path, before) in self._before_set.items():
+            table = object.__getattribute__(holder, "__dict__")
+            if name in table and _holds_fake(table[name]):
+                self.kept.append(path)
+                if before is None:
+                    del table[name]
+                else:
+                    table[name] = before[0]
+        for place, snapshot in self._found.values():
+            for container, parts in snapshot.held:
+                if id(container) not in others and _holds_fake(container):
+                    self.kept.append(place.path)
+                    _fill(container, parts)
+
+    def _note_set(self, holder, name: str) -> None:
+        known = self._known(holder)
+        if known is not None:
+            table = object.__getattribute__(holder, "__dict__")
+            self._before_set.setdefault((id(holder), name), (
+                holder, f"{known[2]}.{name}", (table[name],) if name in table else None))
 
     def _is_unchanged(self, place: Place, snapshot: Snapshot) -> bool:
         table = table_of(place.holder, place.name)
@@ -95,6 +143,12 @@ class Reads:
                 self._enter(part, place.module, path)
 
     def _enter(self, found, module: torch.nn.Module, path: str) -> None:
+        if type(found) is types.MethodType:
+            found, path = found.__self__, f"{path}.__self__"
+        elif type(found) is functools.partial:
+            for inner, part in objects_within([found.func, found.args, found.keywords], path):
+                self._enter(part, module, inner)
+            return
         if id(found) in self._objects or not _is_configuration(found):
             return
         self._objects[id(found)] = found, module, path
@@ -107,14 +161,28 @@ class Reads:
         self._add(place, object.__getattribute__(holder, "__dict__"))
 
     def _read(self, holder, name: str, value) -> None:
-        known = self._objects.get(id(holder))
-        if known is None or known[0] is not holder or (id(holder), name) in self._found \
-                or threading.get_ident() != self._thread:
+        known = self._known(holder)
+        if known is None or (id(holder), name) in self._found:
             return
         if name in object.__getattribute__(holder, "__dict__"):
             self._add(Place(holder, name, known[1], f"{known[2]}.{name}"), value)
         elif name == "__dict__" or not hasattr(type(holder), name):  # a reader gave another one
             self._add_all(holder)
+        else:  # the class has it
+            self._note_missed(holder, name)
+
+    def _note_missed(self, holder, name: str) -> None:
+        known = self._known(holder)
+        if known is not None and not name.startswith("__"):
+            self._missed.setdefault((id(holder), name), Place(
+                holder, name, known[1], f"{known[2]}.{name}"))
+
+    def _known(self, holder) -> tuple | None:
+        """An object that was read, the module that leads to it and the path; None for others."""
+        known = self._objects.get(id(holder))
+        is_it = known is not None and known[0] is holder \
+            and threading.get_ident() == self._thread
+        return known if is_it else None
 
     def _change(self, cls: type) -> bool:
         """Gives a class readers and writers that take note; whether it can be given them."""
@@ -124,12 +192,17 @@ class Reads:
         get, put, delete = (getattr(cls, name) for name in _METHODS)
 
         def getter(holder, name):
-            value = get(holder, name)
+            try:
+                value = get(holder, name)
+            except AttributeError:
+                self._note_missed(holder, name)
+                raise
             self._read(holder, name, value)
             return value
 
         def setter(holder, name, value):
             self.was_set(holder, name)
+            self._note_set(holder, name)
             put(holder, name, value)
 
         def deleter(holder, name):
@@ -143,6 +216,20 @@ class Reads:
             return False
         self._classes[cls] = before
         return True
+
+
+def _holds_fake(value) -> bool:
+    return any(isinstance(part, private.FakeTensor) for _, part in objects_within(value, ""))
+
+
+def _fill(container, parts: list[tuple]) -> None:
+    """Gives a container what it had."""
+    container.clear()
+    if isinstance(container, dict):
+        container.update(parts)
+    else:
+        getattr(container, "update" if isinstance(container, set) else "extend")(
+            [part for _, part in parts])
 
 
 def table_of(holder, name: str) -> dict:

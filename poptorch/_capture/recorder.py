@@ -38,9 +38,9 @@ from poptorch._capture.recorded_ops import (
     sizes_by_values,
 )
 from poptorch._capture.recording import Recording
-from poptorch._capture.regions import is_changed
 from poptorch._capture.shapes import Shapes
 from poptorch._capture.views import root_of
+from poptorch._layout import memory_of
 from poptorch._logging import logger
 from poptorch._pytree import map_only
 from poptorch.errors import place_text
@@ -56,6 +56,8 @@ class Recorder(Recording, private.DispatchMode):
         shapes: what changed the shape of a tensor in place.
         picks: elements taken at places that tensors name.
         kept: of each operation of namespace ``poptorch``, see :mod:`kept`.
+        unread: the error for the first value that Python code wanted and that is not known, or
+            None.
         failed: exception and meta of the operation that failed last in the backward pass, or None.
     """
 
@@ -64,9 +66,12 @@ class Recorder(Recording, private.DispatchMode):
         Recording.__init__(self, fake_mode, places)
         self._draw_salt = draw_salt
         self._generators_met: set[str] = set()
+        self.unread: Exception | None = None
         self.failed: tuple[Exception, dict] | None = None
         self.layouts = InputLayouts()
         self.kept: list[list[tuple]] = []
+        # What stands for each parameter and buffer, by its identity.
+        self._standing: dict[int, torch.Tensor] = {}
         self.shapes, self.picks = Shapes(self), Picks(self)
         self._types = OperandTypes()
         self._handlers: dict = {
@@ -77,12 +82,26 @@ class Recorder(Recording, private.DispatchMode):
     def stand_for(self, tensor: torch.Tensor, node: fx.Node, name: str) -> None:
         """Lets ``node`` stand for a parameter or buffer wherever an operation takes it."""
         self._known_constants[id(tensor)] = node
+        self._standing[id(tensor)] = node.meta["val"]
         self.shapes.watch(node.meta["val"], name)
+
+    def stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake tensor of a parameter or buffer, so that autograd knows one leaf of it; another
+        tensor itself."""
+        standing = self._standing.get(id(tensor))
+        if standing is None:
+            return tensor
+        self.met_real[id(tensor)] = tensor  # an autograd.Function may have it
+        return standing
 
     # -- operations ----------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         handler = self._handlers.get(func) or self.handler_of(func)
+        if private.is_traced():
+            raise self.error("[capture] forward traces a function into a graph of its own "
+                             "(make_fx, torch.func.linearize), of which the operations would be "
+                             "missing. Call the function itself, or torch.func.jvp.")
         try:
             if func not in OTHER_STATISTICS:
                 self._types.check(func, args, kwargs or {})
@@ -108,6 +127,8 @@ class Recorder(Recording, private.DispatchMode):
             return self._same_values
         if func is aten.detach_.default:
             return self._query
+        if "nested" in func.overloadpacket.__name__:
+            return self._refuse_nested
         if func.namespace == "prim":
             return self._device if func is torch.ops.prim.device.default else self._query
         if func is aten.native_batch_norm.default:
@@ -231,6 +252,11 @@ class Recorder(Recording, private.DispatchMode):
         attached.attach_like(out, tensor)
         return out
 
+    def _refuse_nested(self, func, args, kwargs):
+        raise self.error(f"[capture] forward makes or takes a nested tensor ({func}), which has no "
+                         f"shape that could be compiled. Pad its parts to one shape "
+                         f"(torch.nn.utils.rnn.pad_sequence), and pass a mask of what is padding.")
+
     def _native_batch_norm(self, func, args, kwargs):
         """Changes the running statistics, though its schema does not say so."""
         x, running_mean, training = args[0], args[3], args[5]
@@ -352,7 +378,7 @@ class Recorder(Recording, private.DispatchMode):
         out = func(*args, **kwargs)
         node = self.placeholder(out, f"constant_{len(self.constants)}")
         node.meta["fresh"] = True
-        self.constants[node] = args[0]
+        self.add_constant(node, args[0])
         return out
 
     def _random(self, func, args, kwargs):
@@ -392,16 +418,28 @@ class Recorder(Recording, private.DispatchMode):
         """Whether a tensor has no data, or its data are out of date."""
         if not isinstance(argument, torch.Tensor):
             return False
-        node = self._known_constants.get(id(argument))
-        return isinstance(argument, private.FakeTensor) or (
-            node is not None and is_changed(node))
+        return isinstance(argument, private.FakeTensor) or self._is_outdated(argument)
+
+    def _is_outdated(self, tensor: torch.Tensor) -> bool:
+        """Whether a real tensor is a parameter or buffer, of which the device has the value, or one
+        that forward has changed, by itself or by a view of it."""
+        node = self._known_constants.get(id(tensor))
+        if node is None:
+            return False
+        return node not in self.constants or memory_of(node.meta["val"]) in self.changed
+
+    def check_value(self, tensor: torch.Tensor, func) -> None:
+        """Checks that the data of a real tensor are its value."""
+        if self._is_outdated(tensor):
+            raise self.data_error(func)
 
     # -- errors --------------------------------------------------------------------------------
 
     def data_error(self, func):
         """The error for Python code that reads the value of a tensor."""
-        return self.error(
+        self.unread = self.unread or self.error(
             f"[capture] Python code needs the value of a tensor ({func}), but forward is compiled "
             f"before there are values. Use torch.where, torch.clamp or masks instead of `if` and "
             f".item(), poptorch.dynamic_slice(tensor, dim, start, size, step) for a part that "
             f"begins at a computed place, or compute the value outside of forward and pass it in.")
+        return self.unread

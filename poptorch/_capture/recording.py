@@ -10,10 +10,11 @@ from poptorch import _annotations as annotations
 from poptorch import blocks
 from poptorch._capture import attached
 from poptorch._capture import torch_private as private
+from poptorch._capture.functional_ops import mutated_arguments
 from poptorch._capture.places import Places
 from poptorch._capture.regions import Region, Rounds, region
 from poptorch._capture.unknown_sizes import UnknownSize
-from poptorch._layout import copied_strides
+from poptorch._layout import copied_strides, memory_of
 from poptorch._types import check_dense
 from poptorch.errors import error_at
 
@@ -29,6 +30,7 @@ class Recording:
         module: dotted path of the module that runs.
         in_backward: whether the backward pass runs.
         constants: real tensors that operations took from outside, by placeholder node.
+        changed: the memory that operations change in place so far, with a tensor in it.
         met_real: all real tensors that operations took, by their identity; parameters too.
         changes: how many operations changed tensors in place.
     """
@@ -42,6 +44,8 @@ class Recording:
         self.module = ""
         self.in_backward = False
         self.constants: dict[fx.Node, torch.Tensor] = {}
+        self.changed: dict[int, torch.Tensor] = {}
+        self._copies: dict[fx.Node, torch.Tensor] = {}
         self.met_real: dict[int, torch.Tensor] = {}
         self.changes = 0
         self._known_constants: dict[int, fx.Node] = {}
@@ -88,12 +92,34 @@ class Recording:
         self.met_real[id(tensor)] = tensor
         if node is None:
             check_dense(tensor, "constant")
-            fake = self.fake_mode.from_tensor(tensor.detach())
+            fake = private.fake_like(self.fake_mode, tensor)
             fake.requires_grad_(tensor.requires_grad and tensor.is_leaf)
             node = self.placeholder(fake, f"constant_{len(self.constants)}")
-            self.constants[node] = tensor
+            self.add_constant(node, tensor)
             self._known_constants[id(tensor)] = node
+        elif node in self._copies and not self._is_as_copied(node):
+            raise self.error(
+                "[capture] forward writes to an array of NumPy of which it has used a tensor, and "
+                "uses the tensor again. Make a tensor of each of the values: torch.tensor(array).")
         return node
+
+    def add_constant(self, node: fx.Node, tensor: torch.Tensor) -> None:
+        """Notes the tensor of a placeholder. One in memory of another library (NumPy) is copied:
+        the library may write to it before the program is compiled."""
+        self.constants[node] = tensor
+        with private.without_modes():
+            if not tensor.untyped_storage().resizable():
+                self._copies[node] = tensor.detach().clone()
+
+    def constant(self, node: fx.Node) -> torch.Tensor:
+        """The value of a constant, as it was when it was first used."""
+        return self._copies.get(node, self.constants[node])
+
+    def _is_as_copied(self, node: fx.Node) -> bool:
+        with private.without_modes():
+            now, then = (tensor.detach().resolve_neg().resolve_conj().contiguous().reshape(-1).view(
+                torch.uint8) for tensor in (self.constants[node], self._copies[node]))
+            return torch.equal(now, then)
 
     # -- regions -------------------------------------------------------------------------------
 
@@ -143,6 +169,10 @@ class Recording:
     def _here(self, node: fx.Node) -> fx.Node:
         """What stands for a node in the present graph: captured by regions around this one, or the
         result of regions that have ended."""
+        if node.graph not in self._regions:
+            raise self.error("[capture] a tensor of another capture was used: its forward kept it, "
+                             "or a module that has it, where it is found again. Keep nothing "
+                             "outside of the module that forward makes.")
         around = self._graphs_around(self.graph)
         while node.graph not in around:
             ended = self._regions[node.graph]
@@ -179,9 +209,17 @@ class Recording:
         node.meta = self._meta(out)
         if func._schema.is_mutable:
             self.changes += 1
+            self._note_changed(func, arguments, named)
             node.meta["writes_back"] = self._writes_back
         self._attach(out, node)
         return node
+
+    def _note_changed(self, func, arguments: tuple, named: dict) -> None:
+        for position, name in mutated_arguments(func):
+            given = arguments[position] if position < len(arguments) else named.get(name)
+            for part in given if isinstance(given, (list, tuple)) else [given]:
+                if isinstance(part, fx.Node):
+                    self.changed[memory_of(part.meta["val"])] = part.meta["val"]
 
     @contextlib.contextmanager
     def writing_back(self):

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from torch import fx
 
 from poptorch._capture import library_marks  # noqa: F401  (declares an operation)
-from poptorch._capture.functional_ops import mutated_arguments
 from poptorch._capture.library import ops
 from poptorch._layout import memory_of
 
@@ -190,13 +189,6 @@ def nodes_within(graph: fx.Graph):
         yield node
         if region_of(node) is not None:
             yield from nodes_within(region_of(node).graph)
-
-
-def is_changed(node: fx.Node) -> bool:
-    """Whether an operation that is recorded takes a node's tensor and changes one in place."""
-    return any(mutated_arguments(user.target) or
-               (region_of(user) is not None and is_changed(region_of(user).capture(node)))
-               for user in node.users)
 
 
 def hidden_memory(inner: Region, results: list[fx.Node]) -> set[int]:

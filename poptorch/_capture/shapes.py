@@ -6,6 +6,7 @@ import torch
 from torch import fx
 
 from poptorch._capture import torch_private as private
+from poptorch._capture import views
 from poptorch.errors import error_at
 
 aten = torch.ops.aten
@@ -29,12 +30,27 @@ class Shapes:
         self.handlers = dict.fromkeys(_OF_VIEWS, self._change)
         # Of the fake tensor of each parameter and buffer: its name, and how it looked at first.
         self._states: dict[int, tuple[str, tuple]] = {}
+        self._nodes: dict[int, fx.Node] = {}
         # Where a tensor changed its shape last: place and module.
         self._lines: dict[int, tuple] = {}
 
     def watch(self, fake: torch.Tensor, name: str) -> None:
         """Notes how the fake tensor of a parameter or buffer looks at its memory."""
         self._states[id(fake)] = name, _looks(fake)
+        self._nodes[id(fake)] = self._recorder.node_of(fake)
+
+    def check_memory(self, fake: torch.Tensor, node: fx.Node, name: str) -> None:
+        """Checks that a tensor of the user's still lies in the memory of the node that it was
+        declared with.
+
+        Raises:
+            poptorch.Error: It was given that of another one.
+        """
+        if views.root_of(self._recorder.node_of(fake)) is not node:
+            raise error_at(f"[capture] forward gives {name} the memory of another tensor "
+                           f"(Tensor.set_, torch.utils.swap_tensors). Copy the values: "
+                           f"`{name}.copy_(value)`.",
+                           *self._lines.get(id(fake), (None, "")))
 
     def check(self, tensor, func) -> None:
         """Checks that ``func`` may change how ``tensor`` looks at its memory."""
@@ -89,6 +105,7 @@ class Shapes:
             poptorch.Error: It cannot look like that in the next call.
         """
         name, (shape, *first) = self._states[id(fake)]
+        self.check_memory(fake, self._nodes[id(fake)], name)
         if _looks(fake) == (shape, *first):
             return None
         if fake.shape == shape and not is_trained:

@@ -29,12 +29,14 @@ class Snapshot:
         value: the object itself, as it is now.
         containers: dictionaries and lists in it; not those that are ordered otherwise than they
             hold their items.
+        held: what can be changed in it, with the keys and items that each part had.
         is_quick: whether everything in it stays as it was while its containers hold the same
             objects; else it has to be compared.
     """
 
     def __init__(self, value):
         self.containers: list = []
+        self.held: list[tuple] = []
         self.is_quick = True
         self.value = value
         self._known = self._of(value, {})
@@ -43,6 +45,9 @@ class Snapshot:
         parts = None if id(value) in outer else _parts(value)
         if parts is None:
             return value, None
+        if not isinstance(value, (tuple, frozenset)):
+            is_space = isinstance(value, SimpleNamespace)
+            self.held.append((vars(value) if is_space else value, parts))
         if isinstance(value, (dict, list)) and not isinstance(value, OrderedDict):
             self.containers.append(value)
         elif isinstance(value, SimpleNamespace):

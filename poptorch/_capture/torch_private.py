@@ -108,7 +108,11 @@ def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
 
 def detached(mode: FakeTensorMode, tensor: FakeTensor) -> FakeTensor:
     """``tensor.detach()`` without the dispatcher, which takes ten times as long."""
-    return fast_detach(mode, tensor)
+    out = fast_detach(mode, tensor)
+    if tensor.constant is not None:  # what is written to either changes the value of both
+        out.constant = tensor.constant
+        mode.fake_tensor_converter.add_constant_storage_mapping(out)
+    return out
 
 
 def distributions_validate() -> bool:
@@ -173,6 +177,11 @@ def backward_sequence_number() -> int | None:
     """Number of the autograd node whose gradient is being computed, None outside of one."""
     node = torch._C._current_autograd_node()
     return None if node is None else node._sequence_nr()
+
+
+def is_traced() -> bool:
+    """Whether make_fx is tracing what runs."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 def is_composite(overload) -> bool:

@@ -12,7 +12,7 @@ from poptorch._capture.snapshot import Snapshot
 from poptorch._logging import logger
 from poptorch._pytree import Mismatch, Structure
 from poptorch._translate import StepSpec
-from poptorch._types import check_dense, ir_dtype, narrowed
+from poptorch._types import check_dense, computes_as_usual, ir_dtype, narrowed
 from poptorch.errors import Error
 
 
@@ -85,7 +85,7 @@ class Leaf:
         """Whether ``value`` is a dense tensor like the compiled one, once it is narrowed."""
         return (isinstance(value, torch.Tensor) and narrowed(value.dtype) is self.dtype
                 and value.is_cpu and value.layout is torch.strided and not value.is_nested
-                and value.shape == self.shape)
+                and value.shape == self.shape and computes_as_usual(type(value)))
 
 
 class Arguments:

@@ -6,6 +6,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from poptorch import _C, blocks
+from poptorch._capture.clones import HOOKS
 from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.reads import table_of
 from poptorch._capture.snapshot import Snapshot
@@ -14,8 +15,6 @@ from poptorch._transparent import plain_access
 from poptorch._weights import instrument
 from poptorch.errors import Error
 
-# Hooks that are part of forward, then those of the backward pass.
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _WRITTEN, _CONVERTED = _C.TensorWatch.WRITTEN, _C.TensorWatch.CONVERTED
 
 
@@ -30,7 +29,7 @@ class ModuleGuard:
         program: what translate made, with the tensors that it reads or writes.
         training: whether what belongs to the backward pass matters.
         attributes: what ``forward`` read of the module and of objects that it holds: the one that
-            has the attribute, its name, and its path.
+            has the attribute, or has it not, its name, and its path.
     """
 
     def __init__(self, module: torch.nn.Module, program: Program, training: bool, attributes=()):
@@ -39,7 +38,9 @@ class ModuleGuard:
         self._training = training
         # The host has a value of these for each group or each replica, as copies were made.
         self._grouped = program.weight_groups
-        self._parts = list(module.named_modules())
+        # Those of TorchScript have tables of C++, to which nothing is added.
+        self._parts = [(path, part) for path, part in module.named_modules()
+                       if not isinstance(part, torch.jit.ScriptModule)]
         self._tables, places = [], []
         for path, part in self._parts:
             tables = (part._modules, part._parameters, part._buffers)
@@ -56,6 +57,8 @@ class ModuleGuard:
         self._hooks = [(path, kind, _hook_keys(table)) for path, kind, table in self._hook_tables()]
         found = [(table_of(holder, name), name, path) for holder, name, path in attributes]
         self._attributes = [one for one in found if one[1] in one[0]]
+        # What forward asked for, and found in the class or nowhere.
+        self._missed = [one for one in found if one[1] not in one[0]]
         self._classes = [_class_of(part) for _, part in self._parts]
         self._forwards = [(path, vars(part), vars(part).get("forward"))
                           for path, part in self._parts]
@@ -64,7 +67,7 @@ class ModuleGuard:
 
     def _hook_tables(self) -> list[tuple]:
         """Path, kind and table of all hooks that there may be."""
-        kinds = _HOOKS if self._training else _HOOKS[:2]
+        kinds = HOOKS if self._training else HOOKS[:2]
         found = [(path or "the module", kind, getattr(part, kind))
                  for path, part in self._parts for kind in kinds]
         found += [("all modules", f"global{kind}", getattr(torch_module, f"_global{kind}"))
@@ -82,6 +85,7 @@ class ModuleGuard:
         containers = [*self._tables, *(table for _, _, table in self._hook_tables()),
                       *(one for snapshot in self._snapshots for one in snapshot.containers)]
         places = [(held, name) for held, name, _ in self._attributes]
+        places += [(held, name) for held, name, _ in self._missed]
         places += [(held, "forward") for _, held, _ in self._forwards]
         self._items = _C.ItemWatch(list({id(one): one for one in containers}.values()), places,
                                    [part for _, part in self._parts])
@@ -137,6 +141,10 @@ class ModuleGuard:
         self._check_hooks()
         for number in range(len(self._attributes)):
             self._check_attribute(number)
+        for held, name, path in self._missed:
+            if name in held:
+                raise _error(f"{path}: there was no such attribute of the object itself when the "
+                             f"module was compiled. Remove it")
         for path, held, forward in self._forwards:
             if held.get("forward") is not forward:
                 raise _error(f"{path or 'the module'}: forward was replaced after the module was "

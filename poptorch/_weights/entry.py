@@ -6,7 +6,7 @@ import weakref
 
 import torch
 
-from poptorch._layout import extent
+from poptorch._layout import overlap
 from poptorch._types import host_tensor, write_back
 from poptorch._weights import values
 from poptorch._weights.ownership import Ownership
@@ -209,16 +209,3 @@ class CompiledProgram:
                                 f"and a run changes {changed.path}; the device has a copy of each. "
                                 f"Make them one tensor of the module (self.b = self.a), or give "
                                 f"one a clone().")
-
-
-def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of one storage have an element in common."""
-    begins = [tensor.storage_offset() * tensor.itemsize for tensor in (one, other)]
-    ends = [begin + extent(tensor) * tensor.itemsize for begin, tensor in zip(begins, (one, other))]
-    if begins[0] >= ends[1] or begins[1] >= ends[0]:
-        return False
-    if one.dtype is not other.dtype:
-        return True
-    marks = torch.zeros(max(ends) // one.itemsize, dtype=torch.bool)
-    marks.as_strided(one.size(), one.stride(), one.storage_offset()).fill_(True)
-    return bool(marks.as_strided(other.size(), other.stride(), other.storage_offset()).any())

@@ -3,13 +3,15 @@
 import functools
 import threading
 
+import pytest
 import torch
 from torch import nn
 
 import poptorch
 from poptorch._capture import capture
 from poptorch._capture.torch_private import FakeTensor
-from tests.capture.common import check_inference, check_training
+from tests.capture.common import Function, check_inference, check_training
+from tests.capture.reference import evaluate
 from tests.helpers import quiet_options
 
 
@@ -133,3 +135,104 @@ def test_what_forward_sets_reaches_the_users_module():
     assert not hasattr(module, "kept") and not hasattr(module, "old")
     module.old = 2
     assert type(module(torch.ones(1, 2))) is torch.Tensor and module.count == 2
+
+
+def twice(m, x):
+    return x, poptorch.identity_loss((x * m.w).sum() + (x * m.of_closure()).sum(), "sum")
+
+
+def by_autograd(m, x):
+    y = (x * m.w * m.of_closure()).sum()
+    return x, poptorch.identity_loss(
+        torch.autograd.grad(y, m.w, create_graph=True)[0].sum(), "sum")
+
+
+@pytest.mark.parametrize("forward", [twice, by_autograd])
+def test_a_parameter_of_an_attribute_and_of_a_closure_is_one(forward):
+    module = Function(forward, {"w": torch.ones(3).double()})
+    module.w.register_hook(lambda gradient: gradient.clamp(max=1))
+    held = [module]
+    module.of_closure = lambda: held[0].w
+    expected = torch.autograd.grad(module(torch.ones(3).double())[1], module.w)[0]
+    captured = capture(module, (torch.ones(3).double(),), training=True)
+    found = evaluate(captured, [torch.ones(3).double()])[1]["grad"]["w"]
+    assert torch.equal(found, expected)
+
+
+def test_what_a_closure_made_in_forward_holds():
+    made = []
+
+    def forward(m, x):
+        if not made:
+            made.append(lambda y: y * m.w)
+        return made[0](x)
+
+    module = Function(forward, {"w": torch.ones(3).double()}, {"b": torch.ones(3)})
+    x = torch.ones(3).double()
+    for _ in range(2):
+        check_inference(module, x)
+    assert type(module(x)) is torch.Tensor
+    assert type(module.w) is nn.Parameter and type(module.b) is torch.Tensor
+
+
+def test_layers_in_a_layer_that_forward_makes():
+    def forward(m, x):
+        m.made = nn.ModuleList([nn.Sequential(m.layer, nn.ReLU())])
+        return m.made[0](x)
+
+    module = Function(forward)
+    module.layer = nn.Linear(2, 2)
+    capture(module, (torch.ones(2),), training=False)
+    assert module.made[0][0] is module.layer
+    assert torch.equal(module(torch.ones(2)), module.layer(torch.ones(2)).relu())
+
+
+class Slots(nn.Module):
+    __slots__ = ("factor",)
+
+    def __init__(self):
+        super().__init__()
+        self.factor = 2.0
+
+    def forward(self, x):
+        return x * self.factor
+
+
+def test_modules_with_slots():
+    with pytest.raises(poptorch.Error, match=r"Slots keeps factor in slots \(__slots__\), where a "
+                                             "change of an attribute is not noticed. Leave"):
+        capture(nn.Sequential(Slots()), (torch.ones(2),), training=False)
+
+
+def adds(m, x):
+    m.layer.register_forward_hook(lambda *arguments: None)
+    return m.layer(x)
+
+
+def removes(m, x):
+    m.handle.remove()
+    return m.layer(x)
+
+
+@pytest.mark.parametrize("forward", [adds, removes])
+def test_hooks_that_forward_adds_or_removes(forward):
+    module = Function(forward)
+    module.layer = nn.Linear(2, 2)
+    module.handle = module.layer.register_forward_hook(lambda *arguments: None)
+    with pytest.raises(poptorch.Error, match=(
+            r"forward adds or removes a hook \(forward_hooks\) of layer, which decides what the "
+            "next call computes. Do it before the model is compiled.")):
+        capture(module, (torch.ones(2),), training=False)
+
+
+def test_a_hook_for_one_call():
+    def forward(m, x):
+        seen = []
+        handle = m.layer.register_forward_hook(lambda module, args, out: seen.append(out))
+        y = m.layer(x)
+        handle.remove()
+        return y + seen[0]
+
+    module = Function(forward)
+    module.layer = nn.Linear(2, 2).double()
+    check_inference(module, torch.ones(2).double())

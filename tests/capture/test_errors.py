@@ -5,11 +5,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 import poptorch
 from poptorch._capture import capture
-from tests.capture.common import Function
+from tests.capture.common import Function, check_training
 
 
 def branch(m, x):
@@ -117,6 +118,91 @@ def test_state_that_forward_reshapes_in_place():
     with pytest.raises(poptorch.Error, match=words) as raised:
         capture(Function(forward, {}, {"y": torch.ones(3)}), (torch.ones(3),), training=False)
     assert raised.value.location == f"{__file__}:{forward.__code__.co_firstlineno + 2}"
+
+
+def gives_memory(m, x):
+    m.y.set_(x * 3)
+    return x
+
+
+def gives_a_parameter(m, x):
+    with torch.no_grad():
+        m.p.set_(m.p * 2)
+    return x
+
+
+def gives_an_argument(m, x):
+    x.set_(m.y + 1)
+    return x
+
+
+def swaps(m, x):
+    torch.utils.swap_tensors(m.y, other := m.y * 2)
+    return x + other
+
+
+@pytest.mark.parametrize("forward, name", [
+    (gives_memory, "y"), (gives_a_parameter, "p"), (gives_an_argument, "args.0"), (swaps, "y")])
+def test_state_that_forward_gives_other_memory(forward, name):
+    module = Function(forward, {"p": torch.ones(3)}, {"y": torch.ones(3)})
+    with pytest.raises(poptorch.Error, match=(
+            rf"forward gives {name} the memory of another tensor \(Tensor.set_, "
+            rf"torch.utils.swap_tensors\). Copy the values: `{name}.copy_\(value\)`")):
+        capture(module, (torch.ones(3),), training=False)
+    assert torch.equal(module.y, torch.ones(3)) and torch.equal(module.p, torch.ones(3))
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_what_is_trained_is_changed_in_forward(now):
+    def forward(m, x):
+        m.p.requires_grad_(now)
+        return poptorch.identity_loss((x * m.p * m.q).sum(), "sum")
+
+    module = Function(forward, {"p": torch.ones(3), "q": torch.ones(3)})
+    module.p.requires_grad_(not now)
+    with pytest.raises(poptorch.Error, match=(
+            f"forward gives p requires_grad={now}, when it was captured it had requires_grad="
+            f"{not now}, .*Set it before the model is compiled")):
+        capture(module, (torch.ones(3),), training=True)
+    module.p.requires_grad_(now)
+    assert capture(module, (torch.ones(3),), training=True)
+
+
+def test_a_parameter_that_is_frozen_for_a_while():
+    def forward(m, x):
+        m.p.requires_grad_(False)
+        y = x * m.p
+        m.p.requires_grad_(True)
+        return y, poptorch.identity_loss((y * m.p).sum(), "sum")
+
+    check_training(Function(forward, {"p": torch.ones(3).double()}), torch.ones(3).double())
+
+
+def traces(m, x):
+    return make_fx(lambda y: y * 2)(x)(x)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own import
+@pytest.mark.parametrize("forward", [
+    traces, lambda m, x: torch.func.linearize(lambda y: y * y, x)[1](x)])
+def test_a_graph_within_the_graph(forward):
+    with pytest.raises(poptorch.Error, match=(
+            r"traces a function into a graph of its own \(make_fx, torch.func.linearize\)")):
+        capture(Function(forward), (torch.ones(3),), training=False)
+
+
+def test_a_tensor_of_another_capture():
+    kept = []
+
+    def forward(m, x):
+        kept.append(x * 2)
+        return x + kept[0]
+
+    captured = capture(Function(forward), (torch.ones(3),), training=False)
+    with pytest.raises(poptorch.Error, match="a tensor of another capture was used: .*Keep nothing "
+                                             "outside of the module that forward makes"):
+        capture(Function(forward), (torch.ones(3),), training=False)
+    assert captured.graph
 
 
 def test_data_assignment():

@@ -81,6 +81,12 @@ STRIDED = {
     "of bits": (lambda x: x.view(torch.int32)[1:].as_strided((3,), (1,), 1), X),
     "resize": (lambda x: (x * 2).t().resize_(3).add_(1), X),
     "enlarge": (lambda x: x.new_empty(0).resize_(2, 3).fill_(1) * x[0, 0], X),
+    "resize to channels last": (
+        lambda x: (x * 1).resize_(1, 2, 2, 2, memory_format=torch.channels_last).add_(1),
+        count(8)),
+    "enlarge to channels last": (
+        lambda x: torch.empty(0).resize_(1, 2, 2, 2, memory_format=torch.channels_last)
+        .copy_(x).as_strided((8,), (1,)), count(1, 2, 2, 2)),
     "set": (lambda x: torch.empty(0).set_(x).add_(1), X),
 }
 PARTS = {

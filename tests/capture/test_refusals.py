@@ -334,6 +334,46 @@ def test_a_sparse_buffer():
         capture(Function(lambda m, x: m.s @ x.T, buffers={"s": SPARSE}), (X,), training=False)
 
 
+class Doubled(torch.Tensor):
+    """A tensor whose sums are twice as large."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        out = super().__torch_function__(func, types, args, kwargs or {})
+        return out * 2 if func is torch.Tensor.add else out
+
+
+class Named(nn.Parameter):
+    """A parameter with nothing of its own but its class."""
+
+
+def test_tensors_that_compute_otherwise():
+    words = (r"expected a plain tensor but got a Doubled, which has functions of its own "
+             r"\(__torch_function__, __torch_dispatch__\) .*Pass {0}.as_subclass\(torch.Tensor\)")
+    odd = torch.ones(3).as_subclass(Doubled)
+    with pytest.raises(poptorch.Error, match=r"\[odd\] " + words.format("odd")):
+        capture(Function(lambda m, x: m.odd.add(x), buffers={"odd": odd}), (X,), training=False)
+    module = Function(lambda m, x: x.add(m.odd))
+    module.odd = odd
+    with pytest.raises(poptorch.Error, match=r"\[constant\] " + words.format("constant")):
+        capture(module, (torch.ones(3),), training=False)
+    model = poptorch.inferenceModel(Function(lambda m, x: x + 1))
+    assert torch.equal(model(torch.ones(3)), torch.full((3,), 2.0))
+    with pytest.raises(poptorch.Error, match=words.format("args.0")):
+        model(odd)
+    named = Function(lambda m, x: x * m.named, {"named": torch.ones(3)})
+    named.named = Named(torch.ones(3))
+    assert capture(named, (torch.ones(3),), training=False)
+
+
+def test_nested_tensors():
+    def forward(m, x):
+        return torch.nested.nested_tensor([x, x[:1]]).to_padded_tensor(0.0)
+
+    with pytest.raises(poptorch.Error, match="makes or takes a nested tensor .*pad_sequence"):
+        capture(Function(forward), (X,), training=False)
+
+
 @pytest.mark.parametrize("make, words", [
     (lambda x: {x, x * 2}, "a set that holds tensors"),
     (lambda x: frozenset([x]), "a frozenset that holds tensors"),

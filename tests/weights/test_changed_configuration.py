@@ -1,6 +1,7 @@
 """Configuration that ``forward`` reads is compiled in: changed in place, it is an error."""
 
 import argparse
+import functools
 import logging
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
@@ -195,6 +196,96 @@ class Plain(nn.Module):
 def model_of(held, factor):
     net = type("Of", (Plain,), {"factor": staticmethod(factor)})(held)
     return net, poptorch.inferenceModel(net, quiet_options())
+
+
+class Defaults:
+    """Has from its class what an object may set."""
+
+    scale = 2.0
+
+    def __init__(self):
+        self.own = 1.0
+
+    def factor(self):
+        return self.own
+
+
+class OfClass(Plain):
+    """Reads what its class has, and what there may be."""
+
+    whole = 2.0
+
+    def forward(self, x):
+        return x * self.whole * (self.held if hasattr(self, "more") else 1.0) * self.twice()
+
+    def twice(self):
+        return 2.0
+
+
+NEW = {
+    "that the module has not": (lambda: OfClass(3.0), lambda net: setattr(net, "more", 1), "more"),
+    "that the class of the module has": (
+        lambda: OfClass(3.0), lambda net: setattr(net, "whole", 3.0), "whole"),
+    "a method of the module": (
+        lambda: OfClass(3.0), lambda net: setattr(net, "twice", lambda: 3.0), "twice"),
+    "that an object has not": (
+        lambda: model_of(Defaults(), lambda held: 1.0 + hasattr(held, "more"))[0],
+        lambda net: setattr(net.held, "more", 1), "held.more"),
+    "that the class of an object has": (
+        lambda: model_of(Defaults(), lambda held: held.scale)[0],
+        lambda net: setattr(net.held, "scale", 3.0), "held.scale"),
+    "a method of an object": (
+        lambda: model_of(Defaults(), lambda held: held.factor())[0],
+        lambda net: setattr(net.held, "factor", lambda: 3.0), "held.factor"),
+}
+
+
+@pytest.mark.parametrize("change", NEW)
+def test_an_attribute_that_was_not_there(change):
+    make, apply, path = NEW[change]
+    net, x = make(), torch.ones(2)
+    model = poptorch.inferenceModel(net, quiet_options())
+    y = model(x)
+    assert torch.equal(model(x), y)
+    apply(net)
+    with pytest.raises(Error, match=f"{path}: there was no such attribute of the object itself "
+                                    "when the module was compiled. Remove it"):
+        model(x)
+    model.destroy()
+    assert torch.equal(model(x), net(x))
+
+
+@pytest.mark.parametrize("lead", [
+    lambda held: held.factor, lambda held: functools.partial(Defaults.factor, held),
+    lambda held: functools.partial(lambda objects, times: objects[0].factor() * times, [held],
+                                   times=1)])
+def test_objects_behind_methods_and_partial_functions(lead):
+    held = Defaults()
+    net, model = model_of(lead(held), lambda function: function())
+    x = torch.ones(2)
+    assert torch.equal(model(x), x)
+    held.own = 3.0
+    with pytest.raises(Error, match=r"own: it was 1.0 when the module was compiled, it is 3.0"):
+        model(x)
+
+
+def test_a_cached_property_of_tensors_may_be_computed_later():
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(2))
+
+        @functools.cached_property
+        def doubled(self):
+            return self.w * 2
+
+        def forward(self, x):
+            return x * self.doubled
+
+    net, x = Cached(), torch.ones(2)
+    model = poptorch.inferenceModel(net, quiet_options())
+    y = model(x)
+    assert torch.equal(net(x), y) and torch.equal(model(x), y)
 
 
 def test_loggers_are_left_alone():

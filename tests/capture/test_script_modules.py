@@ -1,0 +1,83 @@
+"""Modules of TorchScript within a model: they are no clones, and stay as they were."""
+
+import pytest
+import torch
+from torch import nn
+
+import poptorch
+from poptorch._capture import capture
+from poptorch._capture.torch_private import FakeTensor
+from tests.capture.common import Function
+from tests.helpers import quiet_options
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated")
+
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.full((4,), 0.5))
+        self.register_buffer("b", torch.ones(4))
+        self.act = nn.Tanh()
+
+    def forward(self, x):
+        return self.act(x * self.w + self.b)
+
+
+MAKE = {
+    "script": lambda: torch.jit.script(Part().eval()),
+    "trace": lambda: torch.jit.trace(Part().eval(), torch.zeros(3, 4)),
+}
+
+
+def around(part):
+    module = Function(lambda m, x: m.part(x) * m.w, {"w": torch.full((4,), 2.0)})
+    module.part = part
+    return module.eval()
+
+
+def check_is_as_before(part):
+    assert isinstance(part.w, nn.Parameter)
+    assert not any(isinstance(tensor, FakeTensor) for tensor in (part.w, part.b))
+    assert not part.training and not part.act.training
+
+
+@pytest.mark.parametrize("kind", MAKE)
+@pytest.mark.parametrize("wrap", [around, lambda part: part], ids=["inner", "outer"])
+def test_inference(kind, wrap):
+    part, x = MAKE[kind](), torch.rand(3, 4)
+    module = wrap(part)
+    expected = module(x).detach()
+    model = poptorch.inferenceModel(module, quiet_options())
+    for _ in range(2):
+        torch.testing.assert_close(model(x), expected)
+    check_is_as_before(part)
+    assert torch.equal(module(x).detach(), expected)
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_training(kind):
+    ours, eager = [around(MAKE[kind]()) for _ in range(2)]
+    x = torch.rand(3, 4)
+    optimizer = torch.optim.SGD(eager.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        eager(x).pow(2).mean().backward()
+        optimizer.step()
+    whole = Function(lambda m, x: poptorch.identity_loss(m.net(x).pow(2), "mean"))
+    whole.net = ours
+    model = poptorch.trainingModel(whole.eval(), quiet_options(), optimizer=poptorch.optim.SGD(
+        whole.parameters(), lr=0.1))
+    losses = [model(x).item() for _ in range(2)]
+    assert losses[1] < losses[0]
+    for name, value in eager.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], value)
+    check_is_as_before(ours.part)
+
+
+def test_after_an_error():
+    part = MAKE["script"]()
+    module = around(part)
+    with pytest.raises(poptorch.Error):
+        capture(module, (torch.rand(3, 5),), training=False, mode_of=lambda module: True)
+    check_is_as_before(part)
