@@ -27,6 +27,9 @@ class Attributes:
 
     Args:
         places: finds the user's line.
+
+    Attributes:
+        reads: what ``forward`` reads, of modules and of objects.
     """
 
     def __init__(self, places: Places):
@@ -35,7 +38,7 @@ class Attributes:
         # Mutable containers in attributes by identity, with what they held.
         self._contents: dict[int, tuple[object, list | dict]] = {}
         self._lines: dict[tuple[int, str], tuple[str, int] | None] = {}
-        self._reads = Reads()
+        self.reads = Reads()
         self._depended_on: list[Place] = []
 
     def keep(self, module: torch.nn.Module, path: str) -> None:
@@ -75,14 +78,10 @@ class Attributes:
         not change: a change of one of them would change the program."""
         return self._depended_on
 
-    def of_argument(self, value, path: str) -> None:
-        """Notes what ``forward`` reads of the objects in an argument that is no tensor."""
-        self._reads.of_argument(value, path)
-
     def _get(self, module, name: str):
         value = super(torch.nn.Module, module).__getattribute__(name)
         if name in super(torch.nn.Module, module).__getattribute__("__dict__"):
-            self._reads.of_module(module, name, value)
+            self.reads.of_module(module, name, value)
         return value
 
     def __enter__(self):
@@ -90,12 +89,12 @@ class Attributes:
 
         def set_attribute(module, name, value):
             self._lines[id(module), name] = self._places.here()
-            self._reads.was_set(module, name)
+            self.reads.was_set(module, name)
             self._set(module, name, value)
 
         def delete_attribute(module, name):
             self._lines[id(module), name] = self._places.here()
-            self._reads.was_set(module, name)
+            self.reads.was_set(module, name)
             self._delete(module, name)
 
         self._getter = vars(torch.nn.Module).get("__getattribute__")
@@ -110,7 +109,7 @@ class Attributes:
         else:
             torch.nn.Module.__getattribute__ = self._getter
         torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = self._set, self._delete
-        self._depended_on = self._reads.finish()
+        self._depended_on = self.reads.finish()
         told = set()
         for module, path, before in self._before:
             attributes = _own(module)

@@ -6,9 +6,6 @@ Containers are taken as a whole, as none reports what of it is read; so are obje
 cannot be changed (``SimpleNamespace``).
 """
 
-import argparse
-import enum
-import sys
 import threading
 from typing import NamedTuple
 
@@ -16,12 +13,9 @@ import torch
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
-from poptorch._capture.snapshot import Snapshot, objects_within
+from poptorch._snapshot import Snapshot, has_attributes, objects_within
 
 _METHODS = ("__getattribute__", "__setattr__", "__delattr__")
-# Objects of these hold what is not the program's: loggers, locks, random generators.
-_FOREIGN = frozenset(sys.stdlib_module_names) | {"torch", "poptorch"}
-_IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not a class of C
 _NOT_READ = frozenset({*OF_EACH_MODULE, *RECURRENT_CACHES})
 
 
@@ -31,13 +25,13 @@ class Place(NamedTuple):
     Attributes:
         holder: the object that has it.
         name: the attribute, or ``__dict__`` for all of the object's.
-        module: the module that leads to the object.
-        path: of the attribute, from the module.
+        module: the module that leads to the object; None: an argument does.
+        path: of the attribute, from the module or with the name of the argument.
     """
 
     holder: object
     name: str
-    module: torch.nn.Module
+    module: torch.nn.Module | None
     path: str
 
 
@@ -48,7 +42,7 @@ class Reads:
         self._found: dict[tuple[int, str], tuple[Place, Snapshot]] = {}
         self._set: set[tuple[int, str]] = set()
         # Objects that were read, by identity: the module that leads to each, and the path.
-        self._objects: dict[int, tuple[object, torch.nn.Module, str]] = {}
+        self._objects: dict[int, tuple[object, torch.nn.Module | None, str]] = {}
         # What stood in classes in place of the readers and writers.
         self._classes: dict[type, dict] = {}
         self._thread = threading.get_ident()
@@ -59,9 +53,13 @@ class Reads:
             self._add(Place(module, name, module, name), value)
 
     def of_argument(self, value, path: str) -> None:
-        """Takes note of what is read of the objects in an argument, from now on."""
+        """Takes note, from now on, of what is read of the objects in an argument."""
         for path, part in objects_within(value, path):
             self._enter(part, None, path)
+
+    def of_container(self, value, path: str) -> None:
+        """Takes note, from now on, of what is read of a container itself, which is an argument."""
+        self._enter(value, None, path)
 
     def was_set(self, holder, name: str) -> None:
         """Takes note that an attribute was set or deleted."""
@@ -95,7 +93,7 @@ class Reads:
                 self._enter(part, place.module, path)
 
     def _enter(self, found, module: torch.nn.Module, path: str) -> None:
-        if id(found) in self._objects or not _is_configuration(found):
+        if id(found) in self._objects or not has_attributes(found):
             return
         self._objects[id(found)] = found, module, path
         if not self._change(type(found)):
@@ -149,10 +147,3 @@ def table_of(holder, name: str) -> dict:
     """Where an attribute of that name stands, see :class:`Place`."""
     own = object.__getattribute__(holder, "__dict__")
     return {name: own} if name == "__dict__" else own
-
-
-def _is_configuration(value) -> bool:
-    kind = type(value)
-    return bool(kind.__flags__ & _IS_HEAP_TYPE and kind.__dictoffset__) \
-        and not issubclass(kind, (torch.Tensor, torch.nn.Module, type, enum.Enum)) \
-        and (kind.__module__.partition(".")[0] not in _FOREIGN or kind is argparse.Namespace)
