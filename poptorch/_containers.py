@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch.utils._pytree import SUPPORTED_NODES, is_constant_class, is_namedtuple_class
 
+from poptorch._snapshot import Snapshot
 from poptorch.custom_args import parser_for
 
 
@@ -49,13 +50,15 @@ class Node:
         cls, kind: its class, and how that is handled.
         keys, context, template: what the functions of the kind gave.
         children: what stands for the parts.
+        beside: what other containers must have in attributes that are not among their parts.
     """
 
-    __slots__ = ("cls", "kind", "keys", "context", "template", "children")
+    __slots__ = ("cls", "kind", "keys", "context", "template", "children", "beside")
 
     def __init__(self, cls: type, kind: Kind, keys, context, template, children: list):
         self.cls, self.kind, self.keys = cls, kind, keys
         self.context, self.template, self.children = context, template, children
+        self.beside: dict[str, Snapshot] = {}
 
 
 class State(NamedTuple):
@@ -113,6 +116,7 @@ def set_state(made, state: State | None) -> None:
         object.__setattr__(made, name, value)
 
 
+WITHOUT_ATTRIBUTES = frozenset({dict, list, tuple, collections.defaultdict})
 _STANDARD = frozenset({dict, list, tuple, collections.OrderedDict, collections.defaultdict})
 
 
@@ -125,7 +129,7 @@ def _beside(value, parts, names=()) -> State | None:
 
     Where an attribute is one of the parts, it is for the class to set it again with the part.
     """
-    if type(value) in (dict, list, tuple, collections.defaultdict):
+    if type(value) in WITHOUT_ATTRIBUTES:
         return None
     state = state_of(value)
     for table in state:

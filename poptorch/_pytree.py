@@ -1,9 +1,9 @@
 """Nested arguments, results and batches: taken apart into leaves, and put together again."""
 
 import enum
-import math
+import itertools
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import torch
 
@@ -14,6 +14,7 @@ from poptorch._containers import (
     PARSED,
     REGISTERED,
     SEQUENCE,
+    WITHOUT_ATTRIBUTES,
     HiddenTensors,
     Node,
     State,
@@ -22,6 +23,7 @@ from poptorch._containers import (
     set_state,
     state_of,
 )
+from poptorch._snapshot import Objects, Snapshot, same
 from poptorch.errors import Error
 
 
@@ -52,9 +54,9 @@ class Mismatch(Exception):
 
     Attributes:
         keys, path: which lead to the part that differs.
-        what: ``"type"``, ``"keys"``, ``"length"``, or ``"context"``: what a container has beside
-            its parts.
-        expected, got: on both sides.
+        what: ``"type"``, ``"keys"``, ``"length"``, ``"context"``: what a container has beside its
+            parts; or ``"attribute"``: such a thing that is an attribute.
+        expected, got: on both sides; of an attribute as text.
     """
 
     def __init__(self, what: str, expected, got):
@@ -133,9 +135,34 @@ class Structure:
         _collect(self._root, tree, found)
         return found
 
-    def without_templates(self) -> "Structure":
-        """This, able to compare but not to make: it refers to no object of the tree."""
-        return Structure(_bare(self._root))
+    def paired(self, tree) -> list[tuple[str, Node | Constant, object]]:
+        """Path, container or constant, and what stands for it in a tree that was made by
+        :meth:`unflatten`, as far as that is of this structure."""
+        found: list = []
+        _pair(self._root, tree, "", found)
+        return found
+
+    def nodes(self) -> list[Node]:
+        """The containers that may have attributes beside their parts, each before what it holds."""
+        found, left = [], [self._root]
+        while left:
+            part = left.pop()
+            if isinstance(part, Node):
+                left += reversed(part.children)
+                if part.cls not in WITHOUT_ATTRIBUTES:
+                    found.append(part)
+        return found
+
+    def comparing(self, read: Mapping[int, set[str]] | None = None) -> "Structure":
+        """This, able to compare but not to make: it refers to no object of the tree.
+
+        Args:
+            read: of each container in :meth:`nodes` the attributes that are compared, too:
+                ``"__dict__"`` stands for all; None: all of all.
+        """
+        numbers = itertools.count()
+        return Structure(_bare(self._root, lambda: read.get(next(numbers), ()) if read is not None
+                               else {"__dict__"}))
 
     def to_data(self) -> tuple | None:
         """This as nested tuples of classes and constants, without any object of the tree.
@@ -176,16 +203,6 @@ def is_closed(leaf) -> bool:
 def tensor_attributes(leaf, kind: type = torch.Tensor) -> list[str]:
     """Names of the attributes of a leaf that are tensors, of a class."""
     return [name for name, item in getattr(leaf, "__dict__", {}).items() if isinstance(item, kind)]
-
-
-def same(a, b) -> bool:
-    """Whether two constants are equal; 0.0 and -0.0 are not, NaN and NaN are."""
-    if isinstance(a, float) and a == b == 0.0:
-        return math.copysign(1.0, a) == math.copysign(1.0, b)
-    try:
-        return bool(a == b) or bool(a != a and b != b)
-    except Exception:  # values without a comparison are not the same
-        return a is b
 
 
 # -- taking apart and putting together ---------------------------------------------------------
@@ -243,6 +260,16 @@ def _walk(part, path: str, found: list) -> None:
         found.append((path, part))
 
 
+def _pair(part, value, path: str, found: list) -> None:
+    if part is None:
+        return
+    found.append((path, part, value))
+    if isinstance(part, Node) and type(value) is part.cls:
+        parts = part.kind.flatten(value)[0]
+        for key, child, item in zip(part.keys, part.children, parts):
+            _pair(child, item, join_path(path, key), found)
+
+
 def _collect(part, value, found: list) -> None:
     if not isinstance(part, Node):
         found.append(value)
@@ -260,6 +287,8 @@ def _collect(part, value, found: list) -> None:
         raise Mismatch("length", len(part.children), len(parts))
     if context is not part.context and not same(context, part.context):
         raise Mismatch("context", part.context, context)
+    if part.beside:
+        _compare_beside(part, value)
     for key, child, item in zip(part.keys, part.children, parts):
         try:
             _collect(child, item, found)
@@ -268,10 +297,39 @@ def _collect(part, value, found: list) -> None:
             raise
 
 
-def _bare(part):
+def _compare_beside(part: Node, value) -> None:
+    state = state_of(value)
+    now = {**state.attributes, **state.slots}
+    for name, snapshot in part.beside.items():
+        found = snapshot.difference(now[name], name) if name in now \
+            else (name, snapshot.text(), "nothing")
+        if found is not None:
+            mismatch = Mismatch("attribute", *found[1:])
+            mismatch.keys.append(found[0])
+            raise mismatch
+
+
+def _bare(part, names_of: Callable):
+    """A part without what it was made from, but for attributes of some names."""
     if not isinstance(part, Node):
         return part
-    return Node(part.cls, part.kind, part.keys, part.context, None, list(map(_bare, part.children)))
+    names = names_of() if part.cls not in WITHOUT_ATTRIBUTES else ()
+    state = State(*({name: value for name, value in table.items()
+                     if "__dict__" in names or name in names} for table in _state_beside(part)))
+    bare = Node(part.cls, part.kind, part.keys, part.context, state if any(state) else None, [])
+    bare.beside = {name: Snapshot(value, Objects.ALIKE)
+                   for table in state for name, value in table.items()}
+    bare.children += [_bare(child, names_of) for child in part.children]
+    return bare
+
+
+def _state_beside(part: Node) -> State:
+    """What a container has in attributes that are not among its parts."""
+    template = part.template
+    if template is None or isinstance(template, State):
+        return template or State({}, {})
+    return State(*({name: value for name, value in table.items()
+                    if not holds(value, torch.Tensor)} for table in state_of(template)))
 
 
 # -- as data -----------------------------------------------------------------------------------
@@ -307,12 +365,9 @@ def _plain(part) -> tuple | None:
         raise Error(f"[save] a {part.cls.__name__} among the arguments or results has beside its "
                     f"parts {part.context!r:.80}, which cannot be put into a file. Let it be made "
                     f"of numbers, strings, built-in classes, and lists and dictionaries of them.")
-    state = part.template
-    if part.kind is PARSED and state is not None:  # the object, of which tensors are no state
-        state = ({name: value for name, value in table.items() if not holds(value, torch.Tensor)}
-                 for table in state_of(state))
-    return (_NAMES[id(part.kind)], part.cls, tuple(part.keys), part.context,
-            state and tuple(state), tuple(map(_plain, part.children)))
+    state = None if part.template is None else tuple(_state_beside(part))
+    return (_NAMES[id(part.kind)], part.cls, tuple(part.keys), part.context, state,
+            tuple(map(_plain, part.children)))
 
 
 def _filled(data, where: str):

@@ -83,10 +83,13 @@ def host_tensor(tensor: torch.Tensor, what: str) -> torch.Tensor:
 
     Raises:
         poptorch.Error: Another value does not fit into the device's dtype; or the tensor is not
-            a dense one.
+            a dense one, or has no memory.
     """
     tensor = tensor.detach()
     check_dense(tensor, what)
+    # A FakeTensor, which has a storage like those of meta tensors, warns who asks for its memory.
+    if tensor.untyped_storage().device.type != "cpu" or tensor.numel() and not tensor.data_ptr():
+        raise without_memory(what)
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     target = narrowed(tensor.dtype)
@@ -134,18 +137,36 @@ def computes_as_usual(kind: type) -> bool:
         and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
+def without_memory(what: str) -> Error:
+    """For a tensor that has no memory, though it says that it is on the CPU."""
+    return Error(f"[{what}] expected a tensor with values but got one without memory, as a "
+                 f"FakeTensor, one whose storage was freed and a gradient that torch knows to be "
+                 f"zero are. Pass one that has them, for instance torch.zeros of its sizes.")
+
+
 def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:
-    """Copies new values to a tensor; one element of each dimension that is expanded."""
+    """Copies new values to a tensor; one element of each dimension that is expanded.
+
+    An element that the device has left alone keeps what narrowing took from it: one of which the
+    new value is what it was narrowed to.
+    """
     for dim in expanded_dims(tensor):
         tensor, values = tensor.narrow(dim, 0, 1), values.narrow(dim, 0, 1)
-    if narrowed(tensor.dtype) is not tensor.dtype and tensor.numel():
-        # What the device has left as it was given keeps what narrowing took from it.
-        given = host_tensor(tensor, "a tensor")
-        is_same = given == values
-        if given.is_floating_point():
-            is_same &= given.signbit() == values.signbit()
-        values = torch.where(is_same, tensor.detach(), values.to(tensor.dtype))
+    if tensor.dtype in (torch.int64, torch.float64) and narrowed(tensor.dtype) is values.dtype:
+        before = tensor.detach()
+        values = torch.where(_is_narrowed(before, values), before, values)
     tensor.copy_(values)
+
+
+def _is_narrowed(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Where values are what elements of a tensor were narrowed to, and not equal to these."""
+    if tensor.dtype is torch.int64:
+        return (tensor == _INT64.max) & (values == _INT32.max) \
+            | (tensor == _INT64.min) & (values == _INT32.min)
+    is_limit = tensor.abs() == torch.finfo(torch.float64).max
+    narrow = torch.where(is_limit, tensor.sign() * _FLOAT32_MAX, tensor).to(values.dtype)
+    return (narrow == values) & (narrow.signbit() == values.signbit()) \
+        & (narrow.isfinite() == tensor.isfinite())
 
 
 def _fitting(tensor: torch.Tensor, target: torch.dtype, what: str) -> torch.Tensor:

@@ -136,7 +136,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
 
     def _run_with_weights(self, compiled: CompiledModel, tensors: list[torch.Tensor]):
         """A run with the newest weights and states, which it changes."""
-        is_written = compiled.guard.check()
+        is_written = compiled.check()
         if self._optimizer is not None and self._optimizer.state.has_loaded:
             self._weights.bring()
         self._weights.check_arguments(compiled, tensors)

@@ -28,6 +28,9 @@ class Attributes:
 
     Args:
         places: finds the user's line.
+
+    Attributes:
+        reads: what ``forward`` reads, of modules and of objects.
     """
 
     def __init__(self, places: Places):
@@ -36,7 +39,7 @@ class Attributes:
         # Mutable containers in attributes by identity, with what they held.
         self._contents: dict[int, tuple[object, list | dict]] = {}
         self._lines: dict[tuple[int, str], tuple[str, int] | None] = {}
-        self._reads = Reads()
+        self.reads = Reads()
         self._depended_on: list[Place] = []
 
     def keep(self, module: torch.nn.Module, path: str) -> None:
@@ -97,22 +100,18 @@ class Attributes:
         not change: a change of one of them would change the program."""
         return self._depended_on
 
-    def of_argument(self, value, path: str) -> None:
-        """Notes what ``forward`` reads of the objects in an argument that is no tensor."""
-        self._reads.of_argument(value, path)
-
     def _get(self, module, name: str):
         own = super(torch.nn.Module, module).__getattribute__("__dict__")
         try:
             value = super(torch.nn.Module, module).__getattribute__(name)
         except AttributeError:
             if not any(name in own.get(table, ()) for table in _TABLES):
-                self._reads.was_missed(module, name)
+                self.reads.was_missed(module, name)
             raise
         if name in own:
-            self._reads.of_module(module, name, value)
+            self.reads.of_module(module, name, value)
         else:  # the class has it
-            self._reads.was_missed(module, name)
+            self.reads.was_missed(module, name)
         return value
 
     def __enter__(self):
@@ -120,12 +119,12 @@ class Attributes:
 
         def set_attribute(module, name, value):
             self._lines[id(module), name] = self._places.here()
-            self._reads.was_set(module, name)
+            self.reads.was_set(module, name)
             self._set(module, name, value)
 
         def delete_attribute(module, name):
             self._lines[id(module), name] = self._places.here()
-            self._reads.was_set(module, name)
+            self.reads.was_set(module, name)
             self._delete(module, name)
 
         self._getter = vars(torch.nn.Module).get("__getattribute__")
@@ -140,8 +139,8 @@ class Attributes:
         else:
             torch.nn.Module.__getattribute__ = self._getter
         torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = self._set, self._delete
-        self._depended_on = self._reads.finish(self._contents)
-        for path in dict.fromkeys(self._reads.kept if kind is None else ()):
+        self._depended_on = self.reads.finish(self._contents)
+        for path in dict.fromkeys(self.reads.kept if kind is None else ()):
             logger.warning(
                 "[capture] forward keeps a tensor in %s, but its values are on the device: "
                 "afterwards it is as it was before. Return the tensor; for a state that lasts, use "

@@ -81,6 +81,9 @@ class Captured:
         blocks: every block that the forward pass began, in order.
         attributes: what ``forward`` depends on of modules and of objects that they hold: what has
             the attribute, its name and its path.
+        argument_attributes: the same of objects in arguments.
+        beside: attributes of containers that ``forward`` depends on, by the container's number
+            among :meth:`Structure.nodes` of the arguments by name.
         overlaps: the copies from and to the host of which ``forward`` says something.
         host_sites: the calls of functions of the host, which operations name by their numbers.
     """
@@ -93,6 +96,8 @@ class Captured:
     training: bool
     blocks: tuple[BlockUse, ...] = ()
     attributes: list[tuple[object, str, str]] = field(default_factory=list)
+    argument_attributes: list[tuple[object, str, str]] = field(default_factory=list)
+    beside: dict[int, set[str]] = field(default_factory=dict)
     overlaps: tuple[Overlap, ...] = ()
     host_sites: list = field(default_factory=list)
 

@@ -29,7 +29,8 @@ from poptorch._capture.recorder import Recorder
 from poptorch._capture.regions import placeholders, prune
 from poptorch._capture.unknown_sizes import UnknownSize
 from poptorch._logging import logger
-from poptorch._pytree import Structure
+from poptorch._pytree import Constant, Structure
+from poptorch._snapshot import has_attributes
 from poptorch.errors import Error
 
 
@@ -93,7 +94,8 @@ class _Capture:
         self._grouped = grouped
         self._training = training
         self._module_paths = module_paths
-        self._arguments, self._input_names = _named(module, args, kwargs)
+        self._arguments, self._named = _named(module, args, kwargs)
+        self._input_names = self._named.paths
         self.fake_mode = private.new_fake_mode()
         self.recorder = Recorder(self.fake_mode, self.draw_salt, places)
         self.losses = Losses(self.recorder)
@@ -218,9 +220,7 @@ class _Capture:
         self.functions = Functions(self)
         with self._state, self._paths, self.fake_mode, self.recorder, self.functions, \
                 private.without_compiling(context.is_capturing):
-            for path, constant in self._in_spec.leaves():
-                if constant is not None:
-                    self._state.of_argument(constant.value, path)
+            self._containers = self._watch_arguments(args, kwargs)
             result = tracing.run_forward(self._state.module, args, kwargs)
             if self.recorder.unread is not None:  # forward goes on without the value
                 raise self.recorder.unread
@@ -238,6 +238,30 @@ class _Capture:
             if self._training:
                 self._differentiate(leaves, structure)
         return result
+
+    def _watch_arguments(self, args: tuple, kwargs: dict) -> list:
+        """Lets what forward reads of its arguments be noted; the containers among them."""
+        found = self._named.paired(_bound(self._module, args, kwargs))
+        for path, part, value in found:
+            if isinstance(part, Constant):
+                self._state.reads.of_argument(value, path)
+            else:
+                self._state.reads.of_container(value, path)
+        by_node = {id(part): value for _, part, value in found}
+        return [by_node.get(id(node)) for node in self._named.nodes()]
+
+    def _read_of_arguments(self) -> tuple[list, dict[int, set[str]]]:
+        """What was read of objects in arguments; and of containers, by number."""
+        numbers = {id(value): number for number, value in enumerate(self._containers)}
+        beside = {number: set() if has_attributes(value) else {"__dict__"}
+                  for number, value in enumerate(self._containers)}
+        of_objects = []
+        for holder, name, path in self._state.read_of_arguments():
+            if id(holder) in numbers:
+                beside[numbers[id(holder)]].add(name)
+            else:
+                of_objects.append((holder, name, path))
+        return of_objects, beside
 
     def _differentiate(self, results: list[torch.Tensor], structure: Structure) -> None:
         self._loss = self.losses.final(results, structure.paths)
@@ -303,8 +327,8 @@ class _Capture:
         inputs = self._drop_unused_constants(inputs)
         apart.check_memory(self.recorder, inputs, outputs, self._state.name_of_plain)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
-                        self._blocks, self._state.attributes_read(), self._overlaps,
-                        self.host_sites)
+                        self._blocks, self._state.attributes_read(), *self._read_of_arguments(),
+                        self._overlaps, self.host_sites)
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []
@@ -349,13 +373,23 @@ class _Capture:
         return kept
 
 
-def _named(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, list[str]]:
-    """The arguments in the order of the signature, and readable paths of their tensors."""
+def _named(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, Structure]:
+    """The arguments in the order of the signature, and their structure by name."""
     try:
         bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        ordered = args, kwargs
+    else:
+        ordered = bound.args, bound.kwargs
+    return ordered, Structure.of(_bound(module, *ordered))[1]
+
+
+def _bound(module: torch.nn.Module, args: tuple, kwargs: dict) -> dict:
+    """The arguments by name."""
+    try:
+        return dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):  # forward itself will say what is wrong
-        return (args, kwargs), Structure.of({"args": args, "kwargs": kwargs})[1].paths
-    return (bound.args, bound.kwargs), Structure.of(dict(bound.arguments))[1].paths
+        return {"args": args, "kwargs": kwargs}
 
 
 def _refuse_hidden_tensors(value) -> None:

@@ -11,6 +11,7 @@ from poptorch._capture import torch_private as private
 from poptorch._capture.attributes import Attributes
 from poptorch._capture.clones import Clones
 from poptorch._capture.places import Places
+from poptorch._capture.reads import Reads
 from poptorch._logging import logger
 from poptorch._types import check_dense
 from poptorch.errors import Error, error_at
@@ -158,18 +159,18 @@ class ModuleState:
         """A method, module or partial function, with the user's modules in place of clones."""
         return self._clones.users(value)
 
-    def of_argument(self, value, path: str) -> None:
-        """Notes what ``forward`` reads of the objects in an argument that is no tensor."""
-        self._attributes.of_argument(value, path)
+    @property
+    def reads(self) -> Reads:
+        """Notes what ``forward`` reads while it runs."""
+        return self._attributes.reads
 
     def attributes_read(self) -> list[tuple[object, str, str]]:
         """What ``forward`` depends on of modules and of objects that they hold: what has the
         attribute, its name and its path."""
         read = {}
         for place in self._attributes.read():
-            if place.module is None:  # of an argument
-                read[id(place.holder), place.name] = place.holder, place.name, place.path
-                continue
+            if place.module is None:
+                continue  # of an argument
             module = self._clones.user_module(place.module)
             holder = self._clones.user_module(place.holder)
             path = self.names.get(id(module))
@@ -182,6 +183,11 @@ class ModuleState:
         """The path of the attribute that a plain tensor is, or lies in; None: it is none."""
         found = self._attributes.name_of(tensor)
         return found and found[0]
+
+    def read_of_arguments(self) -> list[tuple[object, str, str]]:
+        """The same for objects that arguments hold, and for containers among them."""
+        return [(place.holder, place.name, place.path) for place in self._attributes.read()
+                if place.module is None]
 
     def warn_of_change(self, tensor: torch.Tensor) -> None:
         """Warns that ``forward`` changes a plain tensor, if a module has it as an attribute."""

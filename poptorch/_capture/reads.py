@@ -6,10 +6,7 @@ Containers are taken as a whole, as none reports what of it is read; so are obje
 cannot be changed (``SimpleNamespace``).
 """
 
-import argparse
-import enum
 import functools
-import sys
 import threading
 import types
 from typing import NamedTuple
@@ -18,12 +15,9 @@ import torch
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
-from poptorch._capture.snapshot import Snapshot, objects_within
+from poptorch._snapshot import Snapshot, has_attributes, objects_within
 
 _METHODS = ("__getattribute__", "__setattr__", "__delattr__")
-# Objects of these hold what is not the program's: loggers, locks, random generators.
-_FOREIGN = frozenset(sys.stdlib_module_names) | {"torch", "poptorch"}
-_IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not a class of C
 _NOT_READ = frozenset({*OF_EACH_MODULE, *RECURRENT_CACHES})
 _OF_CLASS = frozenset(dir(torch.nn.Module))
 
@@ -34,13 +28,13 @@ class Place(NamedTuple):
     Attributes:
         holder: the object that has it.
         name: the attribute, or ``__dict__`` for all of the object's.
-        module: the module that leads to the object.
-        path: of the attribute, from the module.
+        module: the module that leads to the object; None: an argument does.
+        path: of the attribute, from the module or with the name of the argument.
     """
 
     holder: object
     name: str
-    module: torch.nn.Module
+    module: torch.nn.Module | None
     path: str
 
 
@@ -56,7 +50,7 @@ class Reads:
         self._found: dict[tuple[int, str], tuple[Place, Snapshot]] = {}
         self._set: set[tuple[int, str]] = set()
         # Objects that were read, by identity: the module that leads to each, and the path.
-        self._objects: dict[int, tuple[object, torch.nn.Module, str]] = {}
+        self._objects: dict[int, tuple[object, torch.nn.Module | None, str]] = {}
         # What stood in classes in place of the readers and writers.
         self._classes: dict[type, dict] = {}
         # Attributes that modules and such objects were asked for, and did not have themselves.
@@ -71,7 +65,7 @@ class Reads:
             self._add(Place(module, name, module, name), value)
 
     def of_argument(self, value, path: str) -> None:
-        """Takes note of what is read of the objects in an argument, from now on."""
+        """Takes note, from now on, of what is read of the objects in an argument."""
         for path, part in objects_within(value, path):
             self._enter(part, None, path)
 
@@ -79,6 +73,10 @@ class Reads:
         """Takes note that a module itself had no attribute of a name."""
         if not name.startswith("__") and name not in _NOT_READ and name not in _OF_CLASS:
             self._missed.setdefault((id(module), name), Place(module, name, module, name))
+
+    def of_container(self, value, path: str) -> None:
+        """Takes note, from now on, of what is read of a container itself, which is an argument."""
+        self._enter(value, None, path)
 
     def was_set(self, holder, name: str) -> None:
         """Takes note that an attribute was set or deleted."""
@@ -149,7 +147,7 @@ class Reads:
             for inner, part in objects_within([found.func, found.args, found.keywords], path):
                 self._enter(part, module, inner)
             return
-        if id(found) in self._objects or not _is_configuration(found):
+        if id(found) in self._objects or not has_attributes(found):
             return
         self._objects[id(found)] = found, module, path
         if not self._change(type(found)):
@@ -236,10 +234,3 @@ def table_of(holder, name: str) -> dict:
     """Where an attribute of that name stands, see :class:`Place`."""
     own = object.__getattribute__(holder, "__dict__")
     return {name: own} if name == "__dict__" else own
-
-
-def _is_configuration(value) -> bool:
-    kind = type(value)
-    return bool(kind.__flags__ & _IS_HEAP_TYPE and kind.__dictoffset__) \
-        and not issubclass(kind, (torch.Tensor, torch.nn.Module, type, enum.Enum)) \
-        and (kind.__module__.partition(".")[0] not in _FOREIGN or kind is argparse.Namespace)

@@ -105,7 +105,7 @@ class Recorder(Recording, private.DispatchMode):
         try:
             if func not in OTHER_STATISTICS:
                 self._types.check(func, args, kwargs or {})
-            # Autograd calls operations where function modes are entered: nothing here is the user's.
+            # Autograd calls operations where function modes are entered; none is the user's call.
             with torch._C.DisableTorchFunction():
                 return handler(func, args, kwargs or {})
         except Exception as error:

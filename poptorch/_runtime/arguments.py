@@ -1,16 +1,15 @@
 """The arguments of a call: their structure at the first call, and checks of later ones."""
 
 import inspect
-from types import SimpleNamespace
 
 import numpy
 import torch
 
 from poptorch import _pytree as pytree
 from poptorch import _schema as schema
-from poptorch._capture.snapshot import Snapshot
 from poptorch._logging import logger
 from poptorch._pytree import Mismatch, Structure
+from poptorch._snapshot import VALUES, Objects, Snapshot, same
 from poptorch._translate import StepSpec
 from poptorch._types import check_dense, computes_as_usual, ir_dtype, narrowed
 from poptorch.errors import Error
@@ -52,7 +51,6 @@ class ArgsParser:
             for name, default in zip(self._varnames, [empty] * missing + list(self._defaults))])
 
 
-_MUTABLE = (set, frozenset, SimpleNamespace)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -62,16 +60,16 @@ class Leaf:
     def __init__(self, path: str, value=None):
         self.path, self.value = path, value
         self.is_tensor = False
-        # What can change within, while it is the same object.
-        self._was = Snapshot(value) if isinstance(value, _MUTABLE) else None
-        self._bytes = bytes(value) if isinstance(value, bytearray) else None
+        self._was = None if type(value) in VALUES else Snapshot(value, Objects.EQUAL)
 
-    def is_value(self, value) -> bool:
-        """Whether ``value`` is the constant that was compiled in, as it was then."""
-        if type(value) is not type(self.value) or not pytree.same(value, self.value):
-            return False
-        return (self._was is None or self._was.difference(value, "") is None) \
-            and (self._bytes is None or self._bytes == value)
+    def difference(self, value) -> tuple[str, str, str] | None:
+        """Where ``value`` is not the constant that was compiled in, as it was then: the path, what
+        was there and what is; None: nowhere. What ``forward`` read of an object that is the same
+        one is for the guard to compare."""
+        if self._was is not None:
+            return self._was.difference(value, self.path)
+        is_same = type(value) is type(self.value) and same(value, self.value)
+        return None if is_same else (self.path, repr(self.value), repr(value))
 
     @classmethod
     def of_tensor(cls, path: str, shape: torch.Size, dtype: torch.dtype,
@@ -114,7 +112,7 @@ class Arguments:
         tensors, structure = Structure.of_named(bound, "arguments")
         for path, tensor in zip(structure.paths, tensors):
             _check_tensor(tensor, path)
-        self._structure = structure.without_templates()
+        self._structure = structure
         self.leaves = _leaves(structure, [(t.shape, narrowed(t.dtype), t.dtype) for t in tensors])
         for leaf, tensor in zip(self.tensor_leaves(), tensors):
             self._check_batch(leaf, tensor)
@@ -131,6 +129,11 @@ class Arguments:
         return self._unbind(pytree.map_only(
             torch.Tensor, lambda tensor: tensor.narrow(0, 0, tensor.shape[0] // n),
             self._bind(args, kwargs)))
+
+    def compare(self, read: dict[int, set[str]]) -> None:
+        """Lets later calls compare attributes of containers, as ``Captured.beside`` has them; and
+        forgets the first call's objects."""
+        self._structure = self._structure.comparing(read)
 
     def to_data(self) -> dict:
         """What the program depends on, as plain data and classes: not the module, nor the first
@@ -149,7 +152,8 @@ class Arguments:
         schema.check(data, _FORM, "arguments")
         new = cls.__new__(cls)
         new._signature = _signature(model)
-        new._structure = Structure.from_data(data["structure"], "arguments.structure")
+        structure = Structure.from_data(data["structure"], "arguments.structure")
+        new._structure = structure.comparing()
         schema.check(data["structure"], _ROOT, "arguments.structure")
         schema.check(list(data["structure"][2]), [str], "arguments")
         if len(new._structure.paths) != len(data["tensors"]):
@@ -246,6 +250,8 @@ class Arguments:
         if mismatch.what == "type":
             return Error(f"[arguments] Type mismatch for {path}: expected {expected} but got "
                          f"{got}. Call destroy() first to compile for other arguments.")
+        if mismatch.what == "attribute":
+            return other_value(path, expected, got)
         if mismatch.what == "context":
             return Error(f"[arguments] mismatch for {path}: expected a container with {expected!r} "
                          f"beside its parts but got one with {got!r}. What is no tensor is "
@@ -271,10 +277,9 @@ class Arguments:
             raise Error(f"[arguments] Type mismatch for {leaf.path}: expected {kind} but got "
                         f"{type(value)}. Call destroy() first to compile for other arguments.")
         if not leaf.is_tensor:
-            if not leaf.is_value(value):
-                raise Error(f"[arguments] mismatch for {leaf.path}: expected {leaf.value!r} but "
-                            f"got {value!r}. Values other than tensors are compiled in; call "
-                            f"destroy() first to compile for others.")
+            found = leaf.difference(value)
+            if found is not None:
+                raise other_value(*found)
             return
         if value.shape != leaf.shape or narrowed(value.dtype) is not leaf.dtype:
             raise self._tensor_error(leaf, value)
@@ -296,6 +301,12 @@ class Arguments:
 
 _FORM = {"structure": tuple, "positional": int | None, "tensors": [(torch.Size, torch.dtype)]}
 _ROOT = ({"mapping"}, type, tuple, object, tuple | None, tuple)  # the parameters
+
+
+def other_value(path: str, expected: str, got: str) -> Error:
+    """For what is no tensor, and is not what was compiled in."""
+    return Error(f"[arguments] mismatch for {path}: expected {expected} but got {got}. Values "
+                 f"other than tensors are compiled in; call destroy() first to compile for others.")
 
 
 def _leaves(structure: Structure, tensors: list[tuple]) -> list[Leaf]:

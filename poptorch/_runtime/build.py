@@ -62,11 +62,13 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
                        module_paths=options.module_namescope_enabled,
                        grouped=grouped,
                        mode_of=source.modes.mode_of, replicas=spec.replicas)
+    arguments.compare(captured.beside)
     settings.check_buffers(options, source.user_model, captured)
     replicas.check_parameters(options, grouped, captured)
     progress("translate")
     with plain_torch():
         program = translate(captured, spec, source.optimizer)
         executable = _C.compile(program.module, settings.compile_options(options), progress)
-        interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes)
+        interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes,
+                              captured.argument_attributes)
     return interface, executable

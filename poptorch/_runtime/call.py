@@ -7,11 +7,12 @@ from functools import partial
 import torch
 
 from poptorch import _C
+from poptorch._capture.torch_private import FakeTensor
 from poptorch._logging import logger
 from poptorch._runtime.argument_memory import check_memory
 from poptorch._runtime.outputs import OutputPlan, Returned
 from poptorch._translate import loss_scale, reduction
-from poptorch._types import host_tensor, torch_dtype, write_back
+from poptorch._types import host_tensor, torch_dtype, without_memory, write_back
 from poptorch.enums import OutputMode
 from poptorch.errors import Error
 
@@ -220,13 +221,12 @@ class Call:
         for position, leaf, dtype in self._inputs:
             host = tensors[leaf]
             if host.dtype is not dtype or not host.is_contiguous() or host.requires_grad \
-                    or host.is_neg():
+                    or host.is_neg() or type(host) is FakeTensor:
                 host = host_tensor(host, self._leaves[leaf].path)
             held[position] = host
             pointers[position] = host.data_ptr()
             if not pointers[position] and host.numel():
-                raise Error(f"[arguments] {self._leaves[leaf].path} has no memory of its own, as a "
-                            f"FakeTensor or a tensor whose storage was freed. Pass one with values.")
+                raise without_memory(self._leaves[leaf].path)
 
     def run_for_nothing(self, tensors: list[torch.Tensor]) -> None:
         """Runs the program and drops what it gives: no tensor of the caller's changes."""

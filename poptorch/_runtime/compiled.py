@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from poptorch._runtime.arguments import Arguments
+from poptorch._runtime.around import Around
 from poptorch._runtime.call import Call
 from poptorch._runtime.guard import ModuleGuard
 from poptorch._runtime.interface import Interface
@@ -23,6 +24,7 @@ class CompiledModel:
     Attributes:
         executable: the program, with memory of its own for its states.
         interface: how its arguments, results and states are those of the module.
+        around: of the interface: settings around each call.
         program: of the interface: names of streams and states, and the host's tensors.
         arguments: of the interface: the structure of the arguments.
         call: runs it; each call has pointers and results of its own.
@@ -32,6 +34,7 @@ class CompiledModel:
 
     executable: object
     interface: Interface
+    around: Around
     program: Program
     arguments: Arguments
     call: Call
@@ -51,6 +54,19 @@ class CompiledModel:
         """
         program, spec = interface.program, interface.spec
         call = Call(executable, program, interface.outputs, options, spec, interface.arguments)
-        guard = ModuleGuard(model, program, spec.training, interface.attributes)
-        return cls(executable, interface, program, interface.arguments, call, guard,
-                   RandomState(executable, options.random_seed))
+        guard = ModuleGuard(model, program, spec.training, interface.attributes,
+                            interface.argument_attributes)
+        return cls(executable, interface, interface.around, program, interface.arguments, call,
+                   guard, RandomState(executable, options.random_seed))
+
+    def check(self) -> bool:
+        """Checks that a call finds the module, and the settings around it, as they were compiled.
+
+        Returns:
+            What :meth:`ModuleGuard.check` gives.
+
+        Raises:
+            poptorch.Error: They are others.
+        """
+        self.around.check()
+        return self.guard.check()

@@ -9,7 +9,8 @@ from poptorch import _C, blocks
 from poptorch._capture.clones import HOOKS
 from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.reads import table_of
-from poptorch._capture.snapshot import Snapshot
+from poptorch._runtime.arguments import other_value
+from poptorch._snapshot import Snapshot
 from poptorch._translate import Program
 from poptorch._transparent import plain_access
 from poptorch._weights import instrument
@@ -30,9 +31,11 @@ class ModuleGuard:
         training: whether what belongs to the backward pass matters.
         attributes: what ``forward`` read of the module and of objects that it holds: the one that
             has the attribute, or has it not, its name, and its path.
+        argument_attributes: the same of objects in arguments.
     """
 
-    def __init__(self, module: torch.nn.Module, program: Program, training: bool, attributes=()):
+    def __init__(self, module: torch.nn.Module, program: Program, training: bool, attributes=(),
+                 argument_attributes=()):
         states = program.states
         kept = {id(tensor) for tensor in states.values()}
         self._training = training
@@ -55,14 +58,15 @@ class ModuleGuard:
         self._states = [(path, tensor, _type_of(tensor)) for path, tensor in states.items()]
         self._tensors = _C.TensorWatch([tensor for _, tensor, _ in self._states], training)
         self._hooks = [(path, kind, _hook_keys(table)) for path, kind, table in self._hook_tables()]
-        found = [(table_of(holder, name), name, path) for holder, name, path in attributes]
+        found = [(table_of(holder, name), name, path, is_of_argument)
+                 for is_of_argument, places in enumerate((attributes, argument_attributes))
+                 for holder, name, path in places]
         self._attributes = [one for one in found if one[1] in one[0]]
         # What forward asked for, and found in the class or nowhere.
         self._missed = [one for one in found if one[1] not in one[0]]
         self._classes = [_class_of(part) for _, part in self._parts]
         self._forwards = [(path, vars(part), vars(part).get("forward"))
                           for path, part in self._parts]
-        self._autocast = _autocast()
         self._watch()
 
     def _hook_tables(self) -> list[tuple]:
@@ -79,13 +83,13 @@ class ModuleGuard:
 
     def _watch(self) -> None:
         """Takes note of the objects that everything but tensors consists of."""
-        self._snapshots = [Snapshot(held[name]) for held, name, _ in self._attributes]
+        self._snapshots = [Snapshot(held[name]) for held, name, *_ in self._attributes]
         # Those with containers that are not looked into in C++.
         self._slow = [number for number, one in enumerate(self._snapshots) if not one.is_quick]
         containers = [*self._tables, *(table for _, _, table in self._hook_tables()),
                       *(one for snapshot in self._snapshots for one in snapshot.containers)]
-        places = [(held, name) for held, name, _ in self._attributes]
-        places += [(held, name) for held, name, _ in self._missed]
+        places = [(held, name) for held, name, *_ in self._attributes]
+        places += [(held, name) for held, name, *_ in self._missed]
         places += [(held, "forward") for _, held, _ in self._forwards]
         self._items = _C.ItemWatch(list({id(one): one for one in containers}.values()), places,
                                    [part for _, part in self._parts])
@@ -99,12 +103,8 @@ class ModuleGuard:
         Raises:
             poptorch.Error: A layer, a tensor, a hook or an attribute that ``forward`` depends on
                 came, went or was replaced or changed, or a tensor's dtype, shape or (in training)
-                ``requires_grad`` is another.
+                ``requires_grad`` is another; or an object in an argument changed.
         """
-        if _autocast() is not self._autocast:
-            raise Error(f"[autocast] the model was compiled {_around(self._autocast)} and is called "
-                        f"{_around(_autocast())}. Call it as in the first call, use torch.autocast "
-                        f"inside of forward; or call destroy(), and the next call compiles anew.")
         changes = self._tensors.look()
         if changes & _CONVERTED:
             self._check_converted()
@@ -141,7 +141,7 @@ class ModuleGuard:
         self._check_hooks()
         for number in range(len(self._attributes)):
             self._check_attribute(number)
-        for held, name, path in self._missed:
+        for held, name, path, _ in self._missed:
             if name in held:
                 raise _error(f"{path}: there was no such attribute of the object itself when the "
                              f"module was compiled. Remove it")
@@ -182,7 +182,10 @@ class ModuleGuard:
                              f"compiled. {undo}")
 
     def _check_attribute(self, number: int) -> None:
-        (held, name, path), snapshot = self._attributes[number], self._snapshots[number]
+        held, name, path, is_of_argument = self._attributes[number]
+        snapshot = self._snapshots[number]
+        if name not in held and is_of_argument:
+            raise other_value(path, snapshot.text(), "nothing")
         if name not in held:
             raise _error(f"{path}: the attribute that was compiled in no longer exists. Set it to "
                          f"{snapshot.text()}")
@@ -191,6 +194,8 @@ class ModuleGuard:
         if found is None:
             return
         path, was, now = found
+        if is_of_argument:
+            raise other_value(path, was, now)
         if isinstance(snapshot.value, torch.Tensor):
             raise _error(f"{path}: the tensor that was compiled in was replaced. Put it back; "
                          f"for a value that changes use register_buffer and copy_()")
@@ -210,15 +215,6 @@ _CONVERSIONS = {
     "shape": "it was compiled with the shape {}, it has the shape {}. Give it its shape back",
     "requires_grad": "it was compiled with requires_grad={}, it has requires_grad={}. Set it back",
 }
-
-
-def _autocast() -> torch.dtype | None:
-    """In which type torch.autocast lets the CPU compute here; None: it is off."""
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-
-
-def _around(dtype: torch.dtype | None) -> str:
-    return "without autocast" if dtype is None else f"within an autocast to {dtype}"
 
 
 def _class_of(module: torch.nn.Module) -> type:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -11,6 +11,7 @@ from poptorch._capture.captured import OutputSpec
 from poptorch._optimizer.layout import UpdateLayout
 from poptorch._pytree import Structure
 from poptorch._runtime.arguments import Arguments
+from poptorch._runtime.around import Around
 from poptorch._translate import Program, StepSpec
 from poptorch._types import torch_dtype
 from poptorch.errors import Error
@@ -22,7 +23,7 @@ _FORM = {
     "arguments": dict, "outputs": tuple | None, "inputs": {int: str}, "results": [(str, _OUTPUT)],
     "layouts": {int: ([int | None], int | None)},
     "weights": [str], "tensor_names": [str], "updated": [str], "optimizer": dict | None,
-    "spec": {str: object}}
+    "spec": {str: object}, "around": (torch.dtype | None, torch.dtype)}
 
 
 @dataclass
@@ -36,6 +37,8 @@ class Interface:
         spec: the loops around the captured graph.
         attributes: what ``forward`` depends on of modules and of objects that they hold, as
             ``Captured`` has it; not known of a program that comes from a file.
+        argument_attributes: likewise of objects in arguments.
+        around: the settings around the call that compiled it.
     """
 
     arguments: Arguments
@@ -43,6 +46,8 @@ class Interface:
     program: Program
     spec: StepSpec
     attributes: Sequence[tuple[object, str, str]] = ()
+    argument_attributes: Sequence[tuple[object, str, str]] = ()
+    around: Around = field(default_factory=Around.now)
 
     def to_data(self) -> dict:
         """This as plain data, tensors and classes."""
@@ -61,6 +66,7 @@ class Interface:
             "updated": sorted(program.updated),
             "optimizer": None if layout is None else layout.to_data(),
             "spec": dict(vars(self.spec)),
+            "around": tuple(self.around),
         }
 
     @classmethod
@@ -96,7 +102,8 @@ class Interface:
         program.tensor_names = data["tensor_names"]
         if data["optimizer"] is not None:
             program.optimizer = UpdateLayout.from_data(data["optimizer"], named)
-        interface = cls(arguments, Structure.from_data(data["outputs"], "outputs"), program, spec)
+        interface = cls(arguments, Structure.from_data(data["outputs"], "outputs"), program, spec,
+                        around=Around(*data["around"]))
         interface._check_numbers()
         return interface
 

@@ -75,7 +75,7 @@ class WeightLink:
     def unwatch(self) -> None:
         """Ends the watch of a module for training; its tensors may still be those of another."""
         if self._training:
-            self.bring()  # a forgotten executor may have what nothing asks for afterwards
+            self.bring()  # another executor may have what nothing asks for when it is gone
             instrument.remove(self._module)
 
     def compiled(self, compiled, executor) -> None:

@@ -243,7 +243,8 @@ class WeightStore:
         """
         with self._locked():
             tensors = list(tensors)
-            records = filter(None, map(self.known, tensors))  # of tensors that lie elsewhere now
+            # First where the tensors lay: in memory that they were given since, nothing is known.
+            records = filter(None, map(self.known, tensors))
             self._look(list({record.entry: None for record in records}), warn=False)
             entries = self._entries_of(tensors)
             self._look(entries, warn=False)
@@ -373,9 +374,9 @@ class WeightStore:
                    for part in program.parts if part.record is record}
         for program in new.ownership.copies if holders else ():
             for part in program.parts_in(new):
-                other = part.tensor()  # it may have been given other memory, too
-                if part.record is not record and other.untyped_storage() is new.storage() \
-                        and overlap(other, tensor):
+                other = part.tensor()  # it may be gone, or have been given other memory, too
+                if part.record is not record and other is not None \
+                        and other.untyped_storage() is new.storage() and overlap(other, tensor):
                     own = next(iter(holders.values())).path
                     raise Error(f"[weights] {own} was given the memory of {part.path} after it was "
                                 f"compiled. Give it memory of its own, {own}.data = "

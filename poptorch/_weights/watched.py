@@ -9,6 +9,7 @@ import sys
 
 import torch
 
+from poptorch._logging import logger
 from poptorch._transparent import Transparent, plain_access, plain_class
 from poptorch._weights import gradients
 from poptorch._weights.store import STORE
@@ -91,6 +92,8 @@ class _Watched(Transparent):
                 _bring_to_host(kwargs.values())
             if func in _HANDING_OUT:
                 STORE.handed_out(args[0])
+            if func is torch.Tensor.register_post_accumulate_grad_hook:
+                _warn_of_late_hook(args[0])
             if func is torch.Tensor.detach and sys._getframe(1).f_code is _NEW_PARAMETER:
                 return _detached_for_parameter(args[0])
         elif func == _GRAD:
@@ -107,6 +110,16 @@ class _Watched(Transparent):
 
     # torch.nn.Parameter sets it in a tensor of another class, which it leaves as it is.
     _is_param = property(fset=_becomes_parameter)
+
+
+def _warn_of_late_hook(tensor: torch.Tensor) -> None:
+    record = STORE.known(tensor)
+    path = None if record is None else record.path()
+    if path is not None:  # else the capture tells of it
+        logger.warning("[weights] %s was given a hook that runs after its gradient is accumulated; "
+                       "it has no effect on a model that is compiled, as the device updates the "
+                       "weights itself. Use register_hook, before the first call, to change the "
+                       "gradient.", path)
 
 
 _NEW_PARAMETER = torch.nn.Parameter.__new__.__code__

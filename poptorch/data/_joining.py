@@ -6,7 +6,8 @@ import numpy
 import torch
 
 from poptorch._containers import holds
-from poptorch._pytree import Mismatch, Structure, same
+from poptorch._pytree import Mismatch, Structure
+from poptorch._snapshot import same
 
 _ARRAYS = (torch.Tensor, numpy.ndarray)
 

@@ -14,7 +14,7 @@ import poptorch
 from poptorch import _annotations as annotations
 from poptorch._capture import capture, is_capturing
 from tests.capture.common import Function, check_inference, check_training
-from tests.helpers import check_equal_bits
+from tests.helpers import check_equal_bits, quiet_options
 
 
 class Busy(nn.Module):
@@ -426,3 +426,14 @@ def test_keywords_come_in_the_order_of_the_signature():
     placeholders = [n for n in captured.graph.nodes if n.op == "placeholder"]
     assert [(spec.name, node.meta["val"].shape[0]) for spec, node in zip(
         captured.inputs, placeholders)] == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
+
+
+def test_checks_for_nan_around_the_first_call():
+    """There are no values to check; the setting stays as it was."""
+    net, x = nn.Linear(2, 2), torch.ones(1, 2)
+    net.forward = lambda x: poptorch.identity_loss(F.linear(x, net.weight).square(), "sum")
+    model = poptorch.trainingModel(net, quiet_options())
+    with torch.autograd.set_detect_anomaly(True):
+        loss = model(x)
+        assert torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()
+    assert torch.isfinite(loss)

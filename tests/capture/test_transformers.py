@@ -1,4 +1,4 @@
-"""Encoders of transformers in inference: rows of padding, which eager's nested tensors leave out."""
+"""Encoders of transformers in inference: rows of padding, left out by eager's nested tensors."""
 
 import itertools
 

@@ -27,7 +27,7 @@ def test_memory_in_use():
     slot, fd = Slot.make(100)
     os.close(fd)
     assert slot.nbytes % 4096 == 0 and not slot.is_in_use()
-    part = views(slot, ((torch.float32, (5, 2), 64),))[0][1:3].t()
+    part = views(slot, ((torch.float32, (5, 2), (2, 1), 64),))[0][1:3].t()
     assert slot.is_in_use()
     part.fill_(3)
     array = part.numpy()
@@ -38,3 +38,16 @@ def test_memory_in_use():
 def test_items_without_tensors_need_no_memory():
     packed = pack(["a", 1])
     assert packed.nbytes == 0 and unpack(packed.rest, views(None, packed.layout)) == ["a", 1]
+
+
+def test_strides_stay():
+    """As a copy by pickle has them: those of what lies dense in memory."""
+    x = torch.arange(48).reshape(2, 3, 2, 4)
+    item = [x.t() if x.dim() == 2 else x.mT, x.contiguous(memory_format=torch.channels_last),
+            x[:, 1:], x[:1].expand(2, 3, 2, 4), torch.empty(0, 3).t()]
+    packed = pack(item)
+    slot, fd = Slot.make(packed.nbytes)
+    os.close(fd)
+    slot.fill(packed)
+    for got, given in zip(unpack(packed.rest, views(slot, packed.layout)), item):
+        assert got.equal(given) and got.stride() == given.clone().stride()

@@ -221,6 +221,23 @@ def test_load_executable_with_another_optimizer(make, words, tmp_path):
         model.loadExecutable(path)
 
 
+@pytest.mark.parametrize("wrap", [lambda net, opts: poptorch.inferenceModel(net.eval(), opts),
+                                  training], ids=["inference", "training"])
+def test_load_executable_of_another_class(wrap, tmp_path):
+    class Other(Net):
+        def forward(self, *args):
+            return super().forward(*args)
+
+    path = wrap(Net(), options()).compileAndExport(tmp_path / "net.poptorch", *batch())
+    model = wrap(Other(), options())
+    with pytest.raises(poptorch.Error, match=r"^\[loadExecutable\] .*net.poptorch: the file was "
+                       r"made from a module of the class Net, this is a Other\. Wrap a module of"):
+        model.loadExecutable(path)
+    again = wrap(poptorch.BeginBlock(Net(), ipu_id=0), options())
+    again.loadExecutable(path)
+    assert again.isCompiled()
+
+
 def test_a_local_class_needs_export_model_false(tmp_path):
     class Local(torch.nn.Linear):
         pass

@@ -237,3 +237,35 @@ def test_plain_tensors_elsewhere_that_forward_changes_are_told_of(caplog):
     assert [model()[0].item() for _ in range(2)] == [2.0, 2.0]
     assert "changes the tensor kept['counts'][1] in place, which is a plain attr" in caplog.text
     assert "a tensor of the sizes [3] in place that is no argument, parameter or" in caplog.text
+
+
+def test_loading_into_tensors_that_were_given_other_memory():
+    net = Net()
+    model = training(net)
+    model(X)
+    net.weight.data = torch.full((1, 2), 2.0)
+    model.load_state_dict({"weight": torch.full((1, 2), 5.0), "offset": torch.zeros(())})
+    assert model(X)[0] == 10.0 and net.weight.tolist() == [[5.0, 5.0]]
+
+
+def test_copying_from_other_memory_while_detached():
+    net = Net()
+    model, other = inference(net), training(net)
+    model(X), other(X)
+    model.detachFromDevice()
+    net.weight.data = torch.full((1, 2), 5.0)
+    model.copyWeightsToDevice()
+    assert model(X)[0] == 10.0 and other(X)[0] == 10.0
+
+
+def test_two_tensors_that_swap_their_memory():
+    net = Net()
+    net.register_buffer("offset", torch.ones(1, 2))
+    net.forward = lambda x: (x * net.weight).sum() - (x * net.offset).sum() * 10
+    model = inference(net)
+    with torch.no_grad():
+        net.weight.fill_(3.0)
+    assert model(X) == -14.0
+    net.weight.data, net.offset.data = net.offset.data, net.weight.data
+    model.copyWeightsToDevice()
+    assert model(X) == -58.0

@@ -174,3 +174,24 @@ def test_a_forgotten_model_frees_its_device():
     del trained, net
     gc.collect()
     assert executable() is None
+
+
+def test_destroying_one_keeps_what_a_forgotten_one_has_trained():
+    """Reading the tensor asks for that no more, as nothing watches it afterwards."""
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, *args):
+            return self.inner(*args)
+
+    inner = WithLoss(make_net())
+    model, other = training(inner), training(Outer())
+    expected = copy.deepcopy(inner)
+    eager_step(expected, X, T)
+    other(X, T)
+    del other
+    gc.collect()
+    model.destroy()
+    close(inner.net[0].weight.detach(), expected.net[0].weight.detach())

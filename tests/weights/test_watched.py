@@ -160,3 +160,16 @@ def test_tensors_that_came_between_wrapping_and_compiling():
     assert not torch.equal(norm.running_mean, torch.full((2,), 5.0))
     model.destroy()
     assert type(norm.weight) is torch.nn.Parameter and type(norm.running_mean) is torch.Tensor
+
+
+def test_a_hook_after_accumulation_that_comes_too_late_is_told_of(caplog):
+    net = nn.Linear(2, 2)
+    net.forward = lambda x: poptorch.identity_loss(nn.functional.linear(x, net.weight), "sum")
+    model = poptorch.trainingModel(net, quiet_options())
+    model(torch.ones(1, 2))
+    net.weight.register_post_accumulate_grad_hook(lambda parameter: None)
+    record, = caplog.records
+    assert record.getMessage().startswith(
+        "[weights] weight was given a hook that runs after its gradient is accumulated; it has no "
+        "effect on a model that is compiled")
+    assert len(net.weight._post_accumulate_grad_hooks) == 1

@@ -371,8 +371,8 @@ class Runner {
       std::transform(x, x + n, out, [](float number) { return number * 0.0f; });
       return;
     }
-    table_.dropout(draws_[step.draw], at, n, dropout.threshold, static_cast<float>(dropout.scale), x,
-                   out);
+    const auto scale = static_cast<float>(dropout.scale);
+    table_.dropout(draws_[step.draw], at, n, dropout.threshold, scale, x, out);
   }
 
   void round_by_chance(const Step& step, int64_t at, int64_t n) {

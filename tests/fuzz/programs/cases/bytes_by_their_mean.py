@@ -10,8 +10,11 @@ PROGRAM = Program(
     ),
     modules=(),
     lines=(
-        "v0 = torch.zeros(2, dtype=torch.uint8).scatter_reduce(0, torch.zeros(256, dtype=torch.long), x0, 'mean', include_self=False)",
-        "v1 = torch.zeros(2, dtype=torch.int8).scatter_reduce(0, torch.zeros(200, dtype=torch.long), x1, 'mean')",
+        'v2 = torch.zeros(256, dtype=torch.int64)',
+        'v3 = torch.zeros(2, dtype=torch.uint8)',
+        'v4 = torch.zeros(2, dtype=torch.int8)',
+        "v0 = v3.scatter_reduce(0, v2, x0, 'mean', include_self=False)",
+        "v1 = v4.scatter_reduce(0, v2[:200], x1, 'mean')",
     ),
     outputs=('v0', 'v1'),
     loss='',

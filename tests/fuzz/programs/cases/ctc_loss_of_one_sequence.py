@@ -9,7 +9,9 @@ PROGRAM = Program(
     ),
     modules=(),
     lines=(
-        "v0 = F.ctc_loss(w0.log_softmax(-1), torch.tensor([1, 2]), torch.tensor(7), torch.tensor(2), reduction='none')",
+        'v1 = w0.log_softmax(-1)',
+        'v2 = torch.tensor([1, 2])',
+        "v0 = F.ctc_loss(v1, v2, torch.tensor(7), torch.tensor(2), reduction='none')",
     ),
     outputs=('v0',),
     loss='v0.sum()',

@@ -1,0 +1,243 @@
+"""A plain value as it was: compared later with what it is, however it was changed."""
+
+import argparse
+import enum
+import math
+import reprlib
+import sys
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from functools import partial
+from types import MethodType, SimpleNamespace
+
+import torch
+
+# Of values of these types it is known whether they are the same; of others, whether it is the
+# same object.
+VALUES = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
+                    torch.Size, range})
+# Objects of these hold what is not the program's: loggers, locks, random generators.
+_FOREIGN = frozenset(sys.stdlib_module_names) | {"torch", "poptorch"}
+_IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not a class of C
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 60
+_short.maxlist = _short.maxtuple = _short.maxdict = _short.maxset = _short.maxdeque = 8
+
+
+class Objects(enum.Enum):
+    """When an object that is no container is as it was.
+
+    Attributes:
+        IDENTICAL: it is the same object, whatever is within.
+        EQUAL: it is the same one, or one of its class that says it is equal, and so are their
+            attributes.
+        ALIKE: it is of the same class, and so are their attributes, but for tensors.
+    """
+
+    IDENTICAL, EQUAL, ALIKE = range(3)
+
+
+class Snapshot:
+    """What a value was, with what its containers held, nested to any depth.
+
+    Lists, tuples, dictionaries, sets, deques, ``SimpleNamespace``, partial functions, methods,
+    ``bytearray`` and ``array`` are gone through.
+
+    Args:
+        value: the value.
+        objects: how objects of other types are compared.
+
+    Attributes:
+        value: the object itself, as it is now.
+        containers: dictionaries and lists in it; not those that are ordered otherwise than they
+            hold their items.
+        held: what in it holds parts that can be changed, with the keys and items that it had.
+        is_quick: whether everything in it stays as it was while its containers hold the same
+            objects; else it has to be compared.
+    """
+
+    def __init__(self, value, objects: Objects = Objects.IDENTICAL):
+        self.containers: list = []
+        self.held: list[tuple] = []
+        self.is_quick = True
+        self.value = value
+        self._objects = objects
+        self._known = self._of(value, {})
+
+    def _of(self, value, outer: dict) -> tuple:
+        parts = None if id(value) in outer else self._parts(value)
+        if parts is None:
+            return value, None
+        if isinstance(value, (dict, list, set, deque)):
+            self.held.append((value, parts))
+        elif isinstance(value, SimpleNamespace):
+            self.held.append((vars(value), parts))
+        if isinstance(value, (dict, list)) and not isinstance(value, OrderedDict):
+            self.containers.append(value)
+        elif isinstance(value, SimpleNamespace):
+            self.containers.append(vars(value))
+        elif not isinstance(value, (tuple, frozenset, partial, MethodType)):
+            self.is_quick = False
+        outer = {**outer, id(value): value}
+        return value, [(key, self._of(part, outer)) for key, part in parts]
+
+    def _parts(self, value) -> list[tuple] | None:
+        parts = _parts(value)
+        if parts is None and self._objects is not Objects.IDENTICAL and has_attributes(value):
+            return list(object.__getattribute__(value, "__dict__").items())
+        return parts
+
+    def difference(self, now, path: str) -> tuple[str, str, str] | None:
+        """Where another value differs first: the path, what was there and what is; None: nowhere.
+
+        Args:
+            now: the other value.
+            path: of it.
+        """
+        return self._difference(self._known, now, path)
+
+    def _difference(self, known: tuple, now, path: str) -> tuple[str, str, str] | None:
+        value, parts = known
+        if parts is None:
+            return None if self._is_same(value, now) else (path, _text(known), _text_of(now))
+        if self._objects is not Objects.IDENTICAL and has_attributes(value):
+            if value is now:
+                return None
+            if self._objects is Objects.EQUAL and not same(value, now):
+                return path, _text(known), _text_of(now)
+        now_parts = self._parts(now) if type(now) is type(value) else None
+        if now_parts is None or not self._are_same_keys(parts, now_parts):
+            return path, _text(known), _text_of(now)
+        for (key, part), (_, now_part) in zip(parts, now_parts):
+            found = self._difference(part, now_part, _joined(path, value, key))
+            if found is not None:
+                return found
+        return None
+
+    def _are_same_keys(self, parts: list, now_parts: list) -> bool:
+        return len(parts) == len(now_parts) and all(
+            self._is_same(key, now) for (key, _), (now, _) in zip(parts, now_parts))
+
+    def _is_same(self, value, now) -> bool:
+        if value is now:
+            return True
+        kind = type(value)
+        if kind is not type(now):
+            return False
+        if kind not in VALUES and self._objects is not Objects.IDENTICAL:
+            is_skipped = self._objects is Objects.ALIKE and isinstance(value, torch.Tensor)
+            return is_skipped or same(value, now)
+        if kind not in VALUES:
+            return False
+        # Zeros of both signs are equal, and what is not a number equals nothing.
+        return repr(value) == repr(now) if kind in (float, complex) else value == now
+
+    def text(self) -> str:
+        """The value as it was."""
+        return _text(self._known)
+
+
+def same(a, b) -> bool:
+    """Whether two constants are equal; 0.0 and -0.0 are not, NaN and NaN are."""
+    if isinstance(a, float) and a == b == 0.0:
+        return math.copysign(1.0, a) == math.copysign(1.0, b)
+    try:
+        return bool(a == b) or bool(a != a and b != b)
+    except Exception:  # values without a comparison are not the same
+        return a is b
+
+
+def has_attributes(value) -> bool:
+    """Whether a value is an object of a program's own class that has attributes."""
+    kind = type(value)
+    return bool(kind.__flags__ & _IS_HEAP_TYPE and kind.__dictoffset__) \
+        and not issubclass(kind, (torch.Tensor, torch.nn.Module, type, enum.Enum)) \
+        and (kind.__module__.partition(".")[0] not in _FOREIGN or kind is argparse.Namespace)
+
+
+def objects_within(value, path: str) -> Iterator[tuple[str, object]]:
+    """What containers in a value hold, to any depth, with paths; of another value that one."""
+    seen, left = set(), [(path, value)]
+    while left:
+        path, value = left.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        parts = _parts(value)
+        if parts is None:
+            yield path, value
+        else:
+            left += [(_joined(path, value, key), part) for key, part in parts
+                     if type(part) not in VALUES]
+
+
+_OF_PARTIAL = ("func", "args", "keywords")
+_OF_METHOD = ("__func__", "__self__")
+
+
+def _parts(value) -> list[tuple] | None:
+    """Keys and values of what is gone through; None for other objects."""
+    if isinstance(value, OrderedDict):
+        return list(OrderedDict.items(value))
+    if isinstance(value, dict):
+        return list(dict.items(value))
+    if isinstance(value, SimpleNamespace):
+        return list(vars(value).items())
+    if type(value) in VALUES:
+        return None
+    if isinstance(value, partial):
+        return [(name, getattr(value, name)) for name in _OF_PARTIAL]
+    if isinstance(value, MethodType):
+        return [(name, getattr(value, name)) for name in _OF_METHOD]
+    if isinstance(value, (bytearray, array)):
+        return [("", bytes(value))]
+    for kind in (list, tuple, deque):
+        if isinstance(value, kind):
+            return list(enumerate(kind.__iter__(value)))
+    if isinstance(value, (set, frozenset)):
+        return [(item, item) for item in sorted(value, key=_order)]
+    return None
+
+
+def _order(item) -> tuple:
+    return (type(item).__name__, repr(item) if type(item) in VALUES else str(hash(item)))
+
+
+def _joined(path: str, value, key) -> str:
+    if isinstance(value, (bytearray, array)):
+        return path
+    is_attribute = isinstance(value, (SimpleNamespace, partial, MethodType)) \
+        or has_attributes(value) and not isinstance(value, _WITH_ITEMS)
+    return f"{path}.{key}" if is_attribute else f"{path}[{key!r}]"
+
+
+def _text(known: tuple) -> str:
+    return _text_of(_rebuilt(known))
+
+
+_WITH_ITEMS = (list, tuple, deque, frozenset, set, dict)
+
+
+def _rebuilt(known: tuple):
+    """The value as it was, for messages: of plain types."""
+    value, parts = known
+    if parts is None:
+        return value
+    items = [_rebuilt(part) for _, part in parts]
+    if isinstance(value, dict):
+        return {key: item for (key, _), item in zip(parts, items)}
+    if isinstance(value, SimpleNamespace):
+        return SimpleNamespace(**{key: item for (key, _), item in zip(parts, items)})
+    if isinstance(value, array):
+        return array(value.typecode, items[0])
+    if isinstance(value, partial):
+        return partial(items[0], *items[1], **items[2])
+    kind = next((kind for kind in _WITH_ITEMS if isinstance(value, kind)), None)
+    if isinstance(value, bytearray):
+        return bytearray(items[0])
+    return value if kind is None else kind(items)
+
+
+def _text_of(value) -> str:
+    return repr(value) if type(value) in VALUES else _short.repr(value)

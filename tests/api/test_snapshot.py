@@ -1,0 +1,109 @@
+"""Values as they were, compared with what they are."""
+
+from array import array
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from poptorch._snapshot import Objects, Snapshot, objects_within, same
+
+X, Y = torch.ones(2), torch.zeros(2)
+
+
+class Part:
+    def __init__(self, scale=1.0):
+        self.scale = scale
+
+    def scaled(self, x):
+        return x * self.scale
+
+
+class Named:
+    """Equal to others of its name, whatever else they have."""
+
+    def __init__(self, name, scale):
+        self.name, self.scale = name, scale
+
+    def __eq__(self, other):
+        return self.name == other.name
+
+    def __hash__(self):
+        return hash(self.name)
+
+
+@pytest.mark.parametrize("a, b, is_same", [
+    (0.0, -0.0, False), (float("nan"), float("nan"), True), (1, 1, True), (X, Y, False)])
+def test_same(a, b, is_same):
+    assert same(a, b) is is_same
+
+
+CHANGES = {
+    "partial": (lambda: partial(torch.add, alpha=2.0), lambda f: f.keywords.update(alpha=3.0),
+                ("f.keywords['alpha']", "2.0", "3.0")),
+    "method": (lambda: [Part().scaled], lambda f: f.__setitem__(0, Part(2.0).scaled),
+               ("f[0].__self__", "<", "<")),
+    "bytearray": (lambda: bytearray(b"a"), lambda f: f.append(98), ("f", "b'a'", "b'ab'")),
+    "array": (lambda: [array("d", [1.0])], lambda f: f[0].append(2.0), ("f[0]", "b'", "b'")),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_gone_through(name):
+    make, change, (path, was, now) = CHANGES[name]
+    value = make()
+    snapshot = Snapshot(value)
+    assert snapshot.difference(value, "f") is None
+    change(value)
+    found = snapshot.difference(value, "f")
+    assert found[0] == path and found[1].startswith(was) and found[2].startswith(now)
+
+
+@pytest.mark.parametrize("value, text", [
+    ([bytearray(b"a")], "[bytearray(b'a')]"), ([array("d", [1.0])], "[array('d', [1.0])]"),
+    (SimpleNamespace(f=partial(int, base=2)), "namespace(f=functools.partial(<class 'int'>, "
+                                              "base=2))")])
+def test_text(value, text):
+    assert Snapshot(value).text() == text
+
+
+def test_objects_behind_functions():
+    part = Part()
+    found = dict(objects_within([partial(part.scaled, 1)], "fs"))
+    assert found["fs[0].func.__self__"] is part
+
+
+def test_sets_of_equal_things():
+    value = {(1, 2), (3, 4), Named("a", 1.0)}
+    equal = {Named("a", 1.0), *(tuple(pair) for pair in ([3, 4], [1, 2]))}
+    assert Snapshot(value, Objects.EQUAL).difference(equal, "") is None
+    assert Snapshot(value, Objects.EQUAL).difference({(1, 2.0), (3, 4)}, "kinds")[0] == "kinds"
+
+
+def test_objects_that_are_equal():
+    one, other = Named("a", 1.0), Named("a", 2.0)
+    snapshot = Snapshot(one, Objects.EQUAL)
+    assert snapshot.difference(other, "c") == ("c.scale", "1.0", "2.0")
+    assert snapshot.difference(Named("a", 1.0), "c") is None
+    assert snapshot.difference(Named("b", 1.0), "c")[0] == "c"
+    one.scale = 3.0
+    assert snapshot.difference(one, "c") is None  # what is read of the object itself is known
+    assert Snapshot(Part(), Objects.EQUAL).difference(Part(), "c")[0] == "c"
+    assert Snapshot(one).difference(Named("a", 3.0), "c")[0] == "c"
+
+
+def test_objects_that_are_alike():
+    snapshot = Snapshot([Part(), X, SimpleNamespace(t=Part(X))], Objects.ALIKE)
+    assert snapshot.difference([Part(), Y, SimpleNamespace(t=Part(Y))], "c") is None
+    assert snapshot.difference([Part(2.0), Y, SimpleNamespace(t=Part(Y))], "c") \
+        == ("c[0].scale", "1.0", "2.0")
+
+
+def test_an_object_that_holds_itself():
+    def make(scale):
+        part = Part(scale)
+        part.self = part
+        return part
+
+    assert Snapshot(make(1.0), Objects.ALIKE).difference(make(2.0), "c")[0] == "c.scale"
