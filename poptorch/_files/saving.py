@@ -84,6 +84,7 @@ class Saving:
             net.poptorch
         """
         compiled = self._compiled_model()
+        compiled.guard.check_module()  # the file has the module as it is, and the program as it was
         self.copyWeightsToHostIfNeeded()
         if self._optimizer is not None:
             self._optimizer.state.before_run()

@@ -101,6 +101,10 @@ class ModuleGuard:
             raise Error(f"[autocast] the model was compiled {_around(self._autocast)} and is called "
                         f"{_around(_autocast())}. Call it as in the first call, use torch.autocast "
                         f"inside of forward; or call destroy(), and the next call compiles anew.")
+        return self.check_module()
+
+    def check_module(self) -> bool:
+        """As :meth:`check`, without regard to an autocast around."""
         changes = self._tensors.look()
         if changes & _CONVERTED:
             self._check_converted()
