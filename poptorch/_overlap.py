@@ -1,5 +1,6 @@
 """What the device may compute while tensors go from and to the host."""
 
+import copy
 from typing import TypeVar
 
 import torch
@@ -87,7 +88,10 @@ def _mapped(where: str, value, change):
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, dict):
-        return type(value)((key, _mapped(where, item, change)) for key, item in value.items())
+        made = copy.copy(value)
+        for key, item in value.items():
+            made[key] = _mapped(where, item, change)
+        return made
     if isinstance(value, (list, tuple)):
         items = [_mapped(where, item, change) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)

@@ -87,8 +87,7 @@ def host_tensor(tensor: torch.Tensor, what: str) -> torch.Tensor:
     """
     tensor = tensor.detach()
     check_dense(tensor, what)
-    # A FakeTensor, which has a storage like those of meta tensors, warns who asks for its memory.
-    if tensor.untyped_storage().device.type != "cpu" or tensor.numel() and not tensor.data_ptr():
+    if tensor.numel() and not tensor.data_ptr():
         raise without_memory(what)
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
@@ -120,6 +119,8 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
     if tensor.is_quantized:
         raise Error(f"[{what}] expected a plain tensor but got a quantized one of "
                     f"{tensor.dtype}. Pass {what}.dequantize().")
+    if tensor.untyped_storage().device.type != "cpu":  # a FakeTensor
+        raise without_memory(what)
     if not computes_as_usual(type(tensor)):
         raise Error(f"[{what}] expected a plain tensor but got a {type(tensor).__qualname__}, "
                     f"which has functions of its own (__torch_function__, __torch_dispatch__) that "

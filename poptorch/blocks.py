@@ -282,7 +282,7 @@ class _BlockMixin:
     """What the class of an annotated module adds to the class it had."""
 
     def __call__(self, *args, **kwargs):
-        if context.is_capturing():
+        if context.is_capturing() and _begins_block(self):
             _begin(self._user_id, self._ipu_id, layer=self)
         return super().__call__(*args, **kwargs)
 
@@ -291,6 +291,8 @@ class _BlockMixin:
         cls = plain_class(type(self))
         plain = cls.__new__(cls)
         plain.__dict__.update(self.__dict__)
+        if not _begins_block(self):
+            return plain.__reduce_ex__(protocol)
         user_id, ipu_id = plain.__dict__.pop("_user_id"), plain.__dict__.pop("_ipu_id")
         return BeginBlock, (plain, user_id, ipu_id)
 
@@ -346,14 +348,19 @@ def BeginBlock(layer_to_call: _Layer, user_id: str | int | None = None,
                         f"got {type(layer_to_call).__name__} {layer_to_call!r}.")
     if not isinstance(layer_to_call, torch.nn.Module):
         return _BlockCallable(layer_to_call, user_id, ipu_id)
-    if isinstance(layer_to_call, _BlockMixin):
+    if _begins_block(layer_to_call):
         raise Error(
             f"[BeginBlock] module has already been assigned to a block: user_id="
             f"{layer_to_call._user_id!r}, ipu_id={layer_to_call._ipu_id!r}; now user_id="
             f"{user_id!r}, ipu_id={ipu_id!r}. Call poptorch.removeBlocks(module) first.")
+    for name in ("_user_id", "_ipu_id"):
+        if hasattr(layer_to_call, name):
+            raise Error(f"[BeginBlock] {type(layer_to_call).__name__} has an attribute {name} of "
+                        f"its own, {getattr(layer_to_call, name)!r}, and poptorch keeps the "
+                        f"block's there. Give it another name, or use poptorch.Block in forward.")
     layer_to_call._user_id = user_id
     layer_to_call._ipu_id = ipu_id
-    layer_to_call.__class__ = _block_class(type(layer_to_call))
+    layer_to_call.__class__ = _block_class(plain_class(type(layer_to_call)))
     return layer_to_call
 
 
@@ -377,7 +384,8 @@ def removeBlocks(module: torch.nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, _BlockMixin):
             part.__class__ = plain_class(type(part))
-            del part._user_id, part._ipu_id
+            for name in ("_user_id", "_ipu_id"):
+                part.__dict__.pop(name, None)
 
 
 def module_repr(module: torch.nn.Module) -> str:
@@ -418,7 +426,8 @@ def module_repr(module: torch.nn.Module) -> str:
 
 
 def _begins_block(module: torch.nn.Module) -> bool:
-    return isinstance(module, _BlockMixin)
+    # A part that a module makes of its own class, as a slice of a Sequential, begins none.
+    return isinstance(module, _BlockMixin) and "_ipu_id" in vars(module)
 
 
 def _indented(text: str) -> str:

@@ -8,6 +8,7 @@ Recording is off until :func:`record` is entered, an executor is built with
 
 import contextlib
 import functools
+import inspect
 import json
 import os
 import threading
@@ -223,8 +224,12 @@ class Channel:
                 raise AttributeError(f"[profiling.Channel] instrument: {kind.__name__} has no "
                                      f"method {method!r}.")
         for method in methods:
-            setattr(obj, method, self._recording(getattr(obj, method),
-                                                 f"{kind.__name__}.{method}"))
+            found, made = getattr(obj, method), lambda call: call
+            if obj is kind:
+                held = inspect.getattr_static(obj, method)
+                if isinstance(held, (staticmethod, classmethod)):
+                    found, made = held.__func__, type(held)
+            setattr(obj, method, made(self._recording(found, f"{kind.__name__}.{method}")))
 
     def _recording(self, function, name: str):
         @functools.wraps(function)

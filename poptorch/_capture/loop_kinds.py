@@ -55,7 +55,8 @@ class _Counted:
         like = inputs if as_torch else map(self._loops.contiguous, inputs)
         like = [*like, *map(self._loops.row, rows)]
         self._joint = self._loops.joint(name, like, body, is_trained)
-        needed = self._joint.needed_for(self._joint.gradients)
+        self._from_host = self._joint.from_host()
+        needed = self._joint.needed_for(self._joint.gradients, known=frozenset(self._from_host))
         self._kept = [i for i, node in enumerate(self._joint.inputs[:self._size])
                       if node in needed]
 
@@ -74,15 +75,16 @@ class _Counted:
 
     def _forward(self, captured: dict) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The results, and the stacks of what the gradient reads."""
-        joint, size, kept = self._joint, self._size, len(self._kept)
-        made = [node.meta["val"] for node in joint.outputs[size:]]
+        joint, size = self._joint, self._size
+        kept, count = len(self._kept) + len(self._from_host), len(joint.outputs)
+        made = [node.meta["val"] for node in (*self._from_host, *joint.outputs[size:])]
         stacks = [self._stack_of(x) for x in (*(self._inputs[i] for i in self._kept), *made)]
 
         def body(number, *values):
             arguments, so_far = values[:size], values[size:]
             known = dict(zip(joint.inputs, [*arguments, *self._rows_at(number, self._rows)]))
-            found = self._loops.pasted(joint, known, joint.outputs, captured)
-            written = [*(arguments[i] for i in self._kept), *found[size:]]
+            found = self._loops.pasted(joint, known, [*joint.outputs, *self._from_host], captured)
+            written = [*(arguments[i] for i in self._kept), *found[count:], *found[size:count]]
             return [number + 1, *found[:size],
                     *(_with_row(stack, number, x) for stack, x in zip(so_far, written))]
 
@@ -116,8 +118,10 @@ class _Counted:
                 known = {joint.given[i]: x for i, x in zip(carried, after) if i in present}
                 known |= zip((joint.given[i] for i in of_stacks),
                              self._rows_at(number, of_stacks.values()))
-                known |= zip((joint.inputs[i] for i in self._kept),
-                             self._rows_at(number, self._stacks))
+                kept = self._rows_at(number, self._stacks)
+                known |= zip((joint.inputs[i] for i in self._kept), kept)
+                known |= zip(self._from_host, map(self._loops.as_it_lies, self._from_host,
+                                                  kept[len(self._kept):]))
                 known |= zip(joint.inputs[size:], self._rows_at(number, rows))
                 found = self._loops.pasted(joint, known, joint.gradients, captured, present)
                 return [number - 1, *(_or_zeros(found[i], x) for i, x in zip(carried, after)),
@@ -209,6 +213,8 @@ class _Branches:
         self._joints = [self._loops.joint(
             name, inputs if as_torch else [*map(self._loops.contiguous, inputs)], body,
             is_trained) for body, inputs in branches]
+        # What functions of the host gave in each branch, if it ran.
+        self._from_host: list[dict] = [{}, {}]
         _check_equal(capture, name, self._joints)
 
     def results(self) -> list[torch.Tensor]:
@@ -244,12 +250,17 @@ class _Branches:
 
     def _forward(self, number: int, joint: Joint, before: list, captured: dict) -> list:
         known = dict(zip(joint.inputs, self._inputs[number]))
+        from_host = joint.from_host()
 
         def body(flag, *values):
-            found = self._loops.pasted(joint, known, joint.outputs, captured)
-            return [torch.zeros_like(flag), *found]
+            found = self._loops.pasted(joint, known, [*joint.outputs, *from_host], captured)
+            kept = (x.contiguous() for x in found[len(before):])
+            return [torch.zeros_like(flag), *found[:len(before)], *kept]
 
-        return self._loops.add(self._name, [self._flags[number], *before], None, None, body)[1:]
+        begun = [self._flags[number], *before, *(zeros(node.meta["val"]) for node in from_host)]
+        found = self._loops.add(self._name, begun, None, None, body)[1:]
+        self._from_host[number] = dict(zip(from_host, found[len(before):]))
+        return found[:len(before)]
 
     def _gradients(self, given: tuple, read: tuple) -> list[torch.Tensor | None]:
         first, second = map(len, self._inputs)
@@ -273,7 +284,9 @@ class _Branches:
         known |= {joint.given[i]: given[i].contiguous() for i in present}
 
         def body(flag, *values):
-            found = self._loops.pasted(joint, known, [joint.gradients[i] for i in places],
+            known_inside = known | {node: self._loops.as_it_lies(node, x)
+                                    for node, x in self._from_host[number].items()}
+            found = self._loops.pasted(joint, known_inside, [joint.gradients[i] for i in places],
                                        captured, present)
             return [torch.zeros_like(flag), *found]
 

@@ -7,6 +7,7 @@ computes the rest of what it needs of the forward pass again. The same holds for
 loops of at most one round.
 """
 
+import operator
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,7 @@ from poptorch._capture import library_dynamic, library_printing  # noqa: F401  (
 from poptorch._capture import torch_private as private
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import ops
-from poptorch._capture.regions import Rounds, copied, prune
+from poptorch._capture.regions import Rounds, copied, nodes_within, prune, region_of
 from poptorch._layout import copied_strides, row_major
 
 
@@ -48,16 +49,26 @@ class Joint:
     given: list[fx.Node | None]
     gradients: list[fx.Node | None]
 
-    def needed_for(self, wanted: list[fx.Node | None],
-                   absent: frozenset[fx.Node] = frozenset()) -> set[fx.Node]:
-        """The nodes, placeholders included, from which nodes are computed, without absent ones."""
+    def needed_for(self, wanted: list[fx.Node | None], absent: frozenset[fx.Node] = frozenset(),
+                   known: frozenset[fx.Node] = frozenset()) -> set[fx.Node]:
+        """The nodes, placeholders included, from which nodes are computed, without absent ones, and
+        without those from which known ones are."""
         needed, todo = set(), [node for node in wanted if node is not None]
         while todo:
             node = todo.pop()
             if node not in needed and node not in absent:
                 needed.add(node)
-                todo += node.all_input_nodes
+                if node not in known:
+                    todo += node.all_input_nodes
         return needed
+
+    def from_host(self) -> list[fx.Node]:
+        """What functions of the host give in the forward pass, and the gradients are computed from:
+        it is kept, as a second call may give something else."""
+        needed = self.needed_for(self.gradients)
+        return [node for node in self.graph.nodes
+                if node in needed and node.target is operator.getitem
+                and not node.args[0].meta["backward"] and _calls_host(node.args[0])]
 
     def absent(self, given: frozenset[int]) -> frozenset[fx.Node]:
         """What is not computed where only the results of these numbers have a gradient.
@@ -261,7 +272,7 @@ class Loops:
         recorder = self._recorder
         absent = frozenset() if given is None else joint.absent(given)
         wanted = [None if node in absent else node for node in wanted]
-        needed = joint.needed_for(wanted, absent)
+        needed = joint.needed_for(wanted, absent, frozenset(values))
         nodes = {node: recorder.node_of(x) for node, x in values.items() if node in needed}
         nodes |= {inner: recorder.node_of(captured[outer])
                   for outer, inner in joint.captured.items() if inner in needed}
@@ -292,6 +303,10 @@ class Loops:
             row = torch.empty_strided(rows.shape[1:], strides, device="meta")
             found = torch.stack([row] * min(len(rows), 2)).stride()
         return self._recorder.laid_out(rows, found)
+
+    def as_it_lies(self, node: fx.Node, value: torch.Tensor) -> torch.Tensor:
+        """A contiguous value of a node of a body, as it lies in memory there."""
+        return self._recorder.laid_out(value, node.meta["val"].stride())
 
     def outside(self, joint: Joint) -> dict[fx.Node, torch.Tensor]:
         """The tensors of what a body takes from outside."""
@@ -366,6 +381,13 @@ def _only_summand(node: fx.Node, needed: set[fx.Node]) -> fx.Node | None:
 def _kind_of(node: fx.Node) -> tuple:
     val = node.meta["val"]
     return val.dtype, val.shape, val.stride()
+
+
+def _calls_host(node: fx.Node) -> bool:
+    """Whether an operation calls a function of the host, or a region in which one does."""
+    inner = region_of(node)
+    return node.target is ops.host_call.default or (
+        inner is not None and any(map(_calls_host, nodes_within(inner.graph))))
 
 
 def _is_print(node: fx.Node) -> bool:

@@ -2,6 +2,8 @@
 
 import base64
 import enum
+import functools
+import operator
 
 import torch
 from torch.nn.utils import parametrize
@@ -78,6 +80,10 @@ class Decoder:
         name = value["tensor"]
         if name not in self._made:
             tensor = self._data[name]
+            if "order" in value:  # contiguous with its dimensions in this order
+                order = value["order"]
+                tensor = tensor.permute(order).contiguous().permute(
+                    [order.index(dim) for dim in range(len(order))])
             if value["parameter"]:
                 tensor = torch.nn.Parameter(tensor, requires_grad=False)
             self._made[name] = tensor.requires_grad_(value["requires_grad"])
@@ -89,7 +95,8 @@ class Decoder:
         cls = names.class_of(value["enum"])
         if not isinstance(cls, enum.EnumMeta):
             raise ValueError(f"{value['enum']} is no enumeration")
-        return cls.__members__[value["name"]]
+        members = [cls.__members__[name] for name in value["names"]]
+        return members[0] if len(members) == 1 else functools.reduce(operator.or_, members, cls(0))
 
     def _torch(self, value):
         found = vars(torch)[value["torch"]]

@@ -16,7 +16,9 @@ import base64
 import collections
 import copyreg
 import enum
+import functools
 import math
+import operator
 import sys
 import types
 
@@ -24,6 +26,7 @@ import torch
 from torch.nn.utils import parametrize
 
 from poptorch._files import names
+from poptorch._layout import copied_strides
 from poptorch._transparent import plain_class
 from poptorch._weights import instrument
 from poptorch.errors import Error
@@ -66,7 +69,7 @@ class Encoder:
         if kind is float:
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, enum.Enum):
-            return {"enum": self._reference(kind, path), "name": value.name}
+            return {"enum": self._reference(kind, path), "names": _member_names(value, path)}
         if isinstance(value, torch.Tensor):
             return self._tensor(value, path)
         if isinstance(value, type):
@@ -148,11 +151,14 @@ class Encoder:
             raise _refused(path, tensor, "only dense tensors on the CPU can be written")
         name = self._names.get(id(tensor))
         if name is None:
-            name = self._names[id(tensor)] = f"tensor.{len(self.tensors)}"
+            # No path of a module begins with a dot.
+            name = self._names[id(tensor)] = f".tensor.{len(self.tensors)}"
             self.tensors[name] = tensor
             self._kept.append(tensor)
         out = {"tensor": name, "requires_grad": tensor.requires_grad,
                "parameter": isinstance(tensor, torch.nn.Parameter)}
+        if not tensor.is_contiguous() and (order := _order(tensor)) != list(range(tensor.dim())):
+            out["order"] = order
         if tensor.__dict__:
             out["attributes"] = self._pairs(tensor.__dict__.items(), path)
         return out
@@ -167,6 +173,23 @@ class Encoder:
         if module is None or names.found(module, name) is not value:
             raise _refused(path, value, f"{module}.{name} does not lead to it")
         return f"{module}:{name}"
+
+
+def _member_names(value: enum.Enum, path: str) -> list[str]:
+    """The name of a member, or those of the flags that one is made of."""
+    kind = type(value)
+    if value.name in kind.__members__:
+        return [value.name]
+    found = list(value) if isinstance(value, enum.Flag) else []
+    if not isinstance(value, enum.Flag) or functools.reduce(operator.or_, found, kind(0)) != value:
+        raise _refused(path, value, "it is no member of its class")
+    return [member.name for member in found]
+
+
+def _order(tensor: torch.Tensor) -> list[int]:
+    """The dimensions of a tensor in the order in which a copy of it lies in memory."""
+    strides = copied_strides(tensor)
+    return sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
 
 
 def _refused(path: str, value, why: str) -> Error:

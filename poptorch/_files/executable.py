@@ -80,7 +80,7 @@ def write(saved: Saved, filename) -> str:
     executable = compiled.executable
     weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     encoder = Encoder(weights)
-    values = {"interface": compiled.interface.to_data(), "options": saved.options}
+    values = {"interface": compiled.interface.to_data(saved.model), "options": saved.options}
     if saved.exported is not None:
         values["model"] = saved.exported
     members = {}

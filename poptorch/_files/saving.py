@@ -93,6 +93,7 @@ class Saving:
             net.poptorch
         """
         compiled = self._compiled_model()
+        compiled.guard.check()  # the file has the module as it is, and the program as it was
         self.copyWeightsToHostIfNeeded()
         if self._optimizer is not None:
             self._optimizer.check_outgrown("save")

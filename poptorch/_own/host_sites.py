@@ -112,8 +112,7 @@ class Site:
                         f"the device has the newest value. Pass the parameter to the op as an "
                         f"argument, or set requires_grad of it to False.")
         if changed:
-            raise error(f"[CPU] {self.name!r} changes its argument number {changed[0]} in place, "
-                        f"which would have no effect. Change a clone() of it, and return that.")
+            raise error(self._changing(changed[0]))
         found, self.structure = Structure.of(returned, "CPU", f"the result of {self.name!r}")
         for path, constant in self.structure.leaves():
             if constant is not None and constant.value is not None:
@@ -133,17 +132,22 @@ class Site:
                   for t, (_, trained) in zip(tensors, self._inputs)]
         try:
             with mode, used:
-                return self._watched(leaves)
+                return self._watched(used, leaves)
         except Exception:  # it reads values, as .numpy() and .item() do
             leaves = [self._leaf(_zeros_like(t), trained)
                       for t, (_, trained) in zip(tensors, self._inputs)]
             with used, torch.random.fork_rng():
-                return self._watched(leaves)
+                leaves, changed, returned = self._watched(used, leaves)
+            with torch.no_grad():  # also what was written through NumPy
+                changed += [i for i, leaf in enumerate(leaves) if bool((leaf != 0).any())]
+            return leaves, changed, returned
 
-    def _watched(self, leaves: list[torch.Tensor]):
+    def _watched(self, used: "_Used", leaves: list[torch.Tensor]):
         before = [leaf._version for leaf in leaves]
+        used.written.clear()
         returned = self._called(leaves)
-        changed = [i for i, leaf in enumerate(leaves) if leaf._version != before[i]]
+        changed = [i for i, leaf in enumerate(leaves)
+                   if leaf._version != before[i] or _storage(leaf) in used.written]
         return leaves, changed, returned
 
     def _leaf(self, tensor: torch.Tensor, trained: bool) -> torch.Tensor:
@@ -159,8 +163,12 @@ class Site:
         """Calls the function: its results, and the number of what is kept for the gradient."""
         leaves = [self._leaf(x.to(dtype), trained)
                   for x, (dtype, trained) in zip(inputs, self._inputs, strict=True)]
+        before = [leaf.detach().clone() for leaf in leaves]  # NumPy's writes leave no trace
         with private.as_in_eager(self.keeps):
             returned = self._called(leaves)
+            changed = [i for i, leaf in enumerate(leaves) if not _same_bits(before[i], leaf)]
+            if changed:
+                raise Error(self._changing(changed[0]))
             try:
                 results = self.structure.flatten_like(returned)
             except Mismatch as mismatch:
@@ -190,6 +198,10 @@ class Site:
                 raise self._other(f"returns a tensor of {result.dtype} and sizes "
                                   f"{list(result.shape)} as result {number}, when it was compiled "
                                   f"one of {expected}")
+
+    def _changing(self, number: int) -> str:
+        return (f"[CPU] {self.name!r} changes its argument number {number} in place, which would "
+                f"have no effect. Change a clone() of it, and return that.")
 
     def _other(self, what: str) -> Error:
         return Error(f"[CPU] {self.name!r} {what}. Return the same kind of result in each call.")
@@ -291,6 +303,7 @@ class _Used(private.DispatchMode):
     def __init__(self):
         super().__init__()
         self.tensors: list[torch.Tensor] = []
+        self.written: set[int] = set()  # memory that operations write to
 
     def _note(self, tensor: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, private.FakeTensor):
@@ -299,7 +312,20 @@ class _Used(private.DispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         map_only(torch.Tensor, self._note, (args, kwargs or {}))
+        for number, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                given = args[number] if number < len(args) else (kwargs or {}).get(argument.name)
+                map_only(torch.Tensor, lambda x: self.written.add(_storage(x)) or x, given)
         return func(*args, **(kwargs or {}))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    one, other = (x.detach().reshape(-1).view(torch.uint8) for x in (one, other))
+    return torch.equal(one, other)
 
 
 def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,10 +8,12 @@ import torch
 
 from poptorch import _schema as schema
 from poptorch._capture.captured import OutputSpec
+from poptorch._capture.reads import table_of
 from poptorch._optimizer.layout import UpdateLayout
 from poptorch._pytree import Structure
 from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.around import Around
+from poptorch._snapshot import Snapshot
 from poptorch._translate import Program, StepSpec
 from poptorch._types import torch_dtype
 from poptorch.errors import Error
@@ -23,7 +25,8 @@ _FORM = {
     "arguments": dict, "outputs": tuple | None, "inputs": {int: str}, "results": [(str, _OUTPUT)],
     "layouts": {int: ([int | None], int | None)},
     "weights": [str], "tensor_names": [str], "updated": [str], "optimizer": dict | None,
-    "spec": {str: object}, "around": (torch.dtype | None, torch.dtype)}
+    "spec": {str: object}, "attributes": [(str, str, tuple)],
+    "around": (torch.dtype | None, torch.dtype)}
 
 
 @dataclass
@@ -36,8 +39,8 @@ class Interface:
         program: names of streams and states, and the host's tensors.
         spec: the loops around the captured graph.
         attributes: what ``forward`` depends on of modules and of objects that they hold, as
-            ``Captured`` has it; not known of a program that comes from a file.
-        argument_attributes: likewise of objects in arguments.
+            ``Captured`` has it; of a program that comes from a file, what its module has of it.
+        argument_attributes: likewise of objects in arguments; not known of a program from a file.
         around: the settings around the call that compiled it.
     """
 
@@ -49,8 +52,12 @@ class Interface:
     argument_attributes: Sequence[tuple[object, str, str]] = ()
     around: Around = field(default_factory=Around.now)
 
-    def to_data(self) -> dict:
-        """This as plain data, tensors and classes."""
+    def to_data(self, model: torch.nn.Module) -> dict:
+        """This as plain data, tensors and classes.
+
+        Args:
+            model: that was compiled.
+        """
         program = self.program
         layout = program.optimizer
         return {
@@ -66,6 +73,9 @@ class Interface:
             "updated": sorted(program.updated),
             "optimizer": None if layout is None else layout.to_data(),
             "spec": dict(vars(self.spec)),
+            "attributes": [(path, name, _plain_value(holder, name))
+                           for holder, name, path in self.attributes
+                           if _holder(model, path) is holder],
             "around": tuple(self.around),
         }
 
@@ -103,6 +113,7 @@ class Interface:
         if data["optimizer"] is not None:
             program.optimizer = UpdateLayout.from_data(data["optimizer"], named)
         interface = cls(arguments, Structure.from_data(data["outputs"], "outputs"), program, spec,
+                        _attributes(data["attributes"], model),
                         around=Around(*data["around"]))
         interface._check_numbers()
         return interface
@@ -183,3 +194,48 @@ def _check_same_spec(own: StepSpec, compiled: StepSpec) -> None:
             raise Error(f"[loadExecutable] the executable was compiled with {name}={other}, this "
                         f"wrapper specifies {name}={value}. Wrap the module with the options of "
                         f"the model that was saved, and call the same replicaGrouping().")
+
+
+# Of values of these types, and lists and tuples of them, a file can say what they were.
+_PLAIN = (bool, int, float, str, type(None), torch.dtype)
+
+
+def _plain_value(holder, name: str) -> tuple:
+    """What an attribute is, if a file can say so: no or one value."""
+    table = table_of(holder, name)
+    return (table[name],) if name in table and _is_plain(table[name]) else ()
+
+
+def _is_plain(value) -> bool:
+    items = value if type(value) in (tuple, list) else [value]
+    return all(type(item) in _PLAIN for item in items)
+
+
+def _holder(model: torch.nn.Module, path: str):
+    """What has the attribute at a path: a module, or an object in one; None: there is none."""
+    found = model
+    for name in path.split(".")[:-1]:
+        parts = found._modules if isinstance(found, torch.nn.Module) else {}
+        found = parts[name] if name in parts else getattr(found, "__dict__", {}).get(name)
+    return found
+
+
+def _attributes(data: list[tuple], model: torch.nn.Module) -> list[tuple[object, str, str]]:
+    """The attributes of a module that a program from a file depends on.
+
+    Raises:
+        poptorch.Error: One is another than when the program was compiled.
+    """
+    found = []
+    for path, name, value in data:
+        holder = _holder(model, path)
+        if not hasattr(holder, "__dict__") or name not in table_of(holder, name):
+            continue
+        if not all(map(_is_plain, value)):
+            raise ValueError(f"the attribute {path} has a value that is not plain")
+        own = table_of(holder, name)[name]
+        if value and _is_plain(own) and Snapshot(value[0]).difference(own, path):
+            raise Error(f"[loadExecutable] {path} was {value[0]!r} when the program was compiled, "
+                        f"it is {own!r}. Wrap a module of the same class and settings.")
+        found.append((holder, name, path))
+    return found

@@ -77,6 +77,39 @@ def test_a_model_cannot_be_annotated_twice():
     assert model.first._user_id == "two"
 
 
+@pytest.mark.parametrize("name", ["_user_id", "_ipu_id"])
+def test_a_module_with_such_an_attribute_of_its_own(name):
+    layer = nn.Linear(2, 2)
+    setattr(layer, name, 3.5)
+    with pytest.raises(poptorch.Error, match=rf"\[BeginBlock\] Linear has an attribute {name} of "
+                                             r"its own, 3.5, .*poptorch.Block in forward"):
+        poptorch.BeginBlock(layer, "one", 0)
+    assert type(layer) is nn.Linear and getattr(layer, name) == 3.5
+
+
+class Sliced(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.whole = poptorch.BeginBlock(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Tanh()), "a")
+
+    def forward(self, x):
+        return self.whole[:2](x)
+
+
+def test_a_slice_of_an_annotated_sequential_begins_no_block():
+    net, x = Sliced(), torch.randn(3, 2)
+    model = poptorch.inferenceModel(net, poptorch.Options().showCompilationProgressBar(False))
+    torch.testing.assert_close(model(x), net(x))
+    part = net.whole[:2]
+    assert "BeginBlock" not in poptorch.module_repr(part) and len(copy.deepcopy(part)) == 2
+    assert poptorch.BeginBlock(part, "b")._user_id == "b"
+    assert type(copy.deepcopy(part)) is type(part) and copy.deepcopy(part)._user_id == "b"
+    poptorch.removeBlocks(part)
+    inner = net.whole[:1]
+    poptorch.removeBlocks(inner)
+    assert type(part) is type(inner) is nn.Sequential and net.whole._user_id == "a"
+
+
 def test_remove_blocks_works_on_all_parts():
     model = annotated()
     poptorch.BeginBlock(model.second)

@@ -1,5 +1,7 @@
 """Copies that overlap with computation: values, streams, and where they are allowed."""
 
+import collections
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import poptorch
 from poptorch import OverlapMode, set_overlap_for_input, set_overlap_for_output
+from tests.api.model_output import Output
 from tests.capture.common import Function
 from tests.helpers import quiet_options
 
@@ -206,3 +209,14 @@ def test_outside_of_poptorch(function):
     with pytest.raises(TypeError, match="expected a tensor, or a list, tuple or dict of tensors, "
                        "got int 3"):
         function([X, 3], LOOP)
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: collections.defaultdict(list, a=x), lambda x: collections.OrderedDict(a=x),
+    lambda x: Output(loss=x)])
+def test_containers_stay_what_they_are(make):
+    given = make(torch.ones(2))
+    found = set_overlap_for_input(given, OverlapMode.OverlapAccumulationLoop)
+    assert type(found) is type(given) and found is not given and list(found) == list(given)
+    if isinstance(given, collections.defaultdict):
+        assert found.default_factory is list

@@ -52,6 +52,32 @@ def test_instrument(tmp_path):
         profiling.Channel("MyApp").instrument(reader, "read", "reed")
 
 
+def test_methods_of_a_class(tmp_path):
+    class Reader:
+        @staticmethod
+        def read(n):
+            return n + 1
+
+        @classmethod
+        def kind(cls, n):
+            return cls, n
+
+        def own(self, n):
+            return self, n
+
+    class Other(Reader):
+        pass
+
+    profiling.Channel("MyApp").instrument(Reader, "read", "kind", "own")
+    reader, path = Reader(), tmp_path / "trace.json"
+    with profiling.record(path):
+        assert Reader.read(1) == reader.read(1) == 2
+        assert Reader.kind(1) == reader.kind(1) == (Reader, 1) and Other.kind(1) == (Other, 1)
+        assert reader.own(3) == (reader, 3)
+    assert [e["name"] for e in events(path)] == [
+        *["Reader.read"] * 2, *["Reader.kind"] * 3, "Reader.own"]
+
+
 @pytest.mark.parametrize("make", [lambda: profiling.Channel(3),
                                   lambda: profiling.Channel("a").tracepoint(None)])
 def test_names_are_texts(make):

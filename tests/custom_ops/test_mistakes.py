@@ -67,6 +67,9 @@ WRONG = {
                           r'"value" is missing. Give a float\.'),
     "value of an attribute": (Net("LeakyRelu", EXAMPLE, 1, alpha=-1.0),
                               r"\[com.example::LeakyRelu\] alpha is -1. Give a number that"),
+    "half a pair": (Net("Shown", "trial", 1, text="a\udc80"), r"\[custom_op\] attribute 'text' of "
+                    r".*Shown.* is 'a.udc80', which holds half a surrogate pair.*Give other text"),
+    "half a pair in a list": (Net("Shown", "trial", 1, texts=["a", "\ud800"]), "half a surrogate"),
     "number of inputs": (TwoInputs("Cube", EXAMPLE, 1),
                          r"\[com.example::Cube\] takes 1 inputs, got 2. Give it that many\."),
     "types of inputs": (MixedInputs("Reduce", EXAMPLE, 1), r"input 1 is i32\[2\], input 0 is f32"),

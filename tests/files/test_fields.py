@@ -33,7 +33,8 @@ def test_the_page_lists_all_members():
 def test_one_more_entry(monkeypatch, tmp_path, written):
     to_data, from_data = Interface.to_data, Interface.from_data.__func__
     monkeypatch.setitem(interface._FORM, "lucky", int)
-    monkeypatch.setattr(Interface, "to_data", lambda self: to_data(self) | {"lucky": written})
+    monkeypatch.setattr(Interface, "to_data",
+                        lambda self, model: to_data(self, model) | {"lucky": written})
     seen = []
 
     def read(cls, data, *more):

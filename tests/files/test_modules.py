@@ -1,0 +1,192 @@
+"""Files: names, layouts and attributes of a module come back, and a changed module is noticed."""
+
+import enum
+
+import pytest
+import torch
+
+import poptorch
+from poptorch._runtime import interface
+from tests.helpers import quiet_options as options
+
+
+def loaded(module, x, folder):
+    model = poptorch.inferenceModel(module, options())
+    return model, poptorch.load(model.compileAndExport(folder / "net.poptorch", x))
+
+
+class NamedTensor(torch.nn.Module):
+    """A parameter whose path is that of a tensor of the document, were it named so."""
+
+    def __init__(self):
+        super().__init__()
+        self.tensor = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(2))])
+        self.constant = torch.full((2,), 5.0)
+
+    def forward(self, x):
+        return x * self.tensor[0] + self.constant
+
+
+def test_a_module_called_tensor(tmp_path):
+    x = torch.ones(2)
+    model, again = loaded(NamedTensor(), x, tmp_path)
+    assert again.model.tensor[0].tolist() == [1, 1] and again.model.constant.tolist() == [5, 5]
+    assert model(x).tolist() == again(x).tolist() == again.model(x).tolist() == [6, 6]
+
+
+class Permuted(torch.nn.Module):
+    """Tensors that lie in memory otherwise than row by row."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.arange(6.0).view(2, 3).t())
+        self.register_buffer("images", torch.arange(24.0).view(2, 3, 2, 2)
+                             .contiguous(memory_format=torch.channels_last))
+        self.turned = torch.arange(24.0).view(2, 3, 4).permute(2, 0, 1)
+        self.part = torch.arange(12.0).view(3, 4)[:, ::2]
+
+    def forward(self, x):
+        return (self.weight.as_strided((6,), (1,)) + x, self.images * 1, self.turned + 0,
+                self.part * 1)
+
+
+def test_tensors_lie_in_memory_as_they_did(tmp_path):
+    x = torch.zeros(6)
+    model, again = loaded(Permuted(), x, tmp_path)
+    for name in ("weight", "images", "turned"):
+        ours, theirs = getattr(model.model, name), getattr(again.model, name)
+        assert theirs.stride() == ours.stride() and torch.equal(theirs, ours), name
+    for theirs, ours in ((again, model), (again.model, model.model)):
+        for found, expected in zip(theirs(x), ours(x), strict=True):
+            assert torch.equal(found, expected) and found.stride() == expected.stride()
+    assert torch.equal(again(x)[0], again.model(x)[0])
+
+
+class Access(enum.Flag):
+    READ = 1
+    WRITE = 2
+    BOTH = 3
+    RUN = 4
+
+
+class Bits(enum.IntFlag):
+    LOW = 1
+
+
+class Kind(enum.Enum):
+    FIRST = "first"
+
+
+class Flagged(torch.nn.Module):
+    def __init__(self, flag):
+        super().__init__()
+        self.flag = flag
+
+    def forward(self, x):
+        return x * 2
+
+
+@pytest.mark.parametrize("flag", [
+    Access.READ, Access.READ | Access.RUN, Access.BOTH, ~Access.READ, Access(0), Kind.FIRST])
+def test_flags(flag, tmp_path):
+    _, again = loaded(Flagged(flag), torch.ones(2), tmp_path)
+    assert again.model.flag is flag
+
+
+def test_a_flag_with_bits_that_its_class_lacks(tmp_path):
+    with pytest.raises(poptorch.Error, match=r"\[save\] .*flag is .*cannot be put into a file: it "
+                                             r"is no member of its class"):
+        loaded(Flagged(Bits(9)), torch.ones(2), tmp_path)
+
+
+class Config:
+    def __init__(self, factor):
+        self.factor = factor
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, k=2.0, factor=1, shape=(2,), dtype=torch.float32):
+        super().__init__()
+        self.k, self.shape, self.dtype = k, shape, dtype
+        self.config, self.table = Config(factor), {"shift": 0.0}
+        self.weight = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return (x * self.weight * self.k * self.config.factor + self.table["shift"]).view(
+            self.shape).to(self.dtype)
+
+
+class Outer(torch.nn.Module):
+    def __init__(self, **settings):
+        super().__init__()
+        self.scaled = Scaled(**settings)
+
+    def forward(self, x):
+        return self.scaled(x)
+
+
+def set_k(module):
+    module.scaled.k = 7.0
+
+
+def set_factor(module):
+    module.scaled.config.factor = 3
+
+
+def set_shift(module):
+    module.scaled.table["shift"] = 1.0
+
+
+CHANGES = [(set_k, "scaled.k: it was 2.0 when the module was compiled, it is 7.0"),
+           (set_factor, "scaled.config.factor: it was 1 when the module was compiled, it is 3"),
+           (set_shift, r"scaled.table\['shift'\]: it was 0.0 when the module was .*, it is 1.0")]
+
+
+@pytest.mark.parametrize(("change", "words"), CHANGES)
+def test_a_module_that_was_changed_since_it_was_compiled_is_not_saved(change, words, tmp_path):
+    model = poptorch.inferenceModel(Outer(), options())
+    model(torch.ones(2))
+    change(model.model)
+    with pytest.raises(poptorch.Error, match=rf"^\[weights\] {words}.*Set it back"):
+        model.save(tmp_path / "net.poptorch")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("is_saved_again", [False, True])
+@pytest.mark.parametrize(("change", "words"), CHANGES)
+def test_a_loaded_module_that_is_changed(change, words, is_saved_again, tmp_path):
+    _, again = loaded(Outer(), torch.ones(2), tmp_path)
+    if is_saved_again:
+        again = poptorch.load(again.save(tmp_path / "again.poptorch"))
+    assert again(torch.ones(2)).tolist() == [2, 2]
+    change(again.model)
+    with pytest.raises(poptorch.Error, match=rf"^\[weights\] {words}.*Set it back"):
+        again(torch.ones(2))
+
+
+@pytest.mark.parametrize(("settings", "words"), [
+    ({"k": 3.0}, "scaled.k was 2.0 when the program was compiled, it is 3.0"),
+    ({"k": 2}, "scaled.k was 2.0 when the program was compiled, it is 2"),
+    ({"factor": 4}, "scaled.config.factor was 1 when the program was compiled, it is 4"),
+    ({"shape": (1, 2)}, r"scaled.shape was \(2,\) when the program was compiled, it is \(1, 2\)"),
+    ({"dtype": torch.float16}, "scaled.dtype was torch.float32 when .*, it is torch.float16")])
+def test_load_executable_into_a_module_of_other_settings(settings, words, tmp_path):
+    x = torch.ones(2)
+    model = poptorch.inferenceModel(Outer(), options())
+    path = model.compileAndExport(tmp_path / "net.poptorch", x, export_model=False)
+    other = poptorch.inferenceModel(Outer(**settings), options())
+    with pytest.raises(poptorch.Error, match=rf"^\[loadExecutable\] .*net.poptorch: {words}\. Wrap "
+                                             r"a module of the same class and settings\.$"):
+        other.loadExecutable(path)
+    again = poptorch.inferenceModel(Outer(), options())
+    again.loadExecutable(path)
+    assert torch.equal(again(x), model(x))
+
+
+def test_what_a_file_says_of_an_attribute_is_plain(monkeypatch, tmp_path):
+    model = poptorch.inferenceModel(Outer(), options())
+    monkeypatch.setattr(interface, "_plain_value", lambda holder, name: (torch.ones(1),))
+    path = model.compileAndExport(tmp_path / "net.poptorch", torch.ones(2))
+    with pytest.raises(poptorch.Error, match=r"net.poptorch .*interface.json is not .*attribute "
+                                             r"scaled\.\w+ has a value that is not plain"):
+        poptorch.load(path)
