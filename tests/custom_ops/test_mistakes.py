@@ -82,6 +82,8 @@ WRONG = {
     "mixed list": (Net("Shown", "trial", 1, ints=[1, 2.5]), r"mixes types: \[1, 2.5\]"),
     "kind of value": (Net("Shown", "trial", 1, ints={1}), r"has \{1\}, of type set"),
     "large int": (Net("Shown", "trial", 1, count=2 ** 70), "does not fit 64 bits"),
+    "int of 32 bits": (Net("Counted", "trial", 1, count=2 ** 40 + 1),
+                       'the attribute "count" is 1099511627777, which does not fit into an int'),
     "name of an attribute": (Net("Shown", "trial", 1), "an attribute named 3, of type int"),
     "type of the version": (Net("Cube", EXAMPLE, "1"), "domain_version is '1', of type str"),
 }

@@ -111,6 +111,9 @@ TRIAL("Huge").inputs(1).kernel(copy).shape([](custom::Shape& op) {
 TRIAL("ReadsWrongType").inputs(1).shape(like_input).kernel([](custom::Call& op) {
   op.in<int32_t>(0);
 });
+TRIAL("Counted").inputs(1).attribute("count", 7).kernel(copy).shape([](custom::Shape& op) {
+  op.add_output(op.input(0).dtype(), {op.attribute<int>("count")});
+});
 TRIAL("NoSuchGradient").inputs(1).shape(like_input).kernel(copy).gradient("Absent");
 TRIAL("WrongGradient").inputs(1).shape(like_input).kernel(copy).gradient("Scalar");
 TRIAL("Scalar").shape([](custom::Shape& op) { op.add_output(op.input(0).dtype(), {}); })

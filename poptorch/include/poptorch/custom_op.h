@@ -143,7 +143,10 @@ class Arguments {
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
       return static_cast<T>(of_kind(found, POPTORCH_FLOAT).floats[0]);
     } else if constexpr (std::is_same_v<T, int> || std::is_same_v<T, int64_t>) {
-      return static_cast<T>(of_kind(found, POPTORCH_INT).ints[0]);
+      const int64_t value = of_kind(found, POPTORCH_INT).ints[0];
+      check(static_cast<T>(value) == value, "the attribute \"", name, "\" is ", value,
+            ", which does not fit into an int. Read it as int64_t.");
+      return static_cast<T>(value);
     } else if constexpr (std::is_same_v<T, std::string>) {
       return string(of_kind(found, POPTORCH_STRING), 0);
     } else if constexpr (std::is_same_v<T, std::vector<double>>) {
