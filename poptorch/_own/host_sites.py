@@ -268,7 +268,6 @@ class Gradient:
         wanted = [leaves[i] for i in self.arguments]
         return [torch.zeros_like(x) if x.grad is None else x.grad for x in wanted]
 
-
     def _differentiate(self, results: list, gradients: list, leaves: list) -> None:
         keeps, divisor = self.site.has_several, self.site.divisor
         own = [] if self._is_final and divisor == 1 else _own_variables(results, leaves)

@@ -64,8 +64,6 @@ def test_a_file_holds_the_module(norm, tmp_path):
     loaded = again.model.eval()
     for ours, theirs in zip(loaded.parameters(), net.parameters()):
         assert torch.equal(ours, theirs)
-    for buffer in net.buffers():  # a file holds them by rows, and the bits of a BLAS go by that
-        buffer.data = buffer.contiguous()
     assert torch.equal(loaded(x), net.eval()(x))  # on the CPU
     assert torch.equal(copy.deepcopy(loaded)(x), loaded(x))
     torch.nn.utils.parametrize.remove_parametrizations(loaded.fc1, "weight")

@@ -85,11 +85,11 @@ class Layouts(torch.nn.Module):
         def body(v):
             h, row, flag = self.host(v)
             return [h.t() * h.t().sin() * 0.3 + row * flag
-                    + h.as_strided((6,), (1,)).view(2, 3) * 0.1]
+                    + h.as_strided((6,), (1,)).sin().view(2, 3) * 0.1]
 
         def squared(v):
             h, _, _ = self.host(v)
-            return [(h * h).t() * 0.1]
+            return [(h * h).t() * 0.1 + h.as_strided((6,), (1,)).cos().view(2, 3)]
 
         v = poptorch.for_loop(3, body, [self.w * x])[0]
         v = poptorch.cond(x.sum() > 0, squared, [v], lambda v: [v], [v])[0]
