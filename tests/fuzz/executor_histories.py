@@ -112,6 +112,8 @@ class ExecutorHistories(RuleBasedStateMachine):
         model, p = self.pick(number)
         model.destroy()
         self.rule.destroy(p)
+        if p.trains:  # nothing may ask for what others have when the module is not watched
+            self.rule.read(p.storages)
         self.unwatch(p)
 
     @precondition(lambda self: self.executors)
