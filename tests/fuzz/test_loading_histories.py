@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 import poptorch
 from tests.fuzz.judge import attempt, budget
 from tests.helpers import quiet_options, relative_error
-from tests.optim.common import written
+from tests.optim.common import Outer, written
 
 STEPS = 16  # of a history
 KINDS = {
@@ -40,17 +40,6 @@ class Net(torch.nn.Module):
     def forward(self, x):
         y = self.second(torch.tanh(self.first(x)))
         return poptorch.identity_loss(y.square() + y, "mean")
-
-
-class Outer(torch.nn.Module):
-    """Under the names of another module."""
-
-    def __init__(self, net):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x):
-        return self.net(x)
 
 
 class Part(torch.nn.Module):

@@ -20,6 +20,17 @@ KINDS = {
 }
 
 
+class Outer(torch.nn.Module):
+    """A module whose program has other names of the same parameters."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return self.net(x)
+
+
 class Net(torch.nn.Module):
     """A convolution, whose weight and state lie in another order on the device, and a layer."""
 

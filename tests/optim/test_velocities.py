@@ -7,7 +7,7 @@ import torch
 
 import poptorch
 from tests.helpers import quiet_options
-from tests.optim.common import written
+from tests.optim.common import Outer, written
 
 SETTINGS = {"lr": 0.25, "momentum": 0.5, "weight_decay": 0.125}
 
@@ -19,15 +19,6 @@ class Net(torch.nn.Module):
 
     def forward(self, x):
         return poptorch.identity_loss((self.weight * x).square().sum(), "none")
-
-
-class Outer(torch.nn.Module):
-    def __init__(self, net):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x):
-        return self.net(x)
 
 
 X = torch.tensor([0.5, 0.25, 1.0])

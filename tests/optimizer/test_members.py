@@ -7,18 +7,9 @@ import torch
 
 import poptorch
 from tests.helpers import quiet_options
+from tests.optimizer.test_binding import Net
 
 X = torch.ones(2, 4)
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = torch.nn.Linear(4, 3)
-        self.second = torch.nn.Linear(3, 2)
-
-    def forward(self, x):
-        return poptorch.identity_loss(self.second(torch.tanh(self.first(x))).square(), "mean")
 
 
 def doubled(net, **settings):
