@@ -123,6 +123,13 @@ def memory_of(value) -> int | None:
     return value.untyped_storage()._cdata if is_dense else None
 
 
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one type and shape have the same values, bit for bit."""
+    one, other = (x.detach().resolve_neg().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+                  for x in (one, other))
+    return torch.equal(one, other)
+
+
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors of one storage have an element in common."""
     begins = [tensor.storage_offset() * tensor.itemsize for tensor in (one, other)]

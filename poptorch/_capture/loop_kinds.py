@@ -54,7 +54,7 @@ class _Counted:
         is_trained = torch.is_grad_enabled()
         like = inputs if as_torch else map(self._loops.contiguous, inputs)
         like = [*like, *map(self._loops.row, rows)]
-        self._joint = self._loops.joint(name, like, body, is_trained)
+        self._joint = self._loops.joint(like, body, is_trained)
         self._from_host = self._joint.from_host()
         needed = self._joint.needed_for(self._joint.gradients, known=frozenset(self._from_host))
         self._kept = [i for i, node in enumerate(self._joint.inputs[:self._size])
@@ -211,8 +211,8 @@ class _Branches:
         is_trained = torch.is_grad_enabled()
         self._inputs = [inputs for _, inputs in branches]
         self._joints = [self._loops.joint(
-            name, inputs if as_torch else [*map(self._loops.contiguous, inputs)], body,
-            is_trained) for body, inputs in branches]
+            inputs if as_torch else [*map(self._loops.contiguous, inputs)], body, is_trained)
+            for body, inputs in branches]
         # What functions of the host gave in each branch, if it ran.
         self._from_host: list[dict] = [{}, {}]
         _check_equal(capture, name, self._joints)

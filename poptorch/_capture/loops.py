@@ -128,7 +128,7 @@ class Loops:
     """
 
     def __init__(self, capture, name: str):
-        self._capture, self._recorder = capture, capture.recorder
+        self._capture, self._recorder, self._name = capture, capture.recorder, name
         if private.is_transformed():
             raise self._recorder.error(
                 f"[{name}] loops and conditions inside of functions that torch.func transforms "
@@ -137,17 +137,16 @@ class Loops:
 
     # -- what bodies compute -------------------------------------------------------------------
 
-    def joint(self, name: str, like: list[torch.Tensor], body, is_trained: bool) -> Joint:
+    def joint(self, like: list[torch.Tensor], body, is_trained: bool) -> Joint:
         """Traces a body.
 
         Args:
-            name: of the function, for messages.
             like: tensors like its arguments, also in how these lie in memory.
             body: takes tensors and returns a list of them.
             is_trained: whether there may be a backward pass.
         """
         recorder = self._recorder
-        with recorder.region(name) as region, private.without_saved_tensors_hooks(), \
+        with recorder.region(self._name) as region, private.without_saved_tensors_hooks(), \
                 self._capture.bodies.traced(region, is_trained) as taken:
             leaves = [self._argument(region, x, is_trained) for x in like]
             arguments = [x.clone() if x.requires_grad else x for x in leaves]
@@ -155,7 +154,7 @@ class Loops:
             is_read = [bool(recorder.node_of(x).users) for x in arguments]
             strides = [self._new_laid(x).stride() for x in found]
             found = [self._result(x) for x in found]
-            taken.check(name, found)
+            taken.check(self._name, found)
             given, gradients = [None] * len(found), [None] * (len(like) + len(taken.outer))
             if any(x.requires_grad for x in found) and (
                     taken.standing or any(x.requires_grad for x in like)):
@@ -165,7 +164,7 @@ class Loops:
             wanted = [recorder.node_of(x) for x in gradients if x is not None]
             given = [None if x is None else recorder.node_of(x) for x in given]
             region.is_closed = True
-        finals = self._functional(name, region, [*outputs, *wanted])
+        finals = self._functional(self._name, region, [*outputs, *wanted])
         region.node.graph.erase_node(region.node)
         rest = iter(finals[len(outputs):])
         gradients = [None if x is None else next(rest) for x in gradients]

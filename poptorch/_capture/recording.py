@@ -14,7 +14,7 @@ from poptorch._capture.functional_ops import mutated_arguments
 from poptorch._capture.places import Places
 from poptorch._capture.regions import Region, Rounds, region
 from poptorch._capture.unknown_sizes import UnknownSize
-from poptorch._layout import copied_strides, memory_of
+from poptorch._layout import copied_strides, memory_of, same_bits
 from poptorch._types import check_dense
 from poptorch.errors import error_at
 
@@ -117,9 +117,7 @@ class Recording:
 
     def _is_as_copied(self, node: fx.Node) -> bool:
         with private.without_modes():
-            now, then = (tensor.detach().resolve_neg().resolve_conj().contiguous().reshape(-1).view(
-                torch.uint8) for tensor in (self.constants[node], self._copies[node]))
-            return torch.equal(now, then)
+            return same_bits(self.constants[node], self._copies[node])
 
     # -- regions -------------------------------------------------------------------------------
 

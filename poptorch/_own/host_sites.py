@@ -9,8 +9,9 @@ import torch
 from poptorch import _context as context
 from poptorch._capture import again
 from poptorch._capture import torch_private as private
+from poptorch._capture.functional_ops import mutated_arguments
 from poptorch._capture.library import LIBRARY, define, ops
-from poptorch._layout import copied_strides, extent
+from poptorch._layout import copied_strides, extent, memory_of, same_bits
 from poptorch._pytree import Mismatch, Structure, map_only
 from poptorch._types import host_tensor, narrowed
 from poptorch.errors import Error
@@ -147,7 +148,7 @@ class Site:
         used.written.clear()
         returned = self._called(leaves)
         changed = [i for i, leaf in enumerate(leaves)
-                   if leaf._version != before[i] or _storage(leaf) in used.written]
+                   if leaf._version != before[i] or memory_of(leaf) in used.written]
         return leaves, changed, returned
 
     def _leaf(self, tensor: torch.Tensor, trained: bool) -> torch.Tensor:
@@ -166,7 +167,7 @@ class Site:
         before = [leaf.detach().clone() for leaf in leaves]  # NumPy's writes leave no trace
         with private.as_in_eager(self.keeps):
             returned = self._called(leaves)
-            changed = [i for i, leaf in enumerate(leaves) if not _same_bits(before[i], leaf)]
+            changed = [i for i, leaf in enumerate(leaves) if not same_bits(before[i], leaf)]
             if changed:
                 raise Error(self._changing(changed[0]))
             try:
@@ -311,20 +312,10 @@ class _Used(private.DispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         map_only(torch.Tensor, self._note, (args, kwargs or {}))
-        for number, argument in enumerate(func._schema.arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                given = args[number] if number < len(args) else (kwargs or {}).get(argument.name)
-                map_only(torch.Tensor, lambda x: self.written.add(_storage(x)) or x, given)
+        for position, name in mutated_arguments(func):
+            given = args[position] if position < len(args) else (kwargs or {}).get(name)
+            map_only(torch.Tensor, lambda x: self.written.add(memory_of(x)) or x, given)
         return func(*args, **(kwargs or {}))
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
-
-
-def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    one, other = (x.detach().reshape(-1).view(torch.uint8) for x in (one, other))
-    return torch.equal(one, other)
 
 
 def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:

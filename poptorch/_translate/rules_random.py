@@ -97,7 +97,8 @@ def _randint_low(e, node, first, *args, **kwargs):
 
 @RULES("aten::random")
 def _random_any(e, node, x, **kwargs):
-    if narrowed(x_dtype := node.meta["val"].dtype) is x_dtype:
+    dtype = node.meta["val"].dtype
+    if narrowed(dtype) is dtype:
         return opaque.emit(e, node, x, **kwargs)
     return _integers(e, node, 0, 2**31)  # of int64 all that int32 has
 

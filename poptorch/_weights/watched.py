@@ -115,7 +115,7 @@ class _Watched(Transparent):
 def _warn_of_late_hook(tensor: torch.Tensor) -> None:
     record = STORE.known(tensor)
     path = None if record is None else record.path()
-    if path is not None:  # else the capture tells of it
+    if path is not None:  # else capture warns
         logger.warning("[weights] %s was given a hook that runs after its gradient is accumulated; "
                        "it has no effect on a model that is compiled, as the device updates the "
                        "weights itself. Use register_hook, before the first call, to change the "
