@@ -211,7 +211,7 @@ void Engine::run(const std::vector<void*>& host, int threads, const std::functio
   poll_ = poll ? &poll : nullptr;
   next_poll_ns_ = now_ns() + poll_interval_ns;
   const SettingsScope scope(&program_.settings);
-  const FloatMode mode(is_flushing_ ? float_mode() | flush_bits : float_mode());
+  const ProgramMode mode(is_flushing_);
   if (is_stale_ && program_.preprocess >= 0) {
     run_joint(program_.blocks[static_cast<size_t>(program_.preprocess)], 0);
     give_back_freed_memory();  // it is used once

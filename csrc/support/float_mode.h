@@ -1,10 +1,12 @@
 // How a thread treats numbers below the smallest normal one. Arithmetic on them takes the processor
 // up to a hundred times longer, and a step that trains near its minimum is full of them. The engine
 // flushes them to 0 while a program runs, on its own thread; parallel_for carries the mode of the
-// thread that calls it to the others, for the time of the region.
+// thread that calls it to the others, for the time of the region. A thread of the pool that is
+// started meanwhile has that mode from its creator: it must not keep it.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -49,6 +51,28 @@ class FloatMode {
 
  private:
   uint32_t before_;
+};
+
+// The flush bits that the calling thread has outside of the program that it runs; all of them where
+// it runs none.
+inline uint32_t& flush_bits_outside() {
+  thread_local uint32_t bits = flush_bits;
+  return bits;
+}
+
+// The mode of a program on the thread that runs it, while it exists.
+class ProgramMode {
+ public:
+  explicit ProgramMode(bool is_flushing)
+      : outside_(std::exchange(flush_bits_outside(), float_mode() & flush_bits)),
+        mode_(float_mode() | (is_flushing ? flush_bits : 0)) {}
+  ~ProgramMode() { flush_bits_outside() = outside_; }
+  ProgramMode(const ProgramMode&) = delete;
+  ProgramMode& operator=(const ProgramMode&) = delete;
+
+ private:
+  uint32_t outside_;
+  FloatMode mode_;
 };
 
 }  // namespace poptorch

@@ -34,6 +34,12 @@ class FirstError {
   std::exception_ptr error_;
 };
 
+// The mode that the calling thread of a region has after it. `mode`: it has in the region, or had
+// before; `outside`: flush_bits_outside() of the thread that started the region.
+inline uint32_t mode_after_region(uint32_t mode, uint32_t outside) {
+  return omp_get_thread_num() == 0 ? mode : mode & ~(flush_bits & ~outside);
+}
+
 // Calls fn(begin, end) on disjoint parts of [0, n), at most `threads` at once. Parts are multiples
 // of `grain` (the last one excepted), so pass a grain worth some 5 us of work: fewer than two
 // grains run inline, and a call from within a parallel region does too. How [0, n) is cut depends
@@ -48,18 +54,20 @@ void parallel_for(int threads, int64_t n, int64_t grain, const auto& fn) {
     if (n > 0) fn(int64_t{0}, n);
     return;
   }
-  const uint32_t caller_mode = float_mode();
+  const uint32_t caller_mode = float_mode(), outside = flush_bits_outside();
   const Settings* caller_settings = scoped_settings();
   FirstError error;
 #pragma omp parallel num_threads(parts)
   {
-    const FloatMode mode(caller_mode);
+    const uint32_t before = mode_after_region(float_mode(), outside);
+    if (float_mode() != caller_mode) set_float_mode(caller_mode);
     const SettingsScope scope(caller_settings);
     const int64_t team = omp_get_num_threads();
     const int64_t part = omp_get_thread_num();
     const int64_t begin = std::min(n, grains * part / team * grain);
     const int64_t end = std::min(n, grains * (part + 1) / team * grain);
     if (begin < end) error.guard([&] { fn(begin, end); });
+    if (before != caller_mode) set_float_mode(before);
   }
   error.rethrow();
 }
@@ -77,16 +85,23 @@ class FlushingPool {
  public:
   explicit FlushingPool(int threads) : threads_(threads > 1 && is_flushing() ? threads : 0) {
     if (threads_ == 0 || omp_in_parallel()) return;
+    const uint32_t outside = flush_bits_outside();
 #pragma omp parallel num_threads(threads_)
     {
-      before() = float_mode();
-      set_float_mode(before() | flush_bits);
+      before() = mode_after_region(float_mode(), outside);
+      set_float_mode(float_mode() | flush_bits);
     }
   }
   ~FlushingPool() {
     if (threads_ == 0 || omp_in_parallel()) return;
+    const uint32_t outside = flush_bits_outside();
 #pragma omp parallel num_threads(threads_)
-    set_float_mode(before());
+    {
+      // The library may have let threads end, and this region starts others.
+      const bool is_known = before() != 0;
+      set_float_mode(is_known ? before() : mode_after_region(float_mode(), outside));
+      before() = 0;
+    }
   }
   FlushingPool(const FlushingPool&) = delete;
   FlushingPool& operator=(const FlushingPool&) = delete;

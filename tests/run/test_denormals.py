@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from poptorch import Error
+from tests.helpers import run_python
 from tests.run.drive import Driver
 
 TINY = 1e-39
@@ -92,6 +93,53 @@ def test_a_program_within_a_run_has_its_own_mode(threads, monkeypatch):
     monkeypatch.undo()
     INNER.append(Driver(SCALE, threads=threads))
     assert not outer(x=torch.full([1, LARGE], TINY))["users"].any()
+
+
+# In a process of its own: which threads the pool has, and who started them, is part of it.
+POOL = """
+import torch
+
+import poptorch
+
+
+class Net(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def called(function, x, threads):
+    torch.set_num_threads(threads)
+    options = poptorch.Options().showCompilationProgressBar(False)
+    poptorch.inferenceModel(Net(function), options)(x)
+
+
+def flushed(threads):
+    torch.set_num_threads(threads)
+    torch.ones(1 << 20).div_(0)  # ends the process where the processor tells of it
+    return int((torch.full([1 << 20], 1e-40) * 0.5 == 0).sum())
+
+"""
+
+
+def test_threads_that_a_program_starts_do_not_flush_afterwards():
+    run = "called(lambda x: (x * 2).softmax(-1), torch.ones(1000, 1000), {0}); print(flushed({0}))"
+    for threads in (2, 4):
+        assert run_python(POOL + run.format(threads)).split() == ["0"]
+
+
+def test_threads_that_a_library_starts_have_a_mode():
+    """Its regions may have fewer threads, so that some end, and others begin afterwards."""
+    run = """
+solve = lambda x: torch.linalg.solve(x.mT, x[..., :2])
+for threads in (1, 2, 3, 2, 4, 1, 3):
+    called(solve, torch.randn(129, 17, 17) + 9 * torch.eye(17), threads)
+    print(flushed(threads), flushed(5 - threads))
+"""
+    assert set(run_python(POOL + run).split()) == {"0"}
 
 
 def test_unknown_switch(monkeypatch):
