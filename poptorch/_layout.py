@@ -125,9 +125,13 @@ def memory_of(value) -> int | None:
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors of one type and shape have the same values, bit for bit."""
-    one, other = (x.detach().resolve_neg().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
-                  for x in (one, other))
-    return torch.equal(one, other)
+    return torch.equal(bits_of(one), bits_of(other))
+
+
+def bits_of(value: torch.Tensor) -> torch.Tensor:
+    """The values of a tensor as bytes, one after the other."""
+    value = value.detach().resolve_neg().resolve_conj()
+    return value.contiguous().reshape(-1).view(torch.uint8)
 
 
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:

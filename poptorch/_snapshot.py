@@ -9,8 +9,9 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from functools import partial
-from types import MethodType, SimpleNamespace
+from types import MemberDescriptorType, MethodType, SimpleNamespace
 
+import numpy
 import torch
 
 # Of values of these types it is known whether they are the same; of others, whether it is the
@@ -19,6 +20,7 @@ VALUES = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dty
                     torch.Size, range})
 # Objects of these hold what is not the program's: loggers, locks, random generators.
 _FOREIGN = frozenset(sys.stdlib_module_names) | {"torch", "poptorch"}
+MISSING = object()  # in place of a value
 _IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not a class of C
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60
@@ -42,7 +44,8 @@ class Snapshot:
     """What a value was, with what its containers held, nested to any depth.
 
     Lists, tuples, dictionaries, sets, deques, ``SimpleNamespace``, partial functions, methods,
-    ``bytearray`` and ``array`` are gone through.
+    ``bytearray``, ``array``, arrays of NumPy, and objects that have slots and no dictionary are
+    gone through.
 
     Args:
         value: the value.
@@ -69,7 +72,7 @@ class Snapshot:
         parts = None if id(value) in outer else self._parts(value)
         if parts is None:
             return value, None
-        if isinstance(value, (dict, list, set, deque)):
+        if isinstance(value, (dict, list, set, deque)) or has_slots(value):
             self.held.append((value, parts))
         elif isinstance(value, SimpleNamespace):
             self.held.append((vars(value), parts))
@@ -85,7 +88,7 @@ class Snapshot:
     def _parts(self, value) -> list[tuple] | None:
         parts = _parts(value)
         if parts is None and self._objects is not Objects.IDENTICAL and has_attributes(value):
-            return list(object.__getattribute__(value, "__dict__").items())
+            return list(attributes_of(value).items())
         return parts
 
     def difference(self, now, path: str) -> tuple[str, str, str] | None:
@@ -101,16 +104,19 @@ class Snapshot:
         value, parts = known
         if parts is None:
             return None if self._is_same(value, now) else (path, _text(known), _text_of(now))
-        if self._objects is not Objects.IDENTICAL and has_attributes(value):
-            if value is now:
-                return None
-            if self._objects is Objects.EQUAL and not same(value, now):
-                return path, _text(known), _text_of(now)
+        is_object = has_attributes(value)
+        if self._objects is not Objects.IDENTICAL and is_object and value is now:
+            return None
+        if self._objects is Objects.EQUAL and (is_object or has_slots(value)) \
+                and not (value is now or same(value, now)):
+            return path, _text(known), _text_of(now)
         now_parts = self._parts(now) if type(now) is type(value) else None
         if now_parts is None or not self._are_same_keys(parts, now_parts):
             return path, _text(known), _text_of(now)
         for (key, part), (_, now_part) in zip(parts, now_parts):
             found = self._difference(part, now_part, _joined(path, value, key))
+            if found is not None and isinstance(value, _BUFFERS):
+                return path, _text(known), _text_of(now)
             if found is not None:
                 return found
         return None
@@ -125,6 +131,8 @@ class Snapshot:
         kind = type(value)
         if kind is not type(now):
             return False
+        if isinstance(value, numpy.generic):
+            return value.dtype == now.dtype and value.tobytes() == now.tobytes()
         if kind not in VALUES and self._objects is not Objects.IDENTICAL:
             is_skipped = self._objects is Objects.ALIKE and isinstance(value, torch.Tensor)
             return is_skipped or same(value, now)
@@ -153,7 +161,46 @@ def has_attributes(value) -> bool:
     kind = type(value)
     return bool(kind.__flags__ & _IS_HEAP_TYPE and kind.__dictoffset__) \
         and not issubclass(kind, (torch.Tensor, torch.nn.Module, type, enum.Enum)) \
-        and (kind.__module__.partition(".")[0] not in _FOREIGN or kind is argparse.Namespace)
+        and (not is_foreign(kind) or kind is argparse.Namespace)
+
+
+def is_foreign(kind: type) -> bool:
+    """Whether a class is of Python, torch or poptorch."""
+    return kind.__module__.partition(".")[0] in _FOREIGN
+
+
+def has_slots(value) -> bool:
+    """Whether a value is an object of a program's own class that has slots, and nothing else."""
+    kind = type(value)
+    return not kind.__dictoffset__ and not is_foreign(kind) \
+        and all(cls is object or cls.__flags__ & _IS_HEAP_TYPE for cls in kind.__mro__) \
+        and any(isinstance(member, MemberDescriptorType)
+                for cls in kind.__mro__ for member in vars(cls).values())
+
+
+def attributes_of(value) -> dict:
+    """The attributes of an object of a program's own class, or what it has in slots; nothing of
+    another value."""
+    if has_attributes(value):
+        return object.__getattribute__(value, "__dict__")
+    state = object.__getstate__(value) if has_slots(value) else None
+    return {} if state is None else state[1]
+
+
+def attribute_of(value, name: str):
+    """An attribute as it stands in an object or a class, without what a descriptor would make of
+    it; ``MISSING`` where there is none."""
+    classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
+    tables = [] if isinstance(value, type) else [getattr(value, "__dict__", {})]
+    for table in (*tables, *map(vars, classes)):
+        if name in table:
+            return table[name]
+    return MISSING
+
+
+def is_compared(value) -> bool:
+    """Whether a value is plain data, which :class:`Snapshot` compares, or a tensor."""
+    return type(value) in VALUES or isinstance(value, _DATA)
 
 
 def objects_within(value, path: str) -> Iterator[tuple[str, object]]:
@@ -164,7 +211,7 @@ def objects_within(value, path: str) -> Iterator[tuple[str, object]]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        parts = _parts(value)
+        parts = None if isinstance(value, _BUFFERS) else _parts(value)
         if parts is None:
             yield path, value
         else:
@@ -172,6 +219,8 @@ def objects_within(value, path: str) -> Iterator[tuple[str, object]]:
                      if type(part) not in VALUES]
 
 
+# Their elements are one content.
+_BUFFERS = (bytearray, array, numpy.ndarray)
 _OF_PARTIAL = ("func", "args", "keywords")
 _OF_METHOD = ("__func__", "__self__")
 
@@ -190,6 +239,10 @@ def _parts(value) -> list[tuple] | None:
         return [(name, getattr(value, name)) for name in _OF_PARTIAL]
     if isinstance(value, MethodType):
         return [(name, getattr(value, name)) for name in _OF_METHOD]
+    if isinstance(value, numpy.ndarray) and value.dtype.hasobject:
+        return list(enumerate(value.flat))
+    if isinstance(value, numpy.ndarray):
+        return [("", str(value.dtype)), ("", value.shape), ("", value.tobytes())]
     if isinstance(value, (bytearray, array)):
         return [("", bytes(value))]
     for kind in (list, tuple, deque):
@@ -197,7 +250,7 @@ def _parts(value) -> list[tuple] | None:
             return list(enumerate(kind.__iter__(value)))
     if isinstance(value, (set, frozenset)):
         return [(item, item) for item in sorted(value, key=_order)]
-    return None
+    return list(attributes_of(value).items()) if has_slots(value) else None
 
 
 def _order(item) -> tuple:
@@ -205,9 +258,7 @@ def _order(item) -> tuple:
 
 
 def _joined(path: str, value, key) -> str:
-    if isinstance(value, (bytearray, array)):
-        return path
-    is_attribute = isinstance(value, (SimpleNamespace, partial, MethodType)) \
+    is_attribute = isinstance(value, (SimpleNamespace, partial, MethodType)) or has_slots(value) \
         or has_attributes(value) and not isinstance(value, _WITH_ITEMS)
     return f"{path}.{key}" if is_attribute else f"{path}[{key!r}]"
 
@@ -217,6 +268,7 @@ def _text(known: tuple) -> str:
 
 
 _WITH_ITEMS = (list, tuple, deque, frozenset, set, dict)
+_DATA = (*_WITH_ITEMS, *_BUFFERS, SimpleNamespace, numpy.generic, torch.Tensor)
 
 
 def _rebuilt(known: tuple):
@@ -231,6 +283,9 @@ def _rebuilt(known: tuple):
         return SimpleNamespace(**{key: item for (key, _), item in zip(parts, items)})
     if isinstance(value, array):
         return array(value.typecode, items[0])
+    if isinstance(value, numpy.ndarray):
+        return items if len(items) != 3 or value.dtype.hasobject else numpy.frombuffer(
+            items[2], items[0]).reshape(items[1])
     if isinstance(value, partial):
         return partial(items[0], *items[1], **items[2])
     kind = next((kind for kind in _WITH_ITEMS if isinstance(value, kind)), None)

@@ -11,6 +11,7 @@ from poptorch._capture.places import Places
 from poptorch._capture.reads import Place, Reads
 from poptorch._capture.unknown_sizes import UnknownSize
 from poptorch._logging import logger
+from poptorch._snapshot import attributes_of, objects_within
 from poptorch.errors import place_text
 
 _MUTABLE = (list, dict, deque)
@@ -148,10 +149,12 @@ class Attributes:
         told = set()
         for module, path, before in self._before:
             attributes = _own(module)
-            if not _holds_fake(attributes) and RECURRENT_CACHES[0] not in attributes:
+            made = {name for name, value in attributes.items()
+                    if (id(module), name) in self._lines and _object_holds_fake(value)}
+            if not made and not _holds_fake(attributes) and RECURRENT_CACHES[0] not in attributes:
                 continue  # as nearly always
             for name, value in attributes.items():
-                is_cache, is_fake = name in RECURRENT_CACHES, _holds_fake(value)
+                is_cache, is_fake = name in RECURRENT_CACHES, name in made or _holds_fake(value)
                 if is_fake or is_cache:
                     self._put_back(module.__dict__, name, before)
                 # The same line of several layers is one mistake.
@@ -203,6 +206,20 @@ def _own(module: torch.nn.Module) -> dict:
 
 def _holds_fake(value) -> bool:
     return any(isinstance(part, _WITHOUT_DATA) for part in _within(value))
+
+
+def _object_holds_fake(value) -> bool:
+    """Whether there is a tensor without data in an object, or behind the objects that it holds."""
+    seen, left = set(), [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, _WITHOUT_DATA):
+            return True
+        if id(value) not in seen:
+            seen.add(id(value))
+            left += attributes_of(value).values()
+            left += [part for _, part in objects_within(value, "") if part is not value]
+    return False
 
 
 def _within(value) -> Iterator:

@@ -86,6 +86,8 @@ class Captured:
             among :meth:`Structure.nodes` of the arguments by name.
         overlaps: the copies from and to the host of which ``forward`` says something.
         host_sites: the calls of functions of the host, which operations name by their numbers.
+        plain_tensors: constants that are tensors of the user's, with their paths in the module;
+            None for one that is elsewhere.
     """
 
     graph: torch.fx.Graph
@@ -100,6 +102,7 @@ class Captured:
     beside: dict[int, set[str]] = field(default_factory=dict)
     overlaps: tuple[Overlap, ...] = ()
     host_sites: list = field(default_factory=list)
+    plain_tensors: list[tuple[torch.Tensor, str | None]] = field(default_factory=list)
 
     def rebuild_output(self, tensors: list):
         """What ``forward`` returns, with ``tensors`` in place of the ``output`` results."""

@@ -328,7 +328,7 @@ class _Capture:
         apart.check_memory(self.recorder, inputs, outputs, self._state.name_of_plain)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
                         self._blocks, self._state.attributes_read(), *self._read_of_arguments(),
-                        self._overlaps, self.host_sites)
+                        self._overlaps, self.host_sites, self._plain_tensors(changed))
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []
@@ -371,6 +371,13 @@ class _Capture:
             else:
                 kept.append(spec)
         return kept
+
+    def _plain_tensors(self, changed: dict) -> list[tuple[torch.Tensor, str | None]]:
+        """The user's tensors that are compiled in, with their paths in the module."""
+        kept = set(self.recorder.graph.nodes)
+        return [(tensor, self._state.name_of_plain(tensor))
+                for node, tensor in self.recorder.constants.items()
+                if node in kept and node not in changed and "fresh" not in node.meta]
 
 
 def _named(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, Structure]:

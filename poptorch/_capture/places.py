@@ -24,8 +24,13 @@ def is_torchs(file: str) -> bool:
 
 def is_pythons(file: str) -> bool:
     """Whether a source file is of Python's standard library, or none at all."""
-    is_standard = file.startswith(_STANDARD) and not any(part in file for part in _PACKAGES)
+    is_standard = file.startswith(_STANDARD) and not is_packaged(file)
     return is_standard or file.startswith(("<frozen ", "<eval_with_key>"))
+
+
+def is_packaged(file: str) -> bool:
+    """Whether a source file is of a package that was installed."""
+    return any(part in file for part in _PACKAGES)
 
 
 def _kind(file: str, excludes) -> int:

@@ -15,7 +15,7 @@ import torch
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
-from poptorch._snapshot import Snapshot, has_attributes, objects_within
+from poptorch._snapshot import Snapshot, attributes_of, has_attributes, has_slots, objects_within
 
 _METHODS = ("__getattribute__", "__setattr__", "__delattr__")
 _NOT_READ = frozenset({*OF_EACH_MODULE, *RECURRENT_CACHES})
@@ -222,6 +222,12 @@ def _holds_fake(value) -> bool:
 
 def _fill(container, parts: list[tuple]) -> None:
     """Gives a container what it had."""
+    if has_slots(container):
+        for name in attributes_of(container):
+            object.__delattr__(container, name)
+        for name, value in parts:
+            object.__setattr__(container, name, value)
+        return
     container.clear()
     if isinstance(container, dict):
         container.update(parts)

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import torch
 
 from poptorch import _C
-from poptorch._capture import capture
+from poptorch._capture import capture, outer_names
 from poptorch._plain_torch import plain_torch
 from poptorch._runtime import replicas, settings
 from poptorch._runtime.arguments import Arguments, ArgsParser
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.modes import TrainingModes
+from poptorch._runtime.outer_watch import OuterWatch
+from poptorch._runtime.plain_tensors import PlainTensors
 from poptorch._translate import StepSpec, translate
 from poptorch.options import Options
 
@@ -56,12 +58,14 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
     progress("capture")
     arguments = Arguments(source.model, args, kwargs, spec, source.parser)
     grouped = frozenset(path for path, _ in spec.weight_groups)
+    outer = outer_names.found(source.model, [args, kwargs])
     captured = capture(source.model, *arguments.micro_batch(args, kwargs),
                        training=spec.training,
                        location_excludes=options.source_location_excludes,
                        module_paths=options.module_namescope_enabled,
                        grouped=grouped,
                        mode_of=source.modes.mode_of, replicas=spec.replicas)
+    outer = outer_names.unchanged(outer)
     arguments.compare(captured.beside)
     settings.check_buffers(options, source.user_model, captured)
     replicas.check_parameters(options, grouped, captured)
@@ -70,5 +74,6 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
         program = translate(captured, spec, source.optimizer)
         executable = _C.compile(program.module, settings.compile_options(options), progress)
         interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes,
-                              captured.argument_attributes)
+                              captured.argument_attributes, OuterWatch(outer),
+                              PlainTensors(captured.plain_tensors))
     return interface, executable

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 
 from poptorch._runtime.arguments import Arguments
-from poptorch._runtime.around import Around
 from poptorch._runtime.call import Call
 from poptorch._runtime.guard import ModuleGuard
 from poptorch._runtime.interface import Interface
@@ -24,7 +23,6 @@ class CompiledModel:
     Attributes:
         executable: the program, with memory of its own for its states.
         interface: how its arguments, results and states are those of the module.
-        around: of the interface: settings around each call.
         program: of the interface: names of streams and states, and the host's tensors.
         arguments: of the interface: the structure of the arguments.
         call: runs it; each call has pointers and results of its own.
@@ -34,7 +32,6 @@ class CompiledModel:
 
     executable: object
     interface: Interface
-    around: Around
     program: Program
     arguments: Arguments
     call: Call
@@ -56,11 +53,12 @@ class CompiledModel:
         call = Call(executable, program, interface.outputs, options, spec, interface.arguments)
         guard = ModuleGuard(model, program, spec.training, interface.attributes,
                             interface.argument_attributes)
-        return cls(executable, interface, interface.around, program, interface.arguments, call,
-                   guard, RandomState(executable, options.random_seed))
+        return cls(executable, interface, program, interface.arguments, call, guard,
+                   RandomState(executable, options.random_seed))
 
     def check(self) -> bool:
-        """Checks that a call finds the module, and the settings around it, as they were compiled.
+        """Checks that a call finds the module, and what the program depends on beside it, as they
+        were compiled.
 
         Returns:
             What :meth:`ModuleGuard.check` gives.
@@ -68,5 +66,5 @@ class CompiledModel:
         Raises:
             poptorch.Error: They are others.
         """
-        self.around.check()
+        self.interface.check()
         return self.guard.check()

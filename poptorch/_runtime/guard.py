@@ -10,7 +10,7 @@ from poptorch._capture.clones import HOOKS
 from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.reads import table_of
 from poptorch._runtime.arguments import other_value
-from poptorch._snapshot import Snapshot
+from poptorch._snapshot import Snapshot, attribute_of, is_compared
 from poptorch._translate import Program
 from poptorch._transparent import plain_access
 from poptorch._weights import instrument
@@ -64,6 +64,11 @@ class ModuleGuard:
         self._attributes = [one for one in found if one[1] in one[0]]
         # What forward asked for, and found in the class or nowhere.
         self._missed = [one for one in found if one[1] not in one[0]]
+        # Of these, what the class has, with the classes.
+        self._of_classes = [(type(holder), name, path, Snapshot(value))
+                            for holder, name, path in (*attributes, *argument_attributes)
+                            if name not in table_of(holder, name)
+                            and is_compared(value := attribute_of(type(holder), name))]
         self._classes = [_class_of(part) for _, part in self._parts]
         self._forwards = [(path, vars(part), vars(part).get("forward"))
                           for path, part in self._parts]
@@ -112,6 +117,12 @@ class ModuleGuard:
             self._check_items()
         for number in self._slow:
             self._check_attribute(number)
+        for cls, name, path, snapshot in self._of_classes:
+            found = snapshot.difference(attribute_of(cls, name), path)
+            if found is not None:
+                path, was, now = found
+                raise _error(f"{path}: it was {was} in the class {cls.__qualname__} when the "
+                             f"module was compiled, it is {now}. Set it back")
         return bool(changes & _WRITTEN)
 
     def note_written(self) -> None:

@@ -13,6 +13,8 @@ from poptorch._optimizer.layout import UpdateLayout
 from poptorch._pytree import Structure
 from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.around import Around
+from poptorch._runtime.outer_watch import OuterWatch
+from poptorch._runtime.plain_tensors import PlainTensors
 from poptorch._snapshot import Snapshot
 from poptorch._translate import Program, StepSpec
 from poptorch._types import torch_dtype
@@ -41,6 +43,8 @@ class Interface:
         attributes: what ``forward`` depends on of modules and of objects that they hold, as
             ``Captured`` has it; of a program that comes from a file, what its module has of it.
         argument_attributes: likewise of objects in arguments; not known of a program from a file.
+        outer: what ``forward`` may read outside of the module; likewise.
+        plain_tensors: the user's tensors that are compiled in; likewise.
         around: the settings around the call that compiled it.
     """
 
@@ -50,7 +54,19 @@ class Interface:
     spec: StepSpec
     attributes: Sequence[tuple[object, str, str]] = ()
     argument_attributes: Sequence[tuple[object, str, str]] = ()
+    outer: OuterWatch = field(default_factory=OuterWatch)
+    plain_tensors: PlainTensors = field(default_factory=PlainTensors)
     around: Around = field(default_factory=Around.now)
+
+    def check(self) -> None:
+        """Checks that a call finds what the program depends on, but for the module, as it was.
+
+        Raises:
+            poptorch.Error: Settings around the call or a plain tensor are others.
+        """
+        self.around.check()
+        self.outer.check()
+        self.plain_tensors.check()
 
     def to_data(self, model: torch.nn.Module) -> dict:
         """This as plain data, tensors and classes.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -37,6 +38,18 @@ class Config:
         return x * self.scale
 
 
+class WithSlots:
+    __slots__ = ("scale",)
+
+    def __init__(self, scale=2.0):
+        self.scale = scale
+
+    def __eq__(self, other):
+        return isinstance(other, WithSlots)
+
+    __hash__ = None
+
+
 class Named(Config):
     def __eq__(self, other):
         return isinstance(other, Named)
@@ -67,9 +80,13 @@ CHANGES = {
     "set": (lambda: {1}, lambda x, c: x * len(c), lambda c: c.add(2),
             "mismatch for c: expected {1} but got {1, 2}"),
     "bytearray": (lambda: bytearray(b"a"), lambda x, c: x * len(c), lambda c: c.append(98),
-                  "mismatch for c: expected b'a' but got b'ab'"),
+                  "mismatch for c: expected bytearray(b'a') but got bytearray(b'ab')"),
     "array": (lambda: array("b", [65]), lambda x, c: x * len(c), lambda c: c.append(66),
-              "mismatch for c: expected b'A' but got b'AB'"),
+              "mismatch for c: expected array('b', [65]) but got array('b', [65, 66])"),
+    "slots": (WithSlots, lambda x, c: x * c.scale, set_scale, SCALE.format(".scale")),
+    "in an array": (lambda: SimpleNamespace(scale=numpy.full(2, 2.0)),
+                    lambda x, c: x * c.scale[1], lambda c: c.scale.fill(3),
+                    "mismatch for c.scale: expected array([2., 2.]) but got array([3., 3.])"),
     "gone": (Config, lambda x, c: x * c.scale, lambda c: delattr(c, "scale"),
              "mismatch for c.scale: expected 2.0 but got nothing"),
 }
@@ -118,6 +135,11 @@ def test_objects_that_say_they_are_equal():
     assert model(X, Named())[0] == 2.0
     with pytest.raises(Error, match=r"mismatch for c\.scale: expected 2\.0 but got 3\.0"):
         model(X, Named(3.0))
+    model = compiled(lambda x, c: x * c.scale)
+    model(X, WithSlots())
+    assert model(X, WithSlots())[0] == 2.0
+    with pytest.raises(Error, match=r"mismatch for c\.scale: expected 2\.0 but got 3\.0"):
+        model(X, WithSlots(3.0))
 
 
 # -- attributes of containers, beside their parts ----------------------------------------------

@@ -4,6 +4,7 @@ from array import array
 from functools import partial
 from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 
@@ -18,6 +19,13 @@ class Part:
 
     def scaled(self, x):
         return x * self.scale
+
+
+class Slots:
+    __slots__ = ("items",)
+
+    def __init__(self, items):
+        self.items = items
 
 
 class Named:
@@ -44,8 +52,16 @@ CHANGES = {
                 ("f.keywords['alpha']", "2.0", "3.0")),
     "method": (lambda: [Part().scaled], lambda f: f.__setitem__(0, Part(2.0).scaled),
                ("f[0].__self__", "<", "<")),
-    "bytearray": (lambda: bytearray(b"a"), lambda f: f.append(98), ("f", "b'a'", "b'ab'")),
-    "array": (lambda: [array("d", [1.0])], lambda f: f[0].append(2.0), ("f[0]", "b'", "b'")),
+    "bytearray": (lambda: bytearray(b"a"), lambda f: f.append(98),
+                  ("f", "bytearray(b'a')", "bytearray(b'ab')")),
+    "array": (lambda: [array("d", [1.0])], lambda f: f[0].append(2.0),
+              ("f[0]", "array('d', [1.0])", "array('d', [1.0, 2.0])")),
+    "array of NumPy": (lambda: [numpy.ones((1, 2))], lambda f: f[0].fill(2),
+                       ("f[0]", "array([[1., 1.]])", "array([[2., 2.]])")),
+    "shape of an array": (lambda: [numpy.ones((1, 2))], lambda f: f.__setitem__(0, f[0].T),
+                          ("f[0]", "array([[1., 1.]])", "array([[1.],")),
+    "slots": (lambda: Slots([1]), lambda f: f.items.append(2), ("f.items", "[1]", "[1, 2]")),
+    "slot that is not set": (lambda: Slots([1]), lambda f: delattr(f, "items"), ("f", "<", "<")),
 }
 
 

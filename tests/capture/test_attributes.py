@@ -108,6 +108,39 @@ def test_state_that_forward_makes(forward, capsys):
         assert f'at {__file__}:{line}, module "0"' in told
 
 
+class Slots:
+    __slots__ = ("key", "seen")
+
+    def __init__(self, key=None):
+        self.key, self.seen = key, []
+
+
+def test_tensors_in_slots_are_put_back(capsys):
+    def forward(m, x):
+        m.cache.key = x * 2
+        m.cache.seen.append(m.cache.key)
+        return m.cache.seen[0]
+
+    module = Function(forward)
+    module.cache = Slots()
+    capture(module, (torch.ones(2),), training=False)
+    assert module.cache.key is None and module.cache.seen == []
+    assert "forward keeps a tensor in cache, but" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("make", [Slots, lambda y: [Slots(y)], lambda y: SimpleNamespace(of=y),
+                                  lambda y: vars(cache := Cache()).update(key={"a": y}) or cache])
+def test_objects_with_tensors_that_forward_makes(make, capsys):
+    def forward(m, x):
+        m.made = make(x * 2)
+        return x
+
+    module = Function(forward)
+    capture(module, (torch.ones(2),), training=False)
+    assert not hasattr(module, "made")
+    assert "forward keeps a tensor in the attribute made, but" in capsys.readouterr().err
+
+
 def test_layers_without_state_may_be_made(capsys):
     def forward(m, x):
         m.late = nn.Sequential(nn.ReLU(), m.layer)

@@ -7,6 +7,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -46,6 +47,10 @@ class Slots:
         self.scale = 1.0
 
 
+class OtherSlots(Slots):
+    __slots__ = ()
+
+
 class Odd:
     """Compares as arrays do."""
 
@@ -78,6 +83,8 @@ class Net(nn.Module):
         self.dtype, self.whole, self.nothing = torch.float32, 2, float("nan")
         self.calls, self.history, self.stats = 0, [], SimpleNamespace(calls=0)
         self.meter = Vision()
+        self.numbers, self.number = numpy.ones(2), numpy.float32(1)
+        self.mixed = numpy.array([1, None], dtype=object)
 
     def forward(self, x):
         self.calls += 1
@@ -89,7 +96,7 @@ class Net(nn.Module):
         y = y + len(self.kinds) + self.queue[0] + self.ordered["a"] + self.nothing
         y = y * self.space.scale + self.space.more.items[0] + self.args.scale * self.whole
         y = y + sum(layer.width * layer.extra["bias"] for layer in self.layers)
-        return y + len(self.odd) + self.slots.scale
+        return y + len(self.odd) + self.slots.scale + self.numbers[0] * self.number * self.mixed[0]
 
 
 def sets(owner, name, value):
@@ -133,7 +140,17 @@ CHANGES = {
     "object": (lambda net: net.odd.__setitem__(0, Odd()), "odd[0]: it was <"),
     "kind of number": (lambda net: setattr(net, "whole", 2.0), "whole: it was 2 when the module "
                                                                "was compiled, it is 2.0"),
-    "slots": (lambda net: setattr(net, "slots", Slots()), "slots: it was <"),
+    "slots": (lambda net: setattr(net.slots, "scale", 3.0), "slots.scale: it was 1.0 when the "
+                                                            "module was compiled, it is 3.0"),
+    "another object with slots": (lambda net: setattr(net, "slots", OtherSlots()),
+                                  "slots: it was <"),
+    "array": (lambda net: net.numbers.fill(2), "numbers: it was array([1., 1.]) when the module "
+                                               "was compiled, it is array([2., 2.])"),
+    "array of another type": (lambda net: setattr(net, "numbers", numpy.ones(2, "float32")),
+                              "numbers: it was array([1., 1.]) when"),
+    "array of objects": (lambda net: net.mixed.__setitem__(0, 3), "mixed: it was ["),
+    "number of NumPy": (lambda net: setattr(net, "number", numpy.float32(2)),
+                        "number: it was np.float32(1.0) when"),
 }
 
 
@@ -175,6 +192,7 @@ def test_equal_values_are_no_change():
     net.sizes, net.table["deep"] = [1, 2], {"list": [1.0, (2, [3.0])]}
     net.queue, net.kinds, net.nothing = deque([1, 2]), {"b", "a"}, float("nan")
     net.inner.config.sizes, net.inner.config.scale = [1, 2], float("2")
+    net.numbers, net.number, net.slots = numpy.ones(2), numpy.float32(1), Slots()
     for _ in range(2):
         torch.testing.assert_close(model(x), y, equal_nan=True)
     net.sizes.append(3)  # of the new list
@@ -222,6 +240,11 @@ class OfClass(Plain):
         return 2.0
 
 
+class OfClassAndObject(OfClass):
+    def forward(self, x):
+        return x * self.whole * self.held.scale
+
+
 NEW = {
     "that the module has not": (lambda: OfClass(3.0), lambda net: setattr(net, "more", 1), "more"),
     "that the class of the module has": (
@@ -253,6 +276,24 @@ def test_an_attribute_that_was_not_there(change):
         model(x)
     model.destroy()
     assert torch.equal(model(x), net(x))
+
+
+@pytest.mark.parametrize("name, path", [("whole", "whole"), ("scale", "held.scale")])
+def test_what_a_class_has(name, path):
+    net, x = OfClassAndObject(Defaults()), torch.ones(2)
+    model = poptorch.inferenceModel(net, quiet_options())
+    y = model(x)
+    assert torch.equal(model(x), y)
+    owner = OfClass if name == "whole" else Defaults
+    was = getattr(owner, name)
+    setattr(owner, name, 3.0)
+    try:
+        with pytest.raises(Error, match=rf"{path}: it was 2\.0 in the class \w+ when the module "
+                                        r"was compiled, it is 3\.0\. Set it back"):
+            model(x)
+    finally:
+        setattr(owner, name, was)
+    assert torch.equal(model(x), y)
 
 
 @pytest.mark.parametrize("lead", [

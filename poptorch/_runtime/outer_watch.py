@@ -1,0 +1,49 @@
+"""Warns where a value that ``forward`` reads from outside of the module is another one."""
+
+from collections.abc import Sequence
+
+from poptorch import _C
+from poptorch._capture.outer_names import OuterName
+from poptorch._logging import logger
+from poptorch._snapshot import Snapshot
+
+
+class OuterWatch:
+    """Values as they were when a program was compiled, looked at in each call.
+
+    It only warns, once for each name: that ``forward`` has read the value is not certain.
+
+    Args:
+        names: that ``forward`` may read.
+    """
+
+    def __init__(self, names: Sequence[OuterName] = ()):
+        watched = [(name, Snapshot(name.value()), name.places()) for name in names]
+        self._quick = [(name, snapshot) for name, snapshot, places in watched
+                       if places is not None and snapshot.is_quick]
+        self._slow = [(name, snapshot) for name, snapshot, places in watched
+                      if places is None or not snapshot.is_quick]
+        containers = {id(one): one for _, snapshot in self._quick for one in snapshot.containers}
+        self._items = _C.ItemWatch(
+            list(containers.values()),
+            [place for _, snapshot, places in watched if snapshot.is_quick
+             for place in places or ()], [])
+
+    def check(self) -> None:
+        """Looks at all of them."""
+        if not self._items.is_same():
+            self._quick = list(filter(_is_as_it_was, self._quick))
+            self._items.note()
+        if self._slow:
+            self._slow = list(filter(_is_as_it_was, self._slow))
+
+
+def _is_as_it_was(one: tuple[OuterName, Snapshot]) -> bool:
+    name, snapshot = one
+    found = snapshot.difference(name.value(), name.text)
+    if found is not None:
+        logger.warning(
+            "[call] %s: it was %s when the module was compiled, it is %s. Where forward reads it, "
+            "the program goes on with the value that was compiled in. Pass what changes as an "
+            "argument; or call destroy(), and the next call compiles the module as it is.", *found)
+    return found is None

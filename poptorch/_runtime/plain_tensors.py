@@ -1,0 +1,63 @@
+"""Notices that a plain tensor is changed, of which the values are compiled in."""
+
+import hashlib
+import weakref
+from collections.abc import Sequence
+
+import torch
+
+from poptorch._layout import bits_of
+from poptorch._transparent import plain_access
+from poptorch.errors import Error
+
+
+class PlainTensors:
+    """Tensors of the user's that are no arguments, parameters or buffers, as they were compiled.
+
+    They are not kept alive.
+
+    Args:
+        tensors: each with what the program calls it; None where that is not known.
+    """
+
+    def __init__(self, tensors: Sequence[tuple[torch.Tensor, str | None]] = ()):
+        self._known = [_Known(tensor, name) for tensor, name in tensors]
+
+    def check(self) -> None:
+        """Checks that they have the values that they had.
+
+        Raises:
+            poptorch.Error: One has others.
+        """
+        for known in self._known:
+            known.check()
+
+
+class _Known:
+    def __init__(self, tensor: torch.Tensor, name: str | None):
+        self._tensor = weakref.ref(tensor)
+        self._name = name or f"a tensor of the sizes {list(tensor.shape)}"
+        with plain_access():
+            # A library that owns the memory, as NumPy may, writes to it unseen.
+            self._is_foreign = not tensor.untyped_storage().resizable()
+            self._type = tensor.dtype, tensor.shape
+            self._version, self._digest = tensor._version, _digest(tensor)
+
+    def check(self) -> None:
+        tensor = self._tensor()
+        if tensor is None or tensor._version == self._version and not self._is_foreign:
+            return
+        with plain_access():
+            is_same = (tensor.dtype, tensor.shape) == self._type \
+                and _digest(tensor) == self._digest
+            if is_same:
+                self._version = tensor._version
+        if not is_same:
+            raise Error(
+                f"[weights] {self._name}: it is a plain tensor, of which the values are compiled "
+                f"in, and was changed after that. For values that change use register_buffer, or "
+                f"an argument; or call destroy(), and the next call compiles the module as it is.")
+
+
+def _digest(tensor: torch.Tensor) -> bytes:
+    return hashlib.sha1(bits_of(tensor).numpy(), usedforsecurity=False).digest()

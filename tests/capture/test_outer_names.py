@@ -1,0 +1,134 @@
+"""Which names outside of it ``forward`` may read."""
+
+import argparse
+import functools
+import math
+import types
+
+import torch
+from torch import nn
+
+from poptorch._capture import outer_names
+from tests.capture.common import Function
+
+SCALE, SIZES, UNREAD, COUNT = 2.0, [1, 2], 3.0, 0
+WEIGHT, SEEN = torch.ones(2), []
+ARGS, SPACE = argparse.Namespace(scale=2.0, more=1), types.SimpleNamespace(scale=2.0)
+
+
+class Config:
+    scale = 2.0
+
+    def __init__(self):
+        self.factor, self.deep = 2.0, SPACE
+
+    def times(self, x):
+        return x * self.factor
+
+    def __call__(self, x):
+        return self.times(x)
+
+
+CONFIG = Config()
+
+
+def names(function, *arguments, module=None):
+    module = Function(function) if module is None else module
+    return {name.text for name, _ in outer_names.found(module, arguments)} - {"self"}
+
+
+def helper(x):
+    return x * SCALE
+
+
+def recursive(x, n):
+    return x if n == 0 else recursive(x * SIZES[0], n - 1)
+
+
+def test_globals():
+    assert names(lambda m, x: x * SCALE + SIZES[1] + WEIGHT) == {"SCALE", "SIZES", "WEIGHT"}
+    assert names(lambda m, x: x * math.pi + torch.float32.itemsize) == set()
+
+
+def test_attributes_of_what_is_global():
+    assert names(lambda m, x: x * ARGS.scale + SPACE.scale * Config.scale) == {
+        "ARGS.scale", "SPACE.scale", "Config.scale"}
+    assert names(lambda m, x: x * CONFIG.deep.scale * CONFIG.scale) == {
+        "CONFIG.deep.scale", "CONFIG.scale"}
+
+
+def test_functions_that_are_named():
+    assert names(lambda m, x: helper(x) + recursive(x, 2)) == {"SCALE", "SIZES"}
+    assert names(lambda m, x: [helper(y) for y in x]) == {"SCALE"}
+    assert names(lambda m, x: CONFIG.times(x)) == {"CONFIG.factor"}
+    assert names(lambda m, x: CONFIG(x)) == {"CONFIG.factor"}
+    assert names(functools.partial(lambda m, x: x * SCALE)) == {"SCALE"}
+
+
+def test_arguments_that_are_functions():
+    assert names(lambda m, x, f: f(x), 1.0, helper) == {"SCALE"}
+    assert names(lambda m, x, f: f[0](x), [functools.partial(helper)]) == {"SCALE"}
+
+
+def test_methods_and_properties():
+    class Inner(nn.Module):
+        @property
+        def scale(self):
+            return SCALE
+
+        @staticmethod
+        def add(x):
+            return x + SIZES[0]
+
+    class Net(Inner):
+        def forward(self, x):
+            return self.add(x * self.scale) + self.late(x)
+
+        def late(self, x):
+            return x + ARGS.more
+
+    assert names(None, module=nn.Sequential(Net())) == {"SCALE", "SIZES", "ARGS.more"}
+
+
+def test_variables_of_functions_around():
+    scale, unread, space = 2.0, 1.0, types.SimpleNamespace(k=1.0)
+
+    def inner(x):
+        return x * scale + space.k
+
+    assert names(lambda m, x: inner(x)) == {"scale", "space.k"}
+    assert unread == 1.0
+    functions = [lambda m, x, k=k: (lambda y: y * k)(x) for k in range(2)]
+    assert names(functions[0]) == set()
+
+
+def sets(m, x):
+    global COUNT
+    COUNT += 1
+    SEEN.append(COUNT)
+    return x * COUNT * SCALE
+
+
+def test_what_the_code_itself_changes():
+    found = outer_names.found(Function(sets), ())
+    assert {name.text for name, _ in found} == {"SEEN", "SCALE"}
+    sets(None, torch.ones(1))
+    assert [name.text for name in outer_names.unchanged(found)] == ["SCALE"]
+    SEEN.clear()
+
+
+def test_variables_without_a_value():
+    def inner(x):
+        return x * late
+
+    assert names(lambda m, x: inner(x)) == set()
+    late = 1.0
+    assert names(lambda m, x: inner(x)) == {"late"}
+
+
+def test_values_that_are_gone():
+    space = types.SimpleNamespace(a=types.SimpleNamespace(b=1.0))
+    [(name, snapshot)] = outer_names.found(Function(lambda m, x: x * space.a.b), ())
+    assert name.text == "space.a.b" and name.value() == 1.0 and name.places() is None
+    del space.a
+    assert snapshot.difference(name.value(), name.text) is not None

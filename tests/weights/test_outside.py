@@ -1,0 +1,179 @@
+"""What a program has from outside of the module, and a later change of it."""
+
+from types import SimpleNamespace
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+import poptorch
+from poptorch import Error
+from tests.helpers import quiet_options
+
+SCALE, TABLE, SPACE, ARRAY = 2.0, {"a": [2.0]}, SimpleNamespace(scale=2.0), numpy.full(1, 2.0)
+PLAIN = torch.full((2,), 2.0)
+X = torch.ones(2)
+
+
+class OfClass:
+    scale = 2.0
+
+
+class Net(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def around():
+    scale = 2.0
+
+    def change(value):
+        nonlocal scale
+        scale = value
+
+    return lambda x: x * scale, change
+
+
+def sets(name):
+    return lambda value: globals().update({name: value})
+
+
+FUNCTION, CHANGE = around()
+CHANGES = {
+    "global": (lambda x: x * SCALE, sets("SCALE"), "SCALE"),
+    "container": (lambda x: x * TABLE["a"][0], lambda value: TABLE.update(a=[value]),
+                  "TABLE['a'][0]"),
+    "namespace": (lambda x: x * SPACE.scale, lambda value: setattr(SPACE, "scale", value),
+                  "SPACE.scale"),
+    "class": (lambda x: x * OfClass.scale, lambda value: setattr(OfClass, "scale", value),
+              "OfClass.scale"),
+    "variable of a function": (FUNCTION, CHANGE, "scale"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_warned_of_once(name, capsys):
+    function, change, text = CHANGES[name]
+    model = poptorch.inferenceModel(Net(function), quiet_options())
+    assert model(X)[0] == model(X)[0] == 2.0
+    change(2.0)  # an equal value is none
+    model(X)
+    assert capsys.readouterr().err == ""
+    change(3.0)
+    try:
+        for _ in range(2):
+            assert model(X)[0] == 2.0
+        told = " ".join(capsys.readouterr().err.split())
+        assert told.count("[call]") == 1 and (
+            f"[call] {text}: it was 2.0 when the module was compiled, it is 3.0. Where forward "
+            "reads it, the program goes on with the value that was compiled in. Pass what changes "
+            "as an argument; or call destroy(), and the next call compiles the module as it is."
+        ) in told
+        model.destroy()
+        assert model(X)[0] == 3.0
+    finally:
+        change(2.0)
+
+
+def test_arrays(capsys):
+    model = poptorch.inferenceModel(Net(lambda x: x * ARRAY[0]), quiet_options())
+    model(X)
+    ARRAY[0] = 3.0
+    model(X)
+    assert "[call] ARRAY: it was array([2.]) when the module was" in capsys.readouterr().err
+    ARRAY[0] = 2.0
+
+
+def test_what_is_not_read_may_change(capsys):
+    model = poptorch.inferenceModel(Net(lambda x: x * SPACE.scale), quiet_options())
+    model(X)
+    SPACE.more, OfClass.more = 1, 1
+    model(X)
+    del SPACE.more, OfClass.more
+    model(X)
+    assert capsys.readouterr().err == ""
+
+
+# -- tensors -----------------------------------------------------------------------------------
+
+
+class Held(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mask, self.array = torch.ones(2), numpy.ones(2, "float32")
+        self.items, self.of_array = [torch.ones(2)], torch.from_numpy(self.array)
+
+    def forward(self, x):
+        return x * self.mask * self.items[0] * self.of_array * PLAIN + torch.tensor([0.0, 1.0])
+
+
+TENSORS = {
+    "attribute": (lambda net: net.mask.mul_(2), "mask"),
+    "in a list": (lambda net: net.items[0].fill_(2), r"items\[0\]"),
+    "of NumPy": (lambda net: net.array.fill(2), "of_array"),
+    "global": (lambda net: PLAIN.add_(1), r"a tensor of the sizes \[2\]"),
+    "resized": (lambda net: net.mask.resize_(1).fill_(2), "mask"),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+@pytest.mark.parametrize("training", [False, True])
+def test_plain_tensors_that_are_changed_in_place(name, training):
+    change, text = TENSORS[name]
+    net = Held()
+    if training:
+        net = nn.Sequential(nn.Linear(2, 2), net, Marked())
+        model, text = poptorch.trainingModel(net, quiet_options()), text.replace("mask", "1.mask")
+        text = text.replace("items", "1.items").replace("of_array", "1.of_array")
+    else:
+        model = poptorch.inferenceModel(net, quiet_options())
+    before = PLAIN.clone()
+    model(X[None]), model(X[None])
+    change(net[1] if training else net)
+    try:
+        for _ in range(2):
+            with pytest.raises(Error, match=rf"^\[weights\] {text}: it is a plain tensor, of which "
+                                            r"the values are compiled in, and was changed after "
+                                            r"that\. For values that change use register_buffer"):
+                model(X[None])
+        model.destroy()
+        y = model(X[None])
+        if not training:
+            assert torch.equal(y, net(X[None]))
+    finally:
+        PLAIN.copy_(before)
+
+
+class Marked(nn.Module):
+    def forward(self, x):
+        return poptorch.identity_loss(x, "mean")
+
+
+def test_equal_values_may_be_written():
+    net = Held()
+    model = poptorch.inferenceModel(net, quiet_options())
+    y = model(X)
+    for _ in range(2):
+        net.mask.copy_(torch.ones(2)), PLAIN.mul_(1), net.array.fill(1)
+        assert torch.equal(model(X), y)
+    net.mask.zero_()
+    with pytest.raises(Error, match="mask"):
+        model(X)
+    net.mask.fill_(1)
+    assert torch.equal(model(X), y)
+
+
+def test_a_tensor_that_forward_itself_changes():
+    def forward(x):
+        held.add_(1)
+        return x + held
+
+    held = torch.zeros(2)
+    model = poptorch.inferenceModel(Net(forward), quiet_options())
+    for _ in range(3):
+        assert model(X)[0] == 2.0
