@@ -1,5 +1,6 @@
 """The executor's methods for files."""
 
+import contextlib
 import time
 from typing import Any
 
@@ -92,6 +93,17 @@ class Saving:
             ...     print(os.path.basename(path))
             net.poptorch
         """
+        self._compiled_model()
+        with contextlib.ExitStack() as stack:
+            # Weights and states are of one step: no call of another thread changes them meanwhile.
+            # A call in this thread stands still, as the handler of a signal saves.
+            for executor in self._weights.sharers():
+                if not executor._in_flight.is_caller():
+                    stack.enter_context(executor._in_flight.end("save"))
+            stack.enter_context(one_at_a_time)
+            return self._saved(filename, export_model, save_rng_state)
+
+    def _saved(self, filename: str, export_model: bool, save_rng_state: bool) -> str:
         compiled = self._compiled_model()
         compiled.guard.check()  # the file has the module as it is, and the program as it was
         self.copyWeightsToHostIfNeeded()

@@ -49,6 +49,10 @@ class InFlight:
         """A call has ended."""
         self._callers.remove(caller)
 
+    def is_caller(self) -> bool:
+        """Whether this thread is in a call."""
+        return get_ident() in self._callers
+
     @contextlib.contextmanager
     def end(self, what: str) -> Iterator[None]:
         """Waits for the calls of other threads; none begins within.

@@ -154,6 +154,10 @@ class WeightLink:
         """Brings the module's tensors up to date; whether a device had newer values."""
         return STORE.bring(tensors_of(self._module))
 
+    def sharers(self) -> list:
+        """The executors with copies of the module's tensors, this one among them."""
+        return STORE.executors_of(tensors_of(self._module))
+
     def to_host(self) -> None:
         """Writes to the host what runs of the program changed, except what others wrote since.
 

@@ -313,6 +313,13 @@ class WeightStore:
                     found[entry] = None
         return list(found)
 
+    def executors_of(self, tensors: Iterable[torch.Tensor]) -> list:
+        """The executors of programs that have copies of tensors, each once."""
+        with self._locked():
+            found = dict.fromkeys(program.executor() for entry in self._entries_of(tensors)
+                                  for program in entry.ownership.copies)
+        return [executor for executor in found if executor is not None]
+
     def part_in_memory(self, program: CompiledProgram, tensor: torch.Tensor,
                        paths: frozenset[str] | None) -> Part | None:
         """The part of a program of which a tensor has memory, None if there is none.
