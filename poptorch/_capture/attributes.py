@@ -8,7 +8,7 @@ import torch
 from poptorch._capture import torch_private as private
 from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
 from poptorch._capture.places import Places
-from poptorch._capture.reads import Place, Reads
+from poptorch._capture.reads import Place, Reads, warn_of_kept
 from poptorch._capture.unknown_sizes import UnknownSize
 from poptorch._logging import logger
 from poptorch._snapshot import attributes_of, objects_within
@@ -141,11 +141,8 @@ class Attributes:
             torch.nn.Module.__getattribute__ = self._getter
         torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = self._set, self._delete
         self._depended_on = self.reads.finish(self._contents)
-        for path in dict.fromkeys(self.reads.kept if kind is None else ()):
-            logger.warning(
-                "[capture] forward keeps a tensor in %s, but its values are on the device: "
-                "afterwards it is as it was before. Return the tensor; for a state that lasts, use "
-                "register_buffer and copy_().", path)
+        if kind is None:
+            warn_of_kept(self.reads.kept)
         told = set()
         for module, path, before in self._before:
             attributes = _own(module)

@@ -9,6 +9,7 @@ import torch
 
 from poptorch import _annotations as annotations
 from poptorch import _context as context
+from poptorch import _hidden_tensors as hidden_tensors
 from poptorch import _pytree as pytree
 from poptorch import blocks
 from poptorch._capture import apart, process_state, refusals, substitutions, tracing
@@ -28,10 +29,13 @@ from poptorch._capture.producers import Producers
 from poptorch._capture.recorder import Recorder
 from poptorch._capture.regions import placeholders, prune
 from poptorch._capture.unknown_sizes import UnknownSize
+from poptorch._containers import PARSED
 from poptorch._logging import logger
 from poptorch._pytree import Constant, Structure
 from poptorch._snapshot import has_attributes
 from poptorch.errors import Error
+
+_WITHOUT_DATA = (private.FakeTensor, UnknownSize)
 
 
 def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = None, *,
@@ -299,9 +303,7 @@ class _Capture:
 
     def _assemble(self, result) -> Captured:
         leaves, out_spec = Structure.of(result)
-        for _, constant in out_spec.leaves():
-            if constant is not None:
-                _refuse_hidden_tensors(constant.value)
+        _refuse_hidden_tensors(out_spec)
         outputs = self._outputs(leaves, out_spec)
         real = [spec for spec, leaf in zip(outputs, leaves)
                 if not isinstance(leaf, private.FakeTensor)]
@@ -399,8 +401,19 @@ def _bound(module: torch.nn.Module, args: tuple, kwargs: dict) -> dict:
         return {"args": args, "kwargs": kwargs}
 
 
-def _refuse_hidden_tensors(value) -> None:
-    """Raises an Error for a result of a class that cannot be rebuilt around new tensors."""
+def _refuse_hidden_tensors(result: Structure) -> None:
+    """Raises an Error for a result with an object that cannot be rebuilt around new tensors."""
+    for _, constant in result.leaves():
+        if constant is not None:
+            _refuse_leaf(constant.value)
+    for node in result.nodes():
+        # A parser is given the object itself, of which it takes what it knows.
+        if node.kind is not PARSED \
+                and hidden_tensors.is_among((node.template, node.context), _WITHOUT_DATA):
+            raise _holds_tensors(node.cls, " beside its parts")
+
+
+def _refuse_leaf(value) -> None:
     kind = type(value).__name__
     if isinstance(value, Iterator):
         raise Error(f"[output] forward returned a {kind}, of which the items are made after it "
@@ -408,8 +421,11 @@ def _refuse_hidden_tensors(value) -> None:
     if pytree.is_closed(value):
         raise Error(f"[output] forward returned a {kind} that holds tensors, which is not "
                     f"taken apart. Return list(...) or tuple(...) of it.")
-    held = pytree.tensor_attributes(value, private.FakeTensor)
-    if held:
-        raise Error(f"[output] forward returned a {kind}, which holds tensors "
-                    f"({', '.join(held)}). Return tensors, lists, tuples, dictionaries or "
-                    f"dataclasses of them.")
+    if hidden_tensors.is_among(value, _WITHOUT_DATA):
+        names = ", ".join(hidden_tensors.attributes_with(value, _WITHOUT_DATA))
+        raise _holds_tensors(type(value), names and f" ({names})")
+
+
+def _holds_tensors(cls: type, where: str) -> Error:
+    return Error(f"[output] forward returned a {cls.__name__}, which holds tensors{where}. Return "
+                 f"tensors, lists, tuples, dictionaries or dataclasses of them.")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from poptorch._capture.places import is_packaged, is_pythons, is_torchs
+from poptorch._capture.reads import fill, holds_fake
 from poptorch._snapshot import (
     MISSING,
     Snapshot,
@@ -82,6 +83,20 @@ def found(module: torch.nn.Module, arguments) -> list[tuple[OuterName, Snapshot]
         walk.of_function(value, None)
     return [(name, Snapshot(value)) for key, (name, value) in walk.found.items()
             if key[:2] not in walk.stored]
+
+
+def put_back(names: list[tuple[OuterName, Snapshot]]) -> tuple[list, list[str]]:
+    """Gives containers what they held, where ``forward`` has put tensors without data into them.
+
+    Returns:
+        The other names with their values, and as text those of these containers.
+    """
+    filled = [one for one in names if any(holds_fake(held) for held, _ in one[1].held)]
+    for _, snapshot in filled:
+        for container, parts in snapshot.held:
+            if holds_fake(container):
+                fill(container, parts)
+    return [one for one in names if one not in filled], [name.text for name, _ in filled]
 
 
 def unchanged(names: list[tuple[OuterName, Snapshot]]) -> list[OuterName]:

@@ -15,6 +15,7 @@ import torch
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
+from poptorch._logging import logger
 from poptorch._snapshot import Snapshot, attributes_of, has_attributes, has_slots, objects_within
 
 _METHODS = ("__getattribute__", "__setattr__", "__delattr__")
@@ -100,7 +101,7 @@ class Reads:
                     setattr(cls, name, method)
         places = [place for key, (place, snapshot) in self._found.items()
                   if key not in self._set and self._is_unchanged(place, snapshot)
-                  and not _holds_fake(snapshot.value)]
+                  and not holds_fake(snapshot.value)]
         places += [place for key, place in self._missed.items() if key not in self._set
                    and place.name not in table_of(place.holder, place.name)]
         self._put_back(others)
@@ -111,7 +112,7 @@ class Reads:
     def _put_back(self, others) -> None:
         for (_, name), (holder, path, before) in self._before_set.items():
             table = object.__getattribute__(holder, "__dict__")
-            if name in table and _holds_fake(table[name]):
+            if name in table and holds_fake(table[name]):
                 self.kept.append(path)
                 if before is None:
                     del table[name]
@@ -119,9 +120,9 @@ class Reads:
                     table[name] = before[0]
         for place, snapshot in self._found.values():
             for container, parts in snapshot.held:
-                if id(container) not in others and _holds_fake(container):
+                if id(container) not in others and holds_fake(container):
                     self.kept.append(place.path)
-                    _fill(container, parts)
+                    fill(container, parts)
 
     def _note_set(self, holder, name: str) -> None:
         known = self._known(holder)
@@ -216,11 +217,21 @@ class Reads:
         return True
 
 
-def _holds_fake(value) -> bool:
+def warn_of_kept(paths: list[str]) -> None:
+    """Warns of tensors without data that ``forward`` has put where they cannot stay."""
+    for path in dict.fromkeys(paths):
+        logger.warning(
+            "[capture] forward keeps a tensor in %s, but its values are on the device: "
+            "afterwards it is as it was before. Return the tensor; for a state that lasts, use "
+            "register_buffer and copy_().", path)
+
+
+def holds_fake(value) -> bool:
+    """Whether there is a tensor without data in a container."""
     return any(isinstance(part, private.FakeTensor) for _, part in objects_within(value, ""))
 
 
-def _fill(container, parts: list[tuple]) -> None:
+def fill(container, parts: list[tuple]) -> None:
     """Gives a container what it had."""
     if has_slots(container):
         for name in attributes_of(container):

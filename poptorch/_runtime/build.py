@@ -6,6 +6,7 @@ import torch
 
 from poptorch import _C
 from poptorch._capture import capture, outer_names
+from poptorch._capture.reads import warn_of_kept
 from poptorch._plain_torch import plain_torch
 from poptorch._runtime import replicas, settings
 from poptorch._runtime.arguments import Arguments, ArgsParser
@@ -59,12 +60,16 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
     arguments = Arguments(source.model, args, kwargs, spec, source.parser)
     grouped = frozenset(path for path, _ in spec.weight_groups)
     outer = outer_names.found(source.model, [args, kwargs])
-    captured = capture(source.model, *arguments.micro_batch(args, kwargs),
-                       training=spec.training,
-                       location_excludes=options.source_location_excludes,
-                       module_paths=options.module_namescope_enabled,
-                       grouped=grouped,
-                       mode_of=source.modes.mode_of, replicas=spec.replicas)
+    try:
+        captured = capture(source.model, *arguments.micro_batch(args, kwargs),
+                           training=spec.training,
+                           location_excludes=options.source_location_excludes,
+                           module_paths=options.module_namescope_enabled,
+                           grouped=grouped,
+                           mode_of=source.modes.mode_of, replicas=spec.replicas)
+    finally:
+        outer, kept = outer_names.put_back(outer)
+    warn_of_kept(kept)
     outer = outer_names.unchanged(outer)
     arguments.compare(captured.beside)
     settings.check_buffers(options, source.user_model, captured)

@@ -10,7 +10,7 @@ PACKAGE = ROOT / "poptorch"
 ORDER = """
     _built version errors enums poptorch_core
     _environment _logging _interrupts _switches
-    _schema _context _transparent _plain_torch _snapshot
+    _schema _context _transparent _plain_torch _snapshot _hidden_tensors
     custom_args _containers _pytree _checks _later profiling
     _layout _types
     _strategy _annotations blocks _stages _scope_ops

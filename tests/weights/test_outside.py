@@ -177,3 +177,57 @@ def test_a_tensor_that_forward_itself_changes():
     model = poptorch.inferenceModel(Net(forward), quiet_options())
     for _ in range(3):
         assert model(X)[0] == 2.0
+
+
+KEPT, LISTED = {"before": 1}, [SimpleNamespace(seen=[])]
+
+
+def keeping(*, fails=False):
+    around = []
+
+    def forward(x):
+        y = x * 2
+        KEPT["x"] = y
+        LISTED[0].seen.append({"y": y})
+        LISTED.append(y)
+        around.append(y)
+        if fails:
+            raise ValueError("mine")
+        return y
+
+    return forward, around
+
+
+def test_tensors_in_containers_outside_are_put_back_with_a_warning(capsys):
+    function, around = keeping()
+    model = poptorch.inferenceModel(Net(function), quiet_options())
+    assert model(X)[0] == 2.0
+    assert KEPT == {"before": 1} and LISTED == [SimpleNamespace(seen=[])] and around == []
+    told = " ".join(capsys.readouterr().err.split())
+    for name in ("KEPT", "LISTED", "around"):
+        assert (f"[capture] forward keeps a tensor in {name}, but its values are on the device: "
+                "afterwards it is as it was before. Return the tensor; for a state that lasts, use "
+                "register_buffer and copy_().") in told
+    try:
+        function(X)  # in eager it keeps them
+        assert model(X)[0] == 2.0 and capsys.readouterr().err == ""
+    finally:
+        KEPT.pop("x"), LISTED[0].seen.clear(), LISTED.pop()
+
+
+def test_containers_outside_are_as_before_also_after_an_error(capsys):
+    function, around = keeping(fails=True)
+    with pytest.raises(ValueError, match="mine"):
+        poptorch.inferenceModel(Net(function), quiet_options())(X)
+    assert KEPT == {"before": 1} and LISTED == [SimpleNamespace(seen=[])] and around == []
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("hook", [
+    lambda kept: lambda module, args, out: kept.__setitem__("x", out),
+    lambda kept: lambda module, args, out: kept.update(x=[out])])
+def test_tensors_that_a_hook_keeps(hook, capsys):
+    net, kept = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), {}
+    net[0].register_forward_hook(hook(kept))
+    poptorch.inferenceModel(net, quiet_options())(X)
+    assert kept == {} and "forward keeps a tensor in kept, but" in capsys.readouterr().err

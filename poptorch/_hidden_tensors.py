@@ -1,0 +1,33 @@
+"""Tensors in objects that are not taken apart."""
+
+import gc
+import types
+
+_NOT_FOLLOWED = (type, types.ModuleType)
+_OF_FUNCTION = ("__closure__", "__defaults__", "__kwdefaults__", "__dict__")
+
+
+def is_among(value, kind) -> bool:
+    """Whether a tensor of a class, or of one of several, is a value or is reached from it: by
+    attributes, containers, partial functions, iterators and variables of functions, to any depth.
+    """
+    left, seen = [value], {}  # which keeps the objects, so that none has the identity of another
+    while left:
+        value = left.pop()
+        if isinstance(value, kind):
+            return True
+        if id(value) not in seen and not isinstance(value, _NOT_FOLLOWED):
+            seen[id(value)] = value
+            left += _referents(value)
+    return False
+
+
+def attributes_with(value, kind) -> list[str]:
+    """Names of the attributes of an object from which tensors of a class are reached."""
+    return [name for name, item in getattr(value, "__dict__", {}).items() if is_among(item, kind)]
+
+
+def _referents(value) -> list:
+    if isinstance(value, types.FunctionType):  # not its globals, which lead to all of a program
+        return [getattr(value, name, None) for name in _OF_FUNCTION]
+    return gc.get_referents(value)

@@ -1,0 +1,91 @@
+"""Objects that forward returns beside tensors."""
+
+import functools
+import operator
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Independent, Normal
+
+import poptorch
+from poptorch import Error
+from tests.helpers import quiet_options
+
+X = torch.ones(2)
+
+
+class Net(nn.Module):
+    """Returns a tensor, and what a function makes of another one."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def forward(self, x):
+        return x + 1, self.make(x * 2)
+
+
+class Box:
+    def __init__(self, held):
+        self.held = held
+
+    def method(self):
+        return self.held
+
+
+class Slots:
+    __slots__ = ("held",)
+
+    def __init__(self, held):
+        self.held = held
+
+
+class Output(dict):
+    """A dictionary with attributes."""
+
+
+def beside(y):
+    made = Output(a=1)
+    made.box = Box(y)
+    return made
+
+
+def with_default(y):
+    return lambda x, y=y: x + y
+
+
+HIDING = {
+    "a list in a namespace": (lambda y: SimpleNamespace(parts=[y], n=1),
+                              r"a SimpleNamespace, which holds tensors \(parts\)"),
+    "a dictionary in an object": (lambda y: Box({"y": y}), r"a Box, which .* tensors \(held\)"),
+    "an object in an object": (lambda y: Box(Box(y)), r"a Box, which holds tensors \(held\)"),
+    "a slot": (Slots, "a Slots, which holds tensors"),
+    "a distribution of one": (lambda y: Independent(Normal(y, y + 1), 1),
+                              r"a Independent, which holds tensors \(base_dist\)"),
+    "a partial function": (lambda y: functools.partial(torch.add, y), "a partial, which holds"),
+    "a variable of a function": (lambda y: lambda x: x + y, "a function, which holds tensors"),
+    "a default": (with_default, "a function, which holds tensors"),
+    "a method": (lambda y: Box(y).method, "a method, which holds tensors"),
+    "a method of the tensor": (lambda y: y.add, "a builtin_function_or_method, which holds"),
+    "an iterator in an object": (lambda y: Box(map(operator.neg, [y])), r"a Box, which .* \(held\)"),
+    "an object beside the parts": (beside, "a Output, which holds tensors beside its parts"),
+    "a module": (lambda y: nn.Linear(2, 2), "a Linear, which holds tensors"),
+}
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_tensors_in_objects_are_refused(name):
+    make, words = HIDING[name]
+    with pytest.raises(Error, match=rf"^\[output\] forward returned {words}.*Return tensors, "
+                                    r"lists, tuples, dictionaries or dataclasses of them\.$"):
+        poptorch.inferenceModel(Net(make), quiet_options())(X)
+
+
+@pytest.mark.parametrize("make", [
+    lambda y: Box([1, Box("a")]), lambda y: functools.partial(operator.add, 1),
+    lambda y: Box, lambda y: lambda x: x * X, lambda y: torch, lambda y: torch.add])
+def test_objects_without_tensors_are_returned(make):
+    first, other = poptorch.inferenceModel(Net(make), quiet_options())(X)
+    assert torch.equal(first, X + 1) and type(other) is type(make(X))
