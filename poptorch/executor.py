@@ -12,6 +12,7 @@ from poptorch import _plain_torch as plain_torch
 from poptorch import profiling
 from poptorch._capture.process_state import one_at_a_time
 from poptorch._device.device import Device
+from poptorch._executor import copies
 from poptorch._executor.attachment import Attachment
 from poptorch._executor.inspection import Inspection
 from poptorch._executor.reports import Reports
@@ -433,18 +434,11 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
     def __reduce__(self):
         optimizer = None if self._optimizer is None else self._optimizer.optimizer
         user_model = None if self._user_model is self._model else self._user_model
-        return _wrapped_again, (type(self), {
+        return copies.wrapped_again, (type(self), {
             "model": self._model, "options": self._options.clone(), "training": self._training,
             "poptorch_version": self._poptorch_version, "optimizer": optimizer,
-            "user_model": user_model}, grouping.declared(self))
+            "user_model": user_model}, grouping.declared(self), self._modes.by_path())
 
     def __repr__(self) -> str:
         kind = "training" if self._training else "inference"
         return f"PoplarExecutor({kind}, {self._user_model!r})"
-
-
-def _wrapped_again(cls: type, arguments: dict, groupings: dict) -> PoplarExecutor:
-    """An executor that was copied or pickled: wrapped in the same way, not yet compiled."""
-    executor = cls(**arguments)
-    grouping.declare(executor, groupings)
-    return executor

@@ -159,6 +159,7 @@ def load(filename: str,
         if executor.training:
             executor._optimizer.numbers()  # calls read them: here the file is at fault
         grouping.declare(executor, parts.get("groupings", {}))
+    executor._modes.take(file.modes())
     with file.guard("model.json"):  # whatever else it is about: a module that is only half of one
         executor._load(file, with_optimizer=True)
     return executor

@@ -88,6 +88,7 @@ class Captured:
         host_sites: the calls of functions of the host, which operations name by their numbers.
         plain_tensors: constants that are tensors of the user's, with their paths in the module;
             None for one that is elsewhere.
+        modes: the modules of which ``forward`` read whether they are in training mode.
     """
 
     graph: torch.fx.Graph
@@ -103,6 +104,7 @@ class Captured:
     overlaps: tuple[Overlap, ...] = ()
     host_sites: list = field(default_factory=list)
     plain_tensors: list[tuple[torch.Tensor, str | None]] = field(default_factory=list)
+    modes: list[torch.nn.Module] = field(default_factory=list)
 
     def rebuild_output(self, tensors: list):
         """What ``forward`` returns, with ``tensors`` in place of the ``output`` results."""

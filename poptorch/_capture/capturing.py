@@ -330,7 +330,8 @@ class _Capture:
         apart.check_memory(self.recorder, inputs, outputs, self._state.name_of_plain)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
                         self._blocks, self._state.attributes_read(), *self._read_of_arguments(),
-                        self._overlaps, self.host_sites, self._plain_tensors(changed))
+                        self._overlaps, self.host_sites, self._plain_tensors(changed),
+                        self._state.modes_read())
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []

@@ -179,6 +179,11 @@ class ModuleState:
                     holder, place.name, f"{path}.{place.path}".lstrip("."))
         return list(read.values())
 
+    def modes_read(self) -> list[torch.nn.Module]:
+        """The user's modules of which ``forward`` read whether they are in training mode."""
+        return [self._clones.user_module(part) for part in self.reads.modes.values()
+                if id(part) in self.names]
+
     def name_of_plain(self, tensor: torch.Tensor) -> str | None:
         """The path of the attribute that a plain tensor is, or lies in; None: it is none."""
         found = self._attributes.name_of(tensor)

@@ -44,10 +44,12 @@ class Reads:
 
     Attributes:
         kept: the paths where ``forward`` has put tensors without data, after :meth:`finish`.
+        modes: the modules of which ``training`` was read, by identity.
     """
 
     def __init__(self):
         self.kept: list[str] = []
+        self.modes: dict[int, torch.nn.Module] = {}
         self._found: dict[tuple[int, str], tuple[Place, Snapshot]] = {}
         self._set: set[tuple[int, str]] = set()
         # Objects that were read, by identity: the module that leads to each, and the path.
@@ -62,6 +64,8 @@ class Reads:
 
     def of_module(self, module: torch.nn.Module, name: str, value) -> None:
         """Takes note that an attribute of a module was read, one of the object itself."""
+        if name == "training":
+            self.modes[id(module)] = module
         if name not in _NOT_READ and (id(module), name) not in self._found:
             self._add(Place(module, name, module, name), value)
 

@@ -22,12 +22,13 @@ from poptorch.version import __version__
 
 MANIFEST = "manifest.json"
 FORMAT = "poptorch executable"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 SUFFIX = ".poptorch"
 # Every member that a file may have beside the manifest.
 MEMBERS = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",
            "partition.json", "constants.safetensors", "weights.safetensors", "state.safetensors",
-           "interface.json", "options.json", "rng.json", "model.json", "tensors.safetensors")
+           "interface.json", "module.json", "options.json", "rng.json", "model.json",
+           "tensors.safetensors")
 
 # A text that deflates by more than this is stored as it is, so none has to unpack to more.
 _MOST_DEFLATED = 32

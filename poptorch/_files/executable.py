@@ -11,11 +11,12 @@ import torch
 
 from poptorch import _C
 from poptorch import _schema as schema
-from poptorch._files import archive, problems, tensors
+from poptorch._files import archive, description, problems, tensors
 from poptorch._files.decode import Decoder
 from poptorch._files.encode import Encoder
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.interface import Interface
+from poptorch._runtime.modes import TrainingModes
 from poptorch._translate import StepSpec
 from poptorch._types import torch_dtype
 from poptorch.errors import Error
@@ -41,6 +42,7 @@ class Saved:
         exported: what is needed to wrap the module again, see :func:`exported`; None: nothing.
         has_random: whether the state of the random generator goes into the file.
         kind: the name of the user's class.
+        modes: of the layers of ``model``.
     """
 
     compiled: CompiledModel
@@ -50,6 +52,7 @@ class Saved:
     exported: dict | None
     has_random: bool
     kind: str
+    modes: TrainingModes
 
 
 def exported(model: torch.nn.Module, user_model: torch.nn.Module, optimizer,
@@ -80,7 +83,8 @@ def write(saved: Saved, filename) -> str:
     executable = compiled.executable
     weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     encoder = Encoder(weights)
-    values = {"interface": compiled.interface.to_data(saved.model), "options": saved.options}
+    values = {"interface": compiled.interface.to_data(saved.model), "options": saved.options,
+              "module": description.of_module(model, saved.modes, compiled.interface.modes)}
     if saved.exported is not None:
         values["model"] = saved.exported
     members = {}
@@ -194,10 +198,25 @@ class File:
         with self.guard(member):
             return self._decoder.document(json.loads(self._needed(member)))
 
-    def interface(self, model: torch.nn.Module, spec: StepSpec) -> Interface:
-        """The host's side of the program, bound to ``model``, for a wrapper that needs ``spec``."""
+    def modes(self) -> dict[str, bool]:
+        """Whether layers were compiled in training mode, by path."""
+        with self.guard("module.json"):
+            return description.modes_in(self.document("module"))
+
+    def interface(self, model: torch.nn.Module, spec: StepSpec, modes: TrainingModes) -> Interface:
+        """The host's side of the program, bound to a module, for a wrapper.
+
+        Args:
+            model: the module.
+            spec: that the wrapper needs.
+            modes: of the layers of ``model``.
+        """
+        with self.guard("module.json"):
+            asked = description.check(self.document("module"), model, modes, spec.training)
         with self.guard("interface.json"):
-            return Interface.from_data(self.document("interface"), model, spec)
+            interface = Interface.from_data(self.document("interface"), model, spec)
+            interface.modes = asked
+            return interface
 
     def executable(self, options: dict):
         """The program itself, with kernels of this machine; its states hold zeros.

@@ -114,7 +114,8 @@ class Saving:
                                   grouping.declared(self)) if export_model else None
         return files.write(files.Saved(
             compiled, self._model, self._options, self._training, exported,
-            save_rng_state and self._device.can_run, type(self._user_model).__name__), filename)
+            save_rng_state and self._device.can_run, type(self._user_model).__name__, self._modes),
+            filename)
 
     def loadExecutable(self, filename: str) -> None:
         """Takes the program from a file instead of compiling; the weights are the module's.
@@ -124,7 +125,7 @@ class Saving:
 
         Args:
             filename: of a file that :meth:`compileAndExport` or :meth:`save` wrote for a module
-                of the same class, wrapped with the same options and kind of optimizer.
+                of the same class and settings, wrapped with the same options and kind of optimizer.
 
         Raises:
             poptorch.Error: The file cannot be used; the message says why: damaged, written by
@@ -188,7 +189,7 @@ class Saving:
     def _load_now(self, file: files.File, with_optimizer: bool) -> None:
         begin = time.monotonic()
         self._weights.bring()
-        interface = file.interface(self._model, self._step_spec())
+        interface = file.interface(self._model, self._step_spec(), self._modes)
         with file.guard("interface.json"):
             self._check_optimizer(interface)
         executable = file.executable(settings.compile_options(self._options))

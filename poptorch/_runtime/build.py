@@ -80,5 +80,5 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
         executable = _C.compile(program.module, settings.compile_options(options), progress)
         interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes,
                               captured.argument_attributes, OuterWatch(outer),
-                              PlainTensors(captured.plain_tensors))
+                              PlainTensors(captured.plain_tensors), captured.modes)
     return interface, executable

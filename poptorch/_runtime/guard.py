@@ -57,7 +57,7 @@ class ModuleGuard:
         self._keys = [list(table) for table in self._tables]
         self._states = [(path, tensor, _type_of(tensor)) for path, tensor in states.items()]
         self._tensors = _C.TensorWatch([tensor for _, tensor, _ in self._states], training)
-        self._hooks = [(path, kind, _hook_keys(table)) for path, kind, table in self._hook_tables()]
+        self._hooks = [(path, kind, hook_keys(table)) for path, kind, table in self._hook_tables()]
         found = [(table_of(holder, name), name, path, is_of_argument)
                  for is_of_argument, places in enumerate((attributes, argument_attributes))
                  for holder, name, path in places]
@@ -69,7 +69,7 @@ class ModuleGuard:
                             for holder, name, path in (*attributes, *argument_attributes)
                             if name not in table_of(holder, name)
                             and is_compared(value := attribute_of(type(holder), name))]
-        self._classes = [_class_of(part) for _, part in self._parts]
+        self._classes = [class_of(part) for _, part in self._parts]
         self._forwards = [(path, vars(part), vars(part).get("forward"))
                           for path, part in self._parts]
         self._watch()
@@ -161,9 +161,9 @@ class ModuleGuard:
                 raise _error(f"{path or 'the module'}: forward was replaced after the module was "
                              f"compiled. Put it back")
         for (path, part), known in zip(self._parts, self._classes):
-            if _class_of(part) is not known:
+            if class_of(part) is not known:
                 raise _error(f"{path or 'the module'}: its class was {known.__qualname__} when the "
-                             f"module was compiled, it is {_class_of(part).__qualname__}. Set "
+                             f"module was compiled, it is {class_of(part).__qualname__}. Set "
                              f"__class__ back")
         self._watch()
 
@@ -186,7 +186,7 @@ class ModuleGuard:
 
     def _check_hooks(self) -> None:
         for (path, kind, keys), (_, _, table) in zip(self._hooks, self._hook_tables()):
-            if _hook_keys(table) != keys:
+            if hook_keys(table) != keys:
                 did = "removed" if any(key not in table for key in keys) else "added"
                 undo = "Remove it" if did == "added" else "Put it back"
                 raise _error(f"{path}: a hook ({kind.strip('_')}) was {did} after the module was "
@@ -228,7 +228,7 @@ _CONVERSIONS = {
 }
 
 
-def _class_of(module: torch.nn.Module) -> type:
+def class_of(module: torch.nn.Module) -> type:
     """The class of a module, without what wrapping it and blocks make of it."""
     cls, plain = type(module), None
     while cls is not plain:
@@ -236,7 +236,7 @@ def _class_of(module: torch.nn.Module) -> type:
     return cls
 
 
-def _hook_keys(hooks: dict) -> tuple:
+def hook_keys(hooks: dict) -> tuple:
     """The keys of hooks, without those that a capture in another thread has added."""
     return tuple(key for key, hook in list(hooks.items())
                  if not isinstance(getattr(hook, "__self__", None), ModulePaths))

@@ -17,7 +17,7 @@ from poptorch._runtime.outer_watch import OuterWatch
 from poptorch._runtime.plain_tensors import PlainTensors
 from poptorch._snapshot import Snapshot
 from poptorch._translate import Program, StepSpec
-from poptorch._types import torch_dtype
+from poptorch._types import narrowed, torch_dtype
 from poptorch.errors import Error
 
 # Outputs of these kinds are no results of the call.
@@ -45,6 +45,7 @@ class Interface:
         argument_attributes: likewise of objects in arguments; not known of a program from a file.
         outer: what ``forward`` may read outside of the module; likewise.
         plain_tensors: the user's tensors that are compiled in; likewise.
+        modes: the modules of which ``forward`` read whether they are in training mode.
         around: the settings around the call that compiled it.
     """
 
@@ -56,6 +57,7 @@ class Interface:
     argument_attributes: Sequence[tuple[object, str, str]] = ()
     outer: OuterWatch = field(default_factory=OuterWatch)
     plain_tensors: PlainTensors = field(default_factory=PlainTensors)
+    modes: Sequence[torch.nn.Module] = ()
     around: Around = field(default_factory=Around.now)
 
     def check(self) -> None:
@@ -153,7 +155,7 @@ class Interface:
             raise ValueError(f"a stream is used twice, of {', '.join(names)}")
 
     def check_states(self, executable) -> None:
-        """Checks that each weight of the module is as large as the program's.
+        """Checks that each weight of the module is of the program's shape and dtype.
 
         Raises:
             poptorch.Error: One is not.
@@ -166,6 +168,10 @@ class Interface:
             if shape != state.sizes:
                 raise Error(f"[loadExecutable] {state.path} is {shape} in the module "
                             f"and {state.sizes} in the file. Wrap a module of the same settings.")
+            dtype = torch_dtype(state.dtype)
+            if narrowed(host.dtype) is not dtype:
+                raise Error(f"[loadExecutable] {state.path} is {host.dtype} in the module and "
+                            f"{dtype} in the file. Wrap a module of the same settings.")
 
     def check_streams(self, executable, call) -> None:
         """Checks that the program reads and writes host memory of just the sizes it is given.

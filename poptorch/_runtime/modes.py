@@ -21,6 +21,16 @@ class TrainingModes:
         self._modes = weakref.WeakKeyDictionary(
             (part, part.training) for part in self._module.modules())
 
+    def by_path(self) -> dict[str, bool]:
+        """The flags, for :meth:`take`."""
+        return {path: self.mode_of(part) for path, part in self._module.named_modules()}
+
+    def take(self, modes: dict[str, bool]) -> None:
+        """Takes the flags that layers had elsewhere, by path."""
+        for path, part in self._module.named_modules():
+            if path in modes:
+                self._modes[part] = modes[path]
+
     def mode_of(self, part: torch.nn.Module) -> bool:
         """The noted flag of a layer; of one that came later its own."""
         return self._modes.get(part, part.training)

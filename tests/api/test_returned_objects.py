@@ -69,7 +69,8 @@ HIDING = {
     "a default": (with_default, "a function, which holds tensors"),
     "a method": (lambda y: Box(y).method, "a method, which holds tensors"),
     "a method of the tensor": (lambda y: y.add, "a builtin_function_or_method, which holds"),
-    "an iterator in an object": (lambda y: Box(map(operator.neg, [y])), r"a Box, which .* \(held\)"),
+    "an iterator in an object": (lambda y: Box(map(operator.neg, [y])),
+                                 r"a Box, which holds tensors \(held\)"),
     "an object beside the parts": (beside, "a Output, which holds tensors beside its parts"),
     "a module": (lambda y: nn.Linear(2, 2), "a Linear, which holds tensors"),
 }

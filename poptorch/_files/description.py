@@ -1,0 +1,124 @@
+"""What a program depends on of a module beside values: its layers, their modes, its tensors."""
+
+import torch
+
+from poptorch import _schema as schema
+from poptorch._capture.clones import HOOKS
+from poptorch._runtime.guard import class_of, hook_keys
+from poptorch._runtime.modes import TrainingModes
+from poptorch.errors import Error
+
+# hooks: how many there are of each kind. reads_mode: whether forward asked for the mode.
+_LAYER = {"path": str, "class": str, "hooks": [int], "has_own_forward": bool, "training": bool,
+          "reads_mode": bool}
+# first: the first path of the same tensor.
+_TENSOR = {"path": str, "first": str, "requires_grad": bool}
+_FORM = {"layers": [_LAYER], "tensors": [_TENSOR]}
+
+
+def of_module(model: torch.nn.Module, modes: TrainingModes, asked=()) -> dict:
+    """A module as data.
+
+    Args:
+        model: the module.
+        modes: of its layers.
+        asked: the layers of which ``forward`` read the mode.
+    """
+    asked = set(map(id, asked))
+    return {"layers": [{"path": path, "class": class_of(part).__name__,
+                        "hooks": [len(hook_keys(getattr(part, kind, {}))) for kind in HOOKS],
+                        "has_own_forward": "forward" in vars(part),
+                        "training": modes.mode_of(part), "reads_mode": id(part) in asked}
+                       for path, part in model.named_modules()],
+            "tensors": _tensors(model)}
+
+
+def modes_in(data: dict) -> dict[str, bool]:
+    """Whether layers were compiled in training mode, by path.
+
+    Raises:
+        ValueError: The data are of another form.
+    """
+    schema.check(data, _FORM, "module")
+    return {layer["path"]: layer["training"] for layer in data["layers"]}
+
+
+def check(data: dict, model: torch.nn.Module, modes: TrainingModes, training: bool) -> list:
+    """Checks that a module is like the one of a file.
+
+    Args:
+        data: what :func:`of_module` gave.
+        model: the other module.
+        modes: of its layers.
+        training: whether the program trains.
+
+    Returns:
+        The layers of which ``forward`` read the mode.
+
+    Raises:
+        ValueError: The data are of another form.
+        poptorch.Error: It is another one.
+    """
+    schema.check(data, _FORM, "module")
+    own = of_module(model, modes)
+    for kind, what in (("layers", "layer"), ("tensors", "parameter or buffer")):
+        _check_paths(what, *([row["path"] for row in side[kind]] for side in (data, own)))
+    for was, now in zip(data["layers"], own["layers"]):
+        _check_layer(was, now, training)
+    for was, now in zip(data["tensors"], own["tensors"]):
+        _check_tensor(was, now, training)
+    asked = {layer["path"] for layer in data["layers"] if layer["reads_mode"]}
+    return [part for path, part in model.named_modules() if path in asked]
+
+
+def _tensors(model: torch.nn.Module) -> list[dict]:
+    first: dict[int, str] = {}
+    return [{"path": path, "first": first.setdefault(id(tensor), path),
+             "requires_grad": tensor.requires_grad}
+            for named in (model.named_parameters, model.named_buffers)
+            for path, tensor in named(remove_duplicate=False)]
+
+
+def _check_paths(what: str, before: list[str], now: list[str]) -> None:
+    for path in before + now:
+        if (path in before) != (path in now):
+            owner = "the file's" if path in before else "this"
+            raise Error(f"[loadExecutable] {path} is a {what} of {owner} module alone. Wrap a "
+                        f"module of the same class and settings.")
+    if before != now:
+        raise Error(f"[loadExecutable] the {what}s of the file's module are in the order "
+                    f"{', '.join(before)}, here {', '.join(now)}. Wrap a module of the same class "
+                    f"and settings.")
+
+
+def _check_layer(was: dict, now: dict, training: bool) -> None:
+    path = was["path"] or "the module"
+    if was["class"] != now["class"]:
+        raise _other(path, f"was a {was['class']}", f"is a {now['class']}")
+    if was["has_own_forward"] != now["has_own_forward"]:
+        words = {True: "a forward of its own", False: "the forward of its class"}
+        raise _other(path, f"had {words[was['has_own_forward']]}",
+                     f"has {words[now['has_own_forward']]}")
+    for kind, before, after in zip(HOOKS if training else HOOKS[:2], was["hooks"], now["hooks"]):
+        if before != after:
+            name = kind.strip("_").replace("_", " ")
+            raise _other(path, f"had {before} {name}", f"has {after}")
+    if was["reads_mode"] and was["training"] != now["training"]:
+        words = {True: "in training mode", False: "in evaluation mode"}
+        raise _other(path, f"was {words[was['training']]}", f"is {words[now['training']]}")
+
+
+def _check_tensor(was: dict, now: dict, training: bool) -> None:
+    path = was["path"]
+    if was["first"] != now["first"]:
+        words = {path: "a tensor of its own"}
+        raise _other(path, f"was {words.get(was['first'], was['first'])}",
+                     f"is {words.get(now['first'], now['first'])}")
+    if training and was["requires_grad"] != now["requires_grad"]:
+        raise _other(path, f"had requires_grad={was['requires_grad']}",
+                     f"has requires_grad={now['requires_grad']}")
+
+
+def _other(path: str, was: str, now: str) -> Error:
+    return Error(f"[loadExecutable] {path} {was} when the program was compiled, it {now} here. "
+                 f"Wrap a module of the same class and settings.")
