@@ -106,6 +106,7 @@ class Saving:
     def _saved(self, filename: str, export_model: bool, save_rng_state: bool) -> str:
         compiled = self._compiled_model()
         compiled.guard.check()  # the file has the module as it is, and the program as it was
+        compiled.interface.plain_tensors.check()
         self.copyWeightsToHostIfNeeded()
         if self._optimizer is not None:
             self._optimizer.check_outgrown("save")

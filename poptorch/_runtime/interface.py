@@ -15,7 +15,7 @@ from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.around import Around
 from poptorch._runtime.outer_watch import OuterWatch
 from poptorch._runtime.plain_tensors import PlainTensors
-from poptorch._snapshot import Snapshot
+from poptorch._snapshot import MISSING, Snapshot, attribute_of, objects_within
 from poptorch._translate import Program, StepSpec
 from poptorch._types import narrowed, torch_dtype
 from poptorch.errors import Error
@@ -27,7 +27,8 @@ _FORM = {
     "arguments": dict, "outputs": tuple | None, "inputs": {int: str}, "results": [(str, _OUTPUT)],
     "layouts": {int: ([int | None], int | None)},
     "weights": [str], "tensor_names": [str], "updated": [str], "optimizer": dict | None,
-    "spec": {str: object}, "attributes": [(str, str, tuple)],
+    "spec": {str: object}, "attributes": [(str, str, tuple | None)],
+    "plain_tensors": {str: str},
     "around": (torch.dtype | None, torch.dtype)}
 
 
@@ -44,7 +45,8 @@ class Interface:
             ``Captured`` has it; of a program that comes from a file, what its module has of it.
         argument_attributes: likewise of objects in arguments; not known of a program from a file.
         outer: what ``forward`` may read outside of the module; likewise.
-        plain_tensors: the user's tensors that are compiled in; likewise.
+        plain_tensors: the user's tensors that are compiled in; of a program that comes from a
+            file, those in attributes.
         modes: the modules of which ``forward`` read whether they are in training mode.
         around: the settings around the call that compiled it.
     """
@@ -78,6 +80,7 @@ class Interface:
         """
         program = self.program
         layout = program.optimizer
+        attributes = [one for one in self.attributes if _holder(model, one[2]) is one[0]]
         return {
             "arguments": self.arguments.to_data(),
             "outputs": self.outputs.to_data(),
@@ -92,8 +95,8 @@ class Interface:
             "optimizer": None if layout is None else layout.to_data(),
             "spec": dict(vars(self.spec)),
             "attributes": [(path, name, _plain_value(holder, name))
-                           for holder, name, path in self.attributes
-                           if _holder(model, path) is holder],
+                           for holder, name, path in attributes],
+            "plain_tensors": self.plain_tensors.described(_tensors_in(attributes)),
             "around": tuple(self.around),
         }
 
@@ -130,8 +133,9 @@ class Interface:
         program.tensor_names = data["tensor_names"]
         if data["optimizer"] is not None:
             program.optimizer = UpdateLayout.from_data(data["optimizer"], named)
+        attributes = _attributes(data["attributes"], model)
         interface = cls(arguments, Structure.from_data(data["outputs"], "outputs"), program, spec,
-                        _attributes(data["attributes"], model),
+                        attributes, plain_tensors=_plain_tensors(data["plain_tensors"], attributes),
                         around=Around(*data["around"]))
         interface._check_numbers()
         return interface
@@ -222,10 +226,15 @@ def _check_same_spec(own: StepSpec, compiled: StepSpec) -> None:
 _PLAIN = (bool, int, float, str, type(None), torch.dtype)
 
 
-def _plain_value(holder, name: str) -> tuple:
-    """What an attribute is, if a file can say so: no or one value."""
-    table = table_of(holder, name)
-    return (table[name],) if name in table and _is_plain(table[name]) else ()
+def _plain_value(holder, name: str) -> tuple | None:
+    """What an attribute is, of an object or its class: one value, or none that a file could say.
+    None: it is not there."""
+    value = table_of(holder, name).get(name, MISSING) if hasattr(holder, "__dict__") else MISSING
+    if value is MISSING:
+        value = attribute_of(holder, name)
+    if value is MISSING:
+        return None
+    return (value,) if _is_plain(value) else ()
 
 
 def _is_plain(value) -> bool:
@@ -249,15 +258,45 @@ def _attributes(data: list[tuple], model: torch.nn.Module) -> list[tuple[object,
         poptorch.Error: One is another than when the program was compiled.
     """
     found = []
-    for path, name, value in data:
-        holder = _holder(model, path)
-        if not hasattr(holder, "__dict__") or name not in table_of(holder, name):
-            continue
-        if not all(map(_is_plain, value)):
+    for path, name, was in data:
+        if not all(map(_is_plain, was or ())):
             raise ValueError(f"the attribute {path} has a value that is not plain")
-        own = table_of(holder, name)[name]
-        if value and _is_plain(own) and Snapshot(value[0]).difference(own, path):
-            raise Error(f"[loadExecutable] {path} was {value[0]!r} when the program was compiled, "
-                        f"it is {own!r}. Wrap a module of the same class and settings.")
-        found.append((holder, name, path))
+        holder = _holder(model, path)
+        now = _plain_value(holder, name)
+        if Snapshot(was).difference(now, path) is not None:
+            raise Error(f"[loadExecutable] {path} was {_words(was)} when the program was compiled, "
+                        f"it is {_words(now)}. Wrap a module of the same class and settings.")
+        if hasattr(holder, "__dict__"):
+            found.append((holder, name, path))
     return found
+
+
+def _words(value: tuple | None) -> str:
+    if value is None:
+        return "not there"
+    return repr(value[0]) if value else "an object"
+
+
+def _tensors_in(attributes: Sequence[tuple[object, str, str]]) -> list[tuple[str, torch.Tensor]]:
+    """The tensors in attributes, with their paths."""
+    return [(place, part) for holder, name, path in attributes if name in table_of(holder, name)
+            for place, part in objects_within(table_of(holder, name)[name], path)
+            if isinstance(part, torch.Tensor)]
+
+
+def _plain_tensors(data: dict[str, str], attributes: list[tuple]) -> PlainTensors:
+    """The plain tensors of a module that a program from a file was compiled with.
+
+    Raises:
+        poptorch.Error: One is another than when the program was compiled.
+    """
+    named = {path: tensor for path, tensor in _tensors_in(attributes) if path in data}
+    tensors = PlainTensors([(tensor, path) for path, tensor in named.items()])
+    own = tensors.described(named.items())
+    for path, text in data.items():
+        if own.get(path) != text:
+            raise Error(f"[loadExecutable] {path} is not the tensor that it was when the program "
+                        f"was compiled, and its values are compiled in, as it is no buffer. Wrap "
+                        f"a module of the same class and settings; or make it with "
+                        f"register_buffer, and compile and save the model again.")
+    return tensors

@@ -2,7 +2,7 @@
 
 import hashlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -32,10 +32,16 @@ class PlainTensors:
         for known in self._known:
             known.check()
 
+    def described(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
+        """What those among some tensors were when they were compiled, by path: type and a digest.
+        """
+        known = {id(one.tensor()): one for one in self._known}
+        return {path: known[id(tensor)].text() for path, tensor in tensors if id(tensor) in known}
+
 
 class _Known:
     def __init__(self, tensor: torch.Tensor, name: str | None):
-        self._tensor = weakref.ref(tensor)
+        self.tensor = weakref.ref(tensor)
         self._name = name or f"a tensor of the sizes {list(tensor.shape)}"
         with plain_access():
             # A library that owns the memory, as NumPy may, writes to it unseen.
@@ -43,8 +49,12 @@ class _Known:
             self._type = tensor.dtype, tensor.shape
             self._version, self._digest = tensor._version, _digest(tensor)
 
+    def text(self) -> str:
+        dtype, shape = self._type
+        return f"{dtype} {list(shape)} {self._digest.hex()}"
+
     def check(self) -> None:
-        tensor = self._tensor()
+        tensor = self.tensor()
         if tensor is None or tensor._version == self._version and not self._is_foreign:
             return
         with plain_access():

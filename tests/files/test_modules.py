@@ -183,6 +183,87 @@ def test_load_executable_into_a_module_of_other_settings(settings, words, tmp_pa
     assert torch.equal(again(x), model(x))
 
 
+class WithPlain(torch.nn.Module):
+    """Plain tensors in attributes, containers and objects; an attribute of the class."""
+
+    scale = 2.0
+
+    def __init__(self, value=1.0):
+        super().__init__()
+        self.shift, self.table = torch.full((2,), 1.0), {"a": [torch.full((2,), 1.0)]}
+        self.config = Config(torch.full((2,), value))
+
+    def forward(self, x):
+        return (x + self.shift + self.table["a"][0] + self.config.factor) * self.scale
+
+
+def set_plain(module):
+    module.shift = torch.full((2,), 3.0)
+
+
+def fill_plain(module):
+    module.table["a"][0].fill_(3.0)
+
+
+def set_dtype(module):
+    module.shift = module.shift.double()
+
+
+def set_scale(module):
+    module.scale = 3.0
+
+
+PLAIN = [(set_plain, "shift is not the tensor that it was"), (set_dtype, "shift is not the"),
+         (fill_plain, r"table\['a'\]\[0\] is not the tensor that it was when the program was "
+                      "compiled, and its values are compiled in, as it is no buffer"),
+         (lambda module: module.config.factor.zero_(), "config.factor is not the tensor"),
+         (lambda module: module.table.clear(), r"table\['a'\]\[0\] is not the tensor"),
+         (set_scale, "scale was 2.0 when the program was compiled, it is 3.0"),
+         (lambda module: module.__dict__.pop("config"), "config was an object when .*, it is not")]
+
+
+@pytest.mark.parametrize(("change", "words"), PLAIN)
+def test_load_executable_into_a_module_with_another_plain_tensor(change, words, tmp_path):
+    model = poptorch.inferenceModel(WithPlain(), options())
+    path = model.compileAndExport(tmp_path / "net.poptorch", torch.ones(2), export_model=False)
+    other = WithPlain()
+    change(other)
+    with pytest.raises(poptorch.Error, match=rf"^\[loadExecutable\] .*net.poptorch: {words}.*\. "
+                                             "Wrap a module of the same class and settings"):
+        poptorch.inferenceModel(other, options()).loadExecutable(path)
+    again = poptorch.inferenceModel(WithPlain(), options())
+    again.loadExecutable(path)
+    assert again(torch.ones(2)).tolist() == model(torch.ones(2)).tolist() == [8, 8]
+
+
+def test_an_attribute_that_the_files_module_had_not(tmp_path):
+    class Asking(torch.nn.Module):
+        def forward(self, x):
+            return x * getattr(self, "late", 2.0)
+
+    path = poptorch.inferenceModel(Asking(), options()).compileAndExport(
+        tmp_path / "net.poptorch", torch.ones(2), export_model=False)
+    other = Asking()
+    other.late = 3.0
+    with pytest.raises(poptorch.Error, match="late was not there when the program was compiled, it "
+                                             "is 3.0. Wrap"):
+        poptorch.inferenceModel(other, options()).loadExecutable(path)
+
+
+@pytest.mark.parametrize("is_saved_again", [False, True])
+def test_a_plain_tensor_of_a_loaded_module_that_is_changed(is_saved_again, tmp_path):
+    _, again = loaded(WithPlain(), torch.ones(2), tmp_path)
+    if is_saved_again:
+        again = poptorch.load(again.save(tmp_path / "again.poptorch"))
+    assert again(torch.ones(2)).tolist() == [8, 8]
+    again.model.shift.fill_(5.0)
+    for use in (lambda: again(torch.ones(2)), lambda: again.save(tmp_path / "third.poptorch")):
+        with pytest.raises(poptorch.Error, match=r"^\[weights\] shift: it is a plain tensor"):
+            use()
+    again.model.shift.fill_(1.0)
+    assert again(torch.ones(2)).tolist() == [8, 8]
+
+
 def test_what_a_file_says_of_an_attribute_is_plain(monkeypatch, tmp_path):
     model = poptorch.inferenceModel(Outer(), options())
     monkeypatch.setattr(interface, "_plain_value", lambda holder, name: (torch.ones(1),))
