@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from poptorch._files import executable as files
-from poptorch._runtime.run_time_options import check_read, edited
+from poptorch._runtime.run_time_options import edited
 from poptorch._weights import grouping, instrument
 from poptorch.errors import Error
 from poptorch.executor import PoplarExecutor
@@ -143,10 +143,7 @@ def load(filename: str,
     if "model" not in file:
         raise Error(f"[load] {filename} was written with export_model=False and has no module. "
                     f"Wrap the module again and call loadExecutable() on the wrapper.")
-    options = file.document("options")
-    with file.guard("options.json"):
-        check_read(options)
-    options = edited(options, edit_opts_fn)
+    options = edited(file.options(), edit_opts_fn)
     parts = file.document("model")
     with file.guard("model.json"):
         model, user_model = parts["model"], parts["user_model"]

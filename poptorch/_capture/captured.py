@@ -106,6 +106,12 @@ class Captured:
     plain_tensors: list[tuple[torch.Tensor, str | None]] = field(default_factory=list)
     modes: list[torch.nn.Module] = field(default_factory=list)
 
+    def changed_buffers(self) -> list[str]:
+        """The paths of the buffers that ``forward`` changes."""
+        names = {spec.name for spec in self.inputs if spec.kind == "buffer"}
+        return [spec.name for spec in self.outputs
+                if spec.kind == "buffer_update" and spec.name in names]
+
     def rebuild_output(self, tensors: list):
         """What ``forward`` returns, with ``tensors`` in place of the ``output`` results."""
         return self.out_spec.unflatten(tensors)

@@ -17,6 +17,7 @@ from poptorch._files.encode import Encoder
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.modes import TrainingModes
+from poptorch._runtime.run_time_options import check_read
 from poptorch._translate import StepSpec
 from poptorch._types import torch_dtype
 from poptorch.errors import Error
@@ -197,6 +198,13 @@ class File:
         member = f"{name}.json"
         with self.guard(member):
             return self._decoder.document(json.loads(self._needed(member)))
+
+    def options(self) -> Options:
+        """The options that the program was compiled with."""
+        options = self.document("options")
+        with self.guard("options.json"):
+            check_read(options)
+        return options
 
     def modes(self) -> dict[str, bool]:
         """Whether layers were compiled in training mode, by path."""

@@ -9,6 +9,7 @@ from poptorch._files import executable as files
 from poptorch._optimizer.live import live
 from poptorch._runtime import settings
 from poptorch._runtime.compiled import CompiledModel
+from poptorch._runtime.run_time_options import check_kept
 from poptorch._weights import grouping
 from poptorch.errors import Error
 
@@ -167,6 +168,9 @@ class Saving:
                         f"{kinds[file.manifest['training']]}, this is "
                         f"{kinds[self._training]}. Wrap the module with the former.")
         self._check_class(file)
+        options = file.options()
+        with file.guard("options.json"):
+            check_kept(self._options, options)
 
     def _check_class(self, file: files.File) -> None:
         own = type(self._user_model).__name__
@@ -193,6 +197,7 @@ class Saving:
         interface = file.interface(self._model, self._step_spec(), self._modes)
         with file.guard("interface.json"):
             self._check_optimizer(interface)
+            settings.check_buffers(self._options, self._user_model, interface.changed_buffers())
         executable = file.executable(settings.compile_options(self._options))
         with file.guard("interface.json"):
             interface.check_states(executable)

@@ -72,7 +72,7 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
     warn_of_kept(kept)
     outer = outer_names.unchanged(outer)
     arguments.compare(captured.beside)
-    settings.check_buffers(options, source.user_model, captured)
+    settings.check_buffers(options, source.user_model, captured.changed_buffers())
     replicas.check_parameters(options, grouped, captured)
     progress("translate")
     with plain_torch():

@@ -72,6 +72,11 @@ class Interface:
         self.outer.check()
         self.plain_tensors.check()
 
+    def changed_buffers(self) -> list[str]:
+        """The paths of the buffers that ``forward`` changes."""
+        return [path for path, tensor in self.program.states.items()
+                if path in self.program.updated and not isinstance(tensor, torch.nn.Parameter)]
+
     def to_data(self, model: torch.nn.Module) -> dict:
         """This as plain data, tensors and classes.
 

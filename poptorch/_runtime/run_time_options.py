@@ -40,6 +40,23 @@ def edited(options: Options, edit) -> Options:
     return new
 
 
+def check_kept(own: Options, compiled: Options) -> None:
+    """Checks that a program has each operation that a wrapper's options are to look at.
+
+    Args:
+        own: of the wrapper.
+        compiled: those that the program was compiled with.
+
+    Raises:
+        poptorch.Error: It was compiled without that.
+    """
+    for name in ("floating_point_exceptions", "record_non_finite"):
+        if getattr(own.Precision, name) and not getattr(compiled.Precision, name):
+            raise Error(f"[loadExecutable] the executable was compiled with Precision.{name}=False, "
+                        f"this wrapper specifies True, for which a program keeps each operation. "
+                        f"Wrap the module with the options of the model that was saved.")
+
+
 def _rows(options: Options) -> list:
     """Group and row of each option."""
     groups = (options, *options._groups.values())

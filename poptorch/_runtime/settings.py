@@ -88,21 +88,18 @@ def compile_options(options: Options) -> dict:
             "record_floats": options.Precision.record_non_finite}
 
 
-def check_buffers(options: Options, module: torch.nn.Module, captured) -> None:
-    """Checks what the options say about buffers against a captured model.
+def check_buffers(options: Options, module: torch.nn.Module, changed: list[str]) -> None:
+    """Checks what the options say about buffers.
 
     Args:
         options: resolved options.
         module: the user's module.
-        captured: what capture recorded of it.
+        changed: paths of the buffers that ``forward`` changes.
 
     Raises:
         poptorch.Error: Replicas would change a buffer that they share; or a buffer that the
             options name is not there.
     """
-    names = {spec.name for spec in captured.inputs if spec.kind == "buffer"}
-    changed = [spec.name for spec in captured.outputs
-               if spec.kind == "buffer_update" and spec.name in names]
     if changed and options.broadcast_buffers and options.replication_factor > 1:
         raise Error(f"[broadcastBuffers] PopTorch does not support broadcasting buffers, and "
                     f"forward changes {', '.join(changed)} on {options.replication_factor} "
