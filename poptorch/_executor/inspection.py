@@ -70,7 +70,8 @@ class Inspection:
         before it in the backward pass. A trained parameter has ``Gradient___<path>``, the
         gradient that the optimizer gets, ``UpdatedVar___<path>``, its value afterwards, and what
         the optimizer's ``state_dict`` calls the states and numbers of its update, such as
-        ``Accl1___<path>`` and ``scaledLearningRate0___specific___<path>``.
+        ``Accl1___<path>`` and ``scaledLearningRate0___specific___<path>``. Where a parameter or
+        buffer has the name of an argument, a result or the loss, that one has ``.value`` after it.
 
         Raises:
             AssertionError: The model is not compiled.

@@ -9,7 +9,8 @@
     Accl1___fc.weight       the optimizer's state and settings, see poptorch/_optimizer/rows.py
 
 They are made of what the user wrote, before anything is rewritten: the same model has the same
-names.
+names. Where two would be equal, a parameter or buffer keeps its path, ``.value`` is added to the
+name of an argument, a result or the loss, and an operation gets the next number.
 """
 
 import difflib
@@ -21,6 +22,7 @@ from poptorch.errors import Error
 
 GRADIENT = "Gradient___"
 UPDATED = "UpdatedVar___"
+_STATES = ("param", "buffer")
 
 
 class TensorNames:
@@ -37,31 +39,40 @@ class TensorNames:
     def __init__(self, captured):
         self.nodes: dict[str, torch.fx.Node] = {}
         self._counts: dict[str, int] = {}
-        specs = iter(captured.inputs)
+        self._taken = {spec.name for spec in captured.inputs if spec.kind in _STATES}
+        sources = iter([self._name_of(spec) for spec in captured.inputs])
+        outputs = [spec for spec in captured.outputs if spec.kind == "output"]
+        results = {self._free(f"output.{number}"): spec.node
+                   for number, spec in enumerate(outputs)}
+        results |= {self._free("loss"): spec.node for spec in captured.outputs
+                    if spec.kind == "loss"}
         for node in captured.graph.nodes:
             if node.op == "placeholder":
-                self._add_source(node, next(specs))
+                name = next(sources)
+                if name is not None:
+                    self.nodes[name] = node
             elif node.op == "call_function" and isinstance(node.meta["val"], torch.Tensor):
                 self._add(_operation(node), node)
-        outputs = [spec for spec in captured.outputs if spec.kind == "output"]
-        for number, spec in enumerate(outputs):
-            self.nodes[f"output.{number}"] = spec.node
-        for spec in captured.outputs:
-            if spec.kind == "loss":
-                self.nodes["loss"] = spec.node
+        self.nodes |= results
         self.gradients = [spec.name for spec in captured.outputs if spec.kind == "grad"]
 
-    def _add_source(self, node, spec) -> None:
+    def _name_of(self, spec) -> str | None:
         if spec.kind == "input":
-            self.nodes[f"input.{spec.name}"] = node
-        elif spec.kind in ("param", "buffer"):
-            self.nodes[spec.name] = node
+            return self._free(f"input.{spec.name}")
+        return spec.name if spec.kind in _STATES else None
+
+    def _free(self, name: str) -> str:
+        while name in self._taken:
+            name = f"{name}.value"
+        self._taken.add(name)
+        return name
 
     def _add(self, name: str, node) -> None:
-        # A parameter or buffer may be called like an operation.
-        count = self._counts.get(name, int(name in self.nodes))
+        count = self._counts.get(name, 0)
+        while (numbered := f"{name}.{count}" if count else name) in self._taken:
+            count += 1
         self._counts[name] = count + 1
-        self.nodes[f"{name}.{count}" if count else name] = node
+        self.nodes[numbered] = node
 
     def all(self, bound: list[str]) -> list[str]:
         """Every name; ``bound``: those of the tensors that the update uses and makes."""

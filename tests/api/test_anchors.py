@@ -215,3 +215,38 @@ def test_a_buffer_that_is_called_like_an_operation():
     model(torch.ones(4, 2))
     assert torch.equal(model.getAnchoredTensor("m"), torch.full((2,), 3.0))
     assert torch.equal(model.getAnchoredTensor("o"), torch.ones(2))
+
+
+def filled(value):
+    return torch.nn.Parameter(torch.full((2,), float(value)))
+
+
+class Clashing(torch.nn.Module):
+    """Parameters with the paths that results, an argument, operations and the loss would have."""
+
+    def __init__(self):
+        super().__init__()
+        self.output = torch.nn.ParameterList([filled(7)])
+        self.mul = torch.nn.ParameterList([filled(3), filled(5)])
+        self.input, self.loss = torch.nn.ParameterDict({"x": filled(2)}), filled(11)
+
+    def forward(self, x):
+        y = x * self.mul[0] * self.mul[1] * self.output[0] * self.input["x"]
+        return y, poptorch.identity_loss((y + self.loss).sum(), "sum")
+
+
+def test_parameters_keep_their_paths():
+    values = {"output.0": 7, "mul.0": 3, "mul.1": 5, "input.x": 2, "loss": 11}
+    names = {f"a{number}": name for number, name in enumerate(values)}
+    others = {"x": "input.x.value", "y": "output.0.value", "l": "loss.value", "m": "mul.2"}
+    net, anchors = Clashing(), {**names, **others}
+    model = training(net, options(anchors.items()), lr=0.0)
+    y, loss = model(torch.ones(2))
+    found = model.getTensorNames()
+    assert len(found) == len(set(found)) and set(anchors.values()) <= set(found)
+    for short, name in names.items():
+        assert model.getAnchoredTensor(short).tolist() == [values[name]] * 2, name
+    assert model.getAnchoredTensor("x").tolist() == [1, 1]
+    assert torch.equal(model.getAnchoredTensor("y"), y) and y.tolist() == [210, 210]
+    assert model.getAnchoredTensor("l").item() == loss.item() == 442
+    assert model.getAnchoredTensor("m").tolist() == [15, 15]  # the second of the products
