@@ -52,9 +52,9 @@ def check_kept(own: Options, compiled: Options) -> None:
     """
     for name in ("floating_point_exceptions", "record_non_finite"):
         if getattr(own.Precision, name) and not getattr(compiled.Precision, name):
-            raise Error(f"[loadExecutable] the executable was compiled with Precision.{name}=False, "
-                        f"this wrapper specifies True, for which a program keeps each operation. "
-                        f"Wrap the module with the options of the model that was saved.")
+            raise Error(f"[loadExecutable] the executable was compiled with Precision.{name}="
+                        f"False, this wrapper specifies True, for which a program keeps each "
+                        f"operation. Wrap the module with the options of the model that was saved.")
 
 
 def _rows(options: Options) -> list:

@@ -9,8 +9,10 @@ from torch.utils import _pytree as pytree
 from poptorch import _switches as switches
 from poptorch._capture import capture
 from poptorch._capture.inlining import inlined
+from poptorch._checks import at_least
 from poptorch._translate.recomputation import recomputed
 from poptorch._translate.tensor_names import TensorNames
+from poptorch._types import narrowed
 from poptorch.enums import OutputMode
 from poptorch.errors import Error, place_text
 from poptorch.models import inferenceModel, trainingModel
@@ -19,6 +21,7 @@ from poptorch.options._options import checked_options
 from poptorch.testing._comparison import (
     Comparison,
     Difference,
+    OtherForm,
     relative_error,
     worst_element,
 )
@@ -58,7 +61,9 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
         A :class:`Comparison`: true where nothing differs, and printable.
 
     Raises:
-        poptorch.Error: The model cannot be compiled, or the options have several steps a call.
+        poptorch.Error: The model cannot be compiled, has nothing to train, or the options have
+            several steps a call.
+        ValueError: ``steps`` is less than 1.
 
     Example:
         >>> import torch, poptorch
@@ -69,8 +74,12 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
         >>> print(found)
         3 values of 1 step compared one by one: the same numbers as PyTorch.
     """
+    at_least(1, steps, "compare steps")
     if training is None:
         training = model.training
+    if training and not any(tensor.requires_grad for tensor in model.parameters()):
+        raise Error("[compare] the module is in training mode, and no parameter of it requires "
+                    "grad. Pass training=False.")
     options = _single_step(options)
     return _Run(model, inputs, training, options, optimizer).compared(steps)
 
@@ -184,7 +193,7 @@ class _Run:
         return {name: self._anchored.getAnchoredTensor(f"v{number}")
                 for number, name in enumerate(self._operations.names)}
 
-    def _whole(self, step: int) -> list[Difference]:
+    def _whole(self, step: int) -> list[Difference | OtherForm]:
         """Results, loss and gradients against those of the module."""
         with switches.keep_gradients():
             ours = _named(self._plain(*_copies(self._inputs)))
@@ -192,11 +201,14 @@ class _Run:
             ours |= {f"gradient of {name}": value
                      for name, value in switches.gradients(self._plain).items()}
         exact, eager = (side.step(self._inputs) for side in self._eager)
+        found = [OtherForm(name, step, _form(ours.get(name)), _form(eager.get(name), is_eager=True),
+                           _RECORDED) for name in {**eager, **ours}]
+        found = [other for other in found if other.ours != other.expected]
         if self._operations.is_random:
-            return []
-        found = []
+            return found
+        differing = {other.name for other in found}
         for name, expected in exact.items():
-            if name not in ours:
+            if name in differing:
                 continue
             error = relative_error(ours[name], expected)
             limit = 4 * relative_error(eager[name], expected) + _FLOOR
@@ -204,6 +216,13 @@ class _Run:
             if not error <= limit:
                 found.append(_difference(name, step, ours[name], expected, error, limit))
         return found
+
+
+def _form(value: torch.Tensor | None, is_eager: bool = False) -> str:
+    """Type and shape; of a tensor of PyTorch's, what it is on the device."""
+    if value is None:
+        return "nothing"
+    return f"{narrowed(value.dtype) if is_eager else value.dtype} of shape {list(value.shape)}"
 
 
 def _difference(name, step, ours, expected, error, limit) -> Difference:

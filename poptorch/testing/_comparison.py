@@ -36,13 +36,46 @@ class Difference:
     expected: float
     cause: str
 
+    @property
+    def numbers(self) -> str:
+        """The error and its limit."""
+        return f"error {self.error:.2e}, limit {self.limit:.2e}"
+
     def __str__(self) -> str:
         operation = f" by {self.operation}" if self.operation else ""
         module = f', module "{self.module}"' if self.module else ""
         place = f"\n  at {self.location}{module}" if self.location else module
-        return (f"{self.name}{operation} differs in step {self.step}: error {self.error:.2e}, "
-                f"limit {self.limit:.2e}; element {list(self.index)} is {self.ours:.9g}, expected "
-                f"{self.expected:.9g}.{place}\n  likely cause: {self.cause}")
+        return (f"{self.name}{operation} differs in step {self.step}: {self.numbers}; "
+                f"element {list(self.index)} is {self.ours:.9g}, expected {self.expected:.9g}."
+                f"{place}\n  likely cause: {self.cause}")
+
+
+@dataclass(frozen=True)
+class OtherForm:
+    """A result or gradient that is there on one side alone, or is of another shape or type.
+
+    Attributes:
+        name: of the result, or of the gradient.
+        step: number of the step.
+        ours: what there is here.
+        expected: what there is in PyTorch.
+        cause: what the difference probably comes from.
+    """
+
+    name: str
+    step: int
+    ours: str
+    expected: str
+    cause: str
+
+    @property
+    def numbers(self) -> str:
+        """What there is on both sides."""
+        return f"{self.ours} here, {self.expected} in PyTorch"
+
+    def __str__(self) -> str:
+        return (f"{self.name} differs in step {self.step}: {self.numbers}.\n"
+                f"  likely cause: {self.cause}")
 
 
 @dataclass(frozen=True)
@@ -58,7 +91,7 @@ class Comparison:
     """
 
     first: Difference | None
-    results: tuple[Difference, ...]
+    results: tuple[Difference | OtherForm, ...]
     compared: int
     skipped: dict[str, tuple[str, ...]] = field(default_factory=dict)
     steps: int = 1
@@ -75,8 +108,7 @@ class Comparison:
             lines = [head + "none differs.", *map(str, self.results)]
         else:
             lines = [head + f"the first that differs is\n{self.first}"]
-            lines += [f"So does {found.name}: error {found.error:.2e}, limit {found.limit:.2e}."
-                      for found in self.results]
+            lines += [f"So does {found.name}: {found.numbers}." for found in self.results]
         lines += [f"Not compared, {reason}: {_list(names)}."
                   for reason, names in self.skipped.items()]
         return "\n".join(lines)
@@ -95,7 +127,7 @@ def relative_error(ours: torch.Tensor, reference: torch.Tensor) -> float:
     if not reference.numel():
         return 0.0
     finite = torch.isfinite(reference)
-    if not torch.equal(ours[~finite].nan_to_num(), reference[~finite].nan_to_num()):
+    if not _are_same(ours, reference)[~finite].all():
         return float("inf")
     difference = torch.where(finite, ours - reference, 0.0)
     error = torch.linalg.vector_norm(difference).item()
@@ -103,11 +135,15 @@ def relative_error(ours: torch.Tensor, reference: torch.Tensor) -> float:
     return error / max(norm, 1e-3 * reference.numel() ** 0.5)
 
 
+def _are_same(ours: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    return (ours == reference) | (ours.isnan() & reference.isnan())
+
+
 def worst_element(ours: torch.Tensor, reference: torch.Tensor) -> tuple[int, ...]:
     """The index of the element that differs most."""
     difference = (ours.detach().double() - reference.detach().double()).abs()
     difference = torch.where(torch.isnan(difference), torch.inf, difference)
-    same = ours.detach().double().nan_to_num() == reference.detach().double().nan_to_num()
+    same = _are_same(ours.detach().double(), reference.detach().double())
     number = int(torch.where(same, 0.0, difference).argmax())
     index = []
     for size in reversed(reference.shape):

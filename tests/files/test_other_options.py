@@ -23,8 +23,9 @@ def test_a_program_that_does_not_keep_each_operation(method, name, tmp_path):
     path = exported(net, options(), tmp_path)
     model = poptorch.inferenceModel(net, opts)
     with pytest.raises(poptorch.Error, match=(
-            rf"^\[loadExecutable\] .*net.poptorch: the executable was compiled with Precision.{name}="
-            "False, this wrapper specifies True, for which a program keeps each operation. Wrap")):
+            r"^\[loadExecutable\] .*net.poptorch: the executable was compiled with "
+            rf"Precision.{name}=False, this wrapper specifies True, for which a program "
+            "keeps each operation. Wrap")):
         model.loadExecutable(path)
     assert not model.isCompiled()
     model.loadExecutable(exported(net, opts, tmp_path))

@@ -1,6 +1,7 @@
 """compare(): planted differences are found, named and placed; equal numbers are none."""
 
 import inspect
+import re
 
 import pytest
 import torch
@@ -128,6 +129,76 @@ def test_what_only_the_whole_model_shows():
     found = compare(Asks(), torch.ones(3), training=False)
     assert not found and found.first is None
     assert "no single operation differs: the recorded graph" in found.results[0].cause
+
+
+def other_gradient(y):
+    return y.detach() if poptorch.isRunningOnIpu() else y
+
+
+class Here(torch.nn.Module):
+    """Computes something else here than in PyTorch."""
+
+    def __init__(self, here, there):
+        super().__init__()
+        self.weight, self.other = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+        self.here, self.there = here, there
+
+    def forward(self, x):
+        x = x * self.weight
+        y = self.here(x) if poptorch.isRunningOnIpu() else self.there(x)
+        if not self.training:
+            return y
+        return y, poptorch.identity_loss((x * other_gradient(self.other)).sum(), "sum")
+
+
+@pytest.mark.parametrize(("here", "there", "words"), [
+    (lambda x: x * 0, lambda x: x * torch.nan, r"result 0 differs in step 0: error inf, limit .*; "
+                                               r"element \[0\] is 0, expected nan"),
+    (lambda x: x * torch.nan, lambda x: x * 0, r"result 0 .* error nan.*\[0\] is nan, expected 0"),
+    (lambda x: x / 0, lambda x: x * 2, r"result 0 .*\[0\] is inf, expected 2"),
+    (lambda x: x[None], lambda x: x, r"result 0 differs in step 0: torch.float32 of shape \[1, 3\] "
+                                     r"here, torch.float32 of shape \[3\] in PyTorch\."),
+    (lambda x: x.half(), lambda x: x, r"torch.float16 of shape \[3\] here, torch.float32 of"),
+    (lambda x: x, lambda x: (x, x + 1), r"result 1 differs in step 0: nothing here, torch.float32 "
+                                        r"of shape \[3\] in PyTorch"),
+    (lambda x: (x, x + 1), lambda x: x, r"result 1 .*: torch.float32 of .* here, nothing in")])
+def test_results_of_another_form(here, there, words):
+    found = compare(Here(here, there).eval(), torch.ones(3))
+    assert not found and found.first is None and len(found.results) == 1
+    assert re.search(words, str(found)) and "no single operation differs" in str(found)
+
+
+def test_a_gradient_that_is_missing():
+    found = compare(Here(torch.neg, torch.neg), torch.ones(3))
+    assert not found and [one.name for one in found.results] == ["gradient of other"]
+    assert ("gradient of other differs in step 0: nothing here, torch.float32 of shape [3] in "
+            "PyTorch.") in str(found)
+
+
+def test_gradients_of_what_is_not_trained():
+    net = Net()
+    net.first.requires_grad_(False)
+    for parts in (net.second.parameters(), [net.second.weight]):
+        assert compare(net, torch.randn(3, 4), training=True,
+                       optimizer=torch.optim.SGD(parts, lr=0.1))
+
+
+def test_equal_infinities_and_what_is_no_number_are_the_same():
+    assert compare(Here(*[lambda x: x / torch.tensor([0.0, torch.nan, 1.0])] * 2).eval(),
+                   torch.ones(3))
+
+
+@pytest.mark.parametrize("steps", [0, -3])
+def test_there_is_at_least_one_step(steps):
+    with pytest.raises(ValueError, match=r"\[compare steps\] expected an int of at least 1, got "):
+        compare(Net(), torch.randn(3, 4), steps=steps)
+
+
+def test_nothing_to_train():
+    with pytest.raises(poptorch.Error, match=r"^\[compare\] the module is in training mode, and no "
+                                             r"parameter of it requires grad. Pass training=False"):
+        compare(torch.nn.ReLU(), torch.ones(3))
+    assert compare(torch.nn.ReLU(), torch.ones(3), training=False)
 
 
 def test_random_operations_are_not_compared_and_the_rest_is(monkeypatch):
