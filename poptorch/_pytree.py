@@ -164,13 +164,19 @@ class Structure:
         return Structure(_bare(self._root, lambda: read.get(next(numbers), ()) if read is not None
                                else {"__dict__"}))
 
-    def to_data(self) -> tuple | None:
+    def to_data(self, constants: Iterable | None = None) -> tuple | None:
         """This as nested tuples of classes and constants, without any object of the tree.
 
+        Args:
+            constants: in place of those of the leaves, in order; None: those themselves.
+
         Raises:
-            poptorch.Error: What a container has beside its parts is more than data.
+            poptorch.Error: What a container has beside its parts is more than data, or was changed
+                since :meth:`comparing` was called.
         """
-        return _plain(self._root)
+        if constants is None:
+            constants = [part.value for _, part in self.leaves() if part is not None]
+        return _plain(self._root, iter(constants))
 
     @classmethod
     def from_data(cls, data, where: str) -> "Structure":
@@ -356,18 +362,30 @@ def _is_data(value) -> bool:
     return True
 
 
-def _plain(part) -> tuple | None:
+def _check_as_it_was(part: Node, name: str, value) -> None:
+    found = part.beside[name].difference(value, name)
+    if found is not None:
+        raise Error(f"[save] {found[0]} of a {part.cls.__name__} among the arguments: it was "
+                    f"{found[1]} when the module was compiled, it is {found[2]}, which the file "
+                    f"would have. Set it back; or call destroy(), and compile the module for what "
+                    f"it is.")
+
+
+def _plain(part, constants: Iterator) -> tuple | None:
     if part is None:
         return None
     if type(part) is Constant:
-        return "constant", part.value
+        return "constant", next(constants)
     if not _is_data(part.context):
         raise Error(f"[save] a {part.cls.__name__} among the arguments or results has beside its "
                     f"parts {part.context!r:.80}, which cannot be put into a file. Let it be made "
                     f"of numbers, strings, built-in classes, and lists and dictionaries of them.")
     state = None if part.template is None else tuple(_state_beside(part))
+    for table in state or ():
+        for name in table.keys() & part.beside.keys():
+            _check_as_it_was(part, name, table[name])
     return (_NAMES[id(part.kind)], part.cls, tuple(part.keys), part.context, state,
-            tuple(map(_plain, part.children)))
+            tuple(_plain(child, constants) for child in part.children))
 
 
 def _filled(data, where: str):

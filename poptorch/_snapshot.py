@@ -1,8 +1,9 @@
 """A plain value as it was: compared later with what it is, however it was changed."""
 
 import argparse
+import datetime
 import enum
-import math
+import numbers
 import reprlib
 import sys
 from array import array
@@ -21,6 +22,7 @@ VALUES = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dty
 # Objects of these hold what is not the program's: loggers, locks, random generators.
 _FOREIGN = frozenset(sys.stdlib_module_names) | {"torch", "poptorch"}
 MISSING = object()  # in place of a value
+_WITH_EQUALS = (numbers.Number, range, datetime.datetime, datetime.time)
 _IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not a class of C
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60
@@ -139,7 +141,7 @@ class Snapshot:
         if kind not in VALUES:
             return False
         # Zeros of both signs are equal, and what is not a number equals nothing.
-        return repr(value) == repr(now) if kind in (float, complex) else value == now
+        return repr(value) == repr(now) if kind in (float, complex, range) else value == now
 
     def text(self) -> str:
         """The value as it was."""
@@ -147,10 +149,11 @@ class Snapshot:
 
 
 def same(a, b) -> bool:
-    """Whether two constants are equal; 0.0 and -0.0 are not, NaN and NaN are."""
-    if isinstance(a, float) and a == b == 0.0:
-        return math.copysign(1.0, a) == math.copysign(1.0, b)
+    """Whether two constants are equal, and nothing of them differs; NaN and NaN are."""
     try:
+        # Of these, equal ones may differ: in the sign of zero, the ends, the time zone.
+        if isinstance(a, _WITH_EQUALS) and not isinstance(a, int) and a == b:
+            return repr(a) == repr(b)
         return bool(a == b) or bool(a != a and b != b)
     except Exception:  # values without a comparison are not the same
         return a is b

@@ -58,7 +58,8 @@ class Leaf:
     """One place in the argument structure: a tensor's shape and dtype, or a constant's value."""
 
     def __init__(self, path: str, value=None):
-        self.path, self.value = path, value
+        self.path = path
+        self.value = set(value) if type(value) is set else value  # for a file: as it is now
         self.is_tensor = False
         self._was = None if type(value) in VALUES else Snapshot(value, Objects.EQUAL)
 
@@ -70,6 +71,20 @@ class Leaf:
             return self._was.difference(value, self.path)
         is_same = type(value) is type(self.value) and same(value, self.value)
         return None if is_same else (self.path, repr(self.value), repr(value))
+
+    def as_it_was(self):
+        """The constant that was compiled in, for a file.
+
+        Raises:
+            poptorch.Error: The object has been changed since.
+        """
+        found = self.difference(self.value)
+        if found is not None:
+            path, was, now = found
+            raise Error(f"[save] {path}: it was {was} when the module was compiled, it is {now}, "
+                        f"which the file would have. Set it back; or call destroy(), and compile "
+                        f"the module for what it is.")
+        return self.value
 
     @classmethod
     def of_tensor(cls, path: str, shape: torch.Size, dtype: torch.dtype,
@@ -138,7 +153,8 @@ class Arguments:
     def to_data(self) -> dict:
         """What the program depends on, as plain data and classes: not the module, nor the first
         call's tensors."""
-        return {"structure": self._structure.to_data(),
+        constants = [leaf.as_it_was() for leaf in self.leaves if not leaf.is_tensor]
+        return {"structure": self._structure.to_data(constants),
                 "positional": None if self._plain is None else len(self._plain),
                 "tensors": [(leaf.shape, leaf.dtype) for leaf in self.tensor_leaves()]}
 

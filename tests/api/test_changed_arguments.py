@@ -2,6 +2,7 @@
 
 from array import array
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from types import SimpleNamespace
 
@@ -106,6 +107,17 @@ def test_a_change_in_place(name):
     if name != "gone":
         model.destroy()
         assert torch.equal(model(X, value), function(X, value))
+
+
+@pytest.mark.parametrize(("function", "first", "other"), [
+    (lambda x, c: x * c.stop, range(0, 3, 2), range(0, 4, 2)),
+    (lambda x, c: x / float(c), Decimal("0"), Decimal("-0"))])
+def test_equal_constants_that_are_not_the_same(function, first, other):
+    model = compiled(function)
+    assert torch.equal(model(X, first), function(X, first))
+    with pytest.raises(Error) as caught:
+        model(X, other)
+    assert f"mismatch for c: expected {first!r} but got {other!r}" in caught.value.message
 
 
 def test_what_forward_does_not_read_may_change():

@@ -1,6 +1,8 @@
 """Values as they were, compared with what they are."""
 
 from array import array
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from functools import partial
 from types import SimpleNamespace
 
@@ -42,9 +44,21 @@ class Named:
 
 
 @pytest.mark.parametrize("a, b, is_same", [
-    (0.0, -0.0, False), (float("nan"), float("nan"), True), (1, 1, True), (X, Y, False)])
+    (0.0, -0.0, False), (float("nan"), float("nan"), True), (1, 1, True), (X, Y, False),
+    (complex(0, -0.0), 0j, False), (Decimal("0"), Decimal("-0"), False),
+    (Decimal("1.0"), Decimal("1.00"), False), (Decimal("1.5"), Decimal("1.5"), True),
+    (numpy.float32(0.0), numpy.float32(-0.0), False), (range(0, 3, 2), range(0, 4, 2), False),
+    (range(3), range(3), True), (datetime(2000, 1, 1, 1, tzinfo=UTC), datetime(
+        2000, 1, 1, 2, tzinfo=timezone(timedelta(hours=1))), False)])
 def test_same(a, b, is_same):
     assert same(a, b) is is_same
+
+
+@pytest.mark.parametrize("a, b", [(range(0, 3, 2), range(0, 4, 2)), (0.0, -0.0),
+                                  (Decimal("0"), Decimal("-0"))])
+def test_what_is_equal_and_not_the_same(a, b):
+    for objects in Objects:
+        assert Snapshot([a], objects).difference([b], "f") == ("f[0]", repr(a), repr(b))
 
 
 CHANGES = {

@@ -1,0 +1,57 @@
+"""Arguments that are no tensors: a file has what was compiled in."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import poptorch
+from tests.helpers import quiet_options as options
+
+X = torch.ones(1)
+
+
+class Count(torch.nn.Module):
+    def forward(self, x, values):
+        return x + len(values)
+
+
+class Rows(dict):
+    """A dictionary with an attribute."""
+
+
+class Scale(torch.nn.Module):
+    def forward(self, x, space):
+        return x * space.scale[0]
+
+
+def test_a_set_that_is_changed_later(tmp_path):
+    values, model = {1}, poptorch.inferenceModel(Count(), options())
+    model.compile(X, values)
+    values.add(2)
+    again = poptorch.load(model.save(tmp_path / "net.poptorch"))
+    for one in (model, again):
+        assert one(X, {1}).item() == 2
+        with pytest.raises(poptorch.Error, match=r"mismatch for values: expected \{1\} but got \{1, 2"):
+            one(X, values)
+
+
+def rows():
+    made = Rows(x=X)
+    made.scale = [2.0]
+    return made
+
+
+@pytest.mark.parametrize(("make", "words"), [
+    (lambda: SimpleNamespace(scale=[2.0]), r"space.scale\[0\]"),
+    (rows, r"scale\[0\] of a Rows among the arguments")])
+def test_an_object_that_is_changed_later_is_not_saved(make, words, tmp_path):
+    space, model = make(), poptorch.inferenceModel(Scale(), options())
+    model.compile(X, space)
+    space.scale[0] = 3.0
+    with pytest.raises(poptorch.Error, match=(
+            rf"^\[save\] {words}: it was 2.0 when the module was compiled, it is 3.0, which the "
+            r"file would have. Set it back; or call destroy\(\), and compile")):
+        model.save(tmp_path / "net.poptorch", export_model=False)
+    space.scale[0] = 2.0
+    assert model(X, space).item() == 2
