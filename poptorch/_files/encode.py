@@ -26,7 +26,7 @@ import torch
 from torch.nn.utils import parametrize
 
 from poptorch._files import names
-from poptorch._layout import copied_strides
+from poptorch._layout import copied_strides, memory_of, overlap
 from poptorch._transparent import plain_class
 from poptorch._weights import instrument
 from poptorch.errors import Error
@@ -48,6 +48,9 @@ class Encoder:
         self.tensors: dict[str, torch.Tensor] = {}
         self._names = {id(tensor): name for name, tensor in (named or {}).items()}
         self._kept = [named]
+        # The tensors that were met, by identity, and by memory with what an error calls them.
+        self._met: set[int] = set()
+        self._in_memory: dict[int | None, list[tuple[str, torch.Tensor]]] = {}
 
     def document(self, value, what: str):
         """One JSON value, with numbers of its own.
@@ -150,6 +153,7 @@ class Encoder:
                 or tensor.is_quantized or tensor.device.type != "cpu":
             raise _refused(path, tensor, "only dense tensors on the CPU can be written")
         name = self._names.get(id(tensor))
+        self._check_memory(tensor, name or path)
         if name is None:
             # No path of a module begins with a dot.
             name = self._names[id(tensor)] = f".tensor.{len(self.tensors)}"
@@ -162,6 +166,19 @@ class Encoder:
         if tensor.__dict__:
             out["attributes"] = self._pairs(tensor.__dict__.items(), path)
         return out
+
+    def _check_memory(self, tensor: torch.Tensor, path: str) -> None:
+        """Checks that no other tensor lies in the memory of one."""
+        if id(tensor) in self._met:
+            return
+        self._met.add(id(tensor))
+        others = self._in_memory.setdefault(memory_of(tensor), [])
+        for other_path, other in others:
+            if overlap(other, tensor):
+                raise Error(f"[save] {path} lies in the memory of {other_path}, and a file has a "
+                            f"copy of each. Make them one tensor of the module, give {path} a "
+                            f"clone(), or pass export_model=False.")
+        others.append((path, tensor))
 
     def _reference(self, value, path: str) -> str:
         module, name = value.__module__, value.__qualname__

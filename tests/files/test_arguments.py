@@ -32,7 +32,7 @@ def test_a_set_that_is_changed_later(tmp_path):
     again = poptorch.load(model.save(tmp_path / "net.poptorch"))
     for one in (model, again):
         assert one(X, {1}).item() == 2
-        with pytest.raises(poptorch.Error, match=r"mismatch for values: expected \{1\} but got \{1, 2"):
+        with pytest.raises(poptorch.Error, match=r"mismatch for values: expected \{1\} but got "):
             one(X, values)
 
 

@@ -62,6 +62,59 @@ def test_tensors_lie_in_memory_as_they_did(tmp_path):
     assert torch.equal(again(x)[0], again.model(x)[0])
 
 
+class Sharing(torch.nn.Module):
+    """Tensors in one memory."""
+
+    def __init__(self, share):
+        super().__init__()
+        self.a, self.parts = torch.nn.Parameter(torch.ones(4)), []
+        self.register_buffer("b", torch.ones(4))
+        share(self)
+
+    def forward(self, x):
+        return x + self.a.sum() + self.b.sum()
+
+
+def share_buffer(module):
+    module.b = module.a.detach()[:2]
+
+
+def share_data(module):
+    module.b.data = module.a.data
+
+
+def share_plain(module):
+    module.parts.append({"first": module.a.detach()[:2]})
+
+
+def share_plain_with_plain(module):
+    module.parts += [torch.ones(4)] * 2
+    module.parts[1] = module.parts[0][2:]
+
+
+@pytest.mark.parametrize(("share", "words"), [
+    (share_buffer, "b lies in the memory of a"), (share_data, "b lies in the memory of a"),
+    (share_plain, r"(\S*parts\S*first lies in the memory of a|a lies in .*parts\S*first)"),
+    (share_plain_with_plain, r"\S*parts\[1\] lies in the memory of \S*parts\[0\]")])
+def test_tensors_in_one_memory_are_not_saved(share, words, tmp_path):
+    model = poptorch.inferenceModel(Sharing(share), options())
+    with pytest.raises(poptorch.Error, match=(
+            rf"^\[save\] {words}, and a file has a copy of each. Make them one tensor of the "
+            r"module, give \S+ a clone\(\), or pass export_model=False\.$")):
+        model.compileAndExport(tmp_path / "net.poptorch", torch.ones(1))
+    path = model.save(tmp_path / "net.poptorch", export_model=False)
+    again = poptorch.inferenceModel(Sharing(share), options())
+    again.loadExecutable(path)
+    assert again(torch.ones(1)).item() == model(torch.ones(1)).item()
+
+
+def test_parts_of_one_memory_that_do_not_overlap(tmp_path):
+    def share(module):
+        module.parts += torch.ones(4).split(2)
+
+    assert loaded(Sharing(share), torch.ones(1), tmp_path)[1].model.parts[1].tolist() == [1, 1]
+
+
 class Access(enum.Flag):
     READ = 1
     WRITE = 2
