@@ -79,6 +79,8 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             self._user_model, optimizer,
             self._options.relax_optimizer_attributes_checks) if training else None
         self._compiled: CompiledModel | None = None
+        # The random state of a model that could not be compiled again.
+        self._random_left: list[int] | None = None
         self._in_flight = InFlight()
         self._modes = TrainingModes(model)
         self._weights = WeightLink(self._user_model, training)
@@ -193,11 +195,10 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         with self._in_flight.end("call"), one_at_a_time:
             if self._compiled is not outgrown:  # another thread was faster
                 return
-            random = outgrown.random.read()
+            self._random_left = outgrown.random.read()
             self.copyWeightsToHostIfNeeded()
             self._forget()
-            compiled = self._compile(args, kwargs)
-            compiled.random.write(random)
+            self._compile(args, kwargs)
 
     def _compile(self, args: tuple, kwargs: dict) -> CompiledModel:
         begin = time.monotonic()
@@ -213,6 +214,8 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
                 interface, executable = build(source, args, kwargs, progress)
             with plain_torch.plain_torch():
                 compiled = CompiledModel.of(interface, executable, self._model, options)
+                if self._random_left is not None:
+                    compiled.random.write(self._random_left)
                 self._publish(compiled, begin)
         logger.debug("compiled %s: %s", options.model_name, executable.step_times())
         hooks.after_compile()
@@ -245,7 +248,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             raise
         gradients.provide(compiled, self._options)
         self._compile_seconds = time.monotonic() - begin
-        self._compiled = compiled
+        self._compiled, self._random_left = compiled, None
 
     def _run(self, compiled: CompiledModel, tensors: list[torch.Tensor]):
         """One run, recorded if a profile is on."""
@@ -358,6 +361,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         # Apart from the lock: the handler of a signal in a call may wait for that.
         ended = self._in_flight.end("destroy") if compiled else contextlib.nullcontext()
         with ended, one_at_a_time:
+            self._random_left = None
             if self._compiled is not compiled:  # destroyed, or compiled, by another thread since
                 return
             if self._weights.is_newest:

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import threading
 
 import torch
@@ -21,6 +22,15 @@ _SEED = 0
 # The generator and some settings belong to the whole process: one capture, and one change of what
 # an executor runs, at a time.
 one_at_a_time = threading.RLock()
+
+
+def _begin_anew() -> None:
+    # Another thread, which the child process has not, may hold it.
+    if not one_at_a_time._is_owned():
+        one_at_a_time._at_fork_reinit()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 @contextlib.contextmanager

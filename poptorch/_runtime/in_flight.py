@@ -37,11 +37,16 @@ class InFlight:
 
         Raises:
             Ended: :meth:`end` is entered in another thread.
+            poptorch.Error: It is entered in this one.
         """
         caller = get_ident()
         self._callers.append(caller)
         if self._enders:  # read after the note is made, as end() does the reverse
             self.leave(caller)
+            if caller in self._enders:  # it would wait for itself
+                raise Error("[call] the model is called while it is compiled again, saved or "
+                            "destroyed in the same thread, from a hook of the compilation or the "
+                            "handler of a signal. Call it afterwards.")
             raise Ended
         return caller
 

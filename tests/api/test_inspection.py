@@ -54,6 +54,65 @@ def test_after_a_failed_compilation_no_hook_runs():
         handle.remove()
 
 
+class Dropped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.v = (torch.nn.Parameter(torch.ones(64)) for _ in range(2))
+
+    def forward(self, x):
+        y = torch.nn.functional.dropout(self.w * x) + 0 * self.v
+        return y, poptorch.identity_loss(y.sum(), "sum")
+
+
+def dropped():
+    """A model that has run once, and is compiled again in the next call."""
+    net = Dropped()
+    optimizer = torch.optim.SGD([net.w], lr=0.0)
+    model = poptorch.trainingModel(net, options(randomSeed=1), optimizer)
+    model(torch.ones(64))
+    optimizer.add_param_group({"params": [net.v]})
+    return model
+
+
+def fails():
+    raise ValueError("mine")
+
+
+@pytest.mark.parametrize("register", [poptorch.registerPreCompileHook,
+                                      poptorch.registerPostCompileHook])
+def test_random_numbers_go_on_after_a_hook_that_fails(register):
+    expected = dropped()(torch.ones(64))[0]
+    model, handle = dropped(), register(fails)
+    try:
+        with pytest.raises(ValueError, match="mine"):
+            model(torch.ones(64))
+    finally:
+        handle.remove()
+    assert torch.equal(model(torch.ones(64))[0], expected) and model.rng_state == [1, 2]
+    model, handle = dropped(), register(fails)
+    with pytest.raises(ValueError, match="mine"):
+        model(torch.ones(64))
+    handle.remove()
+    model.destroy()  # whatever failed: a model begins anew
+    model(torch.ones(64))
+    assert model.rng_state == [1, 1]
+
+
+def test_a_hook_that_calls_the_model_that_is_compiled_again():
+    model, x = dropped(), torch.ones(64)
+    handle = poptorch.registerPostCompileHook(lambda: model(x))
+    try:
+        with pytest.raises(poptorch.Error, match=(
+                r"^\[call\] the model is called while it is compiled again, saved or destroyed in "
+                r"the same thread, from a hook of the compilation or the handler of a signal\. Call "
+                r"it afterwards\.$")):
+            model(x)
+    finally:
+        handle.remove()
+    model(x)
+    assert model.rng_state == [1, 2]
+
+
 @pytest.mark.parametrize("register", [poptorch.registerPreCompileHook,
                                       poptorch.registerPostCompileHook])
 def test_a_hook_must_be_callable(register):
