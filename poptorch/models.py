@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from poptorch import _interrupts as interrupts
 from poptorch._files import executable as files
 from poptorch._runtime.run_time_options import edited
 from poptorch._weights import grouping, instrument
@@ -139,6 +140,15 @@ def load(filename: str,
         >>> torch.equal(again(x), model(x)), again.options.use_ipu_model
         (True, True)
     """
+    with interrupts.deferred():  # what a handler of a signal raises is no fault of the file
+        file, executor = _read(filename, edit_opts_fn)
+    # Whatever else is wrong is about a module that is only half of one.
+    executor._load(file, with_optimizer=True, member="model.json")
+    return executor
+
+
+def _read(filename: str, edit_opts_fn) -> tuple[files.File, PoplarExecutor]:
+    """A file, and an executor of its module that is not yet compiled."""
     file = files.File(filename)
     if "model" not in file:
         raise Error(f"[load] {filename} was written with export_model=False and has no module. "
@@ -157,6 +167,4 @@ def load(filename: str,
             executor._optimizer.numbers()  # calls read them: here the file is at fault
         grouping.declare(executor, parts.get("groupings", {}))
     executor._modes.take(file.modes())
-    with file.guard("model.json"):  # whatever else it is about: a module that is only half of one
-        executor._load(file, with_optimizer=True)
-    return executor
+    return file, executor

@@ -11,6 +11,7 @@ import torch
 
 from poptorch import _C
 from poptorch import _schema as schema
+from poptorch._device.device import Busy
 from poptorch._files import archive, description, problems, tensors
 from poptorch._files.decode import Decoder
 from poptorch._files.encode import Encoder
@@ -168,6 +169,8 @@ class File:
         """
         try:
             yield
+        except Busy:  # no fault of the file, and waited for
+            raise
         except Exception as error:
             text = str(error)
             if not isinstance(error, Error) or (is_its_fault and str(self.path) not in text):

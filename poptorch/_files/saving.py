@@ -4,6 +4,7 @@ import contextlib
 import time
 from typing import Any
 
+from poptorch import _interrupts as interrupts
 from poptorch._capture.process_state import one_at_a_time
 from poptorch._files import executable as files
 from poptorch._optimizer.live import live
@@ -148,13 +149,24 @@ class Saving:
         """
         optimizer = self._optimizer and self._optimizer.optimizer
         has_state = optimizer is not None and live(optimizer).has_begun()
-        self._load(files.File(filename), with_optimizer=not has_state)
+        with interrupts.deferred():  # what a handler of a signal raises is no fault of the file
+            file = files.File(filename)
+        self._load(file, with_optimizer=not has_state)
 
-    def _load(self, file: files.File, *, with_optimizer: bool) -> None:
-        self._device.when_free(lambda: self._load_once(file, with_optimizer))
+    def _load(self, file: files.File, *, with_optimizer: bool, member: str = "") -> None:
+        """Takes a program from a file.
 
-    def _load_once(self, file: files.File, with_optimizer: bool) -> None:
-        with one_at_a_time:
+        Args:
+            file: the file.
+            with_optimizer: whether the optimizer's state is that of the file.
+            member: of the file, that may be at fault for whatever is raised.
+        """
+        self._device.when_free(lambda: self._load_once(file, with_optimizer, member))
+
+    @interrupts.whole
+    def _load_once(self, file: files.File, with_optimizer: bool, member: str) -> None:
+        guard = file.guard(member) if member else contextlib.nullcontext()
+        with guard, one_at_a_time:
             self._check_can_load(file)
             with self._device.compiling():
                 self._load_now(file, with_optimizer)

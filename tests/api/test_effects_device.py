@@ -290,6 +290,30 @@ def test_waiting_for_a_device(settings, is_compiled, monkeypatch, log):
     assert torch.equal(results[0], X) and second.isAttachedToDevice()
 
 
+@pytest.mark.parametrize("settings", [{}, ON_DEMAND], ids=["Always", "OnDemand"])
+@pytest.mark.parametrize("is_load", [True, False], ids=["load", "loadExecutable"])
+def test_waiting_for_a_device_for_a_file(settings, is_load, monkeypatch, log, tmp_path):
+    path = numbered(7, **settings).compileAndExport(str(tmp_path / "relu.poptorch"), X)
+    first, results = numbered(7), []
+    first(X)
+    monkeypatch.setenv("POPTORCH_WAIT_FOR_IPU", "1")
+
+    def load():
+        second = numbered(7, **settings)
+        second = poptorch.load(path) if is_load else second.loadExecutable(path) or second
+        results.append(second(X))
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    while not any(line.startswith("Waiting: [useIpuId] device 7 is held") for line in log()):
+        time.sleep(0.001)
+        assert thread.is_alive()
+    assert not results
+    first.detachFromDevice()
+    thread.join()
+    assert torch.equal(results[0], X)
+
+
 def test_a_device_of_a_file(tmp_path):
     path = numbered(8).compileAndExport(str(tmp_path / "relu.poptorch"), X)
     holder = numbered(9)
