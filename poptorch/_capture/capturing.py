@@ -122,6 +122,8 @@ class _Capture:
         with process_state.preserved(self._training), others:
             self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
                                       self._training, self._grouped, self._mode_of)
+            _check_text((*self._input_names, *self._state.names.values(),
+                         *(state.name for state in self._state.states)))
             self._declare_inputs()
             try:
                 context.set_current(self)
@@ -400,6 +402,16 @@ def _bound(module: torch.nn.Module, args: tuple, kwargs: dict) -> dict:
         return dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):  # forward itself will say what is wrong
         return {"args": args, "kwargs": kwargs}
+
+
+def _check_text(names) -> None:
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise Error(f"[capture] the name {name!a} of an argument, a layer, a parameter or a "
+                        f"buffer holds half a surrogate pair: UTF-8 has no form of it. Rename "
+                        f"it.") from None
 
 
 def _refuse_hidden_tensors(result: Structure) -> None:

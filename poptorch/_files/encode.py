@@ -48,6 +48,7 @@ class Encoder:
         self.tensors: dict[str, torch.Tensor] = {}
         self._names = {id(tensor): name for name, tensor in (named or {}).items()}
         self._kept = [named]
+        self._begun: set[str] = set()  # names of tensors of which attributes are being written
         # The tensors that were met, by identity, and by memory with what an error calls them.
         self._met: set[int] = set()
         self._in_memory: dict[int | None, list[tuple[str, torch.Tensor]]] = {}
@@ -163,8 +164,10 @@ class Encoder:
                "parameter": isinstance(tensor, torch.nn.Parameter)}
         if not tensor.is_contiguous() and (order := _order(tensor)) != list(range(tensor.dim())):
             out["order"] = order
-        if tensor.__dict__:
+        if tensor.__dict__ and name not in self._begun:  # its attributes may lead to it
+            self._begun.add(name)
             out["attributes"] = self._pairs(tensor.__dict__.items(), path)
+            self._begun.remove(name)
         return out
 
     def _check_memory(self, tensor: torch.Tensor, path: str) -> None:

@@ -3,6 +3,9 @@
 import safetensors.torch
 import torch
 
+_RESERVED = "__metadata__"  # by the format
+_MARK = "="  # before that name, and before those that begin so
+
 
 def packed(tensors: dict[str, torch.Tensor]) -> bytes:
     """The bytes of a safetensors file; none for no tensors."""
@@ -15,12 +18,13 @@ def packed(tensors: dict[str, torch.Tensor]) -> bytes:
         if storage.data_ptr() in storages or storage.nbytes() != data.nbytes:
             data = data.clone()
         storages.add(storage.data_ptr())
-        whole[name] = data
+        is_marked = name == _RESERVED or name.startswith(_MARK)
+        whole[_MARK + name if is_marked else name] = data
     return safetensors.torch.save(whole)
 
 
 def unpacked(data: bytes) -> dict[str, torch.Tensor]:
     """The tensors that :func:`packed` was given."""
     # Clones, as the bytes of a member may begin anywhere in memory.
-    return {name: tensor.clone()
+    return {name.removeprefix(_MARK): tensor.clone()
             for name, tensor in (safetensors.torch.load(data) if data else {}).items()}

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import poptorch
 from poptorch._capture import capture
 from tests.capture.common import Function, check_training
+from tests.helpers import quiet_options
 
 
 def branch(m, x):
@@ -344,3 +345,35 @@ def test_deeply_nested_results(kind, depth):
                                     poptorch.Options().showCompilationProgressBar(False))
     with pytest.raises(poptorch.Error, match="or is nested more than 100 levels deep"):
         model(torch.ones(2))
+
+
+HALF_A_PAIR = "w\ud800"
+
+
+def with_name(register, value):
+    def make():
+        module = Function(lambda m, x: x * 2)
+        getattr(module, register)(HALF_A_PAIR, value)
+        return module, (torch.ones(2),), {}
+
+    return make
+
+
+@pytest.mark.parametrize("make", [
+    with_name("register_parameter", nn.Parameter(torch.ones(2))),
+    with_name("register_buffer", torch.ones(2)), with_name("add_module", nn.ReLU()),
+    lambda: (Function(lambda m, **inputs: inputs[HALF_A_PAIR] * 2), (),
+             {HALF_A_PAIR: torch.ones(2)})])
+def test_names_that_are_no_text(make):
+    module, args, kwargs = make()
+    words = (r"^\[capture\] the name '.*w\\ud800' of an argument, a layer, a parameter or a buffer "
+             r"holds half a surrogate pair: UTF-8 has no form of it\. Rename it\.$")
+    with pytest.raises(poptorch.Error, match=words):
+        capture(module, args, kwargs, training=False)
+
+
+def test_half_a_surrogate_pair_in_other_names():
+    module = Function(lambda m, x: {HALF_A_PAIR: x * getattr(m, HALF_A_PAIR)})
+    setattr(module, HALF_A_PAIR, torch.full((2,), 3.0))
+    result = poptorch.inferenceModel(module, quiet_options())(torch.ones(2))
+    assert result[HALF_A_PAIR].tolist() == [3, 3]

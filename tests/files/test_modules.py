@@ -34,6 +34,46 @@ def test_a_module_called_tensor(tmp_path):
     assert model(x).tolist() == again(x).tolist() == again.model(x).tolist() == [6, 6]
 
 
+class Named(torch.nn.Module):
+    """A parameter and a buffer with names."""
+
+    def __init__(self, *names):
+        super().__init__()
+        self.register_parameter(names[0], torch.nn.Parameter(torch.full((2,), 2.0)))
+        self.register_buffer(names[1], torch.full((2,), 3.0))
+        self.names = names
+
+    def forward(self, x):
+        return x * getattr(self, self.names[0]) + getattr(self, self.names[1])
+
+
+@pytest.mark.parametrize("names", [("__metadata__", "=__metadata__"), ("=", "__metadata__"),
+                                   ("=a", "a"), ('a b\n"c\\', "==")])
+def test_names_that_a_format_has_itself(names, tmp_path):
+    model, again = loaded(Named(*names), torch.ones(2), tmp_path)
+    assert again(torch.ones(2)).tolist() == again.model(torch.ones(2)).tolist() == [5, 5]
+    assert list(again.state_dict()) == list(model.state_dict()) == list(names)
+
+
+class OwnAttribute(torch.nn.Module):
+    """A parameter and a plain tensor with attributes that lead to them."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.plain = torch.nn.Parameter(torch.ones(2)), torch.ones(2)
+        self.weight.me, self.weight.others = self.weight, [self.plain]
+        self.plain.weight, self.tied = self.weight, self.weight
+
+    def forward(self, x):
+        return x * self.weight
+
+
+def test_attributes_of_tensors_that_lead_to_them(tmp_path):
+    again = loaded(OwnAttribute(), torch.ones(2), tmp_path)[1].model
+    assert again.weight.me is again.weight is again.tied is again.plain.weight
+    assert again.weight.others[0] is again.plain
+
+
 class Permuted(torch.nn.Module):
     """Tensors that lie in memory otherwise than row by row."""
 
