@@ -219,7 +219,10 @@ def _make_sequence(node: Node, parts: list):
         made = cls.__new__(cls)
         made.extend(parts)
     else:
-        made = cls._make(parts) if is_namedtuple_class(cls) else cls(parts)
+        try:  # not by a constructor of the program's, which may have any arguments
+            made = tuple.__new__(cls, parts)
+        except TypeError:  # one of a class of C has to be called
+            made = cls(parts)
     set_state(made, node.template)
     return made
 

@@ -3,6 +3,8 @@
 import ast
 import collections
 import dataclasses
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import poptorch
 from poptorch import _containers as containers
 from poptorch._containers import FIELDS, MAPPING, PARSED, REGISTERED, SEQUENCE, holds, kind_of
 from poptorch._pytree import Structure
+from tests.helpers import quiet_options
 
 PACKAGE = Path(poptorch.__file__).parent
 Pair = collections.namedtuple("Pair", "a b")
@@ -42,6 +45,26 @@ class Row(list):
         self.unit = unit
 
 
+class Range(tuple):
+    """A tuple with a constructor of its own."""
+
+    def __new__(cls, low, high):
+        made = super().__new__(cls, (low, high))
+        made.unit = "m"
+        return made
+
+    @property
+    def high(self):
+        return self[1]
+
+
+class Named(Pair):
+    """A named tuple with a constructor of its own."""
+
+    def __new__(cls, both):
+        return super().__new__(cls, both, both)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slotted:
     """A dataclass without a dictionary."""
@@ -64,6 +87,29 @@ def changed(value):
     """``value`` with other tensors."""
     leaves, structure = Structure.of(value)
     return structure.unflatten([leaf + 1 for leaf in leaves])
+
+
+@pytest.mark.parametrize("value", [Range(X, Y), Named(X), Pair(X, 3), (X, 3)])
+def test_tuples(value):
+    made = changed(value)
+    assert type(made) is type(value) and torch.equal(made[0], X + 1)
+    assert getattr(made, "unit", None) == getattr(value, "unit", None)
+
+
+@pytest.mark.parametrize("value", [time.gmtime(0), os.stat_result(range(10))])
+def test_tuples_of_c(value):
+    leaves, structure = Structure.of(value)
+    assert leaves == [] and structure.unflatten([]) == value
+    assert type(structure.unflatten([])) is type(value)
+
+
+def test_a_result_with_a_constructor_of_its_own():
+    class Returns(torch.nn.Module):
+        def forward(self, pair):
+            return Range(pair[0] + 1, pair.high)
+
+    result = poptorch.inferenceModel(Returns(), quiet_options())(Range(X, Y))
+    assert type(result) is Range and torch.equal(result[0], X + 1) and torch.equal(result.high, Y)
 
 
 def test_private_names_of_torch():
