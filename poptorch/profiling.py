@@ -8,6 +8,7 @@ Recording is off until :func:`record` is entered, an executor is built with
 
 import contextlib
 import functools
+import glob
 import inspect
 import json
 import os
@@ -33,7 +34,7 @@ class Recording:
     """
 
     def __init__(self, path: str | os.PathLike[str]):
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # as the process may go to another folder
         self._process = os.getpid()
         self._events: list[dict] = []
 
@@ -46,10 +47,11 @@ class Recording:
         if process == self._process:
             self._events.append(event)
             return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._part(process), "a", encoding="utf-8") as file:
             file.write(json.dumps(event) + "\n")
 
-    def _part(self, process) -> Path:
+    def _part(self, process: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{process}.part")
 
     def write_at_exit(self) -> None:
@@ -60,7 +62,7 @@ class Recording:
         """Writes all events so far; the trace is whole at any time."""
         if os.getpid() != self._process:
             return
-        for part in sorted(self.path.parent.glob(f"{self._part('*').name}")):
+        for part in sorted(self.path.parent.glob(f"{glob.escape(self.path.name)}.*.part")):
             lines = part.read_text(encoding="utf-8").splitlines()
             self._events += [json.loads(line) for line in lines]
             part.unlink()

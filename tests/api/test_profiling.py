@@ -107,8 +107,9 @@ def _work(channel):
 
 @pytest.mark.parametrize("method", ["fork"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_children_add_their_events(tmp_path, method):
-    path = tmp_path / "trace.json"
+@pytest.mark.parametrize("name", ["trace.json", "new/trace.json", "run[1].json", "a*b?.json"])
+def test_children_add_their_events(tmp_path, method, name):
+    path = tmp_path / name
     with profiling.record(path):
         child = multiprocessing.get_context(method).Process(
             target=_work, args=(profiling.Channel("worker"),))
@@ -117,7 +118,18 @@ def test_children_add_their_events(tmp_path, method):
         assert child.exitcode == 0
     [event] = events(path)
     assert event["name"] == "in a child" and event["pid"] == child.pid
-    assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_process_that_goes_to_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    with profiling.record("trace.json"):
+        with profiling.Channel("c").tracepoint("done"):
+            pass
+        monkeypatch.chdir("other")
+    assert [e["name"] for e in events(tmp_path / "trace.json")] == ["done"]
+    assert not list((tmp_path / "other").iterdir())
 
 
 @pytest.mark.sampled
