@@ -90,7 +90,7 @@ def setLogLevel(level: int | str) -> None:
             raise ValueError(f"Invalid log level integer {level}. "
                              f"Use 0 (TRACE) to {len(_BY_NUMBER) - 1} (ERR).")
         level = _BY_NUMBER[level]
-    if level not in _LEVELS:
+    if not isinstance(level, str) or level not in _LEVELS:
         raise ValueError(f"Unknown log level: {level}. "
                          f"Valid values are DEBUG, ERR, INFO, OFF, TRACE and WARN")
     logger.setLevel(_LEVELS[level])

@@ -13,6 +13,10 @@ from poptorch.enums import CommGroupType
 # A line of IR text that is an op: `  %1, %2 = topk %x {...}` or `  stream_out %1 {...}`.
 _OP = re.compile(r"  (?:%[\w.]+(?:, %[\w.]+)* = )?(?P<op>(?!output\b)\w+)\b")
 
+# How it ends: `  // net.py:3 fc`; a file or module with other characters stands in quotes.
+_WORD = r'"(?:[^"\\]|\\.)*"|[^\s":\\]+'
+_PLACE = re.compile(rf"  // (?:{_WORD})?:\d+(?: (?P<module>{_WORD}))?$")
+
 
 class Inspection:
     """Names, anchors, times and the random state; a part of PoplarExecutor."""
@@ -127,9 +131,9 @@ class Inspection:
         for line in self._compiled_model().executable.ir("plan").splitlines():
             found = _OP.match(line)
             if found is not None:
-                _, _, place = line.partition("  // ")
-                ops.append({"type": found["op"], "name": place.partition(" ")[2],
-                            "text": line.strip()})
+                place = _PLACE.search(line)
+                module = (place and place["module"] or "").strip('"')
+                ops.append({"type": found["op"], "name": module, "text": line.strip()})
         return json.dumps({"maingraph": ops})
 
     # -- times of the last run -----------------------------------------------------------------

@@ -15,8 +15,13 @@ _VARIABLE = "POPLAR_ENGINE_OPTIONS"
 _STEPS = ("translate", "rewrite", "place", "lower", "schedule", "plan")
 
 
+# The folders of the reports of this process.
+_taken: set[Path] = set()
+
+
 class ProfileReport:
-    """The report of one executor, in a folder of its own.
+    """The report of one executor, in a folder of its own: where another executor has it already,
+    a number stands after its name.
 
     Args:
         folder: of the report; made with the first file.
@@ -53,6 +58,9 @@ class ProfileReport:
 
     def compiled(self, executable) -> None:
         """Writes what is known about a compiled program, and from now on the trace."""
+        if not self._is_begun:
+            self._folder = _free(self._folder)
+            self._recording.path = self._folder / "trace.json"
         self._folder.mkdir(parents=True, exist_ok=True)
         for step in _STEPS:
             (self._folder / f"{step}.ir").write_text(executable.ir(step), encoding="utf-8")
@@ -71,6 +79,15 @@ class ProfileReport:
         """Writes the trace so far."""
         if self._is_begun:
             self._recording.write()
+
+
+def _free(folder: Path) -> Path:
+    found, number = folder, 1
+    while found in _taken:
+        number += 1
+        found = folder.with_name(f"{folder.name}.{number}")
+    _taken.add(found)
+    return found
 
 
 def _engine_options() -> dict:

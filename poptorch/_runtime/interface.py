@@ -221,6 +221,10 @@ def _check_same_spec(own: StepSpec, compiled: StepSpec) -> None:
     """Raises an Error when a wrapper's options require another program than a file has."""
     for name, value in vars(own).items():
         other = getattr(compiled, name)
+        if value != other and name == "keep_gradients":
+            place = {True: "within", False: "outside of"}[other]
+            raise Error(f"[loadExecutable] the executable was compiled {place} `with "
+                        f"poptorch.testing.keep_gradients():`. Load it {place} that.")
         if value != other:
             raise Error(f"[loadExecutable] the executable was compiled with {name}={other}, this "
                         f"wrapper specifies {name}={value}. Wrap the module with the options of "

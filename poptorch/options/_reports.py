@@ -119,8 +119,9 @@ class Reports(OptionGroup):
 
         The report is in ``<profile_dir>/<model name>``: the IR after each step, memory, ops and
         compile times as JSON, and a trace of steps and runs that chrome://tracing and Perfetto
-        open. ``"autoReport.directory"`` in the JSON of ``POPLAR_ENGINE_OPTIONS`` beats
-        ``profile_dir``.
+        open. Where another model of the process has that folder, ``.2`` or a higher number is
+        added to its name. ``"autoReport.directory"`` in the JSON of ``POPLAR_ENGINE_OPTIONS``
+        beats ``profile_dir``.
 
         Args:
             profile_dir: the folder, made if it is not there; None: the current one.

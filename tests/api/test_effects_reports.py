@@ -111,6 +111,22 @@ def test_profile_report(tmp_path):
                      "assemble", "run", "iteration 0"]
 
 
+def test_profile_reports_of_several_models(tmp_path):
+    options = quiet(enableProfiling=tmp_path)
+    models = [poptorch.inferenceModel(torch.nn.Linear(3, size), options) for size in (2, 4, 5)]
+    for model in models:
+        model(torch.ones(2, 3))
+        model.destroy()
+    models[1](torch.ones(2, 3))  # has its folder still
+    models[1].destroy()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "inference", "inference.2", "inference.3"}
+    for name, size in (("inference", 2), ("inference.2", 4), ("inference.3", 5)):
+        assert f"[2,{size}]" in (tmp_path / name / "plan.ir").read_text()
+        trace = json.loads((tmp_path / name / "trace.json").read_text())["traceEvents"]
+        assert [event["name"] for event in trace].count("run") == (2 if size == 4 else 1)
+
+
 def test_engine_options_beat_the_profile_folder(tmp_path, monkeypatch):
     settings = {"autoReport.directory": str(tmp_path / "there"), "autoReport.all": "true"}
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(settings))

@@ -104,8 +104,8 @@ def test_a_hook_that_calls_the_model_that_is_compiled_again():
     try:
         with pytest.raises(poptorch.Error, match=(
                 r"^\[call\] the model is called while it is compiled again, saved or destroyed in "
-                r"the same thread, from a hook of the compilation or the handler of a signal\. Call "
-                r"it afterwards\.$")):
+                r"the same thread, from a hook of the compilation or the handler of a signal\. "
+                r"Call it afterwards\.$")):
             model(x)
     finally:
         handle.remove()
@@ -228,3 +228,16 @@ def test_program_as_json():
     assert all(op["text"] in text for op in ops)
     assert [op["type"] for op in ops].count("stream_out") == text.count("stream_out")
     assert any(op["name"] == "0" for op in ops) and "output" not in {op["type"] for op in ops}
+
+
+def test_program_as_json_of_a_file_with_a_blank(tmp_path):
+    file, names = tmp_path / "a  b 1.py", {"__name__": "net"}
+    file.write_text("import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+                    "        return getattr(self, 'a b')(x).sum().exp()\n")
+    exec(compile(file.read_text(), file, "exec"), names)
+    net = names["Net"]()
+    net.add_module("a b", torch.nn.Sequential(torch.nn.Tanh()))
+    model = poptorch.inferenceModel(net, options())
+    model.compile(torch.ones(3))
+    found = {op["type"]: op["name"] for op in json.loads(model._debugGetPopartIR())["maingraph"]}
+    assert found["tanh"] == "a b.0" and found["exp"] == ""

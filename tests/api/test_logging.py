@@ -34,7 +34,8 @@ def test_off_shows_nothing(capsys):
 
 
 @pytest.mark.parametrize(("level", "words"), [
-    (9, "Invalid log level integer"),
+    (9, "Invalid log level integer"), ([], r"Unknown log level: \[\]\. Valid values are"),
+    (None, "Unknown log level: None"), (b"WARN", "Unknown log level: b'WARN'"),
     ("LOUD", "Unknown log level: LOUD. Valid values are DEBUG, ERR, INFO, OFF, TRACE and WARN")])
 def test_unknown_level(level, words):
     with pytest.raises(ValueError, match=words):

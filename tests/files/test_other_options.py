@@ -56,3 +56,24 @@ def test_buffers_that_options_name(tmp_path):
                                              "buffer 'nope'"):
         model.loadExecutable(exported(net, options(), tmp_path))
     assert not model.isCompiled()
+
+
+def test_gradients_that_are_kept(tmp_path):
+    class Net(nn.Linear):
+        def forward(self, x):
+            return poptorch.identity_loss(super().forward(x), "sum")
+
+    def exported_file():
+        return poptorch.trainingModel(Net(3, 3), options()).compileAndExport(
+            tmp_path / "net.poptorch", X, export_model=False)
+
+    with poptorch.testing.keep_gradients():
+        path = exported_file()
+    words = (r"^\[loadExecutable\] .*net.poptorch: the executable was compiled within `with "
+             r"poptorch.testing.keep_gradients\(\):`. Load it within that.$")
+    with pytest.raises(poptorch.Error, match=words):
+        poptorch.trainingModel(Net(3, 3), options()).loadExecutable(path)
+    path = exported_file()
+    with poptorch.testing.keep_gradients(), pytest.raises(
+            poptorch.Error, match="compiled outside of `with .*Load it outside of that"):
+        poptorch.trainingModel(Net(3, 3), options()).loadExecutable(path)

@@ -45,8 +45,8 @@ def raising_in(monkeypatch, owner, name):
 @pytest.mark.parametrize("how", ["load", "loadExecutable"])
 @pytest.mark.parametrize(("owner", "name"), [
     (archive, "read"), (executable.tensors, "unpacked"), (executable.Decoder, "document"),
-    (executable.description, "check"), (executable._C, "assemble_text"), (Interface, "check_states"),
-    (executable.File, "write_state"), (device.Device, "take")])
+    (executable.description, "check"), (executable._C, "assemble_text"),
+    (Interface, "check_states"), (executable.File, "write_state"), (device.Device, "take")])
 def test_what_a_handler_raises_stays_what_it_is(how, owner, name, monkeypatch, tmp_path):
     net = torch.nn.Linear(4, 2)
     path = poptorch.inferenceModel(net, options()).compileAndExport(tmp_path / "net.poptorch", X)
