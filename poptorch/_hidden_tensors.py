@@ -1,4 +1,4 @@
-"""Tensors in objects that are not taken apart."""
+"""Tensors, and other objects, in what is not taken apart."""
 
 import gc
 import types
@@ -20,6 +20,17 @@ def is_among(value, kind) -> bool:
             seen[id(value)] = value
             left += _referents(value)
     return False
+
+
+def reached(value, identities: set[int]) -> set[int]:
+    """Which of some objects, given by identity, are reached from a value."""
+    left, seen = [value], {}
+    while left:
+        value = left.pop()
+        if id(value) not in seen and not isinstance(value, _NOT_FOLLOWED):
+            seen[id(value)] = value
+            left += _referents(value)
+    return identities & seen.keys()
 
 
 def attributes_with(value, kind) -> list[str]:

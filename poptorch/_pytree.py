@@ -1,12 +1,16 @@
 """Nested arguments, results and batches: taken apart into leaves, and put together again."""
 
+import copy
 import enum
 import itertools
 import types
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+import numpy
 import torch
 
+from poptorch import _hidden_tensors as hidden_tensors
 from poptorch import _schema as schema
 from poptorch._containers import (
     FIELDS,
@@ -32,6 +36,10 @@ from poptorch.errors import Error
 MAX_DEPTH = 100
 
 
+# Data that can be changed, and is not taken apart.
+_CHANGEABLE = (set, bytearray, array, numpy.ndarray)
+
+
 class _TooDeep(Exception):
     """Containers are nested too deeply, or one holds itself."""
 
@@ -41,12 +49,13 @@ class Constant:
 
     Attributes:
         value: what it is.
+        is_copied: whether each tree has a copy of it.
     """
 
-    __slots__ = ("value",)
+    __slots__ = ("is_copied", "value")
 
     def __init__(self, value):
-        self.value = value
+        self.value, self.is_copied = value, False
 
 
 class Mismatch(Exception):
@@ -124,6 +133,18 @@ class Structure:
     def unflatten(self, leaves: Iterable):
         """The tree with ``leaves`` in place of those that vary."""
         return _built(self._root, iter(leaves))
+
+    def copy_data(self, held) -> None:
+        """Lets each tree have copies of the data in leaves that can be changed.
+
+        Args:
+            held: what leads to the objects that stay the same.
+        """
+        found = [part for _, part in self.leaves() if part is not None
+                 and type(part.value) in _CHANGEABLE]
+        kept = hidden_tensors.reached(held, {id(part.value) for part in found}) if found else ()
+        for part in found:
+            part.is_copied = id(part.value) not in kept
 
     def flatten_like(self, tree) -> list:
         """What stands in ``tree`` where this structure has leaves, constants included, in order.
@@ -253,7 +274,7 @@ def _built(part, leaves: Iterator):
     if part is None:
         return next(leaves)
     if type(part) is Constant:
-        return part.value
+        return copy.copy(part.value) if part.is_copied else part.value
     return part.kind.make(part, [next(leaves) if child is None else _built(child, leaves)
                                  for child in part.children])
 

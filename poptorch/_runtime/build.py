@@ -72,6 +72,7 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
     warn_of_kept(kept)
     outer = outer_names.unchanged(outer)
     arguments.compare(captured.beside)
+    captured.out_spec.copy_data([args, kwargs, source.model, [name.value() for name in outer]])
     settings.check_buffers(options, source.user_model, captured.changed_buffers())
     replicas.check_parameters(options, grouped, captured)
     progress("translate")

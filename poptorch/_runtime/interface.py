@@ -142,6 +142,7 @@ class Interface:
         interface = cls(arguments, Structure.from_data(data["outputs"], "outputs"), program, spec,
                         attributes, plain_tensors=_plain_tensors(data["plain_tensors"], attributes),
                         around=Around(*data["around"]))
+        interface.outputs.copy_data(())
         interface._check_numbers()
         return interface
 

@@ -2,8 +2,10 @@
 
 import functools
 import operator
+from array import array
 from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -90,3 +92,47 @@ def test_tensors_in_objects_are_refused(name):
 def test_objects_without_tensors_are_returned(make):
     first, other = poptorch.inferenceModel(Net(make), quiet_options())(X)
     assert torch.equal(first, X + 1) and type(other) is type(make(X))
+
+
+GLOBAL = {"a"}
+
+
+@pytest.mark.parametrize("make", [
+    lambda y: {"a"}, lambda y: bytearray(b"a"), lambda y: array("b", [1]),
+    lambda y: numpy.zeros(1)])
+def test_data_are_those_of_one_result(make):
+    model, expected = poptorch.inferenceModel(Net(make), quiet_options()), make(X)
+    for _ in range(2):
+        found = model(X)[1]
+        assert type(found) is type(expected) and list(found) == list(expected)
+        found.add(2) if type(found) is set else found.__setitem__(0, 5)
+
+
+class Tagged(nn.Module):
+    def forward(self, x):
+        return x + 1, {"a"}
+
+
+def test_data_in_files_are_those_of_one_result(tmp_path):
+    model = poptorch.inferenceModel(Tagged(), quiet_options())
+    model(X)[1].add("b")
+    again = poptorch.load(model.save(tmp_path / "net.poptorch"))
+    for _ in range(2):
+        found = again(X)[1]
+        assert found == {"a"}
+        found.add("b")
+
+
+class Holding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = {"seen": {"a"}}
+
+    def forward(self, x, given):
+        return x + 1, self.table["seen"], given, GLOBAL
+
+
+def test_data_that_others_hold_stay_the_same():
+    net, given = Holding(), {1}
+    _, *found = poptorch.inferenceModel(net, quiet_options())(X, given)
+    assert found[0] is net.table["seen"] and found[1] is given and found[2] is GLOBAL
