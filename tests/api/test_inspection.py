@@ -98,6 +98,18 @@ def test_latency_of_a_later_iteration_is_its_own():
     assert model.getLatency()[2] * 50 <= elapsed  # they do not overlap
 
 
+@pytest.mark.parametrize("kind", ["Consecutive", "Orthogonal"])
+def test_latency_where_replicas_have_the_same_input(kind):
+    """The time of the first of a group counts, so that no result is earlier than its input."""
+    settings = options(replicationFactor=4)
+    settings.inputReplicaGrouping(2, getattr(poptorch.CommGroupType, kind))
+    model = poptorch.inferenceModel(Net(), settings)
+    begin = time.monotonic()
+    model(torch.randn(2000, 4), torch.randn(2000, 3))
+    check_latencies(model, time.monotonic() - begin)
+    assert model.getComputeLatency()[0] > 0
+
+
 def test_models_without_arguments_and_without_results():
     class Counter(torch.nn.Module):
         def __init__(self, returns):
