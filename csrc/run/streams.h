@@ -35,7 +35,7 @@ struct SliceMap {
   int64_t host_slices() const;
   // The slice that an input step reads.
   int64_t input_slice(const Step& step) const;
-  // Whether the time of an input step counts: of replicas that read the same slice that of the first.
+  // Whether the time of an input step counts: of replicas that read one slice, that of the first.
   bool is_timed(const Step& step) const { return !repeat && groups.is_first(step.replica); }
   // The slice that an output step writes; -1 when it is not returned.
   int64_t output_slice(const Step& step) const;

@@ -84,9 +84,9 @@ def test_sums_that_do_not_fit():
     assert model(steps) == 0
     steps[100:] = 1
     for _ in range(2):
-        with pytest.raises(poptorch.Error, match=r'\[OutputMode.Sum\] the sum of "output.0" over the '
-                                                 r"steps of a run is beyond i8\. Return it in a "
-                                                 r"type that has room, or use OutputMode.All"):
+        with pytest.raises(poptorch.Error, match=(
+                r'^\[OutputMode.Sum\] the sum of "output.0" over the steps of a run is beyond i8\. '
+                r"Return it in a type that has room, or use OutputMode.All\.")):
             model(steps)
     steps[0] = 0
     steps[1:73] = -1

@@ -1,4 +1,4 @@
-"""Averages in which the newest gradient counts all: nothing of an old one is left, however large."""
+"""Averages of which the newest gradient is all: nothing of an old one is left, however large."""
 
 import copy
 
