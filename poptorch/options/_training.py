@@ -32,11 +32,11 @@ class _TrainingOptions(OptionGroup):
             "accumulationAndReplicationReductionType",
             backend="accumulationAndReplicationReductionType"),
         Row("mean_accumulation_and_replication_reduction_strategy", None,
-            "When gradients are divided; None: decided when a module is wrapped for training.",
+            "When gradients are divided; None: decided by the types that they are added up in.",
             OrNone(Member(MeanReductionStrategy)),
             "setMeanAccumulationAndReplicationReductionStrategy",
             backend="meanAccumulationAndReplicationReductionStrategy",
-            default_text="`Post`, or `Running` where a trained parameter is of half precision"),
+            default_text="`Post`, or `Running` where gradients are added up in half precision"),
         Row("automatic_loss_scaling", False, "Find the loss scale while training.", Bool(),
             "setAutomaticLossScaling",
             backend="automaticLossScalingSettings.enabled"),
@@ -104,9 +104,11 @@ class _TrainingOptions(OptionGroup):
         Args:
             mean_reduction_strategy: ``Post``: after all are added up. ``Running``: as they are
                 added, so that sums in half precision do not overflow. ``PostAndLoss``
-                (deprecated): by the replicas before, by the accumulation after. Without a call,
-                ``trainingModel`` decides: ``Running`` if a trained parameter is of half precision
-                then, else ``Post``; the options of the executor say which.
+                (deprecated): by the replicas before, by the accumulation after. Without a call
+                it is ``Running`` if gradients are added up in half precision, else ``Post``; the
+                options of the executor say which. Optimizers of ``poptorch.optim`` add up in
+                their ``accum_type``, which is float32 by default, those of ``torch.optim`` and
+                ``use_combined_accum`` in the type of the parameter.
 
         Returns:
             This object, so that calls can be chained.
