@@ -171,8 +171,9 @@ class Inspection:
             Times in seconds; their zero has no meaning, their differences do. Keys are ``input``
             (a step requests an argument), ``input_complete`` (it has it), ``output`` (a result is
             there) and ``output_complete`` (the host has it). Each holds a list for each argument
-            or result, with an entry for each step: all of them for arguments, those that the
-            output mode returns for results. Empty under ``enableSyntheticData``.
+            tensor or result, with an entry for each step: all of them for arguments, those that
+            the output mode returns for results, none for an argument that the program does not
+            read. Empty under ``enableSyntheticData``.
 
         Raises:
             poptorch.Error: The model is not compiled or has not run.
