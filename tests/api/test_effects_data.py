@@ -119,6 +119,24 @@ def test_synthetic_data_trains():
     assert not torch.equal(net.w.detach(), torch.ones(2))
 
 
+@pytest.mark.parametrize("mode, size", [(MODES.All, 6), (MODES.Final, 1), (MODES.Sum, 1)])
+def test_anchors_and_gradients_under_synthetic_data(mode, size):
+    """They are zeros, as results are, of the shape that they have otherwise."""
+    net = Scale()
+    options = quiet(enableSyntheticData=True, deviceIterations=2, Training__gradientAccumulation=3)
+    options.anchorTensor("x", "mul", mode).anchorTensor("gradient", "Gradient___w", mode)
+    with poptorch.testing.keep_gradients():
+        model = poptorch.trainingModel(net, options)
+        model.compile(torch.ones(6, 2))
+    with pytest.raises(poptorch.Error, match="has not run"):
+        model.getAnchoredTensor("x")
+    for _ in range(2):
+        model(torch.ones(6, 2))
+    assert torch.equal(model.getAnchoredTensor("x"), torch.zeros(size, 2))
+    assert not model.getAnchoredTensor("gradient").any()
+    assert torch.equal(poptorch.testing.gradients(model)["w"], torch.zeros(2))
+
+
 def test_broadcast_buffers():
     x = torch.tensor([9.0, 2.0])
     with pytest.raises(poptorch.Error, match="does not support broadcasting buffers.*total.*"
