@@ -3,7 +3,7 @@
 import warnings
 from typing import Self
 
-from poptorch._checks import Bool, Int, Member, OrNone, Positive
+from poptorch._checks import COUNT, Bool, Member, OrNone, Positive
 from poptorch.enums import MeanReductionStrategy, ReductionType
 from poptorch.options._group import OptionGroup, Row
 
@@ -24,7 +24,7 @@ class _TrainingOptions(OptionGroup):
 
     _PREFIX = "Training."
     _ROWS = (
-        Row("gradient_accumulation", 1, "Micro-batches for each weight update.", Int(1),
+        Row("gradient_accumulation", 1, "Micro-batches for each weight update.", COUNT,
             "gradientAccumulation", backend="accumulationFactor"),
         Row("accumulation_and_replication_reduction_type", ReductionType.Mean,
             "How gradients of micro-batches and replicas are combined.",
@@ -58,7 +58,7 @@ class _TrainingOptions(OptionGroup):
         """Sets how many micro-batches add up their gradients before one weight update.
 
         Args:
-            gradient_accumulation: micro-batches, at least 1 (the default). The first dimension
+            gradient_accumulation: micro-batches, 1 (the default) to 2**31 - 1. The first dimension
                 of each input grows by this factor.
 
         Returns:
@@ -66,7 +66,7 @@ class _TrainingOptions(OptionGroup):
 
         Raises:
             TypeError: The value is not an int.
-            ValueError: The value is less than 1.
+            ValueError: The value is less than 1 or more than 2**31 - 1.
 
         Example:
             >>> import poptorch
