@@ -243,8 +243,10 @@ class Call:
         self._run(pointers)
 
     def _run_synthetic(self):
-        """Runs without any tensor of the host's; the results are zeros."""
+        """Runs without any tensor of the host's; results, anchors and kept gradients are zeros."""
         self._run(self._pointers)
+        for position, make, _ in self._kept:
+            self._held[position] = make().zero_()
         return self._rebuild([make().zero_() for _, make in self._results])
 
     def _run(self, pointers: list[int]) -> None:

@@ -59,6 +59,7 @@ class OptionGroup:
     def __init__(self, **default_values: Any):
         self._values = {row.name: copy.deepcopy(row.default) for row in self._ROWS}
         self._is_frozen = False
+        self._chosen: set[str] = set()  # the options that were set, to their default too
         for name, value in default_values.items():
             if name not in self._values:
                 raise TypeError(self._unknown(name))
@@ -176,6 +177,7 @@ class OptionGroup:
         if row.check is not None:
             value = row.check(value, self._PREFIX + (row.setter or row.name))
         self._values[name] = value
+        self._chosen.add(name)
         if row.later and value != row.default:
             say_later(self._PREFIX + row.setter, row.later)
         return self

@@ -129,6 +129,26 @@ def test_models_without_arguments_and_without_results():
         assert 0 < model.getLatency()[0]
 
 
+def test_an_argument_that_is_not_read_has_no_times():
+    """The others keep their number."""
+    class Second(torch.nn.Module):
+        def forward(self, x, pair, z=None):
+            return pair[1] + 1, pair[0]
+
+    model = poptorch.inferenceModel(Second(), options(deviceIterations=3))
+    x = torch.randn(6, 2)
+    model(x, (x, x), x)
+    times = model.getPerfCounters()
+    assert {event: [len(steps) for steps in found] for event, found in times.items()} == {
+        "input": [0, 3, 3, 0], "input_complete": [0, 3, 3, 0],
+        "output": [3, 3], "output_complete": [3, 3]}
+    assert 0 < model.getLatency()[0] and 0 <= model.getHostIpuLatency()[0]
+    model = poptorch.inferenceModel(torch.nn.Identity(), options())
+    model.model.forward = lambda x: torch.ones(2)
+    model(x)
+    assert model.getPerfCounters()["input"] == [] and 0 < model.getLatency()[0]
+
+
 def test_synthetic_data_has_no_times():
     model = poptorch.inferenceModel(Net(), options(enableSyntheticData=True))
     model(torch.randn(2, 4), torch.randn(2, 3))

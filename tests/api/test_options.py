@@ -55,6 +55,19 @@ def test_bad_values_are_refused(case):
     assert group._values == before
 
 
+@pytest.mark.parametrize("name", ["deviceIterations", "replicationFactor",
+                                  "Training.gradientAccumulation"])
+def test_counts_that_are_too_large(name):
+    options = poptorch.Options()
+    _, setter = resolve(options, name)
+    for number in (2**31, 2**63, 2**70):
+        with pytest.raises(ValueError, match=rf"\[{name}\] expected an int from 1 to 2147483647, "
+                                             rf"got {number}"):
+            setter(number)
+    assert options == poptorch.Options()
+    setter(2**31 - 1)
+
+
 @each_case
 def test_frozen_options_refuse(case):
     options = poptorch.Options()

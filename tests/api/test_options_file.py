@@ -53,7 +53,7 @@ def test_a_second_file_overrides_what_it_lists(load):
 @pytest.mark.parametrize(("line", "words"), [
     ("deviceIterations(", r"SyntaxError at line 2 of run.cfg: .*\n> options.deviceIterations\("),
     ("deviceIteration(4)", "AttributeError at line 2 .*Did you mean .*deviceIterations"),
-    ("deviceIterations(0)", "ValueError at line 2 .*at least 1, got 0"),
+    ("deviceIterations(0)", "ValueError at line 2 .*an int from 1 to 2147483647, got 0"),
     ("deviceIterations('4')", "TypeError at line 2"),
     ("deviceIterations", "SyntaxError at line 2 .*expected a call"),
     ("deviceIterations = 4", "SyntaxError at line 2"),
