@@ -148,6 +148,25 @@ def test_batch_sampler_joins_what_collate_returns():
     assert first["sum"].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_last_item_has_the_dimensions_of_the_others(mode):
+    def collate(rows):
+        return torch.stack([x for x, in rows]).sum()
+
+    sampler = BatchSampler(SequentialSampler(numbers(5)), 2, drop_last=False)
+    with make(mode, options(2), numbers(5), batch_sampler=sampler, collate_fn=collate,
+              drop_last=False) as loader:
+        assert [x.tolist() for x in loader] == [[1, 5], [4]]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_rebatched_items_without_dimensions(size):
+    """With one sample each they are those of the collate function."""
+    with make(REBATCHED, options(size), Stream(3), collate_fn=lambda rows: rows[0],
+              rebatched_worker_size=1, drop_last=False) as loader:
+        assert [x.tolist() for x in loader] == ([0, 1, 2] if size == 1 else [[0, 1], [2]])
+
+
 # -- iterable data sets --------------------------------------------------------------------------
 
 
