@@ -84,6 +84,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         # Other programs put a parser of theirs here before the first call.
         self._args_parser = None
         grouping.register(self)
+        options._freeze()
 
     # -- the data path -------------------------------------------------------------------------
 

@@ -18,14 +18,13 @@ def resolved(options: Options, module: torch.nn.Module, training: bool) -> Optio
     """A frozen copy in which defaults that depend on the model are decided.
 
     Args:
-        options: the user's, which are frozen by this.
+        options: the user's, which stay as they are.
         module: the user's.
         training: whether the model trains.
 
     Raises:
         poptorch.Error: The options contradict one another.
     """
-    options._freeze()
     own = options.clone()
     if own.output_mode is OutputMode.Default:
         own._set("output_mode", OutputMode.Final if training else OutputMode.All)
