@@ -124,9 +124,9 @@ def _points(where: str, name: str, points: torch.Tensor) -> torch.Tensor:
         return floats
     # What is less after rounding was less before, and then nothing was rounded.
     is_exact = (floats.abs() < _INTEGERS_BELOW).all()
-    words = (f"[{where}] {name} is of {points.dtype} and has a number beyond {_INTEGERS_BELOW - 1}: "
-             f"distances are of float32, which does not have all integers there. Pass points of "
-             f"floating point, closer to the origin if need be.")
+    words = (f"[{where}] {name} is of {points.dtype} and has a number beyond "
+             f"{_INTEGERS_BELOW - 1}: distances are of float32, which does not have all integers "
+             f"there. Pass points of floating point, closer to the origin if need be.")
     if is_capturing():
         return checked(floats, is_exact, words)
     if not is_exact:

@@ -156,12 +156,12 @@ class AsynchronousDataAccessor:
                 self._link.free(message[2])
 
     @property
-    def is_of_this_process(self) -> bool:
+    def _is_of_this_process(self) -> bool:
         """Whether no fork has taken it along: two readers would take items from each other."""
         return self._process == os.getpid()
 
     def _check_is_open(self) -> None:
-        if not self.is_of_this_process:
+        if not self._is_of_this_process:
             raise Error("[AsynchronousDataAccessor] this process was forked from the one that made "
                         "the accessor, which alone may read from it. Make one here.")
         if not self._link.is_open:

@@ -168,7 +168,7 @@ class DataLoader(_TorchDataLoader):
 
     def __iter__(self) -> Iterator[Any]:
         if self._mode is not DataLoaderMode.Sync:
-            if self._accessor is None or not self._accessor.is_of_this_process:
+            if self._accessor is None or not self._accessor._is_of_this_process:
                 self._start()
             return iter(self._accessor)
         batches = super().__iter__()

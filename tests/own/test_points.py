@@ -105,7 +105,7 @@ def test_fps_of_equal_distances():
     (100, 0.07, 7), (100, 0.55, 55), (100, 0.14, 14), (50, 0.14, 7), (6, 5 / 6, 5), (49, 1 / 49, 1),
     (10, 0.7000001, 8), (3, 1, 3), (4, 5e-324, 1), (100, 0.29, 29)])
 def test_the_ratio_is_the_fraction_that_was_meant(size, ratio, count):
-    """Their products in floating point are more than a whole number at times, as 7.000000000000001."""
+    """Products in floating point are more than a whole number at times: 7.000000000000001."""
     assert _both(Sampled([0, size], ratio), torch.rand(size, 2)).shape == (count,)
 
 
