@@ -83,9 +83,9 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         self._in_flight = InFlight()
         self._modes = TrainingModes(model)
         self._weights = WeightLink(self._user_model, training)
-        # Other programs put a parser of theirs here before the first call.
-        self._args_parser = None
+        self._args_parser = None  # other programs put theirs here before the first call
         grouping.register(self)
+        options._freeze()
 
     # -- the data path -------------------------------------------------------------------------
 

@@ -20,13 +20,12 @@ def resolved(options: Options, training: bool) -> Options:
     :func:`decide_mean_strategy`.
 
     Args:
-        options: the user's, which are frozen by this.
+        options: the user's, which stay as they are.
         training: whether the model trains.
 
     Raises:
         poptorch.Error: The options contradict one another.
     """
-    options._freeze()
     own = options.clone()
     if own.output_mode is OutputMode.Default:
         own._set("output_mode", OutputMode.Final if training else OutputMode.All)

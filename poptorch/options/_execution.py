@@ -162,6 +162,13 @@ class Execution(OptionGroup):
         self._set("input_group_size", input_group_size)
         return self._set("input_group_type", input_group_type)
 
+    def _check_together(self) -> None:
+        super()._check_together()
+        if self.input_group_type is CommGroupType.NoGrouping and self.input_group_size != 1:
+            raise ValueError(f"[inputReplicaGrouping] expected a group size of 1 with "
+                             f"CommGroupType.NoGrouping, got {self.input_group_size}. Change one "
+                             f"of the two.")
+
     def outputMode(self, output_mode: OutputMode,
                    output_return_period: int | None = None) -> Self:
         """Sets which of the results of a call are returned.

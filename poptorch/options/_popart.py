@@ -51,6 +51,7 @@ class _PopartOptions(OptionGroup):
     """
 
     _PREFIX = "_Popart."
+    _NO_SETTERS = OptionGroup._NO_SETTERS | {"check_known"}
     _ROWS = (
         Row("patterns", {}, "Graph transformations to switch on or off.", setter="setPatterns"),
         Row("patterns_level", None, "Which set of transformations to begin with.",

@@ -163,6 +163,9 @@ CHANGES = {
     "random in a loop": (lambda w, x: w.add_(poptorch.for_loop(
         2, lambda a: poptorch.for_loop(1, lambda b: b + torch.randn(2), [a])[0], [w * 0])[0]),
         False),
+    "host": (lambda w, x: w.add_(poptorch.CPU(torch.rand_like, "drawn")(w)), False),
+    "host in a loop": (lambda w, x: w.add_(poptorch.for_loop(
+        2, lambda a: poptorch.CPU(torch.rand_like, "drawn")(a), [w * 0])[0]), False),
     "buffer": (lambda w, x: w.add_(x.new_ones(2) * 2), True),
     "limits": (lambda w, x: w.clamp_(0.5, 2.0), True),
     "sum": (lambda w, x: w.add_(summed(x.sum())), True),

@@ -40,6 +40,8 @@ def test_defaults_hold_for_all_options(defaults):
     ({"deviceIterations": 0}, "deviceIterations: .*an int from 1 to 2147483647"),
     ({"deviceIterations": [1, 2]}, "deviceIterations: .*positional argument"),
     ({"connectionType": "ConnectionType.Sometimes"}, "expected one of ConnectionType.Always"),
+    ({"clone": []}, r"clone: Options.clone\(\) changes no option"),
+    ({"Jit.toDict": []}, r"Jit.toDict: JitOptions.toDict\(\) changes no option"),
     ({"_set": ["device_iterations", 3]}, "no such option")])
 def test_bad_defaults(defaults, settings, words):
     defaults(settings)

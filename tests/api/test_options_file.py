@@ -77,7 +77,11 @@ def test_a_second_file_overrides_what_it_lists(load):
     ("TensorLocations.setWeightLocation(poptorch.TensorLocationSettings()._freeze())",
      "no option '_freeze'"),
     ("setExecutionStrategy(poptorch.ShardedExecution().stages())",
-     "ShardedExecution has no method 'stages'")])
+     "ShardedExecution has no method 'stages'"),
+    ("clone().deviceIterations(4)", r"Options.clone\(\) changes no option. Take it out, and name "),
+    ("toDict()", r"Options.toDict\(\) changes no option"),
+    ("Training.checkIsFrozen()", r"TrainingOptions.checkIsFrozen\(\) changes no option"),
+    ("_Popart.check_known()", r"PopartOptions.check_known\(\) changes no option")])
 def test_bad_lines(load, line, words, tmp_path):
     with pytest.raises(poptorch.options.ConfigFileError, match=words) as caught:
         load(f"randomSeed(1)\n{line}\n")
