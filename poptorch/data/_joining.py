@@ -91,7 +91,7 @@ def _taken_apart(item) -> tuple[list, Structure]:
 
     def has_rows(value) -> bool:
         if type(value) is list:
-            return not holds(value, _ARRAYS) and not _is_collated(value, count)
+            return not holds(value, _ARRAYS) and not _are_places(value, count)
         return isinstance(value, _ARRAYS) or _is_texts(value, tuple, count)
 
     return Structure.of(item, "DataLoader", "an item", has_rows)
@@ -110,14 +110,9 @@ def _is_texts(value, kind: type, count: int | None) -> bool:
             and all(isinstance(text, (str, bytes)) for text in value))
 
 
-def _is_collated(value: list, count: int | None) -> bool:
-    """Whether a list without tensors is what default_collate makes of samples that are sequences:
-    it has an entry for each place of a sample, not for each sample."""
-    return _are_places(value, count)
-
-
 def _are_places(entries: Iterable, count: int | None) -> bool:
-    """Whether each entry is a place of samples, but for containers without entries."""
+    """Whether each entry is a place of samples, but for containers without entries: so is what
+    default_collate makes of samples that are sequences."""
     places = [entry for entry in entries if not isinstance(entry, (list, Mapping)) or entry]
     return len(places) > 0 and all(_is_place(entry, count) for entry in places)
 
@@ -125,7 +120,7 @@ def _are_places(entries: Iterable, count: int | None) -> bool:
 def _is_place(entry, count: int | None) -> bool:
     """Whether all samples have their share in what stands at one place."""
     if type(entry) is list:
-        return _is_collated(entry, count)
+        return _are_places(entry, count)
     if isinstance(entry, Mapping):
         others = [value for value in entry.values() if not _is_texts(value, list, count)]
         return not others or _are_places(others, count)

@@ -1,5 +1,7 @@
 """Numbers at the edges of types and ranges: the bits of eager."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -70,6 +72,17 @@ def test_bits(name):
     function, *args = CASES[name]
     check(function, *args)
     check(function, *(torch.cat([x] * 12, -1) if x.numel() > 1 else x for x in args))
+
+
+def test_least_integers():
+    """Eager ends the process with some of these."""
+    least = -2**31
+    a = torch.tensor([[least], [-2], [-1], [0], [12]], dtype=torch.int32)
+    b = torch.tensor([-1, -8, 0, least, 2**31 - 1, 1, 18], dtype=torch.int32)
+    found = poptorch.inferenceModel(Net(torch.lcm), quiet_options())(a, b)
+    expected = [[math.lcm(x, y) for y in b.tolist()] for x in a.flatten().tolist()]
+    wrapped = torch.tensor(expected).to(torch.int32)
+    assert torch.equal(found.abs(), wrapped.abs())
 
 
 @pytest.mark.parametrize("alpha", [-2, -1, 1, 3, 254])
