@@ -75,6 +75,7 @@ class OptimizerLink:
         self._use(optimizer, "trainingModel")
 
     def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
+        spec_of(optimizer)  # an error for what is no optimizer, or none that the device has
         device_settings.check(optimizer)
         device_settings.shared(optimizer, groups_of(optimizer))
         is_known = where == "setOptimizer" and optimizer is self.optimizer
