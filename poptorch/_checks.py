@@ -93,6 +93,10 @@ class Int(Check):
         return value
 
 
+# Of steps and replicas: the core counts them in 32 bits.
+COUNT = Int(1, 2**31 - 1)
+
+
 class Positive(Check):
     """A finite number above 0; a bool is none."""
 
@@ -169,6 +173,10 @@ class Texts(Check):
                 raise TypeError(f"[{option}] expected {self.text}, got "
                                 f"{type(item).__name__} {item!r} in it.")
         return list(value)
+
+    def load(self, value):
+        """A list for a set, as programs give them to ``_Popart.set``."""
+        return sorted(value) if isinstance(value, (set, frozenset)) else value
 
 
 @dataclass(frozen=True)

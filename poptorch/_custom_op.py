@@ -1,6 +1,7 @@
 """Operations by name: those of the user's libraries, and some that every program has."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def include_path() -> str:
 
 
 def custom_op(inputs: list[torch.Tensor], name: str, domain: str, domain_version: int,
-              example_outputs: list[torch.Tensor],
+              example_outputs: Iterable[torch.Tensor],
               attributes: dict[str, Any] | None = None) -> list[torch.Tensor]:
     """Calls an operation of a library of your own, or one that is known by its name.
 
@@ -41,8 +42,8 @@ def custom_op(inputs: list[torch.Tensor], name: str, domain: str, domain_version
         name: of the operation.
         domain: that it belongs to.
         domain_version: the version of the operation, as its library has it.
-        example_outputs: one tensor for each output. Only their number counts: what the outputs
-            look like the operation says.
+        example_outputs: a list, or another iterable, of a tensor for each output. Only their
+            number counts: what the outputs look like the operation says.
         attributes: values by name: floats, ints, strings, or lists of one of them.
 
     Returns:
@@ -63,13 +64,14 @@ def custom_op(inputs: list[torch.Tensor], name: str, domain: str, domain_version
     _check_name(name, domain, domain_version)
     tensors = _checked_inputs(inputs, name)
     settings = _settings(attributes or {}, name)
+    expected = _count(example_outputs, name)
     if _C.find_custom_op(domain, name, domain_version) is not None:
         outputs = custom_call(tensors, domain, name, domain_version, json.dumps(settings))
     else:
         outputs = named_ops.call(tensors, domain, name, domain_version, dict(settings))
-    if len(outputs) != len(example_outputs):
+    if len(outputs) != expected:
         raise Error(f"[{domain}::{name}] has {len(outputs)} outputs, example_outputs has "
-                    f"{len(example_outputs)}. Give one example for each output.")
+                    f"{expected}. Give one example for each output.")
     return list(outputs)
 
 
@@ -79,6 +81,20 @@ def _check_name(name, domain, version) -> None:
         if not isinstance(value, kind):
             raise Error(f"[custom_op] {what} is {value!r}, of type {type(value).__name__}. Give "
                         f"{'an int' if kind is int else 'a string'}.")
+    if not _fits(version):
+        raise Error(f"[custom_op] the domain_version of {name} is {version}, which does not fit 64 "
+                    f"bits. Give the version that its library has.")
+
+
+def _fits(number: int) -> bool:
+    return -2**63 <= number < 2**63
+
+
+def _count(example_outputs, name: str) -> int:
+    if isinstance(example_outputs, torch.Tensor) or not isinstance(example_outputs, Iterable):
+        raise Error(f"[custom_op] the example_outputs of {name} are of type "
+                    f"{type(example_outputs).__name__}. Give a list with a tensor for each output.")
+    return sum(1 for _ in example_outputs)
 
 
 def _checked_inputs(inputs, name: str) -> list[torch.Tensor]:
@@ -115,6 +131,9 @@ def _item(name: str, key: str, value):
             if kind is str and _has_surrogates(value):
                 raise Error(f"[custom_op] attribute {key!r} of {name} is {value!r}, which holds "
                             f"half a surrogate pair: UTF-8 has no form of it. Give other text.")
+            if kind is int and not _fits(value):
+                raise Error(f"[custom_op] attribute {key!r} of {name} is {value}, which does not "
+                            f"fit 64 bits. Give a smaller number, or a float.")
             return kind(value)
     raise Error(f"[custom_op] attribute {key!r} of {name} has {value!r}, of type "
                 f"{type(value).__name__}. Give floats, ints, strings, or a list of one of them.")

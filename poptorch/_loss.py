@@ -11,8 +11,9 @@ _REDUCTIONS = {"sum": torch.sum, "mean": torch.mean, "none": lambda x: x}
 def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     """Marks a tensor as the loss, so that the backward pass starts there.
 
-    Several tensors may be marked if all flow into one of them, which is then the loss. Outside
-    of poptorch it only reduces.
+    Several tensors may be marked if all flow into one of them, which is then the loss. A loss of
+    PyTorch that does not flow into it is not trained: a result that holds both is an error, one of
+    its own is warned of. Outside of poptorch it only reduces.
 
     Args:
         x: the loss, of any shape.

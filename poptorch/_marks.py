@@ -76,8 +76,9 @@ def recomputationCheckpoint(*tensors: torch.Tensor) -> torch.Tensor | list[torch
     forward and the backward pass the marked tensors are kept, with the model's inputs and what
     goes from one block to another, and all else that they are computed from is dropped. The
     backward pass computes it again, between one mark and the next when it comes to them. Results
-    and gradients are the same to the last bit. What is computed behind the last mark is kept. In
-    inference, and outside of poptorch, nothing happens.
+    and gradients are the same to the last bit, but with stochastic rounding, which rounds anew what
+    is computed again. What is computed behind the last mark is kept. In inference, and outside of
+    poptorch, nothing happens.
 
     Args:
         tensors: those to keep, at least one.

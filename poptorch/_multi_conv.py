@@ -15,9 +15,9 @@ _PARTIALS = {torch.float16: "half", torch.float32: "float"}
 class MultiConv:
     """A context manager: the convolutions inside are one multi-convolution.
 
-    Their results are those that they have alone. In the IR each has the number of its
-    multi-convolution, ``multi_conv``, and the settings, and so have the operations of its
-    gradient. Outside of poptorch nothing happens.
+    Their results are those that they have alone; only :meth:`partialsTypes` changes them. In the
+    IR each has the number of its multi-convolution, ``multi_conv``, and the settings, and so have
+    the operations of its gradient. Outside of poptorch nothing happens.
 
     Raises:
         poptorch.Error: In a program: no convolution is inside, another MultiConv is around, or a

@@ -71,22 +71,24 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         self._model = model
         self._user_model = model if user_model is None else user_model
         self._training = training
-        self._options = settings.resolved(options, self._user_model, training)
+        self._given_options = options
+        self._options = settings.resolved(options, training)
         self._device = Device(self._options)
         self._report = ProfileReport.of(self._options)
         self._poptorch_version = poptorch_version
         self._optimizer = OptimizerLink(
             self._user_model, optimizer,
             self._options.relax_optimizer_attributes_checks) if training else None
+        self._decide_options()
         self._compiled: CompiledModel | None = None
         # The random state of a model that could not be compiled again.
         self._random_left: list[int] | None = None
         self._in_flight = InFlight()
         self._modes = TrainingModes(model)
         self._weights = WeightLink(self._user_model, training)
-        # Other programs put a parser of theirs here before the first call.
-        self._args_parser = None
+        self._args_parser = None  # other programs put theirs here before the first call
         grouping.register(self)
+        options._freeze()
 
     # -- the data path -------------------------------------------------------------------------
 
@@ -205,6 +207,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         hooks.before_compile()
         self._options._Popart.check_known()
         self._weights.bring()
+        self._decide_options()
         options = self._options
         source = Source(self._model, self._user_model, options, self._step_spec(), self._modes,
                         self._optimizer, self._args_parser)
@@ -300,6 +303,13 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             raise Error("[setOptimizer] this model was wrapped for inference, which has no "
                         "optimizer. Use poptorch.trainingModel.")
         self._optimizer.set(optimizer)
+        if self._compiled is None:
+            self._decide_options()
+
+    def _decide_options(self) -> None:
+        """Chooses anew what the user leaves open and the optimizer decides."""
+        if self._optimizer is not None:
+            settings.decide_mean_strategy(self._options, self._given_options, self._optimizer)
 
     def _gradients(self) -> dict:
         return self._compiled_model().call.gradients()
@@ -390,35 +400,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
                         "Call it, or compile() it, first.")
         return compiled
 
-    # -- inspection ----------------------------------------------------------------------------
-
-    @property
-    def model(self) -> torch.nn.Module:
-        """The wrapped module.
-
-        Example:
-            >>> import poptorch, torch
-            >>> opts = poptorch.Options().showCompilationProgressBar(False)
-            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
-            >>> model.model
-            Linear(in_features=4, out_features=2, bias=True)
-        """
-        return self._user_model
-
-    @property
-    def options(self) -> Options:
-        """The options in use, frozen. What the user left open is decided here: the output mode,
-        the model's name, and for training the mean reduction strategy (``Running`` if a trained
-        parameter is of half precision when the module is wrapped, else ``Post``).
-
-        Example:
-            >>> import poptorch, torch
-            >>> opts = poptorch.Options().showCompilationProgressBar(False)
-            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
-            >>> opts.output_mode.name, model.options.output_mode.name
-            ('Default', 'All')
-        """
-        return self._options
+    # -- attributes of the module ---------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
         user_model = self.__dict__.get("_user_model")
@@ -439,9 +421,10 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         optimizer = None if self._optimizer is None else self._optimizer.optimizer
         user_model = None if self._user_model is self._model else self._user_model
         return copies.wrapped_again, (type(self), {
-            "model": self._model, "options": self._options.clone(), "training": self._training,
-            "poptorch_version": self._poptorch_version, "optimizer": optimizer,
-            "user_model": user_model}, grouping.declared(self), self._modes.by_path())
+            "model": self._model, "options": self._given_options.clone(),
+            "training": self._training, "poptorch_version": self._poptorch_version,
+            "optimizer": optimizer, "user_model": user_model}, grouping.declared(self),
+            self._modes.by_path())
 
     def __repr__(self) -> str:
         kind = "training" if self._training else "inference"

@@ -156,8 +156,7 @@ void run(Executable& self, const std::vector<uintptr_t>& pointers, int threads) 
 bool share_state(Executable& self, const std::string& path, uintptr_t ptr, size_t nbytes,
                  uintptr_t storage) {
   // With the GIL: it changes the storage.
-  auto* owner = static_cast<c10::StorageImpl*>(to_pointer(storage));
-  if (!self.can_share(path) || !allow_sharing(*owner)) return false;
+  if (!self.can_share(path) || !allow_sharing(storage_at(storage))) return false;
   const py::gil_scoped_release released;
   return self.share_state(path, to_pointer(ptr), nbytes);
 }

@@ -7,6 +7,7 @@
 
 #include "ir/type.h"
 #include "python/bind.h"
+#include "python/host_storage.h"
 #include "run/host_pool.h"
 #include "run/memory_limit.h"
 
@@ -74,6 +75,10 @@ void bind_host(py::module_& module) {
       .def("empty", &empty, py::arg("dtype"), py::arg("sizes"),
            "A DLPack capsule of an uninitialized tensor; its memory is used again once the tensor "
            "is freed.");
+  module.def(
+      "allow_resizing",
+      [](uintptr_t storage) { allow_resizing(storage_at(storage)); }, py::arg("storage"),
+      "Lets torch resize a storage, given by its address, whose memory comes from a HostPool.");
   module.def("memory_limit", &run::memory_limit, py::arg("root") = "",
              "Bytes of memory that this process may have, by the files under `root`.");
 }

@@ -38,4 +38,9 @@ bool allow_sharing(c10::StorageImpl& storage) {
   return true;
 }
 
+void allow_resizing(c10::StorageImpl& storage) {
+  storage.set_allocator(c10::GetDefaultCPUAllocator());
+  storage.set_resizable(true);
+}
+
 }  // namespace poptorch::python

@@ -11,9 +11,11 @@ namespace poptorch::run {
 
 namespace {
 
-// How an element is stored, and the type sums are made in.
+// How an element is stored, and the type sums are made in; whether a sum may be out of the range of
+// what is stored.
 template <typename T>
 struct Plain {
+  static constexpr bool has_range = false;
   using Stored = T;
   using Sum = T;
   static Sum load(Stored x) { return x; }
@@ -23,6 +25,7 @@ struct Plain {
 // Many small numbers, and how many they are, need more than one of them has.
 template <typename T>
 struct Whole {
+  static constexpr bool has_range = true;
   using Stored = T;
   using Sum = int64_t;
   static Sum load(Stored x) { return x; }
@@ -30,6 +33,7 @@ struct Whole {
 };
 
 struct Bool {
+  static constexpr bool has_range = false;
   using Stored = uint8_t;
   using Sum = int64_t;
   static Sum load(Stored x) { return x; }
@@ -37,6 +41,7 @@ struct Bool {
 };
 
 struct Half {
+  static constexpr bool has_range = false;
   using Stored = uint16_t;
   using Sum = float;
   static Sum load(Stored x) { return f16_to_float(x); }
@@ -44,21 +49,12 @@ struct Half {
 };
 
 struct BHalf {
+  static constexpr bool has_range = false;
   using Stored = uint16_t;
   using Sum = float;
   static Sum load(Stored x) { return bf16_to_float(x); }
   static Stored store(Sum x) { return float_to_bf16(x); }
 };
-
-template <typename E>
-void add(void* to, const void* from, int64_t numel) {
-  auto* sum = static_cast<typename E::Stored*>(to);
-  const auto* term = static_cast<const typename E::Stored*>(from);
-  using Sum = typename E::Sum;
-  for (int64_t i = 0; i < numel; ++i) {
-    sum[i] = E::store(static_cast<Sum>(E::load(sum[i]) + E::load(term[i])));
-  }
-}
 
 // Elements that are summed in one go, in memory that stays in the first cache.
 constexpr int64_t block_elements = 1024;
@@ -98,8 +94,33 @@ struct Reduce {
 };
 
 template <typename E>
+struct SumBytes {
+  static void call(int64_t& bytes) { bytes = sizeof(typename E::Sum); }
+};
+
+template <typename E>
 struct Add {
-  static void call(void* to, const void* from, int64_t numel) { add<E>(to, from, numel); }
+  static void call(void* to, const void* from, int64_t numel, bool is_first) {
+    using Sum = typename E::Sum;
+    auto* sums = static_cast<Sum*>(to);
+    const auto* terms = static_cast<const typename E::Stored*>(from);
+    for (int64_t i = 0; i < numel; ++i) {
+      const Sum term = E::load(terms[i]);
+      sums[i] = is_first ? term : static_cast<Sum>(sums[i] + term);
+    }
+  }
+};
+
+template <typename E>
+struct Store {
+  static void call(void* to, const void* from, int64_t numel, bool& fits) {
+    auto* stored = static_cast<typename E::Stored*>(to);
+    const auto* sums = static_cast<const typename E::Sum*>(from);
+    for (int64_t i = 0; i < numel; ++i) {
+      stored[i] = E::store(sums[i]);
+      if constexpr (E::has_range) fits = fits && E::load(stored[i]) == sums[i];
+    }
+  }
 };
 
 template <template <typename> typename Fn, typename... Args>
@@ -120,8 +141,20 @@ void dispatch(ir::DType dtype, Args&&... args) {
 
 }  // namespace
 
-void add_elements(ir::DType dtype, void* to, const void* from, int64_t numel) {
-  dispatch<Add>(dtype, to, from, numel);
+int64_t bytes_of_sum(ir::DType dtype) {
+  int64_t bytes = 0;
+  dispatch<SumBytes>(dtype, bytes);
+  return bytes;
+}
+
+void sum_elements(ir::DType dtype, void* sums, const void* from, int64_t numel, bool is_first) {
+  dispatch<Add>(dtype, sums, from, numel, is_first);
+}
+
+bool store_sums(ir::DType dtype, void* to, const void* sums, int64_t numel) {
+  bool fits = true;
+  dispatch<Store>(dtype, to, sums, numel, fits);
+  return fits;
 }
 
 void reduce_elements(const Reduction& what, const std::vector<const void*>& inputs,

@@ -8,8 +8,13 @@
 
 namespace poptorch::run {
 
-// to[i] += from[i]; bool counts as "or", half types round after each step.
-void add_elements(ir::DType dtype, void* to, const void* from, int64_t numel);
+// Sums over steps, made in a type that has room for them: float for 16-bit floats, 64 bits for
+// integers. The bytes of one.
+int64_t bytes_of_sum(ir::DType dtype);
+// sums[i] += from[i]; `is_first`: sums[i] = from[i].
+void sum_elements(ir::DType dtype, void* sums, const void* from, int64_t numel, bool is_first);
+// Writes the sums, in one rounding; of bools whether any was true. Whether all of them fit.
+[[nodiscard]] bool store_sums(ir::DType dtype, void* to, const void* sums, int64_t numel);
 
 // Writes the sum (or the mean) over all inputs to every output, input 0 first, in one rounding for
 // half types. An output may be the input of the same number. Integers: the mean rounds to zero.

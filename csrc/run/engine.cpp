@@ -49,6 +49,7 @@ Engine::Engine(assemble::Program program, const EngineOptions& options)
       map.groups.is_orthogonal = options.is_input_group_orthogonal;
     }
     stream_times_.emplace_back(stream.repeat ? 0 : map.host_slices());
+    sums_.emplace_back();
   }
   is_flushing_ = program_.settings.is_on("flush_denormals");
   if (!program_.checks.empty()) {
@@ -389,7 +390,7 @@ void Engine::bind(const Instruction& instruction, int replica, const Step& step)
   int64_t slice = slices.input_slice(step);
   if (!program_.streams[stream].is_input) {
     slice = slices.adds(step) ? -1 : slices.output_slice(step);
-  } else if (!slices.repeat) {
+  } else if (slices.is_timed(step)) {
     const int64_t now = now_ns();
     stream_times_[stream][static_cast<size_t>(slice)] = {now, now};
   }
@@ -405,7 +406,7 @@ void Engine::stream_in(const Instruction& instruction, void* to, const Step& ste
   const auto* from = static_cast<const std::byte*>(host_[index]);
   const int64_t begin = now_ns();
   copy_bytes(to, from + slice * instruction.bytes, instruction.bytes, threads_);
-  if (!slices_[index].repeat) {
+  if (slices_[index].is_timed(step)) {
     stream_times_[index][static_cast<size_t>(slice)] = {begin, now_ns()};
   }
 }
@@ -417,14 +418,25 @@ void Engine::stream_out(const Instruction& instruction, const void* from, const 
   auto* to = static_cast<std::byte*>(host_[index]) + slice * instruction.bytes;
   auto& [begin, end] = stream_times_[index][static_cast<size_t>(slice)];
   begin = end = now_ns();
-  if (from == to) return;
-  if (slices_[index].adds(step)) {
-    const ir::Type& type = program_.streams[index].type;
-    add_elements(type.dtype, to, from, type.numel());
-  } else {
+  if (slices_[index].mode == OutputMode::sum) {
+    sum(index, to, from, step);
+  } else if (from != to) {
     copy_bytes(to, from, instruction.bytes, threads_);
   }
   end = now_ns();
+}
+
+void Engine::sum(size_t stream, void* to, const void* from, const Step& step) {
+  const ir::Type& type = program_.streams[stream].type;
+  const int64_t bytes = type.numel() * bytes_of_sum(type.dtype);
+  sums_[stream].resize(static_cast<size_t>(options_.replicas * bytes));
+  std::byte* sums = sums_[stream].data() + step.replica * bytes;
+  sum_elements(type.dtype, sums, from, type.numel(), !slices_[stream].adds(step));
+  if (!slices_[stream].is_last(step)) return;
+  USER_CHECK(store_sums(type.dtype, to, sums, type.numel()), "[OutputMode.Sum] the sum of \"",
+             program_.streams[stream].name, "\" over the steps of a run is beyond ",
+             ir::name_of(type.dtype),
+             ". Return it in a type that has room, or use OutputMode.All.");
 }
 
 }  // namespace poptorch::run

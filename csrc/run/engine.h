@@ -112,6 +112,7 @@ class Engine {
   void bind(const Instruction& instruction, int replica, const Step& step);
   void stream_in(const Instruction& instruction, void* to, const Step& step);
   void stream_out(const Instruction& instruction, const void* from, const Step& step);
+  void sum(size_t stream, void* to, const void* from, const Step& step);
   void point_state(const assemble::State& state, int replica, std::byte* at);
   void poll();
   void* const* pointers(const Instruction& instruction, int replica) const;
@@ -127,6 +128,7 @@ class Engine {
   // By path: states that are read in shared pages, and the pages.
   std::map<std::string, std::shared_ptr<const SharedPages>, std::less<>> shared_;
   std::vector<SliceMap> slices_;  // one for each stream
+  std::vector<std::vector<std::byte>> sums_;  // likewise: under OutputMode::sum, of each replica
   std::vector<std::array<int64_t, 2>> timestamps_;
   std::vector<std::vector<std::array<int64_t, 2>>> stream_times_;
   std::vector<Spent> spent_;  // empty: no profile

@@ -15,6 +15,10 @@ struct ReplicaGroups {
   int64_t count() const { return replicas / size; }
   // The number of the group that a replica is in.
   int64_t of(int64_t replica) const { return is_orthogonal ? replica % count() : replica / size; }
+  // Whether no replica of the same group comes before it.
+  bool is_first(int64_t replica) const {
+    return is_orthogonal ? replica < count() : replica % size == 0;
+  }
 };
 
 }  // namespace poptorch::run

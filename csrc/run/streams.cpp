@@ -34,9 +34,8 @@ int64_t SliceMap::input_slice(const Step& step) const {
 }
 
 int64_t SliceMap::output_slice(const Step& step) const {
-  const bool is_last = step.iteration == iterations - 1 && step.inner == per_iteration - 1;
   switch (mode) {
-    case OutputMode::final: return is_last ? step.replica : -1;
+    case OutputMode::final: return is_last(step) ? step.replica : -1;
     case OutputMode::sum: return step.replica;
     case OutputMode::every_n: {
       if ((step.iteration + 1) % period != 0) return -1;
@@ -50,6 +49,10 @@ int64_t SliceMap::output_slice(const Step& step) const {
   const int64_t outer = swaps ? step.replica * iterations + step.iteration
                               : step.iteration * groups.replicas + step.replica;
   return outer * per_iteration + step.inner;
+}
+
+bool SliceMap::is_last(const Step& step) const {
+  return step.iteration == iterations - 1 && step.inner == per_iteration - 1;
 }
 
 bool SliceMap::adds(const Step& step) const {

@@ -35,10 +35,13 @@ struct SliceMap {
   int64_t host_slices() const;
   // The slice that an input step reads.
   int64_t input_slice(const Step& step) const;
+  // Whether the time of an input step counts: of replicas that read one slice, that of the first.
+  bool is_timed(const Step& step) const { return !repeat && groups.is_first(step.replica); }
   // The slice that an output step writes; -1 when it is not returned.
   int64_t output_slice(const Step& step) const;
   // Under `sum`: whether the step is the first one (it overwrites) or a later one (it adds).
   bool adds(const Step& step) const;
+  bool is_last(const Step& step) const;
 };
 
 }  // namespace poptorch::run

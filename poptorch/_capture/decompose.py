@@ -104,6 +104,14 @@ def _logaddexp(a, b):
     return torch.where(a.isinf() & (a == b), a, result)
 
 
+@elementwise(aten.lcm.default)
+def _lcm(a, b):
+    # PyTorch's kernel ends the process where it divides the least integer by -1.
+    common = aten.gcd.default(a, b)
+    parts = aten.div.Tensor_mode(a, torch.where(common == 0, 1, common), rounding_mode="trunc")
+    return (parts * b).abs()
+
+
 @elementwise(aten.fmax.default)
 def _fmax(a, b):
     largest = torch.maximum(a, b)

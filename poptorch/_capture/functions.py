@@ -23,6 +23,7 @@ from poptorch._capture import (
     functions_others,
     functions_packed,
     functions_recurrent,
+    functions_repeat,
     input_layouts,
 )
 from poptorch._capture import torch_private as private
@@ -211,5 +212,6 @@ HANDLERS = {
     **functions_packed.HANDLERS,
     **functions_attention.HANDLERS,
     **functions_recurrent.HANDLERS,
+    **functions_repeat.HANDLERS,
     **input_layouts.HANDLERS,
 }

@@ -272,6 +272,11 @@ def _max_pool1d(capture, func, args, kwargs):
     return out if out.requires_grad else as_row_major(out)
 
 
+def _hash_tensor(capture, func, args, kwargs):
+    raise capture.recorder.error("[hash_tensor] the result is an unsigned number of 64 bits, which "
+                                 "the device does not have. Compute it outside of forward.")
+
+
 HANDLERS = {
     **{function: _loss(regression(function)) for function in
        (F.mse_loss, F.smooth_l1_loss, F.huber_loss)},
@@ -290,6 +295,7 @@ HANDLERS = {
     F.one_hot: _one_hot,
     F.embedding_bag: _embedding_bag,
     torch.Tensor.bincount: _bincount,
+    torch.hash_tensor: _hash_tensor,
     torch.Tensor.unfold: _unfold,
     torch.bincount: _bincount,
 }

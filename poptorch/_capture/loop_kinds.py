@@ -71,7 +71,7 @@ class _Counted:
         self._nodes = list(captured)
         return self._loops.results(
             found, [self._joint], [*self._inputs, *self._rows], [*self._rows, *captured.values()],
-            self._reached(tuple(found)), self._gradients, self._as_torch)
+            self._reached(tuple(found)), self._gradients, self._as_torch, self._size)
 
     def _forward(self, captured: dict) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The results, and the stacks of what the gradient reads."""

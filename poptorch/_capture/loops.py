@@ -19,6 +19,7 @@ from poptorch._capture import library_dynamic, library_printing  # noqa: F401  (
 from poptorch._capture import torch_private as private
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import ops
+from poptorch._capture.losses import BodyLosses
 from poptorch._capture.regions import Rounds, copied, nodes_within, prune, region_of
 from poptorch._layout import copied_strides, row_major
 
@@ -37,6 +38,7 @@ class Joint:
         outer: the tensors from outside for which there are gradients.
         given: the placeholders of the gradients of the results, None where there is none.
         gradients: the nodes of the gradients of the arguments and of ``outer``; None: it is zero.
+        losses: those of the body.
     """
 
     graph: fx.Graph
@@ -48,6 +50,7 @@ class Joint:
     outer: list[torch.Tensor]
     given: list[fx.Node | None]
     gradients: list[fx.Node | None]
+    losses: BodyLosses
 
     def needed_for(self, wanted: list[fx.Node | None], absent: frozenset[fx.Node] = frozenset(),
                    known: frozenset[fx.Node] = frozenset()) -> set[fx.Node]:
@@ -150,7 +153,9 @@ class Loops:
                 self._capture.bodies.traced(region, is_trained) as taken:
             leaves = [self._argument(region, x, is_trained) for x in like]
             arguments = [x.clone() if x.requires_grad else x for x in leaves]
-            found = body(*arguments)
+            with self._capture.losses.body() as losses:
+                found = body(*arguments)
+            losses.trace(found, leaves)
             is_read = [bool(recorder.node_of(x).users) for x in arguments]
             strides = [self._new_laid(x).stride() for x in found]
             found = [self._result(x) for x in found]
@@ -169,7 +174,7 @@ class Loops:
         rest = iter(finals[len(outputs):])
         gradients = [None if x is None else next(rest) for x in gradients]
         return Joint(region.graph, inputs, is_read, region.captured(), finals[:len(outputs)],
-                     strides, taken.outer, given, gradients)
+                     strides, taken.outer, given, gradients, losses)
 
     def _argument(self, region, like: torch.Tensor, is_trained: bool) -> torch.Tensor:
         leaf = self._new_laid(like)
@@ -249,7 +254,9 @@ class Loops:
             values = list(map(self._new_laid, carried))
             for x in values:
                 self._declare(region, "carried", x)
-            outputs = list(map(recorder.node_of, body(*values)))
+            with self._capture.losses.body() as losses:
+                outputs = list(map(recorder.node_of, body(*values)))
+        self._capture.losses.leave(losses)
         region.finish(self._functional(name, region, outputs))
         prune(region.graph)
         results = list(map(self._new_laid, carried))
@@ -313,7 +320,7 @@ class Loops:
 
     def results(self, found: list[torch.Tensor], joints: list[Joint], inputs: list[torch.Tensor],
                 read: list[torch.Tensor], reached: set[int], gradient,
-                as_torch: bool) -> list[torch.Tensor]:
+                as_torch: bool, carried: int = 0) -> list[torch.Tensor]:
         """Results with a gradient.
 
         Args:
@@ -327,11 +334,10 @@ class Loops:
                 reads as it is now; returns the gradients of the inputs, and of what the bodies take
                 from outside.
             as_torch: whether there are gradients, zeros, also where no result has one.
+            carried: how many of the first results are carried from round to round.
         """
         tensors = [*inputs, *(x for joint in joints for x in joint.outer)]
         places = [i for i, x in enumerate(tensors) if i in reached and x.requires_grad]
-        if not places:
-            return found
 
         def of_places(given: tuple, values: tuple) -> list[torch.Tensor | None]:
             if all(x is None for x in given):  # nothing of the loss depends on it
@@ -339,7 +345,13 @@ class Loops:
             gradients = gradient(given, values)
             return [gradients[i] for i in places]
 
-        return list(_Differentiable.apply(of_places, found, read, *(tensors[i] for i in places)))
+        if places:
+            differentiable = [tensors[i] for i in places]
+            found = list(_Differentiable.apply(of_places, found, read, *differentiable))
+        node = next((x.grad_fn for x in found if x.requires_grad), None)
+        for joint in joints:
+            self._capture.losses.leave(joint.losses, node, carried)
+        return found
 
 
 class _Differentiable(torch.autograd.Function):

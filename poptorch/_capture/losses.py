@@ -1,13 +1,20 @@
-"""Finds the loss: the marked tensor that all other marked ones flow into."""
+"""Finds the loss: the marked tensor that all other marked ones flow into.
 
+Where losses flow is seen in autograd's graph. Its edges are pairs: a node, and the number of one of
+its results. A loss in the body of a loop or a branch stands there for the results of the loop that
+are computed from it.
+"""
+
+import contextlib
 import functools
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 
 from poptorch._capture import torch_private as private
+from poptorch._logging import logger
 from poptorch.errors import error_at, place_text
 
 # Losses that mark themselves, if they are reduced, where identity_loss is not used.
@@ -38,18 +45,24 @@ STANDARD_OVERLOADS = tuple(
 _SAME_NUMBER = frozenset(
     f"{name}Backward0" for name in (
         "Alias Cat Clone Reshape ReshapeAlias Squeeze Stack ToCopy UnsafeView Unsqueeze View"
-    ).split()) | {"SqueezeBackward1", "SqueezeBackward2"}
+    ).split()) | {"SqueezeBackward1", "SqueezeBackward2", "_PrintedBackward"}
 
 
 @dataclass(frozen=True)
 class _Loss:
-    """One tensor that was marked: by which autograd node it was made, and where."""
+    """One tensor that was marked: by which autograd node it was made, and where.
+
+    Attributes:
+        numbers: of one in a body: those of the results of the loop, made by ``node``, that are
+            computed from it; None outside of bodies.
+    """
 
     tensor: torch.Tensor
     node: object
     place: tuple[str, int] | None
     module: str
     name: str
+    numbers: frozenset[int] | None = None
 
     @property
     def root(self):
@@ -60,6 +73,56 @@ class _Loss:
     def where(self) -> str:
         return place_text(self.place) or "an unknown place"
 
+    def flows_along(self, edges: set) -> bool:
+        """Whether it flows into a tensor; ``edges`` is what :func:`_edges` gave of that."""
+        if self.numbers is None:
+            return self.node in edges
+        return any((self.node, number) in edges for number in self.numbers)
+
+
+class BodyLosses:
+    """The losses of a body; what becomes of them is seen once it has been traced.
+
+    Attributes:
+        marked, standard: in it, and in bodies within.
+    """
+
+    def __init__(self, marked: list[_Loss], standard: list[_Loss]):
+        self.marked, self.standard = marked, standard
+        # By the identity of a loss and by the number of an argument: the results that are computed
+        # from it.
+        self._of_losses: dict[int, set[int]] = {}
+        self._of_arguments: list[set[int]] = []
+
+    def trace(self, results: list[torch.Tensor], arguments: list[torch.Tensor]) -> None:
+        """Notes which results of the body are computed from which losses and arguments."""
+        losses = [*self.marked, *self.standard]
+        edges = list(map(_edges, results)) if losses else []
+        self._of_losses = {id(loss): {i for i, found in enumerate(edges) if loss.flows_along(found)}
+                           for loss in losses}
+        leaves = [{id(getattr(node, "variable", None)) for node in found} for found in edges]
+        self._of_arguments = [{i for i, found in enumerate(leaves) if id(x) in found}
+                              for x in arguments]
+
+    def outside(self, losses: list[_Loss], node, carried: int) -> list[_Loss]:
+        """What losses of the body are outside of it.
+
+        Args:
+            losses: the marked or the standard ones.
+            node: autograd's, that made the results of the loop; None: no gradient goes through it.
+            carried: how many of the first results the next round takes as arguments.
+        """
+        found = []
+        for loss in losses:
+            numbers, todo = set(), list(self._of_losses.get(id(loss), ()))
+            while todo:
+                if (number := todo.pop()) not in numbers:
+                    numbers.add(number)
+                    todo += self._of_arguments[number] if number < carried else ()
+            made_by = None if loss.node is None else node
+            found.append(replace(loss, node=made_by, numbers=frozenset(numbers)))
+        return found
+
 
 class Losses:
     """The tensors marked as losses in one capture."""
@@ -69,6 +132,22 @@ class Losses:
         self._marked: list[_Loss] = []
         self._standard: list[_Loss] = []
         self._unreduced: list[_Loss] = []
+
+    @contextlib.contextmanager
+    def body(self):
+        """A context in which the body of a loop or a branch is traced; gives its losses."""
+        outer = self._marked, self._standard
+        inner = BodyLosses([], [])
+        self._marked, self._standard = inner.marked, inner.standard
+        try:
+            yield inner
+        finally:
+            self._marked, self._standard = outer
+
+    def leave(self, inner: BodyLosses, node=None, carried: int = 0) -> None:
+        """Takes over the losses of a body, see :meth:`BodyLosses.outside`."""
+        self._marked += inner.outside(inner.marked, node, carried)
+        self._standard += inner.outside(inner.standard, node, carried)
 
     def mark(self, loss: torch.Tensor) -> None:
         """Notes a tensor that ``identity_loss`` returned."""
@@ -100,19 +179,50 @@ class Losses:
                 nothing but functions of PyTorch marked one, and ``forward`` returns what is
                 computed from the loss, and not the loss.
         """
-        marked = self._marked or self._standard
-        if not marked:
+        marked, standard = _outermost(self._marked), _outermost(self._standard)
+        joined = self._marked if marked else [*self._standard, *self._marked]
+        own = marked or standard
+        if not own:
             raise self._none()
-        trained = [loss for loss in marked if loss.node is not None] or marked[-1:]
+        trained = [loss for loss in own if loss.node is not None] or own[-1:]
+        joined = [loss for loss in joined if loss.node is not None]
         for candidate in reversed(trained):
-            if not _outside(candidate, trained):
-                if not self._marked:
+            if not _outside(candidate, joined):
+                if marked:
+                    self._check_standard(candidate, results)
+                else:
                     _check_returned(candidate, results, names)
                 return candidate.tensor
-        raise self._independent(_outside(trained[-1], trained)[-1], trained[-1])
+        raise self._independent(_outside(trained[-1], joined)[-1], trained[-1])
+
+    def _check_standard(self, final: _Loss, results: list[torch.Tensor]) -> None:
+        """Raises an Error if a result is computed from the marked loss, and from one of PyTorch
+        that does not flow into it. Warns of one that only other results are computed from.
+        """
+        apart = _outside(final, [loss for loss in self._standard if loss.node is not None])
+        found = {}
+        for edges in map(_edges, results) if apart else ():
+            for loss in (loss for loss in apart if loss.flows_along(edges)):
+                if final.flows_along(edges):
+                    raise self._independent(loss, final)
+                found[loss.where] = loss
+        for where, loss in found.items():
+            if (where, final.where) not in _told:
+                _told.add((where, final.where))
+                logger.warning(
+                    "[loss] the %s of %s is returned, but it does not flow into the loss that is "
+                    "marked at %s: it is not trained. Mark the sum of both with identity_loss, or "
+                    "detach() it.", loss.name, where, final.where)
 
     def _none(self):
         mark = "`loss = poptorch.identity_loss(loss, reduction=\"mean\")`"
+        inside = [*self._standard, *self._marked]
+        if inside:
+            last = inside[-1]
+            return error_at(
+                f"[loss] Couldn't find a loss in graph: the {last.name} of {last.where} is "
+                f"computed in the body of a loop or a branch, and nothing is marked outside of it. "
+                f"Mark what the loop or branch gave: {mark}.", last.place, last.module)
         if not self._unreduced:
             return error_at(
                 "[loss] Couldn't find a loss in graph: no loss function of torch.nn.functional "
@@ -125,7 +235,7 @@ class Losses:
             f"{mark}.", last.place, last.module)
 
     def _independent(self, one: _Loss, other: _Loss):
-        if self._marked:
+        if _outermost(self._marked):
             todo = "Add them up and mark the sum with identity_loss too."
         else:
             todo = ("Mark the one to minimise, or their sum: `loss = poptorch.identity_loss(a + b, "
@@ -133,6 +243,27 @@ class Losses:
         return error_at(
             f"[loss] Multiple independent losses found in graph: the one from {one.where} does "
             f"not flow into the one from {other.where}. {todo}", other.place, other.module)
+
+
+_told: set[tuple[str, str]] = set()  # of which losses that are not trained
+
+
+def _outermost(losses: list[_Loss]) -> list[_Loss]:
+    """Those that are not of bodies."""
+    return [loss for loss in losses if loss.numbers is None]
+
+
+def _edges(tensor: torch.Tensor) -> set:
+    """The edges of autograd's graph along which values flow into a tensor, and their nodes."""
+    found, todo = set(), [(tensor.grad_fn, tensor.output_nr)]
+    while todo:
+        node, _ = edge = todo.pop()
+        if node is None or edge in found:
+            continue
+        if node not in found:
+            todo += node.next_functions
+        found |= {edge, node}
+    return found
 
 
 def _name(function) -> str:
@@ -201,6 +332,5 @@ def _outside(loss: _Loss, others: list[_Loss]) -> list[_Loss]:
     others = [other for other in others if other is not loss]
     if not others or loss.root is None:
         return others
-    wanted = {other.node for other in others}
-    reached = {node for node in private.autograd_nodes(loss.root) if node in wanted}
-    return [other for other in others if other.node not in reached]
+    edges = _edges(loss.tensor)
+    return [other for other in others if not other.flows_along(edges)]

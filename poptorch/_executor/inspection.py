@@ -9,6 +9,7 @@ import torch
 from poptorch._checks import public_names
 from poptorch._runtime import counters
 from poptorch.enums import CommGroupType
+from poptorch.options import Options
 
 # A line of IR text that is an op: `  %1, %2 = topk %x {...}` or `  stream_out %1 {...}`.
 _OP = re.compile(r"  (?:%[\w.]+(?:, %[\w.]+)* = )?(?P<op>(?!output\b)\w+)\b")
@@ -32,6 +33,36 @@ class Inspection:
             False
         """
         return self._compiled is not None
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The wrapped module.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> model.model
+            Linear(in_features=4, out_features=2, bias=True)
+        """
+        return self._user_model
+
+    @property
+    def options(self) -> Options:
+        """The options in use, frozen. What the user left open is decided here: the output mode,
+        the model's name, and for training the mean reduction strategy: ``Running`` if gradients
+        are added up in half precision (by the ``accum_type`` of an optimizer of
+        ``poptorch.optim``, else by the type of the parameter), else ``Post``. That is decided when
+        the module is wrapped, and again by :meth:`setOptimizer` and by each compilation.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> opts.output_mode.name, model.options.output_mode.name
+            ('Default', 'All')
+        """
+        return self._options
 
     @property
     def training(self) -> bool:
@@ -145,8 +176,9 @@ class Inspection:
             Times in seconds; their zero has no meaning, their differences do. Keys are ``input``
             (a step requests an argument), ``input_complete`` (it has it), ``output`` (a result is
             there) and ``output_complete`` (the host has it). Each holds a list for each argument
-            or result, with an entry for each step: all of them for arguments, those that the
-            output mode returns for results. Empty under ``enableSyntheticData``.
+            tensor or result, with an entry for each step: all of them for arguments, those that
+            the output mode returns for results, none for an argument that the program does not
+            read. Empty under ``enableSyntheticData``.
 
         Raises:
             poptorch.Error: The model is not compiled or has not run.

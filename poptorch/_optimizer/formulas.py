@@ -26,7 +26,7 @@ def adam(x) -> dict[str, torch.Tensor]:
         param = param * (1 - x.lr * x.weight_decay)
     else:
         grad = decayed(grad, x.weight_decay, param)
-    new = {"exp_avg": x.exp_avg + (1 - x.beta1) * (grad - x.exp_avg),
+    new = {"exp_avg": mixed(x.exp_avg, grad, 1 - x.beta1),
            "exp_avg_sq": x.beta2 * x.exp_avg_sq + (1 - x.beta2) * (grad * grad)}
     rate, second = x.lr, new["exp_avg_sq"]
     if x.amsgrad:
@@ -43,7 +43,7 @@ def rmsprop(x) -> dict[str, torch.Tensor]:
     new = {"square_avg": x.alpha * x.square_avg + (1 - x.alpha) * (grad * grad)}
     mean_square = new["square_avg"]
     if x.centered:
-        new["grad_avg"] = x.grad_avg + (1 - x.alpha) * (grad - x.grad_avg)
+        new["grad_avg"] = mixed(x.grad_avg, grad, 1 - x.alpha)
         mean_square = mean_square - new["grad_avg"] * new["grad_avg"]
     if x.use_tf_variant:
         change = x.lr * grad / (mean_square + x.eps).sqrt()
@@ -82,12 +82,12 @@ def adafactor(x) -> dict[str, torch.Tensor]:
     param = x.param * (1 - x.lr * x.weight_decay)
     square = x.grad * x.grad
     if x.variance is None:
-        new = {"row_var": _mixed(x.row_var, square.mean(-1, keepdim=True), new_part),
-               "col_var": _mixed(x.col_var, square.mean(-2, keepdim=True), new_part)}
+        new = {"row_var": mixed(x.row_var, square.mean(-1, keepdim=True), new_part),
+               "col_var": mixed(x.col_var, square.mean(-2, keepdim=True), new_part)}
         mean = new["row_var"].mean(-2, keepdim=True)
         variance = new["row_var"] * new["col_var"] / torch.maximum(mean, eps1)
     else:
-        variance = _mixed(x.variance, square, new_part)
+        variance = mixed(x.variance, square, new_part)
         new = {"variance": variance}
     update = x.grad * torch.maximum(variance, eps1 * eps1).rsqrt()
     shrink = torch.maximum(_mean_root(update) / x.d, torch.ones_like(x.d))
@@ -115,5 +115,8 @@ def _mean_root(x: torch.Tensor) -> torch.Tensor:
     return (x * x).mean().sqrt().double()
 
 
-def _mixed(old: torch.Tensor, new: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
-    return old + part * (new - old)
+def mixed(old: torch.Tensor, new: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """``torch.lerp``: from the nearer end, so that a part of 1 gives ``new``, however large the
+    old one is."""
+    is_near = part < 0.5
+    return torch.where(is_near, old, new) + (new - old) * torch.where(is_near, part, part - 1)

@@ -28,6 +28,8 @@ from poptorch._optimizer.state import OptimizerState
 from poptorch._types import ir_dtype
 from poptorch.errors import Error
 
+_HALVES = (torch.float16, torch.bfloat16)
+
 
 def _already_compiled(what: str, number: int, got) -> ValueError:
     return ValueError(f"[setOptimizer] {what} of parameter group {number} is already compiled, "
@@ -73,6 +75,7 @@ class OptimizerLink:
         self._use(optimizer, "trainingModel")
 
     def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
+        spec_of(optimizer)  # an error for what is no optimizer, or none that the device has
         device_settings.check(optimizer)
         device_settings.shared(optimizer, groups_of(optimizer))
         is_known = where == "setOptimizer" and optimizer is self.optimizer
@@ -148,6 +151,13 @@ class OptimizerLink:
             is_own = group is None or device_settings.is_combined(group)
             found[name] = dtype if is_own else dtype_of(group, "accum_type", dtype)
         return found
+
+    def has_half_sums(self) -> bool:
+        """Whether gradients of the module's parameters, of their types, are added up in half
+        precision."""
+        trained = {name: (p, p.dtype) for name, p in members.parameters(self._module)
+                   if p.requires_grad}
+        return any(dtype in _HALVES for dtype in self.sum_dtypes(trained).values())
 
     def adds_to_velocities(self, spec, params: dict[str, torch.Tensor]) -> bool:
         """Whether gradients of micro-batches are added to states, see ``combined.py``.

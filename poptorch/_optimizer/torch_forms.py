@@ -11,7 +11,7 @@ import threading
 import torch
 from torch.overrides import TorchFunctionMode
 
-from poptorch._optimizer.formulas import decayed
+from poptorch._optimizer.formulas import decayed, mixed
 
 
 def torch_form(function, order: tuple[str, ...], **settings):
@@ -96,7 +96,7 @@ def _addcdiv(x, a, b, *, value=1):
 
 
 def _lerp(x, end, weight):
-    return x + (end - x) * weight if _is_number(weight) else NotImplemented
+    return mixed(x, end, weight) if _is_number(weight) else NotImplemented
 
 
 def _in_place(function):

@@ -46,6 +46,7 @@ def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int
                     f"dimension {dim}. Choose a size that divides it, or pad the tensor.")
     if step < 1:
         raise Error(f"[{where}] step is {step}. Use a step of at least 1.")
+    step = min(step, size)  # takes the same; sums with larger ones may not fit 64 bits
     start = _start(where, start)
     if is_capturing():
         return ops.dynamic_slice(tensor, dim, start, size, step)
@@ -126,6 +127,9 @@ def _check_size(where: str, tensor: torch.Tensor, dim: int, size: int) -> None:
 
 def _start(where: str, start) -> torch.Tensor:
     if isinstance(start, int) and not isinstance(start, bool):
+        if not -2**63 <= start < 2**63:
+            raise Error(f"[{where}] start is {start}, which does not fit 64 bits. Check where it "
+                        f"comes from.")
         start = torch.tensor(start)
     whole = isinstance(start, torch.Tensor) and start.dtype is not torch.bool \
         and not start.is_floating_point() and not start.is_complex()

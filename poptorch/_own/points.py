@@ -2,17 +2,21 @@
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import torch
 
 from poptorch import _C
 from poptorch._capture import library_points  # noqa: F401  (declares the operations)
 from poptorch._capture.library import ops
+from poptorch._capture.library_checks import checked
 from poptorch._context import is_capturing
 from poptorch._own.evaluated import evaluated
 from poptorch.errors import Error
 
 _I64 = {"index_dtype": _C.DType("i64")}
+# float32 has the integers of a smaller absolute value.
+_INTEGERS_BELOW = 2**24
 
 
 def nearest(x: torch.Tensor, y: torch.Tensor, batch_x: torch.Tensor | list[int] | None = None,
@@ -23,7 +27,8 @@ def nearest(x: torch.Tensor, y: torch.Tensor, batch_x: torch.Tensor | list[int] 
     its own example only. No gradient flows through it. Outside of poptorch it does the same.
 
     Args:
-        x: points, ``[N, F]``, or ``[N]`` for numbers on a line.
+        x: points, ``[N, F]``, or ``[N]`` for numbers on a line. Integers must be less than 2**24,
+            and more than -2**24.
         y: points, ``[M, F]`` or ``[M]``, at least one.
         batch_x, batch_y: the example of each point, whole numbers ``[N]`` and ``[M]``, tensors or
             lists, in any order. None, the default: all belong to one. Give both or none.
@@ -32,8 +37,8 @@ def nearest(x: torch.Tensor, y: torch.Tensor, batch_x: torch.Tensor | list[int] 
         Positions in ``y``, int64 ``[N]``. Of points at an equal distance the first one is taken.
 
     Raises:
-        poptorch.Error: An argument is wrong; or, when it runs, a point of ``x`` is of an example
-            that has no point in ``y``.
+        poptorch.Error: An argument is wrong; or, when it runs, an integer is too large, or a point
+            of ``x`` is of an example that has no point in ``y``.
 
     Example:
         >>> import poptorch, torch
@@ -70,6 +75,7 @@ def fps(src: torch.Tensor, ptr: Sequence[int], ratio: float = 0.5,
 
     Args:
         src: points, ``[N, F]``, or ``[N]`` for numbers on a line; examples stand behind each other.
+            Integers must be less than 2**24, and more than -2**24.
         ptr: where the examples begin, and N: example i has the points ``ptr[i]`` to
             ``ptr[i + 1]``. Numbers, or a tensor that does not change: they are compiled in.
         ratio: the part of the points that is taken, more than 0 and at most 1: of an example of n
@@ -81,7 +87,7 @@ def fps(src: torch.Tensor, ptr: Sequence[int], ratio: float = 0.5,
         points at an equal distance the first one is taken.
 
     Raises:
-        poptorch.Error: An argument is wrong.
+        poptorch.Error: An argument is wrong; or, when it runs, an integer is too large.
 
     Example:
         >>> import poptorch, torch
@@ -94,7 +100,8 @@ def fps(src: torch.Tensor, ptr: Sequence[int], ratio: float = 0.5,
     if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 < ratio <= 1:
         raise Error(f"[fps] ratio is {ratio!r}. Use a number that is more than 0 and at most 1.")
     sizes = [end - begin for begin, end in zip(ptr, ptr[1:])]
-    counts = [math.ceil(ratio * size) for size in sizes]
+    part = _meant(ratio)
+    counts = [math.ceil(part * size) for size in sizes]
     starts = None
     if random_start:
         many = torch.tensor(sizes)
@@ -110,7 +117,27 @@ def _points(where: str, name: str, points: torch.Tensor) -> torch.Tensor:
         raise Error(f"[{where}] {name} is of {points.dtype} and sizes {list(points.shape)}. Give "
                     f"real points, one in each row.")
     points = points if points.dim() == 2 else points.unsqueeze(1)
-    return points if points.is_floating_point() else points.float()
+    if points.is_floating_point():
+        return points
+    floats = points.float()
+    if points.element_size() <= 2:
+        return floats
+    # What is less after rounding was less before, and then nothing was rounded.
+    is_exact = (floats.abs() < _INTEGERS_BELOW).all()
+    words = (f"[{where}] {name} is of {points.dtype} and has a number beyond "
+             f"{_INTEGERS_BELOW - 1}: distances are of float32, which does not have all integers "
+             f"there. Pass points of floating point, closer to the origin if need be.")
+    if is_capturing():
+        return checked(floats, is_exact, words)
+    if not is_exact:
+        raise Error(words)
+    return floats
+
+
+def _meant(ratio: float) -> Fraction:
+    """The simple fraction that a number stands for: 0.07 * 100 is more than 7 in floats."""
+    simple = Fraction(ratio).limit_denominator(2**24)
+    return simple if float(simple) == ratio else Fraction(ratio)
 
 
 def _batch(name: str, batch, count: int) -> torch.Tensor:

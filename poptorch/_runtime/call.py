@@ -117,10 +117,15 @@ class Call:
         """What allocates a result of a stream."""
         dtype = torch_dtype(stream.dtype)
         if math.prod(shape) * dtype.itemsize >= _POOLED_BYTES:
-            return lambda: torch.from_dlpack(self._pool.empty(stream.dtype, shape))
+            return partial(self._pooled, stream.dtype, shape)
         strides = [math.prod(shape[i + 1:]) for i in range(len(shape))]
         # The quickest of torch's ways to make a tensor.
         return partial(torch.empty_strided, shape, strides, dtype=dtype)
+
+    def _pooled(self, dtype: str, shape: list[int]) -> torch.Tensor:
+        result = torch.from_dlpack(self._pool.empty(dtype, shape))
+        _C.allow_resizing(result.untyped_storage()._cdata)
+        return result
 
     def result_types(self) -> dict[str, tuple]:
         """Shape and dtype of the host tensor of each output, by stream."""
@@ -238,8 +243,10 @@ class Call:
         self._run(pointers)
 
     def _run_synthetic(self):
-        """Runs without any tensor of the host's; the results are zeros."""
+        """Runs without any tensor of the host's; results, anchors and kept gradients are zeros."""
         self._run(self._pointers)
+        for position, make, _ in self._kept:
+            self._held[position] = make().zero_()
         return self._rebuild([make().zero_() for _, make in self._results])
 
     def _run(self, pointers: list[int]) -> None:

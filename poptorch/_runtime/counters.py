@@ -18,7 +18,8 @@ class RunTimes:
         is_orthogonal: how replicas form input groups.
 
     Attributes:
-        inputs, outputs: for each argument and result ``(begin, end)`` of each slice, in ns.
+        inputs, outputs: for each argument and result ``(begin, end)`` of each slice, in ns; no
+            slices of an argument that the program does not read.
 
     Raises:
         poptorch.Error: Nothing has run yet.
@@ -33,16 +34,17 @@ class RunTimes:
         self._mode, self._period = mode, period
         self._is_orthogonal = is_orthogonal
         names = {stream.name for stream in executable.streams()}
-        arguments = [stream for _, stream in sorted(interface.program.inputs.items())]
+        arguments = [interface.program.inputs.get(number)
+                     for number in range(len(interface.arguments.tensor_leaves()))]
         results = [stream for stream, output in interface.program.outputs
                    if output is not None and output.kind == "output"]
-        self.inputs = self._times(executable, [s for s in arguments if s in names])
-        self.outputs = self._times(executable, [s for s in results if s in names])
+        self.inputs = self._times(executable, arguments, names)
+        self.outputs = self._times(executable, results, names)
 
     @staticmethod
-    def _times(executable, streams: list[str]) -> list:
-        found = [executable.stream_times(stream) for stream in streams]
-        return [times for times in found if times]
+    def _times(executable, streams: list[str | None], names: set[str]) -> list:
+        found = [executable.stream_times(s) if s in names else [] for s in streams]
+        return found if any(found) else []
 
     def counters(self) -> dict[str, list[list[float]]]:
         """The times in seconds, by event, tensor and step."""
@@ -68,8 +70,8 @@ class RunTimes:
         # A model without arguments, or without results, has those of the device iteration.
         begin, end = self._iterations[step[0]]
         taken = self._input_slice(*step)
-        return ([steps[taken] for steps in self.inputs] or [(begin, begin)],
-                [steps[number] for steps in self.outputs] or [(end, end)])
+        return ([steps[taken] for steps in self.inputs if steps] or [(begin, begin)],
+                [steps[number] for steps in self.outputs if steps] or [(end, end)])
 
     def _steps(self) -> list[tuple[int, int, int]]:
         """Device iteration, replica and micro-step of each slice of an output, in order."""

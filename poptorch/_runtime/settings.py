@@ -5,6 +5,7 @@ import torch
 from poptorch import _switches as switches
 from poptorch._device.device import MOST_IPUS
 from poptorch._logging import use_log_options
+from poptorch._optimizer.link import OptimizerLink
 from poptorch._translate import StepSpec
 from poptorch._weights.grouping import check_divides
 from poptorch.enums import CommGroupType, MeanReductionStrategy, OutputMode, ReductionType
@@ -14,23 +15,20 @@ from poptorch.options import Options
 _STRATEGY = "mean_accumulation_and_replication_reduction_strategy"
 
 
-def resolved(options: Options, module: torch.nn.Module, training: bool) -> Options:
-    """A frozen copy in which defaults that depend on the model are decided.
+def resolved(options: Options, training: bool) -> Options:
+    """A frozen copy in which defaults that depend on the model are decided, but for that of
+    :func:`decide_mean_strategy`.
 
     Args:
-        options: the user's, which are frozen by this.
-        module: the user's.
+        options: the user's, which stay as they are.
         training: whether the model trains.
 
     Raises:
         poptorch.Error: The options contradict one another.
     """
-    options._freeze()
     own = options.clone()
     if own.output_mode is OutputMode.Default:
         own._set("output_mode", OutputMode.Final if training else OutputMode.All)
-    if training and getattr(own.Training, _STRATEGY) is None:
-        own.Training._set(_STRATEGY, _mean_strategy(module))
     if own.model_name is None:
         own._set("model_name", "training" if training else "inference")
     check_divides("inputReplicaGrouping", "groups", own.input_group_size, own.replication_factor)
@@ -39,11 +37,18 @@ def resolved(options: Options, module: torch.nn.Module, training: bool) -> Optio
     return own
 
 
-def _mean_strategy(module: torch.nn.Module) -> MeanReductionStrategy:
-    """When to divide if the user leaves it open: sums in half precision must not overflow."""
-    halves = (torch.float16, torch.bfloat16)
-    has_halves = any(p.requires_grad and p.dtype in halves for p in module.parameters())
-    return MeanReductionStrategy.Running if has_halves else MeanReductionStrategy.Post
+def decide_mean_strategy(own: Options, given: Options, optimizer: OptimizerLink) -> None:
+    """Chooses when to divide, if the user leaves it open: sums in half precision must not
+    overflow.
+
+    Args:
+        own: the executor's, which are changed though they are frozen.
+        given: the user's.
+        optimizer: the one in use.
+    """
+    if getattr(given.Training, _STRATEGY) is None:
+        running, post = MeanReductionStrategy.Running, MeanReductionStrategy.Post
+        own.Training._values[_STRATEGY] = running if optimizer.has_half_sums() else post
 
 
 def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpec:

@@ -39,6 +39,7 @@ class Emitter:
         place: ``(file, line, module path)`` for the next ops, or None.
         notes: attributes that every op gets that may carry them: ``backward``, ``recompute``, and
             those of the annotations.
+        has_advanced_rng: whether the graph, or one that it runs, binds the next random state.
         is_conditional: whether the graph runs on a condition, which each replica has for itself.
 
     Args:
@@ -52,6 +53,7 @@ class Emitter:
         self.graph = graph
         self.precision = precision
         self._rounds_alike = False
+        self.has_advanced_rng = False
         self._common_rng = None
         self.place = None
         self.notes: dict = {}
@@ -212,10 +214,11 @@ class Emitter:
         return self.state("rng", "rng", "i32", [4])
 
     def advance_rng(self) -> None:
-        """Binds the next random state, if this graph used the present one."""
-        if "rng" in self._states:
+        """Binds the next random state, once, if this graph has used the present one so far."""
+        if "rng" in self._states and not self.has_advanced_rng:
             following = self.plain("rng_advance", [self.rng()], {})[0]
             self.plain("assign", [following], {"path": "rng"}, [])
+            self.has_advanced_rng = True
 
     def salt(self, drawn: int) -> int:
         """A small number for each distinct salt that capture drew, in order of first use."""

@@ -192,6 +192,7 @@ class _Translation:
         iteration = Emitter(module, module.add_graph("iteration"), spec.precision)
         self._iteration(iteration)
         self._anchor_updates(iteration)
+        iteration.advance_rng()  # the update alone may round by chance
         iteration.graph.outputs = []
 
     def _loss_scale(self) -> LossScale | None:
@@ -244,6 +245,8 @@ class _Translation:
         if counts:
             sums.append(micro.plain("add", [carried[len(specs)], self.large],
                                     {"backward": True})[0])
+        micro.advance_rng()  # sums alone may be rounded by chance
+        e.has_advanced_rng = micro.has_advanced_rng
         micro.graph.outputs = [*sums, *kept]
         results = e.plain("loop", zeros, {"body": _C.GraphRef("micro"),
                                           "count": self.spec.accumulation},

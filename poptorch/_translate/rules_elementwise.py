@@ -97,10 +97,6 @@ def _mul(e, node, x, y):
     return _scaled(e, node, "mul", x, y)
 
 
-def _alpha(alpha, dtype: torch.dtype):
-    return float(alpha) if dtype.is_floating_point else int(alpha)
-
-
 @RULES("aten::add", "aten::sub")
 def _add_sub(e, node, x, y, alpha=1):
     dtype = node.meta["val"].dtype
@@ -108,17 +104,22 @@ def _add_sub(e, node, x, y, alpha=1):
     x, y = _term(e, x, dtype), _term(e, y, dtype)
     if dtype is torch.bool:
         return e.op("logical_or", x, y) if alpha else e.expand(x, node.meta["val"].shape)
-    return e.op(name, x, y, alpha=float(alpha))
+    return e.op(name, x, y, alpha=_kept(alpha, dtype))
 
 
 @RULES("aten::rsub")
 def _rsub(e, node, x, y, alpha=1):
     dtype = node.meta["val"].dtype
-    return e.op("sub", _term(e, y, dtype), _term(e, x, dtype), alpha=float(alpha))
+    return e.op("sub", _term(e, y, dtype), _term(e, x, dtype), alpha=_kept(alpha, dtype))
 
 
 @RULES("aten::div", "aten::true_divide")
 def _div(e, node, x, y, rounding_mode=None):
+    dtype = node.meta["val"].dtype
+    if rounding_mode == "trunc" and unrounded(dtype) is not dtype and \
+            isinstance(y, _C.Value) and math.prod(y.sizes) != 1:
+        # Eager's quotient of 16-bit tensors is rounded before its fraction is cut off.
+        return e.op("trunc", e.op("div", _term(e, x, dtype), _term(e, y, dtype)))
     return _scaled(e, node, "div", x, y, rounding_mode=rounding_mode)
 
 
@@ -208,7 +209,7 @@ def _clamp_max(e, node, x, max):
 def _round_decimals(e, node, x, decimals):
     dtype = node.meta["val"].dtype
     wide = unrounded(dtype)
-    power = e.constant(10.0 ** abs(decimals), wide)
+    power = e.constant(float(f"1e{abs(decimals)}"), wide)  # infinity where that is too much
     before, after = ("mul", "div") if decimals >= 0 else ("div", "mul")
     rounded = e.op("round", e.op(before, e.cast(x, wide), power))
     return e.cast(e.op(after, rounded, power), dtype)

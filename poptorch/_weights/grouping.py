@@ -5,6 +5,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import NamedTuple
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from poptorch import _checks
 from poptorch._translate.replica_groups import WeightGroups
@@ -14,6 +15,10 @@ from poptorch.errors import Error
 
 # All executors that are alive, to find those that a parameter belongs to.
 _executors: "weakref.WeakSet" = weakref.WeakSet()
+
+# By module and name, beside the record of the parameter: another may take its place later, as with
+# load_state_dict(assign=True).
+_declared_in: "WeakIdKeyDictionary" = WeakIdKeyDictionary()
 
 
 class Grouping(NamedTuple):
@@ -32,8 +37,9 @@ def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
     ``(m, ...)``, and ``forward`` sees ``(...)``, the value of the replica's group. Gradients are
     added within a group and, where the options set the mean, divided by the number of all
     replicas, as the loss is the mean over the whole batch; optimizer states belong to the replicas
-    likewise. Holds for all executors of the module; to be called after it was
-    wrapped and before the first of them is compiled. A further call replaces an earlier one.
+    likewise. Holds for all executors of the module, and for a parameter that takes the place of
+    this one; to be called after it was wrapped and before the first of them is compiled. A further
+    call replaces an earlier one.
 
     Args:
         comm_group_type: which replicas form a group. ``All``: none do, the parameter is as any
@@ -82,11 +88,21 @@ def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
         raise Error(f"[replicaGrouping] the model of the parameter of shape {tuple(self.shape)} "
                     f"is compiled already, without {comm_group_type.name} groups of {shards}. "
                     f"Call it before the model is compiled, or destroy() the executor first.")
-    STORE.record(self).grouping = None if comm_group_type is CommGroupType.All else grouping
+    _note(self, owners, None if comm_group_type is CommGroupType.All else grouping)
 
 
 # A method of all parameters, as those of modules for inference keep their class.
 torch.nn.Parameter.replicaGrouping = replicaGrouping
+
+
+def _note(parameter: torch.nn.Parameter, owners: list, grouping: Grouping | None) -> None:
+    """Notes what was declared for a parameter; None: nothing any more."""
+    STORE.record(parameter).grouping = grouping
+    modules = [*_declared_in, *(module for owner in owners for module in owner._model.modules())]
+    for module in modules:
+        for name, found in module.named_parameters(recurse=False, remove_duplicate=False):
+            if found is parameter:
+                _declared_in.setdefault(module, {})[name] = grouping
 
 
 def register(executor) -> None:
@@ -96,10 +112,17 @@ def register(executor) -> None:
 
 def declared(executor) -> dict[str, Grouping]:
     """What was declared for parameters of an executor's module, by path."""
-    records = {path: STORE.known(parameter)
-               for path, parameter in executor._model.named_parameters()}
-    return {path: record.grouping for path, record in records.items()
-            if record is not None and record.grouping is not None}
+    groupings = {}
+    for module in executor._model.modules():
+        for name, grouping in _declared_in.get(module, {}).items():
+            groupings[id(getattr(module, name, None))] = grouping
+    for _, parameter in executor._model.named_parameters():
+        record = STORE.known(parameter)
+        if record is not None and record.grouping is not None:
+            groupings[id(parameter)] = record.grouping
+    return {path: groupings[id(parameter)]
+            for path, parameter in executor._model.named_parameters()
+            if groupings.get(id(parameter)) is not None}
 
 
 def declare(executor, groupings: dict[str, Grouping]) -> None:

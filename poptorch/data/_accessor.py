@@ -1,5 +1,6 @@
 """Loads data ahead in a process of its own."""
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,6 +22,9 @@ class AsynchronousDataAccessor:
     The items wait in a ring buffer of shared memory and are used where they are. Iterating gives
     what iterating over ``dataset`` gives, in the same order; each ``iter()`` begins an epoch
     anew, also when the last one was left early. Only the newest iterator is valid.
+
+    The process starts with the random state of the program, whose generators are then moved on, so
+    that another accessor draws other numbers.
 
     The memory of an item is used again when the item after the next is requested, unless some
     tensor over it is still alive then.
@@ -77,8 +81,11 @@ class AsynchronousDataAccessor:
             slots=buffer_size + 1, rest_s=_milliseconds(miss_sleep_time_in_ms) / 1000,
             load_indefinitely=load_indefinitely, early_preload=early_preload,
             random_state=RandomState())
+        self._settings.random_state.leave()
         self._source = _source_of(dataset, rebatched_size)
         self._epoch, self._is_untouched, self._message = 0, True, None
+        self._iterators = 0  # how many were made
+        self._process = os.getpid()
         self._start(sharing_strategy)
 
     def terminate(self) -> None:
@@ -102,7 +109,8 @@ class AsynchronousDataAccessor:
         self._check_is_open()
         self._is_untouched = True
         self._link.send(_worker.WANT_EPOCH, self._epoch)
-        return _Epoch(self, self._epoch)
+        self._iterators += 1
+        return _Epoch(self, self._iterators)
 
     def _start(self, strategy: SharingStrategy) -> None:
         process, connection, has_begun = launch(strategy, self._source, self._settings)
@@ -123,15 +131,15 @@ class AsynchronousDataAccessor:
         finally:
             has_begun()
 
-    def _next(self, epoch: int):
-        """The next item of an epoch."""
-        if epoch != self._epoch:
+    def _next(self, iterator: int):
+        """The next item, for the iterator of a number."""
+        if iterator != self._iterators:
             raise Error("[AsynchronousDataAccessor] this iterator is no longer valid: a newer one "
                         "was made of the same loader. Use one iterator at a time.")
         self._check_is_open()
         self._is_untouched = False
         self._link.free_delivered(keep=1)
-        message = self._receive(epoch)
+        message = self._receive(self._epoch)
         if message[0] == "item":
             return self._link.item_of(message)
         if message[0] == "error":
@@ -147,7 +155,15 @@ class AsynchronousDataAccessor:
             if message[0] == "item":
                 self._link.free(message[2])
 
+    @property
+    def _is_of_this_process(self) -> bool:
+        """Whether no fork has taken it along: two readers would take items from each other."""
+        return self._process == os.getpid()
+
     def _check_is_open(self) -> None:
+        if not self._is_of_this_process:
+            raise Error("[AsynchronousDataAccessor] this process was forked from the one that made "
+                        "the accessor, which alone may read from it. Make one here.")
         if not self._link.is_open:
             raise Error("[AsynchronousDataAccessor] its process was ended by terminate() or by an "
                         "error. Make a new loader.")
@@ -156,8 +172,8 @@ class AsynchronousDataAccessor:
 class _Epoch:
     """An iterator over one epoch."""
 
-    def __init__(self, accessor: AsynchronousDataAccessor, epoch: int):
-        self._accessor, self._epoch, self._is_over = accessor, epoch, False
+    def __init__(self, accessor: AsynchronousDataAccessor, number: int):
+        self._accessor, self._number, self._is_over = accessor, number, False
 
     def __iter__(self) -> "_Epoch":
         return self
@@ -166,7 +182,7 @@ class _Epoch:
         if self._is_over:
             raise StopIteration
         try:
-            return self._accessor._next(self._epoch)
+            return self._accessor._next(self._number)
         except BaseException:
             self._is_over = True
             raise

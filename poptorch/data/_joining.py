@@ -1,6 +1,11 @@
-"""Micro-batches joined into one item, and items cut into rows; nested in any way."""
+"""Micro-batches joined into one item, and items cut into rows; nested in any way.
 
-from collections.abc import Iterable, Iterator
+What has rows, one for each sample: tensors and arrays; lists without tensors (of strings, say);
+and what torch's default_collate makes of texts where samples are sequences: a tuple of the texts
+that stand at one place of each sample.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy
 import torch
@@ -15,22 +20,24 @@ _ARRAYS = (torch.Tensor, numpy.ndarray)
 def join(parts: list):
     """One item that holds the micro-batches ``parts`` one after the other along dimension 0.
 
-    Containers (see ``_containers.py``) are joined member by member; lists without tensors (of
-    strings, say) are put one after the other; other values must be the same in all parts.
+    Containers (see ``_containers.py``) are joined member by member; what has rows is put one after
+    the other, tensors without dimensions as a vector; other values must be the same in all parts.
 
     Raises:
         ValueError: The parts differ in structure, or in a value that is not a tensor.
         poptorch.Error: A container holds itself, or tensors beside its parts.
     """
-    if len(parts) == 1:
+    leaves, structure = _taken_apart(parts[0])
+    if len(parts) == 1 and all(getattr(leaf, "ndim", 1) for leaf in leaves):
         return parts[0]
-    _, structure = _taken_apart(parts[0])
     columns = zip(*(_leaves_like(structure, part) for part in parts))
+    counts = [_sample_count(part) for part in parts]
     joined = []
     for (path, constant), column in zip(structure.leaves(), columns):
-        _check_alike(column, path, is_constant=constant is not None)
+        has_rows = constant is None and not _is_constant(column, counts)
+        _check_alike(column, path, is_constant=not has_rows)
         if constant is None:
-            joined.append(_one_after_the_other(column))
+            joined.append(_one_after_the_other(column) if has_rows else column[0])
     return structure.unflatten(joined)
 
 
@@ -75,17 +82,57 @@ def _one_after_the_other(parts):
         return torch.cat(tuple(parts)) if first.ndim else torch.stack(tuple(parts))
     if isinstance(first, numpy.ndarray):
         return numpy.concatenate(parts) if first.ndim else numpy.stack(parts)
-    return [value for part in parts for value in part]
+    return type(first)(value for part in parts for value in part)
 
 
 def _taken_apart(item) -> tuple[list, Structure]:
     """What of an item has rows, and the structure around it."""
-    return Structure.of(item, "DataLoader", "an item", _has_rows)
+    count = _sample_count(item)
+
+    def has_rows(value) -> bool:
+        if type(value) is list:
+            return not holds(value, _ARRAYS) and not _are_places(value, count)
+        return isinstance(value, _ARRAYS) or _is_texts(value, tuple, count)
+
+    return Structure.of(item, "DataLoader", "an item", has_rows)
 
 
-def _has_rows(value) -> bool:
-    """Whether a value has one row for each sample: a tensor, an array, a list of other things."""
-    return isinstance(value, _ARRAYS) or type(value) is list and not holds(value, _ARRAYS)
+def _sample_count(item) -> int | None:
+    """How many samples the tensors of an item tell of; None: nothing clear."""
+    arrays, _ = Structure.of(item, "DataLoader", "an item", lambda v: isinstance(v, _ARRAYS))
+    lengths = {len(array) for array in arrays if array.ndim}
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def _is_texts(value, kind: type, count: int | None) -> bool:
+    """Whether a value is a text of each sample."""
+    return (type(value) is kind and len(value) > 0 and count in (None, len(value))
+            and all(isinstance(text, (str, bytes)) for text in value))
+
+
+def _are_places(entries: Iterable, count: int | None) -> bool:
+    """Whether each entry is a place of samples, but for containers without entries: so is what
+    default_collate makes of samples that are sequences."""
+    places = [entry for entry in entries if not isinstance(entry, (list, Mapping)) or entry]
+    return len(places) > 0 and all(_is_place(entry, count) for entry in places)
+
+
+def _is_place(entry, count: int | None) -> bool:
+    """Whether all samples have their share in what stands at one place."""
+    if type(entry) is list:
+        return _are_places(entry, count)
+    if isinstance(entry, Mapping):
+        others = [value for value in entry.values() if not _is_texts(value, list, count)]
+        return not others or _are_places(others, count)
+    if isinstance(entry, tuple) and hasattr(entry, "_fields"):
+        return _are_places(entry, count)
+    return _is_texts(entry, tuple, count)
+
+
+def _is_constant(column: tuple, counts: list) -> bool:
+    """Whether tuples, one of each part, have another length than there are samples."""
+    return isinstance(column[0], tuple) and not all(
+        count in (None, len(value)) for value, count in zip(column, counts))
 
 
 def _leaves_like(structure: Structure, part) -> list:

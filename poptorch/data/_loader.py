@@ -98,7 +98,6 @@ class DataLoader(_TorchDataLoader):
         Bool()(auto_distributed_partitioning, "DataLoader auto_distributed_partitioning")
         at_least(0, num_workers, "DataLoader num_workers")
         _check_async_options(async_options)
-        options._freeze()
         self._options, self._mode = options, mode
         self._async_options = dict(async_options or {})
         self._drops_last_item = bool(drop_last) and batch_size is not None
@@ -121,6 +120,7 @@ class DataLoader(_TorchDataLoader):
             and num_workers > 0, **kwargs)
         if mode is not DataLoaderMode.Sync:
             self._start()
+        options._freeze()
 
     @property
     def combinedBatchSize(self) -> int | None:
@@ -168,7 +168,9 @@ class DataLoader(_TorchDataLoader):
 
     def __iter__(self) -> Iterator[Any]:
         if self._mode is not DataLoaderMode.Sync:
-            return iter(self._start() if self._accessor is None else self._accessor)
+            if self._accessor is None or not self._accessor._is_of_this_process:
+                self._start()
+            return iter(self._accessor)
         batches = super().__iter__()
         if self._joined_micro_batches == 1:
             return batches

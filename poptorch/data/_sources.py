@@ -11,6 +11,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 from poptorch.data._joining import join, row_count, rows
 
 
+# Of 64 bits: more than the seeds that loaders draw for many epochs.
+_DRAWS = 10_000
+
+
 class Source:
     """The items of a data set, a torch loader or another iterable.
 
@@ -81,10 +85,13 @@ class RebatchedSource(Source):
                 parts.append(batch if count == length else rows(batch, first, first + count))
                 first, missing = first + count, missing - count
                 if missing == 0:
-                    yield join(parts)
+                    yield self._joined(parts)
                     parts, missing = [], self._size
         if parts and not self._drop_last:
-            yield join(parts)
+            yield self._joined(parts)
+
+    def _joined(self, parts: list):
+        return join(parts) if self._size > 1 else parts[0]
 
     def __len__(self) -> int:
         samples = super().__len__() * self._step
@@ -98,6 +105,13 @@ class RandomState:
         self._torch = torch.get_rng_state()
         self._python = random.getstate()
         self._numpy = numpy.random.get_state() if "numpy" in sys.modules else None
+
+    def leave(self) -> None:
+        """Moves the generators of this process on, far enough that what is drawn in an epoch here
+        and where the state was set differs."""
+        torch.empty(_DRAWS, dtype=torch.int64).random_()
+        random.getrandbits(64 * _DRAWS)
+        numpy.random.bytes(8 * _DRAWS)
 
     def restore(self) -> None:
         """Sets the generators of this process."""

@@ -106,6 +106,8 @@ def _setter(target, name: str):
     if name.startswith("_") or not callable(getattr(type(target), name, None)):
         raise AttributeError(target._unknown(name) if isinstance(target, OptionGroup) else
                              f"{type(target).__name__} has no method {name!r}.")
+    if isinstance(target, OptionGroup):
+        target._check_sets(name)
     return getattr(target, name)
 
 

@@ -37,6 +37,9 @@ class _DistributedOptions(OptionGroup):
         if _COUNT_VARIABLE in os.environ and _ID_VARIABLE in os.environ:
             self.setEnvVarNames(_COUNT_VARIABLE, _ID_VARIABLE)
 
+    def _check_together(self) -> None:
+        Int(0, self.numProcesses - 1)(self.processId, "Distributed.configureProcessId process_id")
+
     @property
     def processId(self) -> int:
         """Which of the processes this is, from 0.

@@ -42,6 +42,10 @@ def _setter(options, name: str):
     if method not in target._setters():
         raise ValueError(f"[{VARIABLE}] {name}: there is no such option."
                          f"{near_names(method, target._setters())}")
+    try:
+        target._check_sets(method)
+    except AttributeError as error:
+        raise ValueError(f"[{VARIABLE}] {name}: {error}") from None
     return getattr(target, method)
 
 

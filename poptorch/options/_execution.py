@@ -6,6 +6,7 @@ from typing import Self
 import torch
 
 from poptorch._checks import (
+    COUNT,
     Bool,
     Check,
     Int,
@@ -49,10 +50,10 @@ class Execution(OptionGroup):
     """The options about loops, replicas, results, random numbers and the strategy."""
 
     _ROWS = (
-        Row("device_iterations", 1, "Steps that the device runs for each call.", Int(1),
+        Row("device_iterations", 1, "Steps that the device runs for each call.", COUNT,
             "deviceIterations"),
         Row("replication_factor", 1, "Copies of the model that work on parts of the batch.",
-            Int(1), "replicationFactor", backend="replicatedGraphCount"),
+            COUNT, "replicationFactor", backend="replicatedGraphCount"),
         Row("input_group_size", 1, "Replicas that get the same part of the input.", Int(1),
             "inputReplicaGrouping"),
         Row("input_group_type", CommGroupType.Consecutive, "Which replicas form these groups.",
@@ -86,8 +87,8 @@ class Execution(OptionGroup):
         """Sets how many steps the device runs for each call, without coming back to the host.
 
         Args:
-            device_iterations: steps, at least 1 (the default). The first dimension of each input
-                is ``device_iterations * gradient_accumulation * replication_factor *
+            device_iterations: steps, 1 (the default) to 2**31 - 1. The first dimension of each
+                input is ``device_iterations * gradient_accumulation * replication_factor *
                 micro_batch``.
 
         Returns:
@@ -95,7 +96,7 @@ class Execution(OptionGroup):
 
         Raises:
             TypeError: The value is not an int.
-            ValueError: The value is less than 1.
+            ValueError: The value is less than 1 or more than 2**31 - 1.
 
         Example:
             >>> import poptorch
@@ -111,14 +112,14 @@ class Execution(OptionGroup):
         ``Training.accumulationAndReplicationReductionType``.
 
         Args:
-            replication_factor: replicas, at least 1 (the default).
+            replication_factor: replicas, 1 (the default) to 2**31 - 1.
 
         Returns:
             This object, so that calls can be chained.
 
         Raises:
             TypeError: The value is not an int.
-            ValueError: The value is less than 1.
+            ValueError: The value is less than 1 or more than 2**31 - 1.
 
         Example:
             >>> import poptorch
@@ -160,6 +161,13 @@ class Execution(OptionGroup):
             input_group_size = 1
         self._set("input_group_size", input_group_size)
         return self._set("input_group_type", input_group_type)
+
+    def _check_together(self) -> None:
+        super()._check_together()
+        if self.input_group_type is CommGroupType.NoGrouping and self.input_group_size != 1:
+            raise ValueError(f"[inputReplicaGrouping] expected a group size of 1 with "
+                             f"CommGroupType.NoGrouping, got {self.input_group_size}. Change one "
+                             f"of the two.")
 
     def outputMode(self, output_mode: OutputMode,
                    output_return_period: int | None = None) -> Self:

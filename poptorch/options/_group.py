@@ -51,14 +51,18 @@ class OptionGroup:
     Attributes:
         _ROWS: the options of the group.
         _PREFIX: what stands before a setter's name in error messages.
+        _NO_SETTERS: public methods that change nothing.
     """
 
     _ROWS: ClassVar[tuple[Row, ...]] = ()
     _PREFIX: ClassVar[str] = ""
+    _NO_SETTERS: ClassVar[frozenset[str]] = frozenset({"checkIsFrozen", "clone", "fromDict",
+                                                       "toDict"})
 
     def __init__(self, **default_values: Any):
         self._values = {row.name: copy.deepcopy(row.default) for row in self._ROWS}
         self._is_frozen = False
+        self._chosen: set[str] = set()  # the options that were set, to their default too
         for name, value in default_values.items():
             if name not in self._values:
                 raise TypeError(self._unknown(name))
@@ -132,6 +136,13 @@ class OptionGroup:
                 value = row.check.load(value)
         self._set(name, value)
 
+    def _check_together(self) -> None:
+        """Checks values that came one by one, where setters take several at once.
+
+        Raises:
+            ValueError: They do not fit together.
+        """
+
     # -- writing -------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -176,9 +187,21 @@ class OptionGroup:
         if row.check is not None:
             value = row.check(value, self._PREFIX + (row.setter or row.name))
         self._values[name] = value
+        self._chosen.add(name)
         if row.later and value != row.default:
             say_later(self._PREFIX + row.setter, row.later)
         return self
+
+    @classmethod
+    def _check_sets(cls, name: str) -> None:
+        """Checks that a method that a text names changes something.
+
+        Raises:
+            AttributeError: It does not.
+        """
+        if name in cls._NO_SETTERS:
+            raise AttributeError(f"{cls._name()}.{name}() changes no option. Take it out, and name "
+                                 f"only methods that set one.")
 
     def _set_deprecated(self, name: str, value: Any) -> Self:
         """Sets an option that is kept for old programs only; its setter calls this."""
@@ -197,6 +220,9 @@ class OptionGroup:
         new.__dict__.update(copy.deepcopy(self.__dict__, memo))
         new.__dict__["_is_frozen"] = False
         return new
+
+    def __copy__(self):
+        return copy.deepcopy(self)
 
     # -- comparing and printing ----------------------------------------------------------------
 

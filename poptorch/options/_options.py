@@ -11,7 +11,7 @@ from poptorch.options._config_file import load_config_file
 from poptorch.options._device import Device
 from poptorch.options._distributed import _DistributedOptions
 from poptorch.options._execution import Execution
-from poptorch.options._group import OptionGroup, plain
+from poptorch.options._group import OptionGroup, Row, plain
 from poptorch.options._jit import _JitOptions
 from poptorch.options._popart import _PopartOptions
 from poptorch.options._precision import _PrecisionOptions
@@ -133,7 +133,8 @@ class Options(Execution, Device, Reports):
             values: options by name; back-end keys are allowed.
 
         Raises:
-            ValueError: A name is not known; the message lists those that look like it.
+            ValueError: A name is not known, and the message lists those that look like it; or
+                two values do not fit together, such as those of an option and its back-end key.
 
         Example:
             >>> import poptorch
@@ -154,7 +155,22 @@ class Options(Execution, Device, Reports):
             else:
                 raise ValueError(f"[Options.fromDict] unknown option {name!r}."
                                  f"{near_names(name, [*owners, *backend])}")
+        for key, (group, row) in backend.items():
+            if key in values and row.name in values:
+                new._check_equal(group, row, key, values)
+        for group in (new, *new._groups.values()):
+            group._check_together()
         return new
+
+    def _check_equal(self, group: OptionGroup, row: Row, key: str, values: dict) -> None:
+        """Checks that a dict sets an option to the same value by both of its names."""
+        group._load(row.name, values[row.name])
+        one = group._values[row.name]
+        self._popart.set(key, values[key])
+        if group._values[row.name] != one:
+            raise ValueError(f"[Options.fromDict] {row.name} is {values[row.name]!r}, and {key}, "
+                             f"which names the same option, is {values[key]!r}. Change both, or "
+                             f"take {key} out.")
 
     def loadFromFile(self, filepath: str | os.PathLike[str]) -> Self:
         """Sets what a file lists, one setter on each line.

@@ -1,5 +1,6 @@
 """The back door: options by the names that the back end of other PopTorch versions gives them."""
 
+import copy
 from typing import Any, Self
 
 from poptorch._checks import Bool, Int, near_names
@@ -50,6 +51,7 @@ class _PopartOptions(OptionGroup):
     """
 
     _PREFIX = "_Popart."
+    _NO_SETTERS = OptionGroup._NO_SETTERS | {"check_known"}
     _ROWS = (
         Row("patterns", {}, "Graph transformations to switch on or off.", setter="setPatterns"),
         Row("patterns_level", None, "Which set of transformations to begin with.",
@@ -59,6 +61,8 @@ class _PopartOptions(OptionGroup):
     def __init__(self) -> None:
         super().__init__()
         self._own: dict = {}
+        # Of keys that have a counterpart: what they were set to, and what the counterpart was then.
+        self._given: dict[str, tuple] = {}
         self._groups: list[OptionGroup] = []
 
     def _add(self, group: OptionGroup) -> None:
@@ -70,10 +74,16 @@ class _PopartOptions(OptionGroup):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keys that were set so far, here or by setters that have a key."""
-        found = {key: plain(group._values[row.name])
-                 for key, (group, row) in self._counterparts().items()
-                 if group._values[row.name] != row.default}
+        """The keys that were set so far, with the values that they were given here; or by setters
+        that have a key, with their values as JSON supports them; None takes a key away."""
+        found = {}
+        for key, (group, row) in self._counterparts().items():
+            value = group._values[row.name]
+            given, meant = self._given.get(key, (None, None))
+            if key in self._given and value == meant:
+                found[key] = given
+            elif value is not None and (row.name in group._chosen or value != row.default):
+                found[key] = plain(value)
         return {**found, **self._own}
 
     def set(self, key: str, value: Any) -> Self:
@@ -101,8 +111,9 @@ class _PopartOptions(OptionGroup):
         if key in self._counterparts():
             group, row = self._counterparts()[key]
             group._load(row.name, value)
+            self._given[key] = copy.deepcopy((value, group._values[row.name]))
             return self
-        self._own[key] = value
+        self._own[key] = copy.deepcopy(value)
         if self._is_without_effect(key):
             _say_once(key)
         return self

@@ -12,6 +12,17 @@ from poptorch.options._group import OptionGroup, Row
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
+class _FolderName(Text):
+    """A name that a folder can have."""
+
+    def __call__(self, value, option: str) -> str:
+        name = super().__call__(value, option)
+        if os.sep in name or name in (".", ".."):
+            raise ValueError(f"[{option}] expected a name without {os.sep!r}, got {name!r}. It "
+                             f"becomes the name of a folder.")
+        return name
+
+
 class Reports(OptionGroup):
     """The options about what is written for people to read."""
 
@@ -22,8 +33,9 @@ class Reports(OptionGroup):
             "logDir", backend="logDir", is_run_time=True),
         Row("max_repeat_logs", 4, "Equal log lines that are shown; None: all.",
             OrNone(Int(1)), "maxRepeatLogs", is_run_time=True),
-        Row("model_name", None, "Name of the model in logs and reports.", OrNone(Text()),
-            "modelName", default_text='`"training"` or `"inference"`', is_run_time=True),
+        Row("model_name", None, "Name of the model in logs and reports.",
+            OrNone(_FolderName()), "modelName", default_text='`"training"` or `"inference"`',
+            is_run_time=True),
         Row("profile_dir", None, "Folder of the profiling report; None: no report.",
             OrNone(Path()), "enableProfiling", is_run_time=True),
         Row("source_location_excludes", [_TORCH], "Frames that are not the place of an op.",
@@ -108,11 +120,7 @@ class Reports(OptionGroup):
             >>> poptorch.Options().modelName("encoder")
             Options(model_name='encoder')
         """
-        Text()(name, "modelName")
-        if os.sep in name or name in (".", ".."):
-            raise ValueError(f"[modelName] expected a name without {os.sep!r}, got {name!r}. It "
-                             f"becomes the name of a folder.")
-        return self._set("model_name", name)
+        return self._set("model_name", _FolderName()(name, "modelName"))
 
     def enableProfiling(self, profile_dir: str | os.PathLike[str] | None = None) -> Self:
         """Writes a report about the compiled model and its runs.

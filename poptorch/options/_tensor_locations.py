@@ -245,7 +245,7 @@ class _TensorLocationOptions(OptionGroup):
         """Sets how many tiles of each IPU only transfer data, while the others compute.
 
         Args:
-            num_tiles: an even number from 32 to 192; by default there are none.
+            num_tiles: an even number from 32 to 192; or 0, the default: none.
 
         Returns:
             This object, so that calls can be chained.

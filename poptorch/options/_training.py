@@ -3,7 +3,7 @@
 import warnings
 from typing import Self
 
-from poptorch._checks import Bool, Int, Member, OrNone, Positive
+from poptorch._checks import COUNT, Bool, Member, OrNone, Positive
 from poptorch.enums import MeanReductionStrategy, ReductionType
 from poptorch.options._group import OptionGroup, Row
 
@@ -24,7 +24,7 @@ class _TrainingOptions(OptionGroup):
 
     _PREFIX = "Training."
     _ROWS = (
-        Row("gradient_accumulation", 1, "Micro-batches for each weight update.", Int(1),
+        Row("gradient_accumulation", 1, "Micro-batches for each weight update.", COUNT,
             "gradientAccumulation", backend="accumulationFactor"),
         Row("accumulation_and_replication_reduction_type", ReductionType.Mean,
             "How gradients of micro-batches and replicas are combined.",
@@ -32,11 +32,11 @@ class _TrainingOptions(OptionGroup):
             "accumulationAndReplicationReductionType",
             backend="accumulationAndReplicationReductionType"),
         Row("mean_accumulation_and_replication_reduction_strategy", None,
-            "When gradients are divided; None: decided when a module is wrapped for training.",
+            "When gradients are divided; None: decided by the types that they are added up in.",
             OrNone(Member(MeanReductionStrategy)),
             "setMeanAccumulationAndReplicationReductionStrategy",
             backend="meanAccumulationAndReplicationReductionStrategy",
-            default_text="`Post`, or `Running` where a trained parameter is of half precision"),
+            default_text="`Post`, or `Running` where gradients are added up in half precision"),
         Row("automatic_loss_scaling", False, "Find the loss scale while training.", Bool(),
             "setAutomaticLossScaling",
             backend="automaticLossScalingSettings.enabled"),
@@ -58,7 +58,7 @@ class _TrainingOptions(OptionGroup):
         """Sets how many micro-batches add up their gradients before one weight update.
 
         Args:
-            gradient_accumulation: micro-batches, at least 1 (the default). The first dimension
+            gradient_accumulation: micro-batches, 1 (the default) to 2**31 - 1. The first dimension
                 of each input grows by this factor.
 
         Returns:
@@ -66,7 +66,7 @@ class _TrainingOptions(OptionGroup):
 
         Raises:
             TypeError: The value is not an int.
-            ValueError: The value is less than 1.
+            ValueError: The value is less than 1 or more than 2**31 - 1.
 
         Example:
             >>> import poptorch
@@ -104,9 +104,11 @@ class _TrainingOptions(OptionGroup):
         Args:
             mean_reduction_strategy: ``Post``: after all are added up. ``Running``: as they are
                 added, so that sums in half precision do not overflow. ``PostAndLoss``
-                (deprecated): by the replicas before, by the accumulation after. Without a call,
-                ``trainingModel`` decides: ``Running`` if a trained parameter is of half precision
-                then, else ``Post``; the options of the executor say which.
+                (deprecated): by the replicas before, by the accumulation after. Without a call
+                it is ``Running`` if gradients are added up in half precision, else ``Post``; the
+                options of the executor say which. Optimizers of ``poptorch.optim`` add up in
+                their ``accum_type``, which is float32 by default, those of ``torch.optim`` and
+                ``use_combined_accum`` in the type of the parameter.
 
         Returns:
             This object, so that calls can be chained.

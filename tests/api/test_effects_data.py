@@ -1,5 +1,7 @@
 """Effects of options on what a call computes: results, gradients, buffers, random numbers."""
 
+import copy
+
 import pytest
 import torch
 
@@ -117,6 +119,24 @@ def test_synthetic_data_trains():
     assert not torch.equal(net.w.detach(), torch.ones(2))
 
 
+@pytest.mark.parametrize("mode, size", [(MODES.All, 6), (MODES.Final, 1), (MODES.Sum, 1)])
+def test_anchors_and_gradients_under_synthetic_data(mode, size):
+    """They are zeros, as results are, of the shape that they have otherwise."""
+    net = Scale()
+    options = quiet(enableSyntheticData=True, deviceIterations=2, Training__gradientAccumulation=3)
+    options.anchorTensor("x", "mul", mode).anchorTensor("gradient", "Gradient___w", mode)
+    with poptorch.testing.keep_gradients():
+        model = poptorch.trainingModel(net, options)
+        model.compile(torch.ones(6, 2))
+    with pytest.raises(poptorch.Error, match="has not run"):
+        model.getAnchoredTensor("x")
+    for _ in range(2):
+        model(torch.ones(6, 2))
+    assert torch.equal(model.getAnchoredTensor("x"), torch.zeros(size, 2))
+    assert not model.getAnchoredTensor("gradient").any()
+    assert torch.equal(poptorch.testing.gradients(model)["w"], torch.zeros(2))
+
+
 def test_broadcast_buffers():
     x = torch.tensor([9.0, 2.0])
     with pytest.raises(poptorch.Error, match="does not support broadcasting buffers.*total.*"
@@ -143,6 +163,9 @@ CHANGES = {
     "random in a loop": (lambda w, x: w.add_(poptorch.for_loop(
         2, lambda a: poptorch.for_loop(1, lambda b: b + torch.randn(2), [a])[0], [w * 0])[0]),
         False),
+    "host": (lambda w, x: w.add_(poptorch.CPU(torch.rand_like, "drawn")(w)), False),
+    "host in a loop": (lambda w, x: w.add_(poptorch.for_loop(
+        2, lambda a: poptorch.CPU(torch.rand_like, "drawn")(a), [w * 0])[0]), False),
     "buffer": (lambda w, x: w.add_(x.new_ones(2) * 2), True),
     "limits": (lambda w, x: w.clamp_(0.5, 2.0), True),
     "sum": (lambda w, x: w.add_(summed(x.sum())), True),
@@ -257,6 +280,87 @@ def test_the_executor_names_its_mean_strategy(dtypes, is_frozen, expected):
     options.Training.setMeanAccumulationAndReplicationReductionStrategy(MEAN.Running)
     model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1))
     assert getattr(model.options.Training, name) is MEAN.Running
+
+
+F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
+
+
+@pytest.mark.parametrize("make, dtype, settings, expected", [
+    (poptorch.optim.SGD, F32, {"accum_type": F16}, MEAN.Running),
+    (poptorch.optim.AdamW, F32, {"accum_type": BF16}, MEAN.Running),
+    (poptorch.optim.AdamW, F32, {"first_order_momentum_accum_type": F16}, MEAN.Post),
+    (poptorch.optim.SGD, F16, {}, MEAN.Post),
+    (poptorch.optim.SGD, F16, {"accum_type": F16}, MEAN.Running),
+    (poptorch.optim.SGD, F32, {"accum_type": F16, "use_combined_accum": True, "momentum": 0.9},
+     MEAN.Post),
+    (poptorch.optim.SGD, F32, {"accum_type": F16, "use_combined_accum": True}, MEAN.Running),
+    (torch.optim.SGD, F16, {}, MEAN.Running)])
+def test_the_mean_strategy_follows_the_type_of_the_sums(make, dtype, settings, expected):
+    net = Scale(dtype)
+    model = poptorch.trainingModel(net, quiet(), make(net.parameters(), lr=0.1, **settings))
+    assert strategy_of(model) is expected
+
+
+def test_the_mean_strategy_follows_the_type_of_one_group():
+    net = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1))
+    groups = [{"params": net[0].parameters()},
+              {"params": net[1].parameters(), "accum_type": F16}]
+    model = poptorch.trainingModel(net, quiet(), poptorch.optim.SGD(groups, lr=0.1))
+    assert strategy_of(model) is MEAN.Running
+    model.destroy()
+    net[1].requires_grad_(False)
+    model = poptorch.trainingModel(net, quiet(), poptorch.optim.SGD(groups, lr=0.1))
+    assert strategy_of(model) is MEAN.Post
+
+
+def strategy_of(model):
+    return model.options.Training.mean_accumulation_and_replication_reduction_strategy
+
+
+def with_sums(net, dtype):
+    return poptorch.optim.SGD(net.parameters(), lr=0.1, accum_type=dtype)
+
+
+def test_half_sums_of_single_parameters_do_not_overflow():
+    """Four gradients of 30,000."""
+    net, x = Scale(), torch.full((4, 2), 30000.0)
+    options = quiet(Training__gradientAccumulation=4)
+    poptorch.trainingModel(net, options, with_sums(net, F16))(x)
+    assert torch.equal(net.w, torch.full((2,), 1 - 3000.0))
+
+
+def test_another_optimizer_decides_the_mean_strategy_again():
+    net, x = Scale(), torch.ones(3, 2)
+    given = quiet(Training__gradientAccumulation=3)
+    model = poptorch.trainingModel(net, given, with_sums(net, F32))
+    assert strategy_of(model) is MEAN.Post
+    model.setOptimizer(with_sums(net, F16))
+    assert strategy_of(model) is MEAN.Running
+    again = copy.deepcopy(model)
+    again.setOptimizer(with_sums(again.model, F32))
+    assert strategy_of(again) is MEAN.Post and strategy_of(model) is MEAN.Running
+    model(x)
+    assert model.ir("translate").count("= div %") == 0
+    with pytest.raises(ValueError, match="accum_type.* is already compiled"):
+        model.setOptimizer(with_sums(net, F32))
+    assert strategy_of(model) is MEAN.Running
+    model.destroy()
+    optimizer = with_sums(net, F16)
+    model.setOptimizer(optimizer)
+    optimizer.accum_type = F32  # a change in place counts when the model is compiled
+    model(x)
+    assert strategy_of(model) is MEAN.Post and model.ir("translate").count("= div %") == 1
+    assert given.Training.mean_accumulation_and_replication_reduction_strategy is None
+
+
+def test_another_optimizer_leaves_the_mean_strategy_of_the_user():
+    net = Scale()
+    options = quiet(Training__setMeanAccumulationAndReplicationReductionStrategy=MEAN.Post)
+    model = poptorch.trainingModel(net, options, with_sums(net, F16))
+    assert strategy_of(model) is MEAN.Post
+    model.setOptimizer(with_sums(net, F16))
+    model(torch.ones(1, 2))
+    assert strategy_of(model) is MEAN.Post
 
 
 def test_the_strategy_of_the_executor_is_used():

@@ -282,6 +282,18 @@ def test_optimizer_without_an_update():
         poptorch.trainingModel(net, options(), torch.optim.LBFGS(net.parameters()))
 
 
+@pytest.mark.parametrize("optimizer", [object(), 3, torch.optim.SGD, [1]],
+                         ids=["object", "number", "class", "list"])
+def test_what_is_no_optimizer(optimizer):
+    words = rf"^\[optimizer\] {type(optimizer).__name__} has no update on the device\."
+    net = torch.nn.Linear(2, 2)
+    with pytest.raises(poptorch.Error, match=words):
+        poptorch.trainingModel(net, options(), optimizer)
+    model = poptorch.trainingModel(net, options())
+    with pytest.raises(poptorch.Error, match=words):
+        model.setOptimizer(optimizer)
+
+
 def test_inference_refuses_accumulation():
     opts = options()
     opts.Training.gradientAccumulation(2)

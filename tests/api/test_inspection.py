@@ -157,6 +157,18 @@ def test_latency_of_a_later_iteration_is_its_own():
     assert model.getLatency()[2] * 50 <= elapsed  # they do not overlap
 
 
+@pytest.mark.parametrize("kind", ["Consecutive", "Orthogonal"])
+def test_latency_where_replicas_have_the_same_input(kind):
+    """The time of the first of a group counts, so that no result is earlier than its input."""
+    settings = options(replicationFactor=4)
+    settings.inputReplicaGrouping(2, getattr(poptorch.CommGroupType, kind))
+    model = poptorch.inferenceModel(Net(), settings)
+    begin = time.monotonic()
+    model(torch.randn(2000, 4), torch.randn(2000, 3))
+    check_latencies(model, time.monotonic() - begin)
+    assert model.getComputeLatency()[0] > 0
+
+
 def test_models_without_arguments_and_without_results():
     class Counter(torch.nn.Module):
         def __init__(self, returns):
@@ -174,6 +186,26 @@ def test_models_without_arguments_and_without_results():
         times = model.getPerfCounters()
         assert times["input"] == [] and len(times["output"]) == returns
         assert 0 < model.getLatency()[0]
+
+
+def test_an_argument_that_is_not_read_has_no_times():
+    """The others keep their number."""
+    class Second(torch.nn.Module):
+        def forward(self, x, pair, z=None):
+            return pair[1] + 1, pair[0]
+
+    model = poptorch.inferenceModel(Second(), options(deviceIterations=3))
+    x = torch.randn(6, 2)
+    model(x, (x, x), x)
+    times = model.getPerfCounters()
+    assert {event: [len(steps) for steps in found] for event, found in times.items()} == {
+        "input": [0, 3, 3, 0], "input_complete": [0, 3, 3, 0],
+        "output": [3, 3], "output_complete": [3, 3]}
+    assert 0 < model.getLatency()[0] and 0 <= model.getHostIpuLatency()[0]
+    model = poptorch.inferenceModel(torch.nn.Identity(), options())
+    model.model.forward = lambda x: torch.ones(2)
+    model(x)
+    assert model.getPerfCounters()["input"] == [] and 0 < model.getLatency()[0]
 
 
 def test_synthetic_data_has_no_times():

@@ -55,6 +55,19 @@ def test_bad_values_are_refused(case):
     assert group._values == before
 
 
+@pytest.mark.parametrize("name", ["deviceIterations", "replicationFactor",
+                                  "Training.gradientAccumulation"])
+def test_counts_that_are_too_large(name):
+    options = poptorch.Options()
+    _, setter = resolve(options, name)
+    for number in (2**31, 2**63, 2**70):
+        with pytest.raises(ValueError, match=rf"\[{name}\] expected an int from 1 to 2147483647, "
+                                             rf"got {number}"):
+            setter(number)
+    assert options == poptorch.Options()
+    setter(2**31 - 1)
+
+
 @each_case
 def test_frozen_options_refuse(case):
     options = poptorch.Options()
@@ -77,11 +90,11 @@ def test_a_frozen_group_says_so(kind):
 def test_copies_share_nothing(case):
     options = poptorch.Options()
     options._freeze()
-    copies = [options.clone(), copy.deepcopy(options), copy.copy(options.clone())]
+    copies = [options.clone(), copy.deepcopy(options), copy.copy(options)]
     for other in copies:
         resolve(other, case.name)[1](*case.arguments)
     assert options == poptorch.Options() and options._is_frozen
-    assert copies[0] == copies[1]
+    assert copies[0] == copies[1] == copies[2]
     assert pickle.loads(pickle.dumps(copies[0])) == copies[0]
 
 
@@ -234,6 +247,52 @@ def test_unknown_name_in_a_dict():
     with pytest.raises(ValueError, match="'device_iteration'. Did you mean device_iterations"):
         poptorch.Options.fromDict({"device_iteration": 3})
     assert poptorch.Options.fromDict({"cachePath": "/c"}).executable_cache_path == "/c"
+
+
+@pytest.mark.parametrize(("name", "key", "value", "edited"), [
+    ("gradient_accumulation", "accumulationFactor", 4, 8),
+    ("gradient_accumulation", "accumulationFactor", 4, 1),
+    ("replication_factor", "replicatedGraphCount", 4, 2)])
+def test_an_edited_dict(name, key, value, edited):
+    """An option and its back-end key stand beside each other in it."""
+    values = poptorch.Options.fromDict({name: value}).toDict()
+    assert values[name] == values[key] == value
+    for changed_name, kept in ((name, key), (key, name)):
+        found = {n: v for n, v in {name: value, key: value, changed_name: edited}.items()}
+        with pytest.raises(ValueError, match=rf"\[Options.fromDict\] {name} is {found[name]}, and "
+                                             rf"{key}, which names the same option, is "
+                                             rf"{found[key]}. Change both, or take {key} out"):
+            poptorch.Options.fromDict({**values, changed_name: edited})
+        edited_alone = {**values, changed_name: edited}
+        del edited_alone[kept]
+        assert poptorch.Options.fromDict(edited_alone).toDict()[name] == edited
+    assert poptorch.Options.fromDict({**values, name: edited, key: edited}).toDict()[name] == edited
+
+
+@pytest.mark.parametrize(("entries", "words"), [
+    ({"num_distributed_processes": 2, "distributed_process_id": 5},
+     r"configureProcessId process_id. expected an int from 0 to 1, got 5"),
+    ({"distributed_process_id": 1}, "configureProcessId process_id. expected .*, got 1"),
+    ({"model_name": "a/b"}, r"\[modelName\] expected a name without '/', got 'a/b'"),
+    ({"input_group_type": poptorch.CommGroupType.NoGrouping.value, "input_group_size": 2},
+     "group size of 1 with CommGroupType.NoGrouping, got 2")])
+def test_values_of_a_dict_that_do_not_fit_together(entries, words):
+    with pytest.raises(ValueError, match=words):
+        poptorch.Options.fromDict(entries)
+
+
+def test_a_model_that_cannot_be_built_freezes_nothing():
+    options = poptorch.Options().replicationFactor(3).inputReplicaGrouping(2)
+    module = torch.nn.Linear(1, 1)
+    with pytest.raises(poptorch.Error, match="groups of 2 replicas do not divide"):
+        poptorch.inferenceModel(module, options)
+    options.inputReplicaGrouping(3)
+    with pytest.raises(poptorch.Error, match="LBFGS"):
+        poptorch.trainingModel(module, options, torch.optim.LBFGS(module.parameters()))
+    options.replicationFactor(6)
+    poptorch.inferenceModel(module, options)
+    with pytest.raises(AttributeError, match="Can't modify frozen Options"):
+        options.replicationFactor(3)
 
 
 def test_options_without_effect_warn_once(capsys, monkeypatch):

@@ -53,7 +53,7 @@ def test_a_second_file_overrides_what_it_lists(load):
 @pytest.mark.parametrize(("line", "words"), [
     ("deviceIterations(", r"SyntaxError at line 2 of run.cfg: .*\n> options.deviceIterations\("),
     ("deviceIteration(4)", "AttributeError at line 2 .*Did you mean .*deviceIterations"),
-    ("deviceIterations(0)", "ValueError at line 2 .*at least 1, got 0"),
+    ("deviceIterations(0)", "ValueError at line 2 .*an int from 1 to 2147483647, got 0"),
     ("deviceIterations('4')", "TypeError at line 2"),
     ("deviceIterations", "SyntaxError at line 2 .*expected a call"),
     ("deviceIterations = 4", "SyntaxError at line 2"),
@@ -77,7 +77,11 @@ def test_a_second_file_overrides_what_it_lists(load):
     ("TensorLocations.setWeightLocation(poptorch.TensorLocationSettings()._freeze())",
      "no option '_freeze'"),
     ("setExecutionStrategy(poptorch.ShardedExecution().stages())",
-     "ShardedExecution has no method 'stages'")])
+     "ShardedExecution has no method 'stages'"),
+    ("clone().deviceIterations(4)", r"Options.clone\(\) changes no option. Take it out, and name "),
+    ("toDict()", r"Options.toDict\(\) changes no option"),
+    ("Training.checkIsFrozen()", r"TrainingOptions.checkIsFrozen\(\) changes no option"),
+    ("_Popart.check_known()", r"PopartOptions.check_known\(\) changes no option")])
 def test_bad_lines(load, line, words, tmp_path):
     with pytest.raises(poptorch.options.ConfigFileError, match=words) as caught:
         load(f"randomSeed(1)\n{line}\n")

@@ -1,5 +1,7 @@
 """The back door: options by back-end key."""
 
+import json
+
 import pytest
 import torch
 
@@ -30,6 +32,65 @@ def test_a_key_with_a_counterpart_sets_it(key, value, read, gives):
     group, _, name = read.rpartition(".")
     assert getattr(getattr(options, group) if group else options, name) == gives
     assert key in options._popart.options
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("accumulationFactor", 1), ("cachePath", "somewhere"), ("partialsTypeMatMuls", "half"),
+    ("partialsTypeMatMuls", "float"), ("accumulationAndReplicationReductionType", 1),
+    ("enableStochasticRounding", False), ("numIOTiles", 0), ("updatableNamedBuffers", {"b", "a"}),
+    ("updatableNamedBuffers", []), ("matmulOptions", {"a": "b"})])
+def test_keys_hold_what_was_set(key, value):
+    options = poptorch.Options()
+    assert options._Popart.set(key, value).options == {key: value}
+    again = poptorch.Options.fromDict(json.loads(json.dumps(options.toDict())))
+    assert again == options and list(again._Popart.options) == [key]
+    assert options.clone()._Popart.options == {key: value}
+
+
+def test_setters_and_keys_follow_one_another():
+    options = poptorch.Options()
+    assert options._Popart.options == {}
+    options.Training.gradientAccumulation(1)
+    assert options._Popart.options == {"accumulationFactor": 1}
+    options._Popart.set("accumulationFactor", 4)
+    options.Training.gradientAccumulation(8)
+    options.Precision.setPartialsType(torch.float32)
+    assert options._Popart.options == {"accumulationFactor": 8,
+                                       "partialsTypeMatMuls": "torch.float32"}
+    assert options.clone()._Popart.options == options._Popart.options
+    assert repr(options) == "Options(Training=TrainingOptions(gradient_accumulation=8))"
+
+
+def test_keys_that_are_refused_are_not_set():
+    options = poptorch.Options()
+    for key, value, error in [("accumulationFactor", 0, ValueError),
+                              ("replicatedGraphCount", 2**31, ValueError),
+                              ("updatableNamedBuffers", {1, 2}, TypeError),
+                              ("updatableNamedBuffers", {1, "a"}, TypeError)]:
+        with pytest.raises(error, match="expected an int from 1 to 2147483647|a list of str"):
+            options._Popart.set(key, value)
+    assert options._Popart.options == {} and options == poptorch.Options()
+
+
+def test_buffers_that_are_named_by_a_set():
+    module = torch.nn.Module()
+    module.register_buffer("b", torch.ones(1))
+    module.forward = lambda x: x + module.b
+    options = poptorch.Options().showCompilationProgressBar(False)
+    options._Popart.set("updatableNamedBuffers", {"b"})
+    assert options.updatable_named_buffers == ["b"]
+    model, x = poptorch.inferenceModel(module, options), torch.zeros(1)
+    model(x)
+    module.b.fill_(5)
+    model.copyNamedBuffersToDevice()
+    assert model(x) == 5
+
+
+def test_what_is_set_is_copied():
+    options, names = poptorch.Options(), ["a"]
+    options._Popart.set("customCodelets", names).set("updatableNamedBuffers", names)
+    names.append("b")
+    assert options._Popart.options == {"customCodelets": ["a"], "updatableNamedBuffers": ["a"]}
 
 
 def test_other_known_keys_are_kept_and_warn_once(capsys, monkeypatch):

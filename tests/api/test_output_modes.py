@@ -62,6 +62,37 @@ def test_values(training, iterations, replicas, accumulation, mode):
             assert torch.equal(result, joined(values, values.shape[0]))
 
 
+class Whole(torch.nn.Module):
+    def forward(self, x):
+        return x + 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int32])
+def test_many_steps_are_summed_in_one_rounding(dtype):
+    options = quiet_options(deviceIterations=4096, outputMode=MODES.Sum)
+    model = poptorch.inferenceModel(Whole(), options)
+    steps = torch.randint(0, 2, (4096,)).to(dtype)
+    assert torch.equal(model(steps), steps.sum()[None].to(dtype))
+    assert model(torch.zeros(4096, dtype=dtype)) == 0
+
+
+def test_sums_that_do_not_fit():
+    model = poptorch.inferenceModel(Whole(), quiet_options(deviceIterations=200,
+                                                           outputMode=MODES.Sum))
+    steps = torch.ones(200, dtype=torch.int8)
+    steps[100:] = -1
+    assert model(steps) == 0
+    steps[100:] = 1
+    for _ in range(2):
+        with pytest.raises(poptorch.Error, match=(
+                r'^\[OutputMode.Sum\] the sum of "output.0" over the steps of a run is beyond i8\. '
+                r"Return it in a type that has room, or use OutputMode.All\.")):
+            model(steps)
+    steps[0] = 0
+    steps[1:73] = -1
+    assert model(steps) == 55
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_default(training):
     options = quiet_options(deviceIterations=2)

@@ -283,19 +283,6 @@ def test_no_group_of_all():
     torch.testing.assert_close(model(x), expected)
 
 
-def test_per_replica_params():
-    declared, groups = GROUPS["orthogonal"]
-    model = poptorch.inferenceModel(Net(2), options())
-    for name in GROUPED:
-        model.per_replica_params[name] = (*declared, ONE)
-    assert dict(model.per_replica_params) == {name: (*declared, ONE) for name in GROUPED}
-    same = poptorch.inferenceModel(copy.deepcopy(model.model), options())
-    group(same, declared)
-    x = torch.randn(8, 3)
-    check_equal_bits(model(x), same(x))
-    assert len(groups) == len(model.fc.weight)
-
-
 def test_copies_of_an_executor_keep_their_groups():
     declared, _ = GROUPS["consecutive"]
     model = poptorch.inferenceModel(Net(2), options())
@@ -414,9 +401,3 @@ def test_a_compiled_model():
     model(torch.ones(8, 3))
     with pytest.raises(Error, match="is compiled already, without Consecutive groups of 2"):
         net.fc.weight.replicaGrouping(CommGroupType.Consecutive, 2, ONE)
-
-
-def test_a_path_of_no_parameter():
-    model = poptorch.inferenceModel(Net(2), options())
-    with pytest.raises(Error, match="no parameter 'fc'. Its parameters are: fc.weight, fc.bias"):
-        model.per_replica_params["fc"] = (CommGroupType.Consecutive, 2, ONE)

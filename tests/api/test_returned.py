@@ -129,6 +129,19 @@ def test_loaders_and_processes(result):
         assert type(a) is torch.Tensor and torch.equal(a, b) and torch.equal(a, result)
 
 
+@pytest.mark.parametrize("rows", [3, 300_000])
+def test_results_can_be_resized(rows):
+    model = poptorch.inferenceModel(torch.nn.ReLU(), quiet_options())
+    for _ in range(2):
+        y = model(torch.ones(rows)).resize_(2 * rows)
+        assert torch.equal(torch.add(torch.ones(2 * rows), 1, out=y), torch.full((2 * rows,), 2.0))
+        z = model(torch.ones(rows))
+        z.untyped_storage().resize_(0)
+        assert z.untyped_storage().nbytes() == 0
+        y.resize_(rows // 2)
+        assert torch.equal(y, torch.full((rows // 2,), 2.0))
+
+
 def test_queues(result):
     queue = torch.multiprocessing.get_context("fork").SimpleQueue()
     queue.put({"y": result, "detached": result.detach()})

@@ -104,6 +104,7 @@ CASES = {
     aten.xlogy.Tensor: _elementwise(2),
     aten.logaddexp.default: _elementwise(2),
     aten.fmax.default: _elementwise(2),
+    aten.lcm.default: _elementwise(2),
     aten.fmin.default: _elementwise(2),
     aten.sinc.default: _one(),
     aten.nan_to_num.default: _together(_one(), _one(1.0, 2.0, -3.0), _one(nan=0.5)),

@@ -1,10 +1,12 @@
 """Which tensor is differentiated."""
 
 import itertools
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._higher_order_ops import while_loop
 
 import poptorch
 from poptorch._capture import capture
@@ -82,6 +84,144 @@ def test_identity_loss_wins_over_standard_losses():
     assert loss_node(forward) == "aten.mul.Tensor"
 
 
+# What forward returns of a marked loss and one of PyTorch, and what it is: "fine"; "mixed" where a
+# result holds both; "apart" where they are results of their own.
+BESIDE_A_MARKED_LOSS = {
+    "a sum": (lambda loss, other: loss + other, "mixed"),
+    "a sum, nested": (lambda loss, other: joined(loss * 2, loss + other.sqrt()), "mixed"),
+    "a sum, changed in place": (lambda loss, other: loss * 1 + other.mul_(2), "mixed"),
+    "together": (lambda loss, other: torch.stack([loss, other]), "mixed"),
+    "apart": (lambda loss, other: (loss, other), "apart"),
+    "apart, nested": (lambda loss, other: joined(other + 1, loss), "apart"),
+    "apart, twice": (lambda loss, other: (loss, other, other * 2), "apart"),
+    "the other alone": (lambda loss, other: other, "apart"),
+    "unused": (lambda loss, other: (loss, loss * 2), "fine"),
+    "detached": (lambda loss, other: (loss + other.detach(), other.detach()), "fine"),
+    "without gradient": (lambda loss, other: loss + F.mse_loss(torch.ones(2), torch.ones(2)),
+                         "fine"),
+    "joined": (lambda loss, other: mark(loss + other), "fine"),
+    "joined in place": (lambda loss, other: loss.add_(other), "fine"),
+    "joined and apart": (lambda loss, other: (
+        mark(loss + other), other, loss * other), "fine"),
+}
+
+
+def told_of_losses(err: str) -> int:
+    return err.count("it does not flow into the loss that is marked at")
+
+
+@pytest.mark.parametrize("name", BESIDE_A_MARKED_LOSS)
+def test_a_standard_loss_beside_a_marked_one(name, capsys, monkeypatch):
+    monkeypatch.setattr("poptorch._capture.losses._told", set())
+    returned, kind = BESIDE_A_MARKED_LOSS[name]
+
+    def forward(m, x, y):
+        out = x @ m.w
+        return returned(poptorch.identity_loss(F.cross_entropy(out, y), "mean"),
+                        F.mse_loss(out, x))
+
+    if kind == "mixed":
+        with pytest.raises(poptorch.Error, match=r"Multiple independent losses found in graph: the "
+                           r"one from .*test_loss.py:\d+ does not flow into the one from .*"
+                           r"test_loss.py:\d+. Add them up and mark the sum with identity_loss"):
+            loss_node(forward)
+        return
+    for _ in range(2):
+        loss_node(forward)
+    err = capsys.readouterr().err
+    assert told_of_losses(err) == (kind == "apart"), err
+    if kind == "apart":
+        assert re.search(r"the mse_loss of \S+test_loss.py:\d+ is returned, but .*marked at "
+                         r"\S+test_loss.py:\d+: it is not trained. Mark the sum of both", err)
+
+
+def rounds(body, *carried):
+    """What a loop of two rounds gives."""
+    return poptorch.for_loop(2, body, list(carried))
+
+
+def in_loop(out, x):
+    """A tensor to go on with, and a sum of losses."""
+    return rounds(lambda y, total: [y.tanh(), total + F.mse_loss(y, x)], out, torch.zeros(1))
+
+
+def in_branch(out, x):
+    return poptorch.cond(x.sum() > 0, lambda y: [y.tanh(), F.mse_loss(y, x)], [out],
+                         lambda y: [y.clone(), torch.zeros(())], [out])
+
+
+def in_inner_branch(out, x):
+    return rounds(lambda y, total: [y.tanh(), total + in_branch(y, x)[1]], out, torch.zeros(1))
+
+
+def one_round_later(out, x):
+    """The loss is carried once before it is a result of its own."""
+    y, _, total = rounds(lambda y, loss, total: [y.tanh(), F.mse_loss(y, x).view(1), loss * 2],
+                         out, torch.zeros(1), torch.zeros(1))
+    return y, total
+
+
+BODIES = [in_loop, in_branch, in_inner_branch, one_round_later]
+# What forward returns of a tensor and a sum of losses that a body gave.
+AFTER_A_BODY = {
+    "marked": (lambda y, loss, t: mark(loss), "fine"),
+    "marked with the tensor": (lambda y, loss, t: mark(loss + y.sum()), "fine"),
+    "alone": (lambda y, loss, t: loss, "Couldn't find a loss in graph: the mse_loss of .*"
+              r"test_loss.py:\d+ is computed in the body of a loop or a branch, and nothing is "
+              r"marked outside of it. Mark what the loop or branch gave: .*identity_loss"),
+    "beside a standard one": (lambda y, loss, t: (loss, F.l1_loss(y, t)), "Multiple independent"),
+    "within a standard one": (lambda y, loss, t: F.l1_loss(loss.view(1), torch.zeros(1)),
+                               "fine"),
+    "the tensor marked": (lambda y, loss, t: mark(y.sum()), "fine"),
+    "apart": (lambda y, loss, t: (mark(y.sum()), loss), "apart"),
+    "mixed": (lambda y, loss, t: mark(y.sum()) + loss, "Multiple independent"),
+    "detached": (lambda y, loss, t: mark(y.sum()) + loss.detach(), "fine"),
+}
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+@pytest.mark.parametrize("name", AFTER_A_BODY)
+def test_losses_in_the_bodies_of_loops_and_branches(name, body, capsys, monkeypatch):
+    monkeypatch.setattr("poptorch._capture.losses._told", set())
+    returned, kind = AFTER_A_BODY[name]
+
+    def forward(m, x, y):
+        return returned(*body(x @ m.w, x), x)
+
+    if kind not in ("fine", "apart"):
+        with pytest.raises(poptorch.Error, match=kind) as raised:
+            loss_node(forward)
+        assert "test_loss.py:" in raised.value.location
+        return
+    loss_node(forward)
+    assert told_of_losses(capsys.readouterr().err) == (kind == "apart")
+
+
+def test_a_marked_loss_in_the_body_of_a_loop():
+    def marked(out, x):
+        return rounds(lambda y, total: [y.tanh(), total + mark(y * x)], out, torch.zeros(1))
+
+    loss_node(lambda m, x, y: mark(marked(x @ m.w, x)[1]))
+    for returned, words in [
+            (lambda y, loss, t: loss, "the identity_loss of .* in the body of a loop or a branch"),
+            (lambda y, loss, t: (mark(y.sum()), loss), "Multiple independent.*Add them up"),
+            (lambda y, loss, t: (F.mse_loss(y, t), loss), "Multiple independent.*Mark the one")]:
+        with pytest.raises(poptorch.Error, match=words):
+            loss_node(lambda m, x, y: returned(*marked(x @ m.w, x), x))
+
+
+def test_losses_in_a_loop_without_gradient():
+    def forward(m, x, y):
+        out = x @ m.w
+        with torch.no_grad():
+            _, found = while_loop(
+                lambda y, total: total.sum() < 1, lambda y, total: (
+                    y * 2, total + F.mse_loss(y, x)), (out.detach(), torch.zeros(1)))
+        return found, F.cross_entropy(out, y)
+
+    loss_node(forward)
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_marked_losses_that_flow_into_one(order):
     def forward(m, x, y):
@@ -116,6 +256,10 @@ def test_independent_losses(mark):
     assert "test_loss.py:" in raised.value.location
 
 
+def mark(loss):
+    return poptorch.identity_loss(loss, "sum")
+
+
 def joined(*parts):
     return {"all": [(part,) for part in parts]}
 
@@ -131,6 +275,8 @@ RETURNED = {
     "in another shape": (lambda loss: loss.reshape(1, 1).squeeze(0), True),
     "in another type": (lambda loss: loss.double(), True),
     "copied": (lambda loss: loss.clone(), True),
+    "printed": (lambda loss: poptorch.ipu_print_tensor(loss.view(1), "loss").squeeze(), True),
+    "a printed sum": (lambda loss: poptorch.ipu_print_tensor(loss + 1, "sum"), False),
     "among others": (lambda loss: torch.stack([loss * 2, loss]), True),
     "joined with others": (lambda loss: torch.cat([loss.view(1), torch.ones(2)]), True),
     "a changed one that is marked": (lambda loss: poptorch.identity_loss(loss * 2, "none"), True),

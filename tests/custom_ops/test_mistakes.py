@@ -81,11 +81,17 @@ WRONG = {
     "size of an output": (Net("Huge", "trial", 1), "no tensor has a negative size or more than"),
     "mixed list": (Net("Shown", "trial", 1, ints=[1, 2.5]), r"mixes types: \[1, 2.5\]"),
     "kind of value": (Net("Shown", "trial", 1, ints={1}), r"has \{1\}, of type set"),
-    "large int": (Net("Shown", "trial", 1, count=2 ** 70), "does not fit 64 bits"),
+    "large int": (Net("Shown", "trial", 1, count=2 ** 70), r"\[custom_op\] attribute 'count' of "
+                  r".*Shown.* is 11805.*, which does not fit 64 bits. Give a smaller number"),
+    "large int in a list": (Net("ReduceL1", "ai.onnx", 1, axes=[0, 2 ** 63]),
+                            "attribute 'axes' of ReduceL1 is 92233.* does not fit 64 bits"),
     "int of 32 bits": (Net("Counted", "trial", 1, count=2 ** 40 + 1),
                        'the attribute "count" is 1099511627777, which does not fit into an int'),
     "name of an attribute": (Net("Shown", "trial", 1), "an attribute named 3, of type int"),
     "type of the version": (Net("Cube", EXAMPLE, "1"), "domain_version is '1', of type str"),
+    "large version": (Net("Cube", EXAMPLE, 2 ** 63), r"\[custom_op\] the domain_version of Cube is "
+                      r"9223372036854775808, which does not fit 64 bits. Give the version"),
+    "small version": (Net("Cube", EXAMPLE, -2 ** 70), "domain_version of Cube is -11805.* 64 bits"),
 }
 WRONG["name of an attribute"][0].attributes = {3: 1}
 
@@ -107,6 +113,20 @@ def test_inputs_that_are_no_list_of_tensors():
         poptorch.custom_op(torch.ones(2), "Cube", EXAMPLE, 1, [torch.ones(2)])
     with pytest.raises(Error, match="inputs of Cube are a list of Tensor, float"):
         poptorch.custom_op([torch.ones(2), 1.0], "Cube", EXAMPLE, 1, [torch.ones(2)])
+
+
+@pytest.mark.parametrize("name, domain", [("Cube", EXAMPLE), ("Identity", "ai.onnx")])
+def test_example_outputs(name, domain):
+    x = torch.ones(2)
+    for examples in ([x], (x,), iter([x]), (x + 1 for _ in range(1))):
+        (y,) = poptorch.custom_op([x], name, domain, 1, examples)
+        assert torch.equal(y, x)
+    for examples, kind in [(x, "Tensor"), (1, "int"), (None, "NoneType")]:
+        with pytest.raises(Error, match=rf"\[custom_op\] the example_outputs of {name} are of type "
+                                        rf"{kind}. Give a list with a tensor for each output"):
+            poptorch.custom_op([x], name, domain, 1, examples)
+    with pytest.raises(Error, match="has 1 outputs, example_outputs has 2"):
+        poptorch.custom_op([x], name, domain, 1, iter([x, x]))
 
 
 @pytest.mark.parametrize(("name", "words"), [

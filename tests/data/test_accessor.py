@@ -3,6 +3,7 @@
 import collections
 import gc
 import multiprocessing
+import random
 
 import numpy
 import pytest
@@ -192,6 +193,47 @@ def test_only_the_newest_iterator_is_valid():
         assert list(new) == list(range(5))
         with pytest.raises(StopIteration):
             next(new)
+
+
+def test_two_iterators_before_the_first_item():
+    """They do not share an epoch."""
+    with loading(Accessor(range(4), **FORK)) as accessor:
+        with pytest.raises(poptorch.Error, match="no longer valid: a newer one"):
+            next(zip(accessor, accessor))
+        old, new = iter(accessor), iter(accessor)
+        assert list(new) == list(range(4))
+        with pytest.raises(poptorch.Error, match="no longer valid: a newer one"):
+            next(old)
+        assert list(accessor) == list(range(4))
+
+
+class Drawing:
+    """Numbers of all generators that a data set may use."""
+
+    def __iter__(self):
+        for _ in range(4):
+            yield torch.rand(1).item(), random.random(), numpy.random.random()
+
+
+def test_each_accessor_draws_other_numbers(seed):
+    """Also than the program does after it was made; the first one draws what the program would."""
+    _seed_all(seed)
+    expected = list(Drawing())
+    _seed_all(seed)
+    drawn = []
+    for _ in range(3):
+        with loading(Accessor(Drawing(), **FORK)) as accessor:
+            drawn += [*accessor, *accessor]
+    drawn += Drawing()
+    assert drawn[:4] == expected
+    for numbers_of_one in zip(*drawn):
+        assert len(set(numbers_of_one)) == len(drawn) == 28
+
+
+def _seed_all(seed):
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
 
 
 def test_an_empty_source():

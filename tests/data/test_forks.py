@@ -1,13 +1,15 @@
 """Workers that are forked while a model is on the device."""
 
 import gc
+import multiprocessing
 
 import pytest
 import torch
 from torch.utils.data import Dataset
 
 import poptorch
-from tests.data.datasets import ASYNC, FORK, loading, options
+from poptorch import AsynchronousDataAccessor as Accessor
+from tests.data.datasets import ASYNC, FORK, loading, numbers, options, values
 
 
 class Net(torch.nn.Module):
@@ -97,6 +99,47 @@ def test_memory_of_a_dropped_model_is_not_unmapped_in_a_fork():
 
     with make(read, ASYNC, 0) as loader:
         assert all(x.eq(2**19).all() for x in loader)
+
+
+def _in_a_fork(function):
+    """What a function gives in a process that is forked from this one."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: sender.send(function()))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    finally:
+        process.join()
+
+
+def test_a_fork_does_not_take_items_from_the_program():
+    """It makes a loading process of its own."""
+    def read():
+        with pytest.raises(poptorch.Error, match="this process was forked from the one that made"):
+            next(iterator)
+        with loading(loader):
+            return [values(loader), values(loader)]
+
+    with loading(poptorch.DataLoader(options(), numbers(4), mode=ASYNC,
+                                     async_options=FORK)) as loader:
+        iterator = iter(loader)
+        first = next(iterator)[0].item()
+        assert _in_a_fork(read) == [[0, 1, 2, 3]] * 2
+        assert [first, *(x.item() for x, in iterator)] == [0, 1, 2, 3] == values(loader)
+
+
+def test_an_accessor_belongs_to_its_process():
+    def words():
+        with pytest.raises(poptorch.Error) as caught:
+            iter(accessor)
+        return str(caught.value)
+
+    with loading(Accessor(range(3), **FORK)) as accessor:
+        assert "forked from the one that made the accessor, which alone may read from it. Make " \
+            "one here." in _in_a_fork(words)
+        assert list(accessor) == [0, 1, 2]
 
 
 def test_a_model_does_not_keep_the_ring_from_using_memory_again():

@@ -6,6 +6,7 @@ import dataclasses
 import numpy
 import pytest
 import torch
+from torch.utils.data import default_collate
 
 import poptorch
 from poptorch.data._joining import combine_batch_tensors_gen, join, row_count, rows
@@ -65,9 +66,49 @@ def test_join():
     assert whole["sample"].y.equal(x + 0.5) and whole["sample"].kind == "kind"
 
 
-def test_one_part_stays_as_it_is():
+def test_one_part_is_joined_as_several_are():
     item = part(0, 2)
-    assert join([item]) is item and item["total"].ndim == 0
+    total = item.pop("total")
+    assert join([item]) is item
+    item["total"] = total
+    assert join([item])["total"].tolist() == [1] and join([item])["x"].equal(item["x"])
+    assert join([numpy.array(3)]).tolist() == [3]
+
+
+@pytest.mark.parametrize("sample", [
+    lambda i: (torch.tensor(i), f"n{i}"), lambda i: (torch.tensor(i), "same"),
+    lambda i: {"x": torch.tensor(i), "tok": [f"a{i}", f"b{i}"], "n": f"s{i}"},
+    lambda i: {"x": torch.tensor(i), "tok": [f"a{i}", f"b{i}", b"c"]},
+    lambda i: (f"a{i}", f"b{i}"), lambda i: f"a{i}", lambda i: Pair(f"a{i}", torch.tensor(i)),
+    lambda i: ([[f"a{i}", f"b{i}"], [f"c{i}", f"d{i}"]], torch.tensor(i)),
+    lambda i: {"k": (f"a{i}", {"m": f"b{i}", "n": [f"c{i}"]}, Pair("p", f"q{i}"))},
+    lambda i: {"k": ((), {}, f"c{i}"), "x": [f"a{i}", torch.tensor(i)]},
+], ids=range(10))
+@pytest.mark.parametrize("counts", [(2, 2), (3, 1, 2), (1, 1), (1, 3)])
+def test_join_of_what_torch_collates(sample, counts):
+    samples = [sample(i) for i in range(sum(counts))]
+    given, parts = iter(samples), []
+    for count in counts:
+        parts.append(default_collate([next(given) for _ in range(count)]))
+    whole = default_collate(samples)
+    assert str(join(parts)) == str(whole)
+    if count := counts[0] - 1:
+        assert str(rows(parts[0], 0, count)) == str(default_collate(samples[:count]))
+
+
+def test_lists_and_tuples_of_other_collate_functions():
+    """A list has an entry for each sample, whatever that is; a tuple of texts that has not is a
+    constant."""
+    def item(first, count):
+        words = [[f"w{first + i}"] * (i + 1) for i in range(count)]
+        return {"x": torch.zeros(count), "words": words, "classes": ("cat", "dog")}
+
+    whole = join([item(0, 2), item(2, 3)])
+    assert whole["words"] == [["w0"], ["w1"] * 2, ["w2"], ["w3"] * 2, ["w4"] * 3]
+    assert whole["classes"] == ("cat", "dog") and len(whole["x"]) == 5
+    assert join([item(0, 3), item(2, 3)])["classes"] == ("cat", "dog")
+    with pytest.raises(ValueError, match="the length of 1 differs .*: 2 and 1"):
+        join([(torch.zeros(3), ("a", "b")), (torch.zeros(2), ("c",))])
 
 
 def test_registered_classes(monkeypatch):

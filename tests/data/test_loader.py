@@ -73,6 +73,15 @@ def test_shuffle_is_that_of_sync_mode(workers, seed):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_new_loaders_do_not_shuffle_alike(mode):
+    epochs = []
+    for _ in range(3):
+        with make(mode, options(), numbers(100), batch_size=5, shuffle=True) as loader:
+            epochs += [tuple(values(loader)) for _ in range(3)]
+    assert len(set(epochs)) == 9
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_unbatched(mode):
     with make(mode, options(2), numbers(), batch_size=None) as loader:
         assert loader.combinedBatchSize is None and len(loader) == 20
@@ -148,6 +157,25 @@ def test_batch_sampler_joins_what_collate_returns():
     assert first["sum"].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_last_item_has_the_dimensions_of_the_others(mode):
+    def collate(rows):
+        return torch.stack([x for x, in rows]).sum()
+
+    sampler = BatchSampler(SequentialSampler(numbers(5)), 2, drop_last=False)
+    with make(mode, options(2), numbers(5), batch_sampler=sampler, collate_fn=collate,
+              drop_last=False) as loader:
+        assert [x.tolist() for x in loader] == [[1, 5], [4]]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_rebatched_items_without_dimensions(size):
+    """With one sample each they are those of the collate function."""
+    with make(REBATCHED, options(size), Stream(3), collate_fn=lambda rows: rows[0],
+              rebatched_worker_size=1, drop_last=False) as loader:
+        assert [x.tolist() for x in loader] == ([0, 1, 2] if size == 1 else [[0, 1], [2]])
+
+
 # -- iterable data sets --------------------------------------------------------------------------
 
 
@@ -220,6 +248,18 @@ def test_options_are_kept_and_frozen():
     with pytest.raises(AttributeError, match="Can't modify frozen Options"):
         opts.deviceIterations(3)
     poptorch.DataLoader(opts, numbers(), batch_size=2)
+
+
+@pytest.mark.parametrize("arguments", [
+    {"batch_size": 0}, {"pin": 3}, {"rebatched_worker_size": 2},
+    {"mode": ASYNC, "async_options": {"buffer_size": 0}},
+    {"mode": ASYNC, "async_options": FORK, "collate_fn": lambda rows: 1 / 0}])
+def test_a_loader_that_cannot_be_built_freezes_nothing(arguments, capfd):
+    opts = options()
+    with pytest.raises((TypeError, ValueError, poptorch.Error)):
+        poptorch.DataLoader(opts, numbers(), **arguments)
+    assert opts.deviceIterations(3).device_iterations == 3
+    capfd.readouterr()  # the process says what failed
 
 
 def test_bad_arguments():

@@ -95,6 +95,9 @@ class Program:
                 break
         else:
             return None, "Multiple independent"
+        apart = {name for name, loss in losses if loss.value.requires_grad} - term.flows
+        if marks and any(name in result.flows and apart & result.flows for result in results):
+            return None, "Multiple independent"
         if not marks and not any(name in result.holds for result in results) \
                 and any(name in result.flows for result in results):
             return None, "is computed from the loss"
@@ -117,12 +120,15 @@ class Net(nn.Module):
 def programs():
     number = st.integers(0, 7)
     leaf = st.tuples(st.sampled_from(LEAVES))
-    # One or two losses; what is made of them; rarely a mark. The last terms are returned.
+    # One or two losses; what is made of them; rarely a mark, but for one ending. The last
+    # terms are returned.
     kind = st.sampled_from((*OPERATIONS, *OPERATIONS, "number", "unreduced", "mark"))
     steps = st.tuples(st.lists(leaf, min_size=1, max_size=2),
                       st.lists(st.tuples(kind, number, number), min_size=1, max_size=5))
+    ending = st.sampled_from(([], [], [], [("mark", 0, 0), ("add", -1, 1)]))
     returned = st.lists(st.sampled_from((-1, -1, -2, -3)), min_size=1, max_size=2)
-    return st.builds(Program, steps.map(lambda parts: parts[0] + parts[1]), returned)
+    return st.builds(Program, st.tuples(steps, ending).map(
+        lambda parts: [*parts[0][0], *parts[0][1], *parts[1]]), returned)
 
 
 @budget(80)

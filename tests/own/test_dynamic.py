@@ -141,6 +141,16 @@ def test_a_part_that_is_not_inside(name, start, is_compiled):
     torch.testing.assert_close(run(x, torch.tensor([1])), before)
 
 
+@pytest.mark.parametrize("step", [3, 4, 5, 2**31, 2**63 - 1, 2**63, 2**70])
+def test_a_step_beyond_the_part(step):
+    """As of a slice in Python, the first entry is taken."""
+    module, x = torch.nn.Module(), torch.arange(8)
+    module.forward = lambda x: poptorch.dynamic_slice(x, 0, torch.tensor([4]), 4, step)
+    expected = list(range(8))[4:8:step]
+    assert module(x).tolist() == expected
+    assert poptorch.inferenceModel(module, quiet_options())(x).tolist() == expected
+
+
 X, AT = torch.zeros(8, 2), torch.tensor([0])
 
 
@@ -157,6 +167,9 @@ X, AT = torch.zeros(8, 2), torch.tensor([0])
     (lambda f: f(X, 0, torch.tensor([1.0]), 4, 1), r"start is of torch.float32 and sizes \[1\]"),
     (lambda f: f(X, 0, torch.tensor([1, 2]), 4, 1), r"start is of torch.int64 and sizes \[2\]"),
     (lambda f: f(X, 0, "1", 4, 1), "start is '1'"),
+    (lambda f: f(X, 0, 2**63, 4, 1), "start is 9223372036854775808, which does not fit 64 bits"),
+    (lambda f: f(X, 0, -2**70, 4, 1), "start is -1180591620717411303424, which does not fit"),
+    (lambda f: f(X, 0, AT, 2**70, 1), "the size of the part is 1180591620717411303424"),
 ])
 def test_arguments_of_a_slice(call, words, is_compiled):
     check_refused(lambda: call(poptorch.dynamic_slice), words, is_compiled)

@@ -101,6 +101,36 @@ def test_fps_of_equal_distances():
     assert _both(Sampled([0, 3]), torch.tensor([1, 2, 4])).tolist() == [0, 2]
 
 
+@pytest.mark.parametrize(("size", "ratio", "count"), [
+    (100, 0.07, 7), (100, 0.55, 55), (100, 0.14, 14), (50, 0.14, 7), (6, 5 / 6, 5), (49, 1 / 49, 1),
+    (10, 0.7000001, 8), (3, 1, 3), (4, 5e-324, 1), (100, 0.29, 29)])
+def test_the_ratio_is_the_fraction_that_was_meant(size, ratio, count):
+    """Products in floating point are more than a whole number at times: 7.000000000000001."""
+    assert _both(Sampled([0, size], ratio), torch.rand(size, 2)).shape == (count,)
+
+
+def test_integers():
+    most = 2**24 - 1
+    x, y = torch.tensor([most, 5]), torch.tensor([most - 1, most, -most], dtype=torch.int32)
+    assert _both(Nearest(), x, y).tolist() == [1, 0]
+    assert _both(Nearest(), x[1:], torch.tensor([9, 2], dtype=torch.uint8)).tolist() == [1]
+    assert _both(Sampled([0, 3], 1.0), y).tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("large", [2**24, -2**24 - 1, 2**31 - 1])
+def test_integers_that_float32_does_not_have(large, is_compiled):
+    nearest, sampled = Nearest(), Sampled([0, 2])
+    if is_compiled:
+        nearest, sampled = (poptorch.inferenceModel(net, quiet_options())
+                            for net in (nearest, sampled))
+    for call, name in ((lambda: nearest(torch.tensor([5]), torch.tensor([0, large])), "nearest] y"),
+                       (lambda: sampled(torch.tensor([0, large])), "fps] src")):
+        with pytest.raises(poptorch.Error, match=f"{name} is of torch.int64 and has a number "
+                                                 f"beyond 16777215: distances"):
+            call()
+
+
 def test_random_starts():
     """Each point of each example is a start at times; the rest follows from the start."""
     src = torch.randn(7, 2)

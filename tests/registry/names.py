@@ -66,7 +66,7 @@ EXECUTOR = {
     "PoplarExecutor.load_state_dict":
         _API + "test_executor.py::test_load_state_dict_reaches_the_device",
     "PoplarExecutor.per_replica_params":
-        _API + "test_replica_grouping.py::test_per_replica_params",
+        _API + "test_replica_grouping_paths.py::test_per_replica_params",
     "PoplarExecutor.setOptimizer":
         _API + "test_executor.py::test_set_optimizer_changes_the_learning_rate",
     "PoplarExecutor.isCompiled": _API + "test_executor.py::test_compile_without_running",

@@ -143,6 +143,52 @@ def test_each_step_and_replica_rounds_anew():
         assert not any(torch.equal(row, other) for other in rows[:i])
 
 
+class Dot(torch.nn.Module):
+    """A weight of float32, whose gradient is the input."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.zeros(2000))
+
+    def forward(self, x):
+        return poptorch.identity_loss((self.w * x).sum(), "none")
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_each_update_rounds_anew(accumulation):
+    """What is 16-bit is the velocity alone."""
+    opts = options()
+    opts.Training.gradientAccumulation(accumulation)
+    net = Dot()
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=0.0, momentum=1.0,
+                                   velocity_accum_type=torch.float16)
+    model = poptorch.trainingModel(net, opts, optimizer)
+    model(torch.ones(accumulation, 2000))
+    for _ in range(64):
+        model(torch.full((accumulation, 2000), 2.0**-12))
+    velocity = optimizer.state[net.w]["momentum_buffer"]
+    # 64 times up by 2**-10 with a chance of 1 in 4.
+    steps = (velocity.double() - 1) * 2**10
+    assert steps.min() > 0 and abs(steps.mean() - 16) < 0.5 and 3 < steps.std() < 4
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_each_micro_batch_rounds_anew(iterations):
+    """What is 16-bit is the sum of gradients alone."""
+    opts = options(deviceIterations=iterations)
+    opts.Training.gradientAccumulation(65)
+    opts.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
+    net = Dot()
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=1.0, accum_type=torch.float16)
+    model = poptorch.trainingModel(net, opts, optimizer)
+    x = torch.full((iterations, 65, 2000), 2.0**-12)
+    x[:, 0] = 1
+    model(x.view(-1, 2000))
+    steps = (-net.w.detach().double() - iterations) * 2**10
+    assert steps.min() > 0 and abs(steps.mean() - 16 * iterations) < 0.5 * iterations
+    assert 3 < steps.std() / iterations**0.5 < 4  # the iterations are independent of each other
+
+
 def test_random_state_repeats_the_rounding():
     model = poptorch.inferenceModel(Thirds(), options())
     x = torch.full((1000,), 1 / 7)
@@ -243,6 +289,58 @@ def test_replicas_round_updates_alike(accumulation, same_counters):
     model(x)
     weights = model(x)[0]
     assert torch.equal(weights[:40], weights[40:])
+
+
+def _put(w, x):
+    w.index_put_((torch.tensor([1]),), w[:1])
+
+
+def _added(w, x):
+    w.index_put_((torch.tensor([1]),), w[:1] / 3, accumulate=True)
+
+
+CHANGES = {  # whether nothing is rounded
+    "product": (lambda w, x: w.mul_(0.9), False),
+    "cast": (lambda w, x: w.copy_(w.float() * 0.9), False),
+    "in a branch": (lambda w, x: w.copy_(poptorch.cond(
+        w[:1] > 0, lambda a: a / 3, [w], lambda a: a * 1, [w])[0]), False),
+    "sum at places": (_added, False),
+    "limits": (lambda w, x: w.clamp_(0.5, 2.0), True),
+    "choice": (lambda w, x: w.copy_(torch.where(w > 1, w.neg(), w.flip(0)).max(0)[0].expand(2)),
+               True),
+    "places": (_put, True),
+    "part": (lambda w, x: w[:1].copy_(w[1:]), True),
+    "sum of all": (lambda w, x: w.copy_(poptorch.custom_op(
+        [x], "ReplicatedAllReduceTP", "ai.graphcore", 1, [x])[0]), True),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_replicas_that_would_round_a_shared_parameter(name):
+    change, is_exact = CHANGES[name]
+
+    class Changing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.tensor([0.25, 3.0]).half())
+
+        def forward(self, x):
+            change(self.w.detach(), x)
+            return self.w * 1
+
+    module = Changing()
+    model = poptorch.inferenceModel(module, options(replicationFactor=2))
+    x = torch.tensor([0.25, 1 / 3, 1 / 7, 0.5]).half()
+    if is_exact:
+        a, b = model(x).view(2, 2)
+        model.copyWeightsToHost()
+        assert torch.equal(a, b) and torch.equal(module.w.detach(), a)
+        return
+    with pytest.raises(poptorch.Error, match=r"(?s)parameter w in place by values that are rounded "
+                                             r"by chance \(enableStochasticRounding\), and so "
+                                             r"differ from replica to replica: 2 .*at .*_rounding"):
+        model(x)
+    poptorch.inferenceModel(Changing(), quiet_options(replicationFactor=2))(x)
 
 
 def test_replicas_round_their_sum_alike():

@@ -33,6 +33,24 @@ def test_the_upper_end_is_not_drawn(dtype, low, high):
     assert all(unit.min() >= 0 and unit.max() < 1 for unit in units)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.filterwarnings("ignore:.*is out of bounds")  # of eager
+@pytest.mark.parametrize(("low", "high"), [(0, 300), (0, 4100), (-300, 7), (1000, 4097), (3, 2049)])
+def test_whole_numbers_between_which_a_type_has_none(dtype, low, high):
+    def forward(x):
+        return torch.randint(low, high, (200_000,), dtype=dtype)
+
+    torch.manual_seed(0)
+    expected, drawn = forward(ONE), run(forward, ONE)
+    assert drawn.min() == expected.min() and drawn.max() == expected.max()
+
+
+def test_exponential_numbers_are_positive():
+    """Each would be 0 with a chance of 2^-24: nearly certainly one of these."""
+    drawn = run(lambda x: (torch.empty(2**27).exponential_() > 0).all() & (x > 0), ONE)
+    assert drawn.all()
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8])
 def test_numbers_of_the_whole_range_are_not_negative(dtype):
     drawn = run(lambda x: torch.empty(1000, dtype=dtype).random_(), ONE)

@@ -20,12 +20,14 @@ using simd::loop_block;
 template <typename T>
 using Wide = std::conditional_t<std::is_floating_point_v<T>, T, int64_t>;
 
-// Integers wrap around. A float outside the range of int64 has no defined result, as in torch.
+// Integers wrap around. A float outside of the range of int32, for uint8 of int64, has no defined
+// result, as in torch: it passes through the same types as there.
 template <typename To, typename From>
 To convert(From value) {
   if constexpr (std::is_same_v<To, bool>) return value != From{0};
   if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && sizeof(To) < 4) {
-    return static_cast<To>(static_cast<int64_t>(value));
+    using Passed = std::conditional_t<std::is_signed_v<To>, int32_t, int64_t>;
+    return static_cast<To>(static_cast<Passed>(value));
   }
   return static_cast<To>(value);
 }

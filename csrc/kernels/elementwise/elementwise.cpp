@@ -146,7 +146,7 @@ Prepared elementwise(const Call& call) {
 // div, fmod and remainder of whole numbers: a divisor of 0 is the user's error.
 Prepared division(const Call& call) {
   Prepared prepared = elementwise(call);
-  if (ir::is_float(call.in(0).dtype)) return prepared;
+  if (ir::is_float(call.in(0).dtype) || call.out().numel() == 0) return prepared;
   const ir::Type& y = call.in(1);
   const simd::NamedLoop& is_zero = loop_of(call, unary_loops(y.dtype), "logical_not");
   const Loop loop({ir::DType::boolean, y.sizes, {}}, {&y});

@@ -207,7 +207,7 @@ Dims roll_of_each_dim(const Call& call, const Dims& sizes) {
   for (size_t i = 0; i < shifts.size(); ++i) {
     const int64_t rank = static_cast<int64_t>(sizes.size());
     const int64_t d = dims.empty() ? 0 : ops::wrap_dim({call.op}, dims[i], rank);
-    rolls[d] = ((rolls[d] + shifts[i]) % sizes[d] + sizes[d]) % sizes[d];
+    rolls[d] = ((rolls[d] + shifts[i] % sizes[d]) % sizes[d] + sizes[d]) % sizes[d];
   }
   return rolls;
 }
@@ -266,7 +266,8 @@ Prepared triangle(const Call& call, bool lower) {
   const Type& x = call.in(0);
   const CopyPlan whole = to_whole(call, x.sizes, x.actual_strides());
   const int64_t rows = x.sizes[x.rank() - 2], columns = x.sizes[x.rank() - 1];
-  const int64_t diagonal = call.attrs().get_int("diagonal");
+  const int64_t diagonal =
+      std::clamp<int64_t>(call.attrs().get_int("diagonal"), -rows - 1, columns);
   const int64_t all_rows = columns == 0 ? 0 : x.numel() / columns;
   const int64_t item = item_bytes_of(call);
   return {[=](const Args& args) {

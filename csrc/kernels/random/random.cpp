@@ -55,7 +55,7 @@ Prepared by_word(const Call& call, size_t rng, Fn fn) {
 
 // A word as a number in [0, 1): of 24 bits for float, so that 1 is never reached by rounding.
 template <typename T>
-T unit(uint32_t word) {
+constexpr T unit(uint32_t word) {
   if constexpr (sizeof(T) == 4) return static_cast<T>(word >> 8) * T(0x1p-24);
   return static_cast<T>(word) * T(0x1p-32);
 }
@@ -194,7 +194,8 @@ Prepared exponential(const Call& call) {
   return with_float_type(call, call.out().dtype, [&]<typename T>(T) {
     const auto scale = static_cast<T>(-1.0 / call.attrs().get_float("lambd", 1.0));
     return by_word<T>(call, 0, [=](const Args&, uint32_t word, int64_t) {
-      return scale * std::log1p(-unit<T>(word));
+      constexpr T least = T{0.5} * unit<T>(0x100);
+      return scale * std::log1p(-std::max(unit<T>(word), least));  // all are above 0
     });
   });
 }

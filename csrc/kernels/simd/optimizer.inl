@@ -61,7 +61,9 @@ inline void adam_step(const AdamArrays<T>& arrays, const AdamStep<NumberOf<T>>& 
     auto d = s.sign * L::get(a.grad + i, count);
     if (s.decay != 0) d += s.decay * param;
     auto average = L::get(a.average + i, count);
-    average = average + s.one_minus_beta1 * (d - average);
+    // As torch.lerp, from the nearer end: a share of 1 gives d, however large the average is.
+    average = s.one_minus_beta1 < 0.5f ? average + s.one_minus_beta1 * (d - average)
+                                       : d - (1 - s.one_minus_beta1) * (d - average);
     const auto square = s.beta2 * L::get(a.square + i, count) + s.one_minus_beta2 * (d * d);
     L::put(a.new_average + i, average, count);
     L::put(a.new_square + i, square, count);

@@ -48,7 +48,8 @@ WHOLE = ("{x} + 1", "{x} * 2", "-{x}", "{x}.abs()", "{x} // 3", "{x} % 3", "{x}.
 BINARY = (
     "{x} + {y}", "{x} - {y}", "{x} * {y}", "{x} + {y}", "{x} * {y}", "{x} / ({y}.abs() + 1)",
     "torch.maximum({x}, {y})", "torch.minimum({x}, {y})", "torch.atan2({x}, {y}.abs() + 1)",
-    "torch.add({x}, {y}, alpha=2)", "torch.sub({x}, {y}, alpha=3)", "torch.hypot({x}, {y})",
+    "torch.add({x}, {y}, alpha=-2)", "torch.sub({x}, {y}, alpha=3)", "torch.hypot({x}, {y})",
+    "torch.rsub({x}, {y}, alpha=-3)", "{x}.clamp(min=0).copysign({y}) + 1 / {y}.clamp(0, 2)",
     "torch.fmax({x}, {y})", "torch.fmin({x}, {y})", "torch.logaddexp({x}, {y})",
     "torch.pow({x}.abs() + 0.5, {y}.clamp(-2, 2))", "torch.copysign({x}, {y})",
     "torch.remainder({x}, {y}.abs() + 1)", "torch.fmod({x}, {y}.abs() + 1)",

@@ -148,7 +148,13 @@ def copy(d):
              f"{x}.detach()", f"torch.neg({x}).neg()"]
     if rank:
         dim = a_dim(d, x)
-        texts += [f"{x}.repeat_interleave(2, {dim})", f"torch.tile({x}, (2,))"]
+        size = d.env[x].shape[dim]
+        often = [d.rng.randint(0, 2) for _ in range(size)]
+        texts += [f"{x}.repeat_interleave(2, {dim})", f"torch.tile({x}, (2,))",
+                  f"{x}.repeat_interleave(torch.tensor({often}, dtype=I64), {dim})"]
+        if d.chance(0.2):
+            ones = f"{d.indices(3, (size,))} * 0 + torch.tensor({often}, dtype=I64)"
+            texts.append(f"{x}.repeat_interleave({ones}, {dim}, output_size={sum(often)})")
     if rank >= 2:
         k = d.rng.randint(-2, 2)
         texts += [f"{x}.tril({k})", f"{x}.triu({k})"]
