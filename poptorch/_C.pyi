@@ -345,6 +345,7 @@ class ItemWatch:
     def note(self) -> None:
         """Takes everything as it is."""
 
+def allow_resizing(storage: int) -> None: ...
 def memory_limit(root: str = "") -> int:
     """Bytes of memory that this process may have, by the files under ``root``."""
 
