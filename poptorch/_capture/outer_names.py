@@ -91,12 +91,16 @@ def put_back(names: list[tuple[OuterName, Snapshot]]) -> tuple[list, list[str]]:
     Returns:
         The other names with their values, and as text those of these containers.
     """
-    filled = [one for one in names if any(holds_fake(held) for held, _ in one[1].held)]
-    for _, snapshot in filled:
-        for container, parts in snapshot.held:
-            if holds_fake(container):
-                fill(container, parts)
-    return [one for one in names if one not in filled], [name.text for name, _ in filled]
+    others, filled = [], []
+    for name, snapshot in names:
+        held = [(container, parts) for container, parts in snapshot.held if holds_fake(container)]
+        for container, parts in held:
+            fill(container, parts)
+        if held:
+            filled.append(name.text)
+        else:
+            others.append((name, snapshot))
+    return others, filled
 
 
 def unchanged(names: list[tuple[OuterName, Snapshot]]) -> list[OuterName]:
