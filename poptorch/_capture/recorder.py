@@ -17,6 +17,7 @@ from poptorch._capture import (
     quick_rules,
 )
 from poptorch._capture import torch_private as private
+from poptorch._capture.checks import Checks
 from poptorch._capture.decompose import DECOMPOSITIONS, ELEMENTWISE, computed_in
 from poptorch._capture.decomposed import fits, mismatch, with_own_memory
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
@@ -75,7 +76,8 @@ class Recorder(Recording, private.DispatchMode):
         self.shapes, self.picks = Shapes(self), Picks(self)
         self._types = OperandTypes()
         self._handlers: dict = {
-            **Memory(self).handlers, **self.shapes.handlers, **self.picks.handlers}
+            **Memory(self).handlers, **Checks(self).handlers, **self.shapes.handlers,
+            **self.picks.handlers}
 
     # -- inputs and constants ------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ CASES = {
     "trunc by one number": (lambda a, b: torch.div(a, b, rounding_mode="trunc"),
                             *narrow([1.0, 0.5, 3.0], [0.1])),
     "divide nothing": (lambda a, b: (a // b, a % b, a.fmod(b)), INTS.new_empty(0, 1), INTS),
+    "norm of one number": (torch.nn.InstanceNorm1d(3, eps=0.0), torch.full((2, 3, 4), 3.0)),
     "nothing by zero": (lambda a, b: a // b, INTS.new_empty(0), torch.tensor(0)),
 }
 
@@ -72,6 +73,41 @@ def test_bits(name):
     function, *args = CASES[name]
     check(function, *args)
     check(function, *(torch.cat([x] * 12, -1) if x.numel() > 1 else x for x in args))
+
+
+def test_the_variance_of_nothing():
+    model = poptorch.inferenceModel(
+        Net(lambda x: (x.var(1, correction=-1), x.std(1, correction=-1))), quiet_options())
+    assert all(found.isnan().all() for found in model(torch.zeros(2, 0)))
+
+
+def test_a_norm_of_one_number_is_trained():
+    net = torch.nn.Sequential(torch.nn.InstanceNorm1d(3, eps=0.0, affine=True), Marked())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    model = poptorch.trainingModel(net, quiet_options(), optimizer)
+    model(torch.full((2, 3, 4), 3.0))
+    model.copyWeightsToHost()
+    assert net[0].weight.tolist() == [1.0] * 3 and net[0].bias.tolist() == [-4.0] * 3
+
+
+class Marked(torch.nn.Module):
+    def forward(self, x):
+        return poptorch.identity_loss(x.sum(), "none")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("wrong", [1.5, -0.5, float("nan"), float("inf")])
+def test_what_is_no_probability(wrong, reduction, dtype):
+    model = poptorch.inferenceModel(
+        Net(lambda x: F.binary_cross_entropy(x, x.round(), reduction=reduction)), quiet_options())
+    x = torch.linspace(0, 1, 9, dtype=dtype)
+    expected = F.binary_cross_entropy(x, x.round(), reduction=reduction)
+    for _ in range(2):
+        torch.testing.assert_close(model(x), expected)
+        with pytest.raises(poptorch.Error, match=r"^\[binary_cross_entropy\] an element of the "
+                                                 rf"input is -?{abs(wrong)}. Give probabilities"):
+            model(torch.cat([x[:-1], torch.tensor([wrong], dtype=dtype)]))
 
 
 def test_least_integers():

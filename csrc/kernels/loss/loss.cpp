@@ -158,6 +158,22 @@ Prepared loss(const Call& call) {
   });
 }
 
+Prepared binary_cross_entropy(const Call& call) {
+  Prepared prepared = loss<false>(call);
+  prepared.run = with_float_type(call, call.in(0).dtype, [&]<typename T>(T) {
+    const int64_t n = call.in(0).numel();
+    return Prepared{[n, compute = std::move(prepared.run)](const Args& args) {
+      const T* x = args.in<T>(0);
+      const T* wrong = std::find_if_not(x, x + n, [](T p) { return p >= 0 && p <= 1; });
+      USER_CHECK(wrong == x + n, "[binary_cross_entropy] an element of the input is ", *wrong,
+                 ". Give probabilities from 0 to 1, as torch.sigmoid does; or use "
+                 "binary_cross_entropy_with_logits.");
+      compute(args);
+    }};
+  }).run;
+  return prepared;
+}
+
 // The elements are computed into scratch (or the result) and then added up.
 Prepared logits_loss(const Call& call) {
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
@@ -195,7 +211,7 @@ KERNEL("smooth_l1_loss", loss<false>)
 KERNEL("smooth_l1_loss_backward", loss<true>)
 KERNEL("huber_loss", loss<false>)
 KERNEL("huber_loss_backward", loss<true>)
-KERNEL("binary_cross_entropy", loss<false>)
+KERNEL("binary_cross_entropy", binary_cross_entropy)
 KERNEL("binary_cross_entropy_backward", loss<true>)
 KERNEL("binary_cross_entropy_with_logits", logits_loss)
 

@@ -110,7 +110,8 @@ struct BatchNorm {
 
   void finish_channel(const Args& args, const Work<T, Moments>& work, int64_t channel) const {
     const Moments m = join(work.parts, c, channel);
-    const T invstd = static_cast<T>(1 / std::sqrt(m.squares / m.count + eps));
+    const bool is_constant = m.squares == 0 && eps == 0;  // torch's factor is 0, and not infinite
+    const T invstd = is_constant ? T{0} : static_cast<T>(1 / std::sqrt(m.squares / m.count + eps));
     const T mean = static_cast<T>(m.mean);
     args.out<T>(1)[channel] = mean;
     args.out<T>(2)[channel] = invstd;
