@@ -120,8 +120,8 @@ def _aten_rrelu(capture, func, args, kwargs):
 
 def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, momentum, eps):
     parts = [t for t in (running_mean, running_var, weight, bias) if t is not None]
-    if (x.dim() < 2 or x.shape[1] == 0 or (training and x.numel() <= x.shape[1])
-            or not x.is_floating_point() or training and eps <= 0 or any(t.shape != x.shape[1:2] for t in parts)):
+    if (x.dim() < 2 or x.shape[1] == 0 or (training and (x.numel() <= x.shape[1] or eps <= 0))
+            or not x.is_floating_point() or any(t.shape != x.shape[1:2] for t in parts)):
         return NotImplemented  # torch has the words for it
     weight = _beside(bias, weight, x)
     if not training:

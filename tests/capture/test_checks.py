@@ -1,4 +1,4 @@
-"""Operations that only check values: a program raises what eager raises, or a warning tells of it."""
+"""Operations that only check values: a program raises as eager does, or a warning tells of it."""
 
 import pytest
 import torch
