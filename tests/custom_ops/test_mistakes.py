@@ -255,6 +255,7 @@ class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.w = torch.nn.Parameter(torch.ones(2))
+        self.given, self.outputs, self.attributes = ("Cube", {EXAMPLE!r}, 1), 1, {{}}
     def forward(self, x):
         raise AssertionError("it is compiled already")
 options = poptorch.Options().showCompilationProgressBar(False)

@@ -62,6 +62,7 @@ class Rule:
         for p in dict.fromkeys(self.newest[s] for s in storages):
             if p is not None:
                 self.fetch(p)
+        self.drop_orphans()  # as soon as nothing has to be read of them
 
     def sync(self, p):
         for s in p.storages:
@@ -76,7 +77,6 @@ class Rule:
     def compile(self, p):
         if not p.is_compiled:
             self.read(p.storages)
-            self.drop_orphans()  # before the new program could have their values instead of others
             self.sync(p)
             p.is_compiled = p.is_attached = True
 

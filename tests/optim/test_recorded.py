@@ -153,7 +153,7 @@ def recorded(net, rows):
 
 def _limit(expected: torch.Tensor) -> float:
     """The limit of the error of numbers that may be near zero after steps that are not."""
-    least = 0.1 * expected.numel() ** 0.5 / max(expected.detach().norm().item(), 1e-9)
+    least = 0.5 * expected.numel() ** 0.5 / max(expected.detach().norm().item(), 1e-9)
     return LIMIT * max(1.0, least)
 
 
