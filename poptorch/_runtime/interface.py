@@ -238,13 +238,12 @@ _PLAIN = (bool, int, float, str, type(None), torch.dtype)
 
 def _plain_value(holder, name: str) -> tuple | None:
     """What an attribute is, of an object or its class: one value, or none that a file could say.
-    None: it is not there."""
+    None: it is not there, or a method or another object of the class."""
     value = table_of(holder, name).get(name, MISSING) if hasattr(holder, "__dict__") else MISSING
-    if value is MISSING:
-        value = attribute_of(holder, name)
-    if value is MISSING:
-        return None
-    return (value,) if _is_plain(value) else ()
+    if value is not MISSING:
+        return (value,) if _is_plain(value) else ()
+    value = attribute_of(holder, name)
+    return (value,) if value is not MISSING and _is_plain(value) else None
 
 
 def _is_plain(value) -> bool:
