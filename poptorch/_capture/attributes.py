@@ -1,5 +1,6 @@
 """What ``forward`` does to plain attributes of modules: where it sets them, and undoing it."""
 
+import threading
 from collections import deque
 from collections.abc import Iterator
 
@@ -24,18 +25,24 @@ _LOOKED_AT = (*_CONTAINERS, *_WITHOUT_DATA)
 class Attributes:
     """Notes where attributes of modules are set or deleted while it is entered.
 
+    Closures, hooks and objects that attributes hold lead to the user's modules. In the thread that
+    captures, what is read, set or deleted there is an attribute of the clone.
+
     On leaving it undoes what would leave tensors without data in the user's modules, and warns: who
     reads such an attribute later reads what was there before.
 
     Args:
         places: finds the user's line.
+        clones: what runs in place of each of the user's modules, by the identity of that one.
 
     Attributes:
         reads: what ``forward`` reads, of modules and of objects.
     """
 
-    def __init__(self, places: Places):
+    def __init__(self, places: Places, clones: dict[int, torch.nn.Module]):
         self._places = places
+        self._clones = clones
+        self._thread = threading.get_ident()
         self._before: list[tuple[torch.nn.Module, str, dict]] = []
         # Mutable containers in attributes by identity, with what they held.
         self._contents: dict[int, tuple[object, list | dict]] = {}
@@ -101,7 +108,13 @@ class Attributes:
         not change: a change of one of them would change the program."""
         return self._depended_on
 
+    def _running(self, module: torch.nn.Module) -> torch.nn.Module:
+        """What runs in place of a module in this thread."""
+        is_here = threading.get_ident() == self._thread
+        return self._clones.get(id(module), module) if is_here else module
+
     def _get(self, module, name: str):
+        module = self._running(module)
         own = super(torch.nn.Module, module).__getattribute__("__dict__")
         try:
             value = super(torch.nn.Module, module).__getattribute__(name)
@@ -119,11 +132,13 @@ class Attributes:
         self._set, self._delete = torch.nn.Module.__setattr__, torch.nn.Module.__delattr__
 
         def set_attribute(module, name, value):
+            module = self._running(module)
             self._lines[id(module), name] = self._places.here()
             self.reads.was_set(module, name)
             self._set(module, name, value)
 
         def delete_attribute(module, name):
+            module = self._running(module)
             self._lines[id(module), name] = self._places.here()
             self.reads.was_set(module, name)
             self._delete(module, name)

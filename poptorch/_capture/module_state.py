@@ -60,13 +60,13 @@ class ModuleState:
         self._fake_mode = fake_mode
         self._training = training
         self._grouped = grouped
-        self._attributes = Attributes(places)
         self._parts: list[torch.nn.Module] = []
         self._modes: list[tuple[torch.nn.Module, bool]] = []
         self.names: dict[int, str] = {}
         self._by_tensor: dict[int, State] = {}
         paths = list(_all_paths(module))
         self._clones = Clones(list({id(part): part for _, part in paths}.values()))
+        self._attributes = Attributes(places, self._clones.by_user())
         self.module = self._clones.of(module)
         for path, user_part in paths:
             part = self._clones.of(user_part)

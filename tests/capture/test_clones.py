@@ -1,5 +1,6 @@
 """What runs while a module is captured is another module; the user's is not touched."""
 
+import copy
 import functools
 import threading
 
@@ -236,3 +237,99 @@ def test_a_hook_for_one_call():
     module = Function(forward)
     module.layer = nn.Linear(2, 2).double()
     check_inference(module, torch.ones(2).double())
+
+
+class Bound(nn.Module):
+    """Sets and reads attributes by ways that lead to the user's modules."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.drop, self.count, self.old = nn.Linear(2, 2), nn.Dropout(0.5), 0, 1
+        self.aux = 0.0
+        self.linear.register_forward_hook(self.after)
+        self.holder = Holder(self)
+        self.apply_drop = lambda x: self.drop(x)
+
+    def after(self, module, args, out):
+        self.aux = out.pow(2).mean()
+        self.count += 1
+        del self.old
+
+    def forward(self, x):
+        y = self.apply_drop(self.linear(x))
+        return y, self.aux, y * self.count, y * self.holder.factor()
+
+
+class Holder:
+    def __init__(self, module):
+        self.module, module.factor = module, 2.0
+
+    def factor(self):
+        self.module.factor += 1
+        return self.module.factor * (2 if hasattr(self.module, "old") else 1)
+
+
+def test_hooks_closures_and_objects_change_what_runs(capsys):
+    module = Bound().eval()
+    expected = copy.deepcopy(module)(torch.ones(2))
+    model = poptorch.inferenceModel(module, quiet_options())
+    for found, value in zip(model(torch.ones(2)), expected, strict=True):
+        assert torch.allclose(found, value)
+    assert module.aux == 0.0 and module.count == 1 and module.factor == 3.0
+    assert not hasattr(module, "old")
+    assert "forward keeps a tensor in the attribute aux" in capsys.readouterr().err
+    module.old = 1
+    for found, value in zip(module(torch.ones(2)), expected, strict=True):
+        assert type(found) is not FakeTensor
+
+
+def test_closures_and_hooks_read_the_mode_that_was_noted():
+    module = Bound()
+    model = poptorch.inferenceModel(module.train(), quiet_options())
+    module.eval()
+    module.drop.p = 1.0
+    assert torch.equal(model(torch.ones(2))[0], torch.zeros(2))
+
+
+def with_hook(hook):
+    net = Function(lambda m, x: m.layer(x) * 0 + m.seen, buffers={"seen": torch.zeros(2)})
+    net.layer = nn.Linear(2, 2)
+    net.layer.register_forward_hook(lambda *arguments: hook(net))
+    return net, poptorch.inferenceModel(net, quiet_options())
+
+
+def test_a_buffer_that_a_hook_changes():
+    def change(net):
+        net.seen += 1
+
+    net, model = with_hook(change)
+    assert [model(torch.ones(2)).tolist() for _ in range(2)] == [[1, 1], [2, 2]]
+    model.copyWeightsToHost()
+    assert net.seen.tolist() == [2, 2]
+
+
+def test_a_buffer_that_a_hook_reassigns():
+    def reassign(net):
+        net.seen = net.seen + 1
+
+    net, model = with_hook(reassign)
+    with pytest.raises(poptorch.Error, match=(
+            "Buffer seen is reassigned within the model by its forward. Change it in place: "
+            r"`self.seen.copy_\(value\)`.")):
+        model(torch.ones(2))
+    assert type(net.seen) is torch.Tensor and net.seen.tolist() == [0, 0]
+
+
+def test_another_thread_has_the_users_attributes_in_a_capture():
+    net = Paused().eval()
+    model = poptorch.inferenceModel(net, quiet_options())
+    compiling = threading.Thread(target=model.compile, args=(torch.rand(4, 3),))
+    compiling.start()
+    assert net.reached.wait(60)
+    try:
+        net.label, net.drop.p = "set here", 0.25
+        assert vars(net)["label"] == "set here" and net.drop.p == 0.25
+    finally:
+        net.go_on.set()
+        compiling.join()
+    assert net.label == "set here" and net.drop.p == 0.25
