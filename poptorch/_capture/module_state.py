@@ -174,6 +174,8 @@ class ModuleState:
             module = self._clones.user_module(place.module)
             holder = self._clones.user_module(place.holder)
             path = self.names.get(id(module))
+            if path is None and self._attributes.is_outside(module):
+                path = type(module).__qualname__
             if path is not None:
                 read[id(holder), place.name] = (
                     holder, place.name, f"{path}.{place.path}".lstrip("."))
@@ -211,6 +213,7 @@ class ModuleState:
         """Raises an Error when ``forward`` deleted or re-bound a parameter or buffer, and warns of
         those that it made."""
         self._clones.check_hooks(self.names)
+        self._attributes.check_outside()
         fakes = {id(state.fake) for state in self.states}
         known = {(id(table), key) for state in self.states for _, table, key, _ in state.places}
         for part in self._parts:
