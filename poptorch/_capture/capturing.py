@@ -310,6 +310,12 @@ class _Capture:
         for state, gradient in zip(owners, found):
             if gradient is not None:
                 first = gradients.get(state.name)
+                if first is not None and state.tensor._backward_hooks:
+                    raise Error(f"[capture] {state.name} has a hook on its gradient (register_hook)"
+                                f", and forward gives a torch.autograd.Function the parameter that "
+                                f"a closure or a list holds, beside using the module's: the hook "
+                                f"would run on two parts of the gradient. Read it from the module, "
+                                f"as self.{state.name}, in both places.")
                 gradients[state.name] = gradient if first is None else first + gradient
         self._gradients = list(gradients.items())
 

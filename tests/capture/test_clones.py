@@ -160,6 +160,51 @@ def test_a_parameter_of_an_attribute_and_of_a_closure_is_one(forward):
     assert torch.equal(found, expected)
 
 
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, w):
+        ctx.save_for_backward(w)
+        return w * w
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * ctx.saved_tensors[0] * gradient
+
+
+def of_parameter(squared):
+    return Function(lambda m, x: (x, poptorch.identity_loss(
+        (m.w * x).sum() + squared(m), "sum")), {"w": torch.tensor([1.0, 2.0]).double()})
+
+
+def check_gradient(module, x):
+    expected = torch.autograd.grad(module(x)[1], module.w)[0]
+    captured = capture(module, (x,), training=True)
+    assert torch.equal(evaluate(captured, [x])[1]["grad"]["w"], expected)
+
+
+def test_a_parameter_that_a_function_gets_of_a_closure():
+    module = of_parameter(lambda m: Square.apply(w).sum())
+    w, x = module.w, torch.tensor([0.5, -0.9]).double()
+    check_gradient(module, x)
+    w.register_hook(lambda gradient: gradient.clamp(-1, 1))
+    with pytest.raises(poptorch.Error, match=(
+            r"w has a hook on its gradient \(register_hook\), and forward gives a "
+            "torch.autograd.Function the parameter that a closure or a list holds, beside using "
+            "the module's: the hook would run on two parts of the gradient. Read it from the "
+            "module, as self.w, in both places.")):
+        capture(module, (x,), training=True)
+
+
+@pytest.mark.parametrize("squared", [
+    lambda m: Square.apply(m.w).sum(), lambda m: (m.held[0] ** 2).sum()],
+    ids=["of the module", "no function"])
+def test_a_hook_gets_the_whole_gradient(squared):
+    module, x = of_parameter(squared), torch.tensor([0.5, -0.9]).double()
+    module.held = [module.w]
+    module.w.register_hook(lambda gradient: gradient.clamp(-1, 1))
+    check_gradient(module, x)
+
+
 def test_what_a_closure_made_in_forward_holds():
     made = []
 
