@@ -378,3 +378,26 @@ def test_another_thread_has_the_users_attributes_in_a_capture():
         net.go_on.set()
         compiling.join()
     assert net.label == "set here" and net.drop.p == 0.25
+
+
+class Frozen(nn.Parameter):
+    pass
+
+
+class OfGroup(nn.Parameter):
+    pass
+
+
+def test_classes_of_parameters_are_told(capsys):
+    net = Function(lambda m, x: x * m.a * m.b * m.c * m.d, {"a": torch.ones(2)})
+    net.b, net.c, net.d = Frozen(torch.ones(2)), Frozen(torch.ones(2)), OfGroup(torch.ones(2))
+    net.b.label, net.buffer = "b", nn.Buffer(torch.ones(2))
+    for _ in range(2):
+        capture(net, (torch.ones(2),), training=False)
+        told = " ".join(capsys.readouterr().err.split())
+        for name in ("Frozen", "OfGroup"):
+            assert told.count(
+                "[capture] forward gets torch.nn.Parameter in place of parameters of the class "
+                f"{name}: isinstance() is False for that class, and its methods are missing. Ask "
+                "for an attribute, which they have too.") == 1
+        assert told.count("isinstance") == 2
