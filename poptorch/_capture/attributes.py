@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from poptorch._capture import torch_private as private
-from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
+from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES, own_attributes
 from poptorch._capture.places import Places
 from poptorch._capture.reads import Place, Reads, warn_of_kept
 from poptorch._capture.unknown_sizes import UnknownSize
@@ -126,7 +126,7 @@ class Attributes:
         """Raises an Error when ``forward`` changed the tables of a module outside of the tree."""
         for module, tables in self._outside.values():
             for table, before in tables.items():
-                now = _own(module)[table]
+                now = own_attributes(module)[table]
                 for name in {**before, **now}:
                     if now.get(name, self) is not before.get(name, self):
                         kind = type(module).__qualname__
@@ -143,7 +143,7 @@ class Attributes:
         if key in self._known or key in self._made or threading.get_ident() != self._thread:
             return False
         if key not in self._outside:
-            own = _own(module)
+            own = own_attributes(module)
             self._outside[key] = module, {table: dict(own[table]) for table in _TABLES
                                           if isinstance(own.get(table), dict)}
             self.keep(module, type(module).__qualname__)
@@ -156,7 +156,7 @@ class Attributes:
 
     def _get(self, module, name: str):
         module = self._running(module)
-        own, is_outside = _own(module), self._meet(module)
+        own, is_outside = own_attributes(module), self._meet(module)
         try:
             value = super(torch.nn.Module, module).__getattribute__(name)
         except AttributeError:
@@ -217,7 +217,7 @@ class Attributes:
         for name, method in self._filling.items():
             setattr(torch.nn.Module, name, method)
         for module, tables in self._outside.values():
-            _put_tables_back(_own(module), tables)
+            _put_tables_back(own_attributes(module), tables)
         self._depended_on = self.reads.finish(self._contents)
         if kind is None:
             warn_of_kept(self.reads.kept)
@@ -277,12 +277,9 @@ def _place_in(value, tensor: torch.Tensor) -> str | None:
     return None
 
 
-def _own(module: torch.nn.Module) -> dict:
-    return object.__getattribute__(module, "__dict__")
-
-
 def _plain(module: torch.nn.Module) -> dict:
-    return {name: value for name, value in _own(module).items() if name not in OF_EACH_MODULE}
+    return {name: value for name, value in own_attributes(module).items()
+            if name not in OF_EACH_MODULE}
 
 
 def _put_tables_back(own: dict, tables: dict[str, dict]) -> None:

@@ -77,7 +77,7 @@ class Clones:
         """
         for module, clone in self._pairs:
             for kind in HOOKS if clone is not module else ():
-                if list(_own(module)[kind]) != list(_own(clone)[kind]):
+                if list(own_attributes(module)[kind]) != list(own_attributes(clone)[kind]):
                     raise Error(f"[capture] forward adds or removes a hook ({kind.strip('_')}) of "
                                 f"{names[id(module)] or 'the module'}, which decides what the next "
                                 f"call computes. Do it before the model is compiled.")
@@ -117,7 +117,7 @@ class Clones:
             del module._modules[name]
 
 
-def _own(module: torch.nn.Module) -> dict:
+def own_attributes(module: torch.nn.Module) -> dict:
     """The attributes of a module itself, also where reading one gives the clone's."""
     return object.__getattribute__(module, "__dict__")
 
