@@ -1,41 +1,58 @@
 """What ``forward`` does to plain attributes of modules: where it sets them, and undoing it."""
 
+import functools
+import threading
 from collections import deque
 from collections.abc import Iterator
 
 import torch
 
 from poptorch._capture import torch_private as private
-from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
+from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES, own_attributes
 from poptorch._capture.places import Places
 from poptorch._capture.reads import Place, Reads, warn_of_kept
 from poptorch._capture.unknown_sizes import UnknownSize
 from poptorch._logging import logger
 from poptorch._snapshot import attributes_of, objects_within
-from poptorch.errors import place_text
+from poptorch.errors import error_at, place_text
 
 _MUTABLE = (list, dict, deque)
 _CONTAINERS = (*_MUTABLE, tuple)
 _WITHOUT_DATA = (private.FakeTensor, UnknownSize)
 _TABLES = ("_parameters", "_buffers", "_modules")
+# By these a module is filled, a new one or a copy.
+_FILLING = ("__init__", "__setstate__")
 _LOOKED_AT = (*_CONTAINERS, *_WITHOUT_DATA)
 
 
 class Attributes:
     """Notes where attributes of modules are set or deleted while it is entered.
 
+    Closures, hooks and objects that attributes hold lead to the user's modules. In the thread that
+    captures, what is read, set or deleted there is an attribute of the clone. Modules that are no
+    part of the tree, and that ``forward`` does not make, run as they are: what was read of them is
+    noted, also their tensors, hooks and mode.
+
     On leaving it undoes what would leave tensors without data in the user's modules, and warns: who
     reads such an attribute later reads what was there before.
 
     Args:
         places: finds the user's line.
+        clones: what runs in place of each of the user's modules, by the identity of that one.
 
     Attributes:
         reads: what ``forward`` reads, of modules and of objects.
     """
 
-    def __init__(self, places: Places):
+    def __init__(self, places: Places, clones: dict[int, torch.nn.Module]):
         self._places = places
+        self._clones = clones
+        self._thread = threading.get_ident()
+        self._known = set(map(id, clones.values()))
+        # Modules that forward makes, by identity.
+        self._made: dict[int, torch.nn.Module] = {}
+        # Those outside of the tree that it reads, with the tables that they had.
+        self._outside: dict[int, tuple[torch.nn.Module, dict[str, dict]]] = {}
         self._before: list[tuple[torch.nn.Module, str, dict]] = []
         # Mutable containers in attributes by identity, with what they held.
         self._contents: dict[int, tuple[object, list | dict]] = {}
@@ -45,7 +62,7 @@ class Attributes:
 
     def keep(self, module: torch.nn.Module, path: str) -> None:
         """Records the attributes that a module has now, and what their containers hold."""
-        before = _own(module)
+        before = _plain(module)
         self._before.append((module, path, before))
         for value in _within(before):
             if isinstance(value, dict):
@@ -101,16 +118,56 @@ class Attributes:
         not change: a change of one of them would change the program."""
         return self._depended_on
 
+    def is_outside(self, module: torch.nn.Module) -> bool:
+        """Whether a module that ``forward`` read is no part of the tree, and was there before."""
+        return id(module) in self._outside
+
+    def check_outside(self) -> None:
+        """Raises an Error when ``forward`` changed the tables of a module outside of the tree."""
+        for module, tables in self._outside.values():
+            for table, before in tables.items():
+                now = own_attributes(module)[table]
+                for name in {**before, **now}:
+                    if now.get(name, self) is not before.get(name, self):
+                        kind = type(module).__qualname__
+                        raise error_at(
+                            f"[capture] forward sets or deletes {name} of a {kind} that is no part "
+                            f"of the model, which is in its table {table}: a program keeps the "
+                            f"state of parts only. Make the {kind} a part of the model, as an "
+                            f"attribute or in a ModuleList, and change tensors by "
+                            f"`copy_(value)`.", self.line(module, name), "")
+
+    def _meet(self, module: torch.nn.Module) -> bool:
+        """Takes note of a module that is read or changed; whether it is outside of the tree."""
+        key = id(module)
+        if key in self._known or key in self._made or threading.get_ident() != self._thread:
+            return False
+        if key not in self._outside:
+            own = own_attributes(module)
+            self._outside[key] = module, {table: dict(own[table]) for table in _TABLES
+                                          if isinstance(own.get(table), dict)}
+            self.keep(module, type(module).__qualname__)
+        return True
+
+    def _running(self, module: torch.nn.Module) -> torch.nn.Module:
+        """What runs in place of a module in this thread."""
+        is_here = threading.get_ident() == self._thread
+        return self._clones.get(id(module), module) if is_here else module
+
     def _get(self, module, name: str):
-        own = super(torch.nn.Module, module).__getattribute__("__dict__")
+        module = self._running(module)
+        own, is_outside = own_attributes(module), self._meet(module)
         try:
             value = super(torch.nn.Module, module).__getattribute__(name)
         except AttributeError:
-            if not any(name in own.get(table, ()) for table in _TABLES):
+            table = next((table for table in _TABLES if name in own.get(table, ())), None)
+            if table is None:
                 self.reads.was_missed(module, name)
+            elif is_outside:
+                self.reads.of_module(module, table, own[table], is_outside)
             raise
         if name in own:
-            self.reads.of_module(module, name, value)
+            self.reads.of_module(module, name, value, is_outside)
         else:  # the class has it
             self.reads.was_missed(module, name)
         return value
@@ -119,11 +176,15 @@ class Attributes:
         self._set, self._delete = torch.nn.Module.__setattr__, torch.nn.Module.__delattr__
 
         def set_attribute(module, name, value):
+            module = self._running(module)
+            self._meet(module)
             self._lines[id(module), name] = self._places.here()
             self.reads.was_set(module, name)
             self._set(module, name, value)
 
         def delete_attribute(module, name):
+            module = self._running(module)
+            self._meet(module)
             self._lines[id(module), name] = self._places.here()
             self.reads.was_set(module, name)
             self._delete(module, name)
@@ -132,7 +193,20 @@ class Attributes:
         torch.nn.Module.__getattribute__ = lambda module, name: self._get(module, name)
         torch.nn.Module.__setattr__ = set_attribute
         torch.nn.Module.__delattr__ = delete_attribute
+        self._filling = {name: getattr(torch.nn.Module, name) for name in _FILLING}
+        for name, method in self._filling.items():
+            setattr(torch.nn.Module, name, self._noting_made(method))
         return self
+
+    def _noting_made(self, method):
+        @functools.wraps(method)
+        def call(module, *args, **kwargs):
+            if threading.get_ident() == self._thread and id(module) not in self._known:
+                self._made[id(module)] = module
+                self._outside.pop(id(module), None)
+            return method(module, *args, **kwargs)
+
+        return call
 
     def __exit__(self, kind, *_):
         if self._getter is None:
@@ -140,12 +214,18 @@ class Attributes:
         else:
             torch.nn.Module.__getattribute__ = self._getter
         torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = self._set, self._delete
+        for name, method in self._filling.items():
+            setattr(torch.nn.Module, name, method)
+        for module, tables in self._outside.values():
+            _put_tables_back(own_attributes(module), tables)
         self._depended_on = self.reads.finish(self._contents)
         if kind is None:
             warn_of_kept(self.reads.kept)
         told = set()
         for module, path, before in self._before:
-            attributes = _own(module)
+            if id(module) in self._made:  # it was met before its class filled it
+                continue
+            attributes = _plain(module)
             made = {name for name, value in attributes.items()
                     if (id(module), name) in self._lines and _object_holds_fake(value)}
             if not made and not _holds_fake(attributes) and RECURRENT_CACHES[0] not in attributes:
@@ -197,8 +277,16 @@ def _place_in(value, tensor: torch.Tensor) -> str | None:
     return None
 
 
-def _own(module: torch.nn.Module) -> dict:
-    return {name: value for name, value in vars(module).items() if name not in OF_EACH_MODULE}
+def _plain(module: torch.nn.Module) -> dict:
+    return {name: value for name, value in own_attributes(module).items()
+            if name not in OF_EACH_MODULE}
+
+
+def _put_tables_back(own: dict, tables: dict[str, dict]) -> None:
+    for name, before in tables.items():
+        if [*map(id, own[name].values())] != [*map(id, before.values())]:
+            own[name].clear()
+            own[name].update(before)
 
 
 def _holds_fake(value) -> bool:

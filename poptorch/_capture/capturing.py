@@ -1,7 +1,6 @@
 """The capture of one module, step by step."""
 
 import contextlib
-import inspect
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -12,7 +11,14 @@ from poptorch import _context as context
 from poptorch import _hidden_tensors as hidden_tensors
 from poptorch import _pytree as pytree
 from poptorch import blocks
-from poptorch._capture import apart, process_state, refusals, substitutions, tracing
+from poptorch._capture import (
+    apart,
+    call_arguments,
+    process_state,
+    refusals,
+    substitutions,
+    tracing,
+)
 from poptorch._capture import torch_private as private
 from poptorch._capture.bodies import Bodies
 from poptorch._capture.captured import Captured, InputSpec, OutputSpec
@@ -42,7 +48,8 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
             training: bool, location_excludes: list[str] | None = None,
             module_paths: bool = True, grouped: frozenset[str] = frozenset(),
             mode_of: Callable[[torch.nn.Module], bool] | None = None,
-            replicas: int = 1, is_substituted: bool = True) -> Captured:
+            replicas: int = 1, is_substituted: bool = True,
+            called: tuple[int, tuple[str, ...]] | None = None) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
     Args:
@@ -57,6 +64,8 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         mode_of: whether a part of the module is captured in training mode; None: as it is now.
         replicas: that run the program.
         is_substituted: whether the context managers of :mod:`substitutions` are entered.
+        called: how the user called it, where ``args`` and ``kwargs`` have defaults too: how many
+            arguments by position, and the names of the others; None: with just these.
 
     Returns:
         The functional graph and the meaning of its inputs and outputs.
@@ -69,6 +78,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     work = _Capture(module, args, kwargs or {}, training, places, module_paths,
                     grouped, mode_of)
     work.replicas, work.is_substituted = replicas, is_substituted
+    work.called = called or (len(args), tuple(kwargs or ()))
     try:
         return work.run()
     finally:
@@ -89,6 +99,7 @@ class _Capture:
         host_sites: the calls of functions of the host so far.
         replicas: how many run the program.
         is_substituted: whether context managers of other packages are entered.
+        called: how many arguments were passed by position, and the names of the others.
     """
 
     def __init__(self, module, args, kwargs, training: bool, places: Places,
@@ -98,7 +109,7 @@ class _Capture:
         self._grouped = grouped
         self._training = training
         self._module_paths = module_paths
-        self._arguments, self._named = _named(module, args, kwargs)
+        self._arguments, self._named = call_arguments.named(module, args, kwargs)
         self._input_names = self._named.paths
         self.fake_mode = private.new_fake_mode()
         self.recorder = Recorder(self.fake_mode, self.draw_salt, places)
@@ -111,7 +122,7 @@ class _Capture:
         self._gradients: list = []
         self._loss = None
         self.host_sites: list = []
-        self.replicas, self.is_substituted = 1, True
+        self.replicas, self.is_substituted, self.called = 1, True, (len(args), tuple(kwargs))
 
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""
@@ -227,6 +238,7 @@ class _Capture:
         with self._state, self._paths, self.fake_mode, self.recorder, self.functions, \
                 private.without_compiling(context.is_capturing):
             self._containers = self._watch_arguments(args, kwargs)
+            args, kwargs = call_arguments.as_called(self._module, args, kwargs, *self.called)
             result = tracing.run_forward(self._state.module, args, kwargs)
             if self.recorder.unread is not None:  # forward goes on without the value
                 raise self.recorder.unread
@@ -247,7 +259,7 @@ class _Capture:
 
     def _watch_arguments(self, args: tuple, kwargs: dict) -> list:
         """Lets what forward reads of its arguments be noted; the containers among them."""
-        found = self._named.paired(_bound(self._module, args, kwargs))
+        found = self._named.paired(call_arguments.bound(self._module, args, kwargs))
         for path, part, value in found:
             if isinstance(part, Constant):
                 self._state.reads.of_argument(value, path)
@@ -298,6 +310,12 @@ class _Capture:
         for state, gradient in zip(owners, found):
             if gradient is not None:
                 first = gradients.get(state.name)
+                if first is not None and state.tensor._backward_hooks:
+                    raise Error(f"[capture] {state.name} has a hook on its gradient (register_hook)"
+                                f", and forward gives a torch.autograd.Function the parameter that "
+                                f"a closure or a list holds, beside using the module's: the hook "
+                                f"would run on two parts of the gradient. Read it from the module, "
+                                f"as self.{state.name}, in both places.")
                 gradients[state.name] = gradient if first is None else first + gradient
         self._gradients = list(gradients.items())
 
@@ -383,25 +401,6 @@ class _Capture:
         return [(tensor, self._state.name_of_plain(tensor))
                 for node, tensor in self.recorder.constants.items()
                 if node in kept and node not in changed and "fresh" not in node.meta]
-
-
-def _named(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, Structure]:
-    """The arguments in the order of the signature, and their structure by name."""
-    try:
-        bound = inspect.signature(module.forward).bind(*args, **kwargs)
-    except (TypeError, ValueError):
-        ordered = args, kwargs
-    else:
-        ordered = bound.args, bound.kwargs
-    return ordered, Structure.of(_bound(module, *ordered))[1]
-
-
-def _bound(module: torch.nn.Module, args: tuple, kwargs: dict) -> dict:
-    """The arguments by name."""
-    try:
-        return dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
-    except (TypeError, ValueError):  # forward itself will say what is wrong
-        return {"args": args, "kwargs": kwargs}
 
 
 def _check_text(names) -> None:

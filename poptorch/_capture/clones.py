@@ -5,8 +5,11 @@ of the same classes, with the same attributes, but tables of parameters, buffers
 their own. Where an attribute leads to a module of the tree (the module itself, a method bound to
 it, a container of these), the clone's leads to the clone.
 
-What ``forward`` holds apart from attributes, as a closure over a module does, still is the user's
-module; operations on its parameters are recorded as such of the clone's, as they are known.
+What leads to a module in another way, as a closure, a hook and an object in an attribute do, still
+leads to the user's. While ``forward`` runs, the attributes of that one are those of its clone, see
+:class:`attributes.Attributes`; what compares the two by identity finds them different. Operations
+on parameters that were taken from the user's module before are recorded as such of the clone's, as
+they are known.
 """
 
 import copy
@@ -50,6 +53,10 @@ class Clones:
         """The clone of a module of the tree."""
         return self._to_clone[id(module)]
 
+    def by_user(self) -> dict[int, torch.nn.Module]:
+        """The clones by the identity of the user's modules; those without one as they are."""
+        return dict(self._to_clone)
+
     def user_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """The user's module of a clone; of another module that one itself."""
         return self._to_user.get(id(module), module)
@@ -70,7 +77,7 @@ class Clones:
         """
         for module, clone in self._pairs:
             for kind in HOOKS if clone is not module else ():
-                if list(getattr(module, kind)) != list(getattr(clone, kind)):
+                if list(own_attributes(module)[kind]) != list(own_attributes(clone)[kind]):
                     raise Error(f"[capture] forward adds or removes a hook ({kind.strip('_')}) of "
                                 f"{names[id(module)] or 'the module'}, which decides what the next "
                                 f"call computes. Do it before the model is compiled.")
@@ -108,6 +115,11 @@ class Clones:
                 module._modules[name] = part
         for name in [name for name in module._modules if name not in clone._modules]:
             del module._modules[name]
+
+
+def own_attributes(module: torch.nn.Module) -> dict:
+    """The attributes of a module itself, also where reading one gives the clone's."""
+    return object.__getattribute__(module, "__dict__")
 
 
 def _holds_fake(module: torch.nn.Module) -> bool:

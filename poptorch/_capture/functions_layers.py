@@ -5,6 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
+from poptorch._capture import torch_private as private
 from poptorch._capture.library import ops
 from poptorch._layout import as_row_major
 
@@ -130,12 +131,17 @@ def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, m
         return ops.batch_norm_inference(x, weight, bias, running_mean, running_var, eps)
     count = capture.take_batch_count()
     factor = 1.0 if count is not None or momentum is None else float(momentum)
-    y, _, _, mean, var = ops.batch_norm(
-        x, weight, bias, running_mean, running_var, factor, eps)
-    if running_mean is not None:
+    operands = x, weight, bias, running_mean, running_var, factor, eps
+    try:
+        y, _, _, *statistics = ops.batch_norm(*operands)
+    except private.StopRecomputation:
+        # A checkpoint's recomputation ends where its last operation has kept what it keeps. By
+        # then eager's has updated the statistics.
         with torch.no_grad():
-            _update(running_mean, mean, count)
-            _update(running_var, var, count)
+            _, _, _, *statistics = ops.batch_norm(*operands)
+        _update_both(running_mean, running_var, statistics, count)
+        raise
+    _update_both(running_mean, running_var, statistics, count)
     return y
 
 
@@ -145,6 +151,13 @@ def _beside(bias, weight, x):
     if weight is None and bias is not None and bias.dtype is not x.dtype:
         return torch.ones_like(bias, requires_grad=False)
     return weight
+
+
+def _update_both(running_mean, running_var, statistics, count) -> None:
+    if running_mean is not None:
+        with torch.no_grad():
+            for running, value in zip((running_mean, running_var), statistics):
+                _update(running, value, count)
 
 
 def _update(running, value, count) -> None:

@@ -60,13 +60,14 @@ class ModuleState:
         self._fake_mode = fake_mode
         self._training = training
         self._grouped = grouped
-        self._attributes = Attributes(places)
         self._parts: list[torch.nn.Module] = []
         self._modes: list[tuple[torch.nn.Module, bool]] = []
         self.names: dict[int, str] = {}
         self._by_tensor: dict[int, State] = {}
+        self._told: set[type] = set()
         paths = list(_all_paths(module))
         self._clones = Clones(list({id(part): part for _, part in paths}.values()))
+        self._attributes = Attributes(places, self._clones.by_user())
         self.module = self._clones.of(module)
         for path, user_part in paths:
             part = self._clones.of(user_part)
@@ -126,9 +127,19 @@ class ModuleState:
             logger.warning("[capture] %s has hooks that run after its gradient is accumulated; "
                            "they have no effect, as the device updates the weights itself. Use "
                            "register_hook to change the gradient.", name)
+        self._warn_of_class(type(tensor), kind)
         for attribute, value in tensor.__dict__.items():
             fake.__dict__.setdefault(attribute, value)
         return fake
+
+    def _warn_of_class(self, cls: type, kind: str) -> None:
+        is_own = cls.__module__.partition(".")[0] not in ("torch", "poptorch")
+        if kind == "param" and is_own and cls not in self._told:
+            self._told.add(cls)
+            logger.warning("[capture] forward gets torch.nn.Parameter in place of parameters of "
+                           "the class %s: isinstance() is False for that class, and its methods "
+                           "are missing. Ask for an attribute, which they have too.",
+                           cls.__qualname__)
 
     def __enter__(self):
         for state in self.states:
@@ -174,6 +185,8 @@ class ModuleState:
             module = self._clones.user_module(place.module)
             holder = self._clones.user_module(place.holder)
             path = self.names.get(id(module))
+            if path is None and self._attributes.is_outside(module):
+                path = type(module).__qualname__
             if path is not None:
                 read[id(holder), place.name] = (
                     holder, place.name, f"{path}.{place.path}".lstrip("."))
@@ -211,6 +224,7 @@ class ModuleState:
         """Raises an Error when ``forward`` deleted or re-bound a parameter or buffer, and warns of
         those that it made."""
         self._clones.check_hooks(self.names)
+        self._attributes.check_outside()
         fakes = {id(state.fake) for state in self.states}
         known = {(id(table), key) for state in self.states for _, table, key, _ in state.places}
         for part in self._parts:

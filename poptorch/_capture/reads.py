@@ -62,11 +62,12 @@ class Reads:
         self._before_set: dict[tuple[int, str], tuple[object, str, tuple | None]] = {}
         self._thread = threading.get_ident()
 
-    def of_module(self, module: torch.nn.Module, name: str, value) -> None:
-        """Takes note that an attribute of a module was read, one of the object itself."""
+    def of_module(self, module: torch.nn.Module, name: str, value, is_outside: bool) -> None:
+        """Takes note that an attribute of a module was read, one of the object itself; of a module
+        outside of the tree also what each module has, as nobody else compares it."""
         if name == "training":
             self.modes[id(module)] = module
-        if name not in _NOT_READ and (id(module), name) not in self._found:
+        if (is_outside or name not in _NOT_READ) and (id(module), name) not in self._found:
             self._add(Place(module, name, module, name), value)
 
     def of_argument(self, value, path: str) -> None:

@@ -170,11 +170,20 @@ class Selection(UnknownSize):
         # A gradient of one number adds up what all places give.
         again = any(not isinstance(t, UnknownSize) and t.dim() == 0 and t.requires_grad
                     for t in tensors)
-        whole = functools.partial(self._whole, func, again and not _is_in_place(func))
+        changed = args[0] if _is_in_place(func) else None
+        if again and isinstance(changed, Selection):
+            changed.full.copy_(_or_ones(changed.mask.beside(self.behind), changed.full))
+
+        def whole(value):
+            return self._whole(func, again and value is not changed, value)
+
         out = func(*map(whole, args), **{key: whole(value) for key, value in kwargs.items()})
         if not isinstance(out, torch.Tensor):
             raise self.refusal(func)
-        return args[0] if _is_in_place(func) else self._with(out)
+        if again:  # what comes back where the mask is false is no part of that gradient
+            chosen = _or_ones(self.mask.beside(self.behind), out)
+            out = out.copy_(chosen) if changed is not None else chosen
+        return changed if changed is not None else self._with(out)
 
     def _whole(self, func, again: bool, value):
         """An operand for all places of the mask."""

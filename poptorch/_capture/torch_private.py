@@ -24,18 +24,20 @@ from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils.checkpoint import _StopRecomputationError as StopRecomputation
 
 from poptorch._pytree import map_only
 
 __all__ = [
     "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
-    "FakeTensor", "FakeTensorMode", "HigherOrderOperator", "OpOverload", "TorchFunctionMode",
-    "as_in_eager", "autograd_nodes", "backward_sequence_number", "by_meta_kernel",
-    "called_without_constants", "causal_masks_unread", "decompose_composite", "decomposition_table",
-    "detached", "distributions_validate", "fake_like", "forward_sequence_number",
-    "has_cpu_kernel", "has_fused_attention", "is_composite", "new_fake", "new_fake_mode",
-    "overloads_of", "own_function_modes", "recurrent_functions", "suggest_memory_format",
-    "without_compiling", "without_dispatch_modes", "without_modes", "without_saved_tensors_hooks",
+    "FakeTensor", "FakeTensorMode", "HigherOrderOperator", "OpOverload", "StopRecomputation",
+    "TorchFunctionMode", "as_in_eager", "autograd_nodes", "backward_sequence_number",
+    "by_meta_kernel", "called_without_constants", "causal_masks_unread", "decompose_composite",
+    "decomposition_table", "detached", "distributions_validate", "fake_like",
+    "forward_sequence_number", "has_cpu_kernel", "has_fused_attention", "is_composite", "new_fake",
+    "new_fake_mode", "overloads_of", "own_function_modes", "recurrent_functions",
+    "suggest_memory_format", "without_compiling", "without_dispatch_modes", "without_modes",
+    "without_saved_tensors_hooks",
 ]
 
 _CPU = torch.device("cpu")

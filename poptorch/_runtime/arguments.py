@@ -4,9 +4,11 @@ import inspect
 
 import numpy
 import torch
+from torch.nn.modules import module as torch_module
 
 from poptorch import _pytree as pytree
 from poptorch import _schema as schema
+from poptorch._capture.clones import HOOKS
 from poptorch._logging import logger
 from poptorch._pytree import Mismatch, Structure
 from poptorch._snapshot import VALUES, Objects, Snapshot, same
@@ -112,6 +114,8 @@ class Arguments:
 
     Attributes:
         leaves: every tensor and constant, in order of the structure.
+        called: how many arguments the first call passed by position, and the names of the others;
+            None where it is not ``forward`` that says what they are.
 
     Raises:
         poptorch.Error: A mandatory parameter is missing, a tensor is on another device, or a
@@ -135,6 +139,9 @@ class Arguments:
             if not leaf.is_tensor:
                 _check_constant(leaf)
         self._plain = self._plain_leaves(args, kwargs)
+        self.called = (len(args), tuple(kwargs)) if parser is None else None
+        self._seen_by = None if self.called is None else _seen_by(model)
+        self._check_seen(args, kwargs, bound)
 
     def micro_batch(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """The arguments of the first call, cut down to one micro-batch."""
@@ -156,6 +163,8 @@ class Arguments:
         constants = [leaf.as_it_was() for leaf in self.leaves if not leaf.is_tensor]
         return {"structure": self._structure.to_data(constants),
                 "positional": None if self._plain is None else len(self._plain),
+                "called": None if self._seen_by is None else (self.called[0],
+                                                              list(self.called[1])),
                 "tensors": [(leaf.shape, leaf.dtype) for leaf in self.tensor_leaves()]}
 
     @classmethod
@@ -168,6 +177,11 @@ class Arguments:
         schema.check(data, _FORM, "arguments")
         new = cls.__new__(cls)
         new._signature = _signature(model)
+        new.called = new._seen_by = None
+        if data["called"] is not None:
+            schema.check(data["called"], (int, [str]), "arguments.called")
+            count, names = data["called"]
+            new.called, new._seen_by = (count, tuple(names)), _seen_by(model)
         structure = Structure.from_data(data["structure"], "arguments.structure")
         new._structure = structure.comparing()
         schema.check(data["structure"], _ROOT, "arguments.structure")
@@ -198,6 +212,8 @@ class Arguments:
         if plain is not None and not kwargs and len(args) == len(plain) \
                 and all(map(Leaf.fits, plain, args)):
             return list(args)
+        if self._seen_by is not None:
+            self._check_called(args, kwargs)
         try:
             values = self._structure.flatten_like(self._bind(args, kwargs))
         except Mismatch as mismatch:
@@ -206,6 +222,25 @@ class Arguments:
         for leaf, value in zip(self.leaves, values):
             self._match_leaf(leaf, value, tensors)
         return tensors
+
+    def _check_seen(self, args: tuple, kwargs: dict, bound: dict) -> None:
+        if self._seen_by is None or self._signature is None:
+            return
+        given = self._signature.bind(*args, **kwargs).arguments
+        for name, value in bound.items():
+            if name not in given and Structure.of(value)[0]:
+                raise Error(f"[arguments] {name} is not passed, and its default holds a tensor, "
+                            f"which the program takes as an argument: {self._seen_by}, which sees "
+                            f"the difference. Pass {name}.")
+
+    def _check_called(self, args: tuple, kwargs: dict) -> None:
+        count, names = self.called
+        if (count, set(names)) != (len(args), set(kwargs)):
+            raise Error(f"[arguments] expected {count} arguments by position and {sorted(names)} "
+                        f"by name, as in the first call, but got {len(args)} by position and "
+                        f"{sorted(kwargs)} by name: {self._seen_by}, which sees the difference. "
+                        f"Pass them in the same way; or call destroy(), and the next call compiles "
+                        f"the model for it.")
 
     def _plain_leaves(self, args: tuple, kwargs: dict) -> list[Leaf] | None:
         """The leaves of positional arguments that are all tensors, with defaults for the rest;
@@ -315,7 +350,8 @@ class Arguments:
                      f"first to compile for others.")
 
 
-_FORM = {"structure": tuple, "positional": int | None, "tensors": [(torch.Size, torch.dtype)]}
+_FORM = {"structure": tuple, "positional": int | None, "called": tuple | None,
+         "tensors": [(torch.Size, torch.dtype)]}
 _ROOT = ({"mapping"}, type, tuple, object, tuple | None, tuple)  # the parameters
 
 
@@ -348,6 +384,27 @@ def _signature(model) -> inspect.Signature | None:
         return inspect.signature(model.forward)
     except (TypeError, ValueError):
         return None
+
+
+def _seen_by(model: torch.nn.Module) -> str | None:
+    """What sees which arguments a call passes, and whether by position or by name; None: nothing
+    does but ``forward``, to which it is the same."""
+    callers = [vars(cls)["__call__"] for cls in type(model).__mro__ if "__call__" in vars(cls)]
+    if not all(map(_is_ours, callers)):
+        return "the model has a __call__ of its own"
+    if hasattr(model.forward, "__wrapped__"):
+        return "there is a function around forward"
+    tables = [table for kind in HOOKS
+              for table in (getattr(model, kind), getattr(torch_module, f"_global{kind}"))]
+    is_seen = not all(_is_ours(hook) for table in tables for hook in list(table.values()))
+    return "the model has a hook" if is_seen else None
+
+
+def _is_ours(function) -> bool:
+    """Whether a function is of torch or poptorch: these make weights, or note which module runs.
+    """
+    name = getattr(function, "__module__", None) or ""
+    return name.partition(".")[0] in ("torch", "poptorch")
 
 
 def _check_tensor(tensor: torch.Tensor, path: str) -> None:

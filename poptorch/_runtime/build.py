@@ -66,7 +66,8 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
                            location_excludes=options.source_location_excludes,
                            module_paths=options.module_namescope_enabled,
                            grouped=grouped,
-                           mode_of=source.modes.mode_of, replicas=spec.replicas)
+                           mode_of=source.modes.mode_of, replicas=spec.replicas,
+                           called=arguments.called)
     finally:
         outer, kept = outer_names.put_back(outer)
     warn_of_kept(kept)

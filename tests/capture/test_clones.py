@@ -1,5 +1,6 @@
 """What runs while a module is captured is another module; the user's is not touched."""
 
+import copy
 import functools
 import threading
 
@@ -159,6 +160,51 @@ def test_a_parameter_of_an_attribute_and_of_a_closure_is_one(forward):
     assert torch.equal(found, expected)
 
 
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, w):
+        ctx.save_for_backward(w)
+        return w * w
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * ctx.saved_tensors[0] * gradient
+
+
+def of_parameter(squared):
+    return Function(lambda m, x: (x, poptorch.identity_loss(
+        (m.w * x).sum() + squared(m), "sum")), {"w": torch.tensor([1.0, 2.0]).double()})
+
+
+def check_gradient(module, x):
+    expected = torch.autograd.grad(module(x)[1], module.w)[0]
+    captured = capture(module, (x,), training=True)
+    assert torch.equal(evaluate(captured, [x])[1]["grad"]["w"], expected)
+
+
+def test_a_parameter_that_a_function_gets_of_a_closure():
+    module = of_parameter(lambda m: Square.apply(w).sum())
+    w, x = module.w, torch.tensor([0.5, -0.9]).double()
+    check_gradient(module, x)
+    w.register_hook(lambda gradient: gradient.clamp(-1, 1))
+    with pytest.raises(poptorch.Error, match=(
+            r"w has a hook on its gradient \(register_hook\), and forward gives a "
+            "torch.autograd.Function the parameter that a closure or a list holds, beside using "
+            "the module's: the hook would run on two parts of the gradient. Read it from the "
+            "module, as self.w, in both places.")):
+        capture(module, (x,), training=True)
+
+
+@pytest.mark.parametrize("squared", [
+    lambda m: Square.apply(m.w).sum(), lambda m: (m.held[0] ** 2).sum()],
+    ids=["of the module", "no function"])
+def test_a_hook_gets_the_whole_gradient(squared):
+    module, x = of_parameter(squared), torch.tensor([0.5, -0.9]).double()
+    module.held = [module.w]
+    module.w.register_hook(lambda gradient: gradient.clamp(-1, 1))
+    check_gradient(module, x)
+
+
 def test_what_a_closure_made_in_forward_holds():
     made = []
 
@@ -236,3 +282,122 @@ def test_a_hook_for_one_call():
     module = Function(forward)
     module.layer = nn.Linear(2, 2).double()
     check_inference(module, torch.ones(2).double())
+
+
+class Bound(nn.Module):
+    """Sets and reads attributes by ways that lead to the user's modules."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.drop, self.count, self.old = nn.Linear(2, 2), nn.Dropout(0.5), 0, 1
+        self.aux = 0.0
+        self.linear.register_forward_hook(self.after)
+        self.holder = Holder(self)
+        self.apply_drop = lambda x: self.drop(x)
+
+    def after(self, module, args, out):
+        self.aux = out.pow(2).mean()
+        self.count += 1
+        del self.old
+
+    def forward(self, x):
+        y = self.apply_drop(self.linear(x))
+        return y, self.aux, y * self.count, y * self.holder.factor()
+
+
+class Holder:
+    def __init__(self, module):
+        self.module, module.factor = module, 2.0
+
+    def factor(self):
+        self.module.factor += 1
+        return self.module.factor * (2 if hasattr(self.module, "old") else 1)
+
+
+def test_hooks_closures_and_objects_change_what_runs(capsys):
+    module = Bound().eval()
+    expected = copy.deepcopy(module)(torch.ones(2))
+    model = poptorch.inferenceModel(module, quiet_options())
+    for found, value in zip(model(torch.ones(2)), expected, strict=True):
+        assert torch.allclose(found, value)
+    assert module.aux == 0.0 and module.count == 1 and module.factor == 3.0
+    assert not hasattr(module, "old")
+    assert "forward keeps a tensor in the attribute aux" in capsys.readouterr().err
+    module.old = 1
+    for found, value in zip(module(torch.ones(2)), expected, strict=True):
+        assert type(found) is not FakeTensor
+
+
+def test_closures_and_hooks_read_the_mode_that_was_noted():
+    module = Bound()
+    model = poptorch.inferenceModel(module.train(), quiet_options())
+    module.eval()
+    module.drop.p = 1.0
+    assert torch.equal(model(torch.ones(2))[0], torch.zeros(2))
+
+
+def with_hook(hook):
+    net = Function(lambda m, x: m.layer(x) * 0 + m.seen, buffers={"seen": torch.zeros(2)})
+    net.layer = nn.Linear(2, 2)
+    net.layer.register_forward_hook(lambda *arguments: hook(net))
+    return net, poptorch.inferenceModel(net, quiet_options())
+
+
+def test_a_buffer_that_a_hook_changes():
+    def change(net):
+        net.seen += 1
+
+    net, model = with_hook(change)
+    assert [model(torch.ones(2)).tolist() for _ in range(2)] == [[1, 1], [2, 2]]
+    model.copyWeightsToHost()
+    assert net.seen.tolist() == [2, 2]
+
+
+def test_a_buffer_that_a_hook_reassigns():
+    def reassign(net):
+        net.seen = net.seen + 1
+
+    net, model = with_hook(reassign)
+    with pytest.raises(poptorch.Error, match=(
+            "Buffer seen is reassigned within the model by its forward. Change it in place: "
+            r"`self.seen.copy_\(value\)`.")):
+        model(torch.ones(2))
+    assert type(net.seen) is torch.Tensor and net.seen.tolist() == [0, 0]
+
+
+def test_another_thread_has_the_users_attributes_in_a_capture():
+    net = Paused().eval()
+    model = poptorch.inferenceModel(net, quiet_options())
+    compiling = threading.Thread(target=model.compile, args=(torch.rand(4, 3),))
+    compiling.start()
+    assert net.reached.wait(60)
+    try:
+        net.label, net.drop.p = "set here", 0.25
+        assert vars(net)["label"] == "set here" and net.drop.p == 0.25
+    finally:
+        net.go_on.set()
+        compiling.join()
+    assert net.label == "set here" and net.drop.p == 0.25
+
+
+class Frozen(nn.Parameter):
+    pass
+
+
+class OfGroup(nn.Parameter):
+    pass
+
+
+def test_classes_of_parameters_are_told(capsys):
+    net = Function(lambda m, x: x * m.a * m.b * m.c * m.d, {"a": torch.ones(2)})
+    net.b, net.c, net.d = Frozen(torch.ones(2)), Frozen(torch.ones(2)), OfGroup(torch.ones(2))
+    net.b.label, net.buffer = "b", nn.Buffer(torch.ones(2))
+    for _ in range(2):
+        capture(net, (torch.ones(2),), training=False)
+        told = " ".join(capsys.readouterr().err.split())
+        for name in ("Frozen", "OfGroup"):
+            assert told.count(
+                "[capture] forward gets torch.nn.Parameter in place of parameters of the class "
+                f"{name}: isinstance() is False for that class, and its methods are missing. Ask "
+                "for an attribute, which they have too.") == 1
+        assert told.count("isinstance") == 2

@@ -1,12 +1,13 @@
 """Layers that stay whole: one node each, and the same numbers as eager."""
 
+import copy
 import itertools
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import poptorch
 from poptorch._capture import capture
@@ -262,6 +263,30 @@ def test_random_relu_in_evaluation():
 
     x = torch.linspace(-2, 2, 6, dtype=torch.float64)
     check_training(Function(forward, {"w": torch.ones(1, dtype=torch.float64)}), x)
+
+
+NORMS = {
+    "batch norm": nn.BatchNorm1d(3),
+    "of all batches": nn.BatchNorm1d(3, momentum=None),
+    "without weights": nn.BatchNorm1d(3, affine=False),
+    "without statistics": nn.BatchNorm1d(3, track_running_stats=False),
+    "instance norm": nn.InstanceNorm1d(3, affine=True, track_running_stats=True),
+    "two": nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3)),
+    "not at the end": nn.Sequential(nn.BatchNorm1d(3), nn.Tanh()),
+}
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("name", NORMS)
+def test_statistics_in_the_recomputation_of_a_checkpoint(name, early):
+    def forward(m, x):
+        with set_checkpoint_early_stop(early):
+            y = checkpoint(m.part, x, use_reentrant=False)
+        return y, poptorch.identity_loss((y.sin() * m.w).sum(), "none")
+
+    module = Function(forward, {"w": normal(4, 3, 5)})
+    module.part = nn.Sequential(nn.Conv1d(3, 3, 1), copy.deepcopy(NORMS[name])).double()
+    check_training(module, normal(4, 3, 5))
 
 
 # -- golden node lists -------------------------------------------------------------------------

@@ -184,6 +184,45 @@ def test_gradients(change, dtype, limit):
                                atol=limit * float(eager.weight.grad.abs().max()))
 
 
+def number_before_a_pole(v, w):
+    return (v - w).sqrt() + 1 / (w - v)
+
+
+def number_after_a_pole(v, w):
+    return w * (1 / v.log()) + (1 / v.log()) / w
+
+
+def number_in_place(v, w):
+    v = v - 0
+    v -= w
+    return v.sqrt()
+
+
+def number_in_place_after_a_pole(v, w):
+    v = 1 / v.log()
+    v *= w
+    return v
+
+
+def number_between(v, w):
+    return torch.addcmul(v, w, v - w).log() + torch.where(v > 2, v, w).rsqrt() + v.pow(w - v)
+
+
+@pytest.mark.parametrize("compute", [
+    number_before_a_pole, number_after_a_pole, number_in_place, number_in_place_after_a_pole,
+    number_between], ids=lambda compute: compute.__name__)
+@pytest.mark.parametrize("sizes", [(), (1,)], ids=str)
+def test_the_gradient_of_one_number_beside_a_selection(compute, sizes):
+    """Where the mask is false there are ones, of which it would be infinite or not a number."""
+    net = Function(lambda m, x: poptorch.identity_loss(compute(x[x > 1.5], m.w).sum(), "none"),
+                   {"w": torch.ones(sizes)})
+    eager = copy.deepcopy(net)
+    x = torch.tensor([2.0, 0.0, 3.0])
+    eager(x).backward()
+    poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), 0.1))(x)
+    torch.testing.assert_close(net.w.detach(), 1 - 0.1 * eager.w.grad)
+
+
 READS = {
     "list": lambda x: x[ROWS],
     "tensor": lambda x: x[:, COLUMNS],

@@ -307,3 +307,18 @@ def test_own_function_modes_within_plain_torch():
         with Counting():
             torch.ones(2)
         assert len(calls) == 1
+
+
+def test_a_checkpoint_stops_its_recomputation():
+    found = []
+
+    def part(x):
+        try:
+            return x.sin()
+        except private.StopRecomputation as error:
+            found.append(error)
+            raise
+
+    torch.utils.checkpoint.checkpoint(part, torch.ones(2).requires_grad_(),
+                                      use_reentrant=False).sum().backward()
+    assert len(found) == 1
