@@ -9,6 +9,7 @@ from torch.nn.modules import module as torch_module
 from poptorch import _pytree as pytree
 from poptorch import _schema as schema
 from poptorch._capture.clones import HOOKS
+from poptorch._capture.places import is_torchs
 from poptorch._logging import logger
 from poptorch._pytree import Mismatch, Structure
 from poptorch._snapshot import VALUES, Objects, Snapshot, same
@@ -392,8 +393,12 @@ def _seen_by(model: torch.nn.Module) -> str | None:
     callers = [vars(cls)["__call__"] for cls in type(model).__mro__ if "__call__" in vars(cls)]
     if not all(map(_is_ours, callers)):
         return "the model has a __call__ of its own"
-    if hasattr(model.forward, "__wrapped__"):
-        return "there is a function around forward"
+    around = getattr(model.forward, "__func__", model.forward)
+    while hasattr(around, "__wrapped__"):  # torch's, as no_grad makes them, pass everything on
+        code = getattr(around, "__code__", None)
+        if code is None or not is_torchs(code.co_filename):
+            return "there is a function around forward"
+        around = around.__wrapped__
     tables = [table for kind in HOOKS
               for table in (getattr(model, kind), getattr(torch_module, f"_global{kind}"))]
     is_seen = not all(_is_ours(hook) for table in tables for hook in list(table.values()))

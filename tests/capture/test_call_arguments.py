@@ -138,6 +138,18 @@ class Linear(nn.Linear):
     pass
 
 
+class Decorated(nn.Module):
+    @torch.no_grad()
+    def forward(self, x, y):
+        return x * y
+
+
+def test_decorators_of_torch_pass_everything_on():
+    model = poptorch.inferenceModel(Decorated(), quiet_options())
+    for args, kwargs in (((X, X), {}), ((X,), {"y": X}), ((), {"y": X, "x": X})):
+        assert torch.equal(model(*args, **kwargs), X * X)
+
+
 def test_a_loaded_model_checks_how_arguments_are_passed(tmp_path):
     net = Seen()
     model = poptorch.inferenceModel(net, quiet_options())
