@@ -1,5 +1,6 @@
 """What ``forward`` does to plain attributes of modules: where it sets them, and undoing it."""
 
+import contextlib
 import functools
 import threading
 from collections import deque
@@ -47,7 +48,7 @@ class Attributes:
     def __init__(self, places: Places, clones: dict[int, torch.nn.Module]):
         self._places = places
         self._clones = clones
-        self._thread = threading.get_ident()
+        self._thread: int | None = threading.get_ident()
         self._known = set(map(id, clones.values()))
         # Modules that forward makes, by identity.
         self._made: dict[int, torch.nn.Module] = {}
@@ -117,6 +118,16 @@ class Attributes:
         """The attributes of modules, and of objects that they hold, that ``forward`` read and did
         not change: a change of one of them would change the program."""
         return self._depended_on
+
+    @contextlib.contextmanager
+    def of_users(self):
+        """While it is entered, all modules have the attributes of their own: for what runs on the
+        host."""
+        thread, self._thread = self._thread, None
+        try:
+            yield
+        finally:
+            self._thread = thread
 
     def is_outside(self, module: torch.nn.Module) -> bool:
         """Whether a module that ``forward`` read is no part of the tree, and was there before."""

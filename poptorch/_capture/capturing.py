@@ -174,6 +174,10 @@ class _Capture:
         """A module or a method of one, of the user's module where it is a clone's."""
         return self._state.users(function)
 
+    def attributes_of_users(self):
+        """While it is entered, the user's modules have the attributes of their own."""
+        return self._state.attributes_of_users()
+
     def is_trained(self, tensor: torch.Tensor) -> str | None:
         """The name of a parameter of the user's that the program trains; None for another tensor.
         """

@@ -170,6 +170,10 @@ class ModuleState:
         """A method, module or partial function, with the user's modules in place of clones."""
         return self._clones.users(value)
 
+    def attributes_of_users(self):
+        """While it is entered, the user's modules have the attributes of their own."""
+        return self._attributes.of_users()
+
     @property
     def reads(self) -> Reads:
         """Notes what ``forward`` reads while it runs."""

@@ -103,7 +103,7 @@ class Site:
         context.set_current(None)
         try:
             with private.without_dispatch_modes(), torch.set_grad_enabled(is_enabled), \
-                    _without_hooks():
+                    _without_hooks(), capture.attributes_of_users():
                 leaves, changed, returned = self._tried(used, tensors)
         finally:
             context.set_current(outside)

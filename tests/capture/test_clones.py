@@ -401,3 +401,24 @@ def test_classes_of_parameters_are_told(capsys):
                 f"{name}: isinstance() is False for that class, and its methods are missing. Ask "
                 "for an attribute, which they have too.") == 1
         assert told.count("isinstance") == 2
+
+
+def test_a_function_of_the_host_gets_the_users_module():
+    class OnHost(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.seen = nn.Linear(2, 2), []
+            self.host = poptorch.CPU(lambda x: self.host_part(x), "part")
+
+        def host_part(self, x):
+            self.seen.append(self.fc.weight)
+            return self.fc(x)
+
+        def forward(self, x):
+            return self.host(x) + self.fc(x)
+
+    net, x = OnHost(), torch.ones(1, 2)
+    model = poptorch.inferenceModel(net, quiet_options())
+    torch.testing.assert_close(model(x), 2 * net.fc(x).detach())
+    assert all(weight is net.fc.weight for weight in net.seen) and len(net.seen) == 2
+    assert type(net.fc.weight) is nn.Parameter
