@@ -2,6 +2,7 @@
 
 import gc
 import types
+from collections.abc import Iterator
 
 _NOT_FOLLOWED = (type, types.ModuleType)
 _OF_FUNCTION = ("__closure__", "__defaults__", "__kwdefaults__", "__dict__")
@@ -11,31 +12,30 @@ def is_among(value, kind) -> bool:
     """Whether a tensor of a class, or of one of several, is a value or is reached from it: by
     attributes, containers, partial functions, iterators and variables of functions, to any depth.
     """
-    left, seen = [value], {}  # which keeps the objects, so that none has the identity of another
-    while left:
-        value = left.pop()
-        if isinstance(value, kind):
-            return True
-        if id(value) not in seen and not isinstance(value, _NOT_FOLLOWED):
-            seen[id(value)] = value
-            left += _referents(value)
-    return False
+    return any(isinstance(one, kind) for one in _objects_from(value))
 
 
 def reached(value, identities: set[int]) -> set[int]:
     """Which of some objects, given by identity, are reached from a value."""
-    left, seen = [value], {}
-    while left:
-        value = left.pop()
-        if id(value) not in seen and not isinstance(value, _NOT_FOLLOWED):
-            seen[id(value)] = value
-            left += _referents(value)
-    return identities & seen.keys()
+    return {id(one) for one in _objects_from(value)} & identities
 
 
 def attributes_with(value, kind) -> list[str]:
     """Names of the attributes of an object from which tensors of a class are reached."""
     return [name for name, item in getattr(value, "__dict__", {}).items() if is_among(item, kind)]
+
+
+def _objects_from(value) -> Iterator:
+    """A value and what is reached from it, each object once."""
+    left, seen = [value], {}  # which keeps the objects, so that none has the identity of another
+    while left:
+        value = left.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        yield value
+        if not isinstance(value, _NOT_FOLLOWED):
+            left += _referents(value)
 
 
 def _referents(value) -> list:

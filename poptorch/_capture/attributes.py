@@ -135,18 +135,21 @@ class Attributes:
 
     def check_outside(self) -> None:
         """Raises an Error when ``forward`` changed the tables of a module outside of the tree."""
+        for module, table, name in self._changed_outside():
+            kind = type(module).__qualname__
+            raise error_at(
+                f"[capture] forward sets or deletes {name} of a {kind} that is no part of the "
+                f"model, which is in its table {table}: a program keeps the state of parts only. "
+                f"Make the {kind} a part of the model, as an attribute or in a ModuleList, and "
+                f"change tensors by `copy_(value)`.", self.line(module, name), "")
+
+    def _changed_outside(self) -> Iterator[tuple[torch.nn.Module, str, str]]:
         for module, tables in self._outside.values():
             for table, before in tables.items():
                 now = own_attributes(module)[table]
                 for name in {**before, **now}:
                     if now.get(name, self) is not before.get(name, self):
-                        kind = type(module).__qualname__
-                        raise error_at(
-                            f"[capture] forward sets or deletes {name} of a {kind} that is no part "
-                            f"of the model, which is in its table {table}: a program keeps the "
-                            f"state of parts only. Make the {kind} a part of the model, as an "
-                            f"attribute or in a ModuleList, and change tensors by "
-                            f"`copy_(value)`.", self.line(module, name), "")
+                        yield module, table, name
 
     def _meet(self, module: torch.nn.Module) -> bool:
         """Takes note of a module that is read or changed; whether it is outside of the tree."""

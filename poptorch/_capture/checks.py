@@ -27,15 +27,13 @@ class Checks:
         while maker.target is operator.getitem:
             maker = maker.args[0]
         schema = getattr(maker.target, "_schema", None)
-        if schema is None or all(argument.name != "check_errors" for argument in schema.arguments):
-            return self._assertion(func, args, kwargs)
-        names = [argument.name for argument in schema.arguments]
-        place = names.index("check_errors")
-        if place < len(maker.args):
-            maker.update_arg(place, True)
+        names = [argument.name for argument in schema.arguments] if schema else []
+        if "check_errors" not in names:
+            self._assertion(func, args, kwargs)
+        elif names.index("check_errors") < len(maker.args):
+            maker.update_arg(names.index("check_errors"), True)
         else:
             maker.update_kwarg("check_errors", True)
-        return None
 
     def _assertion(self, func, args, kwargs):
         place = place_text(self._recorder.places.here(), self._recorder.module)

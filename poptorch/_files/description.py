@@ -80,8 +80,9 @@ def _tensors(model: torch.nn.Module) -> list[dict]:
 
 
 def _check_paths(what: str, before: list[str], now: list[str]) -> None:
+    one_sided = set(before) ^ set(now)
     for path in before + now:
-        if (path in before) != (path in now):
+        if path in one_sided:
             owner = "the file's" if path in before else "this"
             raise Error(f"[loadExecutable] {path} is a {what} of {owner} module alone. Wrap a "
                         f"module of the same class and settings.")
