@@ -2,8 +2,9 @@
 
 Sources are found by glob, so this file is not edited to add one. What is compiled how:
 
-* files whose name ends in ``_avx2.cpp``, ``_avx512.cpp`` or ``_amx.cpp`` get the flags of that
-  instruction set; everything else is built for any x86-64, so a wheel runs on any such machine;
+* files whose name ends in ``_avx2.cpp``, ``_avx512.cpp``, ``_avx512bf16.cpp`` or ``_amx.cpp`` get
+  the flags of that instruction set; everything else is built for any x86-64, so a wheel runs on any
+  such machine;
 * only ``csrc/python`` and ``csrc/kernels/aten`` are given torch's headers;
 * the standard library, and pybind11 for ``csrc/python``, are read from headers compiled once, the
   three ``precompiled.h``: reading them took a third of a build. Sources name what they include all
@@ -43,6 +44,7 @@ AVX512 = "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vecto
 INSTRUCTION_SETS = {
     "_avx2.cpp": "-mavx2 -mfma -mf16c".split(),
     "_avx512.cpp": AVX512,
+    "_avx512bf16.cpp": [*AVX512, "-mavx512bf16"],
     # GCC 12 warns of its own headers.
     "_amx.cpp": [*AVX512, "-mamx-tile", "-mamx-bf16", "-Wno-uninitialized",
                  "-Wno-maybe-uninitialized"],

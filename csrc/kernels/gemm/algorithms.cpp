@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/gemm/bf16_loops.h"
 #include "kernels/gemm/bf16x3.h"
 #include "kernels/gemm/blas.h"
 #include "kernels/gemm/blocked.h"
@@ -153,13 +154,18 @@ const GemmMethod bf16x3_method{.f32 = bf16x3_gemm,
                                .column_tile = bf16x3_side,
                                .finishes = true,
                                .is_even = true};
-const GemmMethod bf16_unit_method{.takes_float16 = true};
+const GemmMethod bf16_unit_method{.takes_float16 = true, .bf16 = bf16_blas_block};
+const GemmMethod bf16_loops_method{.takes_float16 = true,
+                                   .bf16 = bf16_loops_gemm,
+                                   .row_tile = blocked_mr,
+                                   .column_tile = blocked_nr};
 const GemmMethod float16_blocks_method{.takes_float16 = true};
 const GemmMethod blas_method{.f32 = blas_block<float>, .f64 = blas_block<double>};
 const GemmMethod loops_method{.f32 = plain_block<float>, .f64 = plain_block<double>};
 const GemmMethod split_k_method{.takes_float16 = true};
 
 const GemmMethod& method_of_parts(const GemmProblem& p) {
+  if (p.dtype == ir::DType::bf16 && bf16_loops_pay()) return bf16_loops_method;
   if (p.dtype == ir::DType::f32 && blocked_gemm_pays(p.gemm)) return blocked_method;
   return has_blas(p) ? blas_method : loops_method;
 }
@@ -180,6 +186,13 @@ const GemmTable& gemm_table() {
        },
        .cost = [](const GemmProblem&) { return bf16_gemm_pays() ? 0.3 : never; },
        .make = &bf16_unit_method},
+      {.name = "bf16_loops",
+       .doc = "loops on packed blocks of bfloat16 pairs, for AVX512-BF16",
+       .applies = [](const GemmProblem& p) {
+         return p.dtype == ir::DType::bf16 && has_bf16_loops();
+       },
+       .cost = [](const GemmProblem&) { return bf16_loops_pay() ? 0.6 : never; },
+       .make = &bf16_loops_method},
       {.name = "small",
        .doc = "loops in registers, nothing is packed",
        .applies = can_be_small,

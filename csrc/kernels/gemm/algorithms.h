@@ -36,6 +36,8 @@ struct GemmMethod {
   GemmLoops<float> f32 = nullptr;
   GemmLoops<double> f64 = nullptr;
   bool takes_float16 = false;  // by Float16Gemm; else operands of 16 bits go through f32 copies
+  // Of bfloat16 numbers, a block as it lies in memory; Float16Gemm upcasts its operands without.
+  void (*bf16)(const Gemm&, const uint16_t* a, const uint16_t* b, float* c) = nullptr;
   // Multiples at which c may be cut so that no element changes its place in a tile: those of BLAS
   // kernels, where it is one.
   int64_t row_tile = 24, column_tile = 48;
@@ -47,12 +49,12 @@ struct GemmMethod {
 };
 
 extern const GemmMethod small_method, blocked_method, bf16x3_method, bf16_unit_method,
-    float16_blocks_method, blas_method, loops_method, split_k_method;
+    bf16_loops_method, float16_blocks_method, blas_method, loops_method, split_k_method;
 
 using GemmTable = AlgorithmTable<GemmProblem, const GemmMethod*>;
 const GemmTable& gemm_table();
 
-// By what split_k computes parts of the sums of f32 and f64.
+// By what split_k computes parts of the sums; those of 16 bits are no copies' (Float16Gemm).
 const GemmMethod& method_of_parts(const GemmProblem& p);
 
 // c = alpha * op(a) * op(b) + beta * c by PyTorch's BLAS, where there is one and it can count so

@@ -23,7 +23,7 @@ BlasGemm<uint16_t, float> bf16_gemm() {
 // threads idle: those of small results are smaller. But each row and column of a block is upcast
 // for it alone, so blocks are not cut that have little to multiply.
 constexpr int64_t largest_side = 512, few_blocks = 4, least_work = int64_t{1} << 22;
-constexpr int64_t smallest_on_unit = 256, smallest_upcast = 64;
+constexpr int64_t smallest_of_blas = 256, smallest_side = 64;
 constexpr int64_t KC = 256;  // of upcast pieces
 constexpr int64_t gap = 16;     // rows that lie a power of 2 apart share a set of the cache
 constexpr int64_t few_rows = 16;  // of a, in small products
@@ -35,6 +35,12 @@ int64_t side_of(const Gemm& g, int64_t smallest) {
   const auto are_few = [&] { return count_of(g.m, side) * count_of(g.n, side) < few_blocks; };
   while (side > smallest && are_few() && side / 2 * (side / 2) * g.k >= least_work) side /= 2;
   return side;
+}
+
+// Of n rows or columns, whole tiles, so many that parts are about as large as each other.
+int64_t even_part(int64_t n, int64_t side, int64_t tile) {
+  const int64_t parts = std::max<int64_t>(count_of(n, side), 1);
+  return std::max<int64_t>(std::min(n, count_of(count_of(n, parts), tile) * tile), 1);
 }
 
 int64_t aligned(int64_t numbers) { return (numbers + 15) / 16 * 16; }
@@ -60,6 +66,10 @@ int64_t upcast_b(UpcastRows upcast, const Gemm& g, const uint16_t* b, float* to)
 
 bool has_bf16_gemm() { return bf16_gemm() != nullptr; }
 
+void bf16_blas_block(const Gemm& g, const uint16_t* a, const uint16_t* b, float* c) {
+  call_blas(bf16_gemm(), g, a, b, c);
+}
+
 bool bf16_gemm_pays() { return computes_bf16() && gemm_by() == "library"; }
 
 bool has_float16_gemm(const Gemm& g, ir::DType dtype) {
@@ -76,16 +86,16 @@ Float16Gemm::Float16Gemm(const Gemm& g, ir::DType dtype) : gemm_(g), dtype_(dtyp
   constexpr int64_t parts_of_sums = 8;  // not by the number of threads: the bits follow from it
   const GemmTable::Row& row = gemm_table().choose({g, dtype});
   algorithm_ = row.name;
-  by_unit_ = row.make == &bf16_unit_method;
+  by_unit_ = row.make == &split_k_method ? method_of_parts({g, dtype}).bf16 : row.make->bf16;
   small_ = row.make == &small_method;
   if (row.make == &split_k_method) deep_ = parts_of_sums;
-  const int64_t side = side_of(g, by_unit_ ? smallest_on_unit : smallest_upcast);
-  rows_ = small_ ? g.m : std::min(g.m, side);
-  columns_ = small_ ? g.n : std::min(g.n, side);
-  down_ = count_of(g.m, side);
-  across_ = count_of(g.n, side);
+  const int64_t side = side_of(g, by_unit_ == bf16_blas_block ? smallest_of_blas : smallest_side);
+  rows_ = small_ ? g.m : even_part(g.m, side, row.make->row_tile);
+  columns_ = small_ ? g.n : even_part(g.n, side, row.make->column_tile);
+  down_ = count_of(g.m, rows_);
+  across_ = count_of(g.n, columns_);
   sums_ = small_ ? 0 : aligned(rows_ * columns_);
-  if (by_unit_) return;
+  if (by_unit_ != nullptr) return;
   const int64_t deepest = (small_ ? g.k : std::min(count_of(g.k, deep_), KC)) + gap;
   piece_a_ = aligned((rows_ + gap) * deepest);
   piece_b_ = aligned((columns_ + gap) * deepest);
@@ -116,7 +126,7 @@ void Float16Gemm::sum(const Block& block, const uint16_t* a, const uint16_t* b, 
   b += g.trans_b ? block.column * g.ldb + block.from : block.from * g.ldb + block.column;
   c += block.row * gemm_.ldc + block.column;
   if (g.beta != 0) upcast(c, sums, {g.m, g.n, gemm_.ldc, g.n});
-  if (by_unit_) return call_blas(bf16_gemm(), g, a, b, sums);
+  if (by_unit_ != nullptr) return by_unit_(g, a, b, sums);
   Gemm piece = g;
   float *wide_a = pieces, *wide_b = pieces + piece_a_;
   for (int64_t at = 0; at == 0 || at < g.k; at += KC) {

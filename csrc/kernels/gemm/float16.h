@@ -16,6 +16,9 @@ namespace poptorch::kernels {
 bool has_bf16_gemm();
 bool bf16_gemm_pays();
 
+// As gemm_block, by that BLAS.
+void bf16_blas_block(const Gemm& g, const uint16_t* a, const uint16_t* b, float* c);
+
 // Whether the algorithm that is chosen for such a product is one of Float16Gemm's: else it goes
 // through f32 copies. So do those for bf16x3, which would cut the operands of each block into parts
 // for that block alone.
@@ -46,7 +49,8 @@ class Float16Gemm {
   Gemm gemm_;
   ir::DType dtype_;
   std::string_view algorithm_;
-  bool by_unit_ = false;
+  // A block by a unit for bfloat16; without, operands are upcast.
+  void (*by_unit_)(const Gemm&, const uint16_t*, const uint16_t*, float*) = nullptr;
   bool small_ = false;           // computed as a whole, rounded where it is summed
   int64_t deep_ = 1;             // parts of each sum
   int64_t rows_, columns_;       // of a block

@@ -71,9 +71,13 @@ class Ahead {
  public:
   Ahead() = default;
   // In `steps` steps.
-  Ahead(const float* at, int64_t stride, int64_t rows, int64_t run, int64_t steps)
-      : at_(at), stride_(stride), rows_(run > 0 ? rows : 0), run_(run) {
-    lines_ = (rows * ((run + line - 1) / line) + steps - 1) / steps;
+  template <typename T>
+  Ahead(const T* at, int64_t stride, int64_t rows, int64_t run, int64_t steps)
+      : at_(reinterpret_cast<const char*>(at)),
+        stride_(stride * int64_t{sizeof(T)}),
+        rows_(run > 0 ? rows : 0),
+        run_(run * int64_t{sizeof(T)}) {
+    lines_ = (rows * ((run_ + line - 1) / line) + steps - 1) / steps;
   }
 
   void step() {
@@ -88,9 +92,9 @@ class Ahead {
   }
 
  private:
-  static constexpr int64_t line = alignment_bytes / sizeof(float);
-  const float* at_ = nullptr;
-  int64_t stride_ = 0, rows_ = 0, run_ = 0, lines_ = 0, done_ = 0;
+  static constexpr int64_t line = alignment_bytes;
+  const char* at_ = nullptr;
+  int64_t stride_ = 0, rows_ = 0, run_ = 0, lines_ = 0, done_ = 0;  // in bytes
 };
 
 // The next rows of a, and the next part of b.
@@ -194,8 +198,14 @@ template <int R, int V>
   }
 }
 
+// What a lane of a tile holds of its operands: a float.
+struct Floats {
+  static vf every_lane(const float* number) { return splat(*number); }
+  static vf add_product(vf number, vf x, vf sum) { return multiply_add(number, x, sum); }
+};
+
 // Adds V vectors side by side times a number of each row, which are `apart` from each other.
-template <int R, int V>
+template <typename Product = Floats, int R, int V>
 [[gnu::always_inline]] inline void rank_1_update(vf (&sums)[R][V], const float* numbers,
                                                  int64_t apart, const float* vectors) {
   vf x[V];
@@ -203,9 +213,9 @@ template <int R, int V>
   for (int j = 0; j < V; ++j) x[j] = load(vectors + j * width);
 #pragma GCC unroll 24
   for (int i = 0; i < R; ++i) {
-    const vf number = splat(numbers[i * apart]);
+    const vf number = Product::every_lane(numbers + i * apart);
 #pragma GCC unroll 2
-    for (int j = 0; j < V; ++j) sums[i][j] = multiply_add(number, x[j], sums[i][j]);
+    for (int j = 0; j < V; ++j) sums[i][j] = Product::add_product(number, x[j], sums[i][j]);
   }
 }
 
@@ -221,7 +231,7 @@ inline auto for_rows(int64_t rows, Get) {
 
 // A tile of R rows and V vectors, `kc` deep. The rows are those of copy_transposed or, if
 // not `transposed`, of copy_rows.
-template <bool transposed, int R, int V>
+template <typename Product, bool transposed, int R, int V>
 void multiply_tile(const float* rows, const float* panel, int64_t kc, const Tile& tile,
                    Fetch& fetch) {
   vf sums[R][V];
@@ -229,15 +239,15 @@ void multiply_tile(const float* rows, const float* panel, int64_t kc, const Tile
   for (int64_t p = 0; p < kc;) {
     for (const int64_t end = std::min(kc, p + step_depth); p < end; ++p) {
       const float* numbers = rows + p * (transposed ? R : 1);
-      rank_1_update(sums, numbers, transposed ? 1 : row_stride, panel + p * V * width);
+      rank_1_update<Product>(sums, numbers, transposed ? 1 : row_stride, panel + p * V * width);
     }
     fetch.step();
   }
   put_tile(sums, tile);
 }
 
-template <bool transposed, int V>
+template <bool transposed, int V, typename Product = Floats>
 inline auto tile_of(int64_t rows) {
-  return for_rows<MR>(rows, []<int R>() { return &multiply_tile<transposed, R, V>; });
+  return for_rows<MR>(rows, []<int R>() { return &multiply_tile<Product, transposed, R, V>; });
 }
 

@@ -41,15 +41,25 @@ inline vf load_lanes(const float* p, int64_t n) {
   return n >= width ? load(p) : load_part(p, n);
 }
 
-// The transpose of `rows` <= width rows of n numbers, `stride` apart: n vectors, `step` numbers
-// apart, in which lanes past the rows are 0.
-inline void transpose_rows(const float* from, int64_t stride, int64_t rows, int64_t n, float* out,
-                           int64_t step) {
+// The transpose of `rows` <= width rows of n numbers: n vectors, `step` numbers apart, in which lanes
+// past the rows are 0. load_from(i, p) is a vector of row i from number p on, past its end 0.
+template <typename Load>
+inline void transpose_loaded(const Load& load_from, int64_t rows, int64_t n, float* out,
+                             int64_t step) {
   for (int64_t p = 0; p < n; p += width) {
     vf square[width] = {};
-    for (int64_t i = 0; i < rows; ++i) square[i] = load_lanes(from + i * stride + p, n - p);
+    for (int64_t i = 0; i < rows; ++i) square[i] = load_from(i, p);
     transpose(square);
     const int64_t count = std::min<int64_t>(width, n - p);
     for (int64_t i = 0; i < count; ++i) store(out + (p + i) * step, square[i]);
   }
+}
+
+// The same of rows in memory, `stride` apart.
+inline void transpose_rows(const float* from, int64_t stride, int64_t rows, int64_t n, float* out,
+                           int64_t step) {
+  const auto load_from = [=](int64_t i, int64_t p) {
+    return load_lanes(from + i * stride + p, n - p);
+  };
+  transpose_loaded(load_from, rows, n, out, step);
 }
