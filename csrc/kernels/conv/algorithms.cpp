@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/aten/convolution.h"
+#include "kernels/conv/bf16_im2col.h"
 #include "kernels/conv/bf16x3.h"
 #include "kernels/conv/depthwise.h"
 #include "kernels/conv/direct_weight_gradient.h"
@@ -10,6 +11,7 @@
 #include "kernels/conv/pointwise.h"
 #include "kernels/conv/weight_gradient.h"
 #include "kernels/conv/winograd.h"
+#include "kernels/gemm/bf16_loops.h"
 #include "kernels/gemm/bf16x3.h"
 #include "kernels/gemm/blocked.h"
 #include "kernels/simd/isa.h"
@@ -82,7 +84,7 @@ bool pointwise_applies(P p) {
 
 // Of a few pixels only, a product of matrices has nothing to gain.
 double pointwise_cost(P p) {
-  if (ir::is_half(p.x.dtype)) return 0.5;
+  if (ir::is_half(p.x.dtype)) return p.x.dtype == ir::DType::bf16 && bf16_loops_pay() ? 0.2 : 0.5;
   const int64_t pixels = ConvProblem::pixels_of(p.y);
   return cost(lie_last({&p.x, &p.w, &p.y}) || pixels == 1 || pixels >= 32, 0.4);
 }
@@ -279,7 +281,18 @@ bool bf16_unit_applies(P p) {
   }
   return true;
 }
-double bf16_unit_cost(P) { return 0.3; }
+// Gradients of weights get one thread. Of channels by themselves oneDNN takes 1.4 to 23 times as
+// long as the loops for f32 do.
+double bf16_unit_cost(P p) {
+  if (p.groups > 1 && p.groups == p.x.sizes[1]) return 3;
+  return p.is(Direction::weight_gradient) ? 0.6 : 0.3;
+}
+
+// Of images with few channels runs of im2col are short: loops for those take less with the upcast.
+double bf16_im2col_cost(P p) {
+  if (!bf16_loops_pay()) return slow;
+  return p.w.sizes[1] <= 4 ? 1.5 : 0.25;
+}
 
 bool upcast_applies(P p) { return !p.is(Direction::gradients) && ir::is_half(p.x.dtype); }
 double upcast_cost(P) { return 1; }
@@ -304,6 +317,8 @@ const AlgorithmTable<ConvProblem, PrepareConv>& conv_algorithms() {
        direct_applies, direct_cost, direct},
       {"im2col", "gradients of weights by im2col and GEMM, strip by strip", im2col_applies,
        im2col_cost, im2col},
+      {"bf16_im2col", "bfloat16 products of im2col, for AVX512-BF16", bf16_im2col_applies,
+       bf16_im2col_cost, bf16_im2col},
       {"bf16_unit", "PyTorch's operator on bfloat16, which calls oneDNN", bf16_unit_applies,
        bf16_unit_cost, onednn_bf16},
       {"upcast", "16-bit tensors as float32, by another algorithm", upcast_applies, upcast_cost,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/conv/im2col_last.h"
 #include "kernels/conv/shape.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/reduction/loops.h"
@@ -40,7 +41,7 @@ struct Shape {
   int64_t seen_height() const { return h.seen(strip_height()); }
 };
 
-Shape shape_of(const Call& call) {
+Shape sizes_of(const Call& call) {
   const bool transposed = call.attrs().get_bool("transposed");
   const ir::Type &image = call.in(transposed ? 0 : 1), &pixels = call.in(transposed ? 1 : 0);
   const int64_t groups = call.attrs().get_int("groups");
@@ -232,63 +233,35 @@ double sum_channel(const ChannelSums& s, const T* x, int64_t channel) {
 
 template <typename T>
 Prepared prepare(const Call& call) {
-  const Shape s = shape_of(call);
+  const Shape s = sizes_of(call);
   const bool transposed = call.attrs().get_bool("transposed");
   Buffers<T> buffers;
   const size_t bytes = lay_out(s, nullptr, buffers);
   return {[=](const Args& args) { weight_gradient<T>(s, transposed, args); }, bytes};
 }
 
-// What one tap in the kernel's height reads of a pixel that lies channels-last is one run of
-// memory, clipped where it reaches into the padding.
-template <typename T>
-void copy_clipped(const Axis& w, int64_t channels, const T* row, int64_t first, T* to) {
-  const int64_t begin = std::clamp<int64_t>(-first, 0, w.kernel);
-  const int64_t end = std::clamp<int64_t>(w.from - first, begin, w.kernel);
-  std::fill_n(to, begin * channels, T{0});
-  std::copy_n(row + (first + begin) * channels, (end - begin) * channels, to + begin * channels);
-  std::fill_n(to + end * channels, (w.kernel - end) * channels, T{0});
-}
-
-// im2col of the pixels [begin, end) of all images.
-template <typename T>
-void im2col_last(const Shape& s, const T* images, int64_t begin, int64_t end, T* to) {
-  const int64_t run = s.w.kernel * s.channels;
-  for (int64_t pixel = begin; pixel < end; ++pixel) {
-    const T* image = images + pixel / s.pixels() * s.h.from * s.w.from * s.channels;
-    const int64_t top = pixel / s.w.to % s.h.to * s.h.stride - s.h.padding;
-    const int64_t left = pixel % s.w.to * s.w.stride - s.w.padding;
-    for (int64_t kh = 0; kh < s.h.kernel; ++kh, to += run) {
-      const int64_t y = top + kh * s.h.dilation;
-      if (y < 0 || y >= s.h.from) {
-        std::fill_n(to, run, T{0});
-      } else {
-        copy_clipped(s.w, s.channels, image + y * s.w.from * s.channels, left, to);
-      }
-    }
-  }
-}
-
 template <typename T>
 Prepared prepare_last(const Call& call) {
-  const Shape s = shape_of(call);
-  const int64_t all = s.images * s.pixels(), strips = (all + most_pixels - 1) / most_pixels;
+  const ConvolutionShape s = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0));
+  const Columns columns{0, s.taps() * s.channels};
+  const int64_t all = s.lines() * s.w.to, strips = (all + most_pixels - 1) / most_pixels;
   const int64_t strip = (all + strips - 1) / strips;  // all alike: short ones only add to the sum
   const auto run = [=](const Args& args) {
     const T *values = args.in<T>(0), *images = args.in<T>(1);
     T* matrix = reinterpret_cast<T*>(args.scratch);
-    const int64_t grain = std::max<int64_t>(1, copy_grain / s.columns());
+    const int64_t grain = std::max<int64_t>(1, copy_grain / columns.count());
     for (int64_t first = 0; first < all; first += strip) {
       const int64_t count = std::min(strip, all - first);
       parallel_for(args.threads, count, grain, [&](int64_t begin, int64_t end) {
-        im2col_last(s, images, first + begin, first + end, matrix + begin * s.columns());
+        im2col_rows(s, images, first + begin, first + end, columns,
+                    matrix + begin * columns.count());
       });
-      gemm<T>({s.rows, s.columns(), count, true, false, s.rows, s.columns(), s.columns(), 1,
-               first == 0 ? 0.0 : 1.0},
-              values + first * s.rows, matrix, args.out<T>(1), args.threads);
+      gemm<T>({s.outputs, columns.count(), count, true, false, s.outputs, columns.count(),
+               columns.count(), 1, first == 0 ? 0.0 : 1.0},
+              values + first * s.outputs, matrix, args.out<T>(1), args.threads);
     }
   };
-  return {run, align_up(static_cast<size_t>(strip * s.columns()) * sizeof(T))};
+  return {run, align_up(static_cast<size_t>(strip * columns.count()) * sizeof(T))};
 }
 
 }  // namespace

@@ -1,0 +1,329 @@
+#include "kernels/conv/bf16_im2col.h"
+
+#include <algorithm>
+
+#include "kernels/conv/im2col_last.h"
+#include "kernels/float16_blocks.h"
+#include "kernels/gemm/bf16_loops.h"
+#include "kernels/gemm/blocked.h"
+#include "kernels/move/copy.h"
+#include "ops/layout.h"
+#include "support/align.h"
+#include "support/parallel.h"
+
+namespace poptorch::kernels {
+namespace {
+
+using Direction = ConvProblem::Direction;
+
+constexpr int64_t strip_numbers = 1 << 18;  // of im2col: half of a second cache
+constexpr int64_t enough_parts = 8;         // that threads share evenly
+
+int64_t count_of(int64_t n, int64_t part) { return (n + part - 1) / part; }
+int64_t round_up(int64_t n, int64_t part) { return count_of(n, part) * part; }
+
+ConvolutionShape sizes_of(const ConvProblem& p) {
+  return shape_of(p.call->attrs(), p.x, p.w, p.y);
+}
+
+// The gradient of the input, of a convolution without strides, as a convolution of dy.
+ConvolutionShape turned(const ConvolutionShape& s) {
+  const auto axis = [](const ConvolutionAxis& a) {
+    return ConvolutionAxis{a.to, a.from, a.kernel, 1, a.dilation * (a.kernel - 1) - a.padding,
+                           a.dilation};
+  };
+  return {s.images, s.outputs, s.channels, axis(s.h), axis(s.w)};
+}
+
+// Parts of scratch memory, which is nullptr when its size is asked for.
+class Scratch {
+ public:
+  explicit Scratch(std::byte* memory) : memory_(memory) {}
+
+  template <typename T>
+  T* take(int64_t numbers) {
+    T* part = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + bytes_);
+    bytes_ += align_up(static_cast<size_t>(numbers) * sizeof(T));
+    return part;
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* memory_;
+  size_t bytes_ = 0;
+};
+
+// A tensor that is read or written channels-last, in scratch memory where it lies otherwise.
+class ChannelsLast {
+ public:
+  explicit ChannelsLast(const ir::Type& type) {
+    if (ops::lies_channels_last(type)) return;
+    const ir::Type lies = ops::channels_last(type), last{type.dtype, lies.sizes, {}};
+    numbers_ = type.numel();
+    const ir::Dims strides = lies.actual_strides(), wanted = last.actual_strides();
+    to_last_ = CopyPlan(lies.sizes, wanted, strides, sizeof(uint16_t));
+    from_last_ = CopyPlan(lies.sizes, strides, wanted, sizeof(uint16_t));
+  }
+
+  const uint16_t* read(const uint16_t* x, Scratch& scratch, int threads) const {
+    auto* copy = scratch.take<uint16_t>(numbers_);
+    if (numbers_ == 0) return x;
+    to_last_.run(copy, x, threads);
+    return copy;
+  }
+  // Where to write y, and what brings it there.
+  uint16_t* target(uint16_t* y, Scratch& scratch) const {
+    auto* copy = scratch.take<uint16_t>(numbers_);
+    return numbers_ == 0 ? y : copy;
+  }
+  void finish(uint16_t* y, const uint16_t* written, int threads) const {
+    if (numbers_ > 0) from_last_.run(y, written, threads);
+  }
+  void reserve(Scratch& scratch) const { scratch.take<uint16_t>(numbers_); }
+
+ private:
+  int64_t numbers_ = 0;  // of the copy
+  CopyPlan to_last_, from_last_;
+};
+
+// Each thread computes a range of [0, count) with memory of its own: fn(i, thread).
+void share(int threads, int64_t count, const auto& fn) {
+  const int64_t parts = std::min<int64_t>(threads, count);
+  parallel_for(threads, parts, 1, [&](int64_t part) {
+    for (int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) fn(i, part);
+  });
+}
+
+// -- results: pixels by outputs --
+
+struct Forward {
+  ConvolutionShape s;
+  int64_t depth, pixels, strip, columns;  // columns: of the result, of a part
+
+  explicit Forward(const ConvolutionShape& shape)
+      : s(shape), depth(shape.taps() * shape.channels), pixels(shape.lines() * shape.w.to) {
+    constexpr int64_t least = 384, most = 1024, least_columns = 64;
+    strip = std::clamp<int64_t>(strip_numbers / depth, least, most);
+    const auto strips = [&] { return count_of(pixels, strip); };
+    strip = round_up(count_of(pixels, strips()), blocked_mr);
+    // Few pixels are laid out for each part of the columns anew.
+    const int64_t wanted = strips() < enough_parts ? count_of(enough_parts, strips()) : 1;
+    const int64_t parts = std::clamp<int64_t>(s.outputs / least_columns, 1, wanted);
+    columns = round_up(count_of(s.outputs, parts), blocked_nr);
+  }
+
+  int64_t across() const { return count_of(s.outputs, columns); }
+  int64_t count() const { return count_of(pixels, strip) * across(); }
+
+  struct Memory {
+    uint16_t* matrix;
+    float* sums;
+  };
+  Memory memory(Scratch& scratch) const {
+    return {scratch.take<uint16_t>(strip * depth), scratch.take<float>(strip * columns)};
+  }
+};
+
+// b is the weight as a matrix: [outputs, depth], or with `by_depth` [depth, outputs].
+struct Weight {
+  const uint16_t* b;
+  bool by_depth;
+};
+
+void multiply_strip(const Forward& f, int64_t i, const uint16_t* images, const Weight& weight,
+                    const float* bias, const Forward::Memory& memory, uint16_t* y) {
+  const int64_t first = i / f.across() * f.strip, column = i % f.across() * f.columns;
+  const int64_t rows = std::min(f.strip, f.pixels - first);
+  const int64_t columns = std::min(f.columns, f.s.outputs - column);
+  im2col_rows(f.s, images, first, first + rows, {0, f.depth}, memory.matrix);
+  for (int64_t row = 0; bias != nullptr && row < rows; ++row) {
+    std::copy_n(bias + column, columns, memory.sums + row * columns);
+  }
+  const int64_t ldb = weight.by_depth ? f.s.outputs : f.depth;
+  const Gemm g{.m = rows,
+               .n = columns,
+               .k = f.depth,
+               .trans_b = !weight.by_depth,
+               .lda = f.depth,
+               .ldb = ldb,
+               .ldc = columns,
+               .beta = bias == nullptr ? 0.0 : 1.0};
+  bf16_loops_gemm(g, memory.matrix, weight.b + column * (weight.by_depth ? 1 : ldb), memory.sums);
+  const Downcast downcast = downcast_to(ir::DType::bf16);
+  for (int64_t row = 0; row < rows; ++row) {
+    downcast(memory.sums + row * columns, y + (first + row) * f.s.outputs + column, columns);
+  }
+}
+
+void multiply(const Forward& f, const uint16_t* images, const Weight& weight, const float* bias,
+              uint16_t* y, std::byte* scratch, int threads) {
+  Scratch own(nullptr);
+  f.memory(own);
+  share(threads, f.count(), [&](int64_t i, int64_t thread) {
+    Scratch memory(scratch + static_cast<size_t>(thread) * own.bytes());
+    multiply_strip(f, i, images, weight, bias, f.memory(memory), y);
+  });
+}
+
+size_t scratch_bytes(const Forward& f, int threads) {
+  Scratch own(nullptr);
+  f.memory(own);
+  return own.bytes() * static_cast<size_t>(threads);
+}
+
+Prepared forward(const ConvProblem& p) {
+  const Forward f(sizes_of(p));
+  const ChannelsLast x(p.x), w(p.w), y(p.y);
+  const bool has_bias = p.call->has_in(2);
+  Scratch shared(nullptr);
+  for (const ChannelsLast* tensor : {&x, &w, &y}) tensor->reserve(shared);
+  shared.take<float>(has_bias ? f.s.outputs : 0);
+  const auto run = [=](const Args& args) {
+    Scratch scratch(args.scratch);
+    const uint16_t* images = x.read(args.in<uint16_t>(0), scratch, args.threads);
+    const uint16_t* weight = w.read(args.in<uint16_t>(1), scratch, args.threads);
+    uint16_t* target = y.target(args.out<uint16_t>(), scratch);
+    float* bias = scratch.take<float>(has_bias ? f.s.outputs : 0);
+    if (has_bias) upcast_from(ir::DType::bf16)(args.in<uint16_t>(2), bias, f.s.outputs);
+    multiply(f, images, {weight, false}, has_bias ? bias : nullptr, target,
+             args.scratch + scratch.bytes(), args.threads);
+    y.finish(args.out<uint16_t>(), target, args.threads);
+  };
+  return {run, shared.bytes() + scratch_bytes(f, p.call->threads)};
+}
+
+// [(tap of the kernel turned round, output), channel] of [output, tap, channel].
+void turn_weight(const ConvolutionShape& s, const uint16_t* w, uint16_t* to, int threads) {
+  const int64_t taps = s.taps();
+  constexpr int64_t copy_grain = 1 << 14;
+  const int64_t grain = std::max<int64_t>(1, copy_grain / s.channels);
+  parallel_for(threads, taps * s.outputs, grain, [&](int64_t row) {
+    const int64_t tap = taps - 1 - row / s.outputs, output = row % s.outputs;
+    std::copy_n(w + (output * taps + tap) * s.channels, s.channels, to + row * s.channels);
+  });
+}
+
+Prepared data_gradient(const ConvProblem& p) {
+  const ConvolutionShape s = sizes_of(p);
+  const Forward f(turned(s));
+  const ChannelsLast dy(p.y), w(p.w), dx(p.x);
+  const int64_t numbers = s.taps() * s.channels * s.outputs;
+  Scratch shared(nullptr);
+  for (const ChannelsLast* tensor : {&dy, &w, &dx}) tensor->reserve(shared);
+  shared.take<uint16_t>(numbers);
+  const auto run = [=](const Args& args) {
+    Scratch scratch(args.scratch);
+    const uint16_t* images = dy.read(args.in<uint16_t>(0), scratch, args.threads);
+    const uint16_t* weight = w.read(args.in<uint16_t>(2), scratch, args.threads);
+    uint16_t* target = dx.target(args.out<uint16_t>(0), scratch);
+    auto* turned_weight = scratch.take<uint16_t>(numbers);
+    turn_weight(s, weight, turned_weight, args.threads);
+    multiply(f, images, {turned_weight, true}, nullptr, target, args.scratch + scratch.bytes(),
+             args.threads);
+    dx.finish(args.out<uint16_t>(0), target, args.threads);
+  };
+  return {run, shared.bytes() + scratch_bytes(f, p.call->threads)};
+}
+
+// -- gradients of weights: outputs by columns of im2col, sums over pixels --
+
+// Parts of a small dw are sums over parts of the pixels, joined in their order; those of a large one
+// are some of its columns. How it is cut depends on the sizes alone.
+struct WeightGradient {
+  ConvolutionShape s;
+  int64_t depth, pixels, strip;
+  int64_t layers = 1, columns;  // parts of the pixels, columns of a part
+
+  explicit WeightGradient(const ConvolutionShape& shape)
+      : s(shape), depth(shape.taps() * shape.channels), pixels(shape.lines() * shape.w.to) {
+    constexpr int64_t most_sums = 1 << 16, least_columns = 128, most_parts = 16;
+    constexpr int64_t block = 512, longest = 2048;  // of a sum, as the loops take it
+    if (s.outputs * depth <= most_sums) {
+      layers = std::clamp<int64_t>(pixels / block, 1, enough_parts);
+      columns = depth;
+    } else {
+      const int64_t parts = std::clamp<int64_t>(depth / least_columns / 2 * 2, 1, most_parts);
+      columns = round_up(count_of(depth, parts), blocked_nr);
+    }
+    strip = std::clamp<int64_t>(strip_numbers / columns / block * block, block, longest);
+  }
+
+  int64_t across() const { return count_of(depth, columns); }
+  int64_t numbers() const { return s.outputs * depth; }
+};
+
+// Some columns of one layer of the sums.
+void sum_part(const WeightGradient& w, int64_t i, const uint16_t* dy, const uint16_t* images,
+              uint16_t* matrix, float* sums) {
+  const int64_t layer = i / w.across(), column = i % w.across() * w.columns;
+  const Columns columns{column, std::min(w.depth, column + w.columns)};
+  const int64_t begin = w.pixels * layer / w.layers, end = w.pixels * (layer + 1) / w.layers;
+  for (int64_t first = begin; first < end; first += w.strip) {
+    const int64_t count = std::min(w.strip, end - first);
+    im2col_rows(w.s, images, first, first + count, columns, matrix);
+    const Gemm g{.m = w.s.outputs,
+                 .n = columns.count(),
+                 .k = count,
+                 .trans_a = true,
+                 .lda = w.s.outputs,
+                 .ldb = columns.count(),
+                 .ldc = w.depth,
+                 .beta = first == begin ? 0.0 : 1.0};
+    bf16_loops_gemm(g, dy + first * w.s.outputs, matrix, sums + layer * w.numbers() + column);
+  }
+}
+
+// Adds the layers up, in their order, and rounds.
+void join(const WeightGradient& w, float* sums, uint16_t* dw, int threads) {
+  constexpr int64_t grain = 1 << 14;
+  parallel_for(threads, w.numbers(), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t layer = 1; layer < w.layers; ++layer) {
+      const float* from = sums + layer * w.numbers();
+      for (int64_t i = begin; i < end; ++i) sums[i] += from[i];
+    }
+    downcast_to(ir::DType::bf16)(sums + begin, dw + begin, end - begin);
+  });
+}
+
+Prepared weight_gradient(const ConvProblem& p) {
+  const WeightGradient w(sizes_of(p));
+  const ChannelsLast x(p.x), dy(p.y), dw(p.w);
+  const int64_t of_strip = align_numbers<uint16_t>(w.strip * w.columns);
+  Scratch all(nullptr);
+  for (const ChannelsLast* tensor : {&x, &dy, &dw}) tensor->reserve(all);
+  all.take<float>(w.layers * w.numbers());
+  all.take<uint16_t>(of_strip * p.call->threads);
+  const auto run = [=](const Args& args) {
+    Scratch scratch(args.scratch);
+    const uint16_t* values = dy.read(args.in<uint16_t>(0), scratch, args.threads);
+    const uint16_t* images = x.read(args.in<uint16_t>(1), scratch, args.threads);
+    uint16_t* target = dw.target(args.out<uint16_t>(1), scratch);
+    auto* sums = scratch.take<float>(w.layers * w.numbers());
+    auto* matrix = scratch.take<uint16_t>(of_strip * args.threads);
+    share(args.threads, w.layers * w.across(), [&](int64_t i, int64_t thread) {
+      sum_part(w, i, values, images, matrix + thread * of_strip, sums);
+    });
+    join(w, sums, target, args.threads);
+    dw.finish(args.out<uint16_t>(1), target, args.threads);
+  };
+  return {run, all.bytes()};
+}
+
+}  // namespace
+
+bool bf16_im2col_applies(const ConvProblem& p) {
+  if (p.x.dtype != ir::DType::bf16 || !has_bf16_loops() || p.is(Direction::gradients)) return false;
+  if (p.x.rank() > 4 || p.groups != 1 || p.transposed || p.is_empty() || !p.is_bias_row) {
+    return false;
+  }
+  if (!p.is(Direction::data_gradient)) return true;
+  const ConvolutionShape t = turned(sizes_of(p));
+  return !p.is_strided() && t.h.padding >= 0 && t.w.padding >= 0;
+}
+
+Prepared bf16_im2col(const ConvProblem& p) {
+  if (p.is(Direction::forward)) return forward(p);
+  return p.is(Direction::data_gradient) ? data_gradient(p) : weight_gradient(p);
+}
+
+}  // namespace poptorch::kernels
