@@ -13,7 +13,8 @@ from tests import helpers
 
 NAMES = [name for family, name, _ in _C.algorithms() if family == "conv"]
 # What only some processors have: a word of /proc/cpuinfo.
-UNITS = {"bf16x3_convolution": "amx_bf16", "bf16_unit": "avx512_bf16"}
+UNITS = {"bf16x3_convolution": "amx_bf16", "bf16_unit": "avx512_bf16",
+         "bf16_im2col": "avx512_bf16"}
 LAYOUTS = ("rows", "channels_last", "last_operands")
 DIRECTIONS = {"forward": None, "dx": (True, False, False), "dw": (False, True, False),
               "gradients": (True, True, True)}
@@ -208,7 +209,7 @@ def test_each_problem(isa, name, monkeypatch):
     monkeypatch.setenv("POPTORCH_ALGORITHM", f"conv:{name}")
     if name == "blocked_pointwise":
         pytest.skip("of packed_convolution: test_packed")
-    dtypes = ("bf16",) if name in ("upcast", "bf16_unit") else ("f32",)
+    dtypes = ("bf16",) if name in ("upcast", "bf16_unit", "bf16_im2col") else ("f32",)
     count = check_all(name, PROBLEMS, dtypes)
     if count == 0 and name in UNITS and not has_unit(name):
         pytest.skip(f"no {UNITS[name]} here")

@@ -89,6 +89,15 @@ def test_products(force, name, dtype, seed):
 
 
 @of_each
+def test_products_over_nothing_and_of_nothing(force, name, dtype):
+    force(name)
+    for m, k, n in ((0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)):
+        a, b = number(np.random.default_rng(0), (m, k), dtype), torch.ones(k, n, dtype=TORCH[dtype])
+        (ours,) = _C.evaluate("matmul", [to_host(a), to_host(b)], threads=2)
+        assert torch.equal(from_host(ours, dtype), torch.zeros(m, n, dtype=TORCH[dtype]))
+
+
+@of_each
 def test_scaled_products_that_are_added(force, name, dtype, seed):
     """alpha and beta; with beta = 0 what is added is not read."""
     force(name)

@@ -90,8 +90,8 @@ Float16Gemm::Float16Gemm(const Gemm& g, ir::DType dtype) : gemm_(g), dtype_(dtyp
   small_ = row.make == &small_method;
   if (row.make == &split_k_method) deep_ = parts_of_sums;
   const int64_t side = side_of(g, by_unit_ == bf16_blas_block ? smallest_of_blas : smallest_side);
-  rows_ = small_ ? g.m : even_part(g.m, side, row.make->row_tile);
-  columns_ = small_ ? g.n : even_part(g.n, side, row.make->column_tile);
+  rows_ = small_ ? std::max<int64_t>(g.m, 1) : even_part(g.m, side, row.make->row_tile);
+  columns_ = small_ ? std::max<int64_t>(g.n, 1) : even_part(g.n, side, row.make->column_tile);
   down_ = count_of(g.m, rows_);
   across_ = count_of(g.n, columns_);
   sums_ = small_ ? 0 : aligned(rows_ * columns_);
