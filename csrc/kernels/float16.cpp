@@ -19,9 +19,13 @@ struct Converted {
   int64_t offset_bytes;
 };
 
-std::unique_ptr<ir::Value> upcast_copy(const ir::Value& value) {
+bool is_upcast(const ir::Type& type, const Stays& stays) {
+  return ir::is_half(type.dtype) && !(stays && stays(type));
+}
+
+std::unique_ptr<ir::Value> upcast_copy(const ir::Value& value, const Stays& stays) {
   auto wide = std::make_unique<ir::Value>(value);
-  if (ir::is_half(wide->type.dtype)) wide->type.dtype = ir::DType::f32;
+  if (is_upcast(wide->type, stays)) wide->type.dtype = ir::DType::f32;
   return wide;
 }
 
@@ -34,7 +38,7 @@ Prepared prepare_half(const Call& call, ops::Prepare inner) {
 
 }  // namespace
 
-UpcastOp::UpcastOp(const ir::Op& original) {
+UpcastOp::UpcastOp(const ir::Op& original, const Stays& stays) {
   op.name = original.name;
   op.place = original.place;
   for (const auto& [name, attr] : original.attrs) {
@@ -42,21 +46,21 @@ UpcastOp::UpcastOp(const ir::Op& original) {
     op.attrs.set(name, dtype != nullptr && ir::is_half(*dtype) ? ir::Attr(ir::DType::f32) : attr);
   }
   for (const ir::Value* operand : original.operands) {
-    operands.push_back(operand == nullptr ? nullptr : upcast_copy(*operand));
+    operands.push_back(operand == nullptr ? nullptr : upcast_copy(*operand, stays));
     op.operands.push_back(operands.back().get());
   }
   for (const auto& result : original.results) {
-    op.results.push_back(upcast_copy(*result));
+    op.results.push_back(upcast_copy(*result, stays));
     op.results.back()->op = &op;
   }
 }
 
-Prepared prepare_upcast(const Call& call, ops::Prepare inner) {
-  const UpcastOp wide(call.op);
+Prepared prepare_upcast(const Call& call, ops::Prepare inner, const Stays& stays) {
+  const UpcastOp wide(call.op, stays);
   const Prepared prepared = inner({wide.op, call.threads});
   int64_t bytes = 0;
   const auto add = [&](std::vector<Converted>& list, size_t index, const ir::Type& type) {
-    if (!ir::is_half(type.dtype)) return;
+    if (!is_upcast(type, stays)) return;
     list.push_back({index, upcast_from(type.dtype), downcast_to(type.dtype), type.span(), bytes});
     bytes += align_up(type.span() * 4);
   };

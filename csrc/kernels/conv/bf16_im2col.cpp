@@ -256,7 +256,7 @@ struct WeightGradient {
 void sum_part(const WeightGradient& w, int64_t i, const uint16_t* dy, const uint16_t* images,
               uint16_t* matrix, float* sums) {
   const int64_t layer = i / w.across(), column = i % w.across() * w.columns;
-  const Columns columns{column, std::min(w.depth, column + w.columns)};
+  const MatrixColumns columns{column, std::min(w.depth, column + w.columns)};
   const int64_t begin = w.pixels * layer / w.layers, end = w.pixels * (layer + 1) / w.layers;
   for (int64_t first = begin; first < end; first += w.strip) {
     const int64_t count = std::min(w.strip, end - first);

@@ -21,7 +21,7 @@ void copy_clipped(const T* line, int64_t length, int64_t first, int64_t n, T* to
 }
 
 // Columns of an im2col matrix.
-struct Columns {
+struct MatrixColumns {
   int64_t begin, end;
 
   int64_t count() const { return end - begin; }
@@ -29,7 +29,8 @@ struct Columns {
 
 // The row of pixel `pixel` of all images, in these columns.
 template <typename T>
-void im2col_row(const ConvolutionShape& s, const T* images, int64_t pixel, Columns columns, T* to) {
+void im2col_row(const ConvolutionShape& s, const T* images, int64_t pixel, MatrixColumns columns,
+                T* to) {
   const int64_t of_image = s.h.to * s.w.to, line_size = s.w.from * s.channels;
   const T* image = images + pixel / of_image * s.h.from * line_size;
   const int64_t top = pixel / s.w.to % s.h.to * s.h.stride - s.h.padding;
@@ -55,7 +56,7 @@ void im2col_row(const ConvolutionShape& s, const T* images, int64_t pixel, Colum
 // Those of pixels [begin, end), one behind the other.
 template <typename T>
 void im2col_rows(const ConvolutionShape& s, const T* images, int64_t begin, int64_t end,
-                 Columns columns, T* to) {
+                 MatrixColumns columns, T* to) {
   for (int64_t pixel = begin; pixel < end; ++pixel, to += columns.count()) {
     im2col_row(s, images, pixel, columns, to);
   }

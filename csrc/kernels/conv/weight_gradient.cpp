@@ -243,7 +243,7 @@ Prepared prepare(const Call& call) {
 template <typename T>
 Prepared prepare_last(const Call& call) {
   const ConvolutionShape s = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0));
-  const Columns columns{0, s.taps() * s.channels};
+  const MatrixColumns columns{0, s.taps() * s.channels};
   const int64_t all = s.lines() * s.w.to, strips = (all + most_pixels - 1) / most_pixels;
   const int64_t strip = (all + strips - 1) / strips;  // all alike: short ones only add to the sum
   const auto run = [=](const Args& args) {
