@@ -102,7 +102,7 @@ struct Forward {
 
   explicit Forward(const ConvolutionShape& shape)
       : s(shape), depth(shape.taps() * shape.channels), pixels(shape.lines() * shape.w.to) {
-    constexpr int64_t least = 384, most = 1024, least_columns = 64;
+    constexpr int64_t least = 768, most = 1536, least_columns = 64;
     strip = std::clamp<int64_t>(strip_numbers / depth, least, most);
     const auto strips = [&] { return count_of(pixels, strip); };
     strip = round_up(count_of(pixels, strips()), blocked_mr);
