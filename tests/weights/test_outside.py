@@ -99,6 +99,22 @@ def test_what_is_not_read_may_change(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_what_the_hook_of_a_parameter_reads(capsys):
+    class Trained(nn.Linear):
+        def forward(self, x):
+            return poptorch.identity_loss(super().forward(x).sum(), "none")
+
+    net = Trained(2, 1)
+    net.weight.register_hook(lambda gradient: gradient * SPACE.scale)
+    model = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), lr=0.5))
+    model(X)
+    assert capsys.readouterr().err == ""
+    SPACE.scale = 3.0
+    model(X)
+    SPACE.scale = 2.0
+    assert "[call] SPACE.scale: it was 2.0 when the module was" in capsys.readouterr().err
+
+
 # -- tensors -----------------------------------------------------------------------------------
 
 
