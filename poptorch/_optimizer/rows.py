@@ -17,7 +17,6 @@ import torch
 from torch.optim.adadelta import adadelta
 from torch.optim.adagrad import adagrad
 from torch.optim.adamax import adamax
-from torch.optim.asgd import asgd
 from torch.optim.nadam import nadam
 from torch.optim.radam import radam
 from torch.optim.rprop import rprop
@@ -166,8 +165,7 @@ _RPROP = OptimizerSpec(
 
 _ASGD = OptimizerSpec(
     cls=torch.optim.ASGD,
-    formula=torch_form(asgd, ("ax", "mu", "eta"), lr="lr", lambd="lambd",
-                       alpha="alpha", t0="t0", weight_decay="weight_decay", capturable=True),
+    formula=formulas.asgd,
     hyper=_numbers("lr", "lambd", "alpha", "t0", "weight_decay"),
     flags=("maximize",),
     states=(StateTensor("eta", "Accl2", has_no_dims=True, initial=_rate),
