@@ -212,9 +212,21 @@ def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
     for cls in type(optimizer).__mro__:
         if cls in ROWS:
             return ROWS[cls]
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise Error(f"[optimizer] expected an optimizer of poptorch.optim or torch.optim, got "
+                    f"{_no_optimizer(optimizer)}.")
     why = next((words for cls, words in _WITHOUT.items() if isinstance(optimizer, cls)),
                "Its step() is Python code, which the device does not run. Use an optimizer that "
                "PyTorch has, as it is")
     raise Error(f"[optimizer] {type(optimizer).__name__} has no update on the device. {why}, or "
                 f"another one of: {', '.join(spec.name for spec in ROWS.values())} (of "
                 f"poptorch.optim or torch.optim).")
+
+
+def _no_optimizer(value) -> str:
+    """What a value is that is no optimizer, and what to do."""
+    if isinstance(value, type) and issubclass(value, torch.optim.Optimizer):
+        return f"the class {value.__name__}. Make one: {value.__name__}(model.parameters(), ...)"
+    if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+        return f"the scheduler {type(value).__name__}. Pass the optimizer that it schedules"
+    return f"{type(value).__name__}. Pass one that was made of the model's parameters()"
