@@ -168,12 +168,13 @@ class _Walk:
 
     def of_classes(self) -> None:
         """The methods of all classes, as far as code names them: which object it calls them of is
-        not known before it runs."""
-        done = None
+        not known before it runs. So what they set may still be set by others alone."""
+        done, stored, self.stored = None, self.stored, set()
         while done != (len(self._classes), len(self._attributes)):
             done = len(self._classes), len(self._attributes)
             for cls in list(self._classes):
                 self._of_methods(cls, frozenset(self._attributes))
+        self.stored = stored
 
     def of_function(self, function, cls: type | None, owner: OuterName | None = None) -> None:
         """A function, a method or a partial function.

@@ -158,6 +158,12 @@ class Reader:
         return x * self.factor * SIZES[0]
 
 
+class Setter:
+    def add(self, x):
+        global SCALE
+        SCALE = x
+
+
 class Layer(nn.Module):
     def forward(self, x):
         return x * SCALE
@@ -204,6 +210,12 @@ def test_objects_that_modules_hold():
             return self.held[0]["a"].read(x)
 
     assert names(None, module=Net()) == {"SCALE", "SIZES"}
+
+
+def test_what_a_method_sets_that_forward_may_not_call():
+    net = Function(lambda m, x: x.add(1.0) * SCALE)
+    net.setter = Setter()
+    assert names(None, module=net) == {"SCALE"}
 
 
 def test_hooks_of_parameters_and_modules():
