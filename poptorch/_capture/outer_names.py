@@ -60,6 +60,32 @@ class OuterName(NamedTuple):
             value = attribute_of(value, name)
         return value
 
+    def own_value(self):
+        """What stands there now, and not in the class of what the name leads to."""
+        if len(self.names) == 1:
+            return self.value()
+        return (_table_of(self._holder()) or {}).get(self.names[-1], MISSING)
+
+    def _holder(self):
+        return OuterName(self.root, self.names[:-1]).value()
+
+    def put(self, value) -> None:
+        """Lets a value stand there; ``MISSING``: none."""
+        table, name = self.root, self.names[-1]
+        if len(self.names) > 1:
+            holder = self._holder()
+            table = holder if isinstance(holder, type) else _table_of(holder)
+        if isinstance(table, types.CellType):
+            name = "cell_contents"
+        if isinstance(table, dict) and value is MISSING:
+            table.pop(name, None)
+        elif isinstance(table, dict):
+            table[name] = value
+        elif table is not None and value is MISSING:
+            delattr(table, name)
+        elif table is not None:
+            setattr(table, name, value)
+
     def places(self) -> list[tuple[dict, str]] | None:
         """The dictionaries in which the names stand, with the names; None where one stands in a
         class, or in a cell."""
@@ -81,27 +107,37 @@ def found(module: torch.nn.Module, arguments) -> list[tuple[OuterName, Snapshot]
         module: the outermost module.
         arguments: of the call, which may hold functions.
     """
+    return read_and_set(module, arguments)[0]
+
+
+def read_and_set(module: torch.nn.Module, arguments) -> tuple[list, list]:
+    """What :func:`found` gives, and in the same form the names that the code sets."""
     walk = _Walk()
     for path, part in module.named_modules():
         walk.of_module(part, path)
     walk.of_values(arguments, None)
     walk.of_classes()
-    return [(name, Snapshot(value)) for key, (name, value) in walk.found.items()
+    read = [(name, Snapshot(value)) for key, (name, value) in walk.found.items()
             if key[:2] not in walk.stored]
+    return read, [(name, Snapshot(name.own_value())) for name in walk.sets.values()]
 
 
 def put_back(names: list[tuple[OuterName, Snapshot]]) -> tuple[list, list[str]]:
-    """Gives containers what they held, where ``forward`` has put tensors without data into them.
+    """Gives names and containers what they had, where ``forward`` has put tensors without data.
 
     Returns:
-        The other names with their values, and as text those of these containers.
+        The other names with their values, and as text those that were given something.
     """
     others, filled = [], []
     for name, snapshot in names:
         held = [(container, parts) for container, parts in snapshot.held if holds_fake(container)]
         for container, parts in held:
             fill(container, parts)
-        if held:
+        value = name.value()
+        is_replaced = value is not snapshot.value and holds_fake(value)
+        if is_replaced:
+            name.put(snapshot.value)
+        if held or is_replaced:
             filled.append(name.text)
         else:
             others.append((name, snapshot))
@@ -120,6 +156,7 @@ class _Walk:
         # By identity of the root, and names.
         self.found: dict[tuple, tuple[OuterName, object]] = {}
         self.stored: set[tuple] = set()
+        self.sets: dict[tuple, OuterName] = {}
         self._seen: set = set()
         # Of what objects are that code may have, and the names of attributes in all code.
         self._classes: dict[type, None] = {}
@@ -208,8 +245,11 @@ class _Walk:
             return
         self._seen.add(key)
         self._attributes.update(code.co_names)
-        for name in _reads_of(code, scope, self.stored):
-            self._note(name)
+        for name, is_set in _names_of(code, scope, self.stored):
+            if is_set:
+                self.sets.setdefault((id(name.root), *name.names), name)
+            else:
+                self._note(name)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._of_code(constant, scope, cls)
@@ -264,8 +304,9 @@ class _Scope(NamedTuple):
         return self.owner if kind in _LOCAL and name == self.first else None
 
 
-def _reads_of(code, scope: _Scope, stored: set) -> Iterator[OuterName]:
-    """What code reads outside; what it sets is added to ``stored``."""
+def _names_of(code, scope: _Scope, stored: set) -> Iterator[tuple[OuterName, bool]]:
+    """What code reads outside, and what it sets there (True); variables that it sets are added to
+    ``stored``."""
     name = None
     for instruction in dis.get_instructions(code):
         kind, argument = instruction.opname, instruction.argval
@@ -273,12 +314,17 @@ def _reads_of(code, scope: _Scope, stored: set) -> Iterator[OuterName]:
             name = OuterName(name.root, (*name.names, argument))
             continue
         if name is not None:
-            yield name
+            yield name, False
+            if kind == "STORE_ATTR":
+                yield OuterName(name.root, (*name.names, argument)), True
         name = scope.named(kind, argument)
         if kind in _STORES:
-            stored.add((id(scope.cells.get(argument, scope.variables)), argument))
+            root = scope.cells.get(argument, scope.variables)
+            stored.add((id(root), argument))
+            if kind == "STORE_GLOBAL" or argument in scope.cells:
+                yield OuterName(root, (argument,)), True
     if name is not None:
-        yield name
+        yield name, False
 
 
 def _function_of(value):
