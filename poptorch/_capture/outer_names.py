@@ -205,12 +205,15 @@ class _Walk:
 
     def of_classes(self) -> None:
         """The methods of all classes, as far as code names them: which object it calls them of is
-        not known before it runs. So what they set may still be set by others alone."""
-        done, stored, self.stored = None, self.stored, set()
+        not known before it runs. So other code's reads of what they set still count."""
+        done, read, stored, self.stored = None, set(self.found), self.stored, set()
         while done != (len(self._classes), len(self._attributes)):
             done = len(self._classes), len(self._attributes)
             for cls in list(self._classes):
                 self._of_methods(cls, frozenset(self._attributes))
+        for key in self.found.keys() - read:
+            if key[:2] in self.stored:
+                del self.found[key]
         self.stored = stored
 
     def of_function(self, function, cls: type | None, owner: OuterName | None = None) -> None:

@@ -164,6 +164,12 @@ class Setter:
         SCALE = x
 
 
+class Counter:
+    def add(self, x):
+        global COUNT
+        COUNT += x
+
+
 class Layer(nn.Module):
     def forward(self, x):
         return x * SCALE
@@ -215,6 +221,12 @@ def test_objects_that_modules_hold():
 def test_what_a_method_sets_that_forward_may_not_call():
     net = Function(lambda m, x: x.add(1.0) * SCALE)
     net.setter = Setter()
+    assert names(None, module=net) == {"SCALE"}
+
+
+def test_what_such_a_method_reads_and_sets():
+    net = Function(lambda m, x: x.add(1.0) * SCALE)
+    net.counter = Counter()
     assert names(None, module=net) == {"SCALE"}
 
 
