@@ -1,7 +1,8 @@
 """What ``forward`` reads of globals, and of variables of functions around it.
 
-Nothing of Python reports that one is read, so the names are those in the code of ``forward`` and of
-the user's functions that it refers to; some may be those of a branch that did not run.
+Nothing of Python reports that one is read, so the names are those in the code of ``forward``, of
+hooks, and of the user's functions and classes that these refer to; some may be those of a branch
+that did not run.
 """
 
 import dis
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from poptorch._capture.clones import HOOKS
 from poptorch._capture.places import is_packaged, is_pythons, is_torchs
 from poptorch._capture.reads import fill, holds_fake
 from poptorch._snapshot import (
@@ -29,6 +31,9 @@ _ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _OUTER = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _LOCAL = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW"})
+# Methods that are called without that code names them: those of objects, modules, and functions
+# with a gradient of their own.
+_CALLED = frozenset({"__init__", "__call__", "forward", "backward", "setup_context"})
 _STORES = frozenset({"STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL", "DELETE_DEREF"})
 
 
@@ -55,6 +60,32 @@ class OuterName(NamedTuple):
             value = attribute_of(value, name)
         return value
 
+    def own_value(self):
+        """What stands there now, and not in the class of what the name leads to."""
+        if len(self.names) == 1:
+            return self.value()
+        return (_table_of(self._holder()) or {}).get(self.names[-1], MISSING)
+
+    def _holder(self):
+        return OuterName(self.root, self.names[:-1]).value()
+
+    def put(self, value) -> None:
+        """Lets a value stand there; ``MISSING``: none."""
+        table, name = self.root, self.names[-1]
+        if len(self.names) > 1:
+            holder = self._holder()
+            table = holder if isinstance(holder, type) else _table_of(holder)
+        if isinstance(table, types.CellType):
+            name = "cell_contents"
+        if isinstance(table, dict) and value is MISSING:
+            table.pop(name, None)
+        elif isinstance(table, dict):
+            table[name] = value
+        elif table is not None and value is MISSING:
+            delattr(table, name)
+        elif table is not None:
+            setattr(table, name, value)
+
     def places(self) -> list[tuple[dict, str]] | None:
         """The dictionaries in which the names stand, with the names; None where one stands in a
         class, or in a cell."""
@@ -76,27 +107,37 @@ def found(module: torch.nn.Module, arguments) -> list[tuple[OuterName, Snapshot]
         module: the outermost module.
         arguments: of the call, which may hold functions.
     """
+    return read_and_set(module, arguments)[0]
+
+
+def read_and_set(module: torch.nn.Module, arguments) -> tuple[list, list]:
+    """What :func:`found` gives, and in the same form the names that the code sets."""
     walk = _Walk()
-    for part in module.modules():
-        walk.of_module(part)
-    for _, value in objects_within(arguments, ""):
-        walk.of_function(value, None)
-    return [(name, Snapshot(value)) for key, (name, value) in walk.found.items()
+    for path, part in module.named_modules():
+        walk.of_module(part, path)
+    walk.of_values(arguments, None)
+    walk.of_classes()
+    read = [(name, Snapshot(value)) for key, (name, value) in walk.found.items()
             if key[:2] not in walk.stored]
+    return read, [(name, Snapshot(name.own_value())) for name in walk.sets.values()]
 
 
 def put_back(names: list[tuple[OuterName, Snapshot]]) -> tuple[list, list[str]]:
-    """Gives containers what they held, where ``forward`` has put tensors without data into them.
+    """Gives names and containers what they had, where ``forward`` has put tensors without data.
 
     Returns:
-        The other names with their values, and as text those of these containers.
+        The other names with their values, and as text those that were given something.
     """
     others, filled = [], []
     for name, snapshot in names:
         held = [(container, parts) for container, parts in snapshot.held if holds_fake(container)]
         for container, parts in held:
             fill(container, parts)
-        if held:
+        value = name.value()
+        is_replaced = value is not snapshot.value and holds_fake(value)
+        if is_replaced:
+            name.put(snapshot.value)
+        if held or is_replaced:
             filled.append(name.text)
         else:
             others.append((name, snapshot))
@@ -115,14 +156,65 @@ class _Walk:
         # By identity of the root, and names.
         self.found: dict[tuple, tuple[OuterName, object]] = {}
         self.stored: set[tuple] = set()
+        self.sets: dict[tuple, OuterName] = {}
         self._seen: set = set()
+        # Of what objects are that code may have, and the names of attributes in all code.
+        self._classes: dict[type, None] = {}
+        self._attributes: set[str] = set(_CALLED)
+        self._roots: list[dict] = []  # which are known by their identity
 
-    def of_module(self, module: torch.nn.Module) -> None:
+    def of_module(self, module: torch.nn.Module, path: str) -> None:
+        """A module: its methods, hooks, and what it holds.
+
+        Args:
+            module: the module.
+            path: of it.
+        """
         self._of_methods(type(module), ("forward", "__call__"))
         for name, value in vars(module).items():
-            for _, part in objects_within(value, ""):
-                if name not in ("_parameters", "_buffers", "_modules"):
-                    self.of_function(part, type(module))
+            if name not in ("_parameters", "_buffers", "_modules"):
+                self.of_values(value, type(module))
+        for kind in HOOKS:
+            self._of_hooks(getattr(module, kind), path or "the module")
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None and tensor.requires_grad:
+                self._of_hooks(tensor._backward_hooks, f"{path}.{name}".lstrip("."))
+
+    def _of_hooks(self, hooks: dict | None, path: str) -> None:
+        for hook in (hooks or {}).values():
+            names = (f"the hook of {path}",)
+            if isinstance(hook, types.MethodType) and has_attributes(hook.__self__):
+                hook, names = hook.__self__, (*names, hook.__name__)
+            self._roots.append({names[0]: hook})
+            self._note(OuterName(self._roots[-1], names))
+
+    def of_values(self, value, cls: type | None) -> None:
+        """Functions, objects and classes in containers.
+
+        Args:
+            value: a container, to any depth, or any other value.
+            cls: as :meth:`of_function` takes it.
+        """
+        for _, part in objects_within(value, ""):
+            self.of_function(part, cls)
+            self._of_class(part if isinstance(part, type) else type(part))
+
+    def _of_class(self, cls: type) -> None:
+        if not is_foreign(cls):
+            self._classes[cls] = None
+
+    def of_classes(self) -> None:
+        """The methods of all classes, as far as code names them: which object it calls them of is
+        not known before it runs. So other code's reads of what they set still count."""
+        done, read, stored, self.stored = None, set(self.found), self.stored, set()
+        while done != (len(self._classes), len(self._attributes)):
+            done = len(self._classes), len(self._attributes)
+            for cls in list(self._classes):
+                self._of_methods(cls, frozenset(self._attributes))
+        for key in self.found.keys() - read:
+            if key[:2] in self.stored:
+                del self.found[key]
+        self.stored = stored
 
     def of_function(self, function, cls: type | None, owner: OuterName | None = None) -> None:
         """A function, a method or a partial function.
@@ -145,19 +237,22 @@ class _Walk:
 
     def _of_methods(self, cls: type, names) -> None:
         for owner in cls.__mro__:
-            for name in names:
-                method = vars(owner).get(name)
-                if isinstance(method, property):
-                    method = method.fget
-                self.of_function(getattr(method, "__func__", method), cls)
+            for name, value in () if is_foreign(owner) else list(vars(owner).items()):
+                if name in names:
+                    self.of_function(_function_of(value), cls)
 
     def _of_code(self, code, scope: "_Scope", cls: type | None) -> None:
-        key = code, cls, scope.owner and scope.owner.names, *map(id, scope.cells.values())
+        owner = scope.owner and (id(scope.owner.root), scope.owner.names)
+        key = code, cls, owner, *map(id, scope.cells.values())
         if key in self._seen:
             return
         self._seen.add(key)
-        for name in _reads_of(code, scope, self.stored):
-            self._note(name)
+        self._attributes.update(code.co_names)
+        for name, is_set in _names_of(code, scope, self.stored):
+            if is_set:
+                self.sets.setdefault((id(name.root), *name.names), name)
+            else:
+                self._note(name)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._of_code(constant, scope, cls)
@@ -166,19 +261,26 @@ class _Walk:
 
     def _note(self, name: OuterName) -> None:
         """Follows names for as long as they lead through modules, classes and objects."""
-        value, owner = _value_in(name.root, name.names[0]), None
+        value, owner, cls = _value_in(name.root, name.names[0]), None, None
         for used in range(1, len(name.names) + 1):
             known = OuterName(name.root, name.names[:used])
             if used == len(name.names) or _table_of(value) is None:
                 break
             owner = known if has_attributes(value) else None
+            cls = value if isinstance(value, type) else type(value)
             value = attribute_of(value, name.names[used])
+        if isinstance(value, classmethod):  # it may make an object
+            self._of_class(cls)
+        value = _function_of(value)
         if has_attributes(value):
             self.of_function(attribute_of(value, "__call__"), type(value), known)
         elif isinstance(value, _FUNCTIONS):
-            self.of_function(value, owner and type(owner.value()), owner)
+            self.of_function(value, cls, owner)
         elif is_compared(value):
             self.found.setdefault((id(known.root), *known.names), (known, value))
+            self.of_values(value, None)
+        elif isinstance(value, type):
+            self._of_class(value)
 
 
 class _Scope(NamedTuple):
@@ -205,8 +307,9 @@ class _Scope(NamedTuple):
         return self.owner if kind in _LOCAL and name == self.first else None
 
 
-def _reads_of(code, scope: _Scope, stored: set) -> Iterator[OuterName]:
-    """What code reads outside; what it sets is added to ``stored``."""
+def _names_of(code, scope: _Scope, stored: set) -> Iterator[tuple[OuterName, bool]]:
+    """What code reads outside, and what it sets there (True); variables that it sets are added to
+    ``stored``."""
     name = None
     for instruction in dis.get_instructions(code):
         kind, argument = instruction.opname, instruction.argval
@@ -214,12 +317,26 @@ def _reads_of(code, scope: _Scope, stored: set) -> Iterator[OuterName]:
             name = OuterName(name.root, (*name.names, argument))
             continue
         if name is not None:
-            yield name
+            yield name, False
+            if kind == "STORE_ATTR":
+                yield OuterName(name.root, (*name.names, argument)), True
         name = scope.named(kind, argument)
         if kind in _STORES:
-            stored.add((id(scope.cells.get(argument, scope.variables)), argument))
+            root = scope.cells.get(argument, scope.variables)
+            stored.add((id(root), argument))
+            if kind == "STORE_GLOBAL" or argument in scope.cells:
+                yield OuterName(root, (argument,)), True
     if name is not None:
-        yield name
+        yield name, False
+
+
+def _function_of(value):
+    """The function of a property or a method that needs no object; another value as it is."""
+    if isinstance(value, property):
+        return value.fget
+    if isinstance(value, functools.cached_property):
+        return value.func
+    return value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
 
 
 def _is_users(file: str) -> bool:

@@ -5,9 +5,10 @@ from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings
 from poptorch._optimizer.rows import spec_of
 from poptorch.errors import Error
 
-# Our own, and what torch's learning-rate schedulers write into groups and optimizers.
+# Our own, names of parameters, and what torch's learning-rate schedulers write into groups and
+# optimizers.
 _EXPECTED = frozenset({"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "step",
-                       "swa_lr", *SETTINGS})
+                       "swa_lr", "param_names", *SETTINGS})
 
 
 def _is_of_rows(cls: type, of_row: type) -> bool:
@@ -30,8 +31,8 @@ def check_differentiable(optimizer) -> None:
 
 
 class AttributeWatch:
-    """Records the attributes of the first optimizer, and logs others once; each class of
-    the user's own, too.
+    """Records the attributes of the first optimizer of each class, and logs others once; each class
+    of the user's own, too.
 
     Args:
         relax: log at level DEBUG instead of as a warning.
@@ -39,7 +40,7 @@ class AttributeWatch:
 
     def __init__(self, relax: bool):
         self._tell = logger.debug if relax else logger.warning
-        self._known: dict[str, set[str]] = {}
+        self._known: dict[tuple[type, str], set[str]] = {}
         self._classes: set[type] = set()
         self._has_told_of_hooks = False
         self._host_only: set[str] = set()
@@ -66,14 +67,14 @@ class AttributeWatch:
                 self._host_only.add(name)
                 logger.debug("%s=True of %s is for step() on the CPU or a GPU: each update on the "
                              "device is one pass over memory.", name, kind.__name__)
-        self._compare("optimizer attribute", optimizer.__dict__)
+        self._compare(kind, "optimizer attribute", optimizer.__dict__)
         for number, group in enumerate(optimizer.param_groups):
-            self._compare(f"group {number} attribute", group)
+            self._compare(kind, f"group {number} attribute", group)
 
-    def _compare(self, what: str, present: dict) -> None:
-        known = self._known.get(what)
+    def _compare(self, kind: type, what: str, present: dict) -> None:
+        known = self._known.get((kind, what))
         if known is None:
-            self._known[what] = set(present)
+            self._known[kind, what] = set(present)
             return
         names = [name for name in present if name not in known]
         if names:

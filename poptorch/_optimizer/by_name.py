@@ -22,6 +22,7 @@ from poptorch._optimizer.spec import (
     VELOCITY_SCALING,
     OptimizerSpec,
     divided,
+    number_type,
 )
 from poptorch._plain_torch import plain_torch
 from poptorch._transparent import plain_access
@@ -76,7 +77,7 @@ class ByName:
             del self._unused[id(tensor)]
             self._counts.pop(id(tensor), None)
         # What has a state has made at least one update.
-        return self._counts.get(id(tensor), (None, torch.tensor(1.0)))[1]
+        return self._counts.get(id(tensor), (None, torch.ones((), dtype=number_type())))[1]
 
     def _note_count(self, tensor: torch.Tensor, count: torch.Tensor, entry: dict) -> None:
         self._counts[id(tensor)] = tensor, count
@@ -156,10 +157,10 @@ class ByName:
                 values[state.key] = divided(values[state.key], own if scale is None else scale)
         # Where nothing is said of how often: never.
         if self._spec.counts:
-            entry.setdefault(COUNT, torch.tensor(0.0))
+            entry.setdefault(COUNT, torch.zeros((), dtype=number_type()))
             entry |= values
         else:
-            known = self._counts.get(id(tensor), (None, torch.tensor(0.0)))[1]
+            known = self._counts.get(id(tensor), (None, torch.zeros(())))[1]
             count = values.pop(COUNT, known)
             entry |= values
             self._note_count(tensor, count, entry)

@@ -11,6 +11,7 @@ from poptorch._optimizer.spec import (
     OptimizerSpec,
     divided,
     multiplied,
+    number_type,
 )
 from poptorch._plain_torch import plain_torch
 from poptorch._types import check_dense, host_tensor, torch_dtype
@@ -90,7 +91,7 @@ class DeviceStates:
                 else:
                     value = device_values.read(self._executable, state, groups)
                 if entry.key == COUNT:
-                    value = counts[entry.path] = value.to(torch.float32)
+                    value = counts[entry.path] = value.to(number_type())
                 elif entry.tensor is not GLOBAL and not self._has_own_dtype(entry.key):
                     value = value.to(torch.promote_types(value.dtype, entry.tensor.dtype))
                     value = divided(value, self._scale_of(entry))

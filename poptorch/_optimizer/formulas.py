@@ -73,6 +73,17 @@ def lamb(x) -> dict[str, torch.Tensor]:
     return {"param": x.param - x.lr * ratio * update, **new}
 
 
+def asgd(x) -> dict[str, torch.Tensor]:
+    """torch.optim.ASGD. As long as ``mu`` is 1 the average is the parameter itself, whatever it was
+    before."""
+    grad = decayed(x.grad, x.weight_decay, x.param)
+    param = x.param * (1 - x.lambd * x.eta) - x.eta * grad
+    return {"param": param,
+            "ax": torch.where(x.mu == 1, param, x.ax + (param - x.ax) * x.mu),
+            "eta": x.lr / (1 + x.lambd * x.lr * x.step) ** x.alpha,
+            "mu": 1 / torch.maximum(x.step - x.t0, torch.ones_like(x.step))}
+
+
 def adafactor(x) -> dict[str, torch.Tensor]:
     """torch.optim.Adafactor. ``eps1`` is not a number where it is the parameter's own epsilon."""
     eps1 = torch.where(x.eps1.isnan(), torch.finfo(x.dtype).eps, x.eps1)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from poptorch._optimizer.device_settings import groups_of
-from poptorch._optimizer.spec import COUNT, OptimizerSpec
+from poptorch._optimizer.spec import COUNT, OptimizerSpec, number_type
 
 
 @torch.no_grad()
@@ -42,7 +42,7 @@ def _update(spec: OptimizerSpec, group: dict, parameter: torch.Tensor, kept: dic
         raise RuntimeError(f"{spec.name} does not support sparse gradients")
     states = spec.states_of(group, parameter.shape)
     if not kept:
-        kept[COUNT] = torch.zeros(())
+        kept[COUNT] = torch.zeros((), dtype=number_type())
         kept |= {state.key: torch.full_like(parameter, state.initial_in(group), dtype=state.dtype)
                  for state in states}
     kept[COUNT] += 1

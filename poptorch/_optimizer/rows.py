@@ -17,7 +17,6 @@ import torch
 from torch.optim.adadelta import adadelta
 from torch.optim.adagrad import adagrad
 from torch.optim.adamax import adamax
-from torch.optim.asgd import asgd
 from torch.optim.nadam import nadam
 from torch.optim.radam import radam
 from torch.optim.rprop import rprop
@@ -166,8 +165,7 @@ _RPROP = OptimizerSpec(
 
 _ASGD = OptimizerSpec(
     cls=torch.optim.ASGD,
-    formula=torch_form(asgd, ("ax", "mu", "eta"), lr="lr", lambd="lambd",
-                       alpha="alpha", t0="t0", weight_decay="weight_decay", capturable=True),
+    formula=formulas.asgd,
     hyper=_numbers("lr", "lambd", "alpha", "t0", "weight_decay"),
     flags=("maximize",),
     states=(StateTensor("eta", "Accl2", has_no_dims=True, initial=_rate),
@@ -214,9 +212,21 @@ def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
     for cls in type(optimizer).__mro__:
         if cls in ROWS:
             return ROWS[cls]
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise Error(f"[optimizer] expected an optimizer of poptorch.optim or torch.optim, got "
+                    f"{_no_optimizer(optimizer)}.")
     why = next((words for cls, words in _WITHOUT.items() if isinstance(optimizer, cls)),
                "Its step() is Python code, which the device does not run. Use an optimizer that "
                "PyTorch has, as it is")
     raise Error(f"[optimizer] {type(optimizer).__name__} has no update on the device. {why}, or "
                 f"another one of: {', '.join(spec.name for spec in ROWS.values())} (of "
                 f"poptorch.optim or torch.optim).")
+
+
+def _no_optimizer(value) -> str:
+    """What a value is that is no optimizer, and what to do."""
+    if isinstance(value, type) and issubclass(value, torch.optim.Optimizer):
+        return f"the class {value.__name__}. Make one: {value.__name__}(model.parameters(), ...)"
+    if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+        return f"the scheduler {type(value).__name__}. Pass the optimizer that it schedules"
+    return f"{type(value).__name__}. Pass one that was made of the model's parameters()"

@@ -63,6 +63,11 @@ def _velocity_factor(group: dict, power: int) -> float:
     return float(group["velocity_scaling"]) ** power if power and is_combined(group) else 1.0
 
 
+def number_type() -> torch.dtype:
+    """Of what type torch's optimizers have states without dimensions, and counts of updates."""
+    return torch.float64 if torch.get_default_dtype() is torch.float64 else torch.float32
+
+
 def multiplied(value: torch.Tensor, factor: float) -> torch.Tensor:
     """A tensor times a factor, in single precision at least, with one rounding."""
     if factor == 1:
@@ -146,8 +151,7 @@ class StateTensor:
         """Dtype on the device for a parameter of a group."""
         name = None if is_combined(group) else self.type_setting
         if self.has_no_dims and self.dtype is None:
-            is_double = torch.get_default_dtype() is torch.float64
-            return torch.float64 if is_double else torch.float32
+            return number_type()
         return self.dtype or dtype_of(group, name, parameter.dtype)
 
     def type_of(self, parameter: torch.Tensor, group: dict) -> tuple[torch.dtype, list[int]]:

@@ -59,7 +59,7 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
     progress("capture")
     arguments = Arguments(source.model, args, kwargs, spec, source.parser)
     grouped = frozenset(path for path, _ in spec.weight_groups)
-    outer = outer_names.found(source.model, [args, kwargs])
+    outer, sets = outer_names.read_and_set(source.model, [args, kwargs])
     try:
         captured = capture(source.model, *arguments.micro_batch(args, kwargs),
                            training=spec.training,
@@ -70,6 +70,7 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
                            called=arguments.called)
     finally:
         outer, kept = outer_names.put_back(outer)
+        kept += outer_names.put_back(sets)[1]
     warn_of_kept(kept)
     outer = outer_names.unchanged(outer)
     arguments.compare(captured.beside)

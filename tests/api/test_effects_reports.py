@@ -156,3 +156,18 @@ def test_unexpected_optimizer_attributes(relax, capsys):
     assert err.count("Ignoring unexpected optimizer attribute: other.") == (not relax)
     assert err.count("Ignoring unexpected group 0 attribute: more.") == (not relax)
     assert err.count("Ignoring") == 2 * (not relax)
+
+
+def test_attributes_of_another_class_are_expected(capsys):
+    net = Scale()
+    model = poptorch.trainingModel(net, quiet(maxRepeatLogs=None),
+                                   torch.optim.SGD(net.parameters(), lr=0.1))
+    for optimizer in (poptorch.optim.SGD(net.parameters(), lr=0.1),
+                      torch.optim.SGD(net.named_parameters(), lr=0.1),
+                      torch.optim.Adam(net.parameters())):
+        model.setOptimizer(optimizer)
+    assert "Ignoring" not in capsys.readouterr().err
+    optimizer.mine = optimizer.param_groups[0]["more"] = 1
+    model.setOptimizer(optimizer)
+    err = capsys.readouterr().err
+    assert "optimizer attribute: mine." in err and "group 0 attribute: more." in err

@@ -282,10 +282,14 @@ def test_optimizer_without_an_update():
         poptorch.trainingModel(net, options(), torch.optim.LBFGS(net.parameters()))
 
 
-@pytest.mark.parametrize("optimizer", [object(), 3, torch.optim.SGD, [1]],
-                         ids=["object", "number", "class", "list"])
-def test_what_is_no_optimizer(optimizer):
-    words = rf"^\[optimizer\] {type(optimizer).__name__} has no update on the device\."
+@pytest.mark.parametrize("optimizer, words", [
+    (3, r"int\. Pass one that was made of the model's parameters\(\)"), ([1], r"list\. Pass one"),
+    (torch.optim.SGD, r"the class SGD\. Make one: SGD\(model\.parameters\(\), \.\.\.\)"),
+    (torch.optim.lr_scheduler.StepLR(torch.optim.SGD(Classifier().parameters(), lr=0.1), 1),
+     r"the scheduler StepLR\. Pass the optimizer that it schedules")],
+    ids=["number", "list", "class", "scheduler"])
+def test_what_is_no_optimizer(optimizer, words):
+    words = rf"^\[optimizer\] expected an optimizer of poptorch.optim or torch.optim, got {words}"
     net = torch.nn.Linear(2, 2)
     with pytest.raises(poptorch.Error, match=words):
         poptorch.trainingModel(net, options(), optimizer)

@@ -132,3 +132,111 @@ def test_values_that_are_gone():
     assert name.text == "space.a.b" and name.value() == 1.0 and name.places() is None
     del space.a
     assert snapshot.difference(name.value(), name.text) is not None
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * SCALE
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * SIZES[0]
+
+
+class Reader:
+    def __init__(self):
+        self.factor = 2.0
+
+    def read(self, x):
+        return x * SCALE
+
+    def unread(self, x):
+        return x * UNREAD
+
+    def __call__(self, x):
+        return x * self.factor * SIZES[0]
+
+
+class Setter:
+    def add(self, x):
+        global SCALE
+        SCALE = x
+
+
+class Counter:
+    def add(self, x):
+        global COUNT
+        COUNT += x
+
+
+class Layer(nn.Module):
+    def forward(self, x):
+        return x * SCALE
+
+
+class Table:
+    @staticmethod
+    def scaled(x):
+        return x * SCALE
+
+    @classmethod
+    def sized(cls, x):
+        return cls.scaled(x) * SIZES[0]
+
+
+FUNCTIONS = {"helper": helper, "reader": Reader()}
+
+
+def test_functions_with_a_gradient_of_their_own():
+    assert names(lambda m, x: Doubled.apply(x)) == {"SCALE", "SIZES"}
+
+
+def test_objects_that_forward_makes():
+    assert names(lambda m, x: Reader().read(x)) == {"SCALE", "SIZES"}
+    assert names(lambda m, x: Layer()(x)) == {"SCALE"}
+
+
+def test_methods_of_classes():
+    assert names(lambda m, x: Table.scaled(x)) == {"SCALE"}
+    assert names(lambda m, x: Table.sized(x)) == {"SCALE", "SIZES"}
+
+
+def test_functions_in_containers():
+    assert names(lambda m, x: FUNCTIONS["helper"](x)) == {"FUNCTIONS", "SCALE", "SIZES"}
+
+
+def test_objects_that_modules_hold():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.held = [{"a": Reader()}]
+
+        def forward(self, x):
+            return self.held[0]["a"].read(x)
+
+    assert names(None, module=Net()) == {"SCALE", "SIZES"}
+
+
+def test_what_a_method_sets_that_forward_may_not_call():
+    net = Function(lambda m, x: x.add(1.0) * SCALE)
+    net.setter = Setter()
+    assert names(None, module=net) == {"SCALE"}
+
+
+def test_what_such_a_method_reads_and_sets():
+    net = Function(lambda m, x: x.add(1.0) * SCALE)
+    net.counter = Counter()
+    assert names(None, module=net) == {"SCALE"}
+
+
+def test_hooks_of_parameters_and_modules():
+    net, reader, other = nn.Sequential(nn.Linear(2, 2)), Reader(), Reader()
+    net[0].weight.register_hook(lambda gradient: gradient * SCALE)
+    net[0].bias.register_hook(reader)
+    net[0].register_forward_hook(lambda module, inputs, output: output * ARGS.scale)
+    assert names(None, module=net) == {"SCALE", "the hook of 0.bias.factor", "SIZES", "ARGS.scale"}
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    net[0].weight.register_hook(reader)
+    net[1].weight.register_hook(other.read)
+    assert names(None, module=net) == {"the hook of 0.weight.factor", "SIZES", "SCALE"}

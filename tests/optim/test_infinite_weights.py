@@ -28,11 +28,12 @@ class Net(torch.nn.Module):
 
 
 def check_three_steps(kind, settings):
-    """The weights after three steps on the device are those after three steps on the CPU."""
+    """The weights after three steps on the device are those after three steps on the CPU, and so
+    are the optimizer's states."""
     net, x = Net(), torch.ones(1)
     beside = copy.deepcopy(net)
-    model = poptorch.trainingModel(net, quiet_options(), kind(net.parameters(), **settings))
-    optimizer = kind(beside.parameters(), **settings)
+    ours, optimizer = (kind(m.parameters(), **settings) for m in (net, beside))
+    model = poptorch.trainingModel(net, quiet_options(), ours)
     for _ in range(3):
         model(x)
         optimizer.zero_grad()
@@ -40,6 +41,8 @@ def check_three_steps(kind, settings):
         optimizer.step()
     model.copyWeightsToHost()
     torch.testing.assert_close(net.weight, beside.weight, equal_nan=True)
+    torch.testing.assert_close(dict(ours.state[net.weight]), dict(optimizer.state[beside.weight]),
+                               equal_nan=True)
     return net.weight
 
 

@@ -101,6 +101,27 @@ def test_states_without_dimensions_are_of_the_default_type():
         torch.set_default_dtype(before)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_counts_are_of_the_type_that_torch_has(dtype):
+    before = torch.get_default_dtype()
+    ours, eager = pair()
+    x, target = (value.float() for value in data())
+    optimizer = torch.optim.Adam(ours.float().parameters())
+    reference = torch.optim.Adam(eager.float().parameters())
+    on_the_host = poptorch.optim.LAMB(ours.parameters())
+    torch.set_default_dtype(dtype)
+    try:
+        poptorch.trainingModel(ours, options(), optimizer)(x, target)
+        eager_step(eager, reference, x, target)
+        expected = reference.state[eager.first.weight]["step"]
+        assert optimizer.state[ours.first.weight]["step"].dtype is expected.dtype
+        ours.first.weight.grad = torch.ones_like(ours.first.weight)
+        on_the_host.step()
+        assert on_the_host.state[ours.first.weight]["step"].dtype is expected.dtype
+    finally:
+        torch.set_default_dtype(before)
+
+
 def test_parameter_groups_and_schedule():
     ours, eager = pair()
 

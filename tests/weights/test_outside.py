@@ -99,6 +99,22 @@ def test_what_is_not_read_may_change(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_what_the_hook_of_a_parameter_reads(capsys):
+    class Trained(nn.Linear):
+        def forward(self, x):
+            return poptorch.identity_loss(super().forward(x).sum(), "none")
+
+    net = Trained(2, 1)
+    net.weight.register_hook(lambda gradient: gradient * SPACE.scale)
+    model = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), lr=0.5))
+    model(X)
+    assert capsys.readouterr().err == ""
+    SPACE.scale = 3.0
+    model(X)
+    SPACE.scale = 2.0
+    assert "[call] SPACE.scale: it was 2.0 when the module was" in capsys.readouterr().err
+
+
 # -- tensors -----------------------------------------------------------------------------------
 
 
@@ -231,3 +247,35 @@ def test_tensors_that_a_hook_keeps(hook, capsys):
     net[0].register_forward_hook(hook(kept))
     poptorch.inferenceModel(net, quiet_options())(X)
     assert kept == {} and "forward keeps a tensor in kept, but" in capsys.readouterr().err
+
+
+class Keeper:
+    last = None
+
+    def __call__(self, gradient):
+        self.last = [gradient]
+
+
+LAST, KEEPER = None, Keeper()
+
+
+def test_names_outside_are_as_before(capsys):
+    last = None
+
+    def function(x):
+        global LAST
+        nonlocal last
+        LAST, KEEPER.last, Keeper.other = x * 2, x * 3, x * 4
+        last = (LAST,)
+        return x * 2
+
+    net, hook = nn.Linear(2, 2), Keeper()
+    net.weight.register_hook(hook)
+    net.forward = lambda x: poptorch.identity_loss(function(x * net.weight.sum()).sum(), "none")
+    model = poptorch.trainingModel(net, quiet_options().maxRepeatLogs(None))
+    model(X)
+    assert LAST is last is hook.last is KEEPER.last is None and not hasattr(Keeper, "other")
+    assert "last" not in vars(hook)
+    told = " ".join(capsys.readouterr().err.split())
+    for name in ("LAST", "last", "KEEPER.last", "Keeper.other", "the hook of weight.last"):
+        assert f"[capture] forward keeps a tensor in {name}, but its values are" in told
