@@ -281,9 +281,9 @@ bool bf16_unit_applies(P p) {
   }
   return true;
 }
-// Gradients of weights get one thread. Of channels by themselves oneDNN takes 0.2 to 0.9 of the time
-// of the loops for f32 and their copies, but where images lie in rows, gradients of images have
-// strides or those of weights large kernels: there it takes up to 16 times as long.
+// Gradients of weights get one thread. Of channels by themselves oneDNN takes 0.2 to 0.9 of the
+// time of the loops for f32 and their copies, but where images lie in rows, gradients of images
+// have strides or those of weights large kernels: there it takes up to 16 times as long.
 double bf16_unit_cost(P p) {
   const bool is_dw = p.is(Direction::weight_gradient);
   const bool is_depthwise = p.groups > 1 && p.groups == p.x.sizes[1];

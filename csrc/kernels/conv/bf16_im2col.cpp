@@ -227,8 +227,8 @@ Prepared data_gradient(const ConvProblem& p) {
 
 // -- gradients of weights: outputs by columns of im2col, sums over pixels --
 
-// Parts of a small dw are sums over parts of the pixels, joined in their order; those of a large one
-// are some of its columns. How it is cut depends on the sizes alone.
+// Parts of a small dw are sums over parts of the pixels, joined in their order; those of a large
+// one are some of its columns. How it is cut depends on the sizes alone.
 struct WeightGradient {
   ConvolutionShape s;
   int64_t depth, pixels, strip;

@@ -1,4 +1,5 @@
-// Convolutions of bfloat16 images as products of im2col (conv/im2col_last.h) and the weight, summed in f32 by the loops of gemm/bf16_loops.h and rounded once:
+// Convolutions of bfloat16 images as products of im2col (conv/im2col_last.h) and the weight, summed
+// in f32 by the loops of gemm/bf16_loops.h and rounded once:
 //
 //   forward          y[pixel, o]  = sum over k of im2col(x)[pixel, k] * w[o, k]
 //   data gradient    the same of y's gradient with the kernel turned round, for strides of 1
@@ -12,8 +13,8 @@
 
 namespace poptorch::kernels {
 
-// Whether it computes a problem: of images or sequences, in one group, not transposed, on a processor
-// that has_bf16_loops().
+// Whether it computes a problem: of images or sequences, in one group, not transposed, on a
+// processor that has_bf16_loops().
 bool bf16_im2col_applies(const ConvProblem& problem);
 
 ops::Prepared bf16_im2col(const ConvProblem& problem);

@@ -1,6 +1,6 @@
-// Products of bfloat16 matrices, summed in f32, by loops of our own on the instruction of AVX-512 that
-// multiplies pairs (AVX512-BF16): for processors that the BLAS was not written for. They are those
-// of gemm/blocked.h, with two numbers of an operand in a word.
+// Products of bfloat16 matrices, summed in f32, by loops of our own on the instruction of AVX-512
+// that multiplies pairs (AVX512-BF16): for processors that the BLAS was not written for. They are
+// those of gemm/blocked.h, with two numbers of an operand in a word.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ bool has_bf16_loops();
 bool bf16_loops_pay();
 
 // As gemm, but for the types, on the calling thread, which keeps half a MiB for it; without scale,
-// bias and relu. An element's sum is taken in parts of 512 products, which are added in their order;
-// denormals count as 0.
+// bias and relu. An element's sum is taken in parts of 512 products, which are added in their
+// order; denormals count as 0.
 void bf16_loops_gemm(const Gemm& g, const uint16_t* a, const uint16_t* b, float* c);
 
 }  // namespace poptorch::kernels

@@ -1,6 +1,6 @@
 // The images of batch norm as its loops see them: where they lie or, for 16-bit floats, upcast
-// block by block in memory of the thread, which stays in the caches where f32 copies of whole images
-// would not.
+// block by block in memory of the thread, which stays in the caches where f32 copies of whole
+// images would not.
 #pragma once
 
 #include <algorithm>

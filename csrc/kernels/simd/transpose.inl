@@ -41,8 +41,8 @@ inline vf load_lanes(const float* p, int64_t n) {
   return n >= width ? load(p) : load_part(p, n);
 }
 
-// The transpose of `rows` <= width rows of n numbers: n vectors, `step` numbers apart, in which lanes
-// past the rows are 0. load_from(i, p) is a vector of row i from number p on, past its end 0.
+// The transpose of `rows` <= width rows of n numbers: n vectors, `step` numbers apart, in which
+// lanes past the rows are 0. load_from(i, p) is a vector of row i from number p on, past its end 0.
 template <typename Load>
 inline void transpose_loaded(const Load& load_from, int64_t rows, int64_t n, float* out,
                              int64_t step) {
