@@ -45,6 +45,15 @@ ImageBlock run_of(int64_t at, int64_t n) { return {at, 1, n, n}; }
 ImageBlock block_of(int64_t at, const Columns& c) { return {at, c.n, c.stride, c.columns}; }
 Columns columns_of(const ImageBlock& block) { return {block.rows, block.stride, block.columns}; }
 
+// Of which the loops keep sums in the type of the entries.
+constexpr int64_t summed_rows = 128;
+
+// So many that four images' entries stay in the first cache.
+int64_t rows_at_once(const Columns& c) {
+  constexpr int64_t entries = 2048;
+  return std::max<int64_t>(1, entries / std::max<int64_t>(c.columns, 1));
+}
+
 // What a normalization reads and writes: y = relu(x + residual), as far as there are such.
 struct NormalizedImages {
   const void *x, *residual;
@@ -79,7 +88,7 @@ void normalize(const Args& args, const Channels& c, const Images<T>& images,
       },
       [&](int64_t at, const Columns& columns, int64_t, int64_t first) {
         const AffineColumns<T> f{factors[0] + first, factors[1] + first, factors[2] + first};
-        for_rows_of(block_of(at, columns), [&](const ImageBlock& part) {
+        for_rows_of(block_of(at, columns), rows_at_once(columns), [&](const ImageBlock& part) {
           normalize_block(images, all, part,
                           [&](const BatchNormRows<T>& data, const ImageBlock& block) {
                             loops.batch_affine_columns(data, block.at, columns_of(block), f);
@@ -291,7 +300,7 @@ struct BatchNormBackward {
           GradSums* sums = parts + chunk * c.channels + first;
           std::fill_n(sums, columns.columns, GradSums{});
           GradSums more[most_columns];
-          for_rows_of(block_of(at, columns), [&](const ImageBlock& part) {
+          for_rows_of(block_of(at, columns), summed_rows, [&](const ImageBlock& part) {
             sum(part, [&](const BatchNormGradRows<T>& data, const ImageBlock& block) {
               loops.batch_grad_sums_columns(data, block.at, columns_of(block), mean + first, more);
             });
@@ -346,7 +355,7 @@ struct BatchNormBackward {
         [&](int64_t at, const Columns& columns, int64_t, int64_t first) {
           const GradAffineColumns<T> factors{f[0] + first, f[1] + first, f[2] + first,
                                              f[3] + first};
-          for_rows_of(block_of(at, columns), [&](const ImageBlock& part) {
+          for_rows_of(block_of(at, columns), rows_at_once(columns), [&](const ImageBlock& part) {
             change(part, [&](const BatchNormGradRows<T>& data, const ImageBlock& block) {
               loops.batch_grad_affine_columns(data, block.at, columns_of(block), factors);
             });

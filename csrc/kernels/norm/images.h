@@ -53,6 +53,7 @@ class Images {
     if (upcast_ == nullptr || image == nullptr) return;
     if constexpr (std::is_same_v<T, float>) {
       auto* to = static_cast<uint16_t*>(image) + block.at;
+      if (block.stride == block.columns) return downcast_(entries, to, block.rows * block.columns);
       for (int64_t row = 0; row < block.rows; ++row) {
         downcast_(entries + row * block.columns, to + row * block.stride, block.columns);
       }
@@ -69,9 +70,8 @@ class Images {
   Downcast downcast_ = nullptr;
 };
 
-// fn(block) for runs of rows of a block, each of which stays in the caches.
-void for_rows_of(const ImageBlock& block, const auto& fn) {
-  constexpr int64_t rows = 128;  // of which the loops keep sums in the type of the entries
+// fn(block) for runs of rows of a block.
+void for_rows_of(const ImageBlock& block, int64_t rows, const auto& fn) {
   for (int64_t row = 0; row < block.rows; row += rows) {
     fn(ImageBlock{block.at + row * block.stride, std::min(rows, block.rows - row), block.stride,
                   block.columns});
