@@ -253,18 +253,35 @@ def called_without_constants(func, args, kwargs):
 
 @contextlib.contextmanager
 def without_compiling(is_here):
-    """Where ``is_here()``, torch.cond and its like call their operators as they are, without
-    torch.compile around them."""
-    compiled = higher_order._hop_compile_and_call
+    """Where ``is_here()``, what torch.compile made of functions and modules runs as it was written.
+    So do the operators of torch.cond and its like, which torch compiles by itself."""
+    # Imported late, as it takes seconds; the fake mode of a capture has imported it already.
+    from torch._dynamo import eval_frame
 
-    def called(function, args, kwargs=None):
-        return function(*args, **(kwargs or {})) if is_here() else compiled(function, args, kwargs)
+    def as_written(function, args, kwargs=None):
+        return function(*args, **(kwargs or {}))
 
-    higher_order._hop_compile_and_call = called
+    instead = [
+        (higher_order, "_hop_compile_and_call", as_written),
+        (eval_frame, "_callback_from_stance", lambda callback: None),
+        # With fullgraph=True it is an error where no frame is compiled, unless frames are counted
+        # already: those are then someone else's.
+        (eval_frame, "set_fullgraph_compiled_frame_count", lambda count: 0),
+        # Asked by compiled modules only, which warn of hooks of all modules: capture has some.
+        (torch.nn.modules.module, "_has_any_global_hook", lambda: False),
+    ]
+    before = [getattr(owner, name) for owner, name, _ in instead]
+    for (owner, name, here), elsewhere in zip(instead, before):
+        setattr(owner, name, _either(is_here, here, elsewhere))
     try:
         yield
     finally:
-        higher_order._hop_compile_and_call = compiled
+        for (owner, name, _), elsewhere in zip(instead, before):
+            setattr(owner, name, elsewhere)
+
+
+def _either(is_here, here, elsewhere):
+    return lambda *args, **kwargs: (here if is_here() else elsewhere)(*args, **kwargs)
 
 
 @contextlib.contextmanager

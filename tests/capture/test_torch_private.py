@@ -253,6 +253,19 @@ def test_operations_on_functions_without_compiling():
         torch.cond(torch.tensor(True), then, torch.cos, (torch.ones(2),))
 
 
+@pytest.mark.parametrize("settings", [{}, {"fullgraph": True}])
+def test_functions_without_compiling(settings):
+    graphs = []
+    function = torch.compile(torch.nn.functional.silu, backend=lambda graph, _: graphs.append(graph)
+                             or graph.forward, **settings)
+    with private.without_compiling(lambda: True):
+        function(torch.ones(2))
+    assert not graphs
+    with private.without_compiling(lambda: False):
+        function(torch.ones(2))
+    assert len(graphs) == 1
+
+
 def test_outside_of_modes(mode):
     class Counting(private.TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
