@@ -231,6 +231,7 @@ class _Capture:
             node = self.recorder.placeholder(state.fake, state.name)
             self.recorder.stand_for(state.tensor, node, state.name)
             self._state_nodes.append(node)
+        self._state.let_last(self.recorder, self._state_nodes)
 
     # -- tracing -------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from poptorch import _layout as layout
 from poptorch._capture import torch_private as private
 from poptorch._capture.attributes import Attributes
 from poptorch._capture.clones import Clones
+from poptorch._capture.lasting import lasting_value
 from poptorch._capture.places import Places
 from poptorch._capture.reads import Reads
 from poptorch._logging import logger
@@ -165,6 +166,23 @@ class ModuleState:
         _set_modes(self._modes_before)
         self._attributes.__exit__(*exception)
         self._clones.publish()
+
+    def let_last(self, recorder, nodes: list) -> None:
+        """Lets attributes that ``forward`` gives a tensor keep it, where it has the same value in
+        each call.
+
+        Args:
+            recorder: of the operations.
+            nodes: the placeholder of each state.
+        """
+        fixed = {node: state.tensor for state, node in zip(self.states, nodes)
+                 if not state.trained and state.name not in self._grouped}
+
+        def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
+            constants = {node: recorder.constant(node) for node in recorder.constants}
+            return lasting_value(tensor, fixed | constants)
+
+        self._attributes.value_of = value_of
 
     def users(self, value):
         """A method, module or partial function, with the user's modules in place of clones."""
