@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 import poptorch
 from poptorch._capture import capture
-from tests.capture.common import Function, check_training
+from tests.capture.common import Function, check_inference, check_training
 from tests.helpers import quiet_options
 
 
@@ -213,6 +213,35 @@ def test_data_assignment():
 
     with pytest.raises(poptorch.Error, match=r"`.data`.*copy_\(value\)"):
         capture(Function(forward, {"p": torch.ones(3)}), (torch.ones(3),), training=False)
+
+
+@pytest.mark.parametrize("value", [lambda p: p.data[:2], lambda p: p.data.t(), lambda p: p.data + 0,
+                                   lambda p: torch.ones(3, 3)])
+def test_data_assignment_of_another_tensor(value):
+    def forward(m, x):
+        m.p.data = value(m.p)
+        return m.p * x
+
+    with pytest.raises(poptorch.Error, match=r"`.data`.*copy_\(value\)"):
+        capture(Function(forward, {"p": torch.ones(3, 3)}), (torch.ones(3),), training=False)
+
+
+def test_data_assignment_after_a_change_in_place():
+    """``x.data -= y`` changes what ``.data`` gives, and assigns that."""
+    def forward(m, x):
+        m.p.data -= 0.5 * x
+        m.b.data[1:] *= 2
+        y = x * m.p
+        y.data += m.b
+        y.data.mul_(3)
+        return y, poptorch.identity_loss(y.pow(2).sum(), "none")
+
+    torch.manual_seed(1)
+    module = Function(forward, {"p": torch.rand(3, dtype=torch.float64)},
+                      {"b": torch.rand(3, dtype=torch.float64)})
+    x = torch.rand(3, dtype=torch.float64)
+    check_inference(module, x)
+    check_training(module, x)
 
 
 @pytest.mark.parametrize("forward, args", [
