@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointFunction
 
 import poptorch
 from poptorch._capture import capture
@@ -275,17 +275,14 @@ def test_parameter_whose_elements_are_one_cannot_be_trained():
         capture(layer, (torch.zeros(1, 3),), training=True)
 
 
-def test_reentrant_checkpoint():
-    module = nn.Linear(3, 3)
-
+def test_the_function_of_reentrant_checkpoints():
     def forward(m, x):
-        y = checkpoint(module, m.first(x), use_reentrant=True)
-        return F.mse_loss(y, x)
+        y = CheckpointFunction.apply(lambda x: x * m.w, True, x * m.w)
+        return y, F.mse_loss(y, x)
 
-    outer = Function(forward)
-    outer.first, outer.inner = nn.Linear(3, 3), module
-    with pytest.raises(poptorch.Error, match="use_reentrant=False"):
-        capture(outer, (torch.ones(2, 3),), training=True)
+    module = Function(forward, {"w": torch.ones(3)})
+    with pytest.raises(poptorch.Error, match="CheckpointFunction was called by itself"):
+        capture(module, (torch.ones(2, 3),), training=True)
 
 
 def test_changes_that_no_schema_tells():

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
+from torch.utils import checkpoint as checkpointing
 
 from poptorch import _capture
 from poptorch._capture import torch_private as private
@@ -264,6 +265,21 @@ def test_functions_without_compiling(settings):
     with private.without_compiling(lambda: False):
         function(torch.ones(2))
     assert len(graphs) == 1
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs")
+@pytest.mark.parametrize("is_here", [True, False])
+def test_without_reentrant_checkpoints(is_here):
+    x = torch.ones(2, requires_grad=True)
+    before = checkpointing.CheckpointFunction
+    with private.without_reentrant_checkpoints(lambda: is_here):
+        y = checkpointing.checkpoint(torch.sin, x, use_reentrant=True)
+        without_gradient = checkpointing.checkpoint(
+            lambda y: x * y, torch.ones(2), use_reentrant=True, preserve_rng_state=False)
+    names = {node.name() for node in private.autograd_nodes(y.grad_fn)}
+    assert ("CheckpointFunctionBackward" in names) is not is_here
+    assert not without_gradient.requires_grad
+    assert checkpointing.CheckpointFunction is before
 
 
 def test_outside_of_modes(mode):
