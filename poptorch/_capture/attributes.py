@@ -45,6 +45,8 @@ class Attributes:
     Attributes:
         reads: what ``forward`` reads, of modules and of objects.
         value_of: the value that a tensor without data has in each call; None for others.
+        managed: the modules that have such values in attributes now, and all that ``forward`` set
+            of each: it sets them anew where they do not fit.
     """
 
     def __init__(self, places: Places, clones: dict[int, torch.nn.Module]):
@@ -65,6 +67,7 @@ class Attributes:
         # Those that forward read before it set them to True or False.
         self._flags: set[tuple[int, str]] = set()
         self._found_values: dict[int, torch.Tensor | None] = {}
+        self.managed: list[tuple[torch.nn.Module, set[str]]] = []
         self._depended_on: list[Place] = []
 
     def keep(self, module: torch.nn.Module, path: str) -> None:
@@ -260,6 +263,8 @@ class Attributes:
                     lasting = self._lasting(value)
                     if lasting is not None:
                         module.__dict__[name] = lasting
+                        self.managed.append((module, {
+                            one for key, one in self._lines if key == id(module)}))
                         continue
                 if is_fake or is_cache:
                     self._put_back(module.__dict__, name, before)

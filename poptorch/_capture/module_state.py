@@ -1,5 +1,6 @@
 """A module with fake tensors in place of its parameters and buffers."""
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +17,10 @@ from poptorch._capture.reads import Reads
 from poptorch._logging import logger
 from poptorch._types import check_dense
 from poptorch.errors import Error, error_at
+
+
+# Attributes that forward itself sets where they do not fit, of the user's modules.
+_managed: "weakref.WeakKeyDictionary[torch.nn.Module, set[str]]" = weakref.WeakKeyDictionary()
 
 
 @dataclass
@@ -166,6 +171,8 @@ class ModuleState:
         _set_modes(self._modes_before)
         self._attributes.__exit__(*exception)
         self._clones.publish()
+        for module, names in self._attributes.managed:
+            _managed.setdefault(self._clones.user_module(module), set()).update(names)
 
     def let_last(self, recorder, nodes: list) -> None:
         """Lets attributes that ``forward`` gives a tensor keep it, where it has the same value in
@@ -206,6 +213,8 @@ class ModuleState:
                 continue  # of an argument
             module = self._clones.user_module(place.module)
             holder = self._clones.user_module(place.holder)
+            if holder is module and place.name in _managed.get(module, ()):
+                continue
             path = self.names.get(id(module))
             if path is None and self._attributes.is_outside(module):
                 path = type(module).__qualname__

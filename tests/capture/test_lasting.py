@@ -70,6 +70,32 @@ def test_the_next_compilation_meets_what_eager_left():
         torch.testing.assert_close(module(x), eager(x))
 
 
+class Table(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.tensor([1.0, 0.5]))
+        self.table = None
+
+    def forward(self, x):
+        if self.table is None or len(self.table) != len(x):
+            self.table = torch.arange(len(x)).outer(self.scale)
+        return x + self.table
+
+
+@pytest.mark.parametrize("make", [Table, lambda: Rotary()])
+def test_programs_of_several_lengths_do_not_depend_on_the_last_one(make):
+    module = make()
+    shapes = [(3, 2), (3, 2), (5, 2)] if make is Table else [(1, 3, 4), (1, 3, 4), (1, 5, 4)]
+    models = [(poptorch.inferenceModel(module, quiet_options()), torch.randn(shape))
+              for shape in shapes]
+    for model, x in [*models, *reversed(models)]:
+        torch.testing.assert_close(model(x), make()(x))
+    for _, x in models:
+        torch.testing.assert_close(module(x), make()(x))
+    for model, x in models:
+        torch.testing.assert_close(model(x), make()(x))
+
+
 def in_order(m, x):
     table = torch.arange(4.0)
     m.before, m.view = table.clone(), table[1:]
