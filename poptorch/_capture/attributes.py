@@ -4,7 +4,7 @@ import contextlib
 import functools
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -34,8 +34,9 @@ class Attributes:
     part of the tree, and that ``forward`` does not make, run as they are: what was read of them is
     noted, also their tensors, hooks and mode.
 
-    On leaving it undoes what would leave tensors without data in the user's modules, and warns: who
-    reads such an attribute later reads what was there before.
+    On leaving it gives tensors without data, in attributes of the user's modules, the values that
+    they have in each call. Where they have none, it undoes what would leave them there, and warns:
+    who reads such an attribute later reads what was there before.
 
     Args:
         places: finds the user's line.
@@ -43,6 +44,9 @@ class Attributes:
 
     Attributes:
         reads: what ``forward`` reads, of modules and of objects.
+        value_of: the value that a tensor without data has in each call; None for others.
+        managed: the modules that have such values in attributes now, and all that ``forward`` set
+            of each: it sets them anew where they do not fit.
     """
 
     def __init__(self, places: Places, clones: dict[int, torch.nn.Module]):
@@ -59,6 +63,11 @@ class Attributes:
         self._contents: dict[int, tuple[object, list | dict]] = {}
         self._lines: dict[tuple[int, str], tuple[str, int] | None] = {}
         self.reads = Reads()
+        self.value_of: Callable[[torch.Tensor], torch.Tensor | None] = lambda tensor: None
+        # Those that forward read before it set them to True or False.
+        self._flags: set[tuple[int, str]] = set()
+        self._found_values: dict[int, torch.Tensor | None] = {}
+        self.managed: list[tuple[torch.nn.Module, set[str]]] = []
         self._depended_on: list[Place] = []
 
     def keep(self, module: torch.nn.Module, path: str) -> None:
@@ -193,6 +202,8 @@ class Attributes:
             module = self._running(module)
             self._meet(module)
             self._lines[id(module), name] = self._places.here()
+            if type(value) is bool and self.reads.has_read(module, name):
+                self._flags.add((id(module), name))
             self.reads.was_set(module, name)
             self._set(module, name, value)
 
@@ -240,12 +251,21 @@ class Attributes:
             if id(module) in self._made:  # it was met before its class filled it
                 continue
             attributes = _plain(module)
+            if kind is None:
+                self._warn_of_flags(module, path, before, attributes)
             made = {name for name, value in attributes.items()
                     if (id(module), name) in self._lines and _object_holds_fake(value)}
             if not made and not _holds_fake(attributes) and RECURRENT_CACHES[0] not in attributes:
                 continue  # as nearly always
             for name, value in attributes.items():
                 is_cache, is_fake = name in RECURRENT_CACHES, name in made or _holds_fake(value)
+                if is_fake and kind is None and not is_cache:
+                    lasting = self._lasting(value)
+                    if lasting is not None:
+                        module.__dict__[name] = lasting
+                        self.managed.append((module, {
+                            one for key, one in self._lines if key == id(module)}))
+                        continue
                 if is_fake or is_cache:
                     self._put_back(module.__dict__, name, before)
                 # The same line of several layers is one mistake.
@@ -253,6 +273,34 @@ class Attributes:
                 if is_fake and kind is None and not is_cache and key not in told:
                     told.add(key)
                     self._warn(module, path, name, name in before)
+
+    def _warn_of_flags(self, module: torch.nn.Module, path: str, before: dict, now: dict) -> None:
+        """Warns of flags by which ``forward`` does something in its first call alone."""
+        for name, value in now.items():
+            was = before.get(name)
+            if (id(module), name) in self._flags and type(was) is bool and was is not value:
+                place = place_text(self.line(module, name), path)
+                logger.warning(
+                    "[capture] forward reads the attribute %s, which is %s, and sets it to %s: "
+                    "what it does once in PyTorch, each call of the program does again. Call the "
+                    "module once on the CPU before it is compiled, or use a buffer and "
+                    "torch.where.%s", name, was, value, f"\n  at {place}" if place else "")
+
+    def _lasting(self, value):
+        """A tensor, or a tuple of them, with the values that they have in each call, or None."""
+        parts = value if type(value) is tuple else (value,)
+        found = []
+        for part in parts:
+            if isinstance(part, private.FakeTensor):
+                if id(part) not in self._found_values:
+                    self._found_values[id(part)] = self.value_of(part)
+                part = self._found_values[id(part)]
+                if part is None:
+                    return None
+            found.append(part)
+        if _object_holds_fake(found):
+            return None
+        return tuple(found) if type(value) is tuple else found[0]
 
     def _put_back(self, attributes: dict, name: str, before: dict) -> None:
         if name not in before:

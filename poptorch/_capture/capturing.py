@@ -231,6 +231,7 @@ class _Capture:
             node = self.recorder.placeholder(state.fake, state.name)
             self.recorder.stand_for(state.tensor, node, state.name)
             self._state_nodes.append(node)
+        self._state.let_last(self.recorder, self._state_nodes)
 
     # -- tracing -------------------------------------------------------------------------------
 
@@ -240,7 +241,8 @@ class _Capture:
         self._paths = ModulePaths(names, self.recorder)
         self.functions = Functions(self)
         with self._state, self._paths, self.fake_mode, self.recorder, self.functions, \
-                private.without_compiling(context.is_capturing):
+                private.without_compiling(context.is_capturing), \
+                private.without_reentrant_checkpoints(context.is_capturing):
             self._containers = self._watch_arguments(args, kwargs)
             args, kwargs = call_arguments.as_called(self._module, args, kwargs, *self.called)
             result = tracing.run_forward(self._state.module, args, kwargs)
@@ -295,9 +297,8 @@ class _Capture:
             return
         names = {node.name() for node in private.autograd_nodes(self._loss.grad_fn)}
         if "CheckpointFunctionBackward" in names:
-            raise Error("[capture] torch.utils.checkpoint.checkpoint was called with "
-                        "use_reentrant=True, which gives no gradients here. Pass "
-                        "use_reentrant=False.")
+            raise Error("[capture] torch.utils.checkpoint.CheckpointFunction was called by itself, "
+                        "which gives no gradients here. Call torch.utils.checkpoint.checkpoint.")
         if not self._loss.requires_grad:
             raise Error("[loss] the loss does not depend on any parameter that requires grad, so "
                         "there is nothing to train. Compute it from the model's output, without "

@@ -29,6 +29,7 @@ from poptorch._capture import (
 from poptorch._capture import torch_private as private
 from poptorch._capture import unknown_sizes
 from poptorch._capture.losses import STANDARD, STANDARD_OVERLOADS
+from poptorch._layout import memory_of
 from poptorch._pytree import map_only
 
 
@@ -138,9 +139,19 @@ def _deepcopy(capture, func, args, kwargs):
 
 
 def _set_data(capture, func, args, kwargs):
+    tensor, value = args
+    if _is_same_memory(tensor, value):  # `x.data -= y` has changed it, and assigns it to itself
+        return
     raise capture.recorder.error(
         "[capture] forward assigns to the `.data` of a tensor, which cannot be recorded. Change "
         "the tensor in place: `with torch.no_grad(): tensor.copy_(value)`.")
+
+
+def _is_same_memory(tensor, value) -> bool:
+    return isinstance(tensor, private.FakeTensor) and isinstance(value, private.FakeTensor) \
+        and memory_of(tensor) == memory_of(value) and tensor.dtype is value.dtype \
+        and (tensor.shape, tensor.stride(), tensor.storage_offset()) \
+        == (value.shape, value.stride(), value.storage_offset())
 
 
 def _backward(capture, func, args, kwargs):

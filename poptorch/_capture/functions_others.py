@@ -64,13 +64,23 @@ def _embedding_bag(capture, func, args, kwargs):
         if scale_grad_by_freq and (is_trained or mode == "max"):  # max is refused by torch
             # 16-bit numbers in single precision, as eager adds them up.
             out = func(input, weight.to(computed_in(weight.dtype)), offsets, None, 2.0, True, mode,
-                       sparse, per_sample_weights, include_last_offset, padding_idx)
+                       False, per_sample_weights, include_last_offset, padding_idx)
             return out.to(weight.dtype)
         padding = -1 if padding_idx is None else padding_idx % len(weight)
         return ops.embedding_bag(weight, input, offsets, per_sample_weights, mode, padding,
                                  include_last_offset)
 
     return call(*args, **kwargs)
+
+
+def _with_dense_gradient(position: int):
+    """A function whose argument ``sparse``, at a position, says how the gradient of a table is
+    stored; the device has dense tensors, and the numbers are the same."""
+    def call(capture, func, args, kwargs):
+        args = (*args[:position], False, *args[position + 1:]) if len(args) > position else args
+        return func(*args, **{name: value for name, value in kwargs.items() if name != "sparse"})
+
+    return call
 
 
 class _Gated(torch.autograd.Function):
@@ -293,6 +303,8 @@ HANDLERS = {
     torch.max_pool1d: _max_pool1d,
     torch.ops.aten.max_pool1d.default: _max_pool1d,
     F.one_hot: _one_hot,
+    F.embedding: _with_dense_gradient(6),
+    torch.embedding: _with_dense_gradient(4),
     F.embedding_bag: _embedding_bag,
     torch.Tensor.bincount: _bincount,
     torch.hash_tensor: _hash_tensor,

@@ -1,5 +1,6 @@
 """A module with fake tensors in place of its parameters and buffers."""
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,11 +11,16 @@ from poptorch import _layout as layout
 from poptorch._capture import torch_private as private
 from poptorch._capture.attributes import Attributes
 from poptorch._capture.clones import Clones
+from poptorch._capture.lasting import lasting_value
 from poptorch._capture.places import Places
 from poptorch._capture.reads import Reads
 from poptorch._logging import logger
 from poptorch._types import check_dense
 from poptorch.errors import Error, error_at
+
+
+# Attributes that forward itself sets where they do not fit, of the user's modules.
+_managed: "weakref.WeakKeyDictionary[torch.nn.Module, set[str]]" = weakref.WeakKeyDictionary()
 
 
 @dataclass
@@ -165,6 +171,25 @@ class ModuleState:
         _set_modes(self._modes_before)
         self._attributes.__exit__(*exception)
         self._clones.publish()
+        for module, names in self._attributes.managed:
+            _managed.setdefault(self._clones.user_module(module), set()).update(names)
+
+    def let_last(self, recorder, nodes: list) -> None:
+        """Lets attributes that ``forward`` gives a tensor keep it, where it has the same value in
+        each call.
+
+        Args:
+            recorder: of the operations.
+            nodes: the placeholder of each state.
+        """
+        fixed = {node: state.tensor for state, node in zip(self.states, nodes)
+                 if not state.trained and state.name not in self._grouped}
+
+        def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
+            constants = {node: recorder.constant(node) for node in recorder.constants}
+            return lasting_value(tensor, fixed | constants)
+
+        self._attributes.value_of = value_of
 
     def users(self, value):
         """A method, module or partial function, with the user's modules in place of clones."""
@@ -188,6 +213,8 @@ class ModuleState:
                 continue  # of an argument
             module = self._clones.user_module(place.module)
             holder = self._clones.user_module(place.holder)
+            if holder is module and place.name in _managed.get(module, ()):
+                continue
             path = self.names.get(id(module))
             if path is None and self._attributes.is_outside(module):
                 path = type(module).__qualname__

@@ -84,6 +84,10 @@ class Reads:
         """Takes note, from now on, of what is read of a container itself, which is an argument."""
         self._enter(value, None, path)
 
+    def has_read(self, module: torch.nn.Module, name: str) -> bool:
+        """Whether an attribute of a module was read so far."""
+        return (id(module), name) in self._found
+
     def was_set(self, holder, name: str) -> None:
         """Takes note that an attribute was set or deleted."""
         self._set.add((id(holder), name))

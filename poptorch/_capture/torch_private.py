@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import (
 from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint as checkpointing
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.checkpoint import _StopRecomputationError as StopRecomputation
 
@@ -37,7 +38,7 @@ __all__ = [
     "forward_sequence_number", "has_cpu_kernel", "has_fused_attention", "is_composite", "new_fake",
     "new_fake_mode", "overloads_of", "own_function_modes", "recurrent_functions",
     "suggest_memory_format", "without_compiling", "without_dispatch_modes", "without_modes",
-    "without_saved_tensors_hooks",
+    "without_reentrant_checkpoints", "without_saved_tensors_hooks",
 ]
 
 _CPU = torch.device("cpu")
@@ -253,18 +254,59 @@ def called_without_constants(func, args, kwargs):
 
 @contextlib.contextmanager
 def without_compiling(is_here):
-    """Where ``is_here()``, torch.cond and its like call their operators as they are, without
-    torch.compile around them."""
-    compiled = higher_order._hop_compile_and_call
+    """Where ``is_here()``, what torch.compile made of functions and modules runs as it was written.
+    So do the operators of torch.cond and its like, which torch compiles by itself."""
+    # Imported late, as it takes seconds; the fake mode of a capture has imported it already.
+    from torch._dynamo import eval_frame
 
-    def called(function, args, kwargs=None):
-        return function(*args, **(kwargs or {})) if is_here() else compiled(function, args, kwargs)
+    def as_written(function, args, kwargs=None):
+        return function(*args, **(kwargs or {}))
 
-    higher_order._hop_compile_and_call = called
+    instead = [
+        (higher_order, "_hop_compile_and_call", as_written),
+        (eval_frame, "_callback_from_stance", lambda callback: None),
+        # With fullgraph=True it is an error where no frame is compiled, unless frames are counted
+        # already: those are then someone else's.
+        (eval_frame, "set_fullgraph_compiled_frame_count", lambda count: 0),
+        # Asked by compiled modules only, which warn of hooks of all modules: capture has some.
+        (torch.nn.modules.module, "_has_any_global_hook", lambda: False),
+    ]
+    before = [getattr(owner, name) for owner, name, _ in instead]
+    for (owner, name, here), elsewhere in zip(instead, before):
+        setattr(owner, name, _either(is_here, here, elsewhere))
     try:
         yield
     finally:
-        higher_order._hop_compile_and_call = compiled
+        for (owner, name, _), elsewhere in zip(instead, before):
+            setattr(owner, name, elsewhere)
+
+
+def _either(is_here, here, elsewhere):
+    return lambda *args, **kwargs: (here if is_here() else elsewhere)(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def without_reentrant_checkpoints(is_here):
+    """Where ``is_here()``, ``checkpoint(..., use_reentrant=True)``, the default, recomputes as with
+    False: what it calls ``backward()`` for is part of the one backward pass. Without an argument
+    that requires grad nothing of it gets a gradient, as in eager."""
+    class Recomputed:
+        @staticmethod
+        def apply(function, preserve_rng_state, *args):
+            if not is_here():
+                return reentrant.apply(function, preserve_rng_state, *args)
+            if not any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
+                checkpointing.check_backward_validity(args)  # it warns
+                with torch.no_grad():
+                    return function(*args)
+            return checkpointing.checkpoint(function, *args, use_reentrant=False,
+                                            preserve_rng_state=preserve_rng_state)
+
+    reentrant, checkpointing.CheckpointFunction = checkpointing.CheckpointFunction, Recomputed
+    try:
+        yield
+    finally:
+        checkpointing.CheckpointFunction = reentrant
 
 
 @contextlib.contextmanager

@@ -57,13 +57,15 @@ def unwatch(module: torch.nn.Module) -> None:
 
 
 def tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
-    """The parameters and buffers of a module, without that this counts as reading them."""
+    """The parameters and buffers of a module, without that this counts as reading them; not those
+    of another layout, as sparse ones: they have no storage, and no program takes them."""
     parts, found = {id(module): module}, []
     left = [module]
     while left:
         part = left.pop()
         found += [tensor for table in (part._parameters, part._buffers)
-                  for tensor in table.values() if tensor is not None]
+                  for tensor in table.values()
+                  if tensor is not None and tensor.layout is torch.strided]
         inner = [child for child in part._modules.values()
                  if child is not None and id(child) not in parts]
         parts.update((id(child), child) for child in inner)

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointFunction
 
 import poptorch
 from poptorch._capture import capture
-from tests.capture.common import Function, check_training
+from tests.capture.common import Function, check_inference, check_training
 from tests.helpers import quiet_options
 
 
@@ -215,6 +215,35 @@ def test_data_assignment():
         capture(Function(forward, {"p": torch.ones(3)}), (torch.ones(3),), training=False)
 
 
+@pytest.mark.parametrize("value", [lambda p: p.data[:2], lambda p: p.data.t(), lambda p: p.data + 0,
+                                   lambda p: torch.ones(3, 3)])
+def test_data_assignment_of_another_tensor(value):
+    def forward(m, x):
+        m.p.data = value(m.p)
+        return m.p * x
+
+    with pytest.raises(poptorch.Error, match=r"`.data`.*copy_\(value\)"):
+        capture(Function(forward, {"p": torch.ones(3, 3)}), (torch.ones(3),), training=False)
+
+
+def test_data_assignment_after_a_change_in_place():
+    """``x.data -= y`` changes what ``.data`` gives, and assigns that."""
+    def forward(m, x):
+        m.p.data -= 0.5 * x
+        m.b.data[1:] *= 2
+        y = x * m.p
+        y.data += m.b
+        y.data.mul_(3)
+        return y, poptorch.identity_loss(y.pow(2).sum(), "none")
+
+    torch.manual_seed(1)
+    module = Function(forward, {"p": torch.rand(3, dtype=torch.float64)},
+                      {"b": torch.rand(3, dtype=torch.float64)})
+    x = torch.rand(3, dtype=torch.float64)
+    check_inference(module, x)
+    check_training(module, x)
+
+
 @pytest.mark.parametrize("forward, args", [
     (lambda m, x: x, [torch.ones(3, device="meta")]),
     (lambda m, x: x + m.other, [torch.ones(3)]),
@@ -246,17 +275,14 @@ def test_parameter_whose_elements_are_one_cannot_be_trained():
         capture(layer, (torch.zeros(1, 3),), training=True)
 
 
-def test_reentrant_checkpoint():
-    module = nn.Linear(3, 3)
-
+def test_the_function_of_reentrant_checkpoints():
     def forward(m, x):
-        y = checkpoint(module, m.first(x), use_reentrant=True)
-        return F.mse_loss(y, x)
+        y = CheckpointFunction.apply(lambda x: x * m.w, True, x * m.w)
+        return y, F.mse_loss(y, x)
 
-    outer = Function(forward)
-    outer.first, outer.inner = nn.Linear(3, 3), module
-    with pytest.raises(poptorch.Error, match="use_reentrant=False"):
-        capture(outer, (torch.ones(2, 3),), training=True)
+    module = Function(forward, {"w": torch.ones(3)})
+    with pytest.raises(poptorch.Error, match="CheckpointFunction was called by itself"):
+        capture(module, (torch.ones(2, 3),), training=True)
 
 
 def test_changes_that_no_schema_tells():

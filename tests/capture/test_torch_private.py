@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
+from torch.utils import checkpoint as checkpointing
 
 from poptorch import _capture
 from poptorch._capture import torch_private as private
@@ -251,6 +252,34 @@ def test_operations_on_functions_without_compiling():
     assert len(calls) == 1
     with private.without_compiling(lambda: False), pytest.raises(Exception, match="side effect"):
         torch.cond(torch.tensor(True), then, torch.cos, (torch.ones(2),))
+
+
+@pytest.mark.parametrize("settings", [{}, {"fullgraph": True}])
+def test_functions_without_compiling(settings):
+    graphs = []
+    function = torch.compile(torch.nn.functional.silu, backend=lambda graph, _: graphs.append(graph)
+                             or graph.forward, **settings)
+    with private.without_compiling(lambda: True):
+        function(torch.ones(2))
+    assert not graphs
+    with private.without_compiling(lambda: False):
+        function(torch.ones(2))
+    assert len(graphs) == 1
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs")
+@pytest.mark.parametrize("is_here", [True, False])
+def test_without_reentrant_checkpoints(is_here):
+    x = torch.ones(2, requires_grad=True)
+    before = checkpointing.CheckpointFunction
+    with private.without_reentrant_checkpoints(lambda: is_here):
+        y = checkpointing.checkpoint(torch.sin, x, use_reentrant=True)
+        without_gradient = checkpointing.checkpoint(
+            lambda y: x * y, torch.ones(2), use_reentrant=True, preserve_rng_state=False)
+    names = {node.name() for node in private.autograd_nodes(y.grad_fn)}
+    assert ("CheckpointFunctionBackward" in names) is not is_here
+    assert not without_gradient.requires_grad
+    assert checkpointing.CheckpointFunction is before
 
 
 def test_outside_of_modes(mode):

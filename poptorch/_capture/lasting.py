@@ -1,0 +1,108 @@
+"""The values of tensors that ``forward`` leaves in attributes of the module, where no call of the
+program has a part in them: tables of positions, masks, what is computed once from a buffer.
+
+They are computed on the host, by the operations that were recorded, in their order. So attributes
+are afterwards as eager leaves them, and what ``forward`` decides by one in the next compilation
+(``if self.length != x.shape[1]:``) fits the others.
+"""
+
+import operator
+from collections.abc import Mapping
+
+import torch
+from torch import fx
+
+from poptorch._capture import attached
+from poptorch._capture import torch_private as private
+from poptorch._capture.functional_ops import mutated_arguments
+from poptorch._capture.regions import region
+from poptorch._layout import memory_of
+
+_ELEMENTS = 1 << 24  # of all tensors together, so that it does not take long
+
+
+def lasting_value(tensor: torch.Tensor, sources: Mapping[fx.Node, torch.Tensor]):
+    """The value that a tensor has when ``forward`` ends.
+
+    Args:
+        tensor: one without data, of the capture.
+        sources: the values of placeholders that are the same in each call: of constants, and of
+            what is not trained.
+
+    Returns:
+        A tensor; None where an argument, what is trained or a random number has a part in it,
+        where a gradient flows through it, where a source is changed, and for a source itself.
+    """
+    node = attached.node_of(tensor)
+    if node is None or node in sources or tensor.requires_grad:
+        return None
+    needed = _needed(node, sources)
+    if needed is None:
+        return None
+    with private.without_modes(), torch.no_grad():
+        values: dict[fx.Node, object] = {}
+        for one in needed:
+            values[one] = sources[one].detach() if one in sources else _run(one, values)
+        return values[node]
+
+
+def _needed(wanted: fx.Node, sources: Mapping[fx.Node, torch.Tensor]) -> list[fx.Node] | None:
+    """The nodes that a value comes from, in their order, with all that write to memory of these;
+    None where one of them cannot be run."""
+    writers = _writers(wanted.graph)
+    found, left, elements = set(), [wanted], 0
+    while left:
+        node = left.pop()
+        if node in found:
+            continue
+        found.add(node)
+        written = _memories(node)
+        elements += sum(value.numel() for value in _tensors(node))
+        if elements > _ELEMENTS or node.target is region:
+            return None
+        if node in sources:
+            if any(memory in writers for memory in written):
+                return None
+            continue
+        if node.op != "call_function" or not _is_repeatable(node.target):
+            return None
+        left += node.all_input_nodes
+        for memory in written:
+            left += writers.get(memory, ())
+    return [node for node in wanted.graph.nodes if node in found]
+
+
+def _tensors(node: fx.Node) -> list[torch.Tensor]:
+    value = node.meta.get("val")
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    return [part for part in parts if isinstance(part, torch.Tensor)]
+
+
+def _memories(node: fx.Node) -> set[int]:
+    return set(map(memory_of, _tensors(node)))
+
+
+def _writers(graph: fx.Graph) -> dict[int, list[fx.Node]]:
+    """The operations that change each memory."""
+    found: dict[int, list[fx.Node]] = {}
+    for node in graph.nodes:
+        changed = list(node.args) if node.target is region else [
+            node.args[position] if position < len(node.args) else node.kwargs.get(name)
+            for position, name in mutated_arguments(node.target)]
+        for given in changed:
+            for part in given if isinstance(given, (list, tuple)) else [given]:
+                for memory in _memories(part) if isinstance(part, fx.Node) else ():
+                    found.setdefault(memory, []).append(node)
+    return found
+
+
+def _is_repeatable(target) -> bool:
+    if target is operator.getitem:
+        return True
+    return isinstance(target, private.OpOverload) and target.namespace == "aten" \
+        and torch.Tag.nondeterministic_seeded not in target.tags
+
+
+def _run(node: fx.Node, values: dict):
+    args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+    return node.target(*args, **kwargs)
