@@ -27,7 +27,7 @@ from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
 from poptorch._translate.tensor_names import GRADIENT, TensorNames
 from poptorch._types import ir_dtype
 from poptorch.enums import MeanReductionStrategy
-from poptorch.errors import Error
+from poptorch.errors import Error, error_at
 from poptorch.strategies import Partition, PipelinedExecution, _IExecutionStrategy
 
 
@@ -301,7 +301,7 @@ class _Translation:
 
     def _source(self, e: Emitter, position: int, node, spec):
         val = node.meta["val"]
-        type_ = (ir_dtype(val.dtype), list(val.shape))
+        type_ = (_source_dtype(val.dtype, node, spec), list(val.shape))
         if spec.kind == "input" and self.spec.synthetic_data:
             return e.synthetic(spec.name, val)
         if spec.kind == "input":
@@ -410,3 +410,17 @@ class _Translation:
             if name in bound:
                 self._anchor(e, short, bound[name]())
         bound.clear()  # the values need the whole module
+
+
+def _source_dtype(dtype: torch.dtype, node: torch.fx.Node, spec) -> str:
+    """The IR's name of the dtype of a source; an error says what it is and where it is used."""
+    try:
+        return ir_dtype(dtype)
+    except Error as error:
+        what = f"{_KINDS[spec.kind]} {spec.name!r}" if spec.kind in _KINDS else "a tensor"
+        user = next((user.meta for user in node.users if user.meta.get("place")), {})
+        text = error.message.replace("] ", f"] {what}: ", 1)
+        raise error_at(text, user.get("place"), user.get("module") or "") from None
+
+
+_KINDS = {"param": "parameter", "buffer": "buffer", "input": "input"}

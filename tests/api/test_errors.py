@@ -106,3 +106,15 @@ def test_a_later_call_is_told_the_dtype_of_the_first():
                                              "first call, torch.int64 here, which is torch.int32 "
                                              "on the device; call destroy"):
         model(torch.ones(3))
+
+
+@pytest.mark.parametrize("as_buffer, words", [(True, "[translate] buffer 'turns': torch.complex64"),
+                                              (False, "[translate] a tensor: torch.complex64")])
+def test_a_kept_tensor_of_no_type_of_the_device(as_buffer, words):
+    module, turns = torch.nn.Module(), torch.polar(torch.ones(3), torch.ones(3))
+    module.register_buffer("turns", turns) if as_buffer else setattr(module, "turns", turns)
+    module.forward = lambda x: torch.view_as_real(module.turns)[:, 0] * x
+    with pytest.raises(poptorch.Error) as raised:
+        poptorch.inferenceModel(module, quiet_options())(torch.ones(3))
+    assert words in str(raised.value)
+    assert raised.value.location == f"{__file__}:{module.forward.__code__.co_firstlineno}"
