@@ -37,7 +37,7 @@ _RECORDED = {
     "_data_dependent": "recorded, if no value is needed",
     "_in_place": "recorded",
     "_plain": "recorded",
-    "_native_batch_norm": "recorded, where it changes no statistics",
+    "_native_batch_norm": "recorded, with the changes of the statistics",
 }
 # The overloads of these are taken apart before anything is recorded: the rest does not meet them.
 _ENDS = frozenset({"_same_values", "_query", "_device", "_composite", "_decomposed",

@@ -80,7 +80,7 @@ class ModuleState:
             if id(user_part) not in self.names:
                 self._attributes.keep(part, path)
                 self._parts.append(part)
-                if mode_of is not None:
+                if mode_of is not None and has_mode(user_part):
                     self._modes.append((part, mode_of(user_part)))
             self.names.setdefault(id(user_part), path)
             self.names.setdefault(id(part), path)
@@ -279,6 +279,11 @@ class ModuleState:
                     raise error_at(f"[capture] {kind} {path} is reassigned within the model by "
                                    f"its forward. Change it in place: "
                                    f"`self.{path}.copy_(value)`.", line, owner)
+
+
+def has_mode(module: torch.nn.Module) -> bool:
+    """Whether a module is in training mode or not: one that torch.jit.freeze made is neither."""
+    return hasattr(module, "training")
 
 
 def _check_recurrent(layer: torch.nn.RNNBase, x: torch.Tensor, batch_sizes) -> None:

@@ -23,6 +23,7 @@ from poptorch._capture.decomposed import fits, mismatch, with_own_memory
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
 from poptorch._capture.known import known_value
+from poptorch._capture.library import ops
 from poptorch._capture.memory import Memory
 from poptorch._capture.operand_types import OperandTypes
 from poptorch._capture.out_arguments import OutArguments
@@ -262,15 +263,21 @@ class Recorder(Recording, private.DispatchMode):
                          f"(torch.nn.utils.rnn.pad_sequence), and pass a mask of what is padding.")
 
     def _native_batch_norm(self, func, args, kwargs):
-        """Changes the running statistics, though its schema does not say so."""
+        """Changes the running statistics, though its schema does not say so.
+
+        What torch computes in C++ arrives as this: modules of TorchScript, for instance.
+        """
         x, running_mean, training = args[0], args[3], args[5]
         if x.numel() == 0:  # torch's kernel of its gradient divides by a size
             raise self.error(f"[native_batch_norm] the input of shape {list(x.shape)} has no "
                              f"elements, which PyTorch does not take here. Call "
                              f"torch.nn.functional.batch_norm, or pass at least one.")
         if training and running_mean is not None:
-            raise self.error("[capture] torch.native_batch_norm updates running statistics "
-                             "unseen. Call torch.nn.functional.batch_norm.")
+            with self:
+                _, _, _, *statistics = ops.batch_norm(x, *args[1:5], *args[6:])
+                for running, value in zip(args[3:5], statistics):
+                    running.copy_(value)
+            args = *args[:3], None, None, *args[5:]
         return self._plain(func, args, kwargs)
 
     def _decomposed(self, func, args, kwargs):

@@ -4,6 +4,8 @@ import weakref
 
 import torch
 
+from poptorch._capture.module_state import has_mode
+
 
 class TrainingModes:
     """The ``training`` flag of every layer of a module, kept apart from the module's own.
@@ -19,7 +21,7 @@ class TrainingModes:
     def note(self) -> None:
         """Takes the flags that the layers have now."""
         self._modes = weakref.WeakKeyDictionary(
-            (part, part.training) for part in self._module.modules())
+            (part, part.training) for part in self._module.modules() if has_mode(part))
 
     def by_path(self) -> dict[str, bool]:
         """The flags, for :meth:`take`."""
@@ -33,4 +35,4 @@ class TrainingModes:
 
     def mode_of(self, part: torch.nn.Module) -> bool:
         """The noted flag of a layer; of one that came later its own."""
-        return self._modes.get(part, part.training)
+        return self._modes.get(part, getattr(part, "training", False))

@@ -29,7 +29,7 @@ def instrument(module: torch.nn.Module) -> None:
     watched from now on.
     """
     if not is_instrumented(module):
-        module.__class__ = _subclass(type(module))
+        _set_class(module, _subclass(type(module)))
         _wrapped.add(module)
     watched.watch(module)
 
@@ -44,9 +44,14 @@ def remove(module: torch.nn.Module) -> None:
     if ours is None:  # it was given another class
         return
     if cls is ours:
-        module.__class__ = plain_class(cls)
+        _set_class(module, plain_class(cls))
     else:  # there is a subclass of ours, as parametrizations do
         cls.__bases__ = tuple(map(plain_class, cls.__bases__))
+
+
+def _set_class(module: torch.nn.Module, cls: type) -> None:
+    # Not by the module's own __setattr__: a traced one sets everything on another module.
+    object.__setattr__(module, "__class__", cls)
 
 
 def plain_class(cls: type) -> type:
@@ -111,10 +116,15 @@ def _reader(cls: type, name: str):
     return read
 
 
+_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
+
+
 def _getattr_of(cls: type):
     def find(self, name: str):
         # Parameters, buffers and children are found here, as torch.nn.Module keeps them in tables.
-        bring_to_host(self)
+        # The tables themselves are, too, of a traced module, where bringing looks for tensors.
+        if name not in _TABLES:
+            bring_to_host(self)
         return cls.__getattr__(self, name)
 
     return find
@@ -137,7 +147,7 @@ def _deepcopy_of(cls: type):
         bring_to_host(self)
         copied = cls.__deepcopy__(self, memo)
         if type(copied) is _classes[cls]:
-            copied.__class__ = cls
+            _set_class(copied, cls)
         return copied
 
     return deepcopy

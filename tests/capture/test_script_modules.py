@@ -10,7 +10,8 @@ from poptorch._capture.torch_private import FakeTensor
 from tests.capture.common import Function
 from tests.helpers import quiet_options
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated")
+pytestmark = [pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated"),
+              pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")]
 
 
 class Part(nn.Module):
@@ -81,3 +82,70 @@ def test_after_an_error():
     with pytest.raises(poptorch.Error):
         capture(module, (torch.rand(3, 5),), training=False, mode_of=lambda module: True)
     check_is_as_before(part)
+
+
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 3), nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        return self.norm(self.linear(x)).relu()
+
+
+class Loss(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        y = self.net(x)
+        return y, poptorch.identity_loss((y - 0.5).pow(2), "mean")
+
+
+X = torch.linspace(-1, 1, 20).view(5, 4).sin()
+OF_NORM = {
+    "script": lambda: Loss(torch.jit.script(made())),
+    "trace": lambda: Loss(torch.jit.trace(made(), X)),
+}
+
+
+def made(kind=Norm):
+    torch.manual_seed(0)
+    return kind()
+
+
+@pytest.mark.parametrize("kind", OF_NORM)
+def test_training_of_batch_norm(kind):
+    ours, eager = OF_NORM[kind](), Loss(made())
+    eager.load_state_dict(ours.state_dict())  # tracing runs forward once
+    optimizer = torch.optim.SGD(eager.parameters(), lr=0.1)
+    model = poptorch.trainingModel(ours, quiet_options(), poptorch.optim.SGD(
+        ours.parameters(), lr=0.1))
+    for _ in range(3):
+        optimizer.zero_grad()
+        y, loss = eager(X)
+        loss.backward()
+        optimizer.step()
+        torch.testing.assert_close(model(X)[0], y)
+    torch.testing.assert_close(ours.state_dict(), eager.state_dict(), check_dtype=False)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: torch.jit.trace(Loss(made()), X), lambda: torch.jit.script(made())],
+    ids=["trace", "script"])
+def test_a_loss_inside_is_not_seen(make):
+    module = make()
+    kind = type(module)
+    with pytest.raises(poptorch.Error, match="made calls no function of Python: compute the loss"):
+        poptorch.trainingModel(module, quiet_options())(X)
+    module.destroy()
+    assert type(module) is kind
+    assert module(X)[0].shape in ((5, 3), (3,))
+
+
+def test_frozen():
+    frozen = torch.jit.freeze(torch.jit.script(Part().eval()))
+    for module in (frozen, nn.Sequential(frozen)):
+        model = poptorch.inferenceModel(module, quiet_options())
+        torch.testing.assert_close(model(X), frozen(X))
