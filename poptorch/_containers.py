@@ -116,8 +116,10 @@ def set_state(made, state: State | None) -> None:
         object.__setattr__(made, name, value)
 
 
-WITHOUT_ATTRIBUTES = frozenset({dict, list, tuple, collections.defaultdict})
-_STANDARD = frozenset({dict, list, tuple, collections.OrderedDict, collections.defaultdict})
+WITHOUT_ATTRIBUTES = frozenset({dict, list, tuple, torch.Size, collections.defaultdict})
+# torch's own rule for torch.Size gives a tuple.
+_STANDARD = frozenset({dict, list, tuple, torch.Size, collections.OrderedDict,
+                       collections.defaultdict})
 
 
 def _positions(value, parts) -> range:

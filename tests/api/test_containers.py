@@ -136,9 +136,9 @@ def test_kinds():
                 torch.Tensor, type(None)):
         found[kind_of(cls)].append(cls)
     assert found == {
-        PARSED: [], REGISTERED: [Registered, torch.return_types.max, collections.deque, torch.Size],
+        PARSED: [], REGISTERED: [Registered, torch.return_types.max, collections.deque],
         MAPPING: [dict, Table, collections.OrderedDict, collections.defaultdict],
-        SEQUENCE: [Row, Pair, list], FIELDS: [Slotted],
+        SEQUENCE: [torch.Size, Row, Pair, list], FIELDS: [Slotted],
         None: [str, int, torch.Tensor, type(None)]}
 
 
@@ -214,3 +214,13 @@ def test_holds():
     ring = [1]
     ring.append(ring)
     assert not holds(ring, torch.Tensor) and holds(ring, int)
+
+
+def test_sizes_stay_sizes():
+    class Net(torch.nn.Module):
+        def forward(self, x, size):
+            return x.new_ones(size) * size.numel(), {"size": x.shape}
+
+    y, rest = poptorch.inferenceModel(Net(), quiet_options())(torch.ones(2, 3), torch.Size([2, 2]))
+    assert torch.equal(y, torch.full((2, 2), 4.0))
+    assert type(rest["size"]) is torch.Size and rest["size"].numel() == 6
