@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ import torch
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES, own_attributes
+from poptorch._capture.counters import Counters
 from poptorch._capture.places import Places
 from poptorch._capture.reads import Place, Reads, warn_of_kept
 from poptorch._capture.unknown_sizes import UnknownSize
@@ -66,6 +68,7 @@ class Attributes:
         self.value_of: Callable[[torch.Tensor], torch.Tensor | None] = lambda tensor: None
         # Those that forward read before it set them to True or False.
         self._flags: set[tuple[int, str]] = set()
+        self._counters = Counters()
         self._found_values: dict[int, torch.Tensor | None] = {}
         self.managed: list[tuple[torch.nn.Module, set[str]]] = []
         self._depended_on: list[Place] = []
@@ -191,6 +194,7 @@ class Attributes:
             raise
         if name in own:
             self.reads.of_module(module, name, value, is_outside)
+            self._counters.was_read(module, name, value, sys._getframe(2))
         else:  # the class has it
             self.reads.was_missed(module, name)
         return value
@@ -204,6 +208,7 @@ class Attributes:
             self._lines[id(module), name] = self._places.here()
             if type(value) is bool and self.reads.has_read(module, name):
                 self._flags.add((id(module), name))
+            self._counters.was_set(module, name, value, sys._getframe(1))
             self.reads.was_set(module, name)
             self._set(module, name, value)
 
@@ -253,6 +258,8 @@ class Attributes:
             attributes = _plain(module)
             if kind is None:
                 self._warn_of_flags(module, path, before, attributes)
+                self._counters.warn_of(module, before, attributes, lambda name: place_text(
+                    self.line(module, name), path))  # noqa: B023  (called at once)
             made = {name for name, value in attributes.items()
                     if (id(module), name) in self._lines and _object_holds_fake(value)}
             if not made and not _holds_fake(attributes) and RECURRENT_CACHES[0] not in attributes:

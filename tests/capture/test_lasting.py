@@ -183,3 +183,40 @@ def test_a_flag_that_forward_sets_is_warned_of(capsys):
     assert f'at {__file__}:{begins.__code__.co_firstlineno + 4}, module "0"' in told
     capture(module, (torch.ones(3, 2),), training=False)
     assert capsys.readouterr().err == ""
+
+
+def counts(m, x):
+    m.count += 1
+    return x * m.count
+
+
+def anneals(m, x):
+    y = x / m.count
+    m.count = max(0.5, m.count * 0.9)
+    return y
+
+
+@pytest.mark.parametrize("forward, before, words, line", [
+    (counts, 0, "the attribute count, from 0 to 1, and reads it: each call of the program has", 1),
+    (anneals, 2.0, "the attribute count, from 2.0 to 1.8, and reads it", 2)])
+def test_a_counter_that_forward_computes_with_is_warned_of(forward, before, words, line, capsys):
+    module = nn.Sequential(Function(forward))
+    module[0].count = before
+    capture(module, (torch.ones(3, 2),), training=False)
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"[WARNING] [capture] forward counts with {words}" in told
+    assert f'at {__file__}:{forward.__code__.co_firstlineno + line}, module "0"' in told
+
+
+def test_what_is_no_counter_of_the_program_is_not_warned_of(capsys):
+    def forward(m, x):
+        m.count += 1
+        if m.length < x.shape[0]:
+            m.length = x.shape[0]
+        m.seen = m.length
+        return x * m.length
+
+    module = Function(forward)
+    module.count, module.length = 0, 1
+    capture(module, (torch.ones(3, 2),), training=False)
+    assert (module.count, module.length) == (1, 3) and capsys.readouterr().err == ""
