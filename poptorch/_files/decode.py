@@ -91,6 +91,11 @@ class Decoder:
                 tensor.__dict__[key] = item
         return self._made[name]
 
+    def _array(self, value):
+        data = self._tensor(value["array"]).numpy()
+        self._shared.append(data[()] if value["scalar"] else data)
+        return self._shared[-1]
+
     def _enum(self, value):
         cls = names.class_of(value["enum"])
         if not isinstance(cls, enum.EnumMeta):
@@ -122,6 +127,7 @@ _READERS = {
     "torch": Decoder._torch,
     "enum": Decoder._enum,
     "tensor": Decoder._tensor,
+    "array": Decoder._array,
     "object": Decoder._object,
     "make": Decoder._object,
     "ref": Decoder._ref,

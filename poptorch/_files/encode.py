@@ -7,6 +7,7 @@ is made by its class's ``__new__`` and given its attributes, and nothing else is
     net = Net()         =>  {"object": "net:Net", "state": {"dict": [["training", true], ...]}}
     torch.float32       =>  {"torch": "float32"}
     a tensor            =>  {"tensor": "fc.weight", ...}; its data stand elsewhere, by this name
+    an array of NumPy   =>  {"array": the same for its data as a tensor, "scalar": false}
 
 Lists, dictionaries, sets and objects are numbered in the order in which they begin; one that is
 met again is ``{"ref": number}``, so shared parts stay shared.
@@ -22,6 +23,7 @@ import operator
 import sys
 import types
 
+import numpy
 import torch
 from torch.nn.utils import parametrize
 
@@ -109,7 +111,21 @@ class Encoder:
             return {"dict": self._pairs(value.items(), path)}
         if type(value) is set:
             return {"set": self._items(sorted(value, key=repr), path)}
+        if type(value) is numpy.ndarray or isinstance(value, numpy.generic):
+            return self._array(value, path)
         return self._object(value, path)
+
+    def _array(self, value, path: str):
+        is_scalar = isinstance(value, numpy.generic)
+        if value.dtype.kind not in "biuf":
+            raise _refused(path, value, f"its dtype is {value.dtype}")
+        # A copy where torch takes no array: it is read only, or has a negative stride.
+        copied = is_scalar or not value.flags.writeable or min(value.strides, default=0) < 0
+        try:
+            tensor = torch.from_numpy(numpy.array(value) if copied else value)
+        except (TypeError, ValueError) as error:
+            raise _refused(path, value, str(error)) from error
+        return {"array": self._tensor(tensor, path), "scalar": is_scalar}
 
     def _object(self, value, path: str):
         if isinstance(value, torch.nn.Module) and parametrize.is_parametrized(value):

@@ -2,6 +2,7 @@
 
 import enum
 
+import numpy as np
 import pytest
 import torch
 
@@ -364,3 +365,44 @@ def test_what_a_file_says_of_an_attribute_is_plain(monkeypatch, tmp_path):
     with pytest.raises(poptorch.Error, match=r"net.poptorch .*interface.json is not .*attribute "
                                              r"scaled\.\w+ has a value that is not plain"):
         poptorch.load(path)
+
+
+class WithArrays(torch.nn.Module):
+    """Arrays and numbers of NumPy in attributes, one array in two of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = np.linspace(0.1, 0.3, 3)
+        self.same = [self.mean, np.arange(6).reshape(2, 3)[:, ::-1], np.array(True)]
+        self.scale, self.count = np.float64(1.5), np.int32(2)
+        self.fixed = np.ones((2, 3), np.float32)
+        self.fixed.flags.writeable = False
+
+    def forward(self, x):
+        mean = torch.as_tensor(self.mean, dtype=x.dtype)
+        grid = torch.from_numpy(np.ascontiguousarray(self.same[1]))
+        return (x - mean) * float(self.scale) * self.count + grid
+
+
+def test_arrays_of_numpy(tmp_path):
+    x = torch.rand(2, 3)
+    model, again = loaded(WithArrays(), x, tmp_path)
+    assert torch.equal(again(x), model(x)) and torch.equal(again.model(x), model.model(x))
+    ours, theirs = vars(model.model), vars(again.model)
+    assert theirs["same"][0] is theirs["mean"]
+    for name in ("mean", "scale", "count", "fixed"):
+        assert type(theirs[name]) is type(ours[name]) and theirs[name].dtype == ours[name].dtype
+        np.testing.assert_array_equal(theirs[name], ours[name])
+    for mine, other in zip(ours["same"], theirs["same"], strict=True):
+        np.testing.assert_array_equal(mine, other)
+    again.model.mean[0] = 7  # which the program has compiled in
+    with pytest.raises(poptorch.Error, match="mean"):
+        again(x)
+
+
+@pytest.mark.parametrize("array", [np.array(["a"]), np.array([1j]), np.array([None]), np.str_("a")])
+def test_arrays_of_no_numbers(array, tmp_path):
+    net = torch.nn.Identity()
+    net.names = array
+    with pytest.raises(poptorch.Error, match=r"\[save\] model.model.names is .*its dtype is"):
+        loaded(net, torch.ones(2), tmp_path)
