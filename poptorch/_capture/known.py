@@ -33,6 +33,15 @@ def known_value(recorder, tensor: torch.Tensor) -> torch.Tensor | None:
         return None
 
 
+def real_like(recorder, tensor: torch.Tensor, value: int) -> torch.Tensor:
+    """A real tensor that looks at its memory as ``tensor`` does: of its integers where they are
+    known, which may be sizes, else of equal values."""
+    known = None if tensor.is_floating_point() else known_value(recorder, tensor)
+    if known is not None:
+        return known
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).fill_(value)
+
+
 def is_known_zero(recorder, tensor: torch.Tensor) -> bool:
     """Whether a tensor is known to have no element but 0."""
     value = known_value(recorder, tensor)
@@ -64,7 +73,7 @@ def _value(recorder, node: fx.Node, changed: set[int], values: dict):
         raise _Unknown
     if node in recorder.constants:
         value = recorder.constant(node).detach()
-    elif node.op != "call_function" or not _is_repeatable(node.target):
+    elif node.op != "call_function" or not is_repeatable(node.target):
         raise _Unknown
     else:
         args, kwargs = fx.map_arg((node.args, node.kwargs),
@@ -74,12 +83,14 @@ def _value(recorder, node: fx.Node, changed: set[int], values: dict):
     return value
 
 
-def _is_repeatable(target) -> bool:
-    """Whether an operation computes the same again, from its operands alone."""
+def is_repeatable(target, may_change: bool = False) -> bool:
+    """Whether an operation computes the same again, from its operands alone; with ``may_change``
+    also one that changes them."""
     if target is operator.getitem:
         return True
     return isinstance(target, private.OpOverload) and target.namespace == "aten" \
-        and not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+        and (may_change or not target._schema.is_mutable) \
+        and torch.Tag.nondeterministic_seeded not in target.tags
 
 
 def same_value(one: fx.Node, other: fx.Node, changed: set[int]) -> bool:
@@ -90,7 +101,7 @@ def same_value(one: fx.Node, other: fx.Node, changed: set[int]) -> bool:
     if one is other:
         return True
     return one.op == other.op == "call_function" and one.target is other.target \
-        and _is_repeatable(one.target) \
+        and is_repeatable(one.target) \
         and _same((one.args, one.kwargs), (other.args, other.kwargs), changed)
 
 

@@ -6,7 +6,6 @@ are afterwards as eager leaves them, and what ``forward`` decides by one in the 
 (``if self.length != x.shape[1]:``) fits the others.
 """
 
-import operator
 from collections.abc import Mapping
 
 import torch
@@ -15,6 +14,7 @@ from torch import fx
 from poptorch._capture import attached
 from poptorch._capture import torch_private as private
 from poptorch._capture.functional_ops import mutated_arguments
+from poptorch._capture.known import is_repeatable
 from poptorch._capture.regions import region
 from poptorch._layout import memory_of
 
@@ -64,7 +64,7 @@ def _needed(wanted: fx.Node, sources: Mapping[fx.Node, torch.Tensor]) -> list[fx
             if any(memory in writers for memory in written):
                 return None
             continue
-        if node.op != "call_function" or not _is_repeatable(node.target):
+        if node.op != "call_function" or not is_repeatable(node.target, may_change=True):
             return None
         left += node.all_input_nodes
         for memory in written:
@@ -94,13 +94,6 @@ def _writers(graph: fx.Graph) -> dict[int, list[fx.Node]]:
                 for memory in _memories(part) if isinstance(part, fx.Node) else ():
                     found.setdefault(memory, []).append(node)
     return found
-
-
-def _is_repeatable(target) -> bool:
-    if target is operator.getitem:
-        return True
-    return isinstance(target, private.OpOverload) and target.namespace == "aten" \
-        and torch.Tag.nondeterministic_seeded not in target.tags
 
 
 def _run(node: fx.Node, values: dict):

@@ -22,7 +22,7 @@ from poptorch._capture.decompose import DECOMPOSITIONS, ELEMENTWISE, computed_in
 from poptorch._capture.decomposed import fits, mismatch, with_own_memory
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
-from poptorch._capture.known import known_value
+from poptorch._capture.known import real_like
 from poptorch._capture.library import ops
 from poptorch._capture.memory import Memory
 from poptorch._capture.operand_types import OperandTypes
@@ -214,17 +214,9 @@ class Recorder(Recording, private.DispatchMode):
         value = int(torch.Tag.pointwise in func.tags)
         with private.without_modes(), torch.no_grad():
             real_args, real_kwargs = map_only(
-                torch.Tensor, lambda x: self._real_like(x, value), (args, kwargs or {}))
+                torch.Tensor, lambda x: real_like(self, x, value), (args, kwargs or {}))
             out = func(*real_args, **real_kwargs)
         return map_only(torch.Tensor, self._like, out)
-
-    def _real_like(self, tensor: torch.Tensor, value: int) -> torch.Tensor:
-        """A real tensor that looks at its memory as ``tensor`` does: of its integers where they are
-        known, which may be sizes, else of equal values."""
-        known = None if tensor.is_floating_point() else known_value(self, tensor)
-        if known is not None:
-            return known
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).fill_(value)
 
     def _like(self, tensor: torch.Tensor):
         return private.fake_like(self.fake_mode, tensor)
