@@ -131,7 +131,9 @@ def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, m
         return ops.batch_norm_inference(x, weight, bias, running_mean, running_var, eps)
     count = capture.take_batch_count()
     factor = 1.0 if count is not None or momentum is None else float(momentum)
-    operands = x, weight, bias, running_mean, running_var, factor, eps
+    before = [_wide(running) if count is not None else running
+              for running in (running_mean, running_var)]
+    operands = x, weight, bias, *before, factor, eps
     try:
         y, _, _, *statistics = ops.batch_norm(*operands)
     except private.StopRecomputation:
@@ -153,6 +155,11 @@ def _beside(bias, weight, x):
     return weight
 
 
+def _wide(running):
+    """Statistics that an average is taken of: rounded once, when they are kept."""
+    return running if running is None or running.itemsize > 2 else running.float()
+
+
 def _update_both(running_mean, running_var, statistics, count) -> None:
     if running_mean is not None:
         with torch.no_grad():
@@ -162,8 +169,9 @@ def _update_both(running_mean, running_var, statistics, count) -> None:
 
 def _update(running, value, count) -> None:
     """Binds the new statistics; with ``count`` they are the average over that many batches."""
-    if count is not None:
-        value = running + (value - running) / count
+    if count is not None:  # as torch weighs them: a difference of the two would lose the small one
+        share = count.to(value.dtype).reciprocal()
+        value = _wide(running) * (1 - share) + value * share
     running.copy_(value)
 
 

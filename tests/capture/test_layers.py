@@ -13,7 +13,7 @@ import poptorch
 from poptorch._capture import capture
 from poptorch._capture.library import ops
 from tests.capture.common import Function, check_inference, check_training, nodes
-from tests.helpers import check_golden
+from tests.helpers import check_golden, quiet_options
 
 WIDE = torch.float64
 
@@ -287,6 +287,21 @@ def test_statistics_in_the_recomputation_of_a_checkpoint(name, early):
     module = Function(forward, {"w": normal(4, 3, 5)})
     module.part = nn.Sequential(nn.Conv1d(3, 3, 1), copy.deepcopy(NORMS[name])).double()
     check_training(module, normal(4, 3, 5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_averages_of_statistics_far_below_those_before(dtype):
+    """A variance of 1e-4 is lost in its difference from 1."""
+    module = WithLoss(nn.BatchNorm1d(4, momentum=None)).to(dtype)
+    eager = copy.deepcopy(module)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
+    model = poptorch.trainingModel(module, quiet_options(), optimizer)
+    for _ in range(3):
+        x = (0.01 * torch.randn(64, 4) + 0.1).to(dtype)
+        model(x)
+        eager(x)
+    step = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(module.state_dict(), eager.state_dict(), rtol=step, atol=0)
 
 
 # -- golden node lists -------------------------------------------------------------------------
