@@ -1,4 +1,4 @@
-"""What torch's autocast does to the arguments of an operation that it runs in a lower precision."""
+"""What torch's autocast does to the arguments of an operation that runs whole."""
 
 import torch
 
@@ -9,6 +9,19 @@ def autocast(*tensors):
         return tensors
     dtype = torch.get_autocast_dtype("cpu")
     return tuple(_cast(t, dtype) for t in tensors)
+
+
+def widened(tensor):
+    """The tensor (or None) as an operation gets it that autocast, if it is on, runs in float32."""
+    return _cast(tensor, torch.float32) if torch.is_autocast_enabled("cpu") else tensor
+
+
+def autocast_beside(state: torch.Tensor) -> torch.dtype:
+    """The type of what torch computes of products under autocast and of ``state``, which it leaves
+    as it is; that of ``state`` if autocast is off."""
+    if not torch.is_autocast_enabled("cpu"):
+        return state.dtype
+    return torch.promote_types(state.dtype, torch.get_autocast_dtype("cpu"))
 
 
 def _cast(tensor, dtype: torch.dtype):

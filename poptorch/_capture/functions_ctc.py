@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from poptorch._capture import library_ctc  # noqa: F401  (declares the operations)
 from poptorch._capture import torch_private as private
+from poptorch._capture.autocast import widened
 from poptorch._capture.decompose import computed_in
 from poptorch._capture.known import known_value
 from poptorch._capture.library import ops
@@ -18,6 +19,7 @@ def _ctc_loss(capture, func, args, kwargs):
              zero_infinity=False):
         if not log_probs.is_floating_point():
             return func(*args, **kwargs)  # torch has the words for it
+        log_probs = widened(log_probs)
         is_batched = log_probs.dim() == 3
         if not is_batched:
             log_probs, targets = log_probs.unsqueeze(1), targets.unsqueeze(0)

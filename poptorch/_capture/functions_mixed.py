@@ -44,8 +44,7 @@ def _norm(capture, func, args, kwargs):
     weights = [*args[2:4], kwargs.get("weight"), kwargs.get("bias")]
     given = [w for w in weights if isinstance(w, torch.Tensor)]
     if not (given and isinstance(x, torch.Tensor) and computed_in(x.dtype) is not x.dtype
-            and all(w.dtype is torch.float32 for w in given)
-            and not torch.is_autocast_enabled("cpu")):
+            and all(w.dtype is torch.float32 for w in given)):
         return _FOLLOWING(capture, func, args, kwargs)
     if args:
         return func(x.float(), *args[1:], **kwargs).to(x.dtype)

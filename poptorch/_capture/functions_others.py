@@ -12,6 +12,7 @@ from poptorch._capture import (  # noqa: F401  (declare operations)
     library_products,
 )
 from poptorch._capture import torch_private as private
+from poptorch._capture.autocast import widened
 from poptorch._capture.decompose import computed_in
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import ops
@@ -104,6 +105,7 @@ def multi_margin(input, target, p=1, margin=1.0, weight=None, size_average=None,
     """``F.multi_margin_loss`` by elementwise operations."""
     if p not in (1, 2):
         raise ValueError(f"p is {p}, but 1 or 2 is needed")
+    input, weight = widened(input), widened(weight)
     if input.dim() < 2:
         input, target = input.reshape(1, -1), target.reshape(1)
         reduction = "sum" if reduction == "none" else reduction
@@ -132,10 +134,13 @@ def _bilinear(capture, func, args, kwargs):
         features, first, second = weight.shape
         if input1.shape[-1] != first or input2.shape[-1] != second:
             return NotImplemented
+        if not input1.dtype is input2.dtype is weight.dtype:
+            return NotImplemented  # torch has the words for it
         table = weight.transpose(0, 1).reshape(first, features * second)
-        rows = (input1 @ table).unflatten(-1, (features, second))
-        out = (rows @ input2.unsqueeze(-1)).squeeze(-1)
-        return out if bias is None else out + bias
+        with torch.autocast("cpu", enabled=False):  # its result and gradients have their own type
+            rows = (input1 @ table).unflatten(-1, (features, second))
+            out = (rows @ input2.unsqueeze(-1)).squeeze(-1)
+            return out if bias is None else out + bias
 
     return call(*args, **kwargs)
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from poptorch._capture import library_recurrent  # noqa: F401  (declares the operations)
-from poptorch._capture.autocast import autocast
+from poptorch._capture.autocast import autocast, autocast_beside
 from poptorch._capture.functions_mixed import follow
 from poptorch._capture.functions_packed import (
     PackedData,
@@ -147,6 +147,7 @@ def _lstm(capture, func, args, kwargs, lengths=None):
         return ops.lstm(x, *states, *weights, reverse, torch.is_grad_enabled())[:3]
 
     is_projected = states[0].shape[-1] != states[1].shape[-1]
+    cell_type = autocast_beside(states[1])
     starts_at_zero = is_projected and is_known_zero(capture.recorder, states[0])
     x, *states = autocast(x, *states)
     weights = follow(x, autocast(*weights))
@@ -155,7 +156,7 @@ def _lstm(capture, func, args, kwargs, lengths=None):
     if lengths is not None:
         cell = of_lengths(cell, lengths, _LSTM_STOPS)
     y, (h, c) = _Layers(*settings).run(capture, cell, x, states, weights)
-    return y, h, c
+    return y, h, c.to(cell_type) if is_projected else c
 
 
 def _projected(cell, starts_at_zero: bool, x, states, weights, reverse):
@@ -194,6 +195,9 @@ def _one_state(run, lower_precision: bool = False, stops: tuple = ()):
             return NotImplemented  # torch has the words for it
         if lower_precision:
             (x, state), weights = autocast(x, state), autocast(*weights)
+        elif torch.is_autocast_enabled("cpu"):
+            dtype = autocast_beside(state)
+            x, state, *weights = (t.to(dtype) for t in (x, state, *weights))
 
         def cell(x, states, weights, reverse):
             return run(x, *states, *weights, reverse=reverse)[:2]
@@ -207,7 +211,7 @@ def _one_state(run, lower_precision: bool = False, stops: tuple = ()):
     return handler
 
 
-# Under autocast a GRU's results stay in single precision, in torch too.
+# Under autocast a GRU's results have the type of its state, single precision mostly, in torch too.
 _GRU = _one_state(lambda *layer, reverse: ops.gru(*layer, reverse, torch.is_grad_enabled()))
 _TANH = _one_state(lambda *layer, reverse: ops.rnn(*layer, "tanh", reverse), lower_precision=True)
 _RELU = _one_state(lambda *layer, reverse: ops.rnn(*layer, "relu", reverse), lower_precision=True,

@@ -72,6 +72,40 @@ def recurrence(m, x):
 
 
 @case
+def recurrence_behind_a_product(m, x):
+    y = m.fc(x).view(4, 4, 8)
+    state = torch.zeros(1, 4, 8)
+    return (*m.gru(y), *m.gru(y, state), *m.gru(x.view(4, 4, 8), state.to(m.dtype)))
+
+
+@case
+def recurrence_with_a_projection(m, x):
+    y, (h, c) = m.projected(x.view(4, 4, 8))
+    z, (h2, c2) = m.projected(m.fc(x).view(4, 4, 8))
+    return y, h, c, z, h2, c2
+
+
+@case
+def norms_behind_a_product(m, x):
+    y = 3 * m.fc(x) + 5
+    return F.layer_norm(y, [8], m.ln.weight, m.ln.bias), m.gn(y)
+
+
+@case
+def bilinear(m, x):
+    return m.bilinear(x, x.flip(0)), F.bilinear(x, x, m.bilinear.weight)
+
+
+@case
+def losses_by_other_operations(m, x):
+    y, classes = m.fc(x), torch.arange(16) % 8
+    lengths = torch.tensor([4, 4]), torch.tensor([1, 1])
+    return (F.multi_margin_loss(y, classes), F.multi_margin_loss(y, classes, 2, reduction="none"),
+            F.ctc_loss(y.view(4, 4, 8)[:, :2], torch.tensor([[1], [2]]), *lengths,
+                       reduction="none"))
+
+
+@case
 def lookups(m, x):
     return F.embedding(torch.arange(4), m.fc.weight) @ m.fc.weight
 
@@ -122,6 +156,8 @@ class Net(torch.nn.Module):
         self.conv = torch.nn.Conv2d(1, 4, 3, padding=1)
         self.bn, self.ln = torch.nn.BatchNorm1d(8), torch.nn.LayerNorm(8)
         self.gru = torch.nn.GRU(8, 8, batch_first=True)
+        self.projected = torch.nn.LSTM(8, 8, proj_size=4)
+        self.gn, self.bilinear = torch.nn.GroupNorm(2, 8), torch.nn.Bilinear(8, 8, 4)
         self.mha = torch.nn.MultiheadAttention(8, 2, batch_first=True)
 
     def forward(self, x):
@@ -133,6 +169,7 @@ class Net(torch.nn.Module):
         return (*outs, after), poptorch.identity_loss(loss, "none")
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", CASES)
 def test_as_in_eager(name, dtype):
