@@ -199,12 +199,12 @@ struct Sliced {
       t.upcast(args.in<uint16_t>(t.index), reinterpret_cast<float*>(args.scratch + t.offset_bytes),
                t.elements);
     }
-    const int64_t blocks = (slices.count + slices.in_block - 1) / slices.in_block;
+    const int64_t blocks = ceil_div(slices.count, slices.in_block);
     const int64_t elements = slices.count * std::max<int64_t>(slices.outs[0].elements, 1);
     const int64_t parts = std::clamp<int64_t>(elements / grain_elements, 1, args.threads);
-    parallel_for(args.threads, parts, 1, [&](int64_t part) {
+    parallel_parts(args.threads, parts, blocks, [&](int64_t part, int64_t begin, int64_t end) {
       std::byte* own = args.scratch + memory.shared + part * memory.per_thread;
-      for (int64_t b = blocks * part / parts; b < blocks * (part + 1) / parts; ++b) {
+      for (int64_t b = begin; b < end; ++b) {
         const int64_t first = b * slices.in_block;
         run_block(args, own, first, std::min(slices.in_block, slices.count - first));
       }

@@ -79,6 +79,13 @@ void parallel_for(int threads, int64_t n, int64_t grain, const std::invocable<in
   });
 }
 
+// Cuts [0, n) into `parts` runs, about as long as each other, and calls fn(part, begin, end) for
+// each: where a part has memory of its own, or results depend on how many there are.
+void parallel_parts(int threads, int64_t parts, int64_t n, const auto& fn) {
+  parallel_for(threads, parts, 1,
+               [&](int64_t part) { fn(part, n * part / parts, n * (part + 1) / parts); });
+}
+
 // For libraries that start parallel regions of their own: while it exists, the pool's threads flush
 // denormals if the calling thread does.
 class FlushingPool {

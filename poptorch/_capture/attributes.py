@@ -251,7 +251,7 @@ class Attributes:
         self._depended_on = self.reads.finish(self._contents)
         if kind is None:
             warn_of_kept(self.reads.kept)
-        told = set()
+        told, managed = set(), {}
         for module, path, before in self._before:
             if id(module) in self._made:  # it was met before its class filled it
                 continue
@@ -266,20 +266,21 @@ class Attributes:
                 continue  # as nearly always
             for name, value in attributes.items():
                 is_cache, is_fake = name in RECURRENT_CACHES, name in made or _holds_fake(value)
-                if is_fake and kind is None and not is_cache:
-                    lasting = self._lasting(value)
-                    if lasting is not None:
-                        module.__dict__[name] = lasting
-                        self.managed.append((module, {
-                            one for key, one in self._lines if key == id(module)}))
-                        continue
+                stays = is_fake and kind is None and not is_cache
+                lasting = self._lasting(value) if stays else None
+                if lasting is not None:
+                    module.__dict__[name] = lasting
+                    managed[id(module)] = module
+                    continue
                 if is_fake or is_cache:
                     self._put_back(module.__dict__, name, before)
                 # The same line of several layers is one mistake.
                 key = self.line(module, name) or type(module), name
-                if is_fake and kind is None and not is_cache and key not in told:
+                if stays and key not in told:
                     told.add(key)
                     self._warn(module, path, name, name in before)
+        self.managed = [(module, {name for key, name in self._lines if key == id(module)})
+                        for module in managed.values()]
 
     def _warn_of_flags(self, module: torch.nn.Module, path: str, before: dict, now: dict) -> None:
         """Warns of flags by which ``forward`` does something in its first call alone."""

@@ -1,6 +1,7 @@
 """Values that are known while a program is captured: those computed from constants alone."""
 
 import operator
+from collections.abc import Iterator
 
 import torch
 from torch import fx
@@ -49,20 +50,24 @@ def is_known_zero(recorder, tensor: torch.Tensor) -> bool:
         return value is not None and not value.any()
 
 
-def changed_memory(graph: fx.Graph, since: fx.Node | None = None) -> set[int]:
-    """The memory of all tensors that operations change in place, those after a node or all."""
-    found = set()
+def changes(graph: fx.Graph, since: fx.Node | None = None) -> Iterator[tuple[fx.Node, int]]:
+    """The operations that change tensors in place, those after a node or all, each with the memory
+    of every such tensor; the last ones first."""
     for node in reversed(graph.nodes):
         if node is since:
-            break
+            return
         if node.target is region:
-            found |= {memory_of(outer.meta["val"]) for outer in node.args}
+            yield from ((node, memory_of(outer.meta["val"])) for outer in node.args)
         for position, name in mutated_arguments(node.target):
             given = node.args[position] if position < len(node.args) else node.kwargs.get(name)
             for part in given if isinstance(given, (list, tuple)) else [given]:
                 if isinstance(part, fx.Node):
-                    found.add(memory_of(part.meta["val"]))
-    return found
+                    yield node, memory_of(part.meta["val"])
+
+
+def changed_memory(graph: fx.Graph, since: fx.Node | None = None) -> set[int]:
+    """The memory of all tensors that operations change in place, those after a node or all."""
+    return {memory for _, memory in changes(graph, since)}
 
 
 def _value(recorder, node: fx.Node, changed: set[int], values: dict):

@@ -13,8 +13,7 @@ from torch import fx
 
 from poptorch._capture import attached
 from poptorch._capture import torch_private as private
-from poptorch._capture.functional_ops import mutated_arguments
-from poptorch._capture.known import is_repeatable
+from poptorch._capture.known import changes, is_repeatable
 from poptorch._capture.regions import region
 from poptorch._layout import memory_of
 
@@ -49,26 +48,28 @@ def lasting_value(tensor: torch.Tensor, sources: Mapping[fx.Node, torch.Tensor])
 def _needed(wanted: fx.Node, sources: Mapping[fx.Node, torch.Tensor]) -> list[fx.Node] | None:
     """The nodes that a value comes from, in their order, with all that write to memory of these;
     None where one of them cannot be run."""
-    writers = _writers(wanted.graph)
+    writers: dict[int, list[fx.Node]] = {}
+    for node, memory in changes(wanted.graph):
+        writers.setdefault(memory, []).append(node)
     found, left, elements = set(), [wanted], 0
     while left:
         node = left.pop()
         if node in found:
             continue
         found.add(node)
-        written = _memories(node)
-        elements += sum(value.numel() for value in _tensors(node))
+        tensors = _tensors(node)
+        elements += sum(tensor.numel() for tensor in tensors)
         if elements > _ELEMENTS or node.target is region:
             return None
         if node in sources:
-            if any(memory in writers for memory in written):
+            if any(memory_of(tensor) in writers for tensor in tensors):
                 return None
             continue
         if node.op != "call_function" or not is_repeatable(node.target, may_change=True):
             return None
         left += node.all_input_nodes
-        for memory in written:
-            left += writers.get(memory, ())
+        for tensor in tensors:
+            left += writers.get(memory_of(tensor), ())
     return [node for node in wanted.graph.nodes if node in found]
 
 
@@ -76,24 +77,6 @@ def _tensors(node: fx.Node) -> list[torch.Tensor]:
     value = node.meta.get("val")
     parts = value if isinstance(value, (list, tuple)) else [value]
     return [part for part in parts if isinstance(part, torch.Tensor)]
-
-
-def _memories(node: fx.Node) -> set[int]:
-    return set(map(memory_of, _tensors(node)))
-
-
-def _writers(graph: fx.Graph) -> dict[int, list[fx.Node]]:
-    """The operations that change each memory."""
-    found: dict[int, list[fx.Node]] = {}
-    for node in graph.nodes:
-        changed = list(node.args) if node.target is region else [
-            node.args[position] if position < len(node.args) else node.kwargs.get(name)
-            for position, name in mutated_arguments(node.target)]
-        for given in changed:
-            for part in given if isinstance(given, (list, tuple)) else [given]:
-                for memory in _memories(part) if isinstance(part, fx.Node) else ():
-                    found.setdefault(memory, []).append(node)
-    return found
 
 
 def _run(node: fx.Node, values: dict):

@@ -99,19 +99,18 @@ class OuterName(NamedTuple):
         return found
 
 
-def found(module: torch.nn.Module, arguments) -> list[tuple[OuterName, Snapshot]]:
-    """The names outside that ``forward`` may read, with the values that they have; those that the
-    code itself sets are left out.
+def read_and_set(module: torch.nn.Module, arguments) -> tuple[list, list]:
+    """The names outside that ``forward`` may read, and those that it may set, with the values that
+    they have.
 
     Args:
         module: the outermost module.
         arguments: of the call, which may hold functions.
+
+    Returns:
+        Two lists of pairs of an :class:`OuterName` and a :class:`Snapshot`: what is read, without
+        the variables that the code itself sets, and what is set.
     """
-    return read_and_set(module, arguments)[0]
-
-
-def read_and_set(module: torch.nn.Module, arguments) -> tuple[list, list]:
-    """What :func:`found` gives, and in the same form the names that the code sets."""
     walk = _Walk()
     for path, part in module.named_modules():
         walk.of_module(part, path)

@@ -34,7 +34,7 @@ CONFIG = Config()
 
 def names(function, *arguments, module=None):
     module = Function(function) if module is None else module
-    return {name.text for name, _ in outer_names.found(module, arguments)} - {"self"}
+    return {name.text for name, _ in outer_names.read_and_set(module, arguments)[0]} - {"self"}
 
 
 def helper(x):
@@ -110,7 +110,7 @@ def sets(m, x):
 
 
 def test_what_the_code_itself_changes():
-    found = outer_names.found(Function(sets), ())
+    found, _ = outer_names.read_and_set(Function(sets), ())
     assert {name.text for name, _ in found} == {"SEEN", "SCALE"}
     sets(None, torch.ones(1))
     assert [name.text for name in outer_names.unchanged(found)] == ["SCALE"]
@@ -128,7 +128,7 @@ def test_variables_without_a_value():
 
 def test_values_that_are_gone():
     space = types.SimpleNamespace(a=types.SimpleNamespace(b=1.0))
-    [(name, snapshot)] = outer_names.found(Function(lambda m, x: x * space.a.b), ())
+    ([(name, snapshot)], _) = outer_names.read_and_set(Function(lambda m, x: x * space.a.b), ())
     assert name.text == "space.a.b" and name.value() == 1.0 and name.places() is None
     del space.a
     assert snapshot.difference(name.value(), name.text) is not None

@@ -9,6 +9,7 @@
 #include "kernels/move/copy.h"
 #include "ops/layout.h"
 #include "support/align.h"
+#include "support/bf16_unit.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -19,8 +20,7 @@ using Direction = ConvProblem::Direction;
 constexpr int64_t strip_numbers = 1 << 18;  // of im2col: half of a second cache
 constexpr int64_t enough_parts = 8;         // that threads share evenly
 
-int64_t count_of(int64_t n, int64_t part) { return (n + part - 1) / part; }
-int64_t round_up(int64_t n, int64_t part) { return count_of(n, part) * part; }
+int64_t round_up(int64_t n, int64_t part) { return ceil_div(n, part) * part; }
 
 ConvolutionShape sizes_of(const ConvProblem& p) {
   return shape_of(p.call->attrs(), p.x, p.w, p.y);
@@ -86,14 +86,6 @@ class ChannelsLast {
   CopyPlan to_last_, from_last_;
 };
 
-// Each thread computes a range of [0, count) with memory of its own: fn(i, thread).
-void share(int threads, int64_t count, const auto& fn) {
-  const int64_t parts = std::min<int64_t>(threads, count);
-  parallel_for(threads, parts, 1, [&](int64_t part) {
-    for (int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) fn(i, part);
-  });
-}
-
 // -- results: pixels by outputs --
 
 struct Forward {
@@ -104,16 +96,16 @@ struct Forward {
       : s(shape), depth(shape.taps() * shape.channels), pixels(shape.lines() * shape.w.to) {
     constexpr int64_t least = 768, most = 1536, least_columns = 64;
     strip = std::clamp<int64_t>(strip_numbers / depth, least, most);
-    const auto strips = [&] { return count_of(pixels, strip); };
-    strip = round_up(count_of(pixels, strips()), blocked_mr);
+    const auto strips = [&] { return ceil_div(pixels, strip); };
+    strip = round_up(ceil_div(pixels, strips()), blocked_mr);
     // Few pixels are laid out for each part of the columns anew.
-    const int64_t wanted = strips() < enough_parts ? count_of(enough_parts, strips()) : 1;
+    const int64_t wanted = strips() < enough_parts ? ceil_div(enough_parts, strips()) : 1;
     const int64_t parts = std::clamp<int64_t>(s.outputs / least_columns, 1, wanted);
-    columns = round_up(count_of(s.outputs, parts), blocked_nr);
+    columns = round_up(ceil_div(s.outputs, parts), blocked_nr);
   }
 
-  int64_t across() const { return count_of(s.outputs, columns); }
-  int64_t count() const { return count_of(pixels, strip) * across(); }
+  int64_t across() const { return ceil_div(s.outputs, columns); }
+  int64_t count() const { return ceil_div(pixels, strip) * across(); }
 
   struct Memory {
     uint16_t* matrix;
@@ -159,9 +151,11 @@ void multiply(const Forward& f, const uint16_t* images, const Weight& weight, co
               uint16_t* y, std::byte* scratch, int threads) {
   Scratch own(nullptr);
   f.memory(own);
-  share(threads, f.count(), [&](int64_t i, int64_t thread) {
-    Scratch memory(scratch + static_cast<size_t>(thread) * own.bytes());
-    multiply_strip(f, i, images, weight, bias, f.memory(memory), y);
+  const int64_t parts = std::min<int64_t>(threads, f.count());
+  parallel_parts(threads, parts, f.count(), [&](int64_t part, int64_t begin, int64_t end) {
+    Scratch of_part(scratch + static_cast<size_t>(part) * own.bytes());
+    const Forward::Memory memory = f.memory(of_part);
+    for (int64_t i = begin; i < end; ++i) multiply_strip(f, i, images, weight, bias, memory, y);
   });
 }
 
@@ -243,12 +237,12 @@ struct WeightGradient {
       columns = depth;
     } else {
       const int64_t parts = std::clamp<int64_t>(depth / least_columns / 2 * 2, 1, most_parts);
-      columns = round_up(count_of(depth, parts), blocked_nr);
+      columns = round_up(ceil_div(depth, parts), blocked_nr);
     }
     strip = std::clamp<int64_t>(strip_numbers / columns / block * block, block, longest);
   }
 
-  int64_t across() const { return count_of(depth, columns); }
+  int64_t across() const { return ceil_div(depth, columns); }
   int64_t numbers() const { return s.outputs * depth; }
 };
 
@@ -300,8 +294,11 @@ Prepared weight_gradient(const ConvProblem& p) {
     uint16_t* target = dw.target(args.out<uint16_t>(1), scratch);
     auto* sums = scratch.take<float>(w.layers * w.numbers());
     auto* matrix = scratch.take<uint16_t>(of_strip * args.threads);
-    share(args.threads, w.layers * w.across(), [&](int64_t i, int64_t thread) {
-      sum_part(w, i, values, images, matrix + thread * of_strip, sums);
+    const int64_t sum_parts = w.layers * w.across();
+    const int64_t parts = std::min<int64_t>(args.threads, sum_parts);
+    parallel_parts(args.threads, parts, sum_parts, [&](int64_t part, int64_t begin, int64_t end) {
+      uint16_t* own = matrix + part * of_strip;
+      for (int64_t i = begin; i < end; ++i) sum_part(w, i, values, images, own, sums);
     });
     join(w, sums, target, args.threads);
     dw.finish(args.out<uint16_t>(1), target, args.threads);
@@ -312,7 +309,7 @@ Prepared weight_gradient(const ConvProblem& p) {
 }  // namespace
 
 bool bf16_im2col_applies(const ConvProblem& p) {
-  if (p.x.dtype != ir::DType::bf16 || !has_bf16_loops() || p.is(Direction::gradients)) return false;
+  if (p.x.dtype != ir::DType::bf16 || !computes_bf16() || p.is(Direction::gradients)) return false;
   if (p.x.rank() > 4 || p.groups != 1 || p.transposed || p.is_empty() || !p.is_bias_row) {
     return false;
   }

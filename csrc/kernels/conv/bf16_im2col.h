@@ -13,8 +13,8 @@
 
 namespace poptorch::kernels {
 
-// Whether it computes a problem: of images or sequences, in one group, not transposed, on a
-// processor that has_bf16_loops().
+// Whether it computes a problem: of images or sequences, in one group, not transposed, where
+// computes_bf16().
 bool bf16_im2col_applies(const ConvProblem& problem);
 
 ops::Prepared bf16_im2col(const ConvProblem& problem);

@@ -215,10 +215,10 @@ Prepared depthwise_weight_gradient(const Call& call) {
   const auto run = [=](const Args& args) {
     const float* from = images.get(args);
     auto* sums = reinterpret_cast<double*>(args.scratch + images.scratch_bytes());
-    parallel_for(args.threads, parts, 1, [&](int64_t part) {
+    parallel_parts(args.threads, parts, rows, [&](int64_t part, int64_t begin, int64_t end) {
       double* own = sums + part * numbers;
       std::fill_n(own, numbers, 0.0);
-      for (int64_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i) {
+      for (int64_t i = begin; i < end; ++i) {
         const float* image = from + i / s.h.to * s.h.from * s.w.from * s.channels;
         const float* grad = args.in<float>(0) + i * s.w.to * s.channels;
         pass.loops->weight_sums(pass.row(image, i % s.h.to), columns.data(), grad, own);

@@ -10,6 +10,7 @@
 #include "kernels/gemm/float16.h"
 #include "kernels/gemm/small.h"
 #include "kernels/simd/isa.h"
+#include "support/bf16_unit.h"
 #include "support/switches.h"
 
 namespace poptorch::kernels {
@@ -189,7 +190,7 @@ const GemmTable& gemm_table() {
       {.name = "bf16_loops",
        .doc = "loops on packed blocks of bfloat16 pairs, for AVX512-BF16",
        .applies = [](const GemmProblem& p) {
-         return p.dtype == ir::DType::bf16 && has_bf16_loops();
+         return p.dtype == ir::DType::bf16 && computes_bf16();
        },
        .cost = [](const GemmProblem&) { return bf16_loops_pay() ? 0.6 : never; },
        .make = &bf16_loops_method},

@@ -54,7 +54,8 @@ extern const GemmMethod small_method, blocked_method, bf16x3_method, bf16_unit_m
 using GemmTable = AlgorithmTable<GemmProblem, const GemmMethod*>;
 const GemmTable& gemm_table();
 
-// By what split_k computes parts of the sums; those of 16 bits are no copies' (Float16Gemm).
+// By what split_k computes parts of the sums. Of 16-bit floats only its `bf16` counts: without one
+// Float16Gemm upcasts the operands.
 const GemmMethod& method_of_parts(const GemmProblem& p);
 
 // c = alpha * op(a) * op(b) + beta * c by PyTorch's BLAS, where there is one and it can count so

@@ -5,8 +5,6 @@
 
 namespace poptorch::kernels {
 
-bool has_bf16_loops() { return computes_bf16(); }
-
-bool bf16_loops_pay() { return gemm_by() == "loops" && has_bf16_loops(); }
+bool bf16_loops_pay() { return gemm_by() == "loops" && computes_bf16(); }
 
 }  // namespace poptorch::kernels

@@ -9,15 +9,13 @@
 
 namespace poptorch::kernels {
 
-// Whether the processor has the instruction, and the settings let it be used.
-bool has_bf16_loops();
-
-// Whether they are in use: not where the BLAS is. Products of all sizes gain by them.
+// Whether they are in use: where computes_bf16(), but not where the BLAS is. Products of all sizes
+// gain by them.
 bool bf16_loops_pay();
 
-// As gemm, but for the types, on the calling thread, which keeps half a MiB for it; without scale,
-// bias and relu. An element's sum is taken in parts of 512 products, which are added in their
-// order; denormals count as 0.
+// Where computes_bf16(): as gemm, but for the types, on the calling thread, which keeps half a MiB
+// for it; without scale, bias and relu. An element's sum is taken in parts of 512 products, which
+// are added in their order; denormals count as 0.
 void bf16_loops_gemm(const Gemm& g, const uint16_t* a, const uint16_t* b, float* c);
 
 }  // namespace poptorch::kernels

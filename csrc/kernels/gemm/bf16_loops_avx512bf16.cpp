@@ -78,12 +78,10 @@ inline void pack_vector(const uint16_t* b, int64_t stride, bool by_column, int64
 
 inline void pack_panels(const uint16_t* b, int64_t stride, bool by_column, int64_t columns,
                         int64_t depth, float* packed) {
-  for (int64_t at = 0; at < columns; at += width) {
-    const int64_t panel = at / NR * NR;
-    pack_vector(b, stride, by_column, at, std::min<int64_t>(width, columns - at), depth,
-                panel_step(columns - panel),
-                packed + panel * Words<uint16_t>::of(depth) + (at - panel));
-  }
+  const auto pack = [=](int64_t first, int64_t count, int64_t step, float* out) {
+    pack_vector(b, stride, by_column, first, count, depth, step, out);
+  };
+  pack_each_vector(columns, Words<uint16_t>::of(depth), packed, pack);
 }
 
 inline void copy_rows(const uint16_t* from, int64_t stride, int64_t rows, int64_t depth,

@@ -7,6 +7,7 @@
 #include "kernels/gemm/blas.h"
 #include "kernels/gemm/blocked.h"
 #include "kernels/gemm/small.h"
+#include "support/align.h"
 #include "support/bf16_unit.h"
 #include "support/parallel.h"
 
@@ -28,19 +29,17 @@ constexpr int64_t KC = 256;  // of upcast pieces
 constexpr int64_t gap = 16;     // rows that lie a power of 2 apart share a set of the cache
 constexpr int64_t few_rows = 16;  // of a, in small products
 
-int64_t count_of(int64_t n, int64_t side) { return (n + side - 1) / side; }
-
 int64_t side_of(const Gemm& g, int64_t smallest) {
   int64_t side = largest_side;
-  const auto are_few = [&] { return count_of(g.m, side) * count_of(g.n, side) < few_blocks; };
+  const auto are_few = [&] { return ceil_div(g.m, side) * ceil_div(g.n, side) < few_blocks; };
   while (side > smallest && are_few() && side / 2 * (side / 2) * g.k >= least_work) side /= 2;
   return side;
 }
 
 // Of n rows or columns, whole tiles, so many that parts are about as large as each other.
 int64_t even_part(int64_t n, int64_t side, int64_t tile) {
-  const int64_t parts = std::max<int64_t>(count_of(n, side), 1);
-  return std::max<int64_t>(std::min(n, count_of(count_of(n, parts), tile) * tile), 1);
+  const int64_t parts = std::max<int64_t>(ceil_div(n, side), 1);
+  return std::max<int64_t>(std::min(n, ceil_div(ceil_div(n, parts), tile) * tile), 1);
 }
 
 int64_t aligned(int64_t numbers) { return (numbers + 15) / 16 * 16; }
@@ -92,11 +91,11 @@ Float16Gemm::Float16Gemm(const Gemm& g, ir::DType dtype) : gemm_(g), dtype_(dtyp
   const int64_t side = side_of(g, by_unit_ == bf16_blas_block ? smallest_of_blas : smallest_side);
   rows_ = small_ ? std::max<int64_t>(g.m, 1) : even_part(g.m, side, row.make->row_tile);
   columns_ = small_ ? std::max<int64_t>(g.n, 1) : even_part(g.n, side, row.make->column_tile);
-  down_ = count_of(g.m, rows_);
-  across_ = count_of(g.n, columns_);
+  down_ = ceil_div(g.m, rows_);
+  across_ = ceil_div(g.n, columns_);
   sums_ = small_ ? 0 : aligned(rows_ * columns_);
   if (by_unit_ != nullptr) return;
-  const int64_t deepest = (small_ ? g.k : std::min(count_of(g.k, deep_), KC)) + gap;
+  const int64_t deepest = (small_ ? g.k : std::min(ceil_div(g.k, deep_), KC)) + gap;
   piece_a_ = aligned((rows_ + gap) * deepest);
   piece_b_ = aligned((columns_ + gap) * deepest);
 }
@@ -184,9 +183,9 @@ void Float16Gemm::run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::by
   const int64_t parts = std::clamp<int64_t>(std::min(blocks, worth), 1, threads);
   float* pieces = reinterpret_cast<float*>(scratch);
   float* sums = pieces + threads * (piece_a_ + piece_b_);
-  parallel_for(threads, parts, 1, [&](int64_t part) {
+  parallel_parts(threads, parts, blocks, [&](int64_t part, int64_t begin, int64_t end) {
     float* own = pieces + part * (piece_a_ + piece_b_);
-    for (int64_t i = blocks * part / parts; i < blocks * (part + 1) / parts; ++i) {
+    for (int64_t i = begin; i < end; ++i) {
       const Block block = block_at(i);
       float* to = sums + (deep_ > 1 ? i : part) * sums_;
       sum(block, a, b, c, to, own);

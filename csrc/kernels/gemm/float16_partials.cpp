@@ -25,8 +25,6 @@ constexpr int64_t work_grain = 1 << 18;  // products worth a thread
 constexpr int64_t copy_grain = 1 << 14;  // numbers worth a thread
 static_assert(KC % partials_chunk == 0 && partials_nr % simd::random_group == 0);
 
-int64_t count_of(int64_t n, int64_t part) { return (n + part - 1) / part; }
-
 // One operand: a batch of f16 matrices.
 struct Side {
   MatrixLayout layout;
@@ -69,7 +67,7 @@ struct Partials {
   ChanceRound round = chance_round_to(ir::DType::f16);
   Downcast downcast = downcast_to(ir::DType::f16);
 
-  int64_t panels() const { return count_of(n, partials_nr); }
+  int64_t panels() const { return ceil_div(n, partials_nr); }
   size_t bytes_of_a() const { return static_cast<size_t>(align_up(m * k * 4)); }
   size_t scratch_bytes() const {
     return bytes_of_a() + static_cast<size_t>(panels() * k * partials_nr * 4);
@@ -87,10 +85,10 @@ struct Partials {
         return column * k + row * partials_nr;
       };
       b.upcast_all(args.in<uint16_t>(1), i, wide_b, args.threads, in_panel);
-      const int64_t blocks = count_of(m, MC) * panels();
+      const int64_t blocks = ceil_div(m, MC) * panels();
       parallel_for(args.threads, blocks, std::max<int64_t>(work_grain / work, 1), [&](int64_t at) {
-        block(args, wide_a, wide_b, i, at % count_of(m, MC) * MC,
-              at / count_of(m, MC) * partials_nr);
+        block(args, wide_a, wide_b, i, at % ceil_div(m, MC) * MC,
+              at / ceil_div(m, MC) * partials_nr);
       });
     }
   }

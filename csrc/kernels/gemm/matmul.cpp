@@ -85,8 +85,8 @@ struct Batch {
       for (int64_t i = 0; i < count; ++i) product(i, 0, threads);
       return;
     }
-    parallel_for(threads, all, 1, [&](int64_t part) {
-      for (int64_t i = count * part / all; i < count * (part + 1) / all; ++i) product(i, part, 1);
+    parallel_parts(threads, all, count, [&](int64_t part, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) product(i, part, 1);
     });
   }
 

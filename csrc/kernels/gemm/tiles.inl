@@ -27,14 +27,24 @@ inline void pack_vector(const PackedSource& from, const float* part, int64_t fir
 // Numbers of a depth in a panel that has so many columns left to hold.
 inline int64_t panel_step(int64_t columns) { return columns > width ? NR : width; }
 
-// Columns of a part as panels of two vectors, of which the last may be one; lanes past them are 0.
-inline void pack_columns(const PackedSource& from, const float* part, int64_t columns,
-                         int64_t depth, float* packed) {
+// Goes through columns that are packed as panels of two vectors, of which the last may be one, so
+// many words deep: pack(first column, count, step, out) for those of each vector.
+template <typename Pack>
+inline void pack_each_vector(int64_t columns, int64_t words, float* packed, const Pack& pack) {
   for (int64_t at = 0; at < columns; at += width) {
     const int64_t panel = at / NR * NR;
-    pack_vector(from, part, at, std::min<int64_t>(width, columns - at), depth,
-                panel_step(columns - panel), packed + panel * depth + (at - panel));
+    pack(at, std::min<int64_t>(width, columns - at), panel_step(columns - panel),
+         packed + panel * words + (at - panel));
   }
+}
+
+// Columns of a part as such panels; lanes past them are 0.
+inline void pack_columns(const PackedSource& from, const float* part, int64_t columns,
+                         int64_t depth, float* packed) {
+  const auto pack = [&](int64_t first, int64_t count, int64_t step, float* out) {
+    pack_vector(from, part, first, count, depth, step, out);
+  };
+  pack_each_vector(columns, depth, packed, pack);
 }
 
 // Rows of a in groups that differ by one at most: few rows by themselves would be slow.
