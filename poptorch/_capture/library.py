@@ -178,7 +178,7 @@ define("batch_norm_inference(Tensor x, Tensor? weight, Tensor? bias, Tensor runn
 
 def _batch_norm_backward(grad, x, weight, mean, invstd, training):
     parameters = x.new_empty(x.shape[1]) if weight is None else torch.empty_like(weight)
-    return empty_copy(x), parameters, torch.empty_like(parameters)
+    return _normed(x), parameters, torch.empty_like(parameters)
 
 
 define("batch_norm_backward(Tensor grad, Tensor x, Tensor? weight, Tensor mean, Tensor invstd, "

@@ -20,6 +20,8 @@ WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
 _WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.xlogy.Tensor, aten.special_xlog1py.default,
                        aten.pow.Scalar, aten.float_power.Scalar,
                        aten.native_dropout_backward.default,
+                       aten.max_pool3d_with_indices.default,
+                       aten.max_pool3d_with_indices_backward.default,
                        *(getattr(aten, f"{name}_backward").default for name in (
                            "threshold", "softplus", "hardsigmoid", "hardtanh", "hardswish", "logit",
                            "elu")),

@@ -83,6 +83,11 @@ OF_TWO = {
 }
 
 
+def looks_of(x):
+    """Sizes, and strides of dimensions that have some."""
+    return x.shape, [step for size, step in zip(x.shape, x.stride()) if size > 1]
+
+
 class Noted(torch.nn.Module):
     """Calls a function and keeps what its result looks like."""
 
@@ -92,7 +97,7 @@ class Noted(torch.nn.Module):
 
     def forward(self, x):
         y = self.function(x)
-        self.looks = y.shape, [step for size, step in zip(y.shape, y.stride()) if size > 1]
+        self.looks = looks_of(y)
         return y * 1
 
 
@@ -102,6 +107,8 @@ def laid_out_somehow(rng, rank):
     x = torch.randn([rng.choice((2, 3)) for _ in order]).permute(order)
     if rank == 4 and rng.random() < 0.3:
         x = x.contiguous(memory_format=torch.channels_last)
+    elif rank > 2 and rng.random() < 0.2:  # channels-last, without a batch
+        x = x.movedim(0, -1).contiguous().movedim(-1, 0)
     return x[..., ::2] if rng.random() < 0.2 else x
 
 
@@ -113,13 +120,16 @@ def in_memory_somehow(rng, sizes):
     return x.narrow(order[0], 0, 1).expand(sizes) if rng.random() < 0.2 else x
 
 
-@pytest.mark.parametrize(("function", "ranks"), [
-    *((f, (2, 3, 4)) for f in OF_ANY.values()), *((f, (4,)) for f in OF_IMAGES.values())],
-    ids=[*OF_ANY, *OF_IMAGES])
-def test_results_lie_as_in_eager(function, ranks):
+CASES = {**{name: (f, (2, 3, 4)) for name, f in OF_ANY.items()},
+         **{name: (f, (4,)) for name, f in OF_IMAGES.items()},
+         "max_pool3d": (lambda x: F.max_pool3d(x, 2, stride=1), (4, 5))}
+
+
+def compare_looks(kind, function, ranks):
+    """Compares what a module notes in eager with what it notes as it is captured."""
     rng, compared = random.Random(torch.seed()), 0
     for _ in range(LAYOUTS):
-        x, module = laid_out_somehow(rng, rng.choice(ranks)), Noted(function)
+        x, module = laid_out_somehow(rng, rng.choice(ranks)), kind(function)
         try:
             with torch.no_grad():
                 module(x)
@@ -129,6 +139,34 @@ def test_results_lie_as_in_eager(function, ranks):
         capture(module, (x,), {}, training=False)
         assert module.looks == expected, (tuple(x.shape), x.stride())
     assert compared
+
+
+@pytest.mark.parametrize(("function", "ranks"), CASES.values(), ids=CASES)
+def test_results_lie_as_in_eager(function, ranks):
+    compare_looks(Noted, function, ranks)
+
+
+class NotedGradient(Noted):
+    """Keeps what the gradient of its argument looks like."""
+
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = self.function(x)
+            gradient, = torch.autograd.grad(y, x, torch.ones_like(y))
+        self.looks = looks_of(gradient)
+        return y.detach() * 1
+
+
+# Without gradients, and flash attention's, which lie in another order than what they belong to:
+# ours need no copy.
+OTHER_GRADIENTS = {"zeros_like", "one_hot", "attention"}
+
+
+@pytest.mark.parametrize(("function", "ranks"), [
+    pytest.param(*case, id=name) for name, case in CASES.items() if name not in OTHER_GRADIENTS])
+def test_gradients_lie_as_in_eager(function, ranks):
+    compare_looks(NotedGradient, function, ranks)
 
 
 @pytest.mark.parametrize("training", [False, True])
