@@ -229,6 +229,16 @@ def test_the_judge_knows_that_what_nearly_cancels_may_cancel(line):
     assert damaged("call 0 result 0", torch.logical_not, program) is None
 
 
+def test_the_judge_says_nothing_of_what_is_saturated():
+    """Of 64 pairs of hyperbolic tangents near 1 all may be equal, or none."""
+    lines = ("v0 = (x0.sigmoid() + 8).tanh().argmin(0)", "v1 = v0.amax()")
+    program = EXAMPLE.but(sources=(Source("x0", (2, 64), "F32"),), lines=lines, outputs=("v1",),
+                          loss="")
+    assert damaged("call 0 result 0", torch.zeros_like, program) is None
+    program = program.but(lines=("v0 = x0.tanh().argmin(0)", lines[1]))
+    assert damaged("call 0 result 0", torch.zeros_like, program).kind == "wrong"
+
+
 def test_what_stands_for_scans_and_maps_lies_in_memory_as_they_do():
     x, rows = torch.ones(1, 5, 3, 2).contiguous(memory_format=torch.channels_last), torch.ones(4, 1)
     with torch.no_grad():

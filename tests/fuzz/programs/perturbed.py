@@ -177,8 +177,13 @@ class Perturbing(TorchDispatchMode):
             factor = 1 + (noise - 0.5) * (4 * self._size * STEP[dtype or x.dtype])
             with torch.no_grad():
                 moved = x.detach().double() * factor
-                # A probability is no larger than 1, nor is a sine.
-                moved = torch.where(x.detach().abs() <= 1, moved.clamp(-1, 1), moved).to(x.dtype)
+                # A probability is no larger than 1, nor is a sine; what is saturated may be equal.
+                within = x.detach().abs() <= 1
+                moved = torch.where(within, moved.clamp(-1, 1), moved)
+                if self._is_exact:
+                    is_one = within & (moved.abs() >= 1 - 2 * self._size * STEP[dtype or x.dtype])
+                    moved = torch.where(is_one, moved.sign(), moved)
+                moved = moved.to(x.dtype)
             try:
                 torch.ops.aten.copy_.default(x.detach(), moved)
             except RuntimeError:  # several elements at one place
