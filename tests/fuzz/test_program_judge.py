@@ -223,7 +223,9 @@ def test_the_judge_moves_what_is_compared_with_bools_and_integers():
 @pytest.mark.parametrize("line", [
     "v0 = torch.lerp(x0, x0 * 0.3 / -0.7, 0.7)",
     "v0 = x0 * 0.7 - x0 * 0.7000001",
-    "v0 = torch.addcmul(x0 * -0.09, x0, torch.full((3, 4), 0.3), value=0.3)"])
+    "v0 = torch.addcmul(x0 * -0.09, x0, torch.full((3, 4), 0.3), value=0.3)",
+    "v0 = F.interpolate(torch.tensor([[[1.0, -2.0]]]), scale_factor=3, mode='linear')[0, :, 2:3]"
+    ".expand(3, 4)"])
 def test_the_judge_knows_that_what_nearly_cancels_may_cancel(line):
     program = EXAMPLE.but(lines=(line, "v1 = v0.to(BOOL)"), outputs=("v1",), loss="")
     assert damaged("call 0 result 0", torch.logical_not, program) is None

@@ -131,7 +131,10 @@ class Perturbing(TorchDispatchMode):
                       for r in func._schema.returns)
         if name in _PLACES and args[0].numel():
             most = 2 * max(args[0].shape) * args[0].abs().max() * STEP[out.dtype]
-            out += (torch.rand(out.shape, generator=self._generator) - 0.5).to(out.dtype) * most
+            if self._is_exact:
+                out.detach().masked_fill_(out.detach().abs() <= most, 0)
+            else:
+                out += (torch.rand(out.shape, generator=self._generator) - 0.5).to(out.dtype) * most
         if name == "_log_softmax":  # the logarithm of a sum that is nearly 1
             out += (torch.rand(out.shape, generator=self._generator) - 0.5) * 4 * STEP[out.dtype]
         if name in _SATURATE and not self._is_exact:  # what is left there may be anything small
