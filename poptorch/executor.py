@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from poptorch._reports.progress import StepProgress
 from poptorch._runtime import hooks, settings
 from poptorch._runtime.build import Source, build
 from poptorch._runtime.compiled import CompiledModel
+from poptorch._runtime.device_memory import Left
 from poptorch._runtime.in_flight import Ended, InFlight
 from poptorch._runtime.modes import TrainingModes
 from poptorch._translate import StepSpec
@@ -81,8 +83,8 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             self._options.relax_optimizer_attributes_checks) if training else None
         self._decide_options()
         self._compiled: CompiledModel | None = None
-        # The random state of a model that could not be compiled again.
-        self._random_left: list[int] | None = None
+        # Of a model that is compiled again, until it is.
+        self._left: Left | None = None
         self._in_flight = InFlight()
         self._modes = TrainingModes(model)
         self._weights = WeightLink(self._user_model, training)
@@ -197,8 +199,8 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         with self._in_flight.end("call"), one_at_a_time:
             if self._compiled is not outgrown:  # another thread was faster
                 return
-            self._random_left = outgrown.random.read()
             self.copyWeightsToHostIfNeeded()
+            self._left = Left.of(outgrown)
             self._forget()
             self._compile(args, kwargs)
 
@@ -217,9 +219,8 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
                 interface, executable = build(source, args, kwargs, progress)
             with plain_torch.plain_torch():
                 compiled = CompiledModel.of(interface, executable, self._model, options)
-                if self._random_left is not None:
-                    compiled.random.write(self._random_left)
-                self._publish(compiled, begin)
+                self._publish(compiled, begin, partial(self._left.give, compiled)
+                              if self._left is not None else lambda: None)
         logger.debug("compiled %s: %s", options.model_name, executable.step_times())
         hooks.after_compile()
         return compiled
@@ -251,7 +252,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             raise
         gradients.provide(compiled, self._options)
         self._compile_seconds = time.monotonic() - begin
-        self._compiled, self._random_left = compiled, None
+        self._compiled, self._left = compiled, None
 
     def _run(self, compiled: CompiledModel, tensors: list[torch.Tensor]):
         """One run, recorded if a profile is on."""
@@ -371,7 +372,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         # Apart from the lock: the handler of a signal in a call may wait for that.
         ended = self._in_flight.end("destroy") if compiled else contextlib.nullcontext()
         with ended, one_at_a_time:
-            self._random_left = None
+            self._left = None
             if self._compiled is not compiled:  # destroyed, or compiled, by another thread since
                 return
             if self._weights.is_newest:

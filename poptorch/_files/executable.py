@@ -107,7 +107,8 @@ def write(saved: Saved, filename) -> str:
 
 
 def _device_state(compiled) -> dict[str, torch.Tensor]:
-    """What the host has no copy of, by path; ``replicaN:path`` for replicas that differ."""
+    """What the host has no copy of, by path; ``replicaN:path`` for replicas that differ. Of a
+    buffer of the module ``replica0:path``, too: what the module had."""
     executable, program = compiled.executable, compiled.program
     out = {}
     for state in executable.states():
@@ -118,8 +119,7 @@ def _device_state(compiled) -> dict[str, torch.Tensor]:
         if on_host and executable.is_same_in_replicas(state.path):
             continue
         first = _read(executable, state, 0)
-        if not on_host:
-            out[state.path] = first
+        out[f"replica0:{state.path}" if on_host else state.path] = first
         for replica in range(1, executable.replicas):
             value = _read(executable, state, replica)
             if not torch.equal(_bits(value), _bits(first)):
@@ -269,13 +269,22 @@ class File:
             executable: the program.
             with_optimizer: whether that includes the state of the optimizer.
         """
-        roles = {state.path: state.role for state in executable.states()}
+        states = {state.path: state for state in executable.states()}
         with self.guard("state.safetensors", is_its_fault=True):
             # What is for all replicas comes first, in whatever order the file has it.
-            for name, value in sorted(self._state.items(), key=lambda item: item[0] not in roles):
+            for name, value in sorted(self._state.items(), key=lambda item: item[0] not in states):
                 first, _, rest = name.partition(":")
                 path, replica = name, None
-                if first.startswith("replica") and name not in roles:
+                if first.startswith("replica") and name not in states:
                     path, replica = rest, int(first.removeprefix("replica"))
-                if with_optimizer or roles.get(path) != "optimizer":
+                is_wanted = with_optimizer or path not in states \
+                    or states[path].role != "optimizer"
+                if is_wanted and self._has_module_value(executable, states, path):
                     executable.write_state(path, value.data_ptr(), value.nbytes, replica)
+
+    def _has_module_value(self, executable, states: dict, path: str) -> bool:
+        """Whether the module has the value of a state that the file was written with; another
+        one is for all replicas. True for a state that no module has."""
+        first = self._state.get(f"replica0:{path}")
+        return first is None or path not in states or torch.equal(
+            _bits(_read(executable, states[path], 0)), _bits(first))

@@ -46,7 +46,7 @@ class DeviceStates:
         # (entry, state of the program, groups of the weight)
         self._entries = [
             (entry, states[entry.path],
-             None if self._has_no_dims(entry.key) else program.weight_groups.get(entry.parameter))
+             None if layout.has_no_dims(entry.key) else program.weight_groups.get(entry.parameter))
             for entry in layout.entries() if entry.path in states]
         self.tensors = {id(entry.tensor): entry.tensor for entry, _, _ in self._entries}
         if GLOBAL in self.tensors.values():
@@ -54,10 +54,6 @@ class DeviceStates:
         # What the host had of each parameter when it was last written here: (tensor, version).
         self._given: dict[int, dict[str, tuple]] = {}
         self._is_told = False
-
-    def _has_no_dims(self, key: str) -> bool:
-        return key == COUNT or key in GLOBAL_STATES or any(
-            s.key == key and s.has_no_dims for s in self.spec.states)
 
     def _has_own_dtype(self, key: str) -> bool:
         return any(s.key == key and s.dtype is not None for s in self.spec.states)

@@ -90,6 +90,11 @@ class UpdateLayout:
         for path, key in self.states:
             yield StateEntry(path, "", GLOBAL, key)
 
+    def has_no_dims(self, key: str) -> bool:
+        """Whether a state is a number, which updates alone change: the same for all replicas."""
+        return key == COUNT or key in GLOBAL_STATES or any(
+            state.key == key and state.has_no_dims for state in self.spec.states)
+
     def streams(self) -> dict[str, list[int]]:
         """The sizes of each stream that brings numbers of the optimizer; of doubles."""
         found = {group.stream: [len(self.spec.hyper)] for group in self.groups}

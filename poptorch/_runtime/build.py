@@ -58,14 +58,14 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
     options, spec = source.options, source.spec
     progress("capture")
     arguments = Arguments(source.model, args, kwargs, spec, source.parser)
-    grouped = frozenset(path for path, _ in spec.weight_groups)
+    groups = dict(spec.weight_groups)
     outer, sets = outer_names.read_and_set(source.model, [args, kwargs])
     try:
         captured = capture(source.model, *arguments.micro_batch(args, kwargs),
                            training=spec.training,
                            location_excludes=options.source_location_excludes,
                            module_paths=options.module_namescope_enabled,
-                           grouped=grouped,
+                           grouped=frozenset(groups),
                            mode_of=source.modes.mode_of, replicas=spec.replicas,
                            called=arguments.called)
     finally:
@@ -76,7 +76,7 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
     arguments.compare(captured.beside)
     captured.out_spec.copy_data([args, kwargs, source.model, [name.value() for name in outer]])
     settings.check_buffers(options, source.user_model, captured.changed_buffers())
-    replicas.check_parameters(options, grouped, captured)
+    replicas.check_parameters(options, groups, captured)
     progress("translate")
     with plain_torch():
         program = translate(captured, spec, source.optimizer)

@@ -9,6 +9,7 @@ import torch
 from poptorch import _C
 from poptorch._capture.torch_private import FakeTensor
 from poptorch._logging import logger
+from poptorch._runtime import agreement
 from poptorch._runtime.argument_memory import check_memory
 from poptorch._runtime.outputs import OutputPlan, Returned
 from poptorch._translate import loss_scale, reduction
@@ -75,6 +76,7 @@ class Call:
             self._add_output(stream, output, plan, everything)
         self._kept = [*self._gradient_outputs, *self._anchors]
         self._layouts = program.layouts
+        self._shared = agreement.shared_states(executable, program)
         self._is_memory_seen = bool(self._layouts or self._write_backs)
         self._updates = (*self._write_backs, *self._constant_updates)
 
@@ -257,6 +259,9 @@ class Call:
                 site.divisor = reduction.of_host(self._spec, self._loss, scale)
         try:
             self._executable.run(pointers, torch.get_num_threads())
+        except BaseException:
+            agreement.restore(self._executable, self._shared)
+            raise
         finally:
             for site in self._host_sites:
                 site.finish()

@@ -1,6 +1,8 @@
-"""The memory of a compiled program: given back when its executor lets go of the device."""
+"""The memory of a compiled program: given back when its executor lets go of the device, or when
+another program takes its place."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -16,9 +18,8 @@ def release(compiled: CompiledModel) -> None:
     Args:
         compiled: the program, of which the host has the newest weights.
     """
-    executable, grouped = compiled.executable, compiled.program.weight_groups
-    executable.release({state.path for state in _on_host(compiled)
-                        if state.path in grouped or executable.is_same_in_replicas(state.path)})
+    own = {state.path for state in _own_of_replicas(compiled)}
+    compiled.executable.release({state.path for state in _on_host(compiled)} - own)
 
 
 def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[], None]) -> None:
@@ -40,15 +41,50 @@ def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[
     try:
         join()
         for state, values in kept.items():
-            # A value that was written to the module meanwhile is for all replicas.
-            if torch.equal(_values(executable, state)[0], values[0]):
-                _write(executable, state, values)
+            _write_if_first(executable, state, values)
     except BaseException:
         leave()
         for state, values in kept.items():
             _write(executable, state, values)
         release(compiled)
         raise
+
+
+@dataclass(frozen=True)
+class Left:
+    """What only the device has of a program that another one is to replace.
+
+    Attributes:
+        random: the state of the random generator.
+        replicas: the values of each replica, of the buffers that replicas have different values
+            of, by path.
+    """
+
+    random: list[int]
+    replicas: dict[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, compiled: CompiledModel) -> "Left":
+        """That of a program whose weights are its module's."""
+        return cls(compiled.random.read(),
+                   {state.path: _values(compiled.executable, state)
+                    for state in _own_of_replicas(compiled)})
+
+    def give(self, compiled: CompiledModel) -> None:
+        """Gives it to the other program, which has the weights of the module."""
+        compiled.random.write(self.random)
+        for state in _on_host(compiled):
+            values = self.replicas.get(state.path)
+            if values is not None and values.shape[1] == state.bytes:
+                _write_if_first(compiled.executable, state, values)
+
+
+def _own_of_replicas(compiled: CompiledModel) -> list:
+    """The states that the module has a tensor of, and replicas different values."""
+    executable = compiled.executable
+    return [state for state in _on_host(compiled) if executable.has_state(state.path)
+            and state.path not in compiled.program.weight_groups
+            and not executable.is_same_in_replicas(state.path)]
 
 
 def _on_host(compiled: CompiledModel) -> list:
@@ -63,6 +99,13 @@ def _values(executable, state) -> torch.Tensor:
     for replica, value in enumerate(found):
         executable.read_state(state.path, value.data_ptr(), value.nbytes, replica)
     return found
+
+
+def _write_if_first(executable, state, values: torch.Tensor) -> None:
+    """Writes the values of the replicas where all have that of the first one: a value that was
+    written to the module meanwhile is for all replicas."""
+    if torch.equal(_values(executable, state)[0], values[0]):
+        _write(executable, state, values)
 
 
 def _write(executable, state, values: torch.Tensor) -> None:

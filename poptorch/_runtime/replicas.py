@@ -7,7 +7,9 @@ from poptorch._capture.library import ops
 from poptorch._capture.regions import nodes_within, region_of
 from poptorch._capture.torch_private import OpOverload
 from poptorch._translate import rounding
-from poptorch.errors import error_at
+from poptorch._translate.replica_groups import ReplicaGroups
+from poptorch.enums import CommGroupType
+from poptorch.errors import Error, error_at
 from poptorch.options import Options
 
 aten = torch.ops.aten
@@ -23,51 +25,64 @@ _EXACT = {aten.clamp, aten.clamp_min, aten.clamp_max, aten.copy, aten.fill, aten
 _HALVES = (torch.float16, torch.bfloat16)
 
 
-def check_parameters(options: Options, grouped: frozenset[str], captured) -> None:
+def check_parameters(options: Options, grouped: dict[str, ReplicaGroups], captured) -> None:
     """Checks that replicas that share a parameter go on having the same value of it.
 
     Args:
         options: resolved options.
-        grouped: paths of the parameters of which each group of replicas has its own.
+        grouped: groups of the parameters of which each group of replicas has its own, by path.
         captured: what capture recorded.
 
     Raises:
         poptorch.Error: ``forward`` changes one by what differs from replica to replica.
     """
-    if options.replication_factor == 1:
-        return
-    shared = {spec.name for spec in captured.inputs if spec.kind == "param"} - grouped
-    updates = [spec for spec in captured.outputs
-               if spec.kind == "buffer_update" and spec.name in shared]
+    replicas = options.replication_factor
+    all_of_them = ReplicaGroups(replicas, replicas)
+    parameters = {spec.name: grouped.get(spec.name, all_of_them) for spec in captured.inputs
+                  if spec.kind == "param"}
+    updates = [spec for spec in captured.outputs if spec.kind == "buffer_update"
+               and spec.name in parameters and parameters[spec.name].size > 1]
     reasons = {"that differ": False}
     if options.Precision.stochastic_rounding:
         reasons["that are rounded by chance (enableStochasticRounding), and so differ"] = True
     for what, is_stochastic in reasons.items():
-        differing = _differing(options, grouped, captured, is_stochastic=is_stochastic)
+        differing = {groups: _differing(options, parameters, groups, captured,
+                                        is_stochastic=is_stochastic)
+                     for groups in {parameters[spec.name] for spec in updates}}
         for spec in updates:
-            if spec.node in differing:
-                raise error_at(
-                    f"[replicationFactor] forward changes the parameter {spec.name} in place by "
-                    f"values {what} from replica to replica: {options.replication_factor} replicas "
-                    f"would have different weights. Register it as a buffer and call "
-                    f"options.broadcastBuffers(False), so that each replica has its own, or change "
-                    f"it outside of forward.", spec.node.meta.get("place"),
-                    spec.node.meta.get("module", ""))
+            groups = parameters[spec.name]
+            if spec.node in differing[groups]:
+                raise _differs(spec, groups, what)
 
 
-def _differing(options: Options, grouped: frozenset[str], captured, *, is_stochastic: bool) -> set:
-    """The nodes of which each replica may have another value."""
-    shared = {spec.name for spec in captured.inputs if spec.kind == "param"} - grouped
-    is_same_input = options.input_group_size == options.replication_factor
+def _differs(spec, groups: ReplicaGroups, what: str) -> Error:
+    where, of = "replicationFactor", ""
+    if groups.count > 1:
+        where, of = "replicaGrouping", " of a group"
+    return error_at(
+        f"[{where}] forward changes the parameter {spec.name} in place by values {what} from "
+        f"replica to replica: {groups.size} replicas{of} would have different weights. Register it "
+        f"as a buffer and call options.broadcastBuffers(False), so that each replica has its own, "
+        f"or change it outside of forward.", spec.node.meta.get("place"),
+        spec.node.meta.get("module", ""))
+
+
+def _differing(options: Options, parameters: dict[str, ReplicaGroups], groups: ReplicaGroups,
+               captured, *, is_stochastic: bool) -> set:
+    """The nodes of which replicas of one group may have different values."""
+    read_by = ReplicaGroups(options.replication_factor, options.input_group_size,
+                            options.input_group_type is CommGroupType.Orthogonal)
+    is_same_input = groups.are_within(read_by)
+    other = {name for name, own in parameters.items() if not groups.are_within(own)}
     placeholders = (node for node in captured.graph.nodes if node.op == "placeholder")
-    own = {spec.name for spec in captured.outputs if spec.kind == "buffer_update"} - shared
+    own = {spec.name for spec in captured.outputs if spec.kind == "buffer_update"}
     differing = {node for node, spec in zip(placeholders, captured.inputs)
                  if spec.kind == "input" and not is_same_input
-                 or spec.name in own or spec.name in grouped}
+                 or spec.name in own - parameters.keys() or spec.name in other}
     for node in captured.graph.nodes:
         varies = (not differing.isdisjoint(node.all_input_nodes)
                   or is_stochastic and _is_rounded(node))
-        if _has_own(node) or varies and not _is_same(node, options.replication_factor):
+        if _has_own(node) or varies and not _is_same(node, groups):
             differing.add(node)
     return differing
 
@@ -104,9 +119,10 @@ def _is_rounded(node) -> bool:
                for part in (value if isinstance(value, (tuple, list)) else [value]))
 
 
-def _is_same(node, replicas: int) -> bool:
-    """Whether a node has one value in all replicas, whatever its operands have: it is the sum of
-    all of them, or takes nothing but their shape."""
+def _is_same(node, groups: ReplicaGroups) -> bool:
+    """Whether a node has one value in all replicas of a group, whatever its operands have: it is
+    the sum of all of them, or takes nothing but their shape."""
     if node.target is ops.all_reduce.default:
-        return node.args[1] == replicas
+        _, size, is_orthogonal = node.args
+        return groups.are_within(ReplicaGroups(groups.replicas, size, is_orthogonal))
     return isinstance(node.target, OpOverload) and node.target.overloadpacket in _SHAPE_ALONE

@@ -32,6 +32,11 @@ class ReplicaGroups:
         """The first replica of a group."""
         return group if self.is_orthogonal else group * self.size
 
+    def are_within(self, others: "ReplicaGroups") -> bool:
+        """Whether the replicas of each group are together in one of the other groups, too."""
+        return all(others.of(replica) == others.of(self.first(self.of(replica)))
+                   for replica in range(self.replicas))
+
 
 @dataclass(frozen=True)
 class WeightGroups(ReplicaGroups):

@@ -85,6 +85,17 @@ class Entry:
             part.record for program in self.ownership.copies for part in program.parts_in(self)
             if not program.is_host_equal(part, storage)))
 
+    def fetch_beside(self, records: set[Record]) -> list["Part"]:
+        """Writes to the host what the newest program, if there is one, made of the tensors in the
+        storage but for those of ``records``; returns its parts of which that is so."""
+        newest = self.ownership.newest
+        parts = [part for part in (newest.parts_in(self) if newest is not None else ())
+                 if part.is_updated and part.record not in records]
+        with torch.no_grad():
+            for part in parts:
+                write_back(part.tensor().detach(), newest.read(part))
+        return parts
+
     def agreed(self) -> torch.UntypedStorage | None:
         """The bytes of the agreed value, put together from the programs' copies; bytes that no
         program has are the host's. None: the storage is gone."""

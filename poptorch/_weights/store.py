@@ -230,8 +230,11 @@ class WeightStore:
                 if ownership.newest not in (None, program) and not ownership.is_pending:
                     self._bring(ownership.newest)
                 with plain_access():
+                    kept = [] if paths is None else entry.fetch_beside(
+                        {part.record for part in parts if part.path in paths})
                     for part in parts:
-                        program.upload(part)
+                        if part not in kept:
+                            program.upload(part)
                 ownership.published(program)
                 self._noted(entry)
 

@@ -401,3 +401,50 @@ def test_a_compiled_model():
     model(torch.ones(8, 3))
     with pytest.raises(Error, match="is compiled already, without Consecutive groups of 2"):
         net.fc.weight.replicaGrouping(CommGroupType.Consecutive, 2, ONE)
+
+
+def _adds_sum(group_size, orthogonal):
+    def change(x):
+        attributes = {"group_size": group_size, "orthogonal": orthogonal}
+        (total,) = poptorch.custom_op([x], "ReplicatedAllReduceTP", "ai.graphcore", 1, [x],
+                                      attributes)
+        return total
+    return change
+
+
+@pytest.mark.parametrize("kind, change, input_groups, expected", [
+    ("Consecutive", lambda x: x * 0 + 1, (1, "Consecutive"), None),
+    ("Consecutive", lambda x: 1, (1, "Consecutive"), [1, 1, 1, 1]),
+    ("Consecutive", lambda x: x, (2, "Consecutive"), [1, 1, 10, 10]),
+    ("Consecutive", lambda x: x, (2, "Orthogonal"), None),
+    ("Orthogonal", lambda x: x, (2, "Orthogonal"), [1, 10, 1, 10]),
+    ("NoGrouping", lambda x: x, (1, "Consecutive"), [1, 10, 100, 1000]),
+    ("Consecutive", _adds_sum(2, 0), (1, "Consecutive"), [11, 11, 1100, 1100]),
+    ("Consecutive", _adds_sum(2, 1), (1, "Consecutive"), None),
+    ("Orthogonal", _adds_sum(0, 0), (1, "Consecutive"), [1111] * 4),
+    ("Orthogonal", torch.rand_like, (4, "Consecutive"), None)])
+def test_replicas_of_a_group_change_it_alike(kind, change, input_groups, expected):
+    class Changing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            groups = 4 if kind == "NoGrouping" else 2
+            self.w = torch.nn.Parameter(torch.zeros(groups, 1), requires_grad=False)
+
+        def forward(self, x):
+            self.w += change(x)
+            return self.w * 1
+
+    size, of_inputs = input_groups
+    opts = quiet_options(replicationFactor=4).inputReplicaGrouping(
+        size, getattr(poptorch.CommGroupType, of_inputs))
+    model = poptorch.inferenceModel(Changing(), opts)
+    model.w.replicaGrouping(getattr(poptorch.CommGroupType, kind), 2,
+                            poptorch.VariableRetrievalMode.OnePerGroup)
+    x = torch.tensor([1.0, 10.0, 100.0, 1000.0])[:4 // size]
+    if expected is None:
+        with pytest.raises(poptorch.Error, match=r"(?s)\[replicaGrouping\] forward changes the "
+                                                 r"parameter w in place by values that differ.*"
+                                                 r"2 replicas of a group.*at .*test_replica"):
+            model(x)
+    else:
+        assert model(x).tolist() == expected

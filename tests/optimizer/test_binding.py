@@ -299,3 +299,36 @@ def test_hooks_of_step_are_told_of_once(capsys):
     model = poptorch.trainingModel(net, quiet_options(), optimizer)
     model.setOptimizer(optimizer)
     assert capsys.readouterr().err.count("SGD has hooks of step()") == 1
+
+
+class Totals(torch.nn.Module):
+    """Has a buffer that runs change."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (torch.nn.Parameter(torch.ones(())) for _ in range(2))
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x):
+        self.total += x.sum()
+        loss = (self.first * self.second * x).sum()
+        return self.total.clone(), poptorch.identity_loss(loss, "sum")
+
+
+@pytest.mark.parametrize("happens", ["nothing", "detached", "written"])
+def test_buffers_of_each_replica_go_on_when_parameters_come(happens):
+    net = Totals()
+    optimizer = torch.optim.SGD([net.first], lr=0.1)
+    model = poptorch.trainingModel(net, quiet_options(replicationFactor=2, broadcastBuffers=False),
+                                   optimizer)
+    x, expected = torch.tensor([9.0, 2.0]), [18.0, 4.0]
+    model(x)
+    optimizer.add_param_group({"params": [net.second]})
+    if happens == "detached":
+        model.detachFromDevice()
+    if happens == "written":
+        net.total.fill_(100)
+        model.copyWeightsToDevice()
+        expected = [109.0, 102.0]
+    assert model(x)[0].tolist() == expected
+    assert net.second.item() != 1 and net.total.item() == expected[0]

@@ -243,3 +243,27 @@ def test_tied_weights_train_as_one():
         optimizer.step()
     torch.testing.assert_close(net.b.weight, eager.b.weight)
     assert net.b.weight is net.a.weight
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["read", "written"])
+def test_a_named_buffer_in_the_memory_of_a_trained_parameter(is_written):
+    class Shared(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            memory = torch.ones(4)
+            self.w = torch.nn.Parameter(memory[:2])
+            self.register_buffer("b", memory[2:])
+
+        def forward(self, x):
+            return self.w * 1, poptorch.identity_loss((self.w * self.b * x).sum(), "sum")
+
+    net = Shared()
+    model = poptorch.trainingModel(net, quiet_options(updatableNamedBuffers=(["b"],)),
+                                   torch.optim.SGD(net.parameters(), lr=0.125))
+    x, by_numpy = torch.ones(1), net.b.numpy()
+    model(x)
+    if is_written:
+        by_numpy[:] = 4
+    model.copyNamedBuffersToDevice()
+    assert model(x)[0].tolist() == [0.875, 0.875]
+    assert net.w.tolist() == [0.375, 0.375] if is_written else [0.75, 0.75]
