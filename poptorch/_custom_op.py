@@ -63,7 +63,7 @@ def custom_op(inputs: list[torch.Tensor], name: str, domain: str, domain_version
     """
     _check_name(name, domain, domain_version)
     tensors = _checked_inputs(inputs, name)
-    settings = _settings(attributes or {}, name)
+    settings = _settings({} if attributes is None else attributes, name)
     expected = _count(example_outputs, name)
     if _C.find_custom_op(domain, name, domain_version) is not None:
         outputs = custom_call(tensors, domain, name, domain_version, json.dumps(settings))
@@ -108,6 +108,9 @@ def _checked_inputs(inputs, name: str) -> list[torch.Tensor]:
 
 def _settings(attributes: dict, name: str) -> list[list]:
     """Names and values, sorted, so that the order of the dictionary does not count."""
+    if not isinstance(attributes, dict):
+        raise Error(f"[custom_op] the attributes of {name} are {attributes!r}, of type "
+                    f"{type(attributes).__name__}. Give a dict of values by name.")
     for key in attributes:
         if not isinstance(key, str):
             raise Error(f"[custom_op] {name} has an attribute named {key!r}, of type "

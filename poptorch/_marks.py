@@ -117,8 +117,8 @@ def check_tensor(where: str, name: str, value) -> None:
                         f"{type(value).__name__} {value!r}.")
 
 
-def check_share(where: str, name: str, value) -> None:
-    """Checks that an argument is a number from 0 to 1.
+def check_share(where: str, name: str, value, words: str = "a share of a tile's memory") -> None:
+    """Checks that an argument is a number from 0 to 1; ``words`` say what it is.
 
     Raises:
         TypeError: It is no number.
@@ -128,5 +128,5 @@ def check_share(where: str, name: str, value) -> None:
         raise TypeError(f"[{where}] {name} is expected to be a number from 0 to 1, got "
                         f"{type(value).__name__} {value!r}.")
     if not 0 <= value <= 1:
-        raise ValueError(f"[{where}] {name} is expected to be from 0 to 1, got {value!r}. It is a "
-                         f"share of a tile's memory.")
+        raise ValueError(f"[{where}] {name} is expected to be from 0 to 1, got {value!r}. It is "
+                         f"{words}.")

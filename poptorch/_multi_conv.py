@@ -66,7 +66,7 @@ class MultiConv:
             >>> import poptorch
             >>> multi = poptorch.MultiConv().cycleBackOff(0.2)
         """
-        check_share("MultiConv.cycleBackOff", "value", value)
+        check_share("MultiConv.cycleBackOff", "value", value, "a share of the fastest plan's time")
         self._settings["cycle_back_off"] = float(value)
         return self
 

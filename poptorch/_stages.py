@@ -52,10 +52,13 @@ def block_name(where: str, value) -> str:
 
     Raises:
         TypeError: ``value`` is no str or int.
+        ValueError: It is empty.
     """
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise TypeError(f"[{where}] a block is named by a str (or an int), got "
                         f"{type(value).__name__} {value!r}.")
+    if value == "":
+        raise ValueError(f"[{where}] the name of a block is empty. Give the user_id of the block.")
     return str(value)
 
 
@@ -67,7 +70,7 @@ class Stage:
 
     Raises:
         TypeError: An id is no str or int.
-        ValueError: There is no id, or one stands there twice.
+        ValueError: There is no id, one is empty, or one stands there twice.
 
     Example:
         >>> import poptorch

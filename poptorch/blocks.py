@@ -6,79 +6,32 @@ business (:mod:`poptorch.strategies`).
 """
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
 import torch
 
 from poptorch import _annotations as annotations
+from poptorch import _block_class as block_class
+from poptorch import _block_uses as block_uses
 from poptorch import _context as context
-from poptorch._annotations import BlockUse
 from poptorch._logging import logger
 from poptorch.errors import Error
 
 
-class _State(threading.local):
-    """What belongs to one capture.
+def check_ids(where: str, user_id, ipu_id) -> None:
+    """Checks the name and the IPU of a block.
 
-    Attributes:
-        next_auto_id: for the next block without a name.
-        uses: every block that was begun in the forward pass, in order.
+    Raises:
+        TypeError: One is of another type.
+        ValueError: The name is empty, or the IPU negative.
     """
-
-    next_auto_id = 0
-    uses: tuple[BlockUse, ...] = ()
-
-
-_state = _State()
-
-
-def uses() -> tuple[BlockUse, ...]:
-    """All blocks that the present capture's forward pass began, in order."""
-    return _state.uses
-
-
-def reset() -> None:
-    """Removes all blocks and restarts the numbering."""
-    _state.next_auto_id = 0
-    _state.uses = ()
-
-
-def _begin(user_id: str | int | None, ipu_id: int | None, is_scoped: bool = False,
-           layer: torch.nn.Module | None = None):
-    """Begins a block in a capture; returns what :func:`_annotations.end` takes."""
-    capture = context.current()
-    recorder = capture.recorder
-    module = recorder.module if layer is None else capture.path_of(layer)
-    place = recorder.places.here()
-    if recorder.in_backward:
-        place, _ = recorder.places.in_backward()
-        known = _begun_before(user_id, ipu_id, place, module)
-        if known is not None:
-            return annotations.begin("block", known)
-    if user_id is None:
-        user_id = _state.next_auto_id
-        _state.next_auto_id += 1
-    use = BlockUse(str(user_id), ipu_id, place, module, is_scoped)
-    _state.uses += (use,)
-    return annotations.begin("block", use)
-
-
-def _begun_before(user_id, ipu_id, place, module: str) -> BlockUse | None:
-    """The block of the forward pass that a recomputation begins again."""
-    for use in reversed(_state.uses):
-        if user_id is not None and use.user_id == str(user_id):
-            return use
-        if user_id is None and (use.ipu_id, use.place, use.module) == (ipu_id, place, module):
-            return use
-    return None
-
-
-def _check_ids(where: str, user_id, ipu_id) -> None:
     if isinstance(user_id, bool) or not isinstance(user_id, str | int | None):
         raise TypeError(f"[{where}] user_id is expected to be a str (or an int), got "
                         f"{type(user_id).__name__} {user_id!r}.")
+    if user_id == "":
+        raise ValueError(f"[{where}] user_id is empty. Give the block a name, or leave user_id "
+                         f"out.")
     if ipu_id is not None:
         check_ipu(where, "ipu_id", ipu_id)
 
@@ -112,7 +65,7 @@ class Block:
 
     Raises:
         TypeError: ``user_id`` is no str or int, or ``ipu_id`` no int.
-        ValueError: ``ipu_id`` is negative.
+        ValueError: ``user_id`` is empty, or ``ipu_id`` negative.
 
     Example:
         >>> import poptorch
@@ -121,14 +74,14 @@ class Block:
     """
 
     def __init__(self, user_id: str | int | None = None, ipu_id: int | None = None):
-        _check_ids("Block", user_id, ipu_id)
+        check_ids("Block", user_id, ipu_id)
         self._user_id = user_id
         self._ipu_id = ipu_id
         self._outer = []
 
     def __enter__(self) -> Self:
         is_seen = context.is_capturing()
-        self._outer.append(_begin(self._user_id, self._ipu_id, True) if is_seen else None)
+        self._outer.append(block_uses.begin(self._user_id, self._ipu_id, True) if is_seen else None)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -150,9 +103,9 @@ class Block:
             >>> import poptorch
             >>> poptorch.Block.start("head", ipu_id=1)
         """
-        _check_ids("Block.start", user_id, ipu_id)
+        check_ids("Block.start", user_id, ipu_id)
         if context.is_capturing():
-            _begin(user_id, ipu_id)
+            block_uses.begin(user_id, ipu_id)
 
     @staticmethod
     def useAutoId() -> None:
@@ -164,7 +117,7 @@ class Block:
             >>> with poptorch.Block():  # its user_id is "0"
             ...     pass
         """
-        _state.next_auto_id = 0
+        block_uses.restart_numbers()
 
 
 class NameScope:
@@ -265,7 +218,7 @@ def BlockFunction(user_id: str | int | None = None,
         ...     return x + 1
     """
 
-    _check_ids("BlockFunction", user_id, ipu_id)
+    check_ids("BlockFunction", user_id, ipu_id)
 
     def decorator(function):
         @functools.wraps(function)
@@ -276,37 +229,6 @@ def BlockFunction(user_id: str | int | None = None,
         return in_block
 
     return decorator
-
-
-class _BlockMixin:
-    """What the class of an annotated module adds to the class it had."""
-
-    def __call__(self, *args, **kwargs):
-        if context.is_capturing() and _begins_block(self):
-            _begin(self._user_id, self._ipu_id, layer=self)
-        return super().__call__(*args, **kwargs)
-
-    def __reduce_ex__(self, protocol):
-        # The class exists in this process only: pickles and copies annotate a plain module.
-        cls = plain_class(type(self))
-        plain = cls.__new__(cls)
-        plain.__dict__.update(self.__dict__)
-        if not _begins_block(self):
-            return plain.__reduce_ex__(protocol)
-        user_id, ipu_id = plain.__dict__.pop("_user_id"), plain.__dict__.pop("_ipu_id")
-        return BeginBlock, (plain, user_id, ipu_id)
-
-
-@functools.cache
-def _block_class(cls: type) -> type:
-    members = {"__module__": cls.__module__, "__doc__": cls.__doc__,
-               "__qualname__": cls.__qualname__}
-    return type(cls.__name__, (_BlockMixin, cls), members)
-
-
-def plain_class(cls: type) -> type:
-    """The class of a module, without what :func:`BeginBlock` made of it."""
-    return cls.__bases__[1] if cls.__bases__[0] is _BlockMixin else cls
 
 
 class _BlockCallable:
@@ -342,25 +264,23 @@ def BeginBlock(layer_to_call: _Layer, user_id: str | int | None = None,
         >>> import poptorch, torch
         >>> layer = poptorch.BeginBlock(torch.nn.Linear(2, 2), "first", ipu_id=0)
     """
-    _check_ids("BeginBlock", user_id, ipu_id)
+    check_ids("BeginBlock", user_id, ipu_id)
     if not callable(layer_to_call):
         raise TypeError(f"[BeginBlock] layer_to_call is expected to be a module or a function, "
                         f"got {type(layer_to_call).__name__} {layer_to_call!r}.")
     if not isinstance(layer_to_call, torch.nn.Module):
         return _BlockCallable(layer_to_call, user_id, ipu_id)
-    if _begins_block(layer_to_call):
+    if block_class.begins_block(layer_to_call):
         raise Error(
             f"[BeginBlock] module has already been assigned to a block: user_id="
             f"{layer_to_call._user_id!r}, ipu_id={layer_to_call._ipu_id!r}; now user_id="
             f"{user_id!r}, ipu_id={ipu_id!r}. Call poptorch.removeBlocks(module) first.")
     for name in ("_user_id", "_ipu_id"):
-        if hasattr(layer_to_call, name):
+        if name in vars(layer_to_call) or hasattr(type(layer_to_call), name):
             raise Error(f"[BeginBlock] {type(layer_to_call).__name__} has an attribute {name} of "
                         f"its own, {getattr(layer_to_call, name)!r}, and poptorch keeps the "
                         f"block's there. Give it another name, or use poptorch.Block in forward.")
-    layer_to_call._user_id = user_id
-    layer_to_call._ipu_id = ipu_id
-    layer_to_call.__class__ = _block_class(plain_class(type(layer_to_call)))
+    block_class.annotate(layer_to_call, user_id, ipu_id)
     return layer_to_call
 
 
@@ -382,10 +302,7 @@ def removeBlocks(module: torch.nn.Module) -> None:
         raise Error(f"[removeBlocks] expected a torch.nn.Module but got {type(module).__name__}. "
                     f"Pass the model itself.")
     for part in module.modules():
-        if isinstance(part, _BlockMixin):
-            part.__class__ = plain_class(type(part))
-            for name in ("_user_id", "_ipu_id"):
-                part.__dict__.pop(name, None)
+        block_class.remove(part)
 
 
 def module_repr(module: torch.nn.Module) -> str:
@@ -416,18 +333,14 @@ def module_repr(module: torch.nn.Module) -> str:
                         f"{type(module).__name__} {module!r}.")
     text = repr(module)
     parts = [(name, module_repr(part)) for name, part in module.named_children()]
-    if parts and any(_begins_block(inner) for inner in module.modules() if inner is not module):
+    inside = [inner for inner in module.modules() if inner is not module]
+    if any(map(block_class.begins_block, inside)):
         lines = [*filter(None, module.extra_repr().split("\n"))]
         lines += [f"({name}): {_indented(part)}" for name, part in parts]
         text = f"{module._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
-    if not _begins_block(module):
+    if not block_class.begins_block(module):
         return text
     return f"BeginBlock(user_id={module._user_id!r}, ipu_id={module._ipu_id!r}) {text}"
-
-
-def _begins_block(module: torch.nn.Module) -> bool:
-    # A part that a module makes of its own class, as a slice of a Sequential, begins none.
-    return isinstance(module, _BlockMixin) and "_ipu_id" in vars(module)
 
 
 def _indented(text: str) -> str:

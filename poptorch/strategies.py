@@ -6,9 +6,9 @@ A strategy is set with ``Options.setExecutionStrategy`` and asked once, when the
 import abc
 from typing import Self
 
+from poptorch._annotations import BlockUse
 from poptorch._stages import BlockPlace, Partition, Phase, Stage, block_name, check_once
 from poptorch._strategy import _IExecutionStrategy
-from poptorch.blocks import BlockUse
 from poptorch.enums import AutoStage, Liveness
 from poptorch.errors import Error, error_at
 
@@ -378,8 +378,9 @@ class SerialPhasedExecution(_PhasedExecution):
 
         Example:
             >>> import poptorch
-            >>> strategy = poptorch.SerialPhasedExecution("A", "B")
-            >>> _ = strategy.setTensorsLiveness(poptorch.Liveness.OffChipAfterEachPhase)
+            >>> strategy = poptorch.SerialPhasedExecution("A")
+            >>> strategy.setTensorsLiveness(poptorch.Liveness.OffChipAfterFwd)
+            SerialPhasedExecution(Phase(Stage('A'))).setTensorsLiveness(Liveness.OffChipAfterFwd)
         """
         if not isinstance(liveness, Liveness):
             names = ", ".join(f"Liveness.{member.name}" for member in Liveness)
@@ -396,6 +397,10 @@ class SerialPhasedExecution(_PhasedExecution):
 
     def _attrs(self) -> dict:
         return {**super()._attrs(), "liveness": _LIVENESS[self._liveness]}
+
+    def __repr__(self) -> str:
+        is_default = self._liveness is Liveness.AlwaysLive
+        return super().__repr__() + f".setTensorsLiveness({self._liveness})" * (not is_default)
 
 
 _LIVENESS = {

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import torch
 
+from poptorch._annotations import BlockUse
 from poptorch._capture.overlaps import Overlap
 from poptorch._capture.regions import region_of
 from poptorch._pytree import Structure
-from poptorch.blocks import BlockUse
 
 
 @dataclass

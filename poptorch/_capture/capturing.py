@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import torch
 
 from poptorch import _annotations as annotations
+from poptorch import _block_uses as block_uses
 from poptorch import _context as context
 from poptorch import _hidden_tensors as hidden_tensors
 from poptorch import _pytree as pytree
-from poptorch import blocks
 from poptorch._capture import (
     apart,
     call_arguments,
@@ -139,9 +139,9 @@ class _Capture:
             try:
                 context.set_current(self)
                 annotations.reset()
-                blocks.reset()
+                block_uses.reset()
                 result = self._trace()
-                self._blocks = blocks.uses()
+                self._blocks = block_uses.uses()
             except Exception as error:
                 refused = refusals.of_forward(error, self.recorder.places, self._state.names,
                                               self.recorder.failed)
@@ -150,7 +150,7 @@ class _Capture:
                 raise refused from error
             finally:
                 annotations.reset()
-                blocks.reset()
+                block_uses.reset()
                 context.set_current(None)
             return self._assemble(result)
 

@@ -22,6 +22,8 @@ from poptorch._capture import places
 _PARSER = re.compile(r"\w+\(\): argument '|received an invalid combination of arguments|"
                      r"^\w+\(\) missing \d+ required positional arguments?: \"")
 _PACKAGES = ("torch", "poptorch")
+# How our messages begin: with the name of a function.
+_OURS = re.compile(r"\[[\w.]+\] ")
 
 
 def is_torchs(error: Exception) -> bool:
@@ -41,6 +43,12 @@ def is_torchs(error: Exception) -> bool:
             return raised_here and _is_torchs_call(error, frame, instruction)
         raised_here = False
     return False
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether a function of this package raised ``error``, in words for the user."""
+    innermost, *_ = frames(error)[-1]
+    return places.is_ours(innermost.f_code.co_filename) and bool(_OURS.match(str(error)))
 
 
 def frames(error: Exception) -> list[tuple[FrameType, int, int]]:

@@ -22,6 +22,11 @@ def is_torchs(file: str) -> bool:
     return file.startswith((_OURS, _TORCH))
 
 
+def is_ours(file: str) -> bool:
+    """Whether a source file is of this package."""
+    return file.startswith(_OURS)
+
+
 def is_pythons(file: str) -> bool:
     """Whether a source file is of Python's standard library, or none at all."""
     is_standard = file.startswith(_STANDARD) and not is_packaged(file)

@@ -7,7 +7,7 @@ import torch
 from torch import fx
 
 from poptorch import _annotations as annotations
-from poptorch import blocks
+from poptorch import _block_uses as block_uses
 from poptorch._capture import attached
 from poptorch._capture import torch_private as private
 from poptorch._capture.functional_ops import mutated_arguments
@@ -269,7 +269,7 @@ class Recording:
         """Everything known about a node that is being recorded."""
         if self.in_backward:
             return self._backward_meta(val)
-        said, uses = annotations.current(), blocks.uses()
+        said, uses = annotations.current(), block_uses.uses()
         meta = {"val": val, "place": self.places.here(), "module": said.path(self.module),
                 "annotations": said, "backward": False, "recompute": 0,
                 "block_before": uses[-1] if uses else None}

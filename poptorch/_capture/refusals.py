@@ -43,6 +43,8 @@ def of_forward(error: Exception, places: Places, names: dict[int, str], failed) 
         return placed(error, place, module)
     if refusal is not None:
         return _refused_by_torch(refusal, call, place, module)
+    if call is None and error_source.is_ours(error):
+        return _as_error(error, str(error), place, module)
     name = "capture" if call is None else _name(call[0])
     if isinstance(error, private.DynamicOutputShapeException):
         text = _unknown_shape(error)
@@ -101,7 +103,11 @@ def _refused_by_torch(refusal: Exception, call: tuple, place, module: str) -> Er
 def _of_class(cause: Exception, name: str, text: str, place, module: str) -> Error:
     where = name.rpartition(".")[2]
     where = f"Tensor.{where}" if where.startswith("__") else where
-    error = error_at(f"[{where}] {text}", place, module)
+    return _as_error(cause, f"[{where}] {text}", place, module)
+
+
+def _as_error(cause: Exception, message: str, place, module: str) -> Error:
+    error = error_at(message, place, module)
     return also(type(cause), error.message, location=error.location, details=vars(cause))
 
 

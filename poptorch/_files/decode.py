@@ -8,6 +8,8 @@ import operator
 import torch
 from torch.nn.utils import parametrize
 
+from poptorch import _block_class as block_class
+from poptorch import blocks
 from poptorch._files import names
 
 
@@ -64,6 +66,8 @@ class Decoder:
             _set_state(made, self._value(value["state"]))
         if "parametrized" in value:
             _parametrize(made, value["parametrized"])
+        if "block" in value:
+            _annotate(made, *self._items(value["block"]))
         for item in self._items(value.get("items", [])):
             made.append(item)
         for key, item in self._pairs(value.get("pairs", [])):
@@ -151,3 +155,10 @@ def _parametrize(made: torch.nn.Module, names: list[str]) -> None:
     parametrize._inject_new_class(made)
     for name in names:
         parametrize._inject_property(made, name)
+
+
+def _annotate(made: torch.nn.Module, user_id: str | int | None, ipu_id: int | None) -> None:
+    if not isinstance(made, torch.nn.Module):
+        raise ValueError(f"a {type(made).__name__} in a block")
+    blocks.check_ids("load", user_id, ipu_id)
+    block_class.annotate(made, user_id, ipu_id)

@@ -4,7 +4,8 @@ import torch
 
 from poptorch import _schema as schema
 from poptorch._capture.clones import HOOKS
-from poptorch._runtime.guard import class_of, hook_keys
+from poptorch._own_classes import plain_class
+from poptorch._runtime.guard import hook_keys
 from poptorch._runtime.modes import TrainingModes
 from poptorch.errors import Error
 
@@ -25,7 +26,7 @@ def of_module(model: torch.nn.Module, modes: TrainingModes, asked=()) -> dict:
         asked: the layers of which ``forward`` read the mode.
     """
     asked = set(map(id, asked))
-    return {"layers": [{"path": path, "class": class_of(part).__name__,
+    return {"layers": [{"path": path, "class": plain_class(type(part)).__name__,
                         "hooks": [len(hook_keys(getattr(part, kind, {}))) for kind in HOOKS],
                         "has_own_forward": "forward" in vars(part),
                         "training": modes.mode_of(part), "reads_mode": id(part) in asked}

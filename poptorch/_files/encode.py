@@ -27,10 +27,11 @@ import numpy
 import torch
 from torch.nn.utils import parametrize
 
+from poptorch import _block_class as block_class
+from poptorch import _own_classes as own_classes
 from poptorch._files import names
 from poptorch._layout import copied_strides, memory_of, overlap
 from poptorch._transparent import plain_class
-from poptorch._weights import instrument
 from poptorch.errors import Error
 
 _PLAIN = (type(None), bool, int, str)
@@ -135,13 +136,18 @@ class Encoder:
         except (TypeError, AttributeError, RuntimeError, ValueError) as error:
             raise _refused(path, value, str(error)) from error
         state, items, pairs = (*rest, None, None, None)[:3]
-        if function in (copyreg.__newobj__, instrument.new):
+        block = ()
+        if function is block_class.rebuilt:
+            function, args, *block = args
+        if function in (copyreg.__newobj__, own_classes.new):
             out = {"object": self._reference(args[0], path), "args": self._items(args[1:], path)}
         else:
             name = f"{function.__module__}:{function.__qualname__}"
             if name not in names.MAKERS:
                 raise _refused(path, value, f"it is made by {name}")
             out = {"make": name, "args": self._items(args, path)}
+        if block:
+            out["block"] = self._items(block, path)
         if state is not None:
             out["state"] = self._value(state, path)
         if items is not None:
@@ -154,15 +160,18 @@ class Encoder:
         """A module with computed parameters (a weight norm, say): torch gave it a class of its own,
         which a pickle refuses and which the reader makes anew. Its hook for state dictionaries
         older than that class stays behind: a function inside of torch's weight_norm."""
-        kind = instrument.plain_class(type(value))
+        kind = own_classes.plain_class(type(value))
         state = {**vars(value)}
         state["_load_state_dict_pre_hooks"] = collections.OrderedDict(
             (number, hook) for number, hook in state["_load_state_dict_pre_hooks"].items()
             if getattr(hook.hook, "__module__", "") != "torch.nn.utils.parametrizations")
         self._kept.append(state)
-        plain = instrument.plain_class(kind.__bases__[0])
-        return {"object": self._reference(plain, path), "args": [],
-                "state": self._value(state, path), "parametrized": list(value.parametrizations)}
+        out = {"object": self._reference(own_classes.plain_class(kind.__bases__[0]), path),
+               "args": [], "state": self._value(state, path),
+               "parametrized": list(value.parametrizations)}
+        if block_class.begins_block(value):
+            out["block"] = self._items((value._user_id, value._ipu_id), path)
+        return out
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> dict:
         kind = plain_class(tensor)

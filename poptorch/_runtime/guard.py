@@ -5,10 +5,11 @@ from operator import is_
 import torch
 from torch.nn.modules import module as torch_module
 
-from poptorch import _C, blocks
+from poptorch import _C
 from poptorch._capture.clones import HOOKS
 from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.reads import table_of
+from poptorch._own_classes import plain_class
 from poptorch._runtime.arguments import other_value
 from poptorch._snapshot import Snapshot, attribute_of, is_compared
 from poptorch._translate import Program
@@ -69,7 +70,7 @@ class ModuleGuard:
                             for holder, name, path in (*attributes, *argument_attributes)
                             if name not in table_of(holder, name)
                             and is_compared(value := attribute_of(type(holder), name))]
-        self._classes = [class_of(part) for _, part in self._parts]
+        self._classes = [plain_class(type(part)) for _, part in self._parts]
         self._forwards = [(path, vars(part), vars(part).get("forward"))
                           for path, part in self._parts]
         self._watch()
@@ -161,10 +162,10 @@ class ModuleGuard:
                 raise _error(f"{path or 'the module'}: forward was replaced after the module was "
                              f"compiled. Put it back")
         for (path, part), known in zip(self._parts, self._classes):
-            if class_of(part) is not known:
+            now = plain_class(type(part))
+            if now is not known:
                 raise _error(f"{path or 'the module'}: its class was {known.__qualname__} when the "
-                             f"module was compiled, it is {class_of(part).__qualname__}. Set "
-                             f"__class__ back")
+                             f"module was compiled, it is {now.__qualname__}. Set __class__ back")
         self._watch()
 
     def _check_keys(self) -> None:
@@ -226,14 +227,6 @@ _CONVERSIONS = {
     "shape": "it was compiled with the shape {}, it has the shape {}. Give it its shape back",
     "requires_grad": "it was compiled with requires_grad={}, it has requires_grad={}. Set it back",
 }
-
-
-def class_of(module: torch.nn.Module) -> type:
-    """The class of a module, without what wrapping it and blocks make of it."""
-    cls, plain = type(module), None
-    while cls is not plain:
-        plain, cls = cls, blocks.plain_class(instrument.plain_class(cls))
-    return cls
 
 
 def hook_keys(hooks: dict) -> tuple:

@@ -4,6 +4,7 @@ import weakref
 
 import torch
 
+from poptorch._own_classes import derived, new, set_class
 from poptorch._weights import watched
 from poptorch._weights.store import STORE
 
@@ -29,7 +30,7 @@ def instrument(module: torch.nn.Module) -> None:
     watched from now on.
     """
     if not is_instrumented(module):
-        _set_class(module, _subclass(type(module)))
+        set_class(module, _subclass(type(module)))
         _wrapped.add(module)
     watched.watch(module)
 
@@ -44,14 +45,9 @@ def remove(module: torch.nn.Module) -> None:
     if ours is None:  # it was given another class
         return
     if cls is ours:
-        _set_class(module, plain_class(cls))
+        set_class(module, plain_class(cls))
     else:  # there is a subclass of ours, as parametrizations do
         cls.__bases__ = tuple(map(plain_class, cls.__bases__))
-
-
-def _set_class(module: torch.nn.Module, cls: type) -> None:
-    # Not by the module's own __setattr__: a traced one sets everything on another module.
-    object.__setattr__(module, "__class__", cls)
 
 
 def plain_class(cls: type) -> type:
@@ -92,15 +88,14 @@ _classes: dict = {}
 
 def _subclass(cls: type) -> type:
     if cls not in _classes:
-        members = {"__module__": cls.__module__, "__doc__": cls.__doc__,
-                   "__qualname__": cls.__qualname__, "__getattr__": _getattr_of(cls),
-                   "__reduce_ex__": _reduce_ex_of(cls), "destroy": _destroy}
+        members = {"__getattr__": _getattr_of(cls), "__reduce_ex__": _reduce_ex_of(cls),
+                   "destroy": _destroy}
         for name in ("named_parameters", "named_buffers", "state_dict", "named_modules",
                      "load_state_dict", "_apply", "__call__"):
             members[name] = _reader(cls, name)
         if hasattr(cls, "__deepcopy__"):
             members["__deepcopy__"] = _deepcopy_of(cls)
-        made = _classes[cls] = type(cls.__name__, (cls,), members)
+        made = _classes[cls] = derived(cls, members)
         setattr(made, _MARK, made)
     return _classes[cls]
 
@@ -134,7 +129,7 @@ def _reduce_ex_of(cls: type):
     def reduce(self, protocol):
         bring_to_host(self)
         if cls.__reduce_ex__ is not object.__reduce_ex__ or \
-                cls.__reduce__ is not object.__reduce__ or type(self).__bases__[0] is not cls:
+                cls.__reduce__ is not object.__reduce__ or plain_class(type(self)) is not cls:
             return cls.__reduce_ex__(self, protocol)
         # Not copyreg.__newobj__, which insists that the object is of the class it names.
         return new, (cls,), self.__getstate__()
@@ -147,15 +142,10 @@ def _deepcopy_of(cls: type):
         bring_to_host(self)
         copied = cls.__deepcopy__(self, memo)
         if type(copied) is _classes[cls]:
-            _set_class(copied, cls)
+            set_class(copied, cls)
         return copied
 
     return deepcopy
-
-
-def new(cls: type):
-    """An object of ``cls`` without attributes: what a pickle begins with."""
-    return cls.__new__(cls)
 
 
 def _destroy(self) -> None:

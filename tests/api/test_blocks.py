@@ -87,6 +87,14 @@ def test_a_module_with_such_an_attribute_of_its_own(name):
     assert type(layer) is nn.Linear and getattr(layer, name) == 3.5
 
 
+@pytest.mark.parametrize("begin", [
+    poptorch.Block, poptorch.Block.start, poptorch.BlockFunction, poptorch.Stage, poptorch.Phase,
+    lambda name: poptorch.BeginBlock(nn.ReLU(), name), poptorch.PipelinedExecution])
+def test_a_block_without_a_name_is_not_one_of_an_empty_name(begin):
+    with pytest.raises(ValueError, match=r"^\[[\w.]+\] .* empty"):
+        begin("")
+
+
 class Sliced(nn.Module):
     def __init__(self):
         super().__init__()

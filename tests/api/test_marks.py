@@ -209,3 +209,21 @@ def test_a_nop_of_no_tensor_is_refused():
     with pytest.raises(TypeError, match=r"^\[nop\] tensor .* expected to be a tensor, got int 3"):
         nop(3)
     assert nop(X)._base is X
+
+
+@pytest.mark.parametrize(("forward", "words"), [
+    (lambda x: poptorch.nop(3), r"^\[nop\] tensor is expected to be a tensor, got int 3\.\n"),
+    (lambda x: poptorch.Block("A", -1), r"^\[Block\] ipu_id is expected to be at least 0, got -1"),
+    (lambda x: poptorch.set_overlap_for_input(x, 3), r"^\[set_overlap_for_input\] expected one of"),
+    (lambda x: poptorch.MultiConv().cycleBackOff(9),
+     r"from 0 to 1, got 9\. It is a share of the fastest plan's time\.\n")])
+def test_what_functions_of_poptorch_refuse_in_forward_is_said_by_them_alone(forward, words):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return forward(x)
+
+    model = poptorch.inferenceModel(Net(), poptorch.Options().showCompilationProgressBar(False))
+    with pytest.raises((ValueError, TypeError), match=words) as raised:
+        model(torch.ones(2))
+    assert isinstance(raised.value, poptorch.Error) and "PyTorch" not in str(raised.value)
+    assert "test_marks.py" in raised.value.location

@@ -69,6 +69,13 @@ def test_stages_can_be_asked_for():
     assert [stage._ipu for stage in phased.phase(0).ipus(3, 1).stages] == [3, 1]
 
 
+def test_strategies_that_differ_print_differently():
+    phased = [poptorch.SerialPhasedExecution("A").setTensorsLiveness(liveness)
+              for liveness in poptorch.Liveness]
+    assert len(set(map(repr, phased))) == 4
+    assert repr(phased[0]) == "SerialPhasedExecution(Phase(Stage('A')))"
+
+
 @pytest.mark.parametrize("strategy", ALL)
 def test_options_hold_strategies(strategy):
     mine = strategy("A", "B")

@@ -88,12 +88,15 @@ WRONG = {
     "int of 32 bits": (Net("Counted", "trial", 1, count=2 ** 40 + 1),
                        'the attribute "count" is 1099511627777, which does not fit into an int'),
     "name of an attribute": (Net("Shown", "trial", 1), "an attribute named 3, of type int"),
+    "kind of attributes": (Net("ReduceL1", "ai.onnx", 1),
+                           "the attributes of ReduceL1 are 'axes', of type str. Give a dict"),
     "type of the version": (Net("Cube", EXAMPLE, "1"), "domain_version is '1', of type str"),
     "large version": (Net("Cube", EXAMPLE, 2 ** 63), r"\[custom_op\] the domain_version of Cube is "
                       r"9223372036854775808, which does not fit 64 bits. Give the version"),
     "small version": (Net("Cube", EXAMPLE, -2 ** 70), "domain_version of Cube is -11805.* 64 bits"),
 }
 WRONG["name of an attribute"][0].attributes = {3: 1}
+WRONG["kind of attributes"][0].attributes = "axes"
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -10,10 +10,10 @@ PACKAGE = ROOT / "poptorch"
 ORDER = """
     _built version errors enums poptorch_core
     _environment _logging _interrupts _switches
-    _schema _context _transparent _plain_torch _snapshot _hidden_tensors
+    _schema _context _transparent _plain_torch _snapshot _hidden_tensors _own_classes
     custom_args _containers _pytree _checks _later profiling
     _layout _types
-    _strategy _annotations blocks _stages _scope_ops
+    _strategy _annotations _block_uses _block_class blocks _stages _scope_ops
     _loss _marks _multi_conv _overlap _products _running strategies
     options _device _reports
     _capture _own _translate _handling _named_ops _custom_op
