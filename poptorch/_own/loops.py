@@ -146,8 +146,8 @@ def _by_value(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 def _check_list(where: str, inputs) -> None:
     if not isinstance(inputs, (list, tuple)):
-        raise also(ValueError, f"[{where}] Object is not list: {type(inputs).__name__}. Pass a "
-                               f"list of tensors.")
+        kind = "Tensor" if isinstance(inputs, torch.Tensor) else type(inputs).__name__
+        raise also(ValueError, f"[{where}] Object is not list: {kind}. Pass a list of tensors.")
     for index, item in enumerate(inputs):
         if not isinstance(item, torch.Tensor):
             raise also(ValueError, f"[{where}] Object contained in list at index {index} is not "

@@ -38,7 +38,7 @@ REFUSED = {
     "a negative count": (lambda m, x: for_loop(-1, m.a, [x])[0], "count is -1, an int of at least"),
     "a bool as count": (lambda m, x: for_loop(True, m.a, [x])[0], "count is True, an int"),
     "no function": (lambda m, x: for_loop(2, None, [x])[0], "body is None. Pass a function"),
-    "no list": (lambda m, x: for_loop(2, m.a, x)[0], "Object is not list: FakeTensor"),
+    "no list": (lambda m, x: for_loop(2, m.a, x)[0], "Object is not list: Tensor"),
     "a number": (lambda m, x: for_loop(2, m.a, [x, 3])[0],
                  "Object contained in list at index 1 is not torch.tensor: int"),
     "results": (lambda m, x: for_loop(2, lambda v: (v, v), [x])[0],
