@@ -27,7 +27,7 @@ from poptorch._capture import (
     input_layouts,
 )
 from poptorch._capture import torch_private as private
-from poptorch._capture import unknown_sizes
+from poptorch._capture import unknown_sizes, zero_paths
 from poptorch._capture.losses import STANDARD, STANDARD_OVERLOADS
 from poptorch._layout import memory_of
 from poptorch._pytree import map_only
@@ -225,4 +225,5 @@ HANDLERS = {
     **functions_recurrent.HANDLERS,
     **functions_repeat.HANDLERS,
     **input_layouts.HANDLERS,
+    **zero_paths.HANDLERS,
 }

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.library import ops
+from poptorch._capture.zero_paths import with_zero_path
 from poptorch._layout import as_row_major
 
 _ALPHA = 1.7580993408473766  # of SELU: scale times alpha
@@ -101,7 +102,8 @@ def _rrelu(capture, func, args, kwargs):
         if not training:
             return F.leaky_relu(input, (lower + upper) / 2, inplace)
         slope = torch.empty_like(input, requires_grad=False).uniform_(lower, upper)
-        out = torch.where(input <= 0, input * slope, input)
+        x = with_zero_path(input)
+        out = torch.where(x <= 0, x * slope, x)
         return input.copy_(out) if inplace else out
 
     return call(*args, **kwargs)
