@@ -185,6 +185,13 @@ def _invoke_subgraph(capture, func, args, kwargs):
         return subgraph(*operands)
 
 
+def _custom_function(capture, func, args, kwargs):
+    """A torch.autograd.Function within what torch.func transforms: one level is taken away, and the
+    user's methods run under the mode."""
+    with capture.functions:
+        return private.without_overrides(func, *args, **kwargs)
+
+
 def _refuse_higher_order(capture, func, args, kwargs):
     raise capture.recorder.error(
         f"[{func.name()}] forward calls torch.ops.higher_order.{func.name()}, an operation on "
@@ -193,7 +200,8 @@ def _refuse_higher_order(capture, func, args, kwargs):
 
 
 # By name: torch makes these operators when they are first used.
-HIGHER_ORDER = {"invoke_subgraph": _invoke_subgraph, **functions_loops.HIGHER_ORDER}
+HIGHER_ORDER = {"custom_function_call": _custom_function, "invoke_subgraph": _invoke_subgraph,
+                **functions_loops.HIGHER_ORDER}
 
 # Functions whose handlers take tensors of unknown sizes.
 TAKE_UNKNOWN_SIZES = {torch.Tensor.__setitem__, *functions_mask.WRITES,

@@ -38,7 +38,7 @@ __all__ = [
     "forward_sequence_number", "has_cpu_kernel", "has_fused_attention", "is_composite", "new_fake",
     "new_fake_mode", "overloads_of", "own_function_modes", "recurrent_functions",
     "suggest_memory_format", "without_compiling", "without_dispatch_modes", "without_modes",
-    "without_reentrant_checkpoints", "without_saved_tensors_hooks",
+    "without_overrides", "without_reentrant_checkpoints", "without_saved_tensors_hooks",
 ]
 
 _CPU = torch.device("cpu")
@@ -207,6 +207,12 @@ def overloads_of(packet) -> list:
 def decompose_composite(overload, args, kwargs):
     """Runs the operations that such an operation is made of."""
     return overload.decompose(*args, **kwargs)
+
+
+def without_overrides(operator: HigherOrderOperator, *args, **kwargs):
+    """Calls an operator on functions as if no function mode were entered; within, they are."""
+    keys = torch._ops._compute_keyset(args, kwargs, operator.non_fallthrough_keys)
+    return operator.dispatch(keys.highestPriorityTypeId(), *args, **kwargs)
 
 
 @contextlib.contextmanager
