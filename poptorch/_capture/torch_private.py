@@ -305,14 +305,37 @@ def without_reentrant_checkpoints(is_here):
                 checkpointing.check_backward_validity(args)  # it warns
                 with torch.no_grad():
                     return function(*args)
-            return checkpointing.checkpoint(function, *args, use_reentrant=False,
-                                            preserve_rng_state=preserve_rng_state)
+            return _joined(checkpointing.checkpoint(function, *args, use_reentrant=False,
+                                                    preserve_rng_state=preserve_rng_state))
 
     reentrant, checkpointing.CheckpointFunction = checkpointing.CheckpointFunction, Recomputed
     try:
         yield
     finally:
         checkpointing.CheckpointFunction = reentrant
+
+
+class _Joined(torch.autograd.Function):
+    """Copies of tensors. Once one of them gets a gradient, those that get none have zeros."""
+
+    @staticmethod
+    def forward(ctx, *tensors):
+        return tuple(map(torch.clone, tensors))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return gradients
+
+
+def _joined(results):
+    """What a function returned, of which all results are one node of autograd."""
+    if not isinstance(results, tuple):
+        return results
+    places = [i for i, x in enumerate(results) if isinstance(x, torch.Tensor) and x.requires_grad]
+    if len(places) < 2:
+        return results
+    joined = dict(zip(places, _Joined.apply(*(results[i] for i in places))))
+    return tuple(joined.get(i, x) for i, x in enumerate(results))
 
 
 @contextlib.contextmanager
