@@ -35,10 +35,11 @@ __all__ = [
     "TorchFunctionMode", "as_in_eager", "autograd_nodes", "backward_sequence_number",
     "by_meta_kernel", "called_without_constants", "causal_masks_unread", "decompose_composite",
     "decomposition_table", "detached", "distributions_validate", "fake_like",
-    "forward_sequence_number", "has_cpu_kernel", "has_fused_attention", "is_composite", "new_fake",
-    "new_fake_mode", "overloads_of", "own_function_modes", "recurrent_functions",
-    "suggest_memory_format", "without_compiling", "without_dispatch_modes", "without_modes",
-    "without_overrides", "without_reentrant_checkpoints", "without_saved_tensors_hooks",
+    "forward_sequence_number", "has_cpu_kernel", "has_fused_attention", "is_composite",
+    "is_differentiated_forward", "is_transformed", "new_fake", "new_fake_mode", "overloads_of",
+    "own_function_modes", "recurrent_functions", "suggest_memory_format", "without_compiling",
+    "without_dispatch_modes", "without_modes", "without_onednn", "without_overrides",
+    "without_reentrant_checkpoints", "without_saved_tensors_hooks",
 ]
 
 _CPU = torch.device("cpu")
@@ -223,8 +224,13 @@ def without_modes():
 
 
 def is_transformed() -> bool:
-    """Whether a function runs that ``torch.func`` transforms."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    """Whether a function runs that ``torch.func`` transforms, or that is differentiated forward."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or is_differentiated_forward()
+
+
+def is_differentiated_forward() -> bool:
+    """Whether tensors may have tangents, which operations give to their results."""
+    return torch.autograd.forward_ad._current_level >= 0
 
 
 def without_function_transforms():
@@ -313,6 +319,17 @@ def without_reentrant_checkpoints(is_here):
         yield
     finally:
         checkpointing.CheckpointFunction = reentrant
+
+
+@contextlib.contextmanager
+def without_onednn():
+    """Layers are not computed whole by oneDNN. Torch's own context manager warns, of other flags."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 class _Joined(torch.autograd.Function):
