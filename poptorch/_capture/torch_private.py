@@ -323,7 +323,8 @@ def without_reentrant_checkpoints(is_here):
 
 @contextlib.contextmanager
 def without_onednn():
-    """Layers are not computed whole by oneDNN. Torch's own context manager warns, of other flags."""
+    """Layers are not computed whole by oneDNN. (Torch's own context manager warns of other flags.)
+    """
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
