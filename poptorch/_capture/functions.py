@@ -27,7 +27,7 @@ from poptorch._capture import (
     input_layouts,
 )
 from poptorch._capture import torch_private as private
-from poptorch._capture import unknown_sizes
+from poptorch._capture import unknown_sizes, zero_paths
 from poptorch._capture.losses import STANDARD, STANDARD_OVERLOADS
 from poptorch._layout import memory_of
 from poptorch._pytree import map_only
@@ -53,6 +53,8 @@ class Functions(private.TorchFunctionMode):
         handler, out = HANDLERS.get(func), NotImplemented
         if handler is None and isinstance(func, private.HigherOrderOperator):
             handler = HIGHER_ORDER.get(func.name(), _refuse_higher_order)
+        elif func in WHOLE and private.is_transformed():
+            handler = _by_torch
         unknown = unknown_sizes.argument_of(types, args, kwargs) if types else None
         if unknown is not None and func not in TAKE_UNKNOWN_SIZES:
             return unknown.call(self._capture, func, args, kwargs or {})
@@ -93,6 +95,12 @@ def _loss(capture, func, args, kwargs):
 
 def _call(capture, func, args, kwargs):
     return func(*args, **kwargs)
+
+
+def _by_torch(capture, func, args, kwargs):
+    """By torch's own operations, of which those of oneDNN for whole layers have no rules here."""
+    with private.without_onednn():
+        return func(*args, **kwargs)
 
 
 def _with(name: str, handler):
@@ -185,6 +193,13 @@ def _invoke_subgraph(capture, func, args, kwargs):
         return subgraph(*operands)
 
 
+def _custom_function(capture, func, args, kwargs):
+    """A torch.autograd.Function within what torch.func transforms: one level is taken away, and the
+    user's methods run under the mode."""
+    with capture.functions:
+        return private.without_overrides(func, *args, **kwargs)
+
+
 def _refuse_higher_order(capture, func, args, kwargs):
     raise capture.recorder.error(
         f"[{func.name()}] forward calls torch.ops.higher_order.{func.name()}, an operation on "
@@ -193,7 +208,14 @@ def _refuse_higher_order(capture, func, args, kwargs):
 
 
 # By name: torch makes these operators when they are first used.
-HIGHER_ORDER = {"invoke_subgraph": _invoke_subgraph, **functions_loops.HIGHER_ORDER}
+HIGHER_ORDER = {"custom_function_call": _custom_function, "invoke_subgraph": _invoke_subgraph,
+                **functions_loops.HIGHER_ORDER}
+
+# Functions whose handlers call operations of ours, of which torch.func has no rules: where it
+# transforms them, torch's own are recorded.
+WHOLE = {*functions_attention.HANDLERS, *functions_ctc.HANDLERS, *functions_layers.HANDLERS,
+         *functions_recurrent.HANDLERS, F.embedding_bag, F.multi_margin_loss} \
+    - {F.rrelu, torch.rrelu, torch.rrelu_}
 
 # Functions whose handlers take tensors of unknown sizes.
 TAKE_UNKNOWN_SIZES = {torch.Tensor.__setitem__, *functions_mask.WRITES,
@@ -225,4 +247,5 @@ HANDLERS = {
     **functions_recurrent.HANDLERS,
     **functions_repeat.HANDLERS,
     **input_layouts.HANDLERS,
+    **zero_paths.HANDLERS,
 }

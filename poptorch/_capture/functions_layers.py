@@ -6,7 +6,9 @@ import torch
 import torch.nn.functional as F
 
 from poptorch._capture import torch_private as private
+from poptorch._capture.decompose import computed_in
 from poptorch._capture.library import ops
+from poptorch._capture.zero_paths import with_zero_path
 from poptorch._layout import as_row_major
 
 _ALPHA = 1.7580993408473766  # of SELU: scale times alpha
@@ -101,7 +103,8 @@ def _rrelu(capture, func, args, kwargs):
         if not training:
             return F.leaky_relu(input, (lower + upper) / 2, inplace)
         slope = torch.empty_like(input, requires_grad=False).uniform_(lower, upper)
-        out = torch.where(input <= 0, input * slope, input)
+        x = with_zero_path(input)
+        out = torch.where(x <= 0, x * slope, x)
         return input.copy_(out) if inplace else out
 
     return call(*args, **kwargs)
@@ -124,6 +127,7 @@ def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, m
     if (x.dim() < 2 or x.shape[1] == 0 or (training and (x.numel() <= x.shape[1] or eps <= 0))
             or not x.is_floating_point() or any(t.shape != x.shape[1:2] for t in parts)):
         return NotImplemented  # torch has the words for it
+    _check_types(capture, x, (weight, bias), (running_mean, running_var))
     weight = _beside(bias, weight, x)
     if not training:
         if running_mean is None or running_var is None:
@@ -145,6 +149,21 @@ def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, m
         raise
     _update_both(running_mean, running_var, statistics, count)
     return y
+
+
+def _check_types(capture, x, parameters, statistics) -> None:
+    """Raises an Error where the statistics have another type than the parameters, as in torch.
+    Those of 16-bit numbers may be of single precision."""
+    own = {t.dtype for t in parameters if t is not None} or {x.dtype}
+    beside = {t.dtype for t in statistics if t is not None}
+    wide = {computed_in(dtype) for dtype in own}
+    if len(own) > 1 or len(beside) > 1 or beside and beside not in (own, wide):
+        kept = ", ".join(sorted(map(str, beside))) or "none"
+        what = "the parameters are" if any(t is not None for t in parameters) else "the input is"
+        raise capture.recorder.error(
+            f"[batch_norm] {what} {', '.join(sorted(map(str, own)))}, the running statistics "
+            f"{kept}. Give all of them one type: `module.to(dtype)`. Statistics of 16-bit numbers "
+            f"may be float32.")
 
 
 def _beside(bias, weight, x):

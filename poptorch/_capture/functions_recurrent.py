@@ -149,8 +149,13 @@ def _lstm(capture, func, args, kwargs, lengths=None):
     is_projected = states[0].shape[-1] != states[1].shape[-1]
     cell_type = autocast_beside(states[1])
     starts_at_zero = is_projected and is_known_zero(capture.recorder, states[0])
+    is_between = states[1].itemsize == 2 and cell_type is torch.float32
     x, *states = autocast(x, *states)
     weights = follow(x, autocast(*weights))
+    if is_between and not is_projected:
+        # Torch has gates of one 16-bit type and a cell state of the other.
+        (x, *states), weights = ([t.to(cell_type) for t in tensors] for tensors in
+                                 ((x, *states), weights))
     if is_projected:
         cell = functools.partial(_projected, cell, starts_at_zero)
     if lengths is not None:

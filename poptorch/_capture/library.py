@@ -15,6 +15,7 @@ from poptorch._layout import copied_strides, product_strides
 
 LIBRARY = torch.library.Library("poptorch", "DEF")
 ops = torch.ops.poptorch
+_differentiable: set[str] = set()
 
 
 def define(schema: str, fake, setup_context=None, backward=None) -> None:
@@ -23,10 +24,20 @@ def define(schema: str, fake, setup_context=None, backward=None) -> None:
     name = f"poptorch::{schema[: schema.index('(')]}"
     torch.library.register_fake(name, fake, lib=LIBRARY)
     if backward is not None:
+        _differentiable.add(name)
         if schema.endswith("-> Tensor"):
             setup_context, backward = _none_for_none(setup_context, backward)
         torch.library.register_autograd(
             name, backward, setup_context=setup_context, lib=LIBRARY)
+
+
+def check_differentiated_forward(recorder, overload) -> None:
+    """Raises an Error for an operation of ours that has a gradient: its results get no tangents."""
+    if overload.name() in _differentiable:
+        raise recorder.error(
+            f"[{overload.overloadpacket.__name__}] it is not differentiated forward "
+            f"(torch.func.jvp, jacfwd, hessian, torch.autograd.forward_ad). Use torch.func.vjp or "
+            f"jacrev, or call it outside.")
 
 
 def _none_for_none(setup_context, backward) -> tuple:

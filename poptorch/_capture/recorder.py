@@ -23,7 +23,7 @@ from poptorch._capture.decomposed import fits, mismatch, with_own_memory
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
 from poptorch._capture.known import real_like
-from poptorch._capture.library import ops
+from poptorch._capture.library import check_differentiated_forward, ops
 from poptorch._capture.memory import Memory
 from poptorch._capture.operand_types import OperandTypes
 from poptorch._capture.out_arguments import OutArguments
@@ -205,6 +205,8 @@ class Recorder(Recording, private.DispatchMode):
             with contextlib.suppress(RuntimeError):  # some refuse zeros, or find no memory
                 return self._asked_operator(func, args, kwargs)
         if func.namespace == "poptorch":
+            if private.is_differentiated_forward():
+                check_differentiated_forward(self, func)
             return private.called_without_constants(func, args, kwargs)
         return func(*args, **kwargs)
 

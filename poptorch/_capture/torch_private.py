@@ -35,9 +35,10 @@ __all__ = [
     "TorchFunctionMode", "as_in_eager", "autograd_nodes", "backward_sequence_number",
     "by_meta_kernel", "called_without_constants", "causal_masks_unread", "decompose_composite",
     "decomposition_table", "detached", "distributions_validate", "fake_like",
-    "forward_sequence_number", "has_cpu_kernel", "has_fused_attention", "is_composite", "new_fake",
-    "new_fake_mode", "overloads_of", "own_function_modes", "recurrent_functions",
-    "suggest_memory_format", "without_compiling", "without_dispatch_modes", "without_modes",
+    "forward_sequence_number", "has_cpu_kernel", "has_fused_attention", "is_composite",
+    "is_differentiated_forward", "is_transformed", "new_fake", "new_fake_mode", "overloads_of",
+    "own_function_modes", "recurrent_functions", "suggest_memory_format", "without_compiling",
+    "without_dispatch_modes", "without_modes", "without_onednn", "without_overrides",
     "without_reentrant_checkpoints", "without_saved_tensors_hooks",
 ]
 
@@ -209,6 +210,12 @@ def decompose_composite(overload, args, kwargs):
     return overload.decompose(*args, **kwargs)
 
 
+def without_overrides(operator: HigherOrderOperator, *args, **kwargs):
+    """Calls an operator on functions as if no function mode were entered; within, they are."""
+    keys = torch._ops._compute_keyset(args, kwargs, operator.non_fallthrough_keys)
+    return operator.dispatch(keys.highestPriorityTypeId(), *args, **kwargs)
+
+
 @contextlib.contextmanager
 def without_modes():
     """Real tensors and the real generator, in the midst of a capture."""
@@ -217,8 +224,13 @@ def without_modes():
 
 
 def is_transformed() -> bool:
-    """Whether a function runs that ``torch.func`` transforms."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    """Whether a function runs that ``torch.func`` transforms, or that is differentiated forward."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or is_differentiated_forward()
+
+
+def is_differentiated_forward() -> bool:
+    """Whether tensors may have tangents, which operations give to their results."""
+    return torch.autograd.forward_ad._current_level >= 0
 
 
 def without_function_transforms():
@@ -299,14 +311,49 @@ def without_reentrant_checkpoints(is_here):
                 checkpointing.check_backward_validity(args)  # it warns
                 with torch.no_grad():
                     return function(*args)
-            return checkpointing.checkpoint(function, *args, use_reentrant=False,
-                                            preserve_rng_state=preserve_rng_state)
+            return _joined(checkpointing.checkpoint(function, *args, use_reentrant=False,
+                                                    preserve_rng_state=preserve_rng_state))
 
     reentrant, checkpointing.CheckpointFunction = checkpointing.CheckpointFunction, Recomputed
     try:
         yield
     finally:
         checkpointing.CheckpointFunction = reentrant
+
+
+@contextlib.contextmanager
+def without_onednn():
+    """Layers are not computed whole by oneDNN. (Torch's own context manager warns of other flags.)
+    """
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+class _Joined(torch.autograd.Function):
+    """Copies of tensors. Once one of them gets a gradient, those that get none have zeros."""
+
+    @staticmethod
+    def forward(ctx, *tensors):
+        return tuple(map(torch.clone, tensors))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return gradients
+
+
+def _joined(results):
+    """What a function returned, of which all results are one node of autograd."""
+    if not isinstance(results, tuple):
+        return results
+    places = [i for i, x in enumerate(results) if isinstance(x, torch.Tensor) and x.requires_grad]
+    if len(places) < 2:
+        return results
+    joined = dict(zip(places, _Joined.apply(*(results[i] for i in places))))
+    return tuple(joined.get(i, x) for i, x in enumerate(results))
 
 
 @contextlib.contextmanager

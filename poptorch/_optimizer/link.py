@@ -11,7 +11,7 @@ import torch
 from poptorch import _C
 from poptorch._logging import logger
 from poptorch._optimizer import compiled_settings as compiled_in
-from poptorch._optimizer import constants, device_settings, members, update
+from poptorch._optimizer import constants, device_settings, members, shared_state, update
 from poptorch._optimizer.attributes import AttributeWatch, check_differentiable
 from poptorch._optimizer.combined import Velocities
 from poptorch._optimizer.device_settings import dtype_of, groups_of
@@ -81,6 +81,7 @@ class OptimizerLink:
         is_known = where == "setOptimizer" and optimizer is self.optimizer
         if not is_known or self._has_other_members():
             self._check_members(optimizer, where)
+        shared_state.watch(optimizer)
         self._watch.look(optimizer)
         self.optimizer = optimizer
         self.state.use(optimizer)

@@ -13,7 +13,7 @@ import weakref
 
 import torch
 
-from poptorch._optimizer import looks
+from poptorch._optimizer import looks, shared_state
 from poptorch._optimizer.by_name import ByName
 from poptorch._optimizer.device import DeviceStates
 from poptorch._optimizer.spec import COUNT, GLOBAL
@@ -263,6 +263,7 @@ def live(optimizer: torch.optim.Optimizer) -> LiveStates:
     """The :class:`LiveStates` of an optimizer, which from now on is its ``state``."""
     found = optimizer.state
     if type(found) is not LiveStates:
+        shared_state.watch(optimizer)
         found = optimizer.state = LiveStates(found, vars(optimizer).pop(KEPT, None))
     if found.owner is None or found.owner() is not optimizer:
         found.owner = weakref.ref(optimizer)

@@ -214,3 +214,32 @@ def test_switched_off_it_changes_nothing():
     net, x = Net(CASES["linear"], torch.bfloat16, is_on=False), torch.randn(16, 8)
     outs, _ = poptorch.inferenceModel(net, quiet_options())(x)
     assert {out.dtype for out in outs} == {torch.float32}
+
+
+@pytest.mark.parametrize("dtype, other", [(torch.bfloat16, torch.float16)])
+@pytest.mark.parametrize("gives_states", [False, True])
+def test_lstm_of_the_other_type_of_16_bits(dtype, other, gives_states):
+    """Its cell state is not cast, so that what is computed with it is float32."""
+    class Recurrent(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = torch.nn.LSTM(4, 3, num_layers=2, dtype=other)
+
+        def forward(self, x):
+            states = torch.full((2, 2, 3), 0.5, dtype=other)
+            with torch.autocast("cpu", dtype=dtype):
+                y, (h, c) = self.lstm(x, (states, -states) if gives_states else None)
+            return y, h, c, poptorch.identity_loss(y.float().square().sum() + c.sum(), "none")
+
+    net, x = Recurrent(), torch.randn(5, 2, 4).to(other)
+    eager = copy.deepcopy(net)
+    *expected, loss = eager(x)
+    loss.backward()
+    opts = quiet_options()
+    opts.anchorTensor("gradient", "Gradient___lstm.weight_hh_l0")
+    model = poptorch.trainingModel(net, opts, torch.optim.SGD(net.parameters(), 0.1))
+    for out, value in zip(model(x), expected):
+        assert out.dtype is value.dtype is torch.float32
+        assert relative_error(out, value) <= 2.0**-6
+    got, gradient = model.getAnchoredTensor("gradient"), eager.lstm.weight_hh_l0.grad
+    assert got.dtype is gradient.dtype and relative_error(got, gradient) <= 4 * 2.0**-7

@@ -51,3 +51,29 @@ def test_training_as_in_eager():
     assert torch.equal(module.of_input.weight, eager.of_input.weight)
     torch.testing.assert_close(module.state_dict(), eager.state_dict(), rtol=1e-4, atol=1e-5)
     assert model.ir("translate").count("recompute=") > 0
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_results_without_a_gradient_have_zeros(used):
+    """All results are one node of autograd: a weight of an unused one decays, as in eager."""
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = (nn.Parameter(torch.rand(4)) for _ in range(2))
+
+        def forward(self, x):
+            found = checkpoint(lambda a, b: (a * x, 3, b * x), self.first, self.second,
+                               use_reentrant=True)
+            out = found[2 * used]
+            out.mul_(2)
+            return poptorch.identity_loss(out.sum() * found[1], "none")
+
+    module = Pair()
+    eager = copy.deepcopy(module)
+    settings = {"lr": 0.1, "weight_decay": 0.5}
+    model = poptorch.trainingModel(module, quiet_options(),
+                                   torch.optim.SGD(module.parameters(), **settings))
+    model(torch.ones(4))
+    eager(torch.ones(4)).backward()
+    torch.optim.SGD(eager.parameters(), **settings).step()
+    torch.testing.assert_close(module.state_dict(), eager.state_dict())

@@ -222,6 +222,55 @@ def test_attention_has_one_kernel_or_several():
     assert not private.has_fused_attention(q, q, q, None, 0.5, False)
 
 
+def test_operators_on_functions_within_transforms():
+    class Twice(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x):
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+    met = []
+
+    class Mode(private.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            if not isinstance(func, private.HigherOrderOperator):
+                return func(*args, **(kwargs or {}))
+            met.append(private.is_transformed())
+            with self:
+                return private.without_overrides(func, *args)
+
+    with Mode():
+        out = torch.vmap(Twice.apply)(torch.ones(3))
+    assert out.tolist() == [2.0] * 3 and met == [True]
+
+
+def test_without_onednn():
+    before = torch._C._get_mkldnn_enabled()
+    with private.without_onednn():
+        assert not torch._C._get_mkldnn_enabled()
+    assert torch._C._get_mkldnn_enabled() is before
+
+
+def test_differentiated_forward():
+    found = []
+
+    def function(x):
+        found.append((private.is_differentiated_forward(), private.is_transformed()))
+        return x * 2
+
+    function(torch.ones(2))
+    torch.func.jvp(function, (torch.ones(2),), (torch.ones(2),))
+    with torch.autograd.forward_ad.dual_level():
+        function(torch.autograd.forward_ad.make_dual(torch.ones(2), torch.ones(2)))
+    torch.func.grad(lambda x: function(x).sum())(torch.ones(2))
+    assert found == [(False, False), (True, True), (True, True), (False, True)]
+
+
 def test_higher_order_operators():
     assert isinstance(invoke_subgraph, private.HigherOrderOperator)
     assert invoke_subgraph.name() == "invoke_subgraph"

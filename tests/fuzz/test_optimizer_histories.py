@@ -159,7 +159,6 @@ class Histories(RuleBasedStateMachine):
             self.near(self.ours.get_parameter(name), value, name)
         for optimizer, reference in self.optimizers:
             found, expected = optimizer.state_dict()["state"], reference.state_dict()["state"]
-            found.pop("loss_scale", None)  # of the automatic one
             assert found.keys() == expected.keys()
             for number, entry in expected.items():
                 assert found[number].keys() == entry.keys()

@@ -4,6 +4,10 @@ import copy
 
 import pytest
 import torch
+from torch.distributed.checkpoint.state_dict import (
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
 
 import poptorch
 from poptorch._translate import loss_scale
@@ -193,6 +197,58 @@ def test_resuming(package, tmp_path):
         assert torch.equal(a, b)
     assert optimizer.state["loss_scale"] == other.state["loss_scale"]
     assert optimizer.state["loss_scale"]["factor"] != 1.0
+
+
+def resumed_by_parameter_names(package):
+    def new():
+        net = Times()
+        optimizer = package.Adam(net.parameters(), lr=0.0)
+        return net, optimizer, poptorch.trainingModel(net, options(automatic=True), optimizer)
+
+    net, optimizer, model = new()
+    model(torch.ones(4, dtype=F16))
+    model(torch.full((4,), float("inf"), dtype=F16))
+    return new, get_optimizer_state_dict(net, optimizer)
+
+
+@pytest.mark.parametrize("package", [poptorch.optim, torch.optim])
+def test_saved_by_parameter_names(package):
+    """``torch.distributed.checkpoint`` goes through the state by parameter."""
+    _, saved = resumed_by_parameter_names(package)
+    assert list(saved["state"]) == ["weight"]
+    assert saved["param_groups"][0]["loss_scale"]["factor"] == 0.5
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_loaded_by_parameter_names(is_compiled):
+    new, saved = resumed_by_parameter_names(torch.optim)
+    net, optimizer, model = new()
+    if is_compiled:
+        model.compile(torch.ones(4, dtype=F16))
+    set_optimizer_state_dict(net, optimizer, saved)
+    assert optimizer.state["loss_scale"]["factor"] == 0.5
+    assert "loss_scale" not in optimizer.param_groups[0]
+    model(torch.full((4,), float("inf"), dtype=F16))
+    assert optimizer.state["loss_scale"]["factor"] == 0.25
+
+
+@pytest.mark.parametrize("package", [poptorch.optim, torch.optim])
+@pytest.mark.parametrize("is_old_form", [False, True])
+def test_loaded_before_the_model_is_wrapped(package, is_old_form):
+    net = Times()
+    optimizer = package.Adam(net.parameters(), lr=0.0)
+    model = poptorch.trainingModel(net, options(automatic=True), optimizer)
+    model(torch.full((4,), float("inf"), dtype=F16))
+    saved = optimizer.state_dict()
+    if is_old_form:
+        saved["state"]["loss_scale"] = saved["param_groups"][0].pop("loss_scale")
+    net = Times()
+    other = package.Adam(net.parameters(), lr=0.0)
+    other.load_state_dict(saved)
+    model = poptorch.trainingModel(net, options(automatic=True), other)
+    assert "loss_scale" not in other.param_groups[0]
+    model(torch.full((4,), float("inf"), dtype=F16))
+    assert other.state["loss_scale"]["factor"] == 0.25
 
 
 def test_a_file_has_the_factor(tmp_path):

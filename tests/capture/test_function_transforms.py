@@ -1,0 +1,146 @@
+"""What ``torch.func`` transforms: whole layers, and a ``torch.autograd.Function`` of the user's."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import poptorch
+from tests.helpers import quiet_options
+
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+
+
+class Sine(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.sin(), F.softplus(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+        ctx.save_for_forward(inputs[0])
+
+    @staticmethod
+    def backward(ctx, sine, other):
+        x, = ctx.saved_tensors
+        return sine * x.cos() + other * x.sigmoid()
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        x, = ctx.saved_tensors
+        return tangent * x.cos(), tangent * x.sigmoid()
+
+
+def total(x):
+    first, second = Sine.apply(x)
+    return (first * second).sum()
+
+
+TRANSFORMS = {
+    "vmap": lambda w: torch.vmap(Sine.apply)(w)[0],
+    "grad": torch.func.grad(total),
+    "vmap of grad": torch.vmap(torch.func.grad(total)),
+    "jacrev": lambda w: torch.func.jacrev(total)(w[0]),
+    "jacfwd": lambda w: torch.func.jacfwd(total)(w[0]),
+    "hessian": lambda w: torch.func.hessian(total)(w[0]),
+}
+
+
+class Net(torch.nn.Module):
+    def __init__(self, transformed, weight=None):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(2, 3) if weight is None else weight)
+        self.transformed = transformed
+
+    def forward(self, x):
+        out = self.transformed(self.w)
+        return out, poptorch.identity_loss((out * x).square().sum(), "none")
+
+
+def check(net):
+    """Compares a step of training with one in eager."""
+    x = torch.ones(())
+    eager = copy.deepcopy(net)
+    out, loss = eager(x)
+    loss.backward()
+    torch.optim.SGD(eager.parameters(), 0.1).step()
+    model = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), 0.1))
+    torch.testing.assert_close(model(x)[0], out.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(net.w, eager.w, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("transformed", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_functions_of_the_user(transformed):
+    check(Net(transformed))
+
+
+def along(function):
+    """Of two functions of a parameter: its gradient, and how it changes forward."""
+    def scalar(w):
+        return function(w).square().sum()
+
+    return {"gradient": torch.func.grad(scalar),
+            "forward": lambda w: torch.func.jvp(scalar, (w,), (w.cos(),))[1]}
+
+
+def layer(kind, *sizes, **settings):
+    torch.manual_seed(0)
+    found = kind(*sizes, **settings)
+    parameters = {name: p.detach() for name, p in found.named_parameters()}
+
+    def call(w):
+        out = torch.func.functional_call(found, {**parameters, "weight_ih_l0": w}, (INPUT,))
+        return out[0]
+
+    return call
+
+
+INPUT, MEAN, VAR = torch.randn(4, 2, 3), torch.rand(3), torch.rand(3) + 0.5
+LAYERS = {
+    "batch norm": lambda w: F.batch_norm(w.sin(), None, None, training=True),
+    "batch norm of inference": lambda w: F.batch_norm(w, MEAN, VAR, w[0], w[1]),
+    "instance norm": lambda w: F.instance_norm(w.sin().unsqueeze(0)),
+    "RReLU": lambda w: F.rrelu(w, 0.25, 0.25, training=True),
+    "no dropout": lambda w: F.dropout(w, 0.0),
+}
+RECURRENT = {"LSTM": (torch.nn.LSTM, 8), "GRU": (torch.nn.GRU, 6), "RNN": (torch.nn.RNN, 2)}
+
+
+@pytest.mark.parametrize("way", ["gradient", "forward"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name, way):
+    check(Net(along(LAYERS[name])[way], torch.randn(4, 3)))
+
+
+@pytest.mark.parametrize("name, way", [
+    ("LSTM", "gradient"), ("GRU", "gradient"), ("GRU", "forward"), ("RNN", "forward")])
+def test_recurrent_layers(name, way):
+    kind, rows = RECURRENT[name]
+    check(Net(along(layer(kind, 3, 2))[way], torch.randn(rows, 3)))
+
+
+def test_one_mask_of_dropout():
+    """The gradient is that of the elements that were kept."""
+    def kept(w):
+        out = F.dropout(w, 0.5)
+        return out.sum(), out
+
+    net = Net(lambda w: torch.stack(torch.func.grad(kept, has_aux=True)(w)), torch.ones(8, 8))
+    (gradient, out), _ = poptorch.trainingModel(net, quiet_options())(torch.ones(()))
+    assert torch.equal(gradient, out) and set(out.flatten().tolist()) == {0.0, 2.0}
+
+
+def test_ours_have_no_forward_differentiation():
+    """Their results would have no tangents, without a word."""
+    def product(w):
+        return poptorch.serializedMatMul(
+            w, w, poptorch.MatMulSerializationMode.InputChannels, 2).sum()
+
+    net = Net(lambda w: torch.func.jvp(product, (w,), (w,))[1], torch.randn(4, 4))
+    with pytest.raises(poptorch.Error, match=r"\[serialized_matmul\] it is not differentiated "
+                                             r"forward"):
+        poptorch.trainingModel(net, quiet_options())(torch.ones(()))
