@@ -125,7 +125,8 @@ def _aten_rrelu(capture, func, args, kwargs):
 def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, momentum, eps):
     parts = [t for t in (running_mean, running_var, weight, bias) if t is not None]
     if (x.dim() < 2 or x.shape[1] == 0 or (training and (x.numel() <= x.shape[1] or eps <= 0))
-            or not x.is_floating_point() or any(t.shape != x.shape[1:2] for t in parts)):
+            or not x.is_floating_point() or any(t.shape != x.shape[1:2] for t in parts)
+            or _are_trained(running_mean, running_var)):
         return NotImplemented  # torch has the words for it
     _check_types(capture, x, (weight, bias), (running_mean, running_var))
     weight = _beside(bias, weight, x)
@@ -149,6 +150,12 @@ def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, m
         raise
     _update_both(running_mean, running_var, statistics, count)
     return y
+
+
+def _are_trained(running_mean, running_var) -> bool:
+    """Whether running statistics would get a gradient: there is none."""
+    return torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in (running_mean, running_var))
 
 
 def _check_types(capture, x, parameters, statistics) -> None:
@@ -221,7 +228,7 @@ def _instance_norm(capture, func, args, kwargs):
     def call(input, running_mean=None, running_var=None, weight=None, bias=None,
              use_input_stats=True, momentum=0.1, eps=1e-5):
         if not use_input_stats or input.dim() < 3 or input.numel() == 0 \
-                or input.shape[2:].numel() == 1:
+                or input.shape[2:].numel() == 1 or _are_trained(running_mean, running_var):
             return NotImplemented
         n, c = input.shape[:2]
         weight = _beside(bias, weight, input)

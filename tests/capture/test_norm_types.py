@@ -1,4 +1,4 @@
-"""Batch norm refuses statistics of another type than that of its parameters, as PyTorch does."""
+"""What statistics norms refuse, as PyTorch does."""
 
 import pytest
 import torch
@@ -59,3 +59,27 @@ def test_instance_norm_takes_any(own, kept):
     settings = {"track_running_stats": True, "affine": True}
     Norm(nn.InstanceNorm1d, own, kept, **settings)(x)
     train(nn.InstanceNorm1d, own, kept, x, **settings)
+
+
+@pytest.mark.parametrize("function", [nn.functional.batch_norm, nn.functional.instance_norm])
+def test_statistics_that_are_trained(function):
+    class Trained(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mean = nn.Parameter(torch.zeros(4))
+            self.register_buffer("var", torch.ones(4))
+
+        def forward(self, x):
+            out = function(x, self.mean, self.var, None, None, True)
+            return out, poptorch.identity_loss(out.square().sum(), "none")
+
+    x, net, words = torch.randn(2, 4, 5), Trained(), "differentiable .* 'running_mean'"
+    with pytest.raises(RuntimeError, match=words):
+        net(x)
+    with pytest.raises(poptorch.Error, match=words):
+        poptorch.trainingModel(net, quiet_options())(x)
+    with torch.no_grad():
+        expected, _ = net(x)
+    net.mean.data.zero_()
+    net.var.fill_(1)
+    torch.testing.assert_close(poptorch.inferenceModel(net, quiet_options())(x)[0], expected)
