@@ -241,6 +241,15 @@ def test_the_judge_says_nothing_of_what_is_saturated():
     assert damaged("call 0 result 0", torch.zeros_like, program).kind == "wrong"
 
 
+def test_the_judge_says_nothing_of_the_sign_of_what_is_small_in_an_eigenvector():
+    vectors = "torch.linalg.eigh(torch.diag(1.0 * torch.arange(4)) + 1e-8)[1]"
+    for part, is_determined in (("0, 1:", False), ("[0, 1, 2, 3], [0, 1, 2, 3]", True)):
+        lines = (f"v0 = {vectors}[{part}]", "v1 = v0 > 0")
+        program = EXAMPLE.but(lines=lines, outputs=("v1",), loss="")
+        finding = damaged("call 0 result 0", torch.logical_not, program)
+        assert (finding is not None) is is_determined
+
+
 def test_what_stands_for_scans_and_maps_lies_in_memory_as_they_do():
     x, rows = torch.ones(1, 5, 3, 2).contiguous(memory_format=torch.channels_last), torch.ones(4, 1)
     with torch.no_grad():

@@ -52,6 +52,10 @@ _CENTERS = frozenset(
 _PLACES = frozenset(name for name in _CENTERS if name.startswith(
     ("upsample_", "_upsample_", "grid_sampler_")))
 
+# What rotates: each element of a matrix has an error as large as its largest ones have, by which a
+# small one may change its sign.
+_ROTATIONS = frozenset("_linalg_eigh _linalg_svd linalg_qr".split())
+
 # Of 16-bit floats: what these give for float32 weights was rounded to 16 bits, too.
 _GRADIENTS_OF_NORMS = frozenset(
     "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward".split())
@@ -135,6 +139,8 @@ class Perturbing(TorchDispatchMode):
                 out.detach().masked_fill_(out.detach().abs() <= most, 0)
             else:
                 out += (torch.rand(out.shape, generator=self._generator) - 0.5).to(out.dtype) * most
+        if name in _ROTATIONS:
+            pytree.tree_map_(self._move_together, out)
         if name == "_log_softmax":  # the logarithm of a sum that is nearly 1
             out += (torch.rand(out.shape, generator=self._generator) - 0.5) * 4 * STEP[out.dtype]
         if name in _SATURATE and not self._is_exact:  # what is left there may be anything small
@@ -170,6 +176,14 @@ class Perturbing(TorchDispatchMode):
                     x.detach().masked_fill_(x.abs() <= most, 0)
                 else:
                     x.detach().add_((2 * torch.rand((), generator=self._generator) - 1) * most)
+
+    def _move_together(self, x):
+        """Moves the elements of each matrix by roundings of its largest one."""
+        if _is_floating(x) and x.dim() > 1 and x.numel():
+            most = 4 * self._size * STEP[x.dtype] * x.detach().abs().amax((-2, -1), keepdim=True)
+            noise = torch.rand(x.shape, generator=self._generator, dtype=x.dtype) - 0.5
+            with torch.no_grad():
+                x.detach().add_(noise * most)
 
     def _move(self, x, dtype=None):
         """Moves a tensor by roundings of a type: its own, unless another is given."""
