@@ -170,6 +170,21 @@ class Marked(nn.Module):
         return poptorch.identity_loss(x, "mean")
 
 
+def test_plain_tensors_of_inference_mode():
+    with torch.inference_mode():
+        net = Net(lambda x: x * mask)
+        mask = torch.ones(2)
+    model = poptorch.inferenceModel(net, quiet_options())
+    assert torch.equal(model(X), X) and torch.equal(model(X), X)
+    with torch.inference_mode():
+        mask.mul_(2)
+        for _ in range(2):
+            with pytest.raises(Error, match="it is a plain tensor, of which the values are"):
+                model(X)
+        model.destroy()
+        assert torch.equal(model(X), X * 2)
+
+
 def test_equal_values_may_be_written():
     net = Held()
     model = poptorch.inferenceModel(net, quiet_options())
