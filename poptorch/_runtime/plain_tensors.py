@@ -32,6 +32,11 @@ class PlainTensors:
         for known in self._known:
             known.check()
 
+    def alive(self) -> list[tuple[torch.Tensor, str]]:
+        """Those that still exist, with what messages call them."""
+        found = [(known.tensor(), known.name) for known in self._known]
+        return [(tensor, name) for tensor, name in found if tensor is not None]
+
     def described(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
         """What those among some tensors were when they were compiled, by path: type and a digest.
         """
@@ -42,7 +47,7 @@ class PlainTensors:
 class _Known:
     def __init__(self, tensor: torch.Tensor, name: str | None):
         self.tensor = weakref.ref(tensor)
-        self._name = name or f"a tensor of the sizes {list(tensor.shape)}"
+        self.name = name or f"a tensor of the sizes {list(tensor.shape)}"
         with plain_access():
             # A library that owns the memory, as NumPy may, writes to it unseen; tensors of
             # inference mode have no version.
@@ -65,7 +70,7 @@ class _Known:
                 self._version = _version(tensor)
         if not is_same:
             raise Error(
-                f"[weights] {self._name}: it is a plain tensor, of which the values are compiled "
+                f"[weights] {self.name}: it is a plain tensor, of which the values are compiled "
                 f"in, and was changed after that. For values that change use register_buffer, or "
                 f"an argument; or call destroy(), and the next call compiles the module as it is.")
 
