@@ -125,10 +125,16 @@ class Structure:
         return [path for path, part in self.leaves() if part is None]
 
     def leaves(self) -> list[tuple[str, Constant | None]]:
-        """Path and constant of each leaf, in order; None for one that varies."""
+        """Path and constant of each leaf, in order; None for one that varies. Paths of different
+        keys may read alike, as of ``1`` and ``"1"``: ``.value`` is added to the later ones."""
         found: list = []
         _walk(self._root, "", found)
-        return found
+        paths: dict[str, Constant | None] = {}
+        for path, part in found:
+            while path in paths:
+                path += ".value"
+            paths[path] = part
+        return list(paths.items())
 
     def unflatten(self, leaves: Iterable):
         """The tree with ``leaves`` in place of those that vary."""

@@ -1,6 +1,5 @@
 """A plain value as it was: compared later with what it is, however it was changed."""
 
-import argparse
 import datetime
 import enum
 import numbers
@@ -10,7 +9,7 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from functools import partial
-from types import MemberDescriptorType, MethodType, SimpleNamespace
+from types import MappingProxyType, MemberDescriptorType, MethodType, SimpleNamespace
 
 import numpy
 import torch
@@ -21,6 +20,10 @@ VALUES = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dty
                     torch.Size, range})
 # Objects of these hold what is not the program's: loggers, locks, random generators.
 _FOREIGN = frozenset(sys.stdlib_module_names) | {"torch", "poptorch"}
+# But objects of these are as the program's own: they hold what it puts there.
+_FOR_PROGRAMS = frozenset({
+    "argparse.Namespace", "collections.ChainMap", "collections.UserDict", "collections.UserList",
+    "configparser.ConfigParser", "configparser.RawConfigParser", "configparser.SectionProxy"})
 MISSING = object()  # in place of a value
 _WITH_EQUALS = (numbers.Number, range, datetime.datetime, datetime.time)
 _IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not a class of C
@@ -45,9 +48,9 @@ class Objects(enum.Enum):
 class Snapshot:
     """What a value was, with what its containers held, nested to any depth.
 
-    Lists, tuples, dictionaries, sets, deques, ``SimpleNamespace``, partial functions, methods,
-    ``bytearray``, ``array``, arrays of NumPy, and objects that have slots and no dictionary are
-    gone through.
+    Lists, tuples, dictionaries and read-only views of them, sets, deques, ``SimpleNamespace``,
+    partial functions, methods, ``bytearray``, ``array``, arrays of NumPy, and objects that have
+    slots and no dictionary are gone through.
 
     Args:
         value: the value.
@@ -164,7 +167,7 @@ def has_attributes(value) -> bool:
     kind = type(value)
     return bool(kind.__flags__ & _IS_HEAP_TYPE and kind.__dictoffset__) \
         and not issubclass(kind, (torch.Tensor, torch.nn.Module, type, enum.Enum)) \
-        and (not is_foreign(kind) or kind is argparse.Namespace)
+        and (not is_foreign(kind) or f"{kind.__module__}.{kind.__qualname__}" in _FOR_PROGRAMS)
 
 
 def is_foreign(kind: type) -> bool:
@@ -207,7 +210,8 @@ def is_compared(value) -> bool:
 
 
 def objects_within(value, path: str) -> Iterator[tuple[str, object]]:
-    """What containers in a value hold, to any depth, with paths; of another value that one."""
+    """What containers in a value hold, to any depth, with paths; of another value that one. Of the
+    containers themselves, those that have attributes."""
     seen, left = set(), [(path, value)]
     while left:
         path, value = left.pop()
@@ -215,15 +219,16 @@ def objects_within(value, path: str) -> Iterator[tuple[str, object]]:
             continue
         seen.add(id(value))
         parts = None if isinstance(value, _BUFFERS) else _parts(value)
-        if parts is None:
+        if parts is None or has_attributes(value):
             yield path, value
-        else:
+        if parts is not None:
             left += [(_joined(path, value, key), part) for key, part in parts
                      if type(part) not in VALUES]
 
 
 # Their elements are one content.
 _BUFFERS = (bytearray, array, numpy.ndarray)
+_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 _OF_PARTIAL = ("func", "args", "keywords")
 _OF_METHOD = ("__func__", "__self__")
 
@@ -234,6 +239,10 @@ def _parts(value) -> list[tuple] | None:
         return list(OrderedDict.items(value))
     if isinstance(value, dict):
         return list(dict.items(value))
+    if isinstance(value, MappingProxyType):
+        return list(value.items())
+    if isinstance(value, _VIEWS):
+        return list(enumerate(value))
     if isinstance(value, SimpleNamespace):
         return list(vars(value).items())
     if type(value) in VALUES:
@@ -271,7 +280,8 @@ def _text(known: tuple) -> str:
 
 
 _WITH_ITEMS = (list, tuple, deque, frozenset, set, dict)
-_DATA = (*_WITH_ITEMS, *_BUFFERS, SimpleNamespace, numpy.generic, torch.Tensor)
+_DATA = (*_WITH_ITEMS, *_BUFFERS, *_VIEWS, MappingProxyType, SimpleNamespace, numpy.generic,
+         torch.Tensor)
 
 
 def _rebuilt(known: tuple):
@@ -280,8 +290,10 @@ def _rebuilt(known: tuple):
     if parts is None:
         return value
     items = [_rebuilt(part) for _, part in parts]
-    if isinstance(value, dict):
+    if isinstance(value, (dict, MappingProxyType)):
         return {key: item for (key, _), item in zip(parts, items)}
+    if isinstance(value, _VIEWS):
+        return items
     if isinstance(value, SimpleNamespace):
         return SimpleNamespace(**{key: item for (key, _), item in zip(parts, items)})
     if isinstance(value, array):

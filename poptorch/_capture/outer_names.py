@@ -114,8 +114,9 @@ def read_and_set(module: torch.nn.Module, arguments) -> tuple[list, list]:
     walk = _Walk()
     for path, part in module.named_modules():
         walk.of_module(part, path)
-    walk.of_values(arguments, None)
+    walk.of_values(arguments, None, "arguments")
     walk.of_classes()
+    walk.of_held()
     read = [(name, Snapshot(value)) for key, (name, value) in walk.found.items()
             if key[:2] not in walk.stored]
     return read, [(name, Snapshot(name.own_value())) for name in walk.sets.values()]
@@ -161,6 +162,8 @@ class _Walk:
         self._classes: dict[type, None] = {}
         self._attributes: set[str] = set(_CALLED)
         self._roots: list[dict] = []  # which are known by their identity
+        # Classes and files of code that are held as values, by identity, with a path.
+        self._held: dict[int, tuple[str, object]] = {}
 
     def of_module(self, module: torch.nn.Module, path: str) -> None:
         """A module: its methods, hooks, and what it holds.
@@ -172,7 +175,7 @@ class _Walk:
         self._of_methods(type(module), ("forward", "__call__"))
         for name, value in vars(module).items():
             if name not in ("_parameters", "_buffers", "_modules"):
-                self.of_values(value, type(module))
+                self.of_values(value, type(module), f"{path}.{name}".lstrip("."))
         for kind in HOOKS:
             self._of_hooks(getattr(module, kind), path or "the module")
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):
@@ -187,16 +190,30 @@ class _Walk:
             self._roots.append({names[0]: hook})
             self._note(OuterName(self._roots[-1], names))
 
-    def of_values(self, value, cls: type | None) -> None:
+    def of_values(self, value, cls: type | None, path: str = "") -> None:
         """Functions, objects and classes in containers.
 
         Args:
             value: a container, to any depth, or any other value.
             cls: as :meth:`of_function` takes it.
+            path: of the value, where no name leads to it.
         """
-        for _, part in objects_within(value, ""):
+        for where, part in objects_within(value, path):
             self.of_function(part, cls)
             self._of_class(part if isinstance(part, type) else type(part))
+            if path and isinstance(part, (type, types.ModuleType)):
+                self._held.setdefault(id(part), (where, part))
+
+    def of_held(self) -> None:
+        """What code may read of classes and files that are held as values, as it names it."""
+        for where, part in self._held.values():
+            if _table_of(part) is not None:
+                self._roots.append({where: part})
+                for name in sorted(self._attributes):
+                    value = attribute_of(part, name)
+                    if is_compared(value):
+                        known = OuterName(self._roots[-1], (where, name))
+                        self.found.setdefault((id(known.root), *known.names), (known, value))
 
     def _of_class(self, cls: type) -> None:
         if not is_foreign(cls):

@@ -1,5 +1,7 @@
 """What a program takes for granted of the memory of its arguments, where that can be seen."""
 
+from collections.abc import Sequence
+
 import torch
 
 from poptorch._layout import extent, lies_on_itself
@@ -7,7 +9,8 @@ from poptorch.errors import Error
 
 
 def check_memory(tensors: list[torch.Tensor], names: list[str], layouts: dict,
-                 changed: list[int]) -> None:
+                 changed: list[int], plain: Sequence[tuple[torch.Tensor, str]],
+                 changed_plain: Sequence[tuple[torch.Tensor, str]]) -> None:
     """Checks the arguments of a call.
 
     Args:
@@ -15,10 +18,13 @@ def check_memory(tensors: list[torch.Tensor], names: list[str], layouts: dict,
         names: of them, for messages.
         layouts: the layout that the program depends on, by number of the argument.
         changed: numbers of the arguments that ``forward`` changes.
+        plain: the tensors that are compiled in, with what messages call them.
+        changed_plain: those that ``forward`` changes.
 
     Raises:
         poptorch.Error: One lies otherwise than when the model was compiled; or one that is changed
-            shares memory with another one, or its elements with each other.
+            shares memory with another one or with a tensor that is compiled in, or its elements
+            with each other.
     """
     for number, (strides, start) in layouts.items():
         _check_layout(tensors[number], names[number], strides, start)
@@ -33,6 +39,19 @@ def check_memory(tensors: list[torch.Tensor], names: list[str], layouts: dict,
                 raise Error(f"[arguments] forward changes {names[number]} in place, and "
                             f"{names[other]} lies in the same memory; the program has a copy of "
                             f"each. Pass {names[other]}.clone().")
+        for known, name in plain:
+            _check_apart(tensor, names[number], known, name, names[number])
+    for known, name in changed_plain:
+        for number, tensor in enumerate(tensors):
+            _check_apart(tensor, names[number], known, name, name)
+
+
+def _check_apart(tensor: torch.Tensor, name: str, known: torch.Tensor, known_name: str,
+                 changed: str) -> None:
+    if _share(tensor, known):
+        raise Error(f"[arguments] forward changes {changed} in place, and {name} lies in the "
+                    f"memory of {known_name}, which is compiled in; the program has a copy of "
+                    f"each. Pass {name}.clone().")
 
 
 def _check_layout(tensor: torch.Tensor, name: str, strides: list, start: int | None) -> None:

@@ -36,9 +36,10 @@ class Call:
         options: resolved options.
         spec: loops around the captured graph.
         arguments: the argument structure.
+        plain: the tensors that are compiled in.
     """
 
-    def __init__(self, executable, program, outputs, options, spec, arguments):
+    def __init__(self, executable, program, outputs, options, spec, arguments, plain):
         self._executable = executable
         self._rebuild = outputs.unflatten
         self._streams = executable.streams()
@@ -77,7 +78,10 @@ class Call:
         self._kept = [*self._gradient_outputs, *self._anchors]
         self._layouts = program.layouts
         self._shared = agreement.shared_states(executable, program)
-        self._is_memory_seen = bool(self._layouts or self._write_backs)
+        self._plain = plain
+        self._changed_plain = [(tensor, f"a tensor of the sizes {list(tensor.shape)}")
+                               for _, _, tensor in self._constant_updates if tensor is not None]
+        self._is_memory_seen = bool(self._layouts or self._write_backs or self._changed_plain)
         self._updates = (*self._write_backs, *self._constant_updates)
 
     def _add_output(self, stream: str, output, plan, everything) -> None:
@@ -198,7 +202,8 @@ class Call:
             return self._run_synthetic()
         if self._is_memory_seen:
             check_memory(tensors, [leaf.path for leaf in self._leaves], self._layouts,
-                         [leaf for _, _, leaf in self._write_backs])
+                         [leaf for _, _, leaf in self._write_backs], self._plain.alive(),
+                         self._changed_plain)
         # Copies of this call: another thread may make one at the same time.
         pointers, held = self._pointers.copy(), self._held.copy()
         self._take(tensors, pointers, held)

@@ -50,7 +50,8 @@ class CompiledModel:
             options: resolved options.
         """
         program, spec = interface.program, interface.spec
-        call = Call(executable, program, interface.outputs, options, spec, interface.arguments)
+        call = Call(executable, program, interface.outputs, options, spec, interface.arguments,
+                    interface.plain_tensors)
         guard = ModuleGuard(model, program, spec.training, interface.attributes,
                             interface.argument_attributes)
         return cls(executable, interface, program, interface.arguments, call, guard,

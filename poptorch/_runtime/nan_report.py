@@ -78,7 +78,7 @@ def replay(compiled: CompiledModel, interface, executable, options: Options,
     """
     program = interface.program
     call = Call(executable, program, interface.outputs, options, interface.spec,
-                interface.arguments)
+                interface.arguments, interface.plain_tensors)
     call.bind_like(compiled.call)
     known = {state.path: state for state in compiled.executable.states()}
     for state in executable.states():

@@ -32,6 +32,11 @@ class PlainTensors:
         for known in self._known:
             known.check()
 
+    def alive(self) -> list[tuple[torch.Tensor, str]]:
+        """Those that still exist, with what messages call them."""
+        found = [(known.tensor(), known.name) for known in self._known]
+        return [(tensor, name) for tensor, name in found if tensor is not None]
+
     def described(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
         """What those among some tensors were when they were compiled, by path: type and a digest.
         """
@@ -42,12 +47,13 @@ class PlainTensors:
 class _Known:
     def __init__(self, tensor: torch.Tensor, name: str | None):
         self.tensor = weakref.ref(tensor)
-        self._name = name or f"a tensor of the sizes {list(tensor.shape)}"
+        self.name = name or f"a tensor of the sizes {list(tensor.shape)}"
         with plain_access():
-            # A library that owns the memory, as NumPy may, writes to it unseen.
-            self._is_foreign = not tensor.untyped_storage().resizable()
+            # A library that owns the memory, as NumPy may, writes to it unseen; tensors of
+            # inference mode have no version.
+            self._is_foreign = tensor.is_inference() or not tensor.untyped_storage().resizable()
             self._type = tensor.dtype, tensor.shape
-            self._version, self._digest = tensor._version, _digest(tensor)
+            self._version, self._digest = _version(tensor), _digest(tensor)
 
     def text(self) -> str:
         dtype, shape = self._type
@@ -55,18 +61,22 @@ class _Known:
 
     def check(self) -> None:
         tensor = self.tensor()
-        if tensor is None or tensor._version == self._version and not self._is_foreign:
+        if tensor is None or not self._is_foreign and tensor._version == self._version:
             return
         with plain_access():
             is_same = (tensor.dtype, tensor.shape) == self._type \
                 and _digest(tensor) == self._digest
             if is_same:
-                self._version = tensor._version
+                self._version = _version(tensor)
         if not is_same:
             raise Error(
-                f"[weights] {self._name}: it is a plain tensor, of which the values are compiled "
+                f"[weights] {self.name}: it is a plain tensor, of which the values are compiled "
                 f"in, and was changed after that. For values that change use register_buffer, or "
                 f"an argument; or call destroy(), and the next call compiles the module as it is.")
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _digest(tensor: torch.Tensor) -> bytes:

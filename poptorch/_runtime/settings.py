@@ -27,8 +27,12 @@ def resolved(options: Options, training: bool) -> Options:
         poptorch.Error: The options contradict one another.
     """
     own = options.clone()
+    default = OutputMode.Final if training else OutputMode.All
     if own.output_mode is OutputMode.Default:
-        own._set("output_mode", OutputMode.Final if training else OutputMode.All)
+        own._set("output_mode", default)
+    own._set("anchored_tensors", {
+        short: (name, default if mode is OutputMode.Default else mode, period)
+        for short, (name, mode, period) in own.anchored_tensors.items()})
     if own.model_name is None:
         own._set("model_name", "training" if training else "inference")
     check_divides("inputReplicaGrouping", "groups", own.input_group_size, own.replication_factor)

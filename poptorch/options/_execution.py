@@ -245,6 +245,7 @@ class Execution(OptionGroup):
             short_name: the name to read it by.
             long_name: its name in ``executor.getTensorNames()``.
             output_mode: which of its values are kept; None (the default): as for the results.
+                ``Default`` is ``All`` for inference and ``Final`` for training.
             output_return_period: N of ``OutputMode.EveryN``, at least 1, the default.
 
         Returns:

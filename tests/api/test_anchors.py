@@ -95,6 +95,7 @@ def test_gradients_and_weights():
     (OutputMode.All, 1, [0, 1, 2, 3, 4, 5], "ALL/1"), (OutputMode.Final, 1, [5], "FINAL/1"),
     (OutputMode.EveryN, 3, [2, 5], "EVERYN/3"), (OutputMode.Sum, 1, None, "Sum/1"),
     (None, 1, [0, 1, 2, 3, 4, 5], "ALL/1"),
+    (OutputMode.Default, 1, [0, 1, 2, 3, 4, 5], "ALL/1"),
 ])
 def test_output_modes(mode, period, kept, words, caplog, monkeypatch):
     monkeypatch.setattr(poptorch.logger, "propagate", True)
@@ -119,6 +120,14 @@ def test_within_and_outside_of_accumulation():
     assert model.getAnchoredTensor("h").shape == (24, 5)  # every micro-batch
     assert model.getAnchoredTensor("g").shape == (3 * 2 * 5,)  # every update, of each replica
     assert torch.equal(model.getAnchoredTensor("loss"), loss)  # as the results: Final
+
+
+def test_the_default_mode_is_that_of_the_kind_of_model():
+    opts = options([("h", "relu", OutputMode.Default), ("all", "relu")], deviceIterations=3)
+    model = training(Net(), opts.outputMode(OutputMode.All))
+    model(*batch(6))
+    every = model.getAnchoredTensor("all")
+    assert every.shape == (6, 5) and torch.equal(model.getAnchoredTensor("h"), every[-2:])
 
 
 def test_anchors_change_nothing_else(tmp_path):

@@ -1,10 +1,11 @@
 """Arguments that are no tensors are compiled in: changed between calls, they are an error."""
 
 from array import array
+from collections import ChainMap, UserDict, UserList
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import numpy
 import pytest
@@ -88,6 +89,16 @@ CHANGES = {
     "in an array": (lambda: SimpleNamespace(scale=numpy.full(2, 2.0)),
                     lambda x, c: x * c.scale[1], lambda c: c.scale.fill(3),
                     "mismatch for c.scale: expected array([2., 2.]) but got array([3., 3.])"),
+    "user dict": (lambda: UserDict(k=2.0), lambda x, c: x * c["k"], lambda c: c.update(k=3.0),
+                  SCALE.format(".data['k']")),
+    "user list": (lambda: UserList([2.0]), lambda x, c: x * c[0], lambda c: c.__setitem__(0, 3.0),
+                  SCALE.format(".data[0]")),
+    "chain": (lambda: ChainMap({"k": 2.0}), lambda x, c: x * c["k"], lambda c: c.update(k=3.0),
+              SCALE.format(".maps[0]['k']")),
+    "read-only": (lambda: MappingProxyType({"k": Config()}), lambda x, c: x * c["k"].scale,
+                  lambda c: set_scale(c["k"]), SCALE.format("['k'].scale")),
+    "view": (lambda: {"k": Config()}.values(), lambda x, c: x * next(iter(c)).scale,
+             lambda c: set_scale(next(iter(c))), SCALE.format("[0].scale")),
     "gone": (Config, lambda x, c: x * c.scale, lambda c: delattr(c, "scale"),
              "mismatch for c.scale: expected 2.0 but got nothing"),
 }
@@ -118,6 +129,14 @@ def test_equal_constants_that_are_not_the_same(function, first, other):
     with pytest.raises(Error) as caught:
         model(X, other)
     assert f"mismatch for c: expected {first!r} but got {other!r}" in caught.value.message
+
+
+@pytest.mark.parametrize("make", [
+    lambda: UserDict(k=2.0), lambda: ChainMap({"k": 2.0}), lambda: MappingProxyType({"k": 2.0})])
+def test_others_that_hold_the_same(make):
+    model = compiled(lambda x, c: x * c["k"])
+    for _ in range(2):
+        assert torch.equal(model(X, make()), X * 2)
 
 
 def test_what_forward_does_not_read_may_change():

@@ -244,3 +244,29 @@ def ring(rows):
 
 def boxes_of(rows):
     return Boxes(torch.stack(rows), torch.stack(rows), len(rows))
+
+
+class Alike(torch.nn.Module):
+    def forward(self, numbers, **named):
+        inner = named["a"]["b"] - named["a.b"]
+        numbers["1"].add_(1)
+        return {1: numbers[1] * 2, "1": numbers["1"] * 3, "1.value": inner, (1,): numbers[(1,)]}
+
+
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_keys_that_read_alike_are_different_arguments(iterations):
+    def arguments():
+        rows = torch.arange(24.0).reshape(6, 4)
+        return {1: rows[0], "1": rows[1], "1.value": rows[2], (1,): rows[3]}, \
+            {"a": {"b": rows[4]}, "a.b": rows[5]}
+
+    model = poptorch.inferenceModel(Alike(), quiet_options().deviceIterations(iterations))
+    (ours, named), (theirs, expected_named) = arguments(), arguments()
+    for _ in range(2):
+        found, expected = model(ours, **named), Alike()(theirs, **expected_named)
+        assert list(found) == list(expected)
+        for one, other in zip((*found.values(), *ours.values()),
+                              (*expected.values(), *theirs.values())):
+            assert torch.equal(one, other)
+    names = model.getTensorNames()
+    assert len(set(names)) == len(names)

@@ -192,6 +192,38 @@ def test_one_argument_twice():
     assert torch.equal(model(halves[:2], halves[2:]), torch.full((2,), 2.0))
 
 
+PLAIN = torch.ones(2)
+
+
+class BesidePlain(nn.Module):
+    """Changes its argument, or a plain tensor."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.held, self.change = torch.ones(4), change
+
+    def forward(self, x):
+        self.change(self, x)
+        return x * self.held[:2] * PLAIN
+
+
+@pytest.mark.parametrize("change, give, words", [
+    (lambda net, x: x.add_(1), lambda net: net.held[1:3], "changes x in place, and x lies in the "
+                                                          "memory of held, which is compiled in"),
+    (lambda net, x: x.add_(1), lambda net: PLAIN, r"memory of a tensor of the sizes \[2\]"),
+    (lambda net, x: net.held.add_(1), lambda net: net.held[:2],
+     r"changes a tensor of the sizes \[4\] in place, and x lies in the memory")])
+def test_a_plain_tensor_as_an_argument(change, give, words):
+    net = BesidePlain(change)
+    model = inference(net)
+    with pytest.raises(Error, match=words + r".* Pass x.clone\(\)"):
+        model(give(net))
+    assert torch.equal(net.held, torch.ones(4)) and torch.equal(PLAIN, torch.ones(2))
+    assert torch.equal(model(torch.ones(2)), torch.full((2,), 2.0))
+    unchanged = BesidePlain(lambda net, x: None)
+    assert torch.equal(inference(unchanged)(unchanged.held[2:]), torch.ones(2))
+
+
 class Counting(nn.Module):
     """Changes a buffer, or its argument."""
 

@@ -80,6 +80,38 @@ def test_a_change_is_warned_of_once(name, capsys):
         change(2.0)
 
 
+class Settings:
+    scale, unread, calls = 2.0, 0, 0
+
+
+class WithSettings(nn.Module):
+    def __init__(self, settings, read):
+        super().__init__()
+        self.settings, self.read = settings, read
+
+    def forward(self, x, more=None):
+        found = self.read(self.settings if more is None else more["of"])
+        found.calls += 1
+        return x * found.scale
+
+
+@pytest.mark.parametrize("settings, read, path", [
+    (Settings, lambda held: held, "settings"), ([Settings], lambda held: held[0], "settings[0]"),
+    (None, lambda held: held, "arguments[0][1]['of']")])
+def test_a_class_that_is_held_as_a_value(settings, read, path, capsys, monkeypatch):
+    monkeypatch.setattr(Settings, "scale", 2.0)
+    model = poptorch.inferenceModel(WithSettings(settings, read), quiet_options())
+    arguments = (X,) if settings else (X, {"of": Settings})
+    model(*arguments), model(*arguments)
+    Settings.unread, Settings.calls = 1, 7
+    model(*arguments)
+    assert capsys.readouterr().err == ""
+    Settings.scale = 3.0
+    model(*arguments), model(*arguments)
+    assert capsys.readouterr().err.count(f"[call] {path}.scale: it was 2.0 when the module was "
+                                         f"compiled, it is 3.0") == 1
+
+
 def test_arrays(capsys):
     model = poptorch.inferenceModel(Net(lambda x: x * ARRAY[0]), quiet_options())
     model(X)
@@ -168,6 +200,21 @@ def test_plain_tensors_that_are_changed_in_place(name, training):
 class Marked(nn.Module):
     def forward(self, x):
         return poptorch.identity_loss(x, "mean")
+
+
+def test_plain_tensors_of_inference_mode():
+    with torch.inference_mode():
+        net = Net(lambda x: x * mask)
+        mask = torch.ones(2)
+    model = poptorch.inferenceModel(net, quiet_options())
+    assert torch.equal(model(X), X) and torch.equal(model(X), X)
+    with torch.inference_mode():
+        mask.mul_(2)
+        for _ in range(2):
+            with pytest.raises(Error, match="it is a plain tensor, of which the values are"):
+                model(X)
+        model.destroy()
+        assert torch.equal(model(X), X * 2)
 
 
 def test_equal_values_may_be_written():
