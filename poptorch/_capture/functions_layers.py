@@ -55,6 +55,20 @@ def _aten_elements(capture, func, args, kwargs):
     return call(*args, **kwargs)
 
 
+def _native(capture, func, args, kwargs):
+    """Handler of native_dropout, which programs that torch has decomposed have."""
+
+    def call(input, p, train):
+        if not 0.0 <= p <= 1.0 or not input.is_floating_point():
+            return NotImplemented  # torch has the words for it
+        if train is False or p == 0.0:
+            return input.clone(), torch.ones_like(input, dtype=torch.bool)
+        kept = _mask(capture, input, p, input.shape) if p < 1.0 else input.new_zeros(input.shape)
+        return input * kept, kept != 0
+
+    return call(*args, **kwargs)
+
+
 def _channels(dims: int):
     """Handler of dropout1d, 2d or 3d: whole channels of ``dims`` dimensions are dropped."""
 
@@ -252,6 +266,8 @@ HANDLERS = {
     torch.ops.aten.dropout.default: _aten_elements,  # in exported programs
     F.dropout1d: _channels(1),
     F.dropout2d: _channels(2),
+    torch.native_dropout: _native,
+    torch.ops.aten.native_dropout.default: _native,
     F.dropout3d: _channels(3),
     F.alpha_dropout: _alpha(per_channel=False),
     F.feature_alpha_dropout: _alpha(per_channel=True),
