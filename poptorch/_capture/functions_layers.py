@@ -116,7 +116,9 @@ def _rrelu(capture, func, args, kwargs):
             input = as_row_major(input)  # as the result lies in eager
         if not training:
             return F.leaky_relu(input, (lower + upper) / 2, inplace)
-        slope = torch.empty_like(input, requires_grad=False).uniform_(lower, upper)
+        # Rounded afterwards: a draw in 16 bits that is rounded to the end would become the start.
+        slope = torch.empty_like(input, dtype=computed_in(input.dtype), requires_grad=False)
+        slope = slope.uniform_(lower, upper).to(input.dtype)
         x = with_zero_path(input)
         out = torch.where(x <= 0, x * slope, x)
         return input.copy_(out) if inplace else out
@@ -264,10 +266,10 @@ HANDLERS = {
     torch.dropout: _aten_elements,
     torch.dropout_: _aten_elements,
     torch.ops.aten.dropout.default: _aten_elements,  # in exported programs
-    F.dropout1d: _channels(1),
-    F.dropout2d: _channels(2),
     torch.native_dropout: _native,
     torch.ops.aten.native_dropout.default: _native,
+    F.dropout1d: _channels(1),
+    F.dropout2d: _channels(2),
     F.dropout3d: _channels(3),
     F.alpha_dropout: _alpha(per_channel=False),
     F.feature_alpha_dropout: _alpha(per_channel=True),
