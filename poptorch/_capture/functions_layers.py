@@ -55,6 +55,20 @@ def _aten_elements(capture, func, args, kwargs):
     return call(*args, **kwargs)
 
 
+def _native(capture, func, args, kwargs):
+    """Handler of native_dropout, which programs that torch has decomposed have."""
+
+    def call(input, p, train):
+        if not 0.0 <= p <= 1.0 or not input.is_floating_point():
+            return NotImplemented  # torch has the words for it
+        if train is False or p == 0.0:
+            return input.clone(), torch.ones_like(input, dtype=torch.bool)
+        kept = _mask(capture, input, p, input.shape) if p < 1.0 else input.new_zeros(input.shape)
+        return input * kept, kept != 0
+
+    return call(*args, **kwargs)
+
+
 def _channels(dims: int):
     """Handler of dropout1d, 2d or 3d: whole channels of ``dims`` dimensions are dropped."""
 
@@ -102,7 +116,9 @@ def _rrelu(capture, func, args, kwargs):
             input = as_row_major(input)  # as the result lies in eager
         if not training:
             return F.leaky_relu(input, (lower + upper) / 2, inplace)
-        slope = torch.empty_like(input, requires_grad=False).uniform_(lower, upper)
+        # Rounded afterwards: a draw in 16 bits that is rounded to the end would become the start.
+        slope = torch.empty_like(input, dtype=computed_in(input.dtype), requires_grad=False)
+        slope = slope.uniform_(lower, upper).to(input.dtype)
         x = with_zero_path(input)
         out = torch.where(x <= 0, x * slope, x)
         return input.copy_(out) if inplace else out
@@ -250,6 +266,8 @@ HANDLERS = {
     torch.dropout: _aten_elements,
     torch.dropout_: _aten_elements,
     torch.ops.aten.dropout.default: _aten_elements,  # in exported programs
+    torch.native_dropout: _native,
+    torch.ops.aten.native_dropout.default: _native,
     F.dropout1d: _channels(1),
     F.dropout2d: _channels(2),
     F.dropout3d: _channels(3),

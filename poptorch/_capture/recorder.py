@@ -413,7 +413,7 @@ class Recorder(Recording, private.DispatchMode):
     def _data_dependent(self, func, args, kwargs):
         if not any(map(self._has_no_value, args)):
             with private.without_modes():
-                return func(*args, **kwargs)
+                return func(*private.numbers_as_tensors(func, args), **kwargs)
         try:
             return func(*args, **kwargs)
         except private.DataDependentOutputException:

@@ -425,3 +425,10 @@ def autograd_nodes(root):
             if following is not None and following not in seen:
                 seen.add(following)
                 todo.append(following)
+
+
+def numbers_as_tensors(func, args) -> list:
+    """Operands, with tensors where an operator takes tensors: to a mode, torch gives the constants
+    of traced programs as numbers."""
+    return [torch.tensor(x) if isinstance(x, (bool, int, float)) and str(argument.type) == "Tensor"
+            else x for x, argument in zip(args, func._schema.arguments)]

@@ -15,16 +15,17 @@ from poptorch import _C
 
 _HALVES = frozenset({"f16", "bf16"})
 
-# Rows that choose among their operands' numbers, or make numbers that every float type has.
+# Rows that choose among their operands' numbers, or make numbers that every float type has; and
+# random whole numbers, of which the nearest that the type has are within the range.
 _EXACT = frozenset({
     "abs", "adaptive_max_pool2d", "amax", "amin", "bernoulli", "bitcast", "cat", "ceil", "clone",
     "constant", "constant_pad_nd", "contiguous", "diagonal", "diagonal_backward",
     "diagonal_scatter", "dynamic_slice", "dynamic_update", "embedding", "expand", "flip", "floor",
     "frac", "full", "gather", "im2col", "index", "index_select", "masked_fill", "max_dim",
-    "max_pool2d", "maximum", "min_dim", "minimum", "neg", "nop", "permute", "print_tensor", "relu",
-    "repeat", "reshape", "roll", "round", "scatter", "sign", "slice", "slice_backward",
-    "slice_scatter", "sort", "threshold_backward", "topk", "tril", "triu", "trunc",
-    "upsample_nearest2d", "view", "where"})
+    "max_pool2d", "maximum", "min_dim", "minimum", "neg", "nop", "permute", "print_tensor",
+    "random_int", "relu", "repeat", "reshape", "roll", "round", "scatter", "sign", "slice",
+    "slice_backward", "slice_scatter", "sort", "threshold_backward", "topk", "tril", "triu",
+    "trunc", "upsample_nearest2d", "view", "where"})
 
 # Rows that compute nothing, or call code of the user's, which may round in any way.
 _LEFT_ALONE = frozenset({

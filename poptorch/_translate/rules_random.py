@@ -56,18 +56,17 @@ def _normal_of_numbers(e, node, mean, std, *args, **kwargs):
 
 # Of a tensor of deviations PyTorch's operator sees whether one is negative.
 @RULES("aten::normal.Tensor_float")
-def _normal_tensor(e, node, mean=0.0, std=1.0, **kwargs):
-    dtype = node.meta["val"].dtype
-    noise = _draw(e, node, "random_normal", mean=0.0, std=1.0)
-    mean, std = (v if isinstance(v, _C.Value) else e.constant(float(v), dtype)
-                 for v in (mean, std))
-    return e.op("add", e.op("mul", noise, std), mean, alpha=1.0)
+def _normal_tensor(e, node, mean, std=1.0, **kwargs):
+    noise = _draw(e, node, "random_normal", mean=0.0, std=float(std))
+    return e.op("add", noise, mean, alpha=1.0)
 
 
 @RULES("aten::bernoulli", "aten::bernoulli.p")
 def _bernoulli(e, node, x, p=None, **kwargs):
     val = node.meta["val"]
     dtype = val.dtype if val.dtype.is_floating_point else torch.float32
+    if p is not None:  # is not of the tensor's type: 0.999 would be 1 in bfloat16
+        dtype = unrounded(dtype)
     if isinstance(p, _C.Value):
         x = e.expand(p, val.shape)
     elif p is not None:
@@ -137,8 +136,14 @@ def _random_to(e, node, x, high, **kwargs):
 
 @RULES("aten::randperm")
 def _randperm(e, node, n, **kwargs):
-    return e.op("random_permutation", e.rng(), n=int(n),
-                dtype=_C.DType(ir_dtype(node.meta["val"].dtype)), salt=e.salt(node.meta["salt"]))
+    dtype = narrowed(node.meta["val"].dtype)
+    # As PyTorch, to which bfloat16 is an exception: no number is to come twice.
+    most = round(2 / torch.finfo(dtype).eps) + 1 if dtype.is_floating_point else n
+    if n > most and dtype is not torch.bfloat16:
+        raise Error(f"[randperm] n is {n}, but {dtype} has not all whole numbers beyond "
+                    f"{most - 1}. Give n up to {most}, or an integer type.")
+    return e.op("random_permutation", e.rng(), n=int(n), dtype=_C.DType(ir_dtype(dtype)),
+                salt=e.salt(node.meta["salt"]))
 
 
 @RULES("aten::exponential")

@@ -94,3 +94,18 @@ def test_a_generator_chooses_which_numbers_are_equal(caplog):
     assert len(caplog.records) == 2, "one for each line"
     assert "[rand] generator= is a torch.Generator" in caplog.text
     assert "test_random.py:" in caplog.text
+
+
+@pytest.mark.parametrize("seed", [0, 1, 42])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_seed_in_forward_gives_no_numbers_that_were_drawn_before(seed):
+    def forward(m, x):
+        before = [torch.rand(3) for _ in range(4)]
+        own = torch.rand(3, generator=torch.Generator().manual_seed(seed))
+        torch.manual_seed(seed)
+        return *before, own, torch.rand(3)
+
+    captured = capture(Function(forward), (torch.ones(1),), training=False)
+    *before, own, after = (n.meta["salt"] for n in nodes(captured) if "salt" in n.meta)
+    assert own == after, "as in eager"
+    assert len({*before, own}) == 5

@@ -149,3 +149,23 @@ def test_frozen():
     for module in (frozen, nn.Sequential(frozen)):
         model = poptorch.inferenceModel(module, quiet_options())
         torch.testing.assert_close(model(X), frozen(X))
+
+
+TRACED = {
+    "product": lambda x: x * 2,
+    "product of a float": lambda x: x * 0.5,
+    "sum": lambda x: x + 1,
+    "two products": lambda x: x * 2 * 3,
+    "what is computed of numbers": lambda x: (x + 1) * 1 + 0,
+    "half": lambda x: x.half() * 0.1,
+    "bool": lambda x: (x > 0) * 2,
+}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_numbers_of_traced_programs(name):
+    """That have not run before, when TorchScript looks at their constants."""
+    module = torch.jit.trace(Function(lambda m, x: TRACED[name](x)), X, check_trace=False)
+    for _ in range(2):
+        torch.testing.assert_close(poptorch.inferenceModel(module, quiet_options())(X), module(X),
+                                   check_dtype=name != "bool")  # int64 is int32 on the device
