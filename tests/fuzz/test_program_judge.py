@@ -80,6 +80,21 @@ def test_the_judge_says_nothing_of_training_in_which_no_digit_is_determined():
         judge._judged(EXAMPLE, ours, runs[0], reference)
 
 
+def test_the_judge_says_nothing_of_training_that_overflows_on_the_way():
+    reference = {"state w0": torch.full((2,), math.nan).double(),
+                 "call 0 result 0": torch.tensor([1e60, 1.0], dtype=torch.float64)}
+    near = {name: x.float() for name, x in reference.items()}
+    ours = {**near, "state w0": torch.ones(2)}
+    with mock.patch.object(judge, "perturbed", return_value=[near]), \
+            pytest.raises(judge.Invalid, match="no digit"):
+        judge._judged(EXAMPLE, ours, near, reference)
+    reference["call 0 result 0"].fill_(1)
+    near["call 0 result 0"].fill_(1)
+    ours["call 0 result 0"].fill_(1)
+    with mock.patch.object(judge, "perturbed", return_value=[near]):
+        assert judge._judged(EXAMPLE, ours, near, reference).kind == "wrong"
+
+
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("call", ["F.layer_norm({}, (4,))", "F.group_norm({}, 1)",
                                   "F.batch_norm({}, None, None, training=True)"])
