@@ -15,6 +15,7 @@ operations: the bits are the same. What comes behind the last mark is left alone
 begins there, and would need it at once.
 """
 
+import bisect
 import operator
 from dataclasses import replace
 
@@ -95,7 +96,7 @@ class _Recomputation:
         for old in sorted(needed, key=self._order.__getitem__):
             copy = self._graph.node_copy(
                 old, lambda source: self._again.get(source) or self._new[source])
-            part = sum(place < self._order[old] for place in self._marks)
+            part = bisect.bisect_left(self._marks, self._order[old])
             copy.meta = {**copy.meta, "backward": True, "recompute": self._first + part}
             self._again[old] = copy
         return self._again[node]

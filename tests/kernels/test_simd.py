@@ -78,6 +78,27 @@ def test_subnormal_numbers(isa, op):
     assert (error <= 1e-6 * exact.abs() + 1.5e-45).all()
 
 
+@pytest.mark.parametrize("op", ["fmod", "remainder"])
+def test_remainders_are_exact(isa, op):
+    """Near whole quotients too, where the rounded one is larger; and at the ends of the range."""
+    y = spread_out(-20, 20)
+    near = (y.double() * torch.randint(-2**23, 2**23, y.shape)).float()
+    near = near + near * 2e-7 * (torch.randint(0, 3, y.shape) - 1)
+    ends = torch.tensor([0.0, -0.0, 1e-45, -1e-38, 1.0, -3.0, 3e38, torch.inf, -torch.inf,
+                         torch.nan])
+    for x, divisor in ((near, y), (spread_out(-140, 120), spread_out(-140, 120)), (y * 12, y),
+                       (-y * 7, y), torch.cartesian_prod(ends, ends).T.contiguous()):
+        (ours,) = _C.evaluate(op, [x.numpy(), divisor.numpy()])
+        with np.errstate(invalid="ignore"):
+            exact = np.fmod(x.numpy(), divisor.numpy())
+        if op == "remainder":
+            differ = (exact != 0) & ((exact < 0) != (divisor.numpy() < 0))
+            exact = np.where(differ, exact + divisor.numpy(), exact)
+        assert np.array_equal(ours, exact, equal_nan=True)
+        known = ~np.isnan(exact)
+        assert np.array_equal(np.signbit(ours)[known], np.signbit(exact)[known])
+
+
 def test_every_16_bit_float_widens(isa):
     bits = np.arange(2**16, dtype=np.uint16)
     for array, dtype in ((bits.view(np.float16), torch.float16), ((bits, "bf16"), torch.bfloat16)):

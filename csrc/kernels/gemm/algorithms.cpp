@@ -106,6 +106,18 @@ bool can_be_small(const GemmProblem& p) {
          (p.gemm.k <= small::most_depth || !p.gemm.trans_b);
 }
 
+// In the order of the elements. Where both operands lie so, the compiler makes vectors of integers.
+template <typename S, typename T>
+S sum_of_products(const T* a, int64_t step_a, const T* b, int64_t count) {
+  S sum = 0;
+  if (step_a == 1) {
+    for (int64_t p = 0; p < count; ++p) sum += static_cast<S>(a[p]) * static_cast<S>(b[p]);
+  } else {
+    for (int64_t p = 0; p < count; ++p) sum += static_cast<S>(a[p * step_a]) * static_cast<S>(b[p]);
+  }
+  return sum;
+}
+
 }  // namespace
 
 template <typename T>
@@ -117,15 +129,21 @@ void plain_block(const Gemm& g, const T* a, const T* b, T* c) {
   };
   const S alpha = scale(g.alpha), beta = scale(g.beta);
   const int64_t row_a = g.trans_a ? 1 : g.lda, step_a = g.trans_a ? g.lda : 1;
-  const int64_t row_b = g.trans_b ? 1 : g.ldb, step_b = g.trans_b ? g.ldb : 1;
   for (int64_t j0 = 0; j0 < g.n; j0 += width) {
     const int64_t columns = std::min(width, g.n - j0);
     for (int64_t i = 0; i < g.m; ++i) {
       S sums[width] = {};
-      for (int64_t p = 0; p < g.k; ++p) {
-        const S x = static_cast<S>(a[i * row_a + p * step_a]);
-        const T* row = b + p * row_b + j0 * step_b;
-        for (int64_t j = 0; j < columns; ++j) sums[j] += x * static_cast<S>(row[j * step_b]);
+      const T* row = a + i * row_a;
+      if (g.trans_b) {
+        for (int64_t j = 0; j < columns; ++j) {
+          sums[j] = sum_of_products<S>(row, step_a, b + (j0 + j) * g.ldb, g.k);
+        }
+      } else {
+        for (int64_t p = 0; p < g.k; ++p) {
+          const S x = static_cast<S>(row[p * step_a]);
+          const T* other = b + p * g.ldb + j0;
+          for (int64_t j = 0; j < columns; ++j) sums[j] += x * static_cast<S>(other[j]);
+        }
       }
       T* out = c + i * g.ldc + j0;
       for (int64_t j = 0; j < columns; ++j) {

@@ -198,5 +198,19 @@ inline vf acosh(vf x) { return lanes<::acoshf>(x); }
 inline vf atanh(vf x) { return lanes<::atanhf>(x); }
 inline vf erfc(vf x) { return lanes<::erfcf>(x); }
 inline vf pow(vf x, vf y) { return lanes<::powf>(x, y); }
-inline vf fmod(vf x, vf y) { return lanes<::fmodf>(x, y); }
+
+// Exact, as fmodf. Below 2^23, the whole part of the rounded quotient is right or one too large:
+// what is left of x, which is computed without an error, then has the other sign.
+inline vf fmod(vf x, vf y) {
+#if SIMD_WIDTH == 4
+  return lanes<::fmodf>(x, y);
+#else
+  const vf quotient = x / y, size = abs(y);
+  const vi fits = (abs(quotient) < 0x1p23f) & (size >= 0x1p-100f) & (size <= 0x1p100f);
+  const vf rest = multiply_add(-trunc(quotient), y, x);
+  const vi is_over = (as_int(rest) ^ as_int(x)) < 0;
+  const vf exact = copysign(select(is_over & (rest != 0.0f), size - abs(rest), abs(rest)), x);
+  return any(~fits) ? select(fits, exact, lanes<::fmodf>(x, y)) : exact;
+#endif
+}
 inline vf atan2(vf x, vf y) { return lanes<::atan2f>(x, y); }
