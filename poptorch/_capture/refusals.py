@@ -4,6 +4,8 @@ What the user's program raises passes unchanged. All else becomes a :class:`popt
 the call, the module path and the user's line, and is of torch's class as well.
 """
 
+import sys
+
 import torch
 from torch.overrides import resolve_name
 
@@ -48,6 +50,8 @@ def of_forward(error: Exception, places: Places, names: dict[int, str], failed) 
     name = "capture" if call is None else _name(call[0])
     if isinstance(error, private.DynamicOutputShapeException):
         text = _unknown_shape(error)
+    elif isinstance(error, RecursionError):
+        name, text = "capture", _too_deep()
     elif call is None:
         text = f"{_sentence(error)} PyTorch raised it: correct this line of forward."
     else:
@@ -69,6 +73,13 @@ def _unknown_shape(error) -> str:
     return (f"the shape of the result depends on the values of a tensor ({error.func}), but "
             f"forward is compiled before there are values. Keep the shape (torch.where, a "
             f"product with the mask, torch.topk), or compute it outside forward and pass it in.")
+
+
+def _too_deep() -> str:
+    limit = sys.getrecursionlimit()
+    return (f"forward is nested more deeply than Python's limit of {limit} frames allows. While it "
+            f"is captured, each module takes more of them than in eager mode. Raise the limit "
+            f"before the first call: `sys.setrecursionlimit({4 * limit})`.")
 
 
 def of_node(error: Exception, node: torch.fx.Node) -> Exception:

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import json
+import sys
 import warnings
 
 import pytest
@@ -15,6 +16,7 @@ import poptorch
 from poptorch._capture import capture
 from poptorch._capture import torch_private as private
 from tests.capture.common import Function
+from tests.helpers import quiet_options
 
 X = torch.ones(2, 3)
 
@@ -398,3 +400,30 @@ def test_arguments_that_are_not_taken_apart(argument):
 def test_a_set_without_tensors_is_a_constant():
     captured = capture(Function(lambda m, x: (x, {1, 2})), (X,), training=False)
     assert captured.out_spec.unflatten([X])[1] == {1, 2}
+
+
+class Nested(nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        self.inner = Nested(depth - 1) if depth else nn.Identity()
+
+    def forward(self, x):
+        return self.inner(x + 1)
+
+
+def test_modules_nested_too_deeply_for_the_limit_of_python():
+    """Capture takes more frames for each module than eager mode does."""
+    depth = sys.getrecursionlimit() // 5
+    module, x = Nested(depth), torch.zeros(2)
+    assert module(x)[0] == depth + 1
+    model = poptorch.inferenceModel(module, quiet_options())
+    words = r"\[capture\] forward is nested more deeply .* of \d+ frames .* `sys.setrecursionlimit"
+    with pytest.raises(poptorch.Error, match=words) as found:
+        model(x)
+    assert isinstance(found.value, RecursionError)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(4 * limit)
+    try:
+        assert model(x)[0] == depth + 1
+    finally:
+        sys.setrecursionlimit(limit)
