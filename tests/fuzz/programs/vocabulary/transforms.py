@@ -3,6 +3,7 @@
 from tests.fuzz.programs.vocabulary.base import Rejected, dtype_of, finite, operand, row
 from tests.fuzz.programs.vocabulary.elementwise import ACTIVATIONS, SMOOTH
 from tests.fuzz.programs.vocabulary.layers import made
+from tests.fuzz.programs.vocabulary.norms import unambiguous
 
 FUNCTIONS = ("lambda a: a.sin() * a", "lambda a: a.exp().tanh()", "lambda a: a * a.sum()",
              "lambda a: a.softmax(-1) + a", "lambda a: F.gelu(a) - a.mean()",
@@ -150,8 +151,10 @@ def penalty_of_layer(d):
     shape = d.env[x].shape
     if max(shape, default=0) > 33:  # a recurrent layer is computed step by step
         raise Rejected
-    m = made(d, d.rng.choice(LAYERS[len(shape)]).format(n=shape[-1], c=shape[1]), dtype_of(d, x))
-    out = f"(lambda out: out[0] if isinstance(out, tuple) else out)({m}(a))"
+    text = d.rng.choice(LAYERS[len(shape)]).format(n=shape[-1], c=shape[1])
+    m = made(d, text, dtype_of(d, x))
+    call = unambiguous(d, x, f"{m}({x})").replace(f"({x}.", "(a.") if "Batch" in text else f"{m}(a)"
+    out = f"(lambda out: out[0] if isinstance(out, tuple) else out)({call})"
     by = f"next({m}.parameters())" if [*d.env[m].parameters()] and d.chance(0.3) else "a"
     loss = d.rng.choice((f"{out}.sin().sum()", f"{out}.pow(2).mean()", f"{out}.sum()"))
     graph = d.rng.choice((", create_graph=True", ", create_graph=True", ""))
