@@ -47,6 +47,7 @@ def _prod(capture, func, args, kwargs):
     def call(input, dim=None, **others):
         return _of_operand(func, input, args, kwargs) if input.dim() > 0 else NotImplemented
 
+    args, kwargs = _with_operand_first(args, kwargs)
     return call(*args[:2], **kwargs)
 
 
@@ -57,16 +58,22 @@ def _cumprod(capture, func, args, kwargs):
         return _of_operand(func, input, args, kwargs) if is_plain and input.shape[dim] > 1 \
             else NotImplemented
 
+    args, kwargs = _with_operand_first(args, kwargs)
     return call(*args, **kwargs)
+
+
+def _with_operand_first(args, kwargs) -> tuple:
+    """The arguments with the operand by its place: by name it is ``input``, of overloads ``self``.
+    """
+    others = {name: value for name, value in kwargs.items() if name not in ("input", "self")}
+    return (*args, *(kwargs[name] for name in kwargs if name not in others)), others
 
 
 def _of_operand(func, x, args, kwargs):
     if kwargs.get("out") is not None:
         return NotImplemented  # torch has the words for it
     known = with_zero_path(x)
-    if known is x:
-        return NotImplemented
-    return func(known, *args[1:], **kwargs) if args else func(**{**kwargs, "input": known})
+    return func(known, *args[1:], **kwargs) if known is not x else NotImplemented
 
 
 HANDLERS = {

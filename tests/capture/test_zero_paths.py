@@ -18,6 +18,8 @@ CASES = {
     "third derivative of two numbers": (lambda w: w.prod(0, keepdim=True), (2,), 3),
     "product of several numbers": (lambda w: w.prod(1), (2, 3), 2),
     "third derivative of products so far": (lambda w: w.cumprod(0), (2,), 3),
+    "an overload, by name": (
+        lambda w: torch.ops.aten.cumprod.default(self=w, dim=0), (2,), 3),
     "rrelu": (lambda w: F.rrelu(w, 0.25, 0.25, training=True), (4,), 2),
     # No path in eager either.
     "product of a number without dimensions": (lambda w: w.prod(), (), 2),
