@@ -9,7 +9,7 @@ import torch
 from poptorch import _C
 from poptorch._capture.torch_private import FakeTensor
 from poptorch._logging import logger
-from poptorch._runtime import agreement
+from poptorch._runtime import agreement, plain_tensors
 from poptorch._runtime.argument_memory import check_memory
 from poptorch._runtime.outputs import OutputPlan, Returned
 from poptorch._translate import loss_scale, reduction
@@ -79,7 +79,7 @@ class Call:
         self._layouts = program.layouts
         self._shared = agreement.shared_states(executable, program)
         self._plain = plain
-        self._changed_plain = [(tensor, f"a tensor of the sizes {list(tensor.shape)}")
+        self._changed_plain = [(tensor, plain_tensors.called(tensor))
                                for _, _, tensor in self._constant_updates if tensor is not None]
         self._is_memory_seen = bool(self._layouts or self._write_backs or self._changed_plain)
         self._updates = (*self._write_backs, *self._constant_updates)
@@ -202,8 +202,8 @@ class Call:
             return self._run_synthetic()
         if self._is_memory_seen:
             check_memory(tensors, [leaf.path for leaf in self._leaves], self._layouts,
-                         [leaf for _, _, leaf in self._write_backs], self._plain.alive(),
-                         self._changed_plain)
+                         [leaf for _, _, leaf in self._write_backs],
+                         self._plain.alive() if self._write_backs else (), self._changed_plain)
         # Copies of this call: another thread may make one at the same time.
         pointers, held = self._pointers.copy(), self._held.copy()
         self._take(tensors, pointers, held)

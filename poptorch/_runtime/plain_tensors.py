@@ -44,10 +44,15 @@ class PlainTensors:
         return {path: known[id(tensor)].text() for path, tensor in tensors if id(tensor) in known}
 
 
+def called(tensor: torch.Tensor) -> str:
+    """What messages call a tensor that has no name."""
+    return f"a tensor of the sizes {list(tensor.shape)}"
+
+
 class _Known:
     def __init__(self, tensor: torch.Tensor, name: str | None):
         self.tensor = weakref.ref(tensor)
-        self.name = name or f"a tensor of the sizes {list(tensor.shape)}"
+        self.name = name or called(tensor)
         with plain_access():
             # A library that owns the memory, as NumPy may, writes to it unseen; tensors of
             # inference mode have no version.

@@ -45,13 +45,13 @@ def remove(module: torch.nn.Module) -> None:
     if ours is None:  # it was given another class
         return
     if cls is ours:
-        set_class(module, plain_class(cls))
+        set_class(module, _inner_class(cls))
     else:  # there is a subclass of ours, as parametrizations do
-        cls.__bases__ = tuple(map(plain_class, cls.__bases__))
+        cls.__bases__ = tuple(map(_inner_class, cls.__bases__))
 
 
-def plain_class(cls: type) -> type:
-    """The class of a module, without what :func:`instrument` made of it."""
+def _inner_class(cls: type) -> type:
+    """The class of a module, without what :func:`instrument` made of it; a block's stays."""
     return cls.__bases__[0] if _MARK in cls.__dict__ else cls
 
 
@@ -129,7 +129,7 @@ def _reduce_ex_of(cls: type):
     def reduce(self, protocol):
         bring_to_host(self)
         if cls.__reduce_ex__ is not object.__reduce_ex__ or \
-                cls.__reduce__ is not object.__reduce__ or plain_class(type(self)) is not cls:
+                cls.__reduce__ is not object.__reduce__ or _inner_class(type(self)) is not cls:
             return cls.__reduce_ex__(self, protocol)
         # Not copyreg.__newobj__, which insists that the object is of the class it names.
         return new, (cls,), self.__getstate__()

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import poptorch
-from tests.helpers import quiet_options
+from tests.helpers import RunningTotal, quiet_options
 
 X = torch.linspace(-1, 1, 12).reshape(4, 3)
 
@@ -212,19 +212,9 @@ def test_a_copy_to_the_device_while_another_executor_has_trained():
     torch.testing.assert_close(inference(X)[0], net.eval()(X)[0], rtol=1e-5, atol=1e-6)
 
 
-class Sum(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("total", torch.zeros(()))
-
-    def forward(self, x):
-        self.total += x.sum()
-        return self.total.clone()
-
-
 @pytest.mark.parametrize("is_written", [False, True], ids=["kept", "written"])
 def test_buffers_of_each_replica(is_written):
-    net = Sum()
+    net = RunningTotal()
     model = poptorch.inferenceModel(net, quiet_options(replicationFactor=2,
                                                        broadcastBuffers=False))
     x = torch.tensor([9.0, 2.0])

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import poptorch
+from tests.helpers import RunningTotal
 from tests.helpers import quiet_options as options
 
 X = torch.ones(2, 3)
@@ -162,24 +163,14 @@ def test_copies_are_compiled_in_the_same_modes(how, is_training, tmp_path):
     assert drops(again) is not is_training
 
 
-class Total(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("total", torch.zeros(()))
-
-    def forward(self, x):
-        self.total += x.sum()
-        return self.total.clone()
-
-
 @pytest.mark.parametrize(("value", "expected"), [(0.0, [9, 2]), (18.0, [27, 6]), (100, [109, 102])])
 def test_buffers_of_each_replica_are_those_of_a_module_with_the_value_of_the_first(
         tmp_path, value, expected):
     opts, x = options(replicationFactor=2, broadcastBuffers=False), torch.tensor([9.0, 2.0])
-    model = poptorch.inferenceModel(Total(), opts)
+    model = poptorch.inferenceModel(RunningTotal(), opts)
     model(x), model(x)
     path = model.save(tmp_path / "net.poptorch", export_model=False)
-    net = Total()
+    net = RunningTotal()
     net.total.fill_(value)
     again = poptorch.inferenceModel(net, opts)
     again.loadExecutable(path)

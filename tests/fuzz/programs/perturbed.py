@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from poptorch._capture import torch_private as private
 from tests.fuzz.programs.program import NARROW, WIDE, Program
 from tests.fuzz.programs.running import eager
 
@@ -211,13 +212,8 @@ class Perturbing(TorchDispatchMode):
 @contextlib.contextmanager
 def _in_steps():
     """Leaves out what has one operation for many steps: for a recurrent layer, for attention."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)  # the public flags are closed once torch.testing is used
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
+    with private.without_onednn(), sdpa_kernel(SDPBackend.MATH):
+        yield
 
 
 def perturbed(program: Program, first: int, count: int) -> list:
