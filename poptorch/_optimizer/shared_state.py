@@ -2,7 +2,8 @@
 
 ``optimizer.state`` has it under a name, beside the parameters. Code that goes through a saved state
 by parameter, as ``torch.distributed.checkpoint`` does, expects parameters alone there: so a saved
-state has it in the first parameter group. Both forms are loaded.
+state has it in the first parameter group. Both forms are loaded. A copy of an optimizer of
+``torch.optim`` saves that form once an executor has it, as torch copies no hooks.
 """
 
 import torch

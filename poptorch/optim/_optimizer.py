@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from poptorch._optimizer import shared_state
 from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings, groups_of
 from poptorch._optimizer.live import KEPT, live
 from poptorch._optimizer.rows import spec_of
@@ -180,6 +181,7 @@ class Optimizer(DeviceSettings):
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
+        shared_state.watch(self)  # copies have no hooks
         if "pending" in vars(self).get(KEPT, {}):  # whoever steps next changes what it waits for
             live(self)
 

@@ -159,6 +159,8 @@ class Histories(RuleBasedStateMachine):
             self.near(self.ours.get_parameter(name), value, name)
         for optimizer, reference in self.optimizers:
             found, expected = optimizer.state_dict()["state"], reference.state_dict()["state"]
+            if self.is_torch:  # copies that no executor has
+                found.pop("loss_scale", None)
             assert found.keys() == expected.keys()
             for number, entry in expected.items():
                 assert found[number].keys() == entry.keys()

@@ -219,6 +219,17 @@ def test_saved_by_parameter_names(package):
     assert saved["param_groups"][0]["loss_scale"]["factor"] == 0.5
 
 
+def test_copies_are_saved_by_parameter_names():
+    net = Times()
+    optimizer = poptorch.optim.Adam(net.parameters(), lr=0.0)
+    model = poptorch.trainingModel(net, options(automatic=True), optimizer)
+    model(torch.full((4,), float("inf"), dtype=F16))
+    for copied in (copy.deepcopy(optimizer), copy.copy(optimizer)):
+        saved = copied.state_dict()
+        assert "loss_scale" not in saved["state"]
+        assert saved["param_groups"][0]["loss_scale"]["factor"] == 0.5
+
+
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_loaded_by_parameter_names(is_compiled):
     new, saved = resumed_by_parameter_names(torch.optim)
