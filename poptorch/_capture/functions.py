@@ -28,6 +28,7 @@ from poptorch._capture import (
 )
 from poptorch._capture import torch_private as private
 from poptorch._capture import unknown_sizes, zero_paths
+from poptorch._capture.known import with_known_values
 from poptorch._capture.losses import STANDARD, STANDARD_OVERLOADS
 from poptorch._layout import memory_of
 from poptorch._pytree import map_only
@@ -117,6 +118,8 @@ def _with(name: str, handler):
 
 
 def _values(capture, func, args, kwargs):
+    if func is torch.Tensor.tolist:  # the others give the memory, in which changes would be missed
+        args = with_known_values(capture.recorder, args)
     if isinstance(args[0], private.FakeTensor):
         raise capture.recorder.data_error(f"Tensor.{func.__name__}()")
     if isinstance(args[0], unknown_sizes.UnknownSize):

@@ -5,11 +5,14 @@
 
 import functools
 import itertools
+import operator
+from collections.abc import Iterable
 
 import torch
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.functions_mask import is_mask, read_at_mask, set_at_mask
+from poptorch._capture.known import with_known_values
 
 
 def _is_number(index) -> bool:
@@ -47,11 +50,32 @@ def _position(x, dim: int, index):
     return torch.where(index < 0, index + x.shape[dim], index).reshape(1)
 
 
-def _check_bounds(capture, func, indices: tuple) -> None:
-    for index in indices:
-        if isinstance(index, slice) and any(isinstance(bound, private.FakeTensor)
-                                            for bound in (index.start, index.stop, index.step)):
-            raise _unknown_bound(capture, f"Tensor.{func.__name__}", "a slice has")
+def _with_known_bounds(capture, func, indices: tuple) -> tuple:
+    """Indices with slices of which the bounds are no tensors without values."""
+    return tuple(_known_slice(capture, func, index)
+                 if isinstance(index, slice) and _has_fake(_bounds(index)) else index
+                 for index in indices)
+
+
+def _known_slice(capture, func, given: slice) -> slice:
+    bounds = with_known_values(capture.recorder, _bounds(given))
+    if _has_fake(bounds):
+        raise _unknown_bound(capture, f"Tensor.{func.__name__}", "a slice has")
+    return slice(*map(_number, bounds))
+
+
+def _number(bound):
+    """A bound that is a tensor with a value, as a number; another one as it is."""
+    with private.without_modes():
+        return operator.index(bound) if isinstance(bound, torch.Tensor) else bound
+
+
+def _bounds(given: slice) -> tuple:
+    return given.start, given.stop, given.step
+
+
+def _has_fake(bounds: Iterable) -> bool:
+    return any(isinstance(bound, private.FakeTensor) for bound in bounds)
 
 
 def _tensor_of(index):
@@ -73,16 +97,19 @@ def _unknown_bound(capture, where: str, what: str):
 
 
 def _narrow(capture, func, args, kwargs):
-    if any(isinstance(bound, private.FakeTensor) for bound in (*args[2:], *kwargs.values())):
+    bounds = {**dict(zip(("start", "length"), args[2:])), **kwargs}
+    if not _has_fake(bounds.values()):
+        return NotImplemented
+    bounds = with_known_values(capture.recorder, bounds)
+    if _has_fake(bounds.values()):
         raise _unknown_bound(capture, "narrow", "narrow has")
-    return NotImplemented
+    return func(*args[:2], **{name: _number(bound) for name, bound in bounds.items()})
 
 
 def _getitem(capture, func, args, kwargs):
     x, given = args
     indices = given if isinstance(given, tuple) else (given,)
-    _check_bounds(capture, func, indices)
-    indices = tuple(map(_tensor_of, indices))
+    indices = tuple(map(_tensor_of, _with_known_bounds(capture, func, indices)))
     if any(map(is_mask, indices)):
         out = read_at_mask(capture, x, indices)
         if out is not NotImplemented:
@@ -126,8 +153,7 @@ def _write_if(x, masks: list, rest: tuple, value):
 def _setitem(capture, func, args, kwargs):
     x, given, value = args
     indices = given if isinstance(given, tuple) else (given,)
-    _check_bounds(capture, func, indices)
-    indices = tuple(map(_tensor_of, indices))
+    indices = tuple(map(_tensor_of, _with_known_bounds(capture, func, indices)))
     if set_at_mask(capture, x, indices, value) is not NotImplemented:
         return None
     masks = list(itertools.takewhile(_is_mask, indices))

@@ -11,6 +11,7 @@ from poptorch._capture import torch_private as private
 from poptorch._capture.functional_ops import mutated_arguments
 from poptorch._capture.regions import region
 from poptorch._layout import memory_of
+from poptorch._pytree import map_only
 
 _ELEMENTS = 1 << 20  # of a tensor, so that it does not take long
 
@@ -32,6 +33,17 @@ def known_value(recorder, tensor: torch.Tensor) -> torch.Tensor | None:
             return _value(recorder, node, changed, {})
     except _Unknown:
         return None
+
+
+def with_known_values(recorder, given):
+    """Arguments with the values of those tensors in place of them that are known."""
+    def valued(tensor: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, private.FakeTensor):
+            return tensor
+        known = known_value(recorder, tensor)
+        return tensor if known is None else known
+
+    return map_only(torch.Tensor, valued, given)
 
 
 def real_like(recorder, tensor: torch.Tensor, value: int) -> torch.Tensor:

@@ -22,7 +22,7 @@ from poptorch._capture.decompose import DECOMPOSITIONS, ELEMENTWISE, computed_in
 from poptorch._capture.decomposed import fits, mismatch, with_own_memory
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
-from poptorch._capture.known import real_like
+from poptorch._capture.known import real_like, with_known_values
 from poptorch._capture.library import check_differentiated_forward, ops
 from poptorch._capture.memory import Memory
 from poptorch._capture.operand_types import OperandTypes
@@ -411,7 +411,9 @@ class Recorder(Recording, private.DispatchMode):
             f"\n  at {place}" if place else "")
 
     def _data_dependent(self, func, args, kwargs):
-        if not any(map(self._has_no_value, args)):
+        known = with_known_values(self, args)
+        if not any(map(self._has_no_value, known)):
+            args = known
             with private.without_modes():
                 return func(*private.numbers_as_tensors(func, args), **kwargs)
         try:
