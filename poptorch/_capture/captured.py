@@ -86,8 +86,9 @@ class Captured:
             among :meth:`Structure.nodes` of the arguments by name.
         overlaps: the copies from and to the host of which ``forward`` says something.
         host_sites: the calls of functions of the host, which operations name by their numbers.
-        plain_tensors: constants that are tensors of the user's, with their paths in the module;
-            None for one that is elsewhere.
+        plain_tensors: the user's tensors that are constants, or of which Python code has read a
+            value (:mod:`read_values`), with their paths in the module; None for one that is
+            elsewhere.
         modes: the modules of which ``forward`` read whether they are in training mode.
     """
 

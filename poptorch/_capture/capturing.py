@@ -246,8 +246,8 @@ class _Capture:
             self._containers = self._watch_arguments(args, kwargs)
             args, kwargs = call_arguments.as_called(self._module, args, kwargs, *self.called)
             result = tracing.run_forward(self._state.module, args, kwargs)
-            if self.recorder.unread is not None:  # forward goes on without the value
-                raise self.recorder.unread
+            if self.recorder.values.unread is not None:  # forward goes on without the value
+                raise self.recorder.values.unread
             self._state.check_kept()
             leaves, structure = Structure.of(result)
             for leaf in leaves:
@@ -401,11 +401,13 @@ class _Capture:
         return kept
 
     def _plain_tensors(self, changed: dict) -> list[tuple[torch.Tensor, str | None]]:
-        """The user's tensors that are compiled in, with their paths in the module."""
-        kept = set(self.recorder.graph.nodes)
+        """The user's tensors that decide what is compiled, with their paths in the module."""
+        kept, read = set(self.recorder.graph.nodes), self.recorder.values.tensors
+        found = {id(tensor): tensor for node, tensor in self.recorder.constants.items()
+                 if node in kept and "fresh" not in node.meta} | read
+        own = {id(self.recorder.constants.get(node)) for node in changed}
         return [(tensor, self._state.name_of_plain(tensor))
-                for node, tensor in self.recorder.constants.items()
-                if node in kept and node not in changed and "fresh" not in node.meta]
+                for key, tensor in found.items() if key not in own]
 
 
 def _check_text(names) -> None:

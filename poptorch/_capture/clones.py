@@ -80,7 +80,8 @@ class Clones:
                 if list(own_attributes(module)[kind]) != list(own_attributes(clone)[kind]):
                     raise Error(f"[capture] forward adds or removes a hook ({kind.strip('_')}) of "
                                 f"{names[id(module)] or 'the module'}, which decides what the next "
-                                f"call computes. Do it before the model is compiled.")
+                                f"call computes. Do it before the model is compiled: if only the "
+                                f"first call does so, call the module once before it is wrapped.")
 
     def publish(self) -> None:
         """Gives the user's modules the attributes that were set on the clones, or deleted."""

@@ -121,10 +121,10 @@ def _values(capture, func, args, kwargs):
     if func is torch.Tensor.tolist:  # the others give the memory, in which changes would be missed
         args = with_known_values(capture.recorder, args)
     if isinstance(args[0], private.FakeTensor):
-        raise capture.recorder.data_error(f"Tensor.{func.__name__}()")
+        raise capture.recorder.values.error(f"Tensor.{func.__name__}()")
     if isinstance(args[0], unknown_sizes.UnknownSize):
         return NotImplemented
-    capture.recorder.check_value(args[0], f"Tensor.{func.__name__}()")
+    capture.recorder.values.check(args[0], f"Tensor.{func.__name__}()")
     with private.without_modes():
         return func(*args, **kwargs)
 

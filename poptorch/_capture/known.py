@@ -27,7 +27,8 @@ def known_value(recorder, tensor: torch.Tensor) -> torch.Tensor | None:
         if isinstance(tensor, private.FakeTensor):
             return None
         node = recorder.node_of(tensor)
-    changed = changed_memory(node.graph)
+    # What a region's own operations have made may be changed after it, in the graph around it.
+    changed = changed_memory(node.graph) | recorder.changed.keys()
     try:
         with private.without_modes(), torch.no_grad():
             return _value(recorder, node, changed, {})
@@ -90,6 +91,8 @@ def _value(recorder, node: fx.Node, changed: set[int], values: dict):
         raise _Unknown
     if node in recorder.constants:
         value = recorder.constant(node).detach()
+        if "fresh" not in node.meta:
+            recorder.values.note(recorder.constants[node])
     elif node.op != "call_function" or not is_repeatable(node.target):
         raise _Unknown
     else:

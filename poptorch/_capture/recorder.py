@@ -22,13 +22,14 @@ from poptorch._capture.decompose import DECOMPOSITIONS, ELEMENTWISE, computed_in
 from poptorch._capture.decomposed import fits, mismatch, with_own_memory
 from poptorch._capture.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.input_layouts import InputLayouts
-from poptorch._capture.known import real_like, with_known_values
+from poptorch._capture.known import real_like
 from poptorch._capture.library import check_differentiated_forward, ops
 from poptorch._capture.memory import Memory
 from poptorch._capture.operand_types import OperandTypes
 from poptorch._capture.out_arguments import OutArguments
 from poptorch._capture.picks import Picks
 from poptorch._capture.places import Places
+from poptorch._capture.read_values import ReadValues
 from poptorch._capture.recorded_ops import (
     OTHER_STATISTICS,
     SAME_VALUES,
@@ -42,7 +43,6 @@ from poptorch._capture.recorded_ops import (
 from poptorch._capture.recording import Recording
 from poptorch._capture.shapes import Shapes
 from poptorch._capture.views import root_of
-from poptorch._layout import memory_of
 from poptorch._logging import logger
 from poptorch._pytree import map_only
 from poptorch.errors import place_text
@@ -58,8 +58,7 @@ class Recorder(Recording, private.DispatchMode):
         shapes: what changed the shape of a tensor in place.
         picks: elements taken at places that tensors name.
         kept: of each operation of namespace ``poptorch``, see :mod:`kept`.
-        unread: the error for the first value that Python code wanted and that is not known, or
-            None.
+        values: the values that Python code reads.
         failed: exception and meta of the operation that failed last in the backward pass, or None.
     """
 
@@ -68,13 +67,12 @@ class Recorder(Recording, private.DispatchMode):
         Recording.__init__(self, fake_mode, places)
         self._draw_salt = draw_salt
         self._generators_met: set[str] = set()
-        self.unread: Exception | None = None
         self.failed: tuple[Exception, dict] | None = None
         self.layouts = InputLayouts()
         self.kept: list[list[tuple]] = []
         # What stands for each parameter and buffer, by its identity.
         self._standing: dict[int, torch.Tensor] = {}
-        self.shapes, self.picks = Shapes(self), Picks(self)
+        self.shapes, self.picks, self.values = Shapes(self), Picks(self), ReadValues(self)
         self._types = OperandTypes()
         self._handlers: dict = {
             **Memory(self).handlers, **Checks(self).handlers, **self.shapes.handlers,
@@ -154,7 +152,7 @@ class Recorder(Recording, private.DispatchMode):
         if torch.Tag.nondeterministic_seeded in tags:
             return self._random
         if torch.Tag.data_dependent_output in tags:
-            return self._data_dependent
+            return self.values.operation
         return self._in_place if mutated_arguments(func) else self._plain
 
     def _plain(self, func, args, kwargs):
@@ -186,7 +184,7 @@ class Recorder(Recording, private.DispatchMode):
         try:
             out = self._ruled(func, args, kwargs)
         except private.DataDependentOutputException:
-            raise self.data_error(func) from None
+            raise self.values.error(func) from None
         except private.DynamicOutputShapeException:
             raise
         except Exception:
@@ -409,44 +407,3 @@ class Recorder(Recording, private.DispatchMode):
             "others in each call, and its seed does not choose them. Set Options.randomSeed, or "
             "draw outside of forward and pass the numbers in.%s", func.overloadpacket.__name__,
             f"\n  at {place}" if place else "")
-
-    def _data_dependent(self, func, args, kwargs):
-        known = with_known_values(self, args)
-        if not any(map(self._has_no_value, known)):
-            args = known
-            with private.without_modes():
-                return func(*private.numbers_as_tensors(func, args), **kwargs)
-        try:
-            return func(*args, **kwargs)
-        except private.DataDependentOutputException:
-            raise self.data_error(func) from None
-
-    def _has_no_value(self, argument) -> bool:
-        """Whether a tensor has no data, or its data are out of date."""
-        if not isinstance(argument, torch.Tensor):
-            return False
-        return isinstance(argument, private.FakeTensor) or self._is_outdated(argument)
-
-    def _is_outdated(self, tensor: torch.Tensor) -> bool:
-        """Whether a real tensor is a parameter or buffer, of which the device has the value, or one
-        that forward has changed, by itself or by a view of it."""
-        node = self._known_constants.get(id(tensor))
-        if node is None:
-            return False
-        return node not in self.constants or memory_of(node.meta["val"]) in self.changed
-
-    def check_value(self, tensor: torch.Tensor, func) -> None:
-        """Checks that the data of a real tensor are its value."""
-        if self._is_outdated(tensor):
-            raise self.data_error(func)
-
-    # -- errors --------------------------------------------------------------------------------
-
-    def data_error(self, func):
-        """The error for Python code that reads the value of a tensor."""
-        self.unread = self.unread or self.error(
-            f"[capture] Python code needs the value of a tensor ({func}), but forward is compiled "
-            f"before there are values. Use torch.where, torch.clamp or masks instead of `if` and "
-            f".item(), poptorch.dynamic_slice(tensor, dim, start, size, step) for a part that "
-            f"begins at a computed place, or compute the value outside of forward and pass it in.")
-        return self.unread

@@ -103,6 +103,10 @@ class Recording:
                 "uses the tensor again. Make a tensor of each of the values: torch.tensor(array).")
         return node
 
+    def known_constant(self, tensor: torch.Tensor) -> fx.Node | None:
+        """The node of a real tensor that was met: of a constant, a parameter or a buffer."""
+        return self._known_constants.get(id(tensor))
+
     def add_constant(self, node: fx.Node, tensor: torch.Tensor) -> None:
         """Notes the tensor of a placeholder. One in memory of another library (NumPy) is copied:
         the library may write to it before the program is compiled."""

@@ -267,8 +267,22 @@ def test_hooks_that_forward_adds_or_removes(forward):
     module.handle = module.layer.register_forward_hook(lambda *arguments: None)
     with pytest.raises(poptorch.Error, match=(
             r"forward adds or removes a hook \(forward_hooks\) of layer, which decides what the "
-            "next call computes. Do it before the model is compiled.")):
+            "next call computes. Do it before the model is compiled: if only the first call does "
+            "so, call the module once before it is wrapped.")):
         capture(module, (torch.ones(2),), training=False)
+
+
+def test_hooks_that_only_the_first_call_adds():
+    def forward(m, x):
+        if not m.has_hook:
+            m.layer.register_forward_hook(lambda module, args, out: out * 2)
+            m.has_hook = True
+        return m.layer(x)
+
+    module = Function(forward)
+    module.layer, module.has_hook = nn.Linear(2, 2).double(), False
+    module(torch.ones(2).double())
+    check_inference(module, torch.ones(2).double())
 
 
 def test_a_hook_for_one_call():

@@ -6,6 +6,7 @@ import torch
 import poptorch
 from poptorch._capture import capture
 from tests.capture.common import Function, check_inference
+from tests.helpers import quiet_options
 
 X = torch.arange(8.0).reshape(2, 4) - 1
 
@@ -22,6 +23,14 @@ def _write(x):
     return x
 
 
+def _counted(x):
+    count = torch.zeros(())
+    while count < 3:
+        count = count + 1
+        x = x * count
+    return x
+
+
 READS = {
     "item": lambda x: x * torch.arange(x.shape[1]).expand(2, 4).max().item(),
     "if": lambda x: x + 1 if torch.arange(x.shape[1])[-1] > 2 else x,
@@ -31,12 +40,63 @@ READS = {
     "slice": lambda x: x[:, 2 - torch.tensor(min(x.shape[0], 2)):1 + torch.tensor(1)],
     "slice written": _write,
     "narrow": _lengths,
+    "while": _counted,
+    "sizes": lambda x: x.view(torch.tensor(x.shape).prod().item()),
 }
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_values_that_are_known(read):
     check_inference(Function(lambda m, x: read(x)), X)
+
+
+def test_what_is_made_of_an_attribute():
+    module = Function(lambda m, x: x * (m.t * 2).tolist()[1])
+    module.t = torch.arange(4.0) + 5
+    check_inference(module, X)
+
+
+def test_a_value_is_read_before_it_is_changed():
+    def forward(m, x):
+        made = torch.zeros(3, dtype=x.dtype)
+        before = made[0].item()
+        made[0] = 2
+        return x + before, made * x[0, :3]
+
+    check_inference(Function(forward), X)
+
+
+def test_a_body_reads_what_it_makes_of_constants():
+    model = poptorch.inferenceModel(Function(lambda m, x: poptorch.for_loop(
+        2, lambda y: (y * torch.arange(4)[3].item(),), [x])[0]), quiet_options())
+    assert torch.equal(model(X), X * 9)
+
+
+def test_a_body_reads_what_is_changed_after_it():
+    """The second time, the body would have to read another value."""
+    def body(y, made):
+        y = y + made[0].item()
+        made += 1
+        return y, made
+
+    module = Function(lambda m, x: poptorch.for_loop(2, body, [x, torch.zeros(3)])[0])
+    with pytest.raises(poptorch.Error, match="forward is compiled before there are values"):
+        capture(module, (X,), training=False)
+
+
+def test_a_body_reads_an_outer_constant_that_it_changes():
+    def forward(m, x):
+        made = torch.zeros(3)
+
+        def body(y):
+            y = y + made[0].item()
+            made.add_(1)
+            return (y,)
+
+        return poptorch.for_loop(2, body, [x])[0]
+
+    with pytest.raises(poptorch.Error):
+        capture(Function(forward), (X,), training=False)
 
 
 def _changed_by_a_view(x):
@@ -60,6 +120,12 @@ REFUSED = {
     "changed by the input": _changed_by_the_input,
     "changed by a view": _changed_by_a_view,
 }
+
+
+def test_what_is_made_of_a_buffer_is_not_known():
+    module = Function(lambda m, x: x * (m.buffer * 2).item(), buffers={"buffer": torch.ones(())})
+    with pytest.raises(poptorch.Error, match="forward is compiled before there are values"):
+        capture(module, (X,), training=False)
 
 
 @pytest.mark.parametrize("read", REFUSED.values(), ids=REFUSED)

@@ -66,14 +66,15 @@ def mapped(d):
 def derived(d):
     """Derivatives by ``torch.func``."""
     # Derivatives in forward mode write to memory like the operand's, of which no two are one.
-    x = f"({finite(d, d.floating(1))} * 1)"
+    name = finite(d, d.floating(1))
+    x = f"({name} * 1)"
     f, g = d.rng.choice(FUNCTIONS), d.rng.choice(SCALARS)
-    d.emit(d.rng.choice((
-        f"torch.func.grad({g})({x})", f"torch.vmap(torch.func.grad({g}))({x})",
-        f"torch.func.grad_and_value({g})({x})[0]", f"torch.func.vjp({f}, {x})[1]({x})[0]",
-        f"torch.func.jvp({f}, ({x},), ({x},))[1]", f"torch.func.jacrev({g})({x})",
-        f"torch.func.jacfwd({g})({x})", f"torch.func.hessian({g})({x})",
-    )))
+    forms = [f"torch.func.grad({g})({x})", f"torch.vmap(torch.func.grad({g}))({x})",
+             f"torch.func.grad_and_value({g})({x})[0]", f"torch.func.vjp({f}, {x})[1]({x})[0]",
+             f"torch.func.jvp({f}, ({x},), ({x},))[1]", f"torch.func.jacrev({g})({x})"]
+    if d.env[name].numel() <= 256:  # they compute as often as there are elements
+        forms += [f"torch.func.jacfwd({g})({x})", f"torch.func.hessian({g})({x})"]
+    d.emit(d.rng.choice(forms))
 
 
 @row("transforms", 3)

@@ -1,0 +1,63 @@
+"""Plain tensors of which forward reads values in Python code: a later change is an error."""
+
+import numpy as np
+import pytest
+import torch
+
+import poptorch
+from tests.helpers import quiet_options
+
+X = torch.arange(8.0).reshape(2, 4)
+READS = {
+    "item": lambda m, x: x * m.t[1].item(),
+    "item of one": lambda m, x: x * m.one.item(),
+    "tolist": lambda m, x: x * m.t.tolist()[1],
+    "numpy": lambda m, x: x * float(m.t.numpy()[1]),
+    "asarray": lambda m, x: x * float(np.asarray(m.t)[1]),
+    "dlpack": lambda m, x: x * float(np.from_dlpack(m.t)[1]),
+    "list": lambda m, x: torch.cat([x] * int(list(m.t)[2])),
+    "computed": lambda m, x: x * (m.t * 2 + 1).tolist()[1],
+    "if": lambda m, x: x if m.t.sum() > 6 else -x,
+    "equal": lambda m, x: x if torch.equal(m.t, torch.arange(4.0)) else -x,
+    "allclose": lambda m, x: x if torch.allclose(m.t, torch.arange(4.0)) else -x,
+    "slice": lambda m, x: x[:, :m.t[2].int()],
+    "index": lambda m, x: x * [1, 2, 3, 4, 5][m.t.long()[3]],
+    "sizes": lambda m, x: x * m.t.nonzero().shape[0],
+    "repeat": lambda m, x: x.repeat_interleave(m.t.long(), 1),
+}
+
+
+class Reading(torch.nn.Module):
+    def __init__(self, read):
+        super().__init__()
+        self.t, self.one, self.read = torch.arange(4.0), torch.tensor(2.0), read
+
+    def forward(self, x):
+        return self.read(self, x)
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_change_of_what_was_read(read):
+    module = Reading(read)
+    model = poptorch.inferenceModel(module, quiet_options())
+    for _ in range(2):
+        assert torch.equal(model(X), module(X))
+    held = module.one if read is READS["item of one"] else module.t
+    before = held.clone()
+    held.copy_(before.flip(0) + 1)
+    with pytest.raises(poptorch.Error, match=r"\[weights\] (t|one): it is a plain tensor, of "
+                                             "which the values are compiled in, and was changed"):
+        model(X)
+    held.copy_(before)
+    assert torch.equal(model(X), module(X))
+    held.copy_(before.flip(0) + 1)
+    model.destroy()
+    assert torch.equal(model(X), module(X))
+
+
+def test_what_was_not_read_may_change():
+    module = Reading(lambda m, x: x * m.one.item() * m.t.shape[0])
+    model = poptorch.inferenceModel(module, quiet_options())
+    first = model(X)
+    module.t += 1
+    assert torch.equal(model(X), first)
