@@ -20,6 +20,10 @@ class _Unknown(Exception):
     """The value of a tensor is not known."""
 
 
+class _Changed(_Unknown):
+    """A tensor was changed in place, or a view of it."""
+
+
 def known_value(recorder, tensor: torch.Tensor) -> torch.Tensor | None:
     """The value of a tensor that no input, parameter or buffer has a part in; None for others."""
     node = attached.node_of(tensor)
@@ -31,7 +35,10 @@ def known_value(recorder, tensor: torch.Tensor) -> torch.Tensor | None:
     changed = changed_memory(node.graph) | recorder.changed.keys()
     try:
         with private.without_modes(), torch.no_grad():
-            return _value(recorder, node, changed, {})
+            try:
+                return _value(recorder, node, changed, {})
+            except _Changed:
+                return _replayed(recorder, node)
     except _Unknown:
         return None
 
@@ -87,12 +94,12 @@ def _value(recorder, node: fx.Node, changed: set[int], values: dict):
     if node in values:
         return values[node]
     val = node.meta.get("val")
-    if isinstance(val, torch.Tensor) and (memory_of(val) in changed or val.numel() > _ELEMENTS):
+    if isinstance(val, torch.Tensor) and val.numel() > _ELEMENTS:
         raise _Unknown
+    if isinstance(val, torch.Tensor) and memory_of(val) in changed:
+        raise _Changed
     if node in recorder.constants:
-        value = recorder.constant(node).detach()
-        if "fresh" not in node.meta:
-            recorder.values.note(recorder.constants[node])
+        value = _constant(recorder, node)
     elif node.op != "call_function" or not is_repeatable(node.target):
         raise _Unknown
     else:
@@ -101,6 +108,58 @@ def _value(recorder, node: fx.Node, changed: set[int], values: dict):
         value = node.target(*args, **kwargs)
     values[node] = value
     return value
+
+
+def _constant(recorder, node: fx.Node) -> torch.Tensor:
+    if "fresh" not in node.meta:
+        recorder.values.note(recorder.constants[node])
+    return recorder.constant(node).detach()
+
+
+def _replayed(recorder, node: fx.Node) -> torch.Tensor:
+    """The value after all changes: what it takes part in is computed once more, in memory that views
+    share as in ``forward``."""
+    if recorder.is_in_region() or node.graph is not recorder.graph:
+        raise _Unknown  # a loop repeats changes
+    values = {}
+    for each in _history(recorder, node):
+        if each in recorder.constants:
+            value = _constant(recorder, each).clone()
+        else:
+            value = each.target(*fx.map_arg(each.args, values.get),
+                                **fx.map_arg(each.kwargs, values.get))
+        val = each.meta["val"]
+        if isinstance(val, torch.Tensor) and (val.shape, val.dtype, val.stride()) \
+                != (value.shape, value.dtype, value.stride()):
+            raise _Unknown
+        values[each] = value
+    return values[node].clone()
+
+
+def _history(recorder, node: fx.Node) -> list[fx.Node]:
+    """The operations that a value depends on, in their order: also those that change its memory."""
+    changing = {}
+    for each, memory in changes(node.graph):
+        changing.setdefault(each, set()).add(memory)
+    wanted, memories, found = {node}, {memory_of(node.meta["val"])}, []
+    for each in reversed(node.graph.nodes):
+        if each not in wanted and memories.isdisjoint(changing.get(each, ())):
+            continue
+        val = each.meta.get("val")
+        is_operation = each.op == "call_function" and is_repeatable(each.target, may_change=True)
+        # A tensor of the user's that is changed has another value in the next call.
+        is_constant = each in recorder.constants and (
+            "fresh" in each.meta or memory_of(val) not in recorder.changed)
+        if not is_operation and not is_constant or "picked" in each.meta \
+                or isinstance(val, torch.Tensor) and val.numel() > _ELEMENTS:
+            raise _Unknown
+        found.append(each)
+        wanted.update(each.all_input_nodes)
+        memories.update(memory_of(n.meta["val"]) for n in each.all_input_nodes
+                        if isinstance(n.meta.get("val"), torch.Tensor))
+    if memories & recorder.changed.keys() - set().union(*changing.values()):
+        raise _Unknown
+    return found[::-1]
 
 
 def is_repeatable(target, may_change: bool = False) -> bool:

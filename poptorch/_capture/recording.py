@@ -136,6 +136,10 @@ class Recording:
             yield inner
         inner.is_closed = inner.is_closed or rounds is not None
 
+    def is_in_region(self) -> bool:
+        """Whether the operations of a region are recorded."""
+        return self.graph is not self._whole.graph
+
     def described(self, tensor: torch.Tensor) -> dict:
         """What is known about a placeholder of the present region."""
         return {**self._meta(tensor), "place": None}

@@ -31,6 +31,21 @@ def _counted(x):
     return x
 
 
+def _changed_by_a_view(x):
+    length = torch.zeros(3, dtype=torch.long)
+    last = length[1]
+    length.fill_(x.shape[0])
+    return x[:, :last]
+
+
+def _changed(x):
+    count, mask = torch.zeros((), dtype=torch.long), torch.zeros(4)
+    while count < 3:
+        mask[count] = 1 if count != 1 else 0
+        count += 1
+    return x * mask.sum().item(), x[:, mask > 0], x * mask.tolist()[2]
+
+
 READS = {
     "item": lambda x: x * torch.arange(x.shape[1]).expand(2, 4).max().item(),
     "if": lambda x: x + 1 if torch.arange(x.shape[1])[-1] > 2 else x,
@@ -41,6 +56,8 @@ READS = {
     "slice written": _write,
     "narrow": _lengths,
     "while": _counted,
+    "changed": _changed,
+    "changed by a view": _changed_by_a_view,
     "sizes": lambda x: x.view(torch.tensor(x.shape).prod().item()),
 }
 
@@ -99,13 +116,6 @@ def test_a_body_reads_an_outer_constant_that_it_changes():
         capture(Function(forward), (X,), training=False)
 
 
-def _changed_by_a_view(x):
-    length = torch.zeros(3, dtype=torch.long)
-    last = length[1]
-    length.fill_(x.shape[0])
-    return x[:, :last]
-
-
 def _changed_by_the_input(x):
     total = torch.zeros(())
     total += x.sum()
@@ -118,8 +128,21 @@ REFUSED = {
     "bound": lambda x: x[:, :x.argmax()],
     "narrow": lambda x: x.narrow(1, x.argmax() - 1, 1),
     "changed by the input": _changed_by_the_input,
-    "changed by a view": _changed_by_a_view,
 }
+
+
+@pytest.mark.parametrize("read", [lambda t: t.tolist()[1], lambda t: t[1].item(),
+                                  lambda t: (t.clone() + 1)[1].item()])
+def test_an_attribute_that_forward_changes_is_not_known(read):
+    """In the next call of eager it has another value."""
+    def forward(m, x):
+        m.t.view(2, 2)[0] += 3
+        return x * read(m.t)
+
+    module = Function(forward)
+    module.t = torch.arange(4.0)
+    with pytest.raises(poptorch.Error, match="forward is compiled before there are values"):
+        capture(module, (X,), training=False)
 
 
 def test_what_is_made_of_a_buffer_is_not_known():
