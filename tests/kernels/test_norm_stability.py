@@ -42,3 +42,33 @@ class WithLoss(torch.nn.Module):
     def forward(self, x):
         y = self.module(x)
         return y, poptorch.identity_loss(y.square().mean(), "none")
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_gradients_of_a_large_mean(layout):
+    # The gradient of what batch norm takes sums to zero in each channel, so that errors that all
+    # entries of a channel have alike are what the gradient of a bias before it consists of.
+    x = torch.randn(6, 16, 8, 8).to(memory_format=layout)
+    g = torch.randn(6, 16, 8, 8) + 1000
+    net = torch.nn.Sequential(torch.nn.Conv2d(16, 16, 1), torch.nn.BatchNorm2d(16))
+    narrow, wide = copy.deepcopy(net), copy.deepcopy(net).double()
+    (narrow(x.contiguous()) * g).sum().backward()
+    (wide(x.double()) * g).sum().backward()
+    with poptorch.testing.keep_gradients():
+        model = poptorch.trainingModel(Weighted(net), quiet_options())
+        model(x, g)
+    ours = {name.removeprefix("module."): gradient
+            for name, gradient in poptorch.testing.gradients(model).items()}
+    eager, exact = ({name: p.grad for name, p in m.named_parameters()} for m in (narrow, wide))
+    check_narrow({name: ours[name] for name in exact}, [eager], exact)
+
+
+class Weighted(torch.nn.Module):
+    """The module with a loss whose gradient by its result is an argument."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x, g):
+        return poptorch.identity_loss((self.module(x) * g).sum(), "none")

@@ -19,7 +19,7 @@ namespace {
 template <typename T, typename Part>
 struct Work {
   Part* parts;
-  T* factors[4];  // one entry for each channel
+  T* factors[5];  // one entry for each channel
 
   Work(const Args& args, const Channels& c) {
     parts = reinterpret_cast<Part*>(args.scratch);
@@ -31,7 +31,7 @@ struct Work {
   }
   static size_t bytes(const Channels& c) {
     const auto parts = static_cast<size_t>(c.chunks * c.channels);
-    return parts * sizeof(Part) + static_cast<size_t>(4 * c.channels) * sizeof(T);
+    return parts * sizeof(Part) + static_cast<size_t>(5 * c.channels) * sizeof(T);
   }
 };
 
@@ -326,7 +326,13 @@ struct BatchNormBackward {
     work.factors[0][channel] = args.in<T>(3)[channel];
     work.factors[1][channel] = static_cast<T>(scale);
     work.factors[2][channel] = static_cast<T>(-scale * invstd * invstd * sums.times_x / n);
-    work.factors[3][channel] = static_cast<T>(-scale * sums.plain / n);
+    // Gradients that sum to zero: what rounding adds to all entries of a channel alike is added up
+    // by the weights before. So the mean is subtracted first, and its own rounding is mended.
+    const double mean = sums.plain / n;
+    const T rounded = static_cast<T>(mean);
+    work.factors[3][channel] =
+        std::isfinite(rounded) ? static_cast<T>(-scale * (mean - rounded)) : T{0};
+    work.factors[4][channel] = rounded;
   }
 
   void run(const Args& args) const {
@@ -346,7 +352,8 @@ struct BatchNormBackward {
     c.for_each(
         args.threads,
         [&](int64_t at, int64_t, int64_t channel) {
-          const GradAffine<T> factors{f[0][channel], f[1][channel], f[2][channel], f[3][channel]};
+          const GradAffine<T> factors{f[0][channel], f[1][channel], f[2][channel], f[3][channel],
+                                      f[4][channel]};
           change(run_of(at, c.inner),
                  [&](const BatchNormGradRows<T>& data, const ImageBlock& block) {
                    loops.batch_grad_affine(data, block.at, block.columns, factors);
@@ -354,7 +361,7 @@ struct BatchNormBackward {
         },
         [&](int64_t at, const Columns& columns, int64_t, int64_t first) {
           const GradAffineColumns<T> factors{f[0] + first, f[1] + first, f[2] + first,
-                                             f[3] + first};
+                                             f[3] + first, f[4] + first};
           for_rows_of(block_of(at, columns), rows_at_once(columns), [&](const ImageBlock& part) {
             change(part, [&](const BatchNormGradRows<T>& data, const ImageBlock& block) {
               loops.batch_grad_affine_columns(data, block.at, columns_of(block), factors);

@@ -2,7 +2,7 @@
 // entry of each channel. Sums over rows are kept for all channels at once, so that memory is read
 // in its order.
 
-constexpr int64_t sum_rows = 128;  // rows that are summed in T
+constexpr int64_t sum_rows = 32;  // rows that are summed in T: more lose digits of a large mean
 
 struct ColumnSums {
   T part[2][most_columns] = {};
@@ -112,7 +112,7 @@ static void batch_grad_sums_columns(const BatchNormGradRows<T>& rows, int64_t at
 static void batch_grad_affine(const BatchNormGradRows<T>& rows, int64_t at, int64_t n,
                               const GradAffine<T>& f) {
   const V shift = splat(f.mean), of_g = splat(f.of_grad), of_x = splat(f.of_x);
-  const V offset = splat(f.offset);
+  const V offset = splat(f.offset), grad_mean = splat(f.grad_mean);
   if (rows.only_scales) {
     return each(n, [&](int64_t i, auto io) {
       io.store(rows.dx + at + i, of_g * masked_grad(rows, at + i, io));
@@ -120,7 +120,7 @@ static void batch_grad_affine(const BatchNormGradRows<T>& rows, int64_t at, int6
   }
   each(n, [&](int64_t i, auto io) {
     const V from_x = of_x * (io.load(rows.x + at + i) - shift) + offset;
-    io.store(rows.dx + at + i, of_g * masked_grad(rows, at + i, io) + from_x);
+    io.store(rows.dx + at + i, of_g * (masked_grad(rows, at + i, io) - grad_mean) + from_x);
   });
 }
 
@@ -136,7 +136,8 @@ static void batch_grad_affine_columns(const BatchNormGradRows<T>& rows, int64_t 
     each(c.columns, [&](int64_t j, auto io) {
       const V d = io.load(rows.x + at + j) - io.load(f.mean + j);
       const V from_x = io.load(f.of_x + j) * d + io.load(f.offset + j);
-      io.store(rows.dx + at + j, io.load(f.of_grad + j) * masked_grad(rows, at + j, io) + from_x);
+      const V from_g = masked_grad(rows, at + j, io) - io.load(f.grad_mean + j);
+      io.store(rows.dx + at + j, io.load(f.of_grad + j) * from_g + from_x);
     });
   }
 }

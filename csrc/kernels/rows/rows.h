@@ -40,14 +40,14 @@ struct AffineColumns {
   const T *mean, *scale, *offset;
 };
 
-// of_grad * g + of_x * (x - mean) + offset
+// of_grad * (g - grad_mean) + of_x * (x - mean) + offset. Loops that take no `grad_mean` have 0.
 template <typename T>
 struct GradAffine {
-  T mean, of_grad, of_x, offset;
+  T mean, of_grad, of_x, offset, grad_mean = 0;
 };
 template <typename T>
 struct GradAffineColumns {
-  const T *mean, *of_grad, *of_x, *offset;
+  const T *mean, *of_grad, *of_x, *offset, *grad_mean;
 };
 
 // y = relu(affine(x) + residual)
