@@ -231,10 +231,10 @@ class Scheduler {
       const auto found = readers.find(op.attrs.get_string("path"));
       if (found == readers.end()) continue;
       for (const int reader : found->second) add_edge(reader, static_cast<int>(i));
-      // The ops that make the new value in place of the old one, the last one first. Each takes what
-      // the one before makes, so that a reader waits for nothing but to run before the first one
-      // after it. Later readers in program order may depend on the new value: they get no edge, and
-      // plan finds that in place is impossible.
+      // The ops that make the new value in place of the old one. Each takes what the one before
+      // makes, so that a reader needs no edge but to the first one after it. Later readers in
+      // program order may depend on the new value: they get no edge, and plan finds that in place
+      // is impossible.
       std::vector<int> makers;
       for (const ir::Value* value = op.operand(0); value != nullptr;) {
         value = rewrite::unmoved(value);

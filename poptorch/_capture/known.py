@@ -117,7 +117,7 @@ def _constant(recorder, node: fx.Node) -> torch.Tensor:
 
 
 def _replayed(recorder, node: fx.Node) -> torch.Tensor:
-    """The value after all changes: what it takes part in is computed once more, in memory that views
+    """The value after all changes: what it depends on is computed once more, in memory that views
     share as in ``forward``."""
     if recorder.is_in_region() or node.graph is not recorder.graph:
         raise _Unknown  # a loop repeats changes

@@ -22,7 +22,8 @@ CHANGE = ["{a}.add_(1)", "{a}.mul_({b})", "{a}.fill_(7)", "{a}.copy_({b})", "{a}
           "{a}[..., -1] += 2", "{a}.zero_()", "torch.add({a}, {b}, out={a})", "{a}[{a} > 2] = 1",
           "{a}.clamp_(max=4)"]
 READ = ["{a}.sum().item()", "int({a}.max())", "sum({a}.flatten().tolist())",
-        "{a}.flatten()[0].item()", "int(({a} > 2).any())", "int(torch.equal({a}, {b}))", "(3 if ({a} == 1).all() else 4)"]
+        "{a}.flatten()[0].item()", "int(({a} > 2).any())", "int(torch.equal({a}, {b}))",
+        "(3 if ({a} == 1).all() else 4)"]
 
 
 def drawn(seed: int) -> list[str]:
