@@ -105,6 +105,13 @@ def _another_layout(d, sizes):
     return base, "{x} * 1"
 
 
+def fixed_statistics(d, sizes, dtype) -> str:
+    """Mean and variance for a batch norm in evaluation, as text. Eager's gradients of its weight
+    read other memory of statistics with steps."""
+    mean, variance = d.fresh(sizes, dtype, "", "b"), d.fresh(sizes, dtype, "positive", "b")
+    return f"{mean}.contiguous(), {variance}.contiguous()"
+
+
 def finite(d, name):
     """A tensor without infinities and NaN, in other calls too; others are rejected."""
     special = {s.name for s in d.sources if s.fill == "special"}

@@ -1,6 +1,14 @@
 """Convolutions of all kinds, what is fused with them, and resampling of images."""
 
-from tests.fuzz.programs.vocabulary.base import Rejected, dtype_of, finite, operand, row, small
+from tests.fuzz.programs.vocabulary.base import (
+    Rejected,
+    dtype_of,
+    finite,
+    fixed_statistics,
+    operand,
+    row,
+    small,
+)
 
 CHANNELS = (1, 1, 2, 3, 4, 5, 6, 8, 8, 12, 16, 17, 24, 32, 40)
 SPACES = {1: (1, 2, 3, 5, 8, 9, 16, 17, 33, 64), 2: (1, 2, 3, 4, 5, 7, 8, 9, 12, 17),
@@ -157,13 +165,12 @@ def normalized(d):
     text, out = convolved(d)
     c = d.emit(text)[0]
     dtype = dtype_of(d, c)
-    mean = d.fresh((out,), dtype, "", "b")
-    variance = d.fresh((out,), dtype, "positive", "b")
+    statistics = fixed_statistics(d, (out,), dtype)
     affine = ""
     if d.chance(0.7):  # eager's gradients read other memory of weights with steps
         weight, bias = operand(d, (out,), dtype, "wwb"), operand(d, (out,), dtype, "wwb")
         affine = f", {weight}.contiguous(), {bias}"
-    n = d.emit(f"F.batch_norm({c}, {mean}, {variance}{affine})")[0]
+    n = d.emit(f"F.batch_norm({c}, {statistics}{affine})")[0]
     if d.chance(0.5):
         d.emit(d.rng.choice((f"F.relu({n})", f"F.relu({n} + {c})", f"F.silu({n})",
                              f"F.relu6({n})", f"{n} + {c}")))

@@ -1,6 +1,14 @@
 """Normalizations."""
 
-from tests.fuzz.programs.vocabulary.base import a_size, dtype_of, finite, operand, row, small
+from tests.fuzz.programs.vocabulary.base import (
+    a_size,
+    dtype_of,
+    finite,
+    fixed_statistics,
+    operand,
+    row,
+    small,
+)
 
 AFTER = ("{}",) * 8 + ("F.relu({})", "{}.mT.tanh()", "{}[..., ::2].sin()", "{}.sum(0)", "{} * 2",
                        "F.gelu({})",
@@ -69,7 +77,9 @@ def batch(d):
         weight = f"{weight}.contiguous()"
     training = d.chance(0.6)
     running = "None, None"
-    if not training or d.chance(0.7):
+    if not training:
+        running = fixed_statistics(d, sizes, dtype)
+    elif d.chance(0.7):
         mean, var = d.fresh(sizes, dtype, "", "b"), d.fresh(sizes, dtype, "positive", "b")
         running = f"{mean}, {var}"
     more = f", momentum={d.rng.choice((0.1, 0.5, 0.01, 1.0))}" if d.chance(0.4) else ""
