@@ -2,15 +2,13 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
 from poptorch import _annotations as annotations
 from poptorch import _block_uses as block_uses
 from poptorch import _context as context
-from poptorch import _hidden_tensors as hidden_tensors
-from poptorch import _pytree as pytree
 from poptorch._capture import (
     apart,
     call_arguments,
@@ -33,15 +31,13 @@ from poptorch._capture.overlaps import Overlaps
 from poptorch._capture.places import Places
 from poptorch._capture.producers import Producers
 from poptorch._capture.recorder import Recorder
+from poptorch._capture.refused_results import refuse_hidden_tensors
 from poptorch._capture.regions import placeholders, prune
 from poptorch._capture.unknown_sizes import UnknownSize
-from poptorch._containers import PARSED
 from poptorch._logging import logger
 from poptorch._pytree import Constant, Structure
 from poptorch._snapshot import has_attributes
 from poptorch.errors import Error
-
-_WITHOUT_DATA = (private.FakeTensor, UnknownSize)
 
 
 def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = None, *,
@@ -328,7 +324,7 @@ class _Capture:
 
     def _assemble(self, result) -> Captured:
         leaves, out_spec = Structure.of(result)
-        _refuse_hidden_tensors(out_spec)
+        refuse_hidden_tensors(out_spec)
         outputs = self._outputs(leaves, out_spec)
         real = [spec for spec, leaf in zip(outputs, leaves)
                 if not isinstance(leaf, private.FakeTensor)]
@@ -418,33 +414,3 @@ def _check_text(names) -> None:
             raise Error(f"[capture] the name {name!a} of an argument, a layer, a parameter or a "
                         f"buffer holds half a surrogate pair: UTF-8 has no form of it. Rename "
                         f"it.") from None
-
-
-def _refuse_hidden_tensors(result: Structure) -> None:
-    """Raises an Error for a result with an object that cannot be rebuilt around new tensors."""
-    for _, constant in result.leaves():
-        if constant is not None:
-            _refuse_leaf(constant.value)
-    for node in result.nodes():
-        # A parser is given the object itself, of which it takes what it knows.
-        if node.kind is not PARSED \
-                and hidden_tensors.is_among((node.template, node.context), _WITHOUT_DATA):
-            raise _holds_tensors(node.cls, " beside its parts")
-
-
-def _refuse_leaf(value) -> None:
-    kind = type(value).__name__
-    if isinstance(value, Iterator):
-        raise Error(f"[output] forward returned a {kind}, of which the items are made after it "
-                    f"was captured. Return list(...) or tuple(...) of it.")
-    if pytree.is_closed(value):
-        raise Error(f"[output] forward returned a {kind} that holds tensors, which is not "
-                    f"taken apart. Return list(...) or tuple(...) of it.")
-    if hidden_tensors.is_among(value, _WITHOUT_DATA):
-        names = ", ".join(hidden_tensors.attributes_with(value, _WITHOUT_DATA))
-        raise _holds_tensors(type(value), names and f" ({names})")
-
-
-def _holds_tensors(cls: type, where: str) -> Error:
-    return Error(f"[output] forward returned a {cls.__name__}, which holds tensors{where}. Return "
-                 f"tensors, lists, tuples, dictionaries or dataclasses of them.")

@@ -82,8 +82,19 @@ HIDING = {
 def test_tensors_in_objects_are_refused(name):
     make, words = HIDING[name]
     with pytest.raises(Error, match=rf"^\[output\] forward returned {words}.*Return tensors, "
-                                    r"lists, tuples, dictionaries or dataclasses of them\.$"):
+                                    r"lists, tuples, dictionaries or dataclasses of them; or tell "
+                                    r"poptorch\.registerCustomArgParser how to take a \w+ "
+                                    r"apart\.$"):
         poptorch.inferenceModel(Net(make), quiet_options())(X)
+
+
+class DynamicCache(Box):
+    """Named as the one that models of transformers return."""
+
+
+def test_a_cache_is_refused_with_advice():
+    with pytest.raises(Error, match="Models of transformers return no cache with use_cache=False"):
+        poptorch.inferenceModel(Net(lambda y: DynamicCache([y])), quiet_options())(X)
 
 
 @pytest.mark.parametrize("make", [

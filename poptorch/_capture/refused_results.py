@@ -1,0 +1,47 @@
+"""Errors for results of ``forward`` that cannot be made again around new tensors."""
+
+from collections.abc import Iterator
+
+from poptorch import _hidden_tensors as hidden_tensors
+from poptorch import _pytree as pytree
+from poptorch._capture import torch_private as private
+from poptorch._capture.unknown_sizes import UnknownSize
+from poptorch._containers import PARSED
+from poptorch._pytree import Structure
+from poptorch.errors import Error
+
+_WITHOUT_DATA = (private.FakeTensor, UnknownSize)
+
+
+def refuse_hidden_tensors(result: Structure) -> None:
+    """Raises an Error for a result with an object that cannot be rebuilt around new tensors."""
+    for _, constant in result.leaves():
+        if constant is not None:
+            _refuse_leaf(constant.value)
+    for node in result.nodes():
+        # A parser is given the object itself, of which it takes what it knows.
+        if node.kind is not PARSED \
+                and hidden_tensors.is_among((node.template, node.context), _WITHOUT_DATA):
+            raise _holds_tensors(node.cls, " beside its parts")
+
+
+def _refuse_leaf(value) -> None:
+    kind = type(value).__name__
+    if isinstance(value, Iterator):
+        raise Error(f"[output] forward returned a {kind}, of which the items are made after it "
+                    f"was captured. Return list(...) or tuple(...) of it.")
+    if pytree.is_closed(value):
+        raise Error(f"[output] forward returned a {kind} that holds tensors, which is not "
+                    f"taken apart. Return list(...) or tuple(...) of it.")
+    if hidden_tensors.is_among(value, _WITHOUT_DATA):
+        names = ", ".join(hidden_tensors.attributes_with(value, _WITHOUT_DATA))
+        raise _holds_tensors(type(value), names and f" ({names})")
+
+
+def _holds_tensors(cls: type, where: str) -> Error:
+    name = cls.__name__
+    hint = " Models of transformers return no cache with use_cache=False." \
+        if name.endswith("Cache") else ""
+    return Error(f"[output] forward returned a {name}, which holds tensors{where}. Return tensors, "
+                 f"lists, tuples, dictionaries or dataclasses of them; or tell "
+                 f"poptorch.registerCustomArgParser how to take a {name} apart.{hint}")
