@@ -8,6 +8,7 @@
 #include "kernels/float16_blocks.h"
 #include "ops/layout.h"
 #include "support/align.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 #include "support/switches.h"
 

@@ -1,6 +1,7 @@
 // Convolutions of one to three spatial dimensions, transposed or not, and their gradients.
 #include "ops/layout.h"
 #include "ops/work.h"
+#include "support/ceil_div.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -96,7 +97,7 @@ std::vector<ir::Type> infer_backward(const InferInput& in) {
 
 constexpr int64_t block = 16;  // channels side by side in packed weights
 
-int64_t rounded(int64_t n) { return (n + block - 1) / block * block; }
+int64_t rounded(int64_t n) { return round_up(n, block); }
 
 // Room for weights in any of the forms that they are packed into: channels padded to whole blocks.
 std::vector<ir::Type> infer_pack(const InferInput& in) {

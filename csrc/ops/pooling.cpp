@@ -5,6 +5,7 @@
 #include "ops/layout.h"
 #include "ops/shape.h"
 #include "ops/work.h"
+#include "support/ceil_div.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -169,7 +170,7 @@ double window_flops(const WorkInput& in) {
 // where it does not divide.
 int64_t shared_out(int64_t size, int64_t out) {
   int64_t entries = 0;
-  for (int64_t i = 0; i < out; ++i) entries += ((i + 1) * size + out - 1) / out - i * size / out;
+  for (int64_t i = 0; i < out; ++i) entries += ceil_div((i + 1) * size, out) - i * size / out;
   return entries;
 }
 

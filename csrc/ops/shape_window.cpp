@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ops/shape.h"
+#include "support/ceil_div.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -41,7 +42,7 @@ Window slice_window(const InferInput& in, const Dims& sizes, const Dims& strides
   const int64_t start = clamp(in.attrs().maybe_int("start").value_or(0));
   const int64_t end = clamp(in.attrs().maybe_int("end").value_or(size));
   Window window{start * strides[dim], sizes, strides};
-  window.sizes[dim] = end > start ? (end - start + step - 1) / step : 0;
+  window.sizes[dim] = end > start ? ceil_div(end - start, step) : 0;
   window.strides[dim] = strides[dim] * step;
   return window;
 }

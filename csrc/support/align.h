@@ -21,9 +21,6 @@ constexpr Integer planned_bytes(Integer bytes) {
   return align_up(bytes > 0 ? bytes : Integer{1});
 }
 
-// How many parts of a size n items are, the last of which may be shorter.
-constexpr int64_t ceil_div(int64_t n, int64_t size) { return (n + size - 1) / size; }
-
 // The bytes of align_up in numbers of a type.
 template <typename T>
 constexpr int64_t align_numbers(int64_t count) {

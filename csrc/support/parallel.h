@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <exception>
 
+#include "support/ceil_div.h"
 #include "support/float_mode.h"
 #include "support/settings.h"
 
@@ -48,7 +49,7 @@ inline uint32_t mode_after_region(uint32_t mode, uint32_t outside) {
 // floating-point mode and under its settings. What a part throws, the caller gets when all parts
 // have ended: of several the first one.
 void parallel_for(int threads, int64_t n, int64_t grain, const auto& fn) {
-  const int64_t grains = (n + grain - 1) / grain;
+  const int64_t grains = ceil_div(n, grain);
   const int parts = static_cast<int>(std::min<int64_t>(threads, grains));
   if (parts <= 1 || omp_in_parallel()) {
     if (n > 0) fn(int64_t{0}, n);

@@ -12,6 +12,7 @@
 #include "kernels/reduction/types.h"
 #include "kernels/rows/rows.h"
 #include "ops/kernel.h"
+#include "support/ceil_div.h"
 
 namespace poptorch::kernels {
 
@@ -37,7 +38,7 @@ struct Sizes {
 
   Sizes(const ops::Call& call, const ir::Type& q, const ir::Type& k, const ir::Type& v);
 
-  int64_t blocks() const { return (queries + block_rows - 1) / block_rows; }
+  int64_t blocks() const { return ceil_div(queries, block_rows); }
   int64_t grain() const;  // blocks worth another thread
   Block block(int64_t head, int64_t number) const {
     const int64_t first = number * block_rows, rows = std::min(block_rows, queries - first);

@@ -16,6 +16,7 @@
 #include "kernels/gemm/blocked.h"
 #include "kernels/simd/isa.h"
 #include "ops/layout.h"
+#include "support/ceil_div.h"
 #include "support/bf16_unit.h"
 
 namespace poptorch::kernels {
@@ -163,7 +164,7 @@ double bf16x3_cost(P p) {
   const ir::Dims &result = p.result().sizes, &source = p.source().sizes;
   const int64_t padded_width = result[3] + p.w.sizes[3] - 1;
   const int64_t pixels = result[2] * result[3], depth = source[1] * p.taps();
-  const int64_t computed = (result[2] * padded_width + bf16x3_side - 1) / bf16x3_side * bf16x3_side;
+  const int64_t computed = round_up(result[2] * padded_width, bf16x3_side);
   return cost(result[1] >= least_side && depth >= least_depth && 3 * pixels >= 2 * computed &&
                   p.image_count() * pixels * result[1] * depth >= least_work,
               0.6);
@@ -215,7 +216,7 @@ Prepared direct(P p) { return direct_weight_gradient(*p.call); }
 double direct_cost(P p) {
   constexpr int64_t least_channels = 32;
   const int64_t channels = p.x.sizes[1], lanes = direct_columns() / 2;
-  const bool fills_vectors = 4 * channels >= 3 * ((channels + lanes - 1) / lanes * lanes);
+  const bool fills_vectors = 4 * channels >= 3 * (round_up(channels, lanes));
   return cost(simd::isa() != simd::Isa::base && gemm_by() == "loops" &&
                   channels >= least_channels && fills_vectors,
               0.6);

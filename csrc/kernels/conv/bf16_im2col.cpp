@@ -9,6 +9,7 @@
 #include "kernels/move/copy.h"
 #include "ops/layout.h"
 #include "support/align.h"
+#include "support/ceil_div.h"
 #include "support/bf16_unit.h"
 #include "support/parallel.h"
 
@@ -19,8 +20,6 @@ using Direction = ConvProblem::Direction;
 
 constexpr int64_t strip_numbers = 1 << 18;  // of im2col: half of a second cache
 constexpr int64_t enough_parts = 8;         // that threads share evenly
-
-int64_t round_up(int64_t n, int64_t part) { return ceil_div(n, part) * part; }
 
 ConvolutionShape sizes_of(const ConvProblem& p) {
   return shape_of(p.call->attrs(), p.x, p.w, p.y);

@@ -6,6 +6,7 @@
 #include "kernels/gemm/bf16x3.h"
 #include "ops/layout.h"
 #include "support/align.h"
+#include "support/ceil_div.h"
 
 namespace poptorch::kernels {
 namespace {
@@ -68,13 +69,13 @@ Bf16x3Units::Bf16x3Units(const Bf16x3Convolution& s, int threads) {
   constexpr int64_t number_bytes = 3 * 2;
   const int64_t line_bytes = s.padded_width() * s.channels * number_bytes;
   rows = std::clamp<int64_t>(most_unit / line_bytes - s.kernel_height + 1, 1, s.out_height());
-  const int64_t computed = (rows * s.padded_width() + bf16x3_side - 1) / bf16x3_side * bf16x3_side;
+  const int64_t computed = round_up(rows * s.padded_width(), bf16x3_side);
   const int64_t pixels =
       computed + (s.kernel_height - 1) * s.padded_width() + s.kernel_width - 1;
   image_bytes = align_up(pixels * s.channels * number_bytes);
-  const int64_t fair = (s.images + threads - 1) / threads;
+  const int64_t fair = ceil_div(s.images, threads);
   images = rows < s.out_height() ? 1 : std::clamp<int64_t>(most_unit / image_bytes, 1, fair);
-  panels = (s.outputs + bf16x3_side - 1) / bf16x3_side;
+  panels = ceil_div(s.outputs, bf16x3_side);
   const int64_t panel_bytes = s.taps() * s.channels * bf16x3_side * number_bytes;
   in_block = std::clamp<int64_t>(most_weights / panel_bytes, 1, panels);
   weight_bytes = align_up(in_block * panel_bytes);

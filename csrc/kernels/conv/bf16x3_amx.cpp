@@ -6,6 +6,7 @@
 
 #include "kernels/conv/bf16x3.h"
 #include "kernels/gemm/bf16x3_tiles.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -43,15 +44,15 @@ class Convolution {
 
   int64_t run() {
     if (data_.residual == data_.y && !images_have_parts()) return 0;
-    const int64_t strips = (s_.out_height() + cut_.rows - 1) / cut_.rows;
-    const int64_t groups = (s_.images + cut_.images - 1) / cut_.images;
+    const int64_t strips = ceil_div(s_.out_height(), cut_.rows);
+    const int64_t groups = ceil_div(s_.images, cut_.images);
     const int64_t units = strips * groups;
     for (first_ = 0; first_ < cut_.panels; first_ += cut_.in_block) {
       const int64_t count = std::min(cut_.in_block, cut_.panels - first_);
       pack_weights(count);
       if (!have_parts_) break;
       // Few units: their panels are shared out.
-      const int64_t shares = std::clamp<int64_t>((threads_ + units - 1) / units, 1, count);
+      const int64_t shares = std::clamp<int64_t>(ceil_div(threads_, units), 1, count);
       const int64_t items = units * shares;
       const int slots = static_cast<int>(std::min<int64_t>(threads_, items));
       // A thread that has one unit packs its images once.

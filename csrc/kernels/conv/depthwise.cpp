@@ -8,6 +8,7 @@
 #include "kernels/move/copy.h"
 #include "ops/layout.h"
 #include "support/align.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -75,7 +76,7 @@ std::vector<simd::DepthwiseRange> ranges(const ConvolutionAxis& axis) {
     const int64_t start = k * axis.dilation - axis.padding;  // of entry 0, maybe negative
     const auto entries_before = [&](int64_t position) {
       const int64_t away = position - start;
-      return std::clamp<int64_t>(away > 0 ? (away + axis.stride - 1) / axis.stride : 0, 0, axis.to);
+      return std::clamp<int64_t>(away > 0 ? ceil_div(away, axis.stride) : 0, 0, axis.to);
     };
     const int64_t begin = entries_before(0), end = std::max(begin, entries_before(axis.from));
     const int64_t source = end > begin ? start + begin * axis.stride : 0;

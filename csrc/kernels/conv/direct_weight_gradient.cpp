@@ -6,6 +6,7 @@
 
 #include "kernels/gemm/packed.h"
 #include "support/align.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 
 namespace poptorch::simd {
@@ -42,7 +43,7 @@ struct Parts {
   int64_t columns, panels, rows = 1, taps = 1;
 
   Parts(const DirectGradient& t, int threads)
-      : shape(t), columns(functions().nr), panels((t.channels + columns - 1) / columns) {
+      : shape(t), columns(functions().nr), panels(ceil_div(t.channels, columns)) {
     constexpr int64_t least_rows = 24, enough = 4;  // of a part; parts of a thread that even out
     const auto is_even = [&] { return count() % threads == 0 || count() >= enough * threads; };
     while (!is_even() && t.outputs / (rows + 1) >= least_rows) ++rows;

@@ -12,14 +12,15 @@
 
 #include "kernels/conv/shape.h"
 #include "ops/kernel.h"
+#include "support/ceil_div.h"
 
 namespace poptorch::kernels {
 
 struct DirectGradient : ConvolutionShape {
   // How the lines of pixels are cut into strips.
-  int64_t strips() const { return (lines() + lines_at_once() - 1) / lines_at_once(); }
+  int64_t strips() const { return ceil_div(lines(), lines_at_once()); }
   int64_t first_line(int64_t strip) const { return lines() * strip / strips(); }
-  int64_t most_lines() const { return (lines() + strips() - 1) / strips(); }
+  int64_t most_lines() const { return ceil_div(lines(), strips()); }
 };
 
 // A part of dw that one thread computes.

@@ -5,6 +5,7 @@
 #include "kernels/reduction/types.h"
 #include "ops/columns.h"
 #include "ops/kernel.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -23,7 +24,7 @@ struct Inside {
     const int64_t start = tap * axis.dilation - axis.padding;  // of block 0, maybe negative
     const auto blocks_before = [&](int64_t position) {
       const int64_t away = position - start;
-      return std::clamp<int64_t>(away > 0 ? (away + axis.stride - 1) / axis.stride : 0, 0,
+      return std::clamp<int64_t>(away > 0 ? ceil_div(away, axis.stride) : 0, 0,
                                  axis.out);
     };
     begin = blocks_before(0);

@@ -9,6 +9,7 @@
 #include "kernels/reduction/loops.h"
 #include "ops/layout.h"
 #include "support/align.h"
+#include "support/ceil_div.h"
 #include "support/mutant.h"
 #include "support/parallel.h"
 
@@ -244,8 +245,8 @@ template <typename T>
 Prepared prepare_last(const Call& call) {
   const ConvolutionShape s = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0));
   const MatrixColumns columns{0, s.taps() * s.channels};
-  const int64_t all = s.lines() * s.w.to, strips = (all + most_pixels - 1) / most_pixels;
-  const int64_t strip = (all + strips - 1) / strips;  // all alike: short ones only add to the sum
+  const int64_t all = s.lines() * s.w.to, strips = ceil_div(all, most_pixels);
+  const int64_t strip = ceil_div(all, strips);  // all alike: short ones only add to the sum
   const auto run = [=](const Args& args) {
     const T *values = args.in<T>(0), *images = args.in<T>(1);
     T* matrix = reinterpret_cast<T*>(args.scratch);
@@ -287,7 +288,7 @@ void sum_channels(const ChannelSums& s, const T* x, T* out, int threads) {
       out[channel] = static_cast<T>(sum_channel(s, x, channel));
     });
   }
-  parallel_for(threads, (s.channels + block - 1) / block, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(threads, ceil_div(s.channels, block), grain, [&](int64_t begin, int64_t end) {
     for (int64_t first = begin * block; first < std::min(s.channels, end * block); first += block) {
       const int64_t count = std::min(block, s.channels - first);
       double totals[block] = {};

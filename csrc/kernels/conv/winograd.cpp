@@ -8,6 +8,7 @@
 #include "kernels/gemm/packed.h"
 #include "ops/layout.h"
 #include "support/align.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -101,7 +102,7 @@ struct Cut {
   // Sets s.block, too.
   Cut(Winograd& s, int threads) {
     const int64_t nr = functions().nr;
-    panels = (s.shape.outputs + nr - 1) / nr;
+    panels = ceil_div(s.shape.outputs, nr);
     of_panel = winograd_elements * s.weight_step(nr);
     packed = panels * of_panel;
     constexpr int64_t most_weights = 5 << 18, least_products = 1 << 18;
@@ -125,18 +126,18 @@ struct Cut {
     constexpr int64_t in_second_cache = 1 << 19, in_third_cache = 4 << 20, least = 24, most = 112;
     const int64_t bytes = winograd_elements * (s.tile_step() + Winograd::most_nr) * number_bytes;
     if (!by_panels) {
-      const int64_t share = (s.tiles() + parts - 1) / parts;
+      const int64_t share = ceil_div(s.tiles(), parts);
       return std::min(share, std::clamp(in_second_cache / bytes, least, most));
     }
-    const int64_t blocks = (s.tiles() * bytes + in_third_cache - 1) / in_third_cache;
-    return (s.tiles() + blocks - 1) / blocks;
+    const int64_t blocks = ceil_div(s.tiles() * bytes, in_third_cache);
+    return ceil_div(s.tiles(), blocks);
   }
 };
 
 void convolve_blocks(const Winograd& s, const Cut& cut, const WinogradWeights& weights,
                      const WinogradData& data, float* memory, int threads) {
   const simd::WinogradFunctions& loops = functions();
-  parallel_for(threads, cut.panels, (cut.panels + cut.parts - 1) / cut.parts, [&](int64_t i) {
+  parallel_for(threads, cut.panels, ceil_div(cut.panels, cut.parts), [&](int64_t i) {
     loops.pack(s, weights, i * loops.nr, memory + i * cut.of_panel);
   });
   float* of_parts = memory + cut.packed;
@@ -160,7 +161,7 @@ void convolve_panels(const Winograd& s, const Cut& cut, const WinogradWeights& w
   float* of_parts = memory + cut.tiles;
   for (int64_t first = 0; first < s.tiles(); first += s.block) {
     const TileBlock block{first, std::min(s.block, s.tiles() - first), memory};
-    parallel_for(threads, block.count, (block.count + cut.parts - 1) / cut.parts,
+    parallel_for(threads, block.count, ceil_div(block.count, cut.parts),
                  [&](int64_t begin, int64_t end) { loops.transform(s, data, block, begin, end); });
     parallel_for(threads, cut.parts, 1, [&](int64_t part) {
       float* own = of_parts + part * cut.own_numbers();

@@ -13,6 +13,7 @@
 #include "kernels/float16_blocks.h"
 #include "kernels/loop.h"
 #include "kernels/random/random.h"
+#include "support/ceil_div.h"
 #include "support/error.h"
 #include "support/parallel.h"
 
@@ -272,7 +273,7 @@ class Builder {
     }
     int picoseconds = 0;
     for (const Step& step : region_.steps) picoseconds += step.function.picoseconds;
-    const int64_t blocks = (grain_of(picoseconds) + region_.block - 1) / region_.block;
+    const int64_t blocks = ceil_div(grain_of(picoseconds), region_.block);
     region_.grain = blocks * region_.block;
   }
 

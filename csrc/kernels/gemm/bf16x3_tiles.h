@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "kernels/gemm/bf16x3.h"
+#include "support/ceil_div.h"
 
 namespace poptorch::kernels::bf16x3 {
 
@@ -28,8 +29,8 @@ struct Operand {
 struct Panel {
   int64_t first, count, begin, end;
 
-  int64_t steps() const { return (end - begin + step - 1) / step; }
-  int64_t micro_panels() const { return (count + bf16x3_side - 1) / bf16x3_side; }
+  int64_t steps() const { return ceil_div(end - begin, step); }
+  int64_t micro_panels() const { return ceil_div(count, bf16x3_side); }
   Panel micro_panel(int64_t i) const {
     const int64_t skipped = i * bf16x3_side;
     return {first + skipped, std::min(bf16x3_side, count - skipped), begin, end};

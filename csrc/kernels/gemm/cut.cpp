@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "kernels/gemm/algorithms.h"
+#include "support/ceil_div.h"
 
 namespace poptorch::kernels {
 
@@ -52,7 +53,7 @@ Costed cheapest(const Gemm& g, const GemmMethod& method, bool splits, int64_t pa
   Costed best;
   const bool stays_steady = !method.is_even && is_steady(g);
   const auto most = [&](int64_t n, int64_t tile) {
-    return stays_steady ? n / steady_side : (n + tile - 1) / tile;
+    return stays_steady ? n / steady_side : ceil_div(n, tile);
   };
   const auto try_cut = [&](const Cut& cut) {
     const double cost =

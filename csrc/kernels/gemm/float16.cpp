@@ -7,7 +7,7 @@
 #include "kernels/gemm/blas.h"
 #include "kernels/gemm/blocked.h"
 #include "kernels/gemm/small.h"
-#include "support/align.h"
+#include "support/ceil_div.h"
 #include "support/bf16_unit.h"
 #include "support/parallel.h"
 

@@ -10,6 +10,7 @@
 #include "kernels/random/random.h"
 #include "ops/kernel.h"
 #include "support/align.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/gemm/algorithms.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 #include "support/thread_memory.h"
 
@@ -41,7 +42,7 @@ void run_block(const GemmMethod& method, const Gemm& g, const T* a, const T* b, 
 
 // Part i of `parts` of [0, n), cut at multiples of `tile`.
 int64_t cut_at(int64_t n, int64_t tile, int64_t i, int64_t parts) {
-  return std::min(n, (n + tile - 1) / tile * i / parts * tile);
+  return std::min(n, ceil_div(n, tile) * i / parts * tile);
 }
 
 // Memory for parts of sums, `most_sums` numbers at most, of the calling thread. It begins on a

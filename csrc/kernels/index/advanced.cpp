@@ -5,6 +5,7 @@
 #include "ops/indexing.h"
 #include "ops/kernel.h"
 #include "support/align.h"
+#include "support/ceil_div.h"
 #include "support/mutant.h"
 
 namespace poptorch::kernels {
@@ -145,7 +146,7 @@ template <typename T, bool accumulate>
 void put(const Walk& walk, int64_t batch, const int64_t* offsets, T* out, const T* values,
          bool one_value, int threads) {
   constexpr int64_t cut = 256;
-  const int64_t cuts = (walk.run + cut - 1) / cut, width = std::min(walk.run, cut);
+  const int64_t cuts = ceil_div(walk.run, cut), width = std::min(walk.run, cut);
   parallel_for(threads, walk.others * cuts, grain_for(batch * width), [&](int64_t unit) {
     const auto start = walk.outer.start(unit / cuts);
     const int64_t first = unit % cuts * width, n = std::min(width, walk.run - first);

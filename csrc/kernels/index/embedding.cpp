@@ -5,6 +5,7 @@
 #include "kernels/reduction/types.h"
 #include "ops/kernel.h"
 #include "support/align.h"
+#include "support/ceil_div.h"
 #include "support/mutant.h"
 #include "support/switches.h"
 
@@ -142,7 +143,7 @@ struct HalfRows {
       }
     };
     const int64_t grain = grain_for(by_columns ? count : width);
-    const int64_t columns = (grain + column_grain - 1) / column_grain * column_grain;
+    const int64_t columns = round_up(grain, column_grain);
     parallel_for(args.threads, by_columns ? width : count, by_columns ? columns : grain,
                  [&](int64_t begin, int64_t end) {
                    if (by_columns) return each_row(0, count, begin, end);

@@ -3,6 +3,7 @@
 
 #include "kernels/index/rows.h"
 #include "ops/reduction.h"
+#include "support/ceil_div.h"
 
 namespace poptorch::kernels {
 
@@ -56,7 +57,7 @@ void scatter_lines(std::string_view op, const Lines& lines, const ops::Args& arg
                    const Write& write) {
   const Index* index = args.in<Index>(1);
   IndexGuard guard;
-  const int64_t width = lines.cut(), cuts = (lines.length + width - 1) / width;
+  const int64_t width = lines.cut(), cuts = ceil_div(lines.length, width);
   const int64_t in_group = lines.groups == 0 ? 0 : lines.count / lines.groups;
   const auto run_line = [&](int64_t line, int64_t first, int64_t last) {
     const int64_t entry = line * lines.length;

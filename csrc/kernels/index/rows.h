@@ -11,6 +11,7 @@
 
 #include "kernels/move/copy.h"
 #include "ops/kernel.h"
+#include "support/ceil_div.h"
 #include "support/error.h"
 #include "support/parallel.h"
 
@@ -148,7 +149,7 @@ void add_rows(T* out, int64_t out_rows, const T* source, const Index* indices, i
     }
   };
   if (width >= threads * column_grain) {
-    const int64_t grain = (grain_for(n) + column_grain - 1) / column_grain * column_grain;
+    const int64_t grain = round_up(grain_for(n), column_grain);
     parallel_for(threads, width, grain, [=](int64_t begin, int64_t end) {
       for (int64_t i = 0; i < n; ++i) {
         if (indices[i] >= 0) add(i, begin, end);

@@ -7,6 +7,7 @@
 #include "ops/kernel.h"
 #include "ops/loss.h"
 #include "support/align.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -18,7 +19,7 @@ using enum ops::Reduction;
 // Sums are taken part by part: the parts do not depend on the number of threads.
 constexpr int64_t part_elements = 8192;
 
-int64_t parts_of(int64_t n) { return (n + part_elements - 1) / part_elements; }
+int64_t parts_of(int64_t n) { return ceil_div(n, part_elements); }
 
 // fn(part, begin, count)
 void for_parts(int threads, int64_t n, const auto& fn) {

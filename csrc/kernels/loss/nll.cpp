@@ -5,6 +5,7 @@
 #include "kernels/move/copy.h"
 #include "kernels/reduction/types.h"
 #include "ops/kernel.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -30,7 +31,7 @@ struct Scores {
   }
 
   int64_t count() const { return batch * inner; }
-  int64_t parts() const { return (count() + part_elements - 1) / part_elements; }
+  int64_t parts() const { return ceil_div(count(), part_elements); }
 
   // Calls fn(i, at, target) for the targets i of part `part` that count, `at` being the place of
   // their score.

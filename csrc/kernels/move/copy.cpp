@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/reduction/types.h"
+#include "support/ceil_div.h"
 #include "support/error.h"
 #include "support/parallel.h"
 
@@ -176,8 +177,8 @@ void CopyPlan::choose_loop() {
 void CopyPlan::cut(int64_t lines_per_unit, int64_t items_per_unit) {
   lines_per_unit_ = std::min(lines_per_unit, line_.size);
   items_per_unit_ = std::min(items_per_unit, item_.size);
-  units_ = (line_.size + lines_per_unit_ - 1) / lines_per_unit_ *
-           ((item_.size + items_per_unit_ - 1) / items_per_unit_);
+  units_ = ceil_div(line_.size, lines_per_unit_) *
+           (ceil_div(item_.size, items_per_unit_));
   for (const Dim& dim : outer_) units_ *= dim.size;
   grain_ = std::max<int64_t>(1, grain_bytes / (lines_per_unit_ * items_per_unit_ * item_bytes_));
 }
@@ -191,8 +192,8 @@ void CopyPlan::run(void* target, const void* source, int threads) const {
 
 void CopyPlan::run_units(int64_t begin, int64_t end, std::byte* target,
                          const std::byte* source) const {
-  const int64_t item_cuts = (item_.size + items_per_unit_ - 1) / items_per_unit_;
-  const int64_t line_cuts = (line_.size + lines_per_unit_ - 1) / lines_per_unit_;
+  const int64_t item_cuts = ceil_div(item_.size, items_per_unit_);
+  const int64_t line_cuts = ceil_div(line_.size, lines_per_unit_);
   for (int64_t unit = begin; unit < end; ++unit) {
     int64_t rest = unit;
     const int64_t item = rest % item_cuts * items_per_unit_;

@@ -5,6 +5,7 @@
 
 #include "ir/type.h"
 #include "kernels/rows/rows.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -22,7 +23,7 @@ struct Channels {
     inner = channels_last ? 1 : ir::product({x.sizes.begin() + 2, x.sizes.end()});
     batch = channels * inner == 0 ? 0 : x.numel() / (channels * inner);
     rows_per_chunk = inner > 1 ? 1 : 512;
-    chunks = inner == 0 ? 0 : (batch + rows_per_chunk - 1) / rows_per_chunk;
+    chunks = inner == 0 ? 0 : ceil_div(batch, rows_per_chunk);
   }
 
   int64_t per_channel() const { return batch * inner; }
@@ -46,7 +47,7 @@ struct Channels {
         plane(i * inner, i / channels, i % channels);
       });
     }
-    const int64_t blocks = (channels + block_columns - 1) / block_columns;
+    const int64_t blocks = ceil_div(channels, block_columns);
     const int64_t unit = std::min(batch, rows_per_chunk) * std::min(channels, block_columns);
     const int64_t grain = std::max<int64_t>(grain_elements / unit, 1);
     parallel_for(threads, chunks * blocks, grain, [&](int64_t i) {

@@ -5,6 +5,7 @@
 #include "kernels/reduction/types.h"
 #include "kernels/rows/rows.h"
 #include "ops/kernel.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -21,7 +22,7 @@ void for_each(const AlongDim& s, int threads, const auto& row, const auto& colum
     const int64_t grain = std::max<int64_t>(grain_elements / s.n, 1);
     return parallel_for(threads, s.outer, grain, [&](int64_t i) { row(i * s.n); });
   }
-  const int64_t blocks = (s.inner + block - 1) / block;
+  const int64_t blocks = ceil_div(s.inner, block);
   const int64_t grain = std::max<int64_t>(grain_elements / (s.n * std::min(block, s.inner)), 1);
   parallel_for(threads, s.outer * blocks, grain, [&](int64_t i) {
     const int64_t start = i % blocks * block;

@@ -7,6 +7,7 @@
 #include "kernels/slots.h"
 #include "ops/kernel.h"
 #include "support/align.h"
+#include "support/ceil_div.h"
 
 namespace poptorch::kernels {
 
@@ -17,7 +18,7 @@ struct Windows {
   int64_t size, out;
 
   int64_t begin(int64_t i) const { return i * size / out; }
-  int64_t end(int64_t i) const { return ((i + 1) * size + out - 1) / out; }
+  int64_t end(int64_t i) const { return ceil_div((i + 1) * size, out); }
 };
 
 template <typename T, typename Index>

@@ -9,6 +9,7 @@
 
 #include "kernels/pool/loops.h"
 #include "ops/pooling.h"
+#include "support/ceil_div.h"
 
 namespace poptorch::kernels {
 
@@ -75,7 +76,7 @@ struct Line {
   explicit Line(const WindowAxis& w)
       : stride(w.stride), padding(w.padding), columns((w.out + 15) / 16 * 16) {
     const int64_t reach = (columns - 1) * w.stride + (w.kernel - 1) * w.dilation + 1;
-    length = (std::max(reach, padding) + stride - 1) / stride;
+    length = ceil_div(std::max(reach, padding), stride);
     copied = std::clamp<int64_t>(length * stride - padding, 0, w.size);
   }
 
@@ -94,7 +95,7 @@ struct Span {
 
 inline Span taps_of(const WindowAxis& axis, int64_t at) {
   const auto places_before = [&](int64_t n) {
-    return std::clamp<int64_t>(n > 0 ? (n + axis.dilation - 1) / axis.dilation : 0, 0, axis.kernel);
+    return std::clamp<int64_t>(n > 0 ? ceil_div(n, axis.dilation) : 0, 0, axis.kernel);
   };
   const int64_t first = at * axis.stride - axis.padding;
   const int64_t begin = places_before(-first);

@@ -7,6 +7,7 @@
 #include "kernels/slots.h"
 #include "ops/kernel.h"
 #include "ops/layout.h"
+#include "support/ceil_div.h"
 #include "support/mutant.h"
 #include "support/parallel.h"
 
@@ -197,7 +198,7 @@ struct MaxPoolLast {
     for (int64_t j = 0; j < pool.w.out; ++j) columns.push_back(taps_of(pool.w, j));
   }
 
-  int64_t blocks() const { return (channels + block_channels - 1) / block_channels; }
+  int64_t blocks() const { return ceil_div(channels, block_channels); }
   int64_t block_size(int64_t first) const { return std::min(block_channels, channels - first); }
   int64_t in_size() const { return pool.h.size * pool.w.size * channels; }
   int64_t out_size() const { return pool.h.out * pool.w.out * channels; }

@@ -11,6 +11,7 @@
 #include "kernels/slots.h"
 #include "ops/kernel.h"
 #include "ops/shape.h"
+#include "support/ceil_div.h"
 
 namespace poptorch::kernels {
 
@@ -58,7 +59,7 @@ Taps turned_round(const Taps& taps, int64_t size) {
 Taps adaptive_taps(int64_t size, int64_t out, bool is_gradient) {
   Taps taps;
   for (int64_t i = 0; i < out; ++i) {
-    const int64_t begin = i * size / out, end = ((i + 1) * size + out - 1) / out;
+    const int64_t begin = i * size / out, end = ceil_div((i + 1) * size, out);
     const double weight = is_gradient ? 1.0 / static_cast<double>(end - begin) : 1.0;
     taps.add(begin, std::vector<double>(end - begin, weight));
   }

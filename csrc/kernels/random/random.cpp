@@ -8,6 +8,7 @@
 #include "kernels/float16_blocks.h"
 #include "kernels/reduction/types.h"
 #include "ops/kernel.h"
+#include "support/ceil_div.h"
 #include "support/error.h"
 #include "support/parallel.h"
 #include "support/switches.h"
@@ -31,7 +32,7 @@ void for_blocks(const simd::RandomTable& table, const Draw& draw, int threads, i
     uint32_t words[block];
     for (int64_t i = begin; i < end; i += block) {
       const int64_t count = std::min(block, end - i);
-      table.words(draw, i / random_group, (count + random_group - 1) / random_group, words);
+      table.words(draw, i / random_group, ceil_div(count, random_group), words);
       fn(i, count, words);
     }
   });
@@ -214,7 +215,7 @@ Prepared normal_f32(const Call& call) {
                [&](int64_t first, int64_t count, const uint32_t* words) {
                  uint32_t more[block];
                  table.words(second, first / random_group,
-                             (count + random_group - 1) / random_group, more);
+                             ceil_div(count, random_group), more);
                  table.normal(words, more, count, mean, std, out + first);
                });
   }};

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/gemm/packed.h"
+#include "support/ceil_div.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -37,7 +38,7 @@ class RecurrentProduct {
     const T* weights;     // those of its first gate
     std::byte* packed;
   };
-  int64_t block_count() const { return (hidden_ + units_ - 1) / units_; }
+  int64_t block_count() const { return ceil_div(hidden_, units_); }
 
   // Memory for `pack` and `multiply`: 64-byte aligned, the same for the whole run.
   size_t scratch_bytes() const;

@@ -7,6 +7,7 @@
 #include "kernels/reduction/loops.h"
 #include "kernels/reduction/types.h"
 #include "ops/kernel.h"
+#include "support/ceil_div.h"
 #include "support/mutant.h"
 #include "support/parallel.h"
 
@@ -88,7 +89,7 @@ void search(const T* x, const AlongDim& layout, const Results<T>& results, int t
     });
     return;
   }
-  const int64_t blocks = (layout.inner + block - 1) / block;
+  const int64_t blocks = ceil_div(layout.inner, block);
   const int64_t width = std::min(block, layout.inner);
   const int64_t grain =
       std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, layout.n * width));

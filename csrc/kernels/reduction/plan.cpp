@@ -1,5 +1,6 @@
 #include "kernels/reduction/plan.h"
 
+#include "support/ceil_div.h"
 #include "support/mutant.h"
 
 #include <algorithm>
@@ -67,9 +68,9 @@ void ReducePlan::cut() {
   constexpr int64_t enough_units = 32;        // to share between threads
   constexpr int64_t unit_elements = 1 << 15;  // least work of a group
   if (inner_is_reduced) {
-    pieces = std::max<int64_t>(1, (inner.size + piece - 1) / piece);
+    pieces = std::max<int64_t>(1, ceil_div(inner.size, piece));
   } else {
-    blocks = std::max<int64_t>(1, (inner.size + block - 1) / block);
+    blocks = std::max<int64_t>(1, ceil_div(inner.size, block));
   }
   const int64_t units = std::max<int64_t>(1, outer_kept * blocks);
   if (units >= enough_units) return;

@@ -7,6 +7,7 @@
 #include "kernels/reduction/loops.h"
 #include "kernels/reduction/types.h"
 #include "ops/kernel.h"
+#include "support/ceil_div.h"
 #include "support/mutant.h"
 #include "support/parallel.h"
 
@@ -62,7 +63,7 @@ void scan(const In* x, Out* out, const AlongDim& layout, int threads) {
   const bool last = layout.inner == 1;
   const int64_t length = last ? layout.outer : layout.inner;
   const int64_t most = last ? rows_at_once : block;
-  const int64_t width = std::clamp<int64_t>(length, 1, most), blocks = (length + width - 1) / width;
+  const int64_t width = std::clamp<int64_t>(length, 1, most), blocks = ceil_div(length, width);
   const int64_t units = last ? blocks : layout.outer * blocks;
   const int64_t grain = std::max<int64_t>(1, (1 << 13) / std::max<int64_t>(1, layout.n * width));
   parallel_for(threads, units, grain, [&](int64_t unit) {

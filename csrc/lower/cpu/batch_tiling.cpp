@@ -17,6 +17,7 @@
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/op_list.h"
+#include "support/ceil_div.h"
 
 namespace poptorch::lower::cpu {
 
@@ -47,7 +48,7 @@ int64_t entries_of_part(const Chain& chain) {
   const ir::Type& out = (*last)->result()->type;
   const int64_t batch = out.sizes[0];
   if (largest <= most_bytes || between < 2 * out.bytes()) return 0;
-  const int64_t least = std::max(least_entries, (batch + most_parts - 1) / most_parts);
+  const int64_t least = std::max(least_entries, ceil_div(batch, most_parts));
   for (int64_t entries = batch / 2; entries >= least; --entries) {
     if (batch % entries == 0 && largest / batch * entries <= most_bytes) return entries;
   }
