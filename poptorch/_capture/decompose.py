@@ -6,6 +6,7 @@ return NotImplemented for arguments that it does not support; the operation is t
 is. Operations that torch's own table takes apart by plain ATen operations are taken from there.
 """
 
+import math
 from functools import partial
 
 import torch
@@ -95,6 +96,22 @@ def _lerp_scalar(start, end, weight):
     if abs(weight) < 0.5:
         return start + (end - start) * weight
     return end - (end - start) * (1 - weight)
+
+
+@decomposes(aten.isposinf.default)
+def _isposinf(x):
+    return _equals(x, math.inf)
+
+
+@decomposes(aten.isneginf.default)
+def _isneginf(x):
+    return _equals(x, -math.inf)
+
+
+def _equals(x, infinity: float):
+    if x.is_complex():
+        return NotImplemented
+    return x == infinity if x.is_floating_point() else torch.zeros_like(x, dtype=torch.bool)
 
 
 @elementwise(aten.logaddexp.default)

@@ -107,6 +107,8 @@ CASES = {
     aten.lcm.default: _elementwise(2),
     aten.fmin.default: _elementwise(2),
     aten.sinc.default: _one(),
+    aten.isposinf.default: _one(),
+    aten.isneginf.default: _one(),
     aten.nan_to_num.default: _together(_one(), _one(1.0, 2.0, -3.0), _one(nan=0.5)),
     aten.celu.default: _together(_one(), _one(0.3)),
     aten.glu.default: lambda n: [[n(4, 8), {}], [n(4, 8), 0, {}], [n(0, 8), {}]],
