@@ -205,8 +205,8 @@ KERNEL("nop", clone, true)
 Function function_of(const Call& call) {
   const ir::OpName name = call.op.name;
   const auto select = [&] { return where_loop(ir::item_bytes(call.out().dtype)); };
-  if (name == ir::op::where) return {select(), {}, 300, 3};
-  if (name == ir::op::masked_fill) return {select(), {}, 300, 3, {1, 2, 0}};
+  if (name == ir::op::where) return {select(), {}, 100, 3};
+  if (name == ir::op::masked_fill) return {select(), {}, 100, 3, {1, 2, 0}};
   if (name == ir::op::cast) return cast_function(call.in(0).dtype, call.out().dtype);
   if (name == ir::op::pow) return power(call);
   return call.in_count() == 1 ? unary(call) : binary(call);

@@ -8,20 +8,35 @@ namespace poptorch::kernels {
 
 namespace {
 
+// Both values are loaded, whatever the condition: so the compiler uses vectors. The result may lie
+// where an operand does.
+template <typename T, typename X, typename Y>
+void choose(const simd::InnerLoop& s, int64_t step, X x, Y y) {
+  const auto* condition = static_cast<const uint8_t*>(s.in[0]);
+  auto* out = static_cast<T*>(s.out);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < s.n; ++i) {
+    const T yes = x(i), no = y(i);
+    out[i] = condition[i * step] != 0 ? yes : no;
+  }
+}
+
 template <typename T>
 void where(const simd::InnerLoop& s) {
-  const auto* condition = static_cast<const uint8_t*>(s.in[0]);
   const auto* x = static_cast<const T*>(s.in[1]);
   const auto* y = static_cast<const T*>(s.in[2]);
-  auto* out = static_cast<T*>(s.out);
   const int64_t dc = s.step[0], dx = s.step[1], dy = s.step[2];
+  const auto values = [](const T* from) { return [from](int64_t i) { return from[i]; }; };
+  const auto one = [](const T* from) { return [value = *from](int64_t) { return value; }; };
   if (dc == 1 && dx == 1 && dy == 1) {
-    for (int64_t i = 0; i < s.n; ++i) out[i] = condition[i] != 0 ? x[i] : y[i];
+    choose<T>(s, 1, values(x), values(y));
   } else if (dc == 1 && dx == 0 && dy == 1) {
-    const T value = *x;
-    for (int64_t i = 0; i < s.n; ++i) out[i] = condition[i] != 0 ? value : y[i];
+    choose<T>(s, 1, one(x), values(y));
+  } else if (dc == 1 && dx == 1 && dy == 0) {
+    choose<T>(s, 1, values(x), one(y));
   } else {
-    for (int64_t i = 0; i < s.n; ++i) out[i] = condition[i * dc] != 0 ? x[i * dx] : y[i * dy];
+    choose<T>(s, dc, [x, dx](int64_t i) { return x[i * dx]; },
+              [y, dy](int64_t i) { return y[i * dy]; });
   }
 }
 
