@@ -77,7 +77,8 @@ class Picked(torch.nn.Module):
 
 
 @pytest.mark.parametrize("own, given", [
-    ((..., 0), ...), (slice(0, 2), (slice(None), ..., 1)), (range(1, 3), range(2)), (..., range(0))])
+    ((..., 0), ...), (slice(0, 2), (slice(None), ..., 1)), (range(1, 3), range(2)),
+    (..., range(0))])
 def test_dots_and_ranges(own, given, tmp_path):
     x = torch.arange(12.0).reshape(3, 4)
     model = poptorch.inferenceModel(Picked(own), options())
