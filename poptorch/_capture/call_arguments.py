@@ -4,7 +4,33 @@ import inspect
 
 import torch
 
-from poptorch._pytree import Structure
+from poptorch._containers import PARSED, Kind, Node
+from poptorch._logging import logger
+from poptorch._pytree import Structure, join_path
+
+
+class Containers:
+    """The containers among the arguments of ``forward``, which are copies of the caller's.
+
+    Args:
+        found: path, container and object, as ``Structure.paired`` gives them.
+    """
+
+    def __init__(self, found: list[tuple]):
+        self._found = [(path, part.kind, value, _contents(part.kind, value))
+                       for path, part, value in found
+                       if path and isinstance(part, Node) and part.kind is not PARSED]
+
+    def warn_of_changes(self) -> None:
+        """Warns of parts that ``forward`` has put into containers, or taken out of them."""
+        for path, kind, value, before in self._found:
+            what = _difference(path, before, _contents(kind, value))
+            if what is not None:
+                name = type(value).__name__
+                logger.warning(
+                    "[arguments] forward changes the %s %s: %s. The program has a copy of it, the "
+                    "caller's %s stays as it was. Return what is to be in it; changes of its "
+                    "tensors in place reach the caller.", name, path, what, name)
 
 
 def named(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, Structure]:
@@ -55,3 +81,20 @@ def as_called(module: torch.nn.Module, args: tuple, kwargs: dict, count: int,
     if any(p.kind is p.POSITIONAL_ONLY and p.name in given for p in parameters):
         return args, kwargs
     return args[:count], given
+
+
+def _contents(kind: Kind, value) -> dict:
+    """The parts of a container by key."""
+    try:
+        parts = kind.flatten(value)[0]
+    except AttributeError:  # forward has deleted a field
+        return {}
+    return dict(zip(kind.keys(value, parts), parts))
+
+
+def _difference(path: str, before: dict, now: dict) -> str | None:
+    """What forward did to a container; None: nothing."""
+    if before.keys() != now.keys():
+        return f"it had the entries {[*before]} and has {[*now]} then"
+    replaced = [join_path(path, key) for key, part in now.items() if part is not before[key]]
+    return f"it holds other objects then at {', '.join(replaced)}" if replaced else None

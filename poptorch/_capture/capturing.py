@@ -239,9 +239,12 @@ class _Capture:
         with self._state, self._paths, self.fake_mode, self.recorder, self.functions, \
                 private.without_compiling(context.is_capturing), \
                 private.without_reentrant_checkpoints(context.is_capturing):
-            self._containers = self._watch_arguments(args, kwargs)
+            found = self._named.paired(call_arguments.bound(self._module, args, kwargs))
+            self._containers = self._watch_arguments(found)
+            containers = call_arguments.Containers(found)
             args, kwargs = call_arguments.as_called(self._module, args, kwargs, *self.called)
             result = tracing.run_forward(self._state.module, args, kwargs)
+            containers.warn_of_changes()
             if self.recorder.values.unread is not None:  # forward goes on without the value
                 raise self.recorder.values.unread
             self._state.check_kept()
@@ -259,9 +262,8 @@ class _Capture:
                 self._differentiate(leaves, structure)
         return result
 
-    def _watch_arguments(self, args: tuple, kwargs: dict) -> list:
+    def _watch_arguments(self, found: list[tuple]) -> list:
         """Lets what forward reads of its arguments be noted; the containers among them."""
-        found = self._named.paired(call_arguments.bound(self._module, args, kwargs))
         for path, part, value in found:
             if isinstance(part, Constant):
                 self._state.reads.of_argument(value, path)

@@ -123,6 +123,7 @@ _READERS = {
         set(), lambda made, parts: made.update(self._items(parts)), v["set"]),
     "tuple": lambda self, v: tuple(self._items(v["tuple"])),
     "frozenset": lambda self, v: frozenset(self._items(v["frozenset"])),
+    "ellipsis": lambda self, v: Ellipsis,
     "slice": lambda self, v: slice(*self._items(v["slice"])),
     "float": lambda self, v: float(v["float"]),
     "bytes": lambda self, v: base64.b64decode(v["bytes"]),

@@ -89,6 +89,8 @@ class Encoder:
             return {kind.__name__: self._items(value, path)}
         if kind is bytes:
             return {"bytes": base64.b64encode(value).decode()}
+        if value is Ellipsis:
+            return {"ellipsis": True}
         if kind is slice:
             return {"slice": self._items((value.start, value.stop, value.step), path)}
         return self._shared(value, path)
@@ -132,9 +134,12 @@ class Encoder:
         if isinstance(value, torch.nn.Module) and parametrize.is_parametrized(value):
             return self._parametrized(value, path)
         try:
-            function, args, *rest = value.__reduce_ex__(4)
+            reduced = value.__reduce_ex__(4)
         except (TypeError, AttributeError, RuntimeError, ValueError) as error:
             raise _refused(path, value, str(error)) from error
+        if isinstance(reduced, str):
+            raise _refused(path, value, f"it stands for what a module has under the name {reduced}")
+        function, args, *rest = reduced
         state, items, pairs = (*rest, None, None, None)[:3]
         block = ()
         if function is block_class.rebuilt:

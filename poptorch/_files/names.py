@@ -22,7 +22,7 @@ _OBJECTS = (object, complex)
 MAKERS = {f"{f.__module__}:{f.__qualname__}": f for f in (
     complex, collections.OrderedDict, collections.defaultdict, collections.deque,
     collections.Counter, types.SimpleNamespace, pathlib.PosixPath, pathlib.PurePosixPath,
-    torch.Size)}
+    range, torch.Size)}
 MAKERS["torch:device"] = torch.device
 # Values of torch that are written by their name.
 VALUES = (torch.dtype, torch.memory_format, torch.layout)

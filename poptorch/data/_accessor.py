@@ -9,6 +9,7 @@ from torch.utils.data import Dataset
 
 from poptorch._checks import Bool, at_least, one_of
 from poptorch.data import _worker
+from poptorch.data._changes import Changes
 from poptorch.data._launch import launch
 from poptorch.data._link import WorkerLink
 from poptorch.data._sources import CollatedSource, RandomState, RebatchedSource, Source
@@ -83,6 +84,7 @@ class AsynchronousDataAccessor:
             random_state=RandomState())
         self._settings.random_state.leave()
         self._source = _source_of(dataset, rebatched_size)
+        self._changes = Changes(self._source.data)
         self._epoch, self._is_untouched, self._message = 0, True, None
         self._iterators = 0  # how many were made
         self._process = os.getpid()
@@ -107,6 +109,7 @@ class AsynchronousDataAccessor:
         if not self._is_untouched:
             self._epoch += 1
         self._check_is_open()
+        self._changes.warn()
         self._is_untouched = True
         self._link.send(_worker.WANT_EPOCH, self._epoch)
         self._iterators += 1

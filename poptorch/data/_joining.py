@@ -42,12 +42,16 @@ def join(parts: list):
 
 
 def row_count(item) -> int:
-    """How many rows (samples) an item has: the length of its tensors and lists.
+    """How many rows (samples) an item has: the length of its tensors and lists, but for empty
+    lists where there is something else.
 
     Raises:
         ValueError: It has none, or they have different lengths.
     """
-    lengths = [len(leaf) if getattr(leaf, "ndim", 1) else None for leaf in _taken_apart(item)[0]]
+    leaves = _taken_apart(item)[0]
+    # An empty list is what default_collate makes of samples that hold empty lists.
+    told = [leaf for leaf in leaves if not (type(leaf) is list and not leaf)] or leaves
+    lengths = [len(leaf) if getattr(leaf, "ndim", 1) else None for leaf in told]
     if not lengths or None in lengths or len(set(lengths)) > 1:
         found = sorted(set(map(str, lengths)))
         raise ValueError(f"[DataLoader] to put batches of another size together, each tensor of a "

@@ -33,6 +33,11 @@ class Source:
     def __len__(self) -> int:
         return len(self._data)
 
+    @property
+    def data(self):
+        """What it iterates over."""
+        return self._data
+
     def forget_iterator(self) -> None:
         """Lets go of workers that are kept between epochs: after an error they may be dead."""
         if isinstance(self._data, DataLoader):

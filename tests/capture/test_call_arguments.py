@@ -1,5 +1,8 @@
 """What hooks, a module's own ``__call__`` and functions around forward see of a call."""
 
+import collections
+import copy
+import dataclasses
 import functools
 
 import pytest
@@ -167,3 +170,51 @@ class Seen(nn.Module):
 
     def forward(self, x, y=3.0):
         return x * y
+
+
+def compiled(forward):
+    module = nn.Module()
+    module.forward = forward
+    return poptorch.inferenceModel(module, quiet_options())
+
+
+@dataclasses.dataclass
+class Pair:
+    first: torch.Tensor
+    count: int = 1
+
+
+def replace_first(pair):
+    pair.count += 1
+    return pair.first + 1
+
+
+@pytest.mark.parametrize("change, argument, words", [
+    (lambda cache: cache.append(cache[0] * 2) or cache[0] + 1, [X],
+     "changes the list cache: it had the entries [0] and has [0, 1] then"),
+    (lambda cache: cache.pop("b") + 1, {"a": X, "b": X},
+     "changes the dict cache: it had the entries ['a', 'b'] and has ['a'] then"),
+    (lambda cache: cache.update(a=cache["a"] + 1, b=2) or cache["a"] + 1, {"a": X, "b": 1},
+     "changes the dict cache: it holds other objects then at cache.a, cache.b"),
+    (lambda cache: cache["q"][1].appendleft(cache["q"][0]) or cache["q"][0] + 1,
+     {"q": (X, collections.deque())},
+     "changes the deque cache.q.1: it had the entries [] and has ['0'] then"),
+    (replace_first, Pair(X), "changes the Pair pair: it holds other objects then at pair.count"),
+])
+def test_changes_of_containers_are_warned_of(change, argument, words, capsys):
+    before = copy.deepcopy(argument)
+    assert torch.equal(compiled(change)(argument), change(copy.deepcopy(argument)))
+    told = capsys.readouterr().err
+    assert f"[arguments] forward {words}. The program has a copy of it, the caller's" in told
+    assert str(argument) == str(before)
+
+
+@pytest.mark.parametrize("forward, arguments, named", [
+    (lambda cache: cache[0].add_(1) * 2, [[torch.ones(2)]], {}),
+    (lambda x, **others: others.pop("y") + x, [X], {"y": X}),
+    (lambda cache: cache.update(cache) or cache["a"] + 1, [{"a": X}], {}),
+    (lambda cache: [*cache, cache[0] + 1], [[X]], {}),
+])
+def test_what_is_no_change_of_a_container(forward, arguments, named, capsys):
+    compiled(forward)(*arguments, **named)
+    assert "[arguments]" not in capsys.readouterr().err

@@ -129,6 +129,14 @@ def test_rows():
     assert middle["sample"].y.tolist() == [1.5, 2.5] and middle["pair"].b[0].tolist() == [1, 2]
 
 
+def test_rows_of_samples_that_hold_empty_lists():
+    whole = default_collate([(torch.tensor([i, i]), [], {"boxes": []}) for i in range(4)])
+    assert row_count(whole) == 4
+    x, empty, nested = join([rows(whole, 1, 3), rows(whole, 3, 4)])
+    assert x.tolist() == [[1, 1], [2, 2], [3, 3]] and empty == [] and nested == {"boxes": []}
+    assert row_count([[], torch.zeros(0)]) == 0
+
+
 def test_combine_batch_tensors_gen():
     batches = [[torch.ones(2, 3), torch.tensor(1)], (torch.zeros(1, 3), torch.tensor(2))]
     joined = combine_batch_tensors_gen(iter(batches))

@@ -55,3 +55,45 @@ def test_an_object_that_is_changed_later_is_not_saved(make, words, tmp_path):
         model.save(tmp_path / "net.poptorch", export_model=False)
     space.scale[0] = 2.0
     assert model(X, space).item() == 2
+
+
+class Only:
+    """A class with one object, as a value that stands for none is made."""
+
+    def __reduce__(self):
+        return "ONLY"
+
+
+ONLY = Only()
+
+
+class Picked(torch.nn.Module):
+    def __init__(self, index):
+        super().__init__()
+        self.index = index
+
+    def forward(self, x, index):
+        return x[self.index][index]
+
+
+@pytest.mark.parametrize("own, given", [
+    ((..., 0), ...), (slice(0, 2), (slice(None), ..., 1)), (range(1, 3), range(2)),
+    (..., range(0))])
+def test_dots_and_ranges(own, given, tmp_path):
+    x = torch.arange(12.0).reshape(3, 4)
+    model = poptorch.inferenceModel(Picked(own), options())
+    expected = model(x, given)
+    assert torch.equal(expected, x[own][given])
+    again = poptorch.load(model.save(tmp_path / "net.poptorch"))
+    assert again.model.index == own and type(again.model.index) is type(own)
+    assert torch.equal(again(x, given), expected)
+    with pytest.raises(poptorch.Error, match="mismatch for index"):
+        again(x, 1)
+
+
+def test_an_object_that_has_a_name_in_its_module(tmp_path):
+    model = poptorch.inferenceModel(Count(), options())
+    model.compile(X, {1: ONLY})
+    with pytest.raises(poptorch.Error, match=r"\[save\] .*cannot be put into a file: it stands for "
+                                             r"what a module has under the name ONLY"):
+        model.save(tmp_path / "net.poptorch")
