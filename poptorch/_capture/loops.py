@@ -192,7 +192,9 @@ class Loops:
         """What a body returns, as a contiguous tensor of its region."""
         is_outside = not isinstance(x, private.FakeTensor) or self._recorder.is_across(x)
         x = self._capture.bodies.inside(x)
-        return x.clone(memory_format=torch.contiguous_format) if is_outside else x.contiguous()
+        if is_outside:
+            return x.clone(memory_format=torch.contiguous_format)
+        return (x if private.has_gradient(x) else x.detach()).contiguous()
 
     def _declare(self, region, name: str, tensor: torch.Tensor) -> fx.Node:
         node = region.placeholder(name, self._recorder.described(tensor))

@@ -1,4 +1,4 @@
-"""The arguments of a body require grad where those in eager do."""
+"""The arguments and the results of a body require grad where those in eager do."""
 
 import pytest
 import torch
@@ -57,3 +57,30 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_training_as_eager(name):
     check_training(lambda m, x: FUNCTIONS[name](m, x) + m.a(x) + m.b(x))
+
+
+def without_gradient(function):
+    """It returns a view that says that it requires grad, and has no gradient."""
+    return torch.no_grad()(function)
+
+
+VIEWS = {
+    "for_loop": lambda m, x: for_loop(
+        2, without_gradient(lambda v, w: [v.t().t(), w * 2]), [m.a(x), m.b(x)])[0],
+    "one of two results": lambda m, x: for_loop(
+        2, lambda v, w: [without_gradient(lambda: v[:])(), torch.tanh(m.b(w)) * v],
+        [m.a(x), m.b(x)])[1],
+    "cond": lambda m, x: cond(x.sum() > 0, without_gradient(lambda v: v.view(3, 4)), [m.a(x)],
+                              lambda v: v * 2, [m.a(x)])[0],
+    "both branches": lambda m, x: cond(x.sum() > 0, without_gradient(lambda v: v.view(3, 4)),
+                                       [m.a(x)], without_gradient(lambda v: v[:]), [m.b(x)])[0],
+    "function of the host": lambda m, x: poptorch.CPU(
+        without_gradient(lambda v: v.view(3, 4)), "view")(m.a(x)),
+    "detached on the host": lambda m, x: told(poptorch.CPU(
+        lambda v: v.detach() * 2, "double")(m.a(x))),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_results_that_are_views_without_gradients(name):
+    check_training(lambda m, x: VIEWS[name](m, x) + m.a(x) + m.b(x))
