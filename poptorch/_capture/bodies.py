@@ -12,17 +12,21 @@ import torch
 from poptorch._capture import attached
 from poptorch._capture import torch_private as private
 from poptorch._capture.unknown_sizes import UnknownSize
+from poptorch._layout import memory_of
+from poptorch._pytree import map_only
 
 
 class Taken:
     """What a body takes from outside, where there may be a gradient.
 
     Attributes:
+        name: of the function that runs the body, for messages.
         outer: the tensors.
         standing: those that stand for them.
     """
 
-    def __init__(self, recorder, region, is_trained: bool):
+    def __init__(self, recorder, name: str, region, is_trained: bool):
+        self.name = name
         self._recorder, self._region, self._is_trained = recorder, region, is_trained
         self._known: dict[int, int] = {}
         self.outer: list[torch.Tensor] = []
@@ -55,7 +59,7 @@ class Taken:
         """Whether a tensor stands for one from outside."""
         return any(tensor is x for x in self.standing)
 
-    def check(self, name: str, results: list[torch.Tensor]) -> None:
+    def check(self, results: list[torch.Tensor]) -> None:
         """Checks that the results depend on nothing outside by another way than functions of
         torch."""
         known = {id(x) for x in self.standing}
@@ -67,8 +71,9 @@ class Taken:
                 inner = attached.node_of(leaf)
                 if inner is None or not self._recorder.is_within(inner, self._region):
                     raise self._recorder.error(
-                        f"[{name}] the body hands a tensor from outside of it that requires grad "
-                        f"to a torch.autograd.Function. Pass the tensor as an input of the body.")
+                        f"[{self.name}] the body hands a tensor from outside of it that requires "
+                        f"grad to a torch.autograd.Function. Pass the tensor as an input of the "
+                        f"body.")
 
 
 class Bodies:
@@ -86,9 +91,9 @@ class Bodies:
         return bool(self._traced)
 
     @contextlib.contextmanager
-    def traced(self, region, is_trained: bool):
-        """A context in which a body is traced into a region."""
-        self._traced.append(Taken(self._recorder, region, is_trained))
+    def traced(self, name: str, region, is_trained: bool):
+        """A context in which a body of a function of this name is traced into a region."""
+        self._traced.append(Taken(self._recorder, name, region, is_trained))
         try:
             yield self._traced[-1]
         finally:
@@ -106,3 +111,26 @@ class Bodies:
             return tensor
         finally:
             self._traced = traced
+
+    def refusal(self, error: Exception, arguments) -> Exception | None:
+        """What the user is to see where PyTorch refused to change a leaf in place, if it is one
+        that stands for a tensor from outside, which may be none.
+
+        Args:
+            error: PyTorch's.
+            arguments: of the function that raised it.
+        """
+        if "leaf Variable that requires grad" not in str(error):
+            return None
+        given: set = set()
+        map_only(torch.Tensor, lambda x: given.add(memory_of(x)) or x, arguments)
+        for body in reversed(self._traced):
+            if not given.isdisjoint(map(memory_of, body.standing)):
+                return self._recorder.error(changes_outside(body.name))
+        return None
+
+
+def changes_outside(name: str) -> str:
+    """The message about a body that changes a tensor from outside."""
+    return (f"[{name}] the body changes a tensor from outside of it in place. Pass it as an input "
+            f"and return its new value.")

@@ -49,8 +49,18 @@ class Functions(private.TorchFunctionMode):
         if not is_last and _holds_real((args, kwargs)):
             args, kwargs = map_only(torch.Tensor, self._capture.recorder.stand_in,
                                     (args, kwargs or {}))
-        if self._capture.bodies and not _is_question(func):
-            args, kwargs = map_only(torch.Tensor, self._capture.bodies.inside, (args, kwargs or {}))
+        bodies = self._capture.bodies
+        if not bodies or _is_question(func):
+            return self._called(func, types, args, kwargs)
+        args, kwargs = map_only(torch.Tensor, bodies.inside, (args, kwargs or {}))
+        try:
+            return self._called(func, types, args, kwargs)
+        except RuntimeError as error:
+            if (refusal := bodies.refusal(error, (args, kwargs))) is None:
+                raise
+            raise refusal from None
+
+    def _called(self, func, types, args, kwargs):
         handler, out = HANDLERS.get(func), NotImplemented
         if handler is None and isinstance(func, private.HigherOrderOperator):
             handler = HIGHER_ORDER.get(func.name(), _refuse_higher_order)

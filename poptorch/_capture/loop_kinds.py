@@ -54,7 +54,7 @@ class _Counted:
         is_trained = torch.is_grad_enabled()
         like = inputs if as_torch else map(self._loops.contiguous, inputs)
         like = [*like, *map(self._loops.row, rows)]
-        self._joint = self._loops.joint(like, body, is_trained)
+        self._joint = self._loops.joint(like, body, is_trained, self._size if count > 1 else 0)
         self._from_host = self._joint.from_host()
         needed = self._joint.needed_for(self._joint.gradients, known=frozenset(self._from_host))
         self._kept = [i for i, node in enumerate(self._joint.inputs[:self._size])

@@ -17,6 +17,7 @@ from poptorch import _context as context
 from poptorch._capture import attached
 from poptorch._capture import library_dynamic, library_printing  # noqa: F401  (they declare ops)
 from poptorch._capture import torch_private as private
+from poptorch._capture.bodies import changes_outside
 from poptorch._capture.kept import keep, kept
 from poptorch._capture.library import ops
 from poptorch._capture.losses import BodyLosses
@@ -140,26 +141,31 @@ class Loops:
 
     # -- what bodies compute -------------------------------------------------------------------
 
-    def joint(self, like: list[torch.Tensor], body, is_trained: bool) -> Joint:
+    def joint(self, like: list[torch.Tensor], body, is_trained: bool, carried: int = 0) -> Joint:
         """Traces a body.
 
         Args:
-            like: tensors like its arguments, also in how these lie in memory.
+            like: tensors like its arguments, also in how these lie in memory, and in whether they
+                require grad.
             body: takes tensors and returns a list of them.
             is_trained: whether there may be a backward pass.
+            carried: how many of the first arguments are results of the round before, which may
+                require grad where those of the first round do not.
         """
         recorder = self._recorder
         with recorder.region(self._name) as region, private.without_saved_tensors_hooks(), \
-                self._capture.bodies.traced(region, is_trained) as taken:
-            leaves = [self._argument(region, x, is_trained) for x in like]
-            arguments = [x.clone() if x.requires_grad else x for x in leaves]
+                self._capture.bodies.traced(self._name, region, is_trained) as taken:
+            leaves = [self._argument(region, x, is_trained and (i < carried or x.requires_grad))
+                      for i, x in enumerate(like)]
+            # A change in place may give a leaf a history.
+            arguments = [x.clone() if is_trained and x.is_floating_point() else x for x in leaves]
             with self._capture.losses.body() as losses:
                 found = body(*arguments)
             losses.trace(found, leaves)
             is_read = [bool(recorder.node_of(x).users) for x in arguments]
             strides = [self._new_laid(x).stride() for x in found]
             found = [self._result(x) for x in found]
-            taken.check(self._name, found)
+            taken.check(found)
             given, gradients = [None] * len(found), [None] * (len(like) + len(taken.outer))
             if any(x.requires_grad for x in found) and (
                     taken.standing or any(x.requires_grad for x in like)):
@@ -176,9 +182,9 @@ class Loops:
         return Joint(region.graph, inputs, is_read, region.captured(), finals[:len(outputs)],
                      strides, taken.outer, given, gradients, losses)
 
-    def _argument(self, region, like: torch.Tensor, is_trained: bool) -> torch.Tensor:
+    def _argument(self, region, like: torch.Tensor, has_gradient: bool) -> torch.Tensor:
         leaf = self._new_laid(like)
-        leaf.requires_grad_(is_trained and leaf.is_floating_point())
+        leaf.requires_grad_(has_gradient and leaf.is_floating_point())
         self._declare(region, "value", leaf)
         return leaf
 
@@ -186,7 +192,9 @@ class Loops:
         """What a body returns, as a contiguous tensor of its region."""
         is_outside = not isinstance(x, private.FakeTensor) or self._recorder.is_across(x)
         x = self._capture.bodies.inside(x)
-        return x.clone(memory_format=torch.contiguous_format) if is_outside else x.contiguous()
+        if is_outside:
+            return x.clone(memory_format=torch.contiguous_format)
+        return (x if private.has_gradient(x) else x.detach()).contiguous()
 
     def _declare(self, region, name: str, tensor: torch.Tensor) -> fx.Node:
         node = region.placeholder(name, self._recorder.described(tensor))
@@ -229,9 +237,7 @@ class Loops:
         with private.without_modes():
             finals, changed = functionalize(region.graph, wanted, self._recorder.fake_mode)
         if any(node in region.captured().values() for node in changed):
-            raise self._recorder.error(
-                f"[{name}] the body changes a tensor from outside of it in place. Pass it as an "
-                f"input and return its new value.")
+            raise self._recorder.error(changes_outside(name))
         return finals
 
     # -- loops of the graph --------------------------------------------------------------------

@@ -35,11 +35,11 @@ __all__ = [
     "TorchFunctionMode", "as_in_eager", "autograd_nodes", "backward_sequence_number",
     "by_meta_kernel", "called_without_constants", "causal_masks_unread", "decompose_composite",
     "decomposition_table", "detached", "distributions_validate", "fake_like",
-    "forward_sequence_number", "has_cpu_kernel", "has_fused_attention", "is_composite",
-    "is_differentiated_forward", "is_transformed", "new_fake", "new_fake_mode", "overloads_of",
-    "own_function_modes", "recurrent_functions", "suggest_memory_format", "without_compiling",
-    "without_dispatch_modes", "without_modes", "without_onednn", "without_overrides",
-    "without_reentrant_checkpoints", "without_saved_tensors_hooks",
+    "forward_sequence_number", "has_cpu_kernel", "has_fused_attention", "has_gradient",
+    "is_composite", "is_differentiated_forward", "is_transformed", "new_fake", "new_fake_mode",
+    "overloads_of", "own_function_modes", "recurrent_functions", "suggest_memory_format",
+    "without_compiling", "without_dispatch_modes", "without_modes", "without_onednn",
+    "without_overrides", "without_reentrant_checkpoints", "without_saved_tensors_hooks",
 ]
 
 _CPU = torch.device("cpu")
@@ -413,6 +413,14 @@ def has_fused_attention(*arguments, **named) -> bool:
     with without_modes(), torch.set_grad_enabled(is_enabled):
         arguments, named = map_only(torch.Tensor, real, (arguments, named))
         return torch._fused_sdp_choice(*arguments, **named) != 0
+
+
+def has_gradient(tensor: torch.Tensor) -> bool:
+    """Whether a tensor requires grad, and not only says so, as a view does that was made without
+    gradients of one that does."""
+    if not tensor.requires_grad or tensor.grad_fn is not None:
+        return tensor.requires_grad
+    return not (tensor._is_view() and tensor._base.requires_grad)
 
 
 def autograd_nodes(root):

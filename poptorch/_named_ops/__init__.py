@@ -4,7 +4,10 @@ Each is a function of PyTorch, so its gradient and its types are PyTorch's. The 
 the function are the attributes; their annotations say of which kind they are.
 """
 
+import torch
+
 from poptorch import _C
+from poptorch._layout import memory_of
 from poptorch._named_ops import graphcore, onnx, replicated
 from poptorch._named_ops.registry import Row
 from poptorch.errors import Error
@@ -20,7 +23,7 @@ def all_rows() -> list[Row]:
 
 
 def call(inputs: list, domain: str, name: str, version: int, attributes: dict) -> list:
-    """The outputs of an operation.
+    """The outputs of an operation, none of which shares memory with an input or another output.
 
     Raises:
         poptorch.Error: There is none; or the inputs or the attributes are not what it takes.
@@ -40,7 +43,16 @@ def call(inputs: list, domain: str, name: str, version: int, attributes: dict) -
         if attribute.is_required and key not in attributes:
             raise Error(f"[{title}] attribute {key!r} is missing. Give {attribute.words}.")
     found = row.function(*inputs, **attributes)
-    return list(found) if isinstance(found, (tuple, list)) else [found]
+    return _apart(found if isinstance(found, (tuple, list)) else [found], inputs)
+
+
+def _apart(outputs, inputs: list) -> list[torch.Tensor]:
+    """The outputs, where they are views copies: a change of one in place changes nothing else."""
+    places, found = set(map(memory_of, inputs)), []
+    for output in outputs:
+        found.append(output.clone() if memory_of(output) in places else output)
+        places.add(memory_of(output))
+    return found
 
 
 def _find(domain: str, name: str, version: int) -> Row:

@@ -179,11 +179,13 @@ def _argmin(x, *, axis: int = 0, keepdims: int = 1):
 
 @_onnx("Softmax", 1)
 def _softmax(x, *, axis: int = 1):
+    axis %= max(x.dim(), 1)
     return torch.softmax(x.flatten(axis), axis).reshape(x.shape)
 
 
 @_onnx("LogSoftmax", 1)
 def _log_softmax(x, *, axis: int = 1):
+    axis %= max(x.dim(), 1)
     return torch.log_softmax(x.flatten(axis), axis).reshape(x.shape)
 
 

@@ -88,7 +88,8 @@ class CPU:
         if site.keeps:
             results = HostCall.apply(site, *tensors)
         else:
-            results = ops.host_call(tensors, site.number)
+            with torch.no_grad():  # the operation has no gradient of its own, and autograd warns
+                results = ops.host_call(tensors, site.number)
         return site.structure.unflatten(results)
 
     def registerPersistentData(self) -> None:

@@ -46,7 +46,7 @@ class Result:
         reached = (i for i, leaf in enumerate(leaves) if leaf is tensor or id(leaf) in ends)
         with private.without_modes():
             stride = copied_strides(tensor)
-        return cls(tensor.shape, tensor.dtype, stride, tensor.requires_grad,
+        return cls(tensor.shape, tensor.dtype, stride, private.has_gradient(tensor),
                    frozenset(i for i in reached if leaves[i].requires_grad))
 
 

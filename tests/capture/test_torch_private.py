@@ -176,6 +176,17 @@ def test_autograd_graph_can_be_walked():
     assert list(private.autograd_nodes(None)) == []
 
 
+def test_views_without_gradients_say_that_they_require_grad():
+    x = torch.ones(2, requires_grad=True) * 2
+    with torch.no_grad():
+        view = x.view(2, 1)
+    assert view.requires_grad and not private.has_gradient(view)
+    part = torch.ones(4)[:2].requires_grad_()
+    for tensor in (x, x.view(1, 2), part, torch.nn.Parameter(torch.ones(2))):
+        assert private.has_gradient(tensor)
+    assert not private.has_gradient(torch.ones(2)[:1])
+
+
 def test_composite_operations():
     aten = torch.ops.aten
     assert private.is_composite(aten.linear.default)

@@ -92,7 +92,11 @@ CASES = [
     ("ArgMin", 1, [X], {}, in_numpy(lambda x: x.argmin(0)[None].astype(np.int32))),
     ("Softmax", 1, [IMAGES / 9], {},
      lambda x: torch.softmax(x.reshape(1, 36), 1).reshape(x.shape)),
+    ("Softmax", 11, [IMAGES / 9], {"axis": -2},
+     lambda x: torch.softmax(x.reshape(1, 4, 9), 2).reshape(x.shape)),
     ("LogSoftmax", 1, [X], {}, lambda x: torch.log_softmax(x, 1)),
+    ("LogSoftmax", 11, [IMAGES], {"axis": -3},
+     lambda x: torch.log_softmax(x.reshape(1, 36), 1).reshape(x.shape)),
     ("GlobalAveragePool", 1, [IMAGES], {}, in_numpy(lambda x: x.mean((2, 3), keepdims=True))),
     ("GlobalMaxPool", 1, [IMAGES], {}, in_numpy(lambda x: x.max((2, 3), keepdims=True))),
     ("Gemm", 7, [X, X, OTHER[:2]], {"alpha": 0.5, "beta": 2.0, "transB": 1},
@@ -155,6 +159,31 @@ def test_values(case):
     for found in (model(*inputs), net(*inputs)):
         torch.testing.assert_close(found, expected, check_dtype=expected.is_floating_point(),
                                    rtol=2e-5, atol=2e-6)
+    model.destroy()
+
+
+@pytest.mark.parametrize("case", [
+    *ALL, *(("ai.onnx", name, 8, [X], {}, None) for name in ("Max", "Min", "Sum"))],
+    ids=lambda case: f"{case[1]}-{case[2]}")
+def test_results_are_copies(case):
+    domain, name, version, inputs, attributes, _ = case
+    outputs = 2 if name == "Split" else 1
+
+    class Changed(torch.nn.Module):
+        def forward(self, *inputs):
+            first, *others = poptorch.custom_op(list(inputs), name, domain, version,
+                                                [torch.zeros(1)] * outputs, attributes)
+            first.zero_()
+            return first, [x.clone() for x in others], [x.clone() for x in inputs]
+
+    model = poptorch.inferenceModel(Changed(), quiet_options())
+    expected = [x.int() if x.dtype is torch.int64 else x for x in inputs]
+    for run in (model, Changed()):
+        given = [x.clone() for x in inputs]
+        first, others, seen = run(*given)
+        assert not first.any() and all(x.any() for x in others)
+        for x, y, z in zip(seen, given, expected, strict=True):
+            assert torch.equal(x.to(z.dtype), z) and torch.equal(y.to(z.dtype), z)
     model.destroy()
 
 

@@ -88,7 +88,18 @@ def test_refusals_in_training():
         y = for_loop(2, lambda v: torch.tanh(m.b(v)), [h])[0]
         return torch.autograd.grad(y.sum(), [h], create_graph=True)[0] + y
 
-    for function, words in ((second_order, r"\[for_loop\] there are no gradients of gradients th"),
+    def changes_what_has_a_gradient(m, x):
+        h = m.a(x)
+        return for_loop(2, lambda v: h.add_(1) + v, [x])[0]
+
+    def changes_a_view_of_it(m, x):
+        h = m.a(x)
+        return cond(x.sum() > 0, lambda: h[0].mul_(2), [], lambda: h[0], [])[0]
+
+    outside = r"body changes a tensor from outside of it in place\. Pass it as an input"
+    for function, words in ((changes_what_has_a_gradient, rf"\[for_loop\] the {outside}"),
+                            (changes_a_view_of_it, rf"\[cond\] the {outside}"),
+                            (second_order, r"\[for_loop\] there are no gradients of gradients th"),
                             (own_function, r"\[for_loop\] the body hands a tensor from outside of"),
                             (unknown_rounds, r"\[while_loop\] there are no gradients through a")):
         net = Net(function)

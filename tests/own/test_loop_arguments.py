@@ -1,0 +1,86 @@
+"""The arguments and the results of a body require grad where those in eager do."""
+
+import pytest
+import torch
+from torch._higher_order_ops import map as map_rows
+
+import poptorch
+from poptorch import cond, for_loop
+from tests.own.scans import scan_by_python
+from tests.own.test_loops import check_training
+
+
+def told(v):
+    """Numbers that say whether a tensor requires grad."""
+    return torch.full_like(v, 2.0 if v.requires_grad else 3.0)
+
+
+def changed_after_a_function(m):
+    """Autograd refuses it where the argument requires grad."""
+    def body(v):
+        torch.relu_(v)
+        v[0].add_(m.a.bias)
+        return v * 2
+
+    return body
+
+
+def becomes_one_that_requires_grad(m):
+    def body(v):
+        v.mul_(m.a.weight[:3])
+        return v * told(v)
+
+    return body
+
+
+def mapped(m, x):
+    if poptorch.isRunningOnIpu():
+        return map_rows(told, x)
+    return torch.stack([told(row) for row in x])
+
+
+FUNCTIONS = {
+    "cond": lambda m, x: cond(x.sum() > 0, told, [x], told, [m.a(x)])[0],
+    "cond, a change": lambda m, x: cond(x.sum() > 0, changed_after_a_function(m), [x],
+                                        changed_after_a_function(m), [x * 3])[0],
+    "cond, a parameter": lambda m, x: cond(
+        x.sum() > 0, becomes_one_that_requires_grad(m), [x], told, [x])[0],
+    "one round": lambda m, x: sum(for_loop(1, lambda a, b: (told(a), told(b) * 3), [x, m.a(x)])),
+    "one round, a change": lambda m, x: for_loop(1, changed_after_a_function(m), [x])[0],
+    "one round, a parameter": lambda m, x: for_loop(1, becomes_one_that_requires_grad(m), [x])[0],
+    "rows of scan": lambda m, x: scan_by_python(lambda c, row: (c * 0.5, told(row)), m.a.bias * 1,
+                                                x)[1],
+    "rows of map": mapped,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_training_as_eager(name):
+    check_training(lambda m, x: FUNCTIONS[name](m, x) + m.a(x) + m.b(x))
+
+
+def without_gradient(function):
+    """It returns a view that says that it requires grad, and has no gradient."""
+    return torch.no_grad()(function)
+
+
+VIEWS = {
+    "for_loop": lambda m, x: for_loop(
+        2, without_gradient(lambda v, w: [v.t().t(), w * 2]), [m.a(x), m.b(x)])[0],
+    "one of two results": lambda m, x: for_loop(
+        2, lambda v, w: [without_gradient(lambda: v[:])(), torch.tanh(m.b(w)) * v],
+        [m.a(x), m.b(x)])[1],
+    "cond": lambda m, x: cond(x.sum() > 0, without_gradient(lambda v: v.view(3, 4)), [m.a(x)],
+                              lambda v: v * 2, [m.a(x)])[0],
+    "both branches": lambda m, x: cond(x.sum() > 0, without_gradient(lambda v: v.view(3, 4)),
+                                       [m.a(x)], without_gradient(lambda v: v[:]), [m.b(x)])[0],
+    "function of the host": lambda m, x: poptorch.CPU(
+        without_gradient(lambda v: v.view(3, 4)), "view")(m.a(x)),
+    "detached on the host": lambda m, x: told(poptorch.CPU(
+        lambda v: v.detach() * 2, "double")(m.a(x))),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_results_that_are_views_without_gradients(name):
+    check_training(lambda m, x: VIEWS[name](m, x) + m.a(x) + m.b(x))
