@@ -137,7 +137,8 @@ class Attributes:
         host."""
         thread, self._thread = self._thread, None
         try:
-            yield
+            with self.reads.draws.without():
+                yield
         finally:
             self._thread = thread
 
@@ -251,6 +252,7 @@ class Attributes:
         self._depended_on = self.reads.finish(self._contents)
         if kind is None:
             warn_of_kept(self.reads.kept)
+            self.reads.draws.warn()
         told, managed = set(), {}
         for module, path, before in self._before:
             if id(module) in self._made:  # it was met before its class filled it

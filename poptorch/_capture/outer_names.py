@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 
 from poptorch._capture.clones import HOOKS
+from poptorch._capture.draws import Draws
 from poptorch._capture.places import is_packaged, is_pythons, is_torchs
 from poptorch._capture.reads import fill, holds_fake
 from poptorch._snapshot import (
@@ -99,19 +100,21 @@ class OuterName(NamedTuple):
         return found
 
 
-def read_and_set(module: torch.nn.Module, arguments) -> tuple[list, list]:
+def read_and_set(module: torch.nn.Module, arguments,
+                 draws: Draws | None = None) -> tuple[list, list]:
     """The names outside that ``forward`` may read, and those that it may set, with the values that
     they have.
 
     Args:
         module: the outermost module.
         arguments: of the call, which may hold functions.
+        draws: is told of all that names lead to.
 
     Returns:
         Two lists of pairs of an :class:`OuterName` and a :class:`Snapshot`: what is read, without
         the variables that the code itself sets, and what is set.
     """
-    walk = _Walk()
+    walk = _Walk(draws or Draws())
     for path, part in module.named_modules():
         walk.of_module(part, path)
     walk.of_values(arguments, None, "arguments")
@@ -152,7 +155,8 @@ def unchanged(names: list[tuple[OuterName, Snapshot]]) -> list[OuterName]:
 class _Walk:
     """Goes through functions and what they refer to, each once."""
 
-    def __init__(self):
+    def __init__(self, draws: Draws):
+        self._draws = draws
         # By identity of the root, and names.
         self.found: dict[tuple, tuple[OuterName, object]] = {}
         self.stored: set[tuple] = set()
@@ -288,6 +292,8 @@ class _Walk:
         if isinstance(value, classmethod):  # it may make an object
             self._of_class(cls)
         value = _function_of(value)
+        for path, part in objects_within(value, known.text):
+            self._draws.meet(part, path)
         if has_attributes(value):
             self.of_function(attribute_of(value, "__call__"), type(value), known)
         elif isinstance(value, _FUNCTIONS):

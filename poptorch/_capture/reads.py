@@ -15,6 +15,7 @@ import torch
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
+from poptorch._capture.draws import Draws
 from poptorch._logging import logger
 from poptorch._snapshot import Snapshot, attributes_of, has_attributes, has_slots, objects_within
 
@@ -45,9 +46,11 @@ class Reads:
     Attributes:
         kept: the paths where ``forward`` has put tensors without data, after :meth:`finish`.
         modes: the modules of which ``training`` was read, by identity.
+        draws: what ``forward`` draws from.
     """
 
     def __init__(self):
+        self.draws = Draws().of_process()
         self.kept: list[str] = []
         self.modes: dict[int, torch.nn.Module] = {}
         self._found: dict[tuple[int, str], tuple[Place, Snapshot]] = {}
@@ -73,6 +76,7 @@ class Reads:
     def of_argument(self, value, path: str) -> None:
         """Takes note, from now on, of what is read of the objects in an argument."""
         for path, part in objects_within(value, path):
+            self.draws.meet(part, path)
             self._enter(part, None, path)
 
     def was_missed(self, module: torch.nn.Module, name: str) -> None:
@@ -148,6 +152,7 @@ class Reads:
         self._found[id(place.holder), place.name] = place, Snapshot(value)
         if not isinstance(value, private.FakeTensor):
             for path, part in objects_within(value, place.path):
+                self.draws.meet(part, path)
                 self._enter(part, place.module, path)
 
     def _enter(self, found, module: torch.nn.Module, path: str) -> None:

@@ -6,6 +6,7 @@ import torch
 
 from poptorch import _C
 from poptorch._capture import capture, outer_names
+from poptorch._capture.draws import Draws
 from poptorch._capture.reads import warn_of_kept
 from poptorch._plain_torch import plain_torch
 from poptorch._runtime import replicas, settings
@@ -59,7 +60,8 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
     progress("capture")
     arguments = Arguments(source.model, args, kwargs, spec, source.parser)
     groups = dict(spec.weight_groups)
-    outer, sets = outer_names.read_and_set(source.model, [args, kwargs])
+    draws = Draws()
+    outer, sets = outer_names.read_and_set(source.model, [args, kwargs], draws)
     try:
         captured = capture(source.model, *arguments.micro_batch(args, kwargs),
                            training=spec.training,
@@ -72,6 +74,7 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
         outer, kept = outer_names.put_back(outer)
         kept += outer_names.put_back(sets)[1]
     warn_of_kept(kept)
+    draws.warn()
     outer = outer_names.unchanged(outer)
     arguments.compare(captured.beside)
     captured.out_spec.copy_data([args, kwargs, source.model, [name.value() for name in outer]])
