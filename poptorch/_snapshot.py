@@ -6,10 +6,11 @@ import numbers
 import reprlib
 import sys
 from array import array
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from functools import partial
 from types import MappingProxyType, MemberDescriptorType, MethodType, SimpleNamespace
+from typing import NamedTuple
 
 import numpy
 import torch
@@ -43,6 +44,21 @@ class Objects(enum.Enum):
     """
 
     IDENTICAL, EQUAL, ALIKE = range(3)
+
+
+class Change(NamedTuple):
+    """A part of a value that is another one than it was.
+
+    Attributes:
+        path: of the part.
+        was, now: as text.
+        is_gone: whether it is no longer there.
+    """
+
+    path: str
+    was: str
+    now: str
+    is_gone: bool
 
 
 class Snapshot:
@@ -146,6 +162,37 @@ class Snapshot:
         # Zeros of both signs are equal, and what is not a number equals nothing.
         return repr(value) == repr(now) if kind in (float, complex, range) else value == now
 
+    def change(self, path: str) -> "Change | None":
+        """The first part of the value itself that was there and is another one now, or gone; None:
+        at most something was added. Tensors in it are passed over.
+
+        Args:
+            path: of the value.
+        """
+        return self._change(self._known, self.value, path)
+
+    def _change(self, known: tuple, now, path: str) -> "Change | None":
+        value, parts = known
+        if isinstance(value, torch.Tensor) or isinstance(now, torch.Tensor):
+            return None
+        now_parts = self._parts(now) if type(now) is type(value) else None
+        if parts is None or now_parts is None or isinstance(value, _BUFFERS):
+            found = self._difference(known, now, path)
+            return found and Change(*found, False)
+        if isinstance(value, (list, deque)) and len(now_parts) < len(parts):
+            return Change(path, _text(known), _text_of(now), True)
+        now_by_key = dict(now_parts)
+        for key, part in parts:
+            inner = _joined(path, value, key)
+            if key not in now_by_key:
+                return Change(inner, _text(part), "nothing", True)
+            found = self._change(part, now_by_key[key], inner)
+            if found is not None:
+                return found
+        if _is_counting(value) and len(now_parts) > len(parts):
+            return Change(path, _text(known), _text_of(now), False)
+        return None
+
     def text(self) -> str:
         """The value as it was."""
         return _text(self._known)
@@ -197,11 +244,19 @@ def attribute_of(value, name: str):
     """An attribute as it stands in an object or a class, without what a descriptor would make of
     it; ``MISSING`` where there is none."""
     classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
-    tables = [] if isinstance(value, type) else [getattr(value, "__dict__", {})]
+    tables = [] if isinstance(value, type) else [_own_attributes(value)]
     for table in (*tables, *map(vars, classes)):
         if name in table:
             return table[name]
     return MISSING
+
+
+def _own_attributes(value) -> dict:
+    """The attributes of any object, without what its class makes of reading them."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
 
 
 def is_compared(value) -> bool:
@@ -227,7 +282,7 @@ def objects_within(value, path: str) -> Iterator[tuple[str, object]]:
 
 
 # Their elements are one content.
-_BUFFERS = (bytearray, array, numpy.ndarray)
+_BUFFERS = (bytearray, memoryview, array, numpy.ndarray)
 _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 _OF_PARTIAL = ("func", "args", "keywords")
 _OF_METHOD = ("__func__", "__self__")
@@ -255,7 +310,7 @@ def _parts(value) -> list[tuple] | None:
         return list(enumerate(value.flat))
     if isinstance(value, numpy.ndarray):
         return [("", str(value.dtype)), ("", value.shape), ("", value.tobytes())]
-    if isinstance(value, (bytearray, array)):
+    if isinstance(value, (bytearray, memoryview, array)):
         return [("", bytes(value))]
     for kind in (list, tuple, deque):
         if isinstance(value, kind):
@@ -263,6 +318,12 @@ def _parts(value) -> list[tuple] | None:
     if isinstance(value, (set, frozenset)):
         return [(item, item) for item in sorted(value, key=_order)]
     return list(attributes_of(value).items()) if has_slots(value) else None
+
+
+def _is_counting(value) -> bool:
+    """Whether keys are added to a dictionary by counting."""
+    return isinstance(value, Counter) \
+        or isinstance(value, defaultdict) and value.default_factory in (int, float)
 
 
 def _order(item) -> tuple:
@@ -299,15 +360,20 @@ def _rebuilt(known: tuple):
     if isinstance(value, array):
         return array(value.typecode, items[0])
     if isinstance(value, numpy.ndarray):
+        # Of a type with fields there is no text that NumPy reads.
+        dtype = value.dtype if items[0] == str(value.dtype) else items[0]
         return items if len(items) != 3 or value.dtype.hasobject else numpy.frombuffer(
-            items[2], items[0]).reshape(items[1])
+            items[2], dtype).reshape(items[1])
     if isinstance(value, partial):
         return partial(items[0], *items[1], **items[2])
     kind = next((kind for kind in _WITH_ITEMS if isinstance(value, kind)), None)
+    if isinstance(value, memoryview):
+        return items[0]
     if isinstance(value, bytearray):
         return bytearray(items[0])
     return value if kind is None else kind(items)
 
 
 def _text_of(value) -> str:
+    value = bytes(value) if isinstance(value, memoryview) else value
     return repr(value) if type(value) in VALUES else _short.repr(value)

@@ -11,7 +11,7 @@ import torch
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES, own_attributes
-from poptorch._capture.counters import Counters
+from poptorch._capture.counters import warn_of_count, warn_of_flag
 from poptorch._capture.places import Places
 from poptorch._capture.reads import Place, Reads, warn_of_kept
 from poptorch._capture.unknown_sizes import UnknownSize
@@ -25,6 +25,7 @@ _WITHOUT_DATA = (private.FakeTensor, UnknownSize)
 _TABLES = ("_parameters", "_buffers", "_modules")
 # By these a module is filled, a new one or a copy.
 _FILLING = ("__init__", "__setstate__")
+_OF_CLASS = frozenset(dir(torch.nn.Module))
 _LOOKED_AT = (*_CONTAINERS, *_WITHOUT_DATA)
 
 
@@ -66,9 +67,6 @@ class Attributes:
         self._lines: dict[tuple[int, str], tuple[str, int] | None] = {}
         self.reads = Reads()
         self.value_of: Callable[[torch.Tensor], torch.Tensor | None] = lambda tensor: None
-        # Those that forward read before it set them to True or False.
-        self._flags: set[tuple[int, str]] = set()
-        self._counters = Counters()
         self._found_values: dict[int, torch.Tensor | None] = {}
         self.managed: list[tuple[torch.nn.Module, set[str]]] = []
         self._depended_on: list[Place] = []
@@ -77,6 +75,7 @@ class Attributes:
         """Records the attributes that a module has now, and what their containers hold."""
         before = _plain(module)
         self._before.append((module, path, before))
+        self.reads.counters.of_class(type(module))
         for value in _within(before):
             if isinstance(value, dict):
                 self._contents[id(value)] = value, dict(value)
@@ -137,7 +136,8 @@ class Attributes:
         host."""
         thread, self._thread = self._thread, None
         try:
-            yield
+            with self.reads.draws.without():
+                yield
         finally:
             self._thread = thread
 
@@ -194,9 +194,12 @@ class Attributes:
             raise
         if name in own:
             self.reads.of_module(module, name, value, is_outside)
-            self._counters.was_read(module, name, value, sys._getframe(2))
         else:  # the class has it
             self.reads.was_missed(module, name)
+            if name not in _OF_CLASS:
+                self.reads.of_class(module, name, value)
+        if name not in OF_EACH_MODULE and threading.get_ident() == self._thread:
+            self.reads.counters.was_read(module, name, value, sys._getframe(2))
         return value
 
     def __enter__(self):
@@ -206,10 +209,9 @@ class Attributes:
             module = self._running(module)
             self._meet(module)
             self._lines[id(module), name] = self._places.here()
-            if type(value) is bool and self.reads.has_read(module, name):
-                self._flags.add((id(module), name))
-            self._counters.was_set(module, name, value, sys._getframe(1))
-            self.reads.was_set(module, name)
+            if threading.get_ident() == self._thread:
+                self.reads.counters.was_set(module, name, value, sys._getframe(1))
+            self.reads.was_set(module, name, value)
             self._set(module, name, value)
 
         def delete_attribute(module, name):
@@ -248,18 +250,17 @@ class Attributes:
             setattr(torch.nn.Module, name, method)
         for module, tables in self._outside.values():
             _put_tables_back(own_attributes(module), tables)
+        if kind is None:
+            self._warn_of_counters()
         self._depended_on = self.reads.finish(self._contents)
         if kind is None:
             warn_of_kept(self.reads.kept)
+            self.reads.draws.warn()
         told, managed = set(), {}
         for module, path, before in self._before:
             if id(module) in self._made:  # it was met before its class filled it
                 continue
             attributes = _plain(module)
-            if kind is None:
-                self._warn_of_flags(module, path, before, attributes)
-                self._counters.warn_of(module, before, attributes, lambda name: place_text(
-                    self.line(module, name), path))  # noqa: B023  (called at once)
             made = {name for name, value in attributes.items()
                     if (id(module), name) in self._lines and _object_holds_fake(value)}
             if not made and not _holds_fake(attributes) and RECURRENT_CACHES[0] not in attributes:
@@ -282,17 +283,27 @@ class Attributes:
         self.managed = [(module, {name for key, name in self._lines if key == id(module)})
                         for module in managed.values()]
 
-    def _warn_of_flags(self, module: torch.nn.Module, path: str, before: dict, now: dict) -> None:
-        """Warns of flags by which ``forward`` does something in its first call alone."""
-        for name, value in now.items():
-            was = before.get(name)
-            if (id(module), name) in self._flags and type(was) is bool and was is not value:
-                place = place_text(self.line(module, name), path)
-                logger.warning(
-                    "[capture] forward reads the attribute %s, which is %s, and sets it to %s: "
-                    "what it does once in PyTorch, each call of the program does again. Call the "
-                    "module once on the CPU before it is compiled, or use a buffer and "
-                    "torch.where.%s", name, was, value, f"\n  at {place}" if place else "")
+    def _warn_of_counters(self) -> None:
+        """Warns of what ``forward`` computes with and changes, so that in PyTorch its next call
+        would compute with other values."""
+        for holder, name, was, now in self.reads.flags():
+            what, place = self._named(holder, name)
+            if what is not None:
+                warn_of_flag(what, was, now, place)
+        for holder, name, was, now, line in self.reads.counters.counted():
+            what, place = self._named(holder, name)
+            if what is not None:
+                warn_of_count(what, was, now, place or place_text(line))
+        for change in self.reads.changes():
+            warn_of_count(*change)
+
+    def _named(self, holder, name: str) -> tuple[str | None, str]:
+        """An attribute as a message names it, and the place that sets it, if it is a module's;
+        None for one of what ``forward`` makes, which is made anew in each call."""
+        for module, path, _ in self._before:
+            if module is holder and id(module) not in self._made:
+                return f"the attribute {name}", place_text(self.line(holder, name), path)
+        return self.reads.path_of(holder, name), ""
 
     def _lasting(self, value):
         """A tensor, or a tuple of them, with the values that they have in each call, or None."""

@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -20,6 +20,7 @@ from poptorch._capture import (
 from poptorch._capture import torch_private as private
 from poptorch._capture.bodies import Bodies
 from poptorch._capture.captured import Captured, InputSpec, OutputSpec
+from poptorch._capture.environment import Environment
 from poptorch._capture.functionalize import functionalize
 from poptorch._capture.functions import Functions
 from poptorch._capture.library import ops
@@ -45,7 +46,8 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
             module_paths: bool = True, grouped: frozenset[str] = frozenset(),
             mode_of: Callable[[torch.nn.Module], bool] | None = None,
             replicas: int = 1, is_substituted: bool = True,
-            called: tuple[int, tuple[str, ...]] | None = None) -> Captured:
+            called: tuple[int, tuple[str, ...]] | None = None,
+            outer: Sequence[tuple[object, str]] = ()) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
     Args:
@@ -62,6 +64,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         is_substituted: whether the context managers of :mod:`substitutions` are entered.
         called: how the user called it, where ``args`` and ``kwargs`` have defaults too: how many
             arguments by position, and the names of the others; None: with just these.
+        outer: objects that names outside of ``forward`` lead to, with these names.
 
     Returns:
         The functional graph and the meaning of its inputs and outputs.
@@ -74,7 +77,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     work = _Capture(module, args, kwargs or {}, training, places, module_paths,
                     grouped, mode_of)
     work.replicas, work.is_substituted = replicas, is_substituted
-    work.called = called or (len(args), tuple(kwargs or ()))
+    work.outer, work.called = outer, called or (len(args), tuple(kwargs or ()))
     try:
         return work.run()
     finally:
@@ -96,6 +99,7 @@ class _Capture:
         replicas: how many run the program.
         is_substituted: whether context managers of other packages are entered.
         called: how many arguments were passed by position, and the names of the others.
+        outer: as :func:`capture` takes it.
     """
 
     def __init__(self, module, args, kwargs, training: bool, places: Places,
@@ -118,6 +122,8 @@ class _Capture:
         self._gradients: list = []
         self._loss = None
         self.host_sites: list = []
+        self.outer: Sequence[tuple[object, str]] = ()
+        self._environment = Environment()
         self.replicas, self.is_substituted, self.called = 1, True, (len(args), tuple(kwargs))
 
     def run(self) -> Captured:
@@ -126,11 +132,11 @@ class _Capture:
             raise Error("[capture] a model is compiled inside the forward of another one that is "
                         "being compiled. Call the inner module itself instead of its executor.")
         others = substitutions.entered() if self.is_substituted else contextlib.nullcontext()
-        with process_state.preserved(self._training), others:
+        with process_state.preserved(self._training), others, self._environment:
             self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
                                       self._training, self._grouped, self._mode_of)
-            _check_text((*self._input_names, *self._state.names.values(),
-                         *(state.name for state in self._state.states)))
+            refusals.check_text((*self._input_names, *self._state.names.values(),
+                                 *(state.name for state in self._state.states)))
             self._declare_inputs()
             try:
                 context.set_current(self)
@@ -264,6 +270,8 @@ class _Capture:
 
     def _watch_arguments(self, found: list[tuple]) -> list:
         """Lets what forward reads of its arguments be noted; the containers among them."""
+        for value, name in self.outer:
+            self._state.reads.of_outer(value, name)
         for path, part, value in found:
             if isinstance(part, Constant):
                 self._state.reads.of_argument(value, path)
@@ -354,7 +362,8 @@ class _Capture:
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
                         self._blocks, self._state.attributes_read(), *self._read_of_arguments(),
                         self._overlaps, self.host_sites, self._plain_tensors(changed),
-                        self._state.modes_read())
+                        self._state.modes_read(), self._state.read_outside(),
+                        list(self._environment.names))
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []
@@ -406,13 +415,3 @@ class _Capture:
         own = {id(self.recorder.constants.get(node)) for node in changed}
         return [(tensor, self._state.name_of_plain(tensor))
                 for key, tensor in found.items() if key not in own]
-
-
-def _check_text(names) -> None:
-    for name in names:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise Error(f"[capture] the name {name!a} of an argument, a layer, a parameter or a "
-                        f"buffer holds half a surrogate pair: UTF-8 has no form of it. Rename "
-                        f"it.") from None

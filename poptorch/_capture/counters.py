@@ -1,53 +1,137 @@
-"""Numbers in attributes that ``forward`` itself counts on, and computes with."""
+"""Values that ``forward`` itself counts on, and computes with: numbers in attributes, and what
+containers in attributes hold."""
+
+import dis
+import enum
+import functools
+import numbers
+import types
+from collections.abc import Iterator
 
 import torch
 
 from poptorch._logging import logger
+from poptorch._snapshot import attribute_of, is_compared, is_foreign
 
-_NUMBERS = (int, float)
+_READS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"})
+_SETS = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"})
+_LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF"})
+_STORES = frozenset({"STORE_FAST", "STORE_DEREF"})
 
 
 class Counters:
-    """Notes the lines that read numbers in attributes of modules, and those that set them.
+    """Notes the lines that read numbers and containers in attributes, and those that set numbers.
 
-    A counter is set by a line that reads it, as ``self.count += 1`` does. Where no other line reads
-    it, it is for the host alone.
+    A counter is set by a line that reads it, as ``self.count += 1`` does, or to what was computed
+    from what such a line gave a variable. Where no other line reads it, it is for the host alone.
     """
 
     def __init__(self):
         self._read: dict[tuple[int, str], set[tuple]] = {}
         self._counted: dict[tuple[int, str], set[tuple]] = {}
+        # Of those that were read before they were set: the object, and what was read first.
+        self._first: dict[tuple[int, str], tuple[object, object]] = {}
+        self._anew: set[tuple[int, str]] = set()
+        # The numbers that classes of the program's have.
+        self._of_classes: dict[type, dict[str, object]] = {}
 
-    def was_read(self, module: torch.nn.Module, name: str, value, frame) -> None:
+    def of_class(self, cls: type) -> None:
+        """Takes note of the numbers that a class has before ``forward`` runs."""
+        if cls not in self._of_classes:
+            self._of_classes[cls] = {
+                name: value for owner in reversed(cls.__mro__) if not is_foreign(owner)
+                for name, value in vars(owner).items() if is_number(value)}
+
+    def class_value(self, cls: type, name: str):
+        """What a class had under a name before ``forward`` ran, as far as it is known; else what
+        it has."""
+        return self._of_classes.get(cls, {}).get(name, attribute_of(cls, name))
+
+    def was_read(self, holder, name: str, value, frame: types.FrameType) -> None:
         """Takes note that a line, that of ``frame``, read an attribute."""
-        if type(value) in _NUMBERS:
-            self._read.setdefault((id(module), name), set()).add(_line(frame))
+        if is_number(value) or is_compared(value) and not isinstance(value, torch.Tensor):
+            key = id(holder), name
+            self._read.setdefault(key, set()).add(_line(frame))
+            if is_number(value) and key not in self._anew:
+                self._first.setdefault(key, (holder, value))
 
-    def was_set(self, module: torch.nn.Module, name: str, value, frame) -> None:
+    def was_set(self, holder, name: str, value, frame: types.FrameType) -> None:
         """Takes note that a line sets an attribute."""
-        key = id(module), name
-        if type(value) in _NUMBERS and _line(frame) in self._read.get(key, ()):
-            self._counted.setdefault(key, set()).add(_line(frame))
+        key, line = (id(holder), name), _line(frame)
+        if key not in self._first:
+            self._anew.add(key)
+        elif is_number(value) and (line in self._read[key]
+                                   or line[1] in lines_from(frame.f_code, name)):
+            self._counted.setdefault(key, set()).add(line)
 
-    def warn_of(self, module: torch.nn.Module, before: dict, now: dict, place_of) -> None:
-        """Warns of the counters of a module that ``forward`` computes with.
+    def lines(self, holder, name: str) -> int:
+        """How many lines have read an attribute."""
+        return len(self._read.get((id(holder), name), ()))
 
-        Args:
-            module: the module.
-            before, now: its attributes before and after ``forward``.
-            place_of: the text of the place where an attribute was set.
-        """
-        for name, value in now.items():
-            key, was = (id(module), name), before.get(name)
-            if key in self._counted and type(was) in _NUMBERS and was != value \
-                    and self._read[key] - self._counted[key]:
-                place = place_of(name)
-                logger.warning(
-                    "[capture] forward counts with the attribute %s, from %s to %s, and reads it: "
-                    "each call of the program has the numbers of the first one. Make it a buffer "
-                    "(register_buffer) that forward changes in place, and use torch.where for "
-                    "what depends on it.%s", name, was, value, f"\n  at {place}" if place else "")
+    def counted(self) -> Iterator[tuple[object, str, object, object, tuple[str, int]]]:
+        """The counters that ``forward`` computes with: the object, the name, the value before and
+        after, and a line that sets it."""
+        for key, counted in self._counted.items():
+            (holder, was), name = self._first[key], key[1]
+            now = attribute_of(holder, name)
+            if is_number(now) and now != was and self._read[key] - counted:
+                code, line = min(counted, key=lambda place: place[1])
+                yield holder, name, was, now, (code.co_filename, line)
 
 
-def _line(frame) -> tuple:
+def warn_of_count(what: str, was, now, place: str = "") -> None:
+    """Warns of a value that ``forward`` changes from call to call.
+
+    Args:
+        what: the value.
+        was, now: before and after the first call.
+        place: where it is changed; empty if that is not known.
+    """
+    logger.warning(
+        "[capture] forward counts with %s, from %s to %s, and reads it: each call of the program "
+        "has the numbers of the first one. Make it a buffer (register_buffer) that forward changes "
+        "in place, and use torch.where for what depends on it.%s", what, was, now,
+        f"\n  at {place}" if place else "")
+
+
+def warn_of_flag(what: str, was, now, place: str = "") -> None:
+    """Warns of a flag by which ``forward`` does something in its first call alone."""
+    logger.warning(
+        "[capture] forward reads %s, which is %r, and sets it to %r: what it does once in PyTorch, "
+        "each call of the program does again. Call the module once on the CPU before it is "
+        "compiled, or use a buffer and torch.where.%s", what, was, now,
+        f"\n  at {place}" if place else "")
+
+
+def is_flag(value) -> bool:
+    """Whether a value tells what is to be done."""
+    return isinstance(value, (bool, str, enum.Enum))
+
+
+def is_number(value) -> bool:
+    """Whether a value is a number that can count."""
+    return isinstance(value, numbers.Number) and not isinstance(value, bool)
+
+
+@functools.lru_cache(maxsize=256)
+def lines_from(code: types.CodeType, name: str) -> frozenset[int]:
+    """The lines that set an attribute, or a variable outside of the code, to what comes from its
+    own value, by way of variables."""
+    lines: dict[int, list] = {}
+    line = code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        line = (instruction.positions and instruction.positions.lineno) or line
+        lines.setdefault(line, []).append(instruction)
+    known, found = set(), set()
+    for line, instructions in sorted(lines.items()):
+        is_own = any(one.opname in _READS and one.argval == name
+                     or one.opname in _LOCALS and one.argval in known for one in instructions)
+        if is_own:
+            known |= {one.argval for one in instructions if one.opname in _STORES}
+            found |= {line for one in instructions
+                      if one.opname in _SETS and one.argval == name}
+    return frozenset(found)
+
+
+def _line(frame: types.FrameType) -> tuple:
     return frame.f_code, frame.f_lineno

@@ -13,7 +13,7 @@ from poptorch._capture.attributes import Attributes
 from poptorch._capture.clones import Clones
 from poptorch._capture.lasting import lasting_value
 from poptorch._capture.places import Places
-from poptorch._capture.reads import Reads
+from poptorch._capture.reads import OUTER, Reads
 from poptorch._logging import logger
 from poptorch._types import check_dense
 from poptorch.errors import Error, error_at
@@ -209,8 +209,8 @@ class ModuleState:
         attribute, its name and its path."""
         read = {}
         for place in self._attributes.read():
-            if place.module is None:
-                continue  # of an argument
+            if place.module is None or place.module is OUTER:
+                continue
             module = self._clones.user_module(place.module)
             holder = self._clones.user_module(place.holder)
             if holder is module and place.name in _managed.get(module, ()):
@@ -237,6 +237,11 @@ class ModuleState:
         """The same for objects that arguments hold, and for containers among them."""
         return [(place.holder, place.name, place.path) for place in self._attributes.read()
                 if place.module is None]
+
+    def read_outside(self) -> list[tuple[object, str, str]]:
+        """The same for objects that names outside of ``forward`` lead to."""
+        return [(place.holder, place.name, place.path) for place in self._attributes.read()
+                if place.module is OUTER]
 
     def warn_of_change(self, tensor: torch.Tensor) -> None:
         """Warns that ``forward`` changes a plain tensor, if a module has it as an attribute."""

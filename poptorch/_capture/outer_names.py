@@ -7,6 +7,7 @@ that did not run.
 
 import dis
 import functools
+import sys
 import types
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,10 +15,19 @@ from typing import NamedTuple
 import torch
 
 from poptorch._capture.clones import HOOKS
-from poptorch._capture.places import is_packaged, is_pythons, is_torchs
+from poptorch._capture.draws import Draws
+from poptorch._capture.imports import Imports
+from poptorch._capture.outer_name import (
+    Line,
+    OuterName,
+    attributes_in,
+    is_users,
+    value_in,
+)
 from poptorch._capture.reads import fill, holds_fake
 from poptorch._snapshot import (
     MISSING,
+    VALUES,
     Snapshot,
     attribute_of,
     has_attributes,
@@ -26,7 +36,8 @@ from poptorch._snapshot import (
     objects_within,
 )
 
-_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial,
+              functools._lru_cache_wrapper)
 _ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _OUTER = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
@@ -37,81 +48,32 @@ _CALLED = frozenset({"__init__", "__call__", "forward", "backward", "setup_conte
 _STORES = frozenset({"STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL", "DELETE_DEREF"})
 
 
-class OuterName(NamedTuple):
-    """A value that is reached from a global, or from a variable of a function around.
+class Found(NamedTuple):
+    """Names outside of ``forward``, with snapshots of the values that they have.
 
     Attributes:
-        root: the dictionary of globals, or the cell of the variable.
-        names: the variable, and attributes of modules, classes and objects from there on.
+        read: what may be read, without the variables that the code itself sets.
+        sets: what may be set.
+        lines: that read each and that set each, by its key.
+        objects: which names lead to, with the names.
     """
 
-    root: dict | types.CellType
-    names: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The value as the program names it."""
-        return ".".join(self.names)
-
-    def value(self):
-        """What stands there now."""
-        value = _value_in(self.root, self.names[0])
-        for name in self.names[1:]:
-            value = attribute_of(value, name)
-        return value
-
-    def own_value(self):
-        """What stands there now, and not in the class of what the name leads to."""
-        if len(self.names) == 1:
-            return self.value()
-        return (_table_of(self._holder()) or {}).get(self.names[-1], MISSING)
-
-    def _holder(self):
-        return OuterName(self.root, self.names[:-1]).value()
-
-    def put(self, value) -> None:
-        """Lets a value stand there; ``MISSING``: none."""
-        table, name = self.root, self.names[-1]
-        if len(self.names) > 1:
-            holder = self._holder()
-            table = holder if isinstance(holder, type) else _table_of(holder)
-        if isinstance(table, types.CellType):
-            name = "cell_contents"
-        if isinstance(table, dict) and value is MISSING:
-            table.pop(name, None)
-        elif isinstance(table, dict):
-            table[name] = value
-        elif table is not None and value is MISSING:
-            delattr(table, name)
-        elif table is not None:
-            setattr(table, name, value)
-
-    def places(self) -> list[tuple[dict, str]] | None:
-        """The dictionaries in which the names stand, with the names; None where one stands in a
-        class, or in a cell."""
-        found, table = [], self.root
-        for number, name in enumerate(self.names):
-            if not isinstance(table, dict) or name not in table:
-                return None
-            found.append((table, name))
-            if number + 1 < len(self.names):
-                table = _table_of(table[name])
-        return found
+    read: list[tuple[OuterName, Snapshot]]
+    sets: list[tuple[OuterName, Snapshot]]
+    lines: dict[tuple, tuple[set[Line], set[Line]]]
+    objects: list[tuple[object, str]]
 
 
-def read_and_set(module: torch.nn.Module, arguments) -> tuple[list, list]:
+def read_and_set(module: torch.nn.Module, arguments, draws: Draws | None = None) -> Found:
     """The names outside that ``forward`` may read, and those that it may set, with the values that
     they have.
 
     Args:
         module: the outermost module.
         arguments: of the call, which may hold functions.
-
-    Returns:
-        Two lists of pairs of an :class:`OuterName` and a :class:`Snapshot`: what is read, without
-        the variables that the code itself sets, and what is set.
+        draws: is told of all that names lead to.
     """
-    walk = _Walk()
+    walk = _Walk(draws or Draws())
     for path, part in module.named_modules():
         walk.of_module(part, path)
     walk.of_values(arguments, None, "arguments")
@@ -119,7 +81,8 @@ def read_and_set(module: torch.nn.Module, arguments) -> tuple[list, list]:
     walk.of_held()
     read = [(name, Snapshot(value)) for key, (name, value) in walk.found.items()
             if key[:2] not in walk.stored]
-    return read, [(name, Snapshot(name.own_value())) for name in walk.sets.values()]
+    sets = [(name, Snapshot(name.own_value())) for name in walk.sets.values()]
+    return Found(read, sets, walk.lines, list(walk.objects.values()))
 
 
 def put_back(names: list[tuple[OuterName, Snapshot]]) -> tuple[list, list[str]]:
@@ -152,16 +115,21 @@ def unchanged(names: list[tuple[OuterName, Snapshot]]) -> list[OuterName]:
 class _Walk:
     """Goes through functions and what they refer to, each once."""
 
-    def __init__(self):
+    def __init__(self, draws: Draws):
+        self._draws = draws
         # By identity of the root, and names.
         self.found: dict[tuple, tuple[OuterName, object]] = {}
         self.stored: set[tuple] = set()
         self.sets: dict[tuple, OuterName] = {}
+        self.lines: dict[tuple, tuple[set[Line], set[Line]]] = {}
+        self.objects: dict[int, tuple[object, str]] = {}
         self._seen: set = set()
         # Of what objects are that code may have, and the names of attributes in all code.
         self._classes: dict[type, None] = {}
         self._attributes: set[str] = set(_CALLED)
-        self._roots: list[dict] = []  # which are known by their identity
+        # Of what no variable leads to, by identity.
+        self._roots: dict[int, dict] = {}
+        self._defaults: set[int] = set()
         # Classes and files of code that are held as values, by identity, with a path.
         self._held: dict[int, tuple[str, object]] = {}
 
@@ -182,13 +150,18 @@ class _Walk:
             if tensor is not None and tensor.requires_grad:
                 self._of_hooks(tensor._backward_hooks, f"{path}.{name}".lstrip("."))
 
+    def _root(self, text: str, value) -> dict:
+        """In place of the globals, for what no variable leads to."""
+        root = {text: value}
+        self._roots[id(root)] = root
+        return root
+
     def _of_hooks(self, hooks: dict | None, path: str) -> None:
         for hook in (hooks or {}).values():
             names = (f"the hook of {path}",)
             if isinstance(hook, types.MethodType) and has_attributes(hook.__self__):
                 hook, names = hook.__self__, (*names, hook.__name__)
-            self._roots.append({names[0]: hook})
-            self._note(OuterName(self._roots[-1], names))
+            self._note(OuterName(self._root(names[0], hook), names))
 
     def of_values(self, value, cls: type | None, path: str = "") -> None:
         """Functions, objects and classes in containers.
@@ -207,13 +180,13 @@ class _Walk:
     def of_held(self) -> None:
         """What code may read of classes and files that are held as values, as it names it."""
         for where, part in self._held.values():
-            if _table_of(part) is not None:
-                self._roots.append({where: part})
+            if attributes_in(part) is not None:
+                root = self._root(where, part)
                 for name in sorted(self._attributes):
                     value = attribute_of(part, name)
                     if is_compared(value):
-                        known = OuterName(self._roots[-1], (where, name))
-                        self.found.setdefault((id(known.root), *known.names), (known, value))
+                        known = OuterName(root, (where, name))
+                        self.found.setdefault(known.key, (known, value))
 
     def _of_class(self, cls: type) -> None:
         if not is_foreign(cls):
@@ -240,16 +213,31 @@ class _Walk:
             cls: whose methods its first argument has.
             owner: the object that its first argument is, if that is reached from outside.
         """
+        if isinstance(function, functools._lru_cache_wrapper):
+            function = function.__wrapped__
         if isinstance(function, functools.partial):
             self.of_function(function.func, cls)
         elif isinstance(function, types.MethodType):
             self.of_function(function.__func__, type(function.__self__))
-        elif isinstance(function, types.FunctionType) and _is_users(function.__code__.co_filename):
+        elif isinstance(function, types.FunctionType) and is_users(function.__code__.co_filename):
             code = function.__code__
             scope = _Scope(function.__globals__,
                            dict(zip(code.co_freevars, function.__closure__ or ())),
                            code.co_varnames[0] if owner and code.co_argcount else None, owner)
             self._of_code(code, scope, cls)
+            self._of_defaults(function)
+
+    def _of_defaults(self, function: types.FunctionType) -> None:
+        """Containers and other objects that are defaults of parameters."""
+        count = function.__code__.co_argcount
+        names = function.__code__.co_varnames[:count]
+        defaults = function.__defaults__ or ()
+        for name, value in (*zip(names[count - len(defaults):], defaults),
+                            *(function.__kwdefaults__ or {}).items()):
+            text = f"the default of {name} of {function.__qualname__}"
+            if type(value) not in VALUES and id(value) not in self._defaults:
+                self._defaults.add(id(value))
+                self._note(OuterName(self._root(text, value), (text,)))
 
     def _of_methods(self, cls: type, names) -> None:
         for owner in cls.__mro__:
@@ -264,39 +252,58 @@ class _Walk:
             return
         self._seen.add(key)
         self._attributes.update(code.co_names)
-        for name, is_set in _names_of(code, scope, self.stored):
+        for name, is_set, line in _names_of(code, scope, self.stored):
+            known = name if is_set else self._note(name)
+            self.lines.setdefault(known.key, (set(), set()))[is_set].add((code, line))
             if is_set:
-                self.sets.setdefault((id(name.root), *name.names), name)
-            else:
-                self._note(name)
+                self.sets.setdefault(name.key, name)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._of_code(constant, scope, cls)
         if cls is not None:
             self._of_methods(cls, code.co_names)
 
-    def _note(self, name: OuterName) -> None:
-        """Follows names for as long as they lead through modules, classes and objects."""
-        value, owner, cls = _value_in(name.root, name.names[0]), None, None
+    def _note(self, name: OuterName) -> OuterName:
+        """Follows names for as long as they lead through modules, classes and objects; those that
+        do."""
+        value, owner, cls = value_in(name.root, name.names[0]), None, None
         for used in range(1, len(name.names) + 1):
             known = OuterName(name.root, name.names[:used])
-            if used == len(name.names) or _table_of(value) is None:
+            if used == len(name.names) or attributes_in(value) is None:
                 break
             owner = known if has_attributes(value) else None
+            self._meet(value, known.text)
             cls = value if isinstance(value, type) else type(value)
-            value = attribute_of(value, name.names[used])
+            inner = attribute_of(value, name.names[used])
+            if inner is MISSING and is_compared(value):  # it may give out its items
+                break
+            value = inner
         if isinstance(value, classmethod):  # it may make an object
             self._of_class(cls)
+            owner = OuterName(name.root, known.names[:-1])
         value = _function_of(value)
+        self._meet(value, known.text)
+        is_variable = id(known.root) not in self._roots \
+            and (len(known.names) == 1 or cls is types.ModuleType)
+        if is_variable and (has_attributes(value) or isinstance(value, _FUNCTIONS)):
+            self.found.setdefault(known.key, (known, value))
         if has_attributes(value):
             self.of_function(attribute_of(value, "__call__"), type(value), known)
         elif isinstance(value, _FUNCTIONS):
             self.of_function(value, cls, owner)
-        elif is_compared(value):
-            self.found.setdefault((id(known.root), *known.names), (known, value))
+        if is_compared(value):
+            self.found.setdefault(known.key, (known, value))
             self.of_values(value, None)
-        elif isinstance(value, type):
+        if isinstance(value, type):
             self._of_class(value)
+        return known
+
+    def _meet(self, value, path: str) -> None:
+        """Takes note of the objects in a value: what is read of them is found out later."""
+        for path, part in objects_within(value, path):
+            self._draws.meet(part, path)
+            if has_attributes(part):
+                self.objects.setdefault(id(part), (part, path))
 
 
 class _Scope(NamedTuple):
@@ -323,27 +330,37 @@ class _Scope(NamedTuple):
         return self.owner if kind in _LOCAL and name == self.first else None
 
 
-def _names_of(code, scope: _Scope, stored: set) -> Iterator[tuple[OuterName, bool]]:
-    """What code reads outside, and what it sets there (True); variables that it sets are added to
-    ``stored``."""
-    name = None
+def _names_of(code, scope: _Scope, stored: set) -> Iterator[tuple[OuterName, bool, int]]:
+    """What code reads outside, and what it sets there (True), with lines; variables that it sets
+    are added to ``stored``."""
+    name = changed = None  # what is loaded, and what ``+=`` changes an attribute of
+    line, imports, before = code.co_firstlineno, Imports(scope.variables), ""
     for instruction in dis.get_instructions(code):
         kind, argument = instruction.opname, instruction.argval
+        last, before = before, kind
         if kind in _ATTRIBUTE and name is not None:
             name = OuterName(name.root, (*name.names, argument))
             continue
+        if kind == "COPY" and name is not None:
+            changed = name
+            continue
         if name is not None:
-            yield name, False
-            if kind == "STORE_ATTR":
-                yield OuterName(name.root, (*name.names, argument)), True
+            yield name, False, line
+        line = (instruction.positions and instruction.positions.lineno) or line
+        holder = changed if name is None and last == "SWAP" else name
+        if kind == "STORE_ATTR" and holder is not None:
+            yield OuterName(holder.root, (*holder.names, argument)), True, line
+        imported = imports.names(kind, argument)
         name = scope.named(kind, argument)
+        if imported is not None:
+            name = OuterName(sys.modules, imported)
         if kind in _STORES:
             root = scope.cells.get(argument, scope.variables)
             stored.add((id(root), argument))
             if kind == "STORE_GLOBAL" or argument in scope.cells:
-                yield OuterName(root, (argument,)), True
+                yield OuterName(root, (argument,)), True, line
     if name is not None:
-        yield name, False
+        yield name, False, line
 
 
 def _function_of(value):
@@ -353,25 +370,3 @@ def _function_of(value):
     if isinstance(value, functools.cached_property):
         return value.func
     return value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
-
-
-def _is_users(file: str) -> bool:
-    return not (is_torchs(file) or is_pythons(file) or is_packaged(file))
-
-
-def _value_in(root, name: str):
-    if isinstance(root, dict):
-        return root.get(name, MISSING)
-    try:
-        return root.cell_contents
-    except ValueError:
-        return MISSING
-
-
-def _table_of(value):
-    """The attributes of a module, a class or an object of the user's; None for others."""
-    if isinstance(value, type):
-        return None if is_foreign(value) else type.__getattribute__(value, "__dict__")
-    is_own = isinstance(value, (types.SimpleNamespace, torch.nn.Module)) or has_attributes(value) \
-        or isinstance(value, types.ModuleType) and _is_users(getattr(value, "__file__", None) or "")
-    return object.__getattribute__(value, "__dict__") if is_own else None

@@ -7,20 +7,36 @@ cannot be changed (``SimpleNamespace``).
 """
 
 import functools
+import sys
 import threading
 import types
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 
 from poptorch._capture import torch_private as private
 from poptorch._capture.clones import OF_EACH_MODULE, RECURRENT_CACHES
+from poptorch._capture.counters import Counters, is_flag
+from poptorch._capture.draws import Draws
 from poptorch._logging import logger
-from poptorch._snapshot import Snapshot, attributes_of, has_attributes, has_slots, objects_within
+from poptorch._snapshot import (
+    Snapshot,
+    attribute_of,
+    attributes_of,
+    has_attributes,
+    has_slots,
+    is_compared,
+    objects_within,
+)
 
 _METHODS = ("__getattribute__", "__setattr__", "__delattr__")
 _NOT_READ = frozenset({*OF_EACH_MODULE, *RECURRENT_CACHES})
 _OF_CLASS = frozenset(dir(torch.nn.Module))
+
+
+# In place of the module that leads to an object, where a name outside of forward does.
+OUTER = object()
 
 
 class Place(NamedTuple):
@@ -29,13 +45,14 @@ class Place(NamedTuple):
     Attributes:
         holder: the object that has it.
         name: the attribute, or ``__dict__`` for all of the object's.
-        module: the module that leads to the object; None: an argument does.
+        module: the module that leads to the object; None: an argument does; ``OUTER``: a name
+            outside of ``forward``.
         path: of the attribute, from the module or with the name of the argument.
     """
 
     holder: object
     name: str
-    module: torch.nn.Module | None
+    module: object
     path: str
 
 
@@ -45,19 +62,26 @@ class Reads:
     Attributes:
         kept: the paths where ``forward`` has put tensors without data, after :meth:`finish`.
         modes: the modules of which ``training`` was read, by identity.
+        draws: what ``forward`` draws from.
+        counters: the lines that read and set numbers.
     """
 
     def __init__(self):
+        self.draws = Draws().of_process()
+        self.counters = Counters()
         self.kept: list[str] = []
         self.modes: dict[int, torch.nn.Module] = {}
         self._found: dict[tuple[int, str], tuple[Place, Snapshot]] = {}
         self._set: set[tuple[int, str]] = set()
+        # Those that were read before they were set to such a value, in order.
+        self._flags: dict[tuple[int, str], None] = {}
         # Objects that were read, by identity: the module that leads to each, and the path.
         self._objects: dict[int, tuple[object, torch.nn.Module | None, str]] = {}
         # What stood in classes in place of the readers and writers.
         self._classes: dict[type, dict] = {}
-        # Attributes that modules and such objects were asked for, and did not have themselves.
-        self._missed: dict[tuple[int, str], Place] = {}
+        # Attributes that modules and such objects were asked for, and did not have themselves, and
+        # what their classes had.
+        self._missed: dict[tuple[int, str], tuple[Place, Snapshot | None]] = {}
         # Attributes of such objects that were set, as they were before; None: they were not there.
         self._before_set: dict[tuple[int, str], tuple[object, str, tuple | None]] = {}
         self._thread = threading.get_ident()
@@ -73,24 +97,67 @@ class Reads:
     def of_argument(self, value, path: str) -> None:
         """Takes note, from now on, of what is read of the objects in an argument."""
         for path, part in objects_within(value, path):
+            self.draws.meet(part, path)
             self._enter(part, None, path)
+
+    def of_outer(self, value, path: str) -> None:
+        """Takes note, from now on, of what is read of an object that names outside lead to."""
+        self._enter(value, OUTER, path)
+
+    def of_class(self, module: torch.nn.Module, name: str, value) -> None:
+        """Takes note, from now on, of what is read of objects in an attribute of a class."""
+        if attribute_of(type(module), name) is value and not isinstance(value, private.FakeTensor):
+            for path, part in objects_within(value, name):
+                self._enter(part, module, path)
 
     def was_missed(self, module: torch.nn.Module, name: str) -> None:
         """Takes note that a module itself had no attribute of a name."""
         if not name.startswith("__") and name not in _NOT_READ and name not in _OF_CLASS:
-            self._missed.setdefault((id(module), name), Place(module, name, module, name))
+            self._miss(Place(module, name, module, name))
 
     def of_container(self, value, path: str) -> None:
         """Takes note, from now on, of what is read of a container itself, which is an argument."""
         self._enter(value, None, path)
 
-    def has_read(self, module: torch.nn.Module, name: str) -> bool:
-        """Whether an attribute of a module was read so far."""
-        return (id(module), name) in self._found
+    def path_of(self, holder, name: str) -> str | None:
+        """The path of an attribute of an object that was read; None for another one's."""
+        return f"{self._objects[id(holder)][2]}.{name}" if id(holder) in self._objects else None
 
-    def was_set(self, holder, name: str) -> None:
-        """Takes note that an attribute was set or deleted."""
-        self._set.add((id(holder), name))
+    def changes(self) -> Iterator[tuple[str, str, str]]:
+        """What containers held that ``forward`` has changed and reads, and what classes had: the
+        path, what was there and what is.
+
+        What it only adds to a container counts nothing: a cache is filled like that.
+        """
+        for place, snapshot in self._found.values():
+            if table_of(place.holder, place.name).get(place.name) is not snapshot.value:
+                continue
+            found = snapshot.change(place.path)
+            is_read = has_slots(snapshot.value) \
+                or self.counters.lines(place.holder, place.name) > 1
+            if found is not None and (found.is_gone or is_read):
+                yield found[:3]
+        for (_, name), (place, snapshot) in self._missed.items():
+            now = attribute_of(type(place.holder), name)
+            found = snapshot and snapshot.difference(now, place.path)
+            if found is not None:
+                yield found
+
+    def flags(self) -> Iterator[tuple[object, str, object, object]]:
+        """The flags that ``forward`` read before it gave them another value: the object, the name,
+        and the value before and after."""
+        for key in self._flags:
+            place, snapshot = self._found[key]
+            was, now = snapshot.value, table_of(place.holder, place.name).get(place.name)
+            if is_flag(was) and type(now) is type(was) and now != was:
+                yield place.holder, place.name, was, now
+
+    def was_set(self, holder, name: str, value=None) -> None:
+        """Takes note that an attribute was set to a value, or deleted."""
+        key = id(holder), name
+        if is_flag(value) and key in self._found and key not in self._set:
+            self._flags[key] = None
+        self._set.add(key)
 
     def finish(self, others=()) -> list[Place]:
         """Gives classes their own methods back, and objects what they held in place of tensors
@@ -111,7 +178,7 @@ class Reads:
         places = [place for key, (place, snapshot) in self._found.items()
                   if key not in self._set and self._is_unchanged(place, snapshot)
                   and not holds_fake(snapshot.value)]
-        places += [place for key, place in self._missed.items() if key not in self._set
+        places += [place for key, (place, _) in self._missed.items() if key not in self._set
                    and place.name not in table_of(place.holder, place.name)]
         self._put_back(others)
         self._found, self._objects, self._classes = {}, {}, {}
@@ -148,6 +215,7 @@ class Reads:
         self._found[id(place.holder), place.name] = place, Snapshot(value)
         if not isinstance(value, private.FakeTensor):
             for path, part in objects_within(value, place.path):
+                self.draws.meet(part, path)
                 self._enter(part, place.module, path)
 
     def _enter(self, found, module: torch.nn.Module, path: str) -> None:
@@ -182,8 +250,13 @@ class Reads:
     def _note_missed(self, holder, name: str) -> None:
         known = self._known(holder)
         if known is not None and not name.startswith("__"):
-            self._missed.setdefault((id(holder), name), Place(
-                holder, name, known[1], f"{known[2]}.{name}"))
+            self._miss(Place(holder, name, known[1], f"{known[2]}.{name}"))
+
+    def _miss(self, place: Place) -> None:
+        key = id(place.holder), place.name
+        if key not in self._missed:
+            value = self.counters.class_value(type(place.holder), place.name)
+            self._missed[key] = place, Snapshot(value) if is_compared(value) else None
 
     def _known(self, holder) -> tuple | None:
         """An object that was read, the module that leads to it and the path; None for others."""
@@ -206,11 +279,15 @@ class Reads:
                 self._note_missed(holder, name)
                 raise
             self._read(holder, name, value)
+            if name != "__dict__" and self._known(holder) is not None:
+                self.counters.was_read(holder, name, value, sys._getframe(1))
             return value
 
         def setter(holder, name, value):
-            self.was_set(holder, name)
+            self.was_set(holder, name, value)
             self._note_set(holder, name)
+            if self._known(holder) is not None:
+                self.counters.was_set(holder, name, value, sys._getframe(1))
             put(holder, name, value)
 
         def deleter(holder, name):

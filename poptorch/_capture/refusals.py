@@ -154,3 +154,14 @@ def _module(frames: list, names: dict[int, str]) -> str:
         if isinstance(owner, torch.nn.Module) and id(owner) in names:
             return names[id(owner)]
     return ""
+
+
+def check_text(names) -> None:
+    """Raises an Error for a name that has no form in UTF-8."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise Error(f"[capture] the name {name!a} of an argument, a layer, a parameter or a "
+                        f"buffer holds half a surrogate pair: UTF-8 has no form of it. Rename "
+                        f"it.") from None

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 import torch
 
 from poptorch import _C
-from poptorch._capture import capture, outer_names
+from poptorch._capture import capture, outer_counts, outer_names
+from poptorch._capture.draws import Draws
 from poptorch._capture.reads import warn_of_kept
 from poptorch._plain_torch import plain_torch
 from poptorch._runtime import replicas, settings
 from poptorch._runtime.arguments import Arguments, ArgsParser
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.modes import TrainingModes
-from poptorch._runtime.outer_watch import OuterWatch
+from poptorch._runtime.outer_watch import HeldName, OuterWatch, Variable
 from poptorch._runtime.plain_tensors import PlainTensors
 from poptorch._translate import StepSpec, translate
 from poptorch.options import Options
@@ -59,7 +60,8 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
     progress("capture")
     arguments = Arguments(source.model, args, kwargs, spec, source.parser)
     groups = dict(spec.weight_groups)
-    outer, sets = outer_names.read_and_set(source.model, [args, kwargs])
+    draws = Draws()
+    outer, sets, lines, objects = outer_names.read_and_set(source.model, [args, kwargs], draws)
     try:
         captured = capture(source.model, *arguments.micro_batch(args, kwargs),
                            training=spec.training,
@@ -67,12 +69,17 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
                            module_paths=options.module_namescope_enabled,
                            grouped=frozenset(groups),
                            mode_of=source.modes.mode_of, replicas=spec.replicas,
-                           called=arguments.called)
+                           called=arguments.called, outer=objects)
     finally:
         outer, kept = outer_names.put_back(outer)
-        kept += outer_names.put_back(sets)[1]
-    warn_of_kept(kept)
+        sets, kept_there = outer_names.put_back(sets)
+    warn_of_kept(kept + kept_there)
+    outer_counts.warn(outer, sets, lines)
+    draws.warn()
     outer = outer_names.unchanged(outer)
+    known = {name.text for name in outer}
+    held = [HeldName(*one) for one in captured.outer_attributes if one[2] not in known]
+    watched = [*outer, *held, *map(Variable, captured.environment)]
     arguments.compare(captured.beside)
     captured.out_spec.copy_data([args, kwargs, source.model, [name.value() for name in outer]])
     settings.check_buffers(options, source.user_model, captured.changed_buffers())
@@ -82,6 +89,6 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
         program = translate(captured, spec, source.optimizer)
         executable = _C.compile(program.module, settings.compile_options(options), progress)
         interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes,
-                              captured.argument_attributes, OuterWatch(outer),
+                              captured.argument_attributes, OuterWatch(watched),
                               PlainTensors(captured.plain_tensors), captured.modes)
     return interface, executable

@@ -58,7 +58,8 @@ class ModuleGuard:
         self._keys = [list(table) for table in self._tables]
         self._states = [(path, tensor, _type_of(tensor)) for path, tensor in states.items()]
         self._tensors = _C.TensorWatch([tensor for _, tensor, _ in self._states], training)
-        self._hooks = [(path, kind, hook_keys(table)) for path, kind, table in self._hook_tables()]
+        self._hooks = [(path, kind, {key: table[key] for key in hook_keys(table)})
+                       for path, kind, table in self._hook_tables()]
         found = [(table_of(holder, name), name, path, is_of_argument)
                  for is_of_argument, places in enumerate((attributes, argument_attributes))
                  for holder, name, path in places]
@@ -186,12 +187,16 @@ class ModuleGuard:
                                  f"in that order again")
 
     def _check_hooks(self) -> None:
-        for (path, kind, keys), (_, _, table) in zip(self._hooks, self._hook_tables()):
+        for (path, kind, hooks), (_, _, table) in zip(self._hooks, self._hook_tables()):
+            keys = tuple(hooks)
             if hook_keys(table) != keys:
                 did = "removed" if any(key not in table for key in keys) else "added"
                 undo = "Remove it" if did == "added" else "Put it back"
                 raise _error(f"{path}: a hook ({kind.strip('_')}) was {did} after the module was "
                              f"compiled. {undo}")
+            if any(table[key] is not hook for key, hook in hooks.items()):
+                raise _error(f"{path}: a hook ({kind.strip('_')}) was replaced after the module "
+                             f"was compiled. Put it back")
 
     def _check_attribute(self, number: int) -> None:
         held, name, path, is_of_argument = self._attributes[number]

@@ -1,11 +1,56 @@
 """Warns where a value that ``forward`` reads from outside of the module is another one."""
 
+import os
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from poptorch import _C
-from poptorch._capture.outer_names import OuterName
+from poptorch._capture.outer_name import OuterName
+from poptorch._capture.reads import table_of
 from poptorch._logging import logger
-from poptorch._snapshot import Snapshot
+from poptorch._snapshot import Snapshot, attribute_of
+
+
+class HeldName(NamedTuple):
+    """An attribute of an object that a name outside leads to.
+
+    Attributes:
+        holder: the object.
+        name: the attribute.
+        text: the value as the program names it.
+    """
+
+    holder: object
+    name: str
+    text: str
+
+    def value(self):
+        """What stands there now."""
+        own = table_of(self.holder, self.name)
+        return own[self.name] if self.name in own else attribute_of(self.holder, self.name)
+
+    def places(self) -> list[tuple[dict, str]] | None:
+        """The dictionary in which it stands; None: a class has it."""
+        table = table_of(self.holder, self.name)
+        return [(table, self.name)] if self.name in table else None
+
+
+class Variable(NamedTuple):
+    """A variable of the environment."""
+
+    name: str
+
+    @property
+    def text(self) -> str:
+        """The value as the program names it."""
+        return f"os.environ[{self.name!r}]"
+
+    def value(self) -> str | None:
+        """What it is now; None: it is not set."""
+        return os.environ.get(self.name)
+
+    def places(self) -> None:
+        """There is no dictionary in which it stands."""
 
 
 class OuterWatch:
@@ -17,7 +62,7 @@ class OuterWatch:
         names: that ``forward`` may read.
     """
 
-    def __init__(self, names: Sequence[OuterName] = ()):
+    def __init__(self, names: Sequence[OuterName | HeldName | Variable] = ()):
         watched = [(name, Snapshot(name.value()), name.places()) for name in names]
         self._quick = [(name, snapshot) for name, snapshot, places in watched
                        if places is not None and snapshot.is_quick]

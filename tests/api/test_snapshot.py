@@ -1,6 +1,7 @@
 """Values as they were, compared with what they are."""
 
 from array import array
+from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import partial
@@ -137,3 +138,35 @@ def test_an_object_that_holds_itself():
         return part
 
     assert Snapshot(make(1.0), Objects.ALIKE).difference(make(2.0), "c")[0] == "c.scale"
+
+
+@pytest.mark.parametrize("value, change, was, now", [
+    (memoryview(bytearray(b"ab")), lambda held: held.__setitem__(0, 99), "b'ab'", "b'cb'"),
+    (memoryview(bytearray(b"abc"))[::2], lambda held: held.__setitem__(1, 99), "b'ac'", "b'ac'"),
+    (numpy.zeros(1, [("a", "i4")]), lambda held: held["a"].fill(1),
+     "array([(0,)], dtype=[('a', '<i4')])", "array([(1,)], dtype=[('a', '<i4')])")])
+def test_memory_that_is_changed(value, change, was, now):
+    snapshot = Snapshot(value)
+    assert snapshot.difference(value, "a") is None and not snapshot.is_quick
+    change(value)
+    found = snapshot.difference(value, "a")
+    assert found == (None if was == now else ("a", was, now))
+    assert snapshot.change("a") == (found and (*found, False))
+
+
+@pytest.mark.parametrize("value, change, found", [
+    ([1, 2], lambda held: held.append(3), None), ({"a": 1}, lambda held: held.update(b=2), None),
+    ({1}, lambda held: held.add(2), None), ([[1]], lambda held: held[0].append(2), None),
+    ([1, 2], lambda held: held.pop(), ("a", "[1, 2]", "[1]", True)),
+    ({"k": [1]}, lambda held: held["k"].__setitem__(0, 2), ("a['k'][0]", "1", "2", False)),
+    ({"k": 1}, lambda held: held.clear(), ("a['k']", "1", "nothing", True)),
+    ({1}, lambda held: held.clear(), ("a[1]", "1", "nothing", True)),
+    (Slots([1]), lambda held: setattr(held, "items", 2), ("a.items", "[1]", "2", False)),
+    (Counter("a"), lambda held: held.update("b"),
+     ("a", "{'a': 1}", "Counter({'a': 1, 'b': 1})", False)),
+    ([X], lambda held: held.__setitem__(0, Y), None)])
+def test_what_is_counted(value, change, found):
+    snapshot = Snapshot(value)
+    assert snapshot.change("a") is None
+    change(value)
+    assert snapshot.change("a") == found

@@ -34,7 +34,8 @@ CONFIG = Config()
 
 def names(function, *arguments, module=None):
     module = Function(function) if module is None else module
-    return {name.text for name, _ in outer_names.read_and_set(module, arguments)[0]} - {"self"}
+    found = outer_names.read_and_set(module, arguments).read
+    return {name.text for name, snapshot in found if not callable(snapshot.value)}
 
 
 def helper(x):
@@ -110,10 +111,14 @@ def sets(m, x):
 
 
 def test_what_the_code_itself_changes():
-    found, _ = outer_names.read_and_set(Function(sets), ())
+    found, _, lines, _ = outer_names.read_and_set(Function(sets), ())
     assert {name.text for name, _ in found} == {"SEEN", "SCALE"}
     sets(None, torch.ones(1))
     assert [name.text for name in outer_names.unchanged(found)] == ["SCALE"]
+    first = sets.__code__.co_firstlineno
+    assert sorted(([line - first for _, line in read], [line - first for _, line in put])
+                  for read, put in ((sorted(read), sorted(put)) for read, put in lines.values())
+                  ) == [([2, 3, 4], [2]), ([3], []), ([4], [])]
     SEEN.clear()
 
 
@@ -128,7 +133,8 @@ def test_variables_without_a_value():
 
 def test_values_that_are_gone():
     space = types.SimpleNamespace(a=types.SimpleNamespace(b=1.0))
-    ([(name, snapshot)], _) = outer_names.read_and_set(Function(lambda m, x: x * space.a.b), ())
+    module = Function(lambda m, x: x * space.a.b)
+    ((name, snapshot),) = outer_names.read_and_set(module, ()).read
     assert name.text == "space.a.b" and name.value() == 1.0 and name.places() is None
     del space.a
     assert snapshot.difference(name.value(), name.text) is not None

@@ -423,3 +423,22 @@ def test_modules_in_containers_keep_their_places():
     net.route.reverse()
     with pytest.raises(Error, match=r"route\[0\]: it was Linear"):
         model(x)
+
+
+def test_objects_that_classes_hold():
+    class Held(nn.Module):
+        config, items = Vision(), [Vision()]
+
+        def forward(self, x):
+            return x * self.config.scale + self.items[0].scale
+
+    model = poptorch.inferenceModel(Held(), quiet_options())
+    assert torch.equal(model(torch.ones(2)), torch.full((2,), 4.0))
+    Held.config.more = 1
+    assert torch.equal(model(torch.ones(2)), torch.full((2,), 4.0))
+    for held, path in ((Held.config, "config"), (Held.items[0], r"items\[0\]")):
+        held.scale = 3.0
+        with pytest.raises(Error, match=rf"^\[weights\] {path}\.scale: it was 2\.0 when the module "
+                                        r"was compiled, it is 3\.0\. Set it back"):
+            model(torch.ones(2))
+        held.scale = 2.0

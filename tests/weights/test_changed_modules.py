@@ -37,6 +37,11 @@ def exchange_hook(net):
     net.layers[0].register_forward_hook(lambda layer, args, out: out * 2)
 
 
+def replace_hook(net):
+    (key,) = net.layers[0]._forward_hooks
+    net.layers[0]._forward_hooks[key] = lambda layer, args, out: out * 2
+
+
 def reorder(net):
     layers = net.layers._modules
     layers["0"] = layers.pop("0")
@@ -59,6 +64,7 @@ CHANGES = {
     "removed hook": (lambda net: net.layers[0]._forward_hooks.clear(),
                      "layers.0: a hook (forward_hooks) was removed"),
     "exchanged hook": (exchange_hook, "layers.0: a hook (forward_hooks) was removed"),
+    "replaced hook": (replace_hook, "layers.0: a hook (forward_hooks) was replaced"),
     "order of layers": (reorder, "layers: its layers were 0, 1 when the module was compiled, they "
                                  "are 1, 0. Put them in that order again"),
     "shape": (lambda net: setattr(net.plain.weight, "data", torch.ones(6, 4)),

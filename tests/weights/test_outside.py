@@ -1,6 +1,8 @@
 """What a program has from outside of the module, and a later change of it."""
 
-from types import SimpleNamespace
+import os
+import sys
+from types import ModuleType, SimpleNamespace
 
 import numpy
 import pytest
@@ -18,6 +20,23 @@ X = torch.ones(2)
 
 class OfClass:
     scale = 2.0
+
+
+class Configuration:
+    only = None
+
+    def __init__(self):
+        self.scale, self.inner = 2.0, SimpleNamespace(scale=2.0)
+
+    @classmethod
+    def get(cls):
+        cls.only = cls.only or cls()
+        return cls.only
+
+
+class WithNames(dict):
+    def __getattr__(self, name):
+        return self[name]
 
 
 class Net(nn.Module):
@@ -44,6 +63,34 @@ def sets(name):
 
 
 FUNCTION, CHANGE = around()
+OBJECT, OBJECTS, NAMES, DEFAULT = Configuration(), [Configuration()], WithNames(scale=2.0), [2.0]
+FILE = ModuleType("file_with_a_scale")
+FILE.__file__, FILE.scale = __file__, 2.0
+sys.modules[FILE.__name__] = FILE
+
+
+def times(held, x):
+    return x * held.scale
+
+
+def getter():
+    return OBJECT
+
+
+def imported(x):
+    from file_with_a_scale import scale as factor  # what is tested
+    return x * factor
+
+
+def imported_whole(x):
+    import file_with_a_scale as file  # what is tested
+    return x * file.scale
+
+
+def sets_of(held):
+    return lambda value: setattr(held, "scale", value)
+
+
 CHANGES = {
     "global": (lambda x: x * SCALE, sets("SCALE"), "SCALE"),
     "container": (lambda x: x * TABLE["a"][0], lambda value: TABLE.update(a=[value]),
@@ -53,6 +100,19 @@ CHANGES = {
     "class": (lambda x: x * OfClass.scale, lambda value: setattr(OfClass, "scale", value),
               "OfClass.scale"),
     "variable of a function": (FUNCTION, CHANGE, "scale"),
+    "object that is passed on": (lambda x: times(OBJECT, x), sets_of(OBJECT), "OBJECT.scale"),
+    "object of a getter": (lambda x: x * getter().scale, sets_of(OBJECT), "OBJECT.scale"),
+    "object in a list": (lambda x: x * OBJECTS[0].scale, sets_of(OBJECTS[0]), "OBJECTS[0].scale"),
+    "object in an object": (lambda x: times(getattr(OBJECT, "inner"), x),  # noqa: B009
+                            sets_of(OBJECT.inner), "OBJECT.inner.scale"),
+    "object of a class": (lambda x: x * Configuration.get().scale, sets_of(Configuration.get()),
+                          "Configuration.only.scale"),
+    "dictionary with names": (lambda x: x * NAMES.scale, lambda value: NAMES.update(scale=value),
+                              "NAMES['scale']"),
+    "imported inside": (imported, sets_of(FILE), "file_with_a_scale.scale"),
+    "file that is imported inside": (imported_whole, sets_of(FILE), "file_with_a_scale.scale"),
+    "default": (lambda x, held=DEFAULT: x * held[0],
+                lambda value: DEFAULT.__setitem__(0, value), "the default of held of <lambda>[0]"),
 }
 
 
@@ -78,6 +138,40 @@ def test_a_change_is_warned_of_once(name, capsys):
         assert model(X)[0] == 3.0
     finally:
         change(2.0)
+
+
+def test_functions_and_objects_that_are_exchanged(capsys, monkeypatch):
+    model = poptorch.inferenceModel(Net(lambda x: times(OBJECT, x)), quiet_options())
+    assert model(X)[0] == model(X)[0] == 2.0
+    monkeypatch.setitem(globals(), "times", lambda held, x: x)
+    monkeypatch.setitem(globals(), "OBJECT", Configuration())
+    assert model(X)[0] == model(X)[0] == 2.0
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("[call]") == 2
+    assert "[call] times: it was <function times at" in told and "[call] OBJECT: it was <" in told
+
+
+def test_variables_of_the_environment(capsys, monkeypatch):
+    def scaled(x):
+        return x * float(os.environ["SCALE"]) * float(os.getenv("MORE", "1"))
+
+    kind = vars(type(os.environ)).copy()
+    monkeypatch.setenv("SCALE", "2.0")
+    monkeypatch.delenv("MORE", raising=False)
+    model = poptorch.inferenceModel(Net(scaled), quiet_options())
+    assert model(X)[0] == model(X)[0] == 2.0 and vars(type(os.environ)) == kind
+    monkeypatch.setenv("UNREAD", "1")
+    model(X)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("SCALE", "3.0")
+    monkeypatch.setenv("MORE", "2")
+    assert model(X)[0] == model(X)[0] == 2.0
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("[call]") == 2
+    assert "[call] os.environ['SCALE']: it was '2.0' when the module was compiled, it is" in told
+    assert "[call] os.environ['MORE']: it was None when the module was compiled, it is '2'" in told
+    model.destroy()
+    assert model(X)[0] == 6.0
 
 
 class Settings:
