@@ -111,7 +111,9 @@ def _isneginf(x):
 def _equals(x, infinity: float):
     if x.is_complex():
         return NotImplemented
-    return x == infinity if x.is_floating_point() else torch.zeros_like(x, dtype=torch.bool)
+    if not x.is_floating_point():
+        return torch.zeros_like(x, dtype=torch.bool)
+    return x.masked_fill(x.isnan(), 0.0) == infinity  # a comparison with NaN may be an exception
 
 
 @elementwise(aten.logaddexp.default)

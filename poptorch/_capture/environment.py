@@ -1,9 +1,15 @@
 """The variables of the environment that ``forward`` reads."""
 
+import collections
 import os
+import sys
 import threading
 
-_OWN = "POPTORCH"  # of these the package itself reads some
+from poptorch._capture.outer_name import is_users
+
+# The files of what leads from ``os.getenv`` to the variables.
+_BETWEEN = frozenset({os.getenv.__code__.co_filename,
+                      collections.abc.Mapping.get.__code__.co_filename})
 
 
 class Environment:
@@ -22,7 +28,8 @@ class Environment:
         self._get = kind.__getitem__
 
         def get(environ, name):
-            if threading.get_ident() == self._thread and not str(name).startswith(_OWN):
+            if environ is os.environ and threading.get_ident() == self._thread \
+                    and _is_of_user(sys._getframe(1)):
                 self.names[name] = None
             return self._get(environ, name)
 
@@ -31,3 +38,9 @@ class Environment:
 
     def __exit__(self, *_):
         type(os.environ).__getitem__ = self._get
+
+
+def _is_of_user(frame) -> bool:
+    while frame is not None and frame.f_code.co_filename in _BETWEEN:
+        frame = frame.f_back
+    return frame is not None and is_users(frame.f_code.co_filename)

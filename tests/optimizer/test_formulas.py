@@ -9,14 +9,14 @@ import poptorch
 from poptorch._optimizer import captured_formula, rows
 from poptorch._optimizer.spec import Hyper, OptimizerSpec, StateTensor
 from tests.helpers import quiet_options, relative_error
-from tests.optim.test_recorded import KINDS, OURS, Recorded, pair, recorded
+from tests.optim.test_recorded import KINDS, OURS, Recorded, begin, recorded
 
 ELEMENTWISE = [kind for kind, (name, _) in KINDS.items()
                if name not in ("SGD", "Adam", "AdamW", "LAMB", "Adafactor")]
 
 
 def compiled(kind):
-    net, optimizer, _, _ = pair(kind)
+    net, optimizer, _ = begin(kind)
     model = poptorch.trainingModel(net, quiet_options(), optimizer)
     model.compile(*recorded(net, 1))
     return model.ir().splitlines()
@@ -74,7 +74,7 @@ def test_a_formula_is_captured_once_for_many_parameters(kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["rmsprop_all", "nadam", "lamb", "adafactor", "rprop"])
 def test_another_learning_rate_compiles_nothing(kind, monkeypatch):
-    net, optimizer, _, _ = pair(kind)
+    net, optimizer, _ = begin(kind)
     model = poptorch.trainingModel(net, quiet_options(), optimizer)
     model(*recorded(net, 1))
     monkeypatch.setattr(poptorch._C, "compile", None)
@@ -94,7 +94,7 @@ class Modes(torch.overrides.TorchFunctionMode):
 
 
 def test_modes_of_the_user_see_no_formula():
-    net, optimizer, _, _ = pair("nadam")
+    net, optimizer, _ = begin("nadam")
     model = poptorch.trainingModel(net, quiet_options(), optimizer)
     with Modes() as mode:
         model(*recorded(net, 1))

@@ -1,6 +1,7 @@
 """What a program has from outside of the module, and a later change of it."""
 
 import os
+import shutil
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -11,6 +12,7 @@ from torch import nn
 
 import poptorch
 from poptorch import Error
+from poptorch._capture import capture
 from tests.helpers import quiet_options
 
 SCALE, TABLE, SPACE, ARRAY = 2.0, {"a": [2.0]}, SimpleNamespace(scale=2.0), numpy.full(1, 2.0)
@@ -149,6 +151,14 @@ def test_functions_and_objects_that_are_exchanged(capsys, monkeypatch):
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("[call]") == 2
     assert "[call] times: it was <function times at" in told and "[call] OBJECT: it was <" in told
+
+
+def test_variables_of_the_environment_that_others_read():
+    """Python's own modules, and as bytes, which subprocesses do."""
+    def of_paths(x):
+        return x * len(shutil.which("true") or "") + len(os.environb.get(b"PATH", b""))
+
+    assert capture(Net(of_paths), (X,), training=False).environment == []
 
 
 def test_variables_of_the_environment(capsys, monkeypatch):
