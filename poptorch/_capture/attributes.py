@@ -25,7 +25,6 @@ _WITHOUT_DATA = (private.FakeTensor, UnknownSize)
 _TABLES = ("_parameters", "_buffers", "_modules")
 # By these a module is filled, a new one or a copy.
 _FILLING = ("__init__", "__setstate__")
-_OF_CLASS = frozenset(dir(torch.nn.Module))
 _LOOKED_AT = (*_CONTAINERS, *_WITHOUT_DATA)
 
 
@@ -196,8 +195,7 @@ class Attributes:
             self.reads.of_module(module, name, value, is_outside)
         else:  # the class has it
             self.reads.was_missed(module, name)
-            if name not in _OF_CLASS:
-                self.reads.of_class(module, name, value)
+            self.reads.of_class(module, name, value)
         if name not in OF_EACH_MODULE and threading.get_ident() == self._thread:
             self.reads.counters.was_read(module, name, value, sys._getframe(2))
         return value

@@ -60,8 +60,7 @@ class Counters:
         key, line = (id(holder), name), _line(frame)
         if key not in self._first:
             self._anew.add(key)
-        elif is_number(value) and (line in self._read[key]
-                                   or line[1] in lines_from(frame.f_code, name)):
+        elif is_number(value) and is_counting(line, self._read[key], name):
             self._counted.setdefault(key, set()).add(line)
 
     def lines(self, holder, name: str) -> int:
@@ -113,8 +112,19 @@ def is_number(value) -> bool:
     return isinstance(value, numbers.Number) and not isinstance(value, bool)
 
 
+def is_counting(line: tuple[types.CodeType, int], reads: set[tuple], name: str) -> bool:
+    """Whether a line that sets a number sets it to what comes from its own value.
+
+    Args:
+        line: code and number of the line.
+        reads: the lines that read the number.
+        name: of the attribute or the variable.
+    """
+    return line in reads or line[1] in _lines_from(line[0], name)
+
+
 @functools.lru_cache(maxsize=256)
-def lines_from(code: types.CodeType, name: str) -> frozenset[int]:
+def _lines_from(code: types.CodeType, name: str) -> frozenset[int]:
     """The lines that set an attribute, or a variable outside of the code, to what comes from its
     own value, by way of variables."""
     lines: dict[int, list] = {}

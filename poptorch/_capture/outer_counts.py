@@ -1,6 +1,6 @@
 """Counters outside of modules: globals, variables of functions around, attributes of classes."""
 
-from poptorch._capture.counters import is_flag, is_number, lines_from, warn_of_count, warn_of_flag
+from poptorch._capture.counters import is_counting, is_flag, is_number, warn_of_count, warn_of_flag
 from poptorch._capture.outer_name import Line, OuterName
 from poptorch.errors import place_text
 from poptorch._snapshot import Snapshot, has_attributes
@@ -19,8 +19,7 @@ def warn(read: list[tuple[OuterName, Snapshot]], sets: list[tuple[OuterName, Sna
         was, now = snapshot.value, name.own_value()
         reads, puts = lines[name.key]
         if is_number(was) and is_number(now) and was != now:
-            counted = {line for line in puts
-                       if line in reads or line[1] in lines_from(line[0], name.names[-1])}
+            counted = {line for line in puts if is_counting(line, reads, name.names[-1])}
             if counted and reads - counted:
                 warn_of_count(name.text, was, now, _place(counted))
         elif is_flag(was) and type(now) is type(was) and now != was:

@@ -106,7 +106,8 @@ class Reads:
 
     def of_class(self, module: torch.nn.Module, name: str, value) -> None:
         """Takes note, from now on, of what is read of objects in an attribute of a class."""
-        if attribute_of(type(module), name) is value and not isinstance(value, private.FakeTensor):
+        if name not in _OF_CLASS and attribute_of(type(module), name) is value \
+                and not isinstance(value, private.FakeTensor):
             for path, part in objects_within(value, name):
                 self._enter(part, module, path)
 
