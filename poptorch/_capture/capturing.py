@@ -20,6 +20,7 @@ from poptorch._capture import (
 from poptorch._capture import torch_private as private
 from poptorch._capture.bodies import Bodies
 from poptorch._capture.captured import Captured, InputSpec, OutputSpec
+from poptorch._capture.draws import Draws
 from poptorch._capture.environment import Environment
 from poptorch._capture.functionalize import functionalize
 from poptorch._capture.functions import Functions
@@ -47,7 +48,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
             mode_of: Callable[[torch.nn.Module], bool] | None = None,
             replicas: int = 1, is_substituted: bool = True,
             called: tuple[int, tuple[str, ...]] | None = None,
-            outer: Sequence[tuple[object, str]] = ()) -> Captured:
+            outer: Sequence[tuple[object, str]] = (), draws: Draws | None = None) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
     Args:
@@ -65,6 +66,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         called: how the user called it, where ``args`` and ``kwargs`` have defaults too: how many
             arguments by position, and the names of the others; None: with just these.
         outer: objects that names outside of ``forward`` lead to, with these names.
+        draws: what else such names lead to and ``forward`` may draw from.
 
     Returns:
         The functional graph and the meaning of its inputs and outputs.
@@ -77,7 +79,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     work = _Capture(module, args, kwargs or {}, training, places, module_paths,
                     grouped, mode_of)
     work.replicas, work.is_substituted = replicas, is_substituted
-    work.outer, work.called = outer, called or (len(args), tuple(kwargs or ()))
+    work.outer, work.draws, work.called = outer, draws, called or (len(args), tuple(kwargs or ()))
     try:
         return work.run()
     finally:
@@ -99,7 +101,7 @@ class _Capture:
         replicas: how many run the program.
         is_substituted: whether context managers of other packages are entered.
         called: how many arguments were passed by position, and the names of the others.
-        outer: as :func:`capture` takes it.
+        outer, draws: as :func:`capture` takes them.
     """
 
     def __init__(self, module, args, kwargs, training: bool, places: Places,
@@ -123,6 +125,7 @@ class _Capture:
         self._loss = None
         self.host_sites: list = []
         self.outer: Sequence[tuple[object, str]] = ()
+        self.draws: Draws | None = None
         self._environment = Environment()
         self.replicas, self.is_substituted, self.called = 1, True, (len(args), tuple(kwargs))
 
@@ -272,6 +275,8 @@ class _Capture:
         """Lets what forward reads of its arguments be noted; the containers among them."""
         for value, name in self.outer:
             self._state.reads.of_outer(value, name)
+        if self.draws is not None:
+            self._state.reads.draws.include(self.draws)
         for path, part, value in found:
             if isinstance(part, Constant):
                 self._state.reads.of_argument(value, path)

@@ -69,13 +69,12 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
                            module_paths=options.module_namescope_enabled,
                            grouped=frozenset(groups),
                            mode_of=source.modes.mode_of, replicas=spec.replicas,
-                           called=arguments.called, outer=objects)
+                           called=arguments.called, outer=objects, draws=draws)
     finally:
         outer, kept = outer_names.put_back(outer)
         sets, kept_there = outer_names.put_back(sets)
     warn_of_kept(kept + kept_there)
     outer_counts.warn(outer, sets, lines)
-    draws.warn()
     outer = outer_names.unchanged(outer)
     known = {name.text for name in outer}
     held = [HeldName(*one) for one in captured.outer_attributes if one[2] not in known]

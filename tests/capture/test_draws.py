@@ -110,3 +110,13 @@ def test_functions_of_the_host_draw_anew(capsys):
     module = Function(lambda m, x: m.scaled(x) * random.random())
     module.scaled = poptorch.CPU(scaled, "scaled")
     assert "forward draws numbers from random" in told_of(module, capsys)
+
+
+def test_a_function_of_the_host_draws_from_a_global_generator(capsys):
+    def scaled(x):
+        return x * GENERATOR.random()
+
+    model = poptorch.inferenceModel(
+        Function(lambda m, x: poptorch.CPU(scaled, "scaled")(x)), quiet_options())
+    assert not torch.equal(model(torch.ones(2)), model(torch.ones(2)))
+    assert capsys.readouterr().err == ""
