@@ -69,9 +69,11 @@ class _Counted:
                 found[self._size:] = map(self._loops.stacked, found[self._size:],
                                          self._joint.strides[self._size:])
         self._nodes = list(captured)
+        reached = [self._reached(tuple(x if i == number else None for i, x in enumerate(found)))
+                   for number in range(len(found))]
         return self._loops.results(
             found, [self._joint], [*self._inputs, *self._rows], [*self._rows, *captured.values()],
-            self._reached(tuple(found)), self._gradients, self._as_torch, self._size)
+            reached, self._gradients, self._as_torch, self._size)
 
     def _forward(self, captured: dict) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The results, and the stacks of what the gradient reads."""
@@ -166,6 +168,8 @@ class _Counted:
         joint, size = self._joint, self._size
         if self._as_torch:
             return set(range(size + len(self._rows) + len(joint.outer)))
+        if not joint.present(given):
+            return set()
         plan = self._backward_rounds(given)
         there = set().union(*(joint.reached(present) for present, _ in plan.parts))
         return {i for i in there if i >= size} | plan.final
@@ -231,15 +235,21 @@ class _Branches:
                 found = self._forward(number, joint, found, captured[number])
         inputs = [x for part in self._inputs for x in part]
         read = [*inputs, *(x for part in captured for x in part.values())]
-        has_gradient = self._in_order([[node is not None for node in joint.gradients]
-                                       for joint in self._joints])
-        reached = {i for i, has in enumerate(has_gradient) if has}
-        if self._as_torch:  # of both branches the inputs are the same
-            first, second = (joint.is_read for joint in self._joints)
-            reached |= {i for i, is_read in enumerate([*first, *second]) if is_read}
-            reached |= set(range(len(inputs), len(has_gradient)))
-        return self._loops.results(found, self._joints, inputs, read, reached, self._gradients,
+        return self._loops.results(found, self._joints, inputs, read,
+                                   list(map(self._reached, range(len(found)))), self._gradients,
                                    self._as_torch)
+
+    def _reached(self, result: int) -> set[int]:
+        """The inputs of both branches, and behind them the tensors from outside, on which a result
+        depends."""
+        def is_there(joint: Joint) -> list[bool]:
+            if self._as_torch:
+                return [*joint.is_read, *(True for _ in joint.outer)]
+            reached = () if joint.given[result] is None else joint.reached(frozenset([result]))
+            return [i in reached for i in range(len(joint.gradients))]
+
+        there = self._in_order(list(map(is_there, self._joints)))
+        return {i for i, is_there in enumerate(there) if is_there}
 
     def _in_order(self, found: list[list]) -> list:
         """What the two branches have for their inputs and what they take from outside: first for

@@ -325,7 +325,7 @@ class Loops:
         return {node: self._recorder.value_of(node) for node in joint.captured}
 
     def results(self, found: list[torch.Tensor], joints: list[Joint], inputs: list[torch.Tensor],
-                read: list[torch.Tensor], reached: set[int], gradient,
+                read: list[torch.Tensor], reached: list[set[int]], gradient,
                 as_torch: bool, carried: int = 0) -> list[torch.Tensor]:
         """Results with a gradient.
 
@@ -334,8 +334,9 @@ class Loops:
             joints: the bodies that gave them.
             inputs: what the bodies take, for which there is a gradient.
             read: what the gradient reads.
-            reached: on which of the inputs, and of what the bodies take from outside behind them,
-                a result depends: no other is in autograd's graph, as in eager.
+            reached: for each result, on which of the inputs it depends, and of what the bodies take
+                from outside behind them. No other input is in autograd's graph, and no result that
+                depends on none which requires grad: as in eager.
             gradient: records the backward pass: takes the gradients of the results, and what it
                 reads as it is now; returns the gradients of the inputs, and of what the bodies take
                 from outside.
@@ -343,7 +344,8 @@ class Loops:
             carried: how many of the first results are carried from round to round.
         """
         tensors = [*inputs, *(x for joint in joints for x in joint.outer)]
-        places = [i for i, x in enumerate(tensors) if i in reached and x.requires_grad]
+        trained = {i for i, x in enumerate(tensors) if x.requires_grad}
+        places = sorted(trained.intersection(set().union(*reached)))
 
         def of_places(given: tuple, values: tuple) -> list[torch.Tensor | None]:
             if all(x is None for x in given):  # nothing of the loss depends on it
@@ -353,7 +355,8 @@ class Loops:
 
         if places:
             differentiable = [tensors[i] for i in places]
-            found = list(_Differentiable.apply(of_places, found, read, *differentiable))
+            constant = [x for x, there in zip(found, reached) if trained.isdisjoint(there)]
+            found = list(_Differentiable.apply(of_places, found, constant, read, *differentiable))
         node = next((x.grad_fn for x in found if x.requires_grad), None)
         for joint in joints:
             self._capture.losses.leave(joint.losses, node, carried)
@@ -364,11 +367,11 @@ class _Differentiable(torch.autograd.Function):
     """Connects the results of a loop, which is in the graph already, to what they depend on."""
 
     @staticmethod
-    def forward(ctx, gradient, results, read, *differentiable):
+    def forward(ctx, gradient, results, constant, read, *differentiable):
         ctx.set_materialize_grads(False)
         keep(ctx, *read)
         ctx.gradient = gradient
-        ctx.mark_non_differentiable(*(x for x in results if not x.is_floating_point()))
+        ctx.mark_non_differentiable(*constant, *(x for x in results if not x.is_floating_point()))
         return tuple(results)
 
     @staticmethod
@@ -377,7 +380,7 @@ class _Differentiable(torch.autograd.Function):
             raise context.current().recorder.error(
                 "[for_loop] there are no gradients of gradients through loops and branches. Call "
                 "torch.autograd.grad without create_graph, or repeat the rounds in Python.")
-        return None, None, None, *ctx.gradient(gradients, kept(ctx))
+        return None, None, None, None, *ctx.gradient(gradients, kept(ctx))
 
 
 def zeros(like: torch.Tensor) -> torch.Tensor:

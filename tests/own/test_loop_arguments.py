@@ -6,6 +6,7 @@ from torch._higher_order_ops import map as map_rows
 
 import poptorch
 from poptorch import cond, for_loop
+from tests.helpers import quiet_options
 from tests.own.scans import scan_by_python
 from tests.own.test_loops import check_training
 
@@ -84,3 +85,41 @@ VIEWS = {
 @pytest.mark.parametrize("name", VIEWS)
 def test_results_that_are_views_without_gradients(name):
     check_training(lambda m, x: VIEWS[name](m, x) + m.a(x) + m.b(x))
+
+
+CONSTANT = {
+    "for_loop": lambda m, x: for_loop(
+        3, lambda v, w: [w.detach() * 2, torch.tanh(w)], [m.a(x), m.b(x)])[0],
+    "for_loop, nothing that requires grad": lambda m, x: for_loop(
+        2, lambda v, w: [v * 2, torch.tanh(m.b(w))], [x, m.a(x)])[0],
+    "for_loop, the argument of the round before": lambda m, x: for_loop(
+        2, lambda v, w: [w, x], [m.a(x), m.b(x)])[0],
+    "cond": lambda m, x: cond(x.sum() > 0, lambda v: (v.detach() * 2, v), [m.a(x)],
+                              lambda v: (v.detach(), v * 2), [m.a(x)])[0],
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_results_that_depend_on_nothing_that_requires_grad(name):
+    """Beside others that do they say so, too."""
+    check_training(lambda m, x: told(CONSTANT[name](m, x)) + m.a(x) + m.b(x))
+
+
+def test_no_gradient_where_only_such_a_result_is_trained():
+    """A scan has gradients of zeros where autograd asks it for any."""
+    class Detached(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used = torch.nn.Parameter(torch.rand(3))
+            self.unused = torch.nn.Parameter(torch.rand(1, 3))
+
+        def forward(self, x):
+            rows = scan_by_python(lambda c, row: (c * row, torch.sin(row)), x, self.unused)[1]
+            found = for_loop(1, lambda v, w: [w.detach(), v], [rows, x[None]])[0]
+            return poptorch.identity_loss((found * self.used).sum(), "none")
+
+    net = Detached()
+    before = net.unused.detach().clone()
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=0.5, weight_decay=0.5)
+    poptorch.trainingModel(net, quiet_options(), optimizer)(torch.rand(3))
+    assert torch.equal(net.unused, before)
