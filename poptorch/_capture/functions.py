@@ -145,6 +145,11 @@ def _address(capture, func, args, kwargs):
         "decided when forward has been compiled. To know whether two tensors are one, use `is`.")
 
 
+def _is_set_to(capture, func, args, kwargs):
+    """torch's compares addresses, of which there are none yet."""
+    return _is_same_memory(*args, **kwargs)
+
+
 def _deepcopy(capture, func, args, kwargs):
     """A copy in memory of its own; torch's own would refer to the node of the tensor."""
     tensor, memo = args
@@ -161,18 +166,18 @@ def _deepcopy(capture, func, args, kwargs):
 
 def _set_data(capture, func, args, kwargs):
     tensor, value = args
-    if _is_same_memory(tensor, value):  # `x.data -= y` has changed it, and assigns it to itself
-        return
+    if tensor.dtype is value.dtype and _is_same_memory(tensor, value):
+        return  # `x.data -= y` has changed it, and assigns it to itself
     raise capture.recorder.error(
         "[capture] forward assigns to the `.data` of a tensor, which cannot be recorded. Change "
         "the tensor in place: `with torch.no_grad(): tensor.copy_(value)`.")
 
 
-def _is_same_memory(tensor, value) -> bool:
-    return isinstance(tensor, private.FakeTensor) and isinstance(value, private.FakeTensor) \
-        and memory_of(tensor) == memory_of(value) and tensor.dtype is value.dtype \
-        and (tensor.shape, tensor.stride(), tensor.storage_offset()) \
-        == (value.shape, value.stride(), value.storage_offset())
+def _is_same_memory(self, tensor) -> bool:
+    return isinstance(self, private.FakeTensor) and isinstance(tensor, private.FakeTensor) \
+        and memory_of(self) == memory_of(tensor) \
+        and (self.shape, self.stride(), self.storage_offset()) \
+        == (tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def _backward(capture, func, args, kwargs):
@@ -245,6 +250,7 @@ HANDLERS = {
     torch.Tensor.__array__: _values,
     torch.Tensor.__dlpack__: _values,
     torch.Tensor.data_ptr: _address,
+    torch.Tensor.is_set_to: _is_set_to,
     torch.Tensor.data.__set__: _set_data,
     F.affine_grid: _composite,
     F.multi_head_attention_forward: _composite,

@@ -160,3 +160,16 @@ def penalty_of_layer(d):
     loss = d.rng.choice((f"{out}.sin().sum()", f"{out}.pow(2).mean()", f"{out}.sum()"))
     graph = d.rng.choice((", create_graph=True", ", create_graph=True", ""))
     emit_gradient(d, x, loss, f"{by}{graph}")
+
+
+# What a tensor says of itself, in Python.
+ANSWERS = ("{x}.requires_grad", "{x}.requires_grad", "({x}.grad_fn is None)", "{x}.is_leaf",
+           "{x}.is_contiguous()", "{x}.stride(-1) % 5 > 2", "{x}.storage_offset()", "{x}.is_neg()",
+           "({x}._base is None)", "{x}.is_contiguous(memory_format=torch.channels_last)")
+
+
+@row("transforms", 3)
+def asked(d):
+    """A branch of Python on what a tensor says of itself."""
+    x = d.floating()
+    d.emit(f"{x} * (2 if {d.rng.choice(ANSWERS).format(x=x)} else 3)")
