@@ -9,6 +9,7 @@ loops of at most one round.
 
 import operator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import fx
@@ -335,8 +336,8 @@ class Loops:
             inputs: what the bodies take, for which there is a gradient.
             read: what the gradient reads.
             reached: for each result, on which of the inputs it depends, and of what the bodies take
-                from outside behind them. No other input is in autograd's graph, and no result that
-                depends on none which requires grad: as in eager.
+                from outside behind them. In autograd's graph are these alone, as in eager: results
+                that depend on different ones have nodes of their own.
             gradient: records the backward pass: takes the gradients of the results, and what it
                 reads as it is now; returns the gradients of the inputs, and of what the bodies take
                 from outside.
@@ -344,34 +345,46 @@ class Loops:
             carried: how many of the first results are carried from round to round.
         """
         tensors = [*inputs, *(x for joint in joints for x in joint.outer)]
-        trained = {i for i, x in enumerate(tensors) if x.requires_grad}
-        places = sorted(trained.intersection(set().union(*reached)))
-
-        def of_places(given: tuple, values: tuple) -> list[torch.Tensor | None]:
-            if all(x is None for x in given):  # nothing of the loss depends on it
-                return [zeros(tensors[i]) if as_torch else None for i in places]
-            gradients = gradient(given, values)
-            return [gradients[i] for i in places]
-
-        if places:
+        trained = frozenset(i for i, x in enumerate(tensors) if x.requires_grad)
+        groups: dict[frozenset[int], list[int]] = {}
+        for number, there in enumerate(reached):
+            groups.setdefault(trained.intersection(there), []).append(number)
+        groups.pop(frozenset(), None)
+        found = list(found)
+        for there, numbers in groups.items():
+            places = sorted(there)
             differentiable = [tensors[i] for i in places]
-            constant = [x for x, there in zip(found, reached) if trained.isdisjoint(there)]
-            found = list(_Differentiable.apply(of_places, found, constant, read, *differentiable))
-        node = next((x.grad_fn for x in found if x.requires_grad), None)
+            of_places = partial(self._of_places, gradient, len(found), numbers, places,
+                                differentiable if as_torch else None)
+            made = _Differentiable.apply(of_places, [found[i] for i in numbers], read,
+                                         *differentiable)
+            for number, x in zip(numbers, made):
+                found[number] = x
         for joint in joints:
-            self._capture.losses.leave(joint.losses, node, carried)
+            self._capture.losses.leave(joint.losses, found, carried)
         return found
+
+    @staticmethod
+    def _of_places(gradient, count: int, numbers: list[int], places: list[int],
+                   like: list[torch.Tensor] | None, given: tuple,
+                   read: tuple) -> list[torch.Tensor | None]:
+        """The gradients of some inputs, where there are the ``given`` ones of some results."""
+        if all(x is None for x in given):  # nothing of the loss depends on it
+            return [None] * len(places) if like is None else list(map(zeros, like))
+        of_results = dict(zip(numbers, given))
+        gradients = gradient(tuple(of_results.get(i) for i in range(count)), read)
+        return [gradients[i] for i in places]
 
 
 class _Differentiable(torch.autograd.Function):
     """Connects the results of a loop, which is in the graph already, to what they depend on."""
 
     @staticmethod
-    def forward(ctx, gradient, results, constant, read, *differentiable):
+    def forward(ctx, gradient, results, read, *differentiable):
         ctx.set_materialize_grads(False)
         keep(ctx, *read)
         ctx.gradient = gradient
-        ctx.mark_non_differentiable(*constant, *(x for x in results if not x.is_floating_point()))
+        ctx.mark_non_differentiable(*(x for x in results if not x.is_floating_point()))
         return tuple(results)
 
     @staticmethod
@@ -380,7 +393,7 @@ class _Differentiable(torch.autograd.Function):
             raise context.current().recorder.error(
                 "[for_loop] there are no gradients of gradients through loops and branches. Call "
                 "torch.autograd.grad without create_graph, or repeat the rounds in Python.")
-        return None, None, None, None, *ctx.gradient(gradients, kept(ctx))
+        return None, None, None, *ctx.gradient(gradients, kept(ctx))
 
 
 def zeros(like: torch.Tensor) -> torch.Tensor:

@@ -53,8 +53,8 @@ class _Loss:
     """One tensor that was marked: by which autograd node it was made, and where.
 
     Attributes:
-        numbers: of one in a body: those of the results of the loop, made by ``node``, that are
-            computed from it; None outside of bodies.
+        edges: of one in a body: those of the results of the loop that are computed from it; None
+            outside of bodies.
     """
 
     tensor: torch.Tensor
@@ -62,7 +62,7 @@ class _Loss:
     place: tuple[str, int] | None
     module: str
     name: str
-    numbers: frozenset[int] | None = None
+    edges: frozenset[tuple] | None = None
 
     @property
     def root(self):
@@ -75,9 +75,7 @@ class _Loss:
 
     def flows_along(self, edges: set) -> bool:
         """Whether it flows into a tensor; ``edges`` is what :func:`_edges` gave of that."""
-        if self.numbers is None:
-            return self.node in edges
-        return any((self.node, number) in edges for number in self.numbers)
+        return self.node in edges if self.edges is None else not self.edges.isdisjoint(edges)
 
 
 class BodyLosses:
@@ -104,15 +102,17 @@ class BodyLosses:
         self._of_arguments = [{i for i, found in enumerate(leaves) if id(x) in found}
                               for x in arguments]
 
-    def outside(self, losses: list[_Loss], node, carried: int) -> list[_Loss]:
+    def outside(self, losses: list[_Loss], results: list[torch.Tensor],
+                carried: int) -> list[_Loss]:
         """What losses of the body are outside of it.
 
         Args:
             losses: the marked or the standard ones.
-            node: autograd's, that made the results of the loop; None: no gradient goes through it.
+            results: of the loop; empty: no gradient goes through it.
             carried: how many of the first results the next round takes as arguments.
         """
-        found = []
+        found, edges = [], [(x.grad_fn, x.output_nr) for x in results]
+        node = next((node for node, _ in edges if node is not None), None)
         for loss in losses:
             numbers, todo = set(), list(self._of_losses.get(id(loss), ()))
             while todo:
@@ -120,7 +120,8 @@ class BodyLosses:
                     numbers.add(number)
                     todo += self._of_arguments[number] if number < carried else ()
             made_by = None if loss.node is None else node
-            found.append(replace(loss, node=made_by, numbers=frozenset(numbers)))
+            reached = frozenset(edges[number] for number in numbers if node is not None)
+            found.append(replace(loss, node=made_by, edges=reached))
         return found
 
 
@@ -144,10 +145,10 @@ class Losses:
         finally:
             self._marked, self._standard = outer
 
-    def leave(self, inner: BodyLosses, node=None, carried: int = 0) -> None:
+    def leave(self, inner: BodyLosses, results: list[torch.Tensor] = (), carried: int = 0) -> None:
         """Takes over the losses of a body, see :meth:`BodyLosses.outside`."""
-        self._marked += inner.outside(inner.marked, node, carried)
-        self._standard += inner.outside(inner.standard, node, carried)
+        self._marked += inner.outside(inner.marked, results, carried)
+        self._standard += inner.outside(inner.standard, results, carried)
 
     def mark(self, loss: torch.Tensor) -> None:
         """Notes a tensor that ``identity_loss`` returned."""
@@ -251,7 +252,7 @@ _told: set[tuple[str, str]] = set()  # of which losses that are not trained
 
 def _outermost(losses: list[_Loss]) -> list[_Loss]:
     """Those that are not of bodies."""
-    return [loss for loss in losses if loss.numbers is None]
+    return [loss for loss in losses if loss.edges is None]
 
 
 def _edges(tensor: torch.Tensor) -> set:

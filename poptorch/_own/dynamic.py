@@ -100,7 +100,9 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
         return ops.dynamic_update(input, src, dim, start, size, 1)
     first = _first(where, input, dim, start, size)
     # Entries of an expanded or unfolded input share memory; those of the result do not.
-    return torch.slice_scatter(input.contiguous(), src, dim, first, first + size)
+    result = input.clone(memory_format=torch.contiguous_format)
+    result.narrow(dim, first, size).copy_(src)
+    return result
 
 
 def _int(where: str, name: str, value) -> int:

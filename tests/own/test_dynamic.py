@@ -194,3 +194,16 @@ def test_size_of_an_update_need_not_be_a_factor():
 
 def test_a_number_as_start():
     assert poptorch.dynamic_slice(torch.arange(4), 0, 2, 2, 1).tolist() == [2, 3]
+
+
+def test_the_result_of_an_update_begins_where_its_memory_does():
+    """In eager as on the device, wherever ``input`` lies."""
+    class Places(torch.nn.Module):
+        def forward(self, x, y):
+            found = poptorch.dynamic_update(x[1:], y, 0, torch.tensor(0), 1)
+            return found, found.as_strided((2,), (1,)), torch.tensor(1.0 * found.storage_offset())
+
+    x, y = torch.rand(3, 2), torch.rand(1, 2)
+    expected = Places()(x, y)
+    torch.testing.assert_close(poptorch.inferenceModel(Places(), quiet_options())(x, y), expected)
+    assert torch.equal(expected[1], y[0])

@@ -105,9 +105,18 @@ def test_results_that_depend_on_nothing_that_requires_grad(name):
     check_training(lambda m, x: told(CONSTANT[name](m, x)) + m.a(x) + m.b(x))
 
 
-def test_no_gradient_where_only_such_a_result_is_trained():
-    """A scan has gradients of zeros where autograd asks it for any."""
-    class Detached(torch.nn.Module):
+# Of a scan, which has gradients of zeros where autograd asks it for any, the loss takes nothing.
+UNTRAINED = {
+    "detached": lambda rows, x: for_loop(1, lambda v, w: [w.detach(), v], [rows, x])[0],
+    "another result": lambda rows, x: for_loop(3, lambda v, w: [-v, torch.tanh(w)], [rows, x])[1],
+    "another result of a branch": lambda rows, x: cond(
+        x.sum() > 0, lambda v, w: (v, w * 2), [rows, x], lambda v, w: (v * 2, w), [rows, x])[1],
+}
+
+
+@pytest.mark.parametrize("name", UNTRAINED)
+def test_no_gradient_where_no_result_that_depends_on_it_is_trained(name):
+    class Scanned(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.used = torch.nn.Parameter(torch.rand(3))
@@ -115,10 +124,10 @@ def test_no_gradient_where_only_such_a_result_is_trained():
 
         def forward(self, x):
             rows = scan_by_python(lambda c, row: (c * row, torch.sin(row)), x, self.unused)[1]
-            found = for_loop(1, lambda v, w: [w.detach(), v], [rows, x[None]])[0]
+            found = UNTRAINED[name](rows, x[None] * self.used)
             return poptorch.identity_loss((found * self.used).sum(), "none")
 
-    net = Detached()
+    net = Scanned()
     before = net.unused.detach().clone()
     optimizer = poptorch.optim.SGD(net.parameters(), lr=0.5, weight_decay=0.5)
     poptorch.trainingModel(net, quiet_options(), optimizer)(torch.rand(3))

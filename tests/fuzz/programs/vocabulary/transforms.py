@@ -27,9 +27,9 @@ MORE_SCALARS = (
     "lambda a: F.interpolate(a.flatten()[None, None], scale_factor=2, mode='linear').pow(3).sum()",
     "lambda a: F.pad(a, (1, 1), 'replicate' if a.dim() == 2 else 'constant').pow(3).sum()",
     "lambda a: a[..., :1].expand(a.shape).mul(a).pow(2).sum()",
-    "lambda a: a.sort(-1)[0].pow(3)[..., 0].sum()",
+    "lambda a: a.sort(-1, stable=True)[0].pow(3)[..., 0].sum()",
     "lambda a: torch.where(a > 0, a.pow(3), a.sin()).sum()",
-    "lambda a: a.gather(-1, a.argsort(-1)).pow(3).sum()",
+    "lambda a: a.gather(-1, a.argsort(-1, stable=True)).pow(3).sum()",
 )
 # By the number of dimensions; {n} is the last size, {c} the second.
 LAYERS = {
