@@ -33,6 +33,7 @@ void bind_mutants(py::module_& module) {
 PYBIND11_MODULE(_C, module) {
   module.doc() = "The compiled part of poptorch.";
   bind_aten(module);
+  bind_call_checks(module);
   bind_errors(module);
   bind_executable(module);
   bind_host(module);

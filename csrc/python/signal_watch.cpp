@@ -8,21 +8,22 @@
 #include <memory>
 
 #include "python/raised.h"
+#include "support/process.h"
 
 namespace poptorch::python {
 
 namespace {
 
 struct Pipe {
-  pid_t process = 0;
+  int forks = -1;
   std::array<int, 2> ends = {-1, -1};
 };
 
 // The pipe of this process: a forked child has one of its own. Only the main thread asks.
 const Pipe& pipe_of_process() {
   static Pipe made;
-  if (made.process != getpid()) {
-    made = {getpid(), {-1, -1}};
+  if (made.forks != fork_count()) {
+    made = {fork_count(), {-1, -1}};
     if (pipe2(made.ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) made.ends = {-1, -1};
   }
   return made;
@@ -74,7 +75,7 @@ void run_handlers() {
 
 }  // namespace
 
-SignalWatch::SignalWatch(bool is_long) : is_main_(gettid() == getpid()) {
+SignalWatch::SignalWatch(bool is_long) : is_main_(is_main_thread()) {
   if (!is_main_) return;
   run_handlers();
   const Pipe& pipe = pipe_of_process();

@@ -11,6 +11,7 @@
 #include "run/state_order.h"
 #include "support/align.h"
 #include "support/error.h"
+#include "support/process.h"
 
 namespace poptorch::run {
 
@@ -63,10 +64,11 @@ Executable::Executable(assemble::Program program, EngineOptions options, Reports
     : engine_(std::move(program), options),
       is_sharing_(engine_.program().settings.is_on("share_weights")),
       reports_(std::move(reports)),
-      process_(getpid()) {}
+      process_(getpid()),
+      forks_(fork_count()) {}
 
 void Executable::check_process() const {
-  USER_CHECK(getpid() == process_, "[run] the model was compiled in process ", process_,
+  USER_CHECK(fork_count() == forks_, "[run] the model was compiled in process ", process_,
              ", this is process ", getpid(), ", a fork of it. Use the model where it was compiled; "
              "to read trained weights elsewhere, call copyWeightsToHost() before the fork.");
 }

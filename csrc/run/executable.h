@@ -119,7 +119,7 @@ class Executable {
   Engine engine_;
   bool is_sharing_ = true;
   Reports reports_;
-  int process_;  // where the arenas are
+  int process_, forks_;  // where the arenas are
   std::atomic<int64_t> runs_begun_ = 0;
   std::atomic<bool> is_long_ = true;
   std::atomic<std::thread::id> runner_ = {};  // the thread that runs it

@@ -6,6 +6,7 @@ import numpy
 import torch
 from torch.nn.modules import module as torch_module
 
+from poptorch import _C
 from poptorch import _pytree as pytree
 from poptorch import _schema as schema
 from poptorch._capture.clones import HOOKS
@@ -139,7 +140,7 @@ class Arguments:
         for leaf in self.leaves:
             if not leaf.is_tensor:
                 _check_constant(leaf)
-        self._plain = self._plain_leaves(args, kwargs)
+        self._set_plain(self._plain_leaves(args, kwargs))
         self.called = (len(args), tuple(kwargs)) if parser is None else None
         self._seen_by = None if self.called is None else _seen_by(model)
         self._check_seen(args, kwargs, bound)
@@ -193,7 +194,7 @@ class Arguments:
         new.leaves = _leaves(new._structure,
                              [(shape, dtype, dtype) for shape, dtype in data["tensors"]])
         count = data["positional"]
-        new._plain = None if count is None else new.leaves[:count]
+        new._set_plain(None if count is None else new.leaves[:count])
         if count is not None and not (0 <= count <= len(new.leaves) and all(
                 leaf.is_tensor == (i < count) for i, leaf in enumerate(new.leaves))):
             raise ValueError(f"arguments.positional is {count}, there are {len(new.leaves)} leaves")
@@ -211,7 +212,7 @@ class Arguments:
         """
         plain = self._plain
         if plain is not None and not kwargs and len(args) == len(plain) \
-                and all(map(Leaf.fits, plain, args)):
+                and (_C.all_match(self._kinds, args) or all(map(Leaf.fits, plain, args))):
             return list(args)
         if self._seen_by is not None:
             self._check_called(args, kwargs)
@@ -223,6 +224,12 @@ class Arguments:
         for leaf, value in zip(self.leaves, values):
             self._match_leaf(leaf, value, tensors)
         return tensors
+
+    def _set_plain(self, leaves: list[Leaf] | None) -> None:
+        """Takes note of the leaves if these are the arguments by position, one after the other."""
+        self._plain = leaves
+        self._kinds = [_C.TensorKind(leaf.dtype, leaf.shape) for leaf in leaves or ()
+                       if leaf.is_tensor]
 
     def _check_seen(self, args: tuple, kwargs: dict, bound: dict) -> None:
         if self._seen_by is None or self._signature is None:

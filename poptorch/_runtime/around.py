@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import torch
 
+from poptorch import _C
 from poptorch.errors import Error
 
 
@@ -30,9 +31,7 @@ class Around(NamedTuple):
         Raises:
             poptorch.Error: It is not.
         """
-        if torch.is_autocast_enabled("cpu") is (self.autocast is not None) \
-                and torch.get_default_dtype() is self.default \
-                and self.autocast in (None, torch.get_autocast_dtype("cpu")):
+        if _C.has_settings(self.autocast, self.default):
             return
         now = Around.now()
         if now.autocast is not self.autocast:

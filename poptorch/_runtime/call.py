@@ -124,9 +124,7 @@ class Call:
         dtype = torch_dtype(stream.dtype)
         if math.prod(shape) * dtype.itemsize >= _POOLED_BYTES:
             return partial(self._pooled, stream.dtype, shape)
-        strides = [math.prod(shape[i + 1:]) for i in range(len(shape))]
-        # The quickest of torch's ways to make a tensor.
-        return partial(torch.empty_strided, shape, strides, dtype=dtype)
+        return _C.TensorKind(dtype, shape).empty
 
     def _pooled(self, dtype: str, shape: list[int]) -> torch.Tensor:
         result = torch.from_dlpack(self._pool.empty(dtype, shape))

@@ -76,7 +76,7 @@ class OuterWatch:
 
     def check(self) -> None:
         """Looks at all of them."""
-        if not self._items.is_same():
+        if self._quick and not self._items.is_same():
             self._quick = list(filter(_is_as_it_was, self._quick))
             self._items.note()
         if self._slow:
