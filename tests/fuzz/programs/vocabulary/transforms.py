@@ -165,7 +165,7 @@ def penalty_of_layer(d):
 # What a tensor says of itself, in Python.
 ANSWERS = ("{x}.requires_grad", "{x}.requires_grad", "({x}.grad_fn is None)", "{x}.is_leaf",
            "{x}.is_contiguous()", "{x}.stride(-1) % 5 > 2", "{x}.storage_offset()", "{x}.is_neg()",
-           "({x}._base is None)", "{x}.is_contiguous(memory_format=torch.channels_last)")
+           "{x}.is_contiguous(memory_format=torch.channels_last)")
 
 
 @row("transforms", 3)
