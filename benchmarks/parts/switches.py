@@ -29,7 +29,8 @@ WHERE = {
     "weights_last bf16x3_convolution direct_weight_gradient winograd",
     ("resnet18", "infer", "f32"): "fold_batch_norm fuse_convolution hoist plain_weights "
     "bf16x3_convolution blocked_pointwise winograd",
-    ("depthwise", "train", "f32"): "depthwise",
+    ("resnet50", "infer", "f32"): "blocked_pointwise",
+    ("depthwise", "train", "f32"): "depthwise split_k",
     ("lstm", "train", "f32"): "packed_gemm blocked_gemm split_k bf16x3_gemm cse "
     "recurrent_entries",
     ("elementwise", "train", "f32"): "fuse inplace cse fold rematerialize_elementwise",

@@ -63,7 +63,7 @@ PLAIN = bool | int | float | str | tuple | torch.dtype | torch.device | torch.la
 
 
 def answers(tensor, questions):
-    """What functions give of a tensor that are not refused, in eager or here, and give no tensor."""
+    """What functions give of a tensor that are not refused, in eager or here, and no tensor."""
     found = {}
     for name, ask in questions.items():
         with contextlib.suppress(Exception):
