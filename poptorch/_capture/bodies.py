@@ -23,10 +23,12 @@ class Taken:
         name: of the function that runs the body, for messages.
         outer: the tensors.
         standing: those that stand for them.
+        has_hooks: whether a hook is registered in the body, or in one within.
     """
 
     def __init__(self, recorder, name: str, region, is_trained: bool):
         self.name = name
+        self.has_hooks = False
         self._recorder, self._region, self._is_trained = recorder, region, is_trained
         self._known: dict[int, int] = {}
         self.outer: list[torch.Tensor] = []
@@ -98,6 +100,11 @@ class Bodies:
             yield self._traced[-1]
         finally:
             self._traced.pop()
+
+    def note_hook(self) -> None:
+        """Notes that the gradients of the innermost body pass code of the user's."""
+        if self._traced:
+            self._traced[-1].has_hooks = True
 
     def inside(self, tensor: torch.Tensor) -> torch.Tensor:
         """What stands for a tensor in the innermost body."""

@@ -145,6 +145,11 @@ def _address(capture, func, args, kwargs):
         "decided when forward has been compiled. To know whether two tensors are one, use `is`.")
 
 
+def _register_hook(capture, func, args, kwargs):
+    capture.bodies.note_hook()
+    return NotImplemented
+
+
 def _is_set_to(capture, func, args, kwargs):
     """torch's compares addresses, of which there are none yet."""
     return _is_same_memory(*args, **kwargs)
@@ -251,6 +256,7 @@ HANDLERS = {
     torch.Tensor.__dlpack__: _values,
     torch.Tensor.data_ptr: _address,
     torch.Tensor.is_set_to: _is_set_to,
+    torch.Tensor.register_hook: _register_hook,
     torch.Tensor.data.__set__: _set_data,
     F.affine_grid: _composite,
     F.multi_head_attention_forward: _composite,

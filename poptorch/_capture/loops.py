@@ -13,6 +13,7 @@ from functools import partial
 
 import torch
 from torch import fx
+from torch.autograd.function import BackwardCFunction
 
 from poptorch import _context as context
 from poptorch._capture import attached
@@ -24,6 +25,9 @@ from poptorch._capture.library import ops
 from poptorch._capture.losses import BodyLosses
 from poptorch._capture.regions import Rounds, copied, nodes_within, prune, region_of
 from poptorch._layout import copied_strides, row_major
+
+
+_OF_OPS = "GeneratedBackwardFor_poptorch_"  # torch's names of the nodes of our operations
 
 
 @dataclass
@@ -41,6 +45,8 @@ class Joint:
         given: the placeholders of the gradients of the results, None where there is none.
         gradients: the nodes of the gradients of the arguments and of ``outer``; None: it is zero.
         losses: those of the body.
+        is_linear: whether gradients of several results may be computed one by one, and added up:
+            no code of the user's, by a hook or an autograd.Function, sees their sum.
     """
 
     graph: fx.Graph
@@ -53,6 +59,7 @@ class Joint:
     given: list[fx.Node | None]
     gradients: list[fx.Node | None]
     losses: BodyLosses
+    is_linear: bool
 
     def needed_for(self, wanted: list[fx.Node | None], absent: frozenset[fx.Node] = frozenset(),
                    known: frozenset[fx.Node] = frozenset()) -> set[fx.Node]:
@@ -163,6 +170,7 @@ class Loops:
             with self._capture.losses.body() as losses:
                 found = body(*arguments)
             losses.trace(found, leaves)
+            is_linear = not taken.has_hooks and not any(map(_passes_user_code, found))
             is_read = [bool(recorder.node_of(x).users) for x in arguments]
             strides = [self._new_laid(x).stride() for x in found]
             found = [self._result(x) for x in found]
@@ -176,12 +184,14 @@ class Loops:
             wanted = [recorder.node_of(x) for x in gradients if x is not None]
             given = [None if x is None else recorder.node_of(x) for x in given]
             region.is_closed = True
+        if not is_linear:  # nor is what the body is in
+            self._capture.bodies.note_hook()
         finals = self._functional(self._name, region, [*outputs, *wanted])
         region.node.graph.erase_node(region.node)
         rest = iter(finals[len(outputs):])
         gradients = [None if x is None else next(rest) for x in gradients]
         return Joint(region.graph, inputs, is_read, region.captured(), finals[:len(outputs)],
-                     strides, taken.outer, given, gradients, losses)
+                     strides, taken.outer, given, gradients, losses, is_linear)
 
     def _argument(self, region, like: torch.Tensor, has_gradient: bool) -> torch.Tensor:
         leaf = self._new_laid(like)
@@ -337,7 +347,7 @@ class Loops:
             read: what the gradient reads.
             reached: for each result, on which of the inputs it depends, and of what the bodies take
                 from outside behind them. In autograd's graph are these alone, as in eager: results
-                that depend on different ones have nodes of their own.
+                that depend on different ones have nodes of their own, where bodies are linear.
             gradient: records the backward pass: takes the gradients of the results, and what it
                 reads as it is now; returns the gradients of the inputs, and of what the bodies take
                 from outside.
@@ -350,6 +360,8 @@ class Loops:
         for number, there in enumerate(reached):
             groups.setdefault(trained.intersection(there), []).append(number)
         groups.pop(frozenset(), None)
+        if groups and not all(joint.is_linear for joint in joints):
+            groups = {frozenset().union(*groups): sorted(sum(groups.values(), []))}
         found = list(found)
         for there, numbers in groups.items():
             places = sorted(there)
@@ -421,6 +433,15 @@ def _calls_host(node: fx.Node) -> bool:
     inner = region_of(node)
     return node.target is ops.host_call.default or (
         inner is not None and any(map(_calls_host, nodes_within(inner.graph))))
+
+
+def _passes_user_code(result: torch.Tensor) -> bool:
+    """Whether the gradient of a result passes an autograd.Function that is not of ours, or is
+    printed."""
+    functions = {node.name() for node in private.autograd_nodes(result.grad_fn)
+                 if isinstance(node, BackwardCFunction)}
+    return not all(name == f"{_Differentiable.__name__}Backward" or _OF_OPS in name
+                   for name in functions)
 
 
 def _is_print(node: fx.Node) -> bool:

@@ -132,3 +132,42 @@ def test_no_gradient_where_no_result_that_depends_on_it_is_trained(name):
     optimizer = poptorch.optim.SGD(net.parameters(), lr=0.5, weight_decay=0.5)
     poptorch.trainingModel(net, quiet_options(), optimizer)(torch.rand(3))
     assert torch.equal(net.unused, before)
+
+
+def limited(x):
+    """Its gradient is limited, by a hook: what several results give is added up before."""
+    y = x * 1
+    if y.requires_grad:
+        y.register_hook(lambda g: g.clamp(-0.5, 0.5))
+    return y
+
+
+class Limited(torch.autograd.Function):
+    """Likewise, by a function of the user's."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.clamp(-0.5, 0.5)
+
+
+@pytest.mark.parametrize("limit", [limited, Limited.apply])
+@pytest.mark.parametrize("name", ["for_loop", "within another", "cond"])
+def test_gradients_of_several_results_meet_where_code_of_the_user_sees_them(limit, name):
+    def body(v, w):
+        y = limit(v)
+        return [y * 3, y * w]
+
+    def outer(v, w):
+        return for_loop(1, body, [v, w])
+
+    def function(m, x):
+        inputs = [m.a(x), m.b(x)]
+        if name == "cond":
+            return sum(cond(x.sum() > 0, body, inputs, body, inputs))
+        return sum(for_loop(1, body if name == "for_loop" else outer, inputs))
+
+    check_training(function)
