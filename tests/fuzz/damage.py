@@ -127,7 +127,7 @@ def _one_text_change(draw, text: str) -> str:
 
 
 def _other_token(draw, token: str, tokens) -> str:
-    if token.lstrip("-")[0].isdigit() and draw(st.integers(0, 3)):
+    if token.lstrip("-")[:1].isdigit() and draw(st.integers(0, 3)):
         if "." not in token and "e" not in token and draw(st.booleans()):
             whole = int(token)
             return str(draw(st.sampled_from([whole + 1, whole - 1, whole * 2, whole + 64,
