@@ -57,8 +57,13 @@ def test_on_the_device(seed):
         program = draw(random.Random(f"{seed} {i}"), 12)
         program.inputs = [t.float() for t in program.inputs]
         ours, eager = ([same_layout(t) for t in program.inputs] for _ in range(2))
-        with poptorch.testing.wide():
-            results = poptorch.inferenceModel(Module(program), quiet_options())(*ours)
+        try:
+            with poptorch.testing.wide():
+                results = poptorch.inferenceModel(Module(program), quiet_options())(*ours)
+        except poptorch.Error as refused:  # the device has what an input shows, not its memory
+            if "of the memory of a tensor of" in refused.message:
+                continue
+            raise
         for found, wanted in zip([*results, *ours], [*program(*eager), *eager], strict=True):
             assert torch.equal(found, wanted), f"{seed} {i}: {found}, not {wanted}\n{program}"
 
