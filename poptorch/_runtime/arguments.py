@@ -194,10 +194,10 @@ class Arguments:
         new.leaves = _leaves(new._structure,
                              [(shape, dtype, dtype) for shape, dtype in data["tensors"]])
         count = data["positional"]
-        new._set_plain(None if count is None else new.leaves[:count])
         if count is not None and not (0 <= count <= len(new.leaves) and all(
                 leaf.is_tensor == (i < count) for i, leaf in enumerate(new.leaves))):
             raise ValueError(f"arguments.positional is {count}, there are {len(new.leaves)} leaves")
+        new._set_plain(None if count is None else new.leaves[:count])
         return new
 
     def tensor_leaves(self) -> list[Leaf]:
@@ -228,8 +228,8 @@ class Arguments:
     def _set_plain(self, leaves: list[Leaf] | None) -> None:
         """Takes note of the leaves if these are the arguments by position, one after the other."""
         self._plain = leaves
-        self._kinds = [_C.TensorKind(leaf.dtype, leaf.shape) for leaf in leaves or ()
-                       if leaf.is_tensor]
+        # For the common case of :meth:`Leaf.fits`, seen in one step.
+        self._kinds = [_C.TensorKind(leaf.dtype, leaf.shape) for leaf in leaves or ()]
 
     def _check_seen(self, args: tuple, kwargs: dict, bound: dict) -> None:
         if self._seen_by is None or self._signature is None:

@@ -58,13 +58,12 @@ def test_on_the_device(seed):
         program.inputs = [t.float() for t in program.inputs]
         ours, eager = ([same_layout(t) for t in program.inputs] for _ in range(2))
         try:
-            with poptorch.testing.wide():
-                results = poptorch.inferenceModel(Module(program), quiet_options())(*ours)
-        except poptorch.Error as refused:  # the device has what an input shows, not its memory
-            if "of the memory of a tensor of" in refused.message:
-                continue
-            raise
-        for found, wanted in zip([*results, *ours], [*program(*eager), *eager], strict=True):
+            expected = program(*eager)
+        except RuntimeError:  # it was drawn for float64, of which .to(torch.float64) is no copy
+            continue
+        with poptorch.testing.wide():
+            results = poptorch.inferenceModel(Module(program), quiet_options())(*ours)
+        for found, wanted in zip([*results, *ours], [*expected, *eager], strict=True):
             assert torch.equal(found, wanted), f"{seed} {i}: {found}, not {wanted}\n{program}"
 
 
