@@ -175,6 +175,33 @@ def test_odd_numbers_reach_the_result_behind_a_relu(inputs, outputs, size, strid
     torch.testing.assert_close(y, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
 
 
+class Summed(torch.nn.Module):
+    """The sum as the loss."""
+
+    def forward(self, y):
+        return poptorch.identity_loss(y.sum(), "none")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("activation", [torch.nn.Identity, torch.nn.ReLU, torch.nn.SiLU])
+def test_windows_that_see_padding_alone(dtype, activation):
+    """The result is the bias; oneDNN of torch 2.13 ends the process when channels are last."""
+    conv = torch.nn.Conv2d(2, 4, (4, 1), stride=(3, 2), padding=(0, 3), dilation=(1, 2), groups=2)
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 1), conv, activation()).to(dtype)
+    x = torch.randn(2, 3, 7, 1, dtype=dtype)
+    expected = net[2](conv.bias.detach())[None, :, None, None].expand(2, 4, 2, 4)
+    y = poptorch.inferenceModel(net.eval(), helpers.quiet_options())(x)
+    torch.testing.assert_close(y, expected)
+    net.append(Summed())
+    before = [parameter.detach().clone() for parameter in net.parameters()]
+    net[2](conv.bias).sum().backward()
+    sgd = poptorch.optim.SGD(net.parameters(), lr=0.25)
+    poptorch.trainingModel(net, helpers.quiet_options(), optimizer=sgd)(x)
+    steps = [old - new.detach() for old, new in zip(before, net.parameters())]
+    assert not any(step.any() for step in steps[:3])
+    torch.testing.assert_close(steps[3], 16 * 0.25 * conv.bias.grad, rtol=0.02, atol=0.02)
+
+
 def test_batch_norm_of_weights_that_are_read_where_they_lie():
     """Wherever the scale goes: the same numbers, whatever the threads, also after an upload."""
     net = torch.nn.Sequential(

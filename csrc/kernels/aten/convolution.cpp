@@ -211,6 +211,11 @@ Prepared convolution_backward(const Call& call) {
 }
 KERNEL("convolution_backward", convolution_backward, false, convolution_backward)
 
+std::optional<ir::Type> bias_type(const ConvProblem& p) {
+  const bool has_one = p.is(Direction::forward) && p.call->has_in(2);
+  return has_one ? std::optional(p.call->in(2)) : std::nullopt;
+}
+
 Prepared by_onednn(const ConvProblem& p, aten::Memory memory) {
   if (p.is(Direction::forward)) return forward_by_aten(*p.call, memory);
   return through_aten(*p.call, memory);
@@ -221,6 +226,19 @@ Prepared by_onednn(const ConvProblem& p, aten::Memory memory) {
 Prepared onednn_convolution(const ConvProblem& p) {
   if (p.weights != ConvProblem::Weights::plain) return packed_by_onednn(*p.call);
   return by_onednn(p, aten::Memory::planned);
+}
+
+Prepared no_products_convolution(const ConvProblem& p) {
+  if (p.weights != ConvProblem::Weights::plain) return packed_without_products(*p.call);
+  const bool is_weight = p.is(Direction::weight_gradient);
+  const auto run = [result = is_weight ? p.w : p.result(), which = is_weight ? 1 : 0,
+                    bias = bias_type(p)](const Args& args) {
+    const aten::CallState state(args.threads);
+    const at::Tensor y = aten::wrap(args.outputs[which], result);
+    y.zero_();
+    if (bias.has_value()) y.movedim(1, -1) += aten::wrap(args.inputs[2], *bias);
+  };
+  return {run};
 }
 
 Prepared onednn_unplanned(const ConvProblem& p) { return by_onednn(p, aten::Memory::torchs); }

@@ -23,6 +23,8 @@ struct ConvolutionGeometry {
 ops::Prepared onednn_convolution(const ConvProblem& problem);
 // The same in torch's own memory, where it is seldom called.
 ops::Prepared onednn_unplanned(const ConvProblem& problem);
+// The bias, or zeros, of a problem that sees padding alone.
+ops::Prepared no_products_convolution(const ConvProblem& problem);
 ops::Prepared onednn_bf16(const ConvProblem& problem);
 // 16-bit tensors converted to f32 around another algorithm, which it names.
 ops::Prepared upcast_convolution(const ConvProblem& problem);
@@ -30,5 +32,6 @@ ops::Prepared upcast_convolution(const ConvProblem& problem);
 // Of the row packed_convolution. By parts only relu of the activations is applied.
 ops::Prepared packed_by_parts(const ops::Call& call);
 ops::Prepared packed_by_onednn(const ops::Call& call);
+ops::Prepared packed_without_products(const ops::Call& call);
 
 }  // namespace poptorch::kernels

@@ -194,7 +194,7 @@ at::Tensor channels_first(const at::Tensor& image) {
 
 // The outputs from one on, by ATen, with weights as they are or in the form that is packed for
 // packed_bf16x3_convolution.
-RestOfOutputs rest_of_outputs(const Call& call) {
+RestOfOutputs rest_of_outputs(const Call& call, bool has_products = true) {
   const bool relu = call.attrs().get_string("activation") == "relu";
   const ir::Dims w = call.attrs().get_ints("weight_size");
   // Of [outputs, inputs, height, width].
@@ -210,9 +210,13 @@ RestOfOutputs rest_of_outputs(const Call& call) {
     const at::Tensor x = channels_first(aten::wrap(args.inputs[0], in_type));
     const at::Tensor weight = aten::wrap(args.inputs[1], weight_type).narrow(0, first, count);
     const ir::Type of_outputs{out_type.dtype, {w[0]}, {}};
-    at::Tensor y = at::convolution(x, weight, {}, g.stride, g.padding, g.dilation, false, {0, 0},
-                                   g.groups);
-    y = y.permute({0, 2, 3, 1});
+    at::Tensor y;
+    if (has_products) {
+      y = at::convolution(x, weight, {}, g.stride, g.padding, g.dilation, false, {0, 0}, g.groups);
+      y = y.permute({0, 2, 3, 1});
+    } else {
+      y = at::zeros(of_rest(args.outputs[0], out_type).sizes());
+    }
     if (args.inputs[4] != nullptr) y *= of_rest(args.inputs[4], of_outputs);
     if (args.inputs[2] != nullptr) y += of_rest(args.inputs[2], of_outputs);
     if (args.inputs[3] != nullptr) y += of_rest(args.inputs[3], out_type);
@@ -283,6 +287,10 @@ Prepared packed_by_parts(const Call& call) {
 Prepared packed_by_onednn(const Call& call) {
   if (!is_left_as_it_is(call)) return by_form_of_onednn(call, activation_name(call));
   return {[all = rest_of_outputs(call)](const Args& args) { all(args, 0); }};
+}
+
+Prepared packed_without_products(const Call& call) {
+  return {[all = rest_of_outputs(call, false)](const Args& args) { all(args, 0); }};
 }
 
 }  // namespace poptorch::kernels

@@ -254,14 +254,22 @@ Prepared im2col(P p) {
 
 // -- by PyTorch --
 
-bool onednn_applies(P p) { return !p.is(Direction::gradients) && !ir::is_half(p.x.dtype); }
+// oneDNN ends the process where windows spread wider than the image see padding alone.
+bool no_products_applies(P p) { return !p.is(Direction::gradients) && p.sees_padding_alone(); }
+double no_products_cost(P) { return 0; }
+
+bool onednn_applies(P p) {
+  return !p.is(Direction::gradients) && !ir::is_half(p.x.dtype) && !p.sees_padding_alone();
+}
 // oneDNN cuts the sums of a gradient of weights by the number of threads. For 16 bits that is
 // avoided, even for a slower one whose bits do not depend on it.
 double onednn_cost(P p) {
   return p.is(Direction::weight_gradient) && p.is_upcast ? 4 * onednn : onednn;
 }
 
-bool joint_applies(P p) { return p.is(Direction::gradients) && !ir::is_half(p.x.dtype); }
+bool joint_applies(P p) {
+  return p.is(Direction::gradients) && !ir::is_half(p.x.dtype) && !p.sees_padding_alone();
+}
 // Winograd's for the input and oneDNN's for the weights together take 1.05 times as long.
 double joint_cost(P p) {
   const double of_weight = p.is_upcast ? 4 * onednn : onednn;
@@ -314,6 +322,8 @@ double upcast_cost(P) { return 1; }
 
 const AlgorithmTable<ConvProblem, PrepareConv>& conv_algorithms() {
   static const AlgorithmTable<ConvProblem, PrepareConv> table{"conv", {
+      {"no_products", "windows that see padding alone: the bias, or zeros", no_products_applies,
+       no_products_cost, no_products_convolution},
       {"pointwise", "1x1 kernels as products of matrices", pointwise_applies, pointwise_cost,
        pointwise},
       {"blocked_pointwise", "the same for inference, with scale, bias, residual and relu",

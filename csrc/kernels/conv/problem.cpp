@@ -39,7 +39,28 @@ ConvProblem of_packed(const ir::Attrs& attrs, const ir::Dims& x, const ir::Dims&
   return p;
 }
 
+// Whether a tap of one of the windows along a dimension of the image, of size `from`, reads a pixel.
+bool reads_a_pixel(const ConvolutionAxis& axis) {
+  for (int64_t window = 0; window < axis.to; ++window) {
+    for (int64_t tap = 0; tap < axis.kernel; ++tap) {
+      const int64_t at = window * axis.stride - axis.padding + tap * axis.dilation;
+      if (at >= 0 && at < axis.from) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+bool ConvProblem::sees_padding_alone() const {
+  if (is_empty()) return false;
+  for (size_t i = 0; i < stride.size(); ++i) {
+    const ConvolutionAxis axis{image().sizes[2 + i], pixels().sizes[2 + i], w.sizes[2 + i],
+                               stride[i],            padding[i],            dilation[i]};
+    if (!reads_a_pixel(axis)) return true;
+  }
+  return false;
+}
 
 ConvProblem ConvProblem::forward(const Call& call) {
   ConvProblem p = with_geometry(call.attrs(), call.in(0).sizes.size());

@@ -45,6 +45,9 @@ struct ConvProblem {
   const ir::Type& result() const { return is(Direction::forward) ? y : x; }
   const ir::Type& source() const { return is(Direction::forward) ? x : y; }
 
+  // In one dimension no tap of any window reads a pixel of the image: there are no products, so
+  // results are the bias and gradients of operands are zeros.
+  bool sees_padding_alone() const;
   bool is_empty() const { return x.numel() == 0 || w.numel() == 0 || y.numel() == 0; }
   int64_t taps() const { return ir::product({w.sizes.begin() + 2, w.sizes.end()}); }
   int64_t image_count() const { return x.sizes[0]; }
