@@ -39,7 +39,7 @@ ConvProblem of_packed(const ir::Attrs& attrs, const ir::Dims& x, const ir::Dims&
   return p;
 }
 
-// Whether a tap of one of the windows along a dimension of the image, of size `from`, reads a pixel.
+// Whether a tap of one of the windows along a dimension reads a pixel of the image.
 bool reads_a_pixel(const ConvolutionAxis& axis) {
   for (int64_t window = 0; window < axis.to; ++window) {
     for (int64_t tap = 0; tap < axis.kernel; ++tap) {

@@ -22,6 +22,10 @@ PROGRAM = Program(
         'v6 = F.conv2d(v4, v5, bias=w2, stride=(3, 2), padding=(0, 3), dilation=(1, 2), groups=2)',
     ),
     outputs=('v4', 'v5', 'v6'),
-    loss='(v5.to(F32).reshape(-1) * torch.linspace(-1, 1, v5.numel(), dtype=F32)).sum() + v6.to(F32).pow(2).sum()',
-    setting=Setting(algorithms=('gemm:bf16_loops', 'conv:bf16_im2col', 'gemm:float16_blocks', 'conv:direct_weight_gradient'), isa='base', reload_ir=True, iterations=2, accumulation=2, replicas=2, calls=2),
+    loss='(v5.to(F32).reshape(-1) * torch.linspace(-1, 1, v5.numel(), dtype=F32)).sum() '
+         '+ v6.to(F32).pow(2).sum()',
+    setting=Setting(
+        algorithms=('gemm:bf16_loops', 'conv:bf16_im2col', 'gemm:float16_blocks',
+                    'conv:direct_weight_gradient'),
+        isa='base', reload_ir=True, iterations=2, accumulation=2, replicas=2, calls=2),
 )
