@@ -22,6 +22,7 @@ SMOOTH = (
     "torch.special.xlog1py({x}, {x}.abs())", "torch.special.entr({x}.abs())", "{x} * {x}",
     "1 - {x}", "2.5 * {x}", "{x} / 3", "3 / ({x}.abs() + 1)", "{x} + 1", "{x} - 0.5",
 )
+# "+ 0" where it depends on vectors and their ends which sign eager gives a zero.
 KINKED = (
     "torch.relu({x})", "torch.abs({x})", "torch.sign({x})", "torch.floor({x})", "torch.ceil({x})",
     "torch.round({x})", "torch.trunc({x})", "torch.frac({x})", "torch.clamp({x}, -0.5, 0.75)",
@@ -37,7 +38,7 @@ ACTIVATIONS = (
     "F.softplus({x})",
     "F.softplus({x}, 2, 1)", "F.relu6({x})", "F.hardtanh({x}, -0.5, 0.8)", "F.hardswish({x})",
     "F.hardsigmoid({x})", "F.mish({x})", "F.softsign({x})", "F.tanhshrink({x})",
-    "F.softshrink({x}, 0.3)", "F.hardshrink({x}, 0.3)", "F.logsigmoid({x})",
+    "F.softshrink({x}, 0.3) + 0", "F.hardshrink({x}, 0.3)", "F.logsigmoid({x})",
     "F.threshold({x}, 0.2, -1.0)", "F.rrelu({x}, 0.1, 0.1)", "F.dropout({x}, 0.0)",
 )
 WHOLE = ("{x} + 1", "{x} * 2", "-{x}", "{x}.abs()", "{x} // 3", "{x} % 3", "{x}.clamp(-1, 2)",
@@ -47,7 +48,8 @@ WHOLE = ("{x} + 1", "{x} * 2", "-{x}", "{x}.abs()", "{x} // 3", "{x} % 3", "{x}.
          "{x}.square()", "torch.floor({x})")
 BINARY = (
     "{x} + {y}", "{x} - {y}", "{x} * {y}", "{x} + {y}", "{x} * {y}", "{x} / ({y}.abs() + 1)",
-    "torch.maximum({x}, {y})", "torch.minimum({x}, {y})", "torch.atan2({x}, {y}.abs() + 1)",
+    "torch.maximum({x}, {y}) + 0", "torch.minimum({x}, {y}) + 0",
+    "torch.atan2({x}, {y}.abs() + 1)",
     "torch.add({x}, {y}, alpha=-2)", "torch.sub({x}, {y}, alpha=3)", "torch.hypot({x}, {y})",
     "torch.rsub({x}, {y}, alpha=-3)", "{x}.clamp(min=0).copysign({y}) + 1 / {y}.clamp(0, 2)",
     "torch.fmax({x}, {y})", "torch.fmin({x}, {y})", "torch.logaddexp({x}, {y})",
@@ -77,7 +79,8 @@ COMPARISONS = ("{x} > {y}", "{x} < {y}", "{x} >= {y}", "{x} <= {y}", "{x} == {y}
 TERNARY = ("torch.addcmul({x}, {y}, {z})", "torch.addcmul({x}, {y}, {z}, value=0.5)",
            "torch.addcdiv({x}, {y}, {z}.abs() + 1)",
            "torch.addcdiv({x}, {y}, {z}.abs() + 1, value=2)",
-           "torch.lerp({x}, {y}, {z}.sigmoid())", "torch.clamp({x}, {y}.clamp(max=0), {z}.abs())",
+           "torch.lerp({x}, {y}, {z}.sigmoid())",
+           "torch.clamp({x}, {y}.clamp(max=0), {z}.abs()) + 0",
            "({x} * {y} + {z}) * {y} + {z}", "{x} * {y} - {z}", "({x} - {y}) / ({z}.abs() + 1)",
            "torch.relu({x} * {y} + {z})", "{x} * torch.sigmoid({y}) + torch.tanh({z})")
 CASTS = ("F16", "BF16", "F32", "F32", "F64", "I32", "I64", "U8", "BOOL", "I8", "I16")
@@ -142,7 +145,7 @@ def chain(d):
         y = d.partner(x)
         text = d.rng.choice((f"({text} * {y})", f"({text} + {y})", f"({text} - {y})",
                              f"torch.tanh({text})", f"torch.relu({text})", f"({text} * 0.5)",
-                             f"torch.maximum({text}, {y})", f"torch.sigmoid({text})",
+                             f"(torch.maximum({text}, {y}) + 0)", f"torch.sigmoid({text})",
                              f"torch.where({d.condition(d.env[x].shape)}, {text}, {y})"))
     d.emit(text)
 
