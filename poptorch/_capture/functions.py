@@ -237,7 +237,7 @@ HIGHER_ORDER = {"custom_function_call": _custom_function, "invoke_subgraph": _in
 # Functions whose handlers call operations of ours, of which torch.func has no rules: where it
 # transforms them, torch's own are recorded.
 WHOLE = {*functions_attention.HANDLERS, *functions_ctc.HANDLERS, *functions_layers.HANDLERS,
-         *functions_recurrent.HANDLERS, F.embedding_bag, F.multi_margin_loss} \
+         F.embedding_bag, F.multi_margin_loss} \
     - {F.rrelu, torch.rrelu, torch.rrelu_}
 
 # Functions whose handlers take tensors of unknown sizes.

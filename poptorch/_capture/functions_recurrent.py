@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from poptorch._capture import library_recurrent  # noqa: F401  (declares the operations)
+from poptorch._capture import library_recurrent as library
+from poptorch._capture import torch_private as private
 from poptorch._capture.autocast import autocast, autocast_beside
 from poptorch._capture.functions_mixed import follow
 from poptorch._capture.functions_packed import (
@@ -19,7 +20,6 @@ from poptorch._capture.functions_packed import (
 )
 from poptorch._capture.known import is_known_zero
 from poptorch._capture.library import ops
-from poptorch._capture.torch_private import recurrent_functions
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ class _Layers:
     def _dropped(self, capture, x):
         if not self.train or self.dropout == 0.0:
             return x
+        if private.is_transformed():
+            return F.dropout(x, self.dropout)
         return x * 0.0 if self.dropout == 1.0 else ops.dropout(
             x, self.dropout, capture.draw_salt())
 
@@ -144,11 +146,14 @@ def _lstm(capture, func, args, kwargs, lengths=None):
         return NotImplemented  # torch has the words for it
 
     def cell(x, states, weights, reverse):
+        if private.is_transformed():
+            return library.by_steps(library.lstm_step, x, states, *weights, reverse)
         return ops.lstm(x, *states, *weights, reverse, torch.is_grad_enabled())[:3]
 
     is_projected = states[0].shape[-1] != states[1].shape[-1]
     cell_type = autocast_beside(states[1])
-    starts_at_zero = is_projected and is_known_zero(capture.recorder, states[0])
+    starts_at_zero = is_projected and not private.is_transformed() \
+        and is_known_zero(capture.recorder, states[0])
     is_between = states[1].itemsize == 2 and cell_type is torch.float32
     x, *states = autocast(x, *states)
     weights = follow(x, autocast(*weights))
@@ -185,10 +190,10 @@ def _projected(cell, starts_at_zero: bool, x, states, weights, reverse):
 _LSTM_STOPS = (-1e4, 1e4, 0.0, 0.0)
 
 
-def _one_state(run, lower_precision: bool = False, stops: tuple = ()):
+def _one_state(run, step, lower_precision: bool = False, stops: tuple = ()):
     """Handler of the layers with one state: GRU and both kinds of RNN.
 
-    ``run(x, h0, *weights, reverse)`` computes one layer in one direction.
+    ``run(x, h0, *weights, reverse)`` computes one layer in one direction, ``step`` a time of it.
     """
 
     @_of_packed
@@ -205,6 +210,8 @@ def _one_state(run, lower_precision: bool = False, stops: tuple = ()):
             x, state, *weights = (t.to(dtype) for t in (x, state, *weights))
 
         def cell(x, states, weights, reverse):
+            if private.is_transformed():
+                return library.by_steps(step, x, states, *weights, reverse)
             return run(x, *states, *weights, reverse=reverse)[:2]
 
         weights = follow(x, weights)
@@ -217,17 +224,19 @@ def _one_state(run, lower_precision: bool = False, stops: tuple = ()):
 
 
 # Under autocast a GRU's results have the type of its state, single precision mostly, in torch too.
-_GRU = _one_state(lambda *layer, reverse: ops.gru(*layer, reverse, torch.is_grad_enabled()))
-_TANH = _one_state(lambda *layer, reverse: ops.rnn(*layer, "tanh", reverse), lower_precision=True)
-_RELU = _one_state(lambda *layer, reverse: ops.rnn(*layer, "relu", reverse), lower_precision=True,
-                   stops=(-1e4,))
+_GRU = _one_state(lambda *layer, reverse: ops.gru(*layer, reverse, torch.is_grad_enabled()),
+                  library.gru_step)
+_TANH = _one_state(lambda *layer, reverse: ops.rnn(*layer, "tanh", reverse),
+                   library.RNN_STEPS["tanh"], lower_precision=True)
+_RELU = _one_state(lambda *layer, reverse: ops.rnn(*layer, "relu", reverse),
+                   library.RNN_STEPS["relu"], lower_precision=True, stops=(-1e4,))
 
 # As modules call them, and as exported programs do.
 HANDLERS = {
-    recurrent_functions.lstm: _lstm,
-    recurrent_functions.gru: _GRU,
-    recurrent_functions.rnn_tanh: _TANH,
-    recurrent_functions.rnn_relu: _RELU,
+    private.recurrent_functions.lstm: _lstm,
+    private.recurrent_functions.gru: _GRU,
+    private.recurrent_functions.rnn_tanh: _TANH,
+    private.recurrent_functions.rnn_relu: _RELU,
     torch.ops.aten.lstm.input: _lstm,
     torch.ops.aten.gru.input: _GRU,
     torch.ops.aten.rnn_tanh.input: _TANH,

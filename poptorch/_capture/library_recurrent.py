@@ -36,9 +36,9 @@ def _bias(w_ih, has_bias: bool):
     return w_ih.new_empty(w_ih.shape[0]) if has_bias else empty_part(w_ih)
 
 
-def _by_steps(step, x, states, w_ih, w_hh, b_ih, b_hh, reverse):
-    """The layer by operations that can be differentiated again; ``step`` takes the sums of a time
-    from the input and from the state, and the states."""
+def by_steps(step, x, states, w_ih, w_hh, b_ih, b_hh, reverse):
+    """The layer by operations of torch, which can be differentiated again and transformed; ``step``
+    takes the sums of a time from the input and from the state, and the states."""
     sums = F.linear(x, w_ih, b_ih)
     found = [None] * len(x)
     for t in reversed(range(len(x))) if reverse else range(len(x)):
@@ -50,7 +50,7 @@ def _by_steps(step, x, states, w_ih, w_hh, b_ih, b_hh, reverse):
 def _step_gradients(ctx, step, operands, gradients) -> list:
     """Those of x, the states, both weights and both biases, which can be differentiated."""
     def layer(x, *others):
-        return _by_steps(step, x, others[:-4], *others[-4:], ctx.reverse)
+        return by_steps(step, x, others[:-4], *others[-4:], ctx.reverse)
 
     return again.differentiable(layer, operands, ctx.needs_input_grad[:len(operands)], gradients)
 
@@ -62,7 +62,7 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, reverse, keep):
     return _sequence(x, h0), *_like(h0, c0), _reserve(x, h0, 5, keep)
 
 
-def _lstm_step(x, y, h, c):
+def lstm_step(x, y, h, c):
     i, f, g, o = (x + y).chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c
@@ -80,7 +80,7 @@ def _lstm_gradient(ctx, dy, dhn, dcn, _):
         return (None,) * 9
     *operands, b_ih, b_hh, y, reserve = kept(ctx)
     if torch.is_grad_enabled():
-        found = _step_gradients(ctx, _lstm_step, (*operands, b_ih, b_hh), (dy, dhn, dcn))
+        found = _step_gradients(ctx, lstm_step, (*operands, b_ih, b_hh), (dy, dhn, dcn))
         return *found, None, None
     wants_dx, has_bias = ctx.needs_input_grad[0], b_ih is not None
     dx, *found, db = ops.lstm_backward(
@@ -105,7 +105,7 @@ def _gru(x, h0, w_ih, w_hh, b_ih, b_hh, reverse, keep):
     return _sequence(x, h0), *_like(h0), _reserve(x, h0, 4, keep)
 
 
-def _gru_step(x, y, h):
+def gru_step(x, y, h):
     (x_r, x_z, x_n), (y_r, y_z, y_n) = x.chunk(3, -1), y.chunk(3, -1)
     z = (x_z + y_z).sigmoid()
     n = (x_n + (x_r + y_r).sigmoid() * y_n).tanh()
@@ -124,7 +124,7 @@ def _gru_gradient(ctx, dy, dhn, _):
         return (None,) * 8
     *operands, b_ih, b_hh, y, reserve = kept(ctx)
     if torch.is_grad_enabled():
-        found = _step_gradients(ctx, _gru_step, (*operands, b_ih, b_hh), (dy, dhn))
+        found = _step_gradients(ctx, gru_step, (*operands, b_ih, b_hh), (dy, dhn))
         return *found, None, None
     wants_dx, has_bias = ctx.needs_input_grad[0], b_ih is not None
     dx, *found, db_ih, db_hh = ops.gru_backward(
@@ -151,7 +151,7 @@ def _rnn(x, h0, w_ih, w_hh, b_ih, b_hh, nonlinearity, reverse):
     return _sequence(x, h0), *_like(h0)
 
 
-_RNN_STEPS = {"tanh": lambda x, y, h: ((x + y).tanh(),), "relu": lambda x, y, h: ((x + y).relu(),)}
+RNN_STEPS = {"tanh": lambda x, y, h: ((x + y).tanh(),), "relu": lambda x, y, h: ((x + y).relu(),)}
 
 
 def _keep_rnn(ctx, inputs, output):
@@ -165,7 +165,7 @@ def _rnn_gradient(ctx, dy, dhn):
         return (None,) * 8
     *operands, b_ih, b_hh, y = kept(ctx)
     if torch.is_grad_enabled():
-        step = _RNN_STEPS[ctx.nonlinearity]
+        step = RNN_STEPS[ctx.nonlinearity]
         found = _step_gradients(ctx, step, (*operands, b_ih, b_hh), (dy, dhn))
         return *found, None, None
     wants_dx, has_bias = ctx.needs_input_grad[0], b_ih is not None

@@ -21,7 +21,9 @@ KERNEL_SUFFICES = frozenset((
     aten.unfold.default, aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int,
     aten.clone.default, aten._to_copy.default, aten.cat.default, aten.stack.default,
     aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default,
-    aten.sum.default, aten.mean.default, aten.cumsum.default))
+    aten.sum.default, aten.mean.default, aten.cumsum.default,
+    # In the mode, a second result of this has other memory than the first one.
+    aten._new_zeros_with_same_feature_meta.default))
 
 _NAMED = {"dtype", "memory_format"}  # a device or a layout may be another one
 _elementwise: dict = {}  # of overloads, whether they are

@@ -1,6 +1,7 @@
 """What ``torch.func`` transforms: whole layers, and a ``torch.autograd.Function`` of the user's."""
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -121,6 +122,73 @@ def test_layers(name, way):
 def test_recurrent_layers(name, way):
     kind, rows = RECURRENT[name]
     check(Net(along(layer(kind, 3, 2))[way], torch.randn(rows, 3)))
+
+
+class Ensemble(torch.nn.Module):
+    """Applies a function to each of several sequences: by vmap or, in eager, one by one."""
+
+    def __init__(self, net, function):
+        super().__init__()
+        self.net, self.function = net, function
+
+    def forward(self, sequences):
+        return torch.vmap(functools.partial(self.function, self.net))(sequences)
+
+    def one_by_one(self, sequences):
+        return torch.stack([self.function(self.net, x) for x in sequences])
+
+
+def output(net, x):
+    return net(x)[0]
+
+
+def gradient_of_input(net, x):
+    return torch.func.grad(lambda x: net(x)[0].square().sum())(x)
+
+
+def gradient_of_weight(net, x):
+    weights = {name: p.detach() for name, p in net.named_parameters()}
+
+    def loss(weights):
+        return torch.func.functional_call(net, weights, (x,))[0].square().sum()
+
+    return torch.func.grad(loss)(weights)["weight_hh_l0"]
+
+
+RECURRENT_NETS = {
+    "LSTM": lambda: torch.nn.LSTM(3, 2),
+    "projected LSTM": lambda: torch.nn.LSTM(3, 4, proj_size=2),
+    "GRU of two layers both ways": lambda: torch.nn.GRU(3, 2, 2, bidirectional=True, dropout=0.5),
+    "RNN": lambda: torch.nn.RNN(3, 2, batch_first=True, bias=False),
+    "RNN of relu": lambda: torch.nn.RNN(3, 2, nonlinearity="relu"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize("function", [output, gradient_of_input, gradient_of_weight])
+@pytest.mark.parametrize("name", RECURRENT_NETS)
+def test_recurrent_layers_of_several_sequences(name, function):
+    """Eager has no rule for vmap of these layers, or a slow one."""
+    ensemble = Ensemble(RECURRENT_NETS[name]().eval(), function)
+    sequences = torch.randn(2, 4, 1, 3)
+    found = poptorch.inferenceModel(ensemble, quiet_options())(sequences)
+    torch.testing.assert_close(found, ensemble.one_by_one(sequences), rtol=1e-4, atol=1e-6)
+
+
+VIEWS = {"transpose": lambda x: x.t() * 2, "part": lambda x: x[1].sin(),
+         "parts": lambda x: x.unbind(1)[0].exp(), "product": lambda x: x @ x.t()}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_tangents_that_lie_elsewhere_in_memory(view):
+    """Forward, twice in a program: a view of a part of a tensor, with another part as tangent."""
+    class Tangents(torch.nn.Module):
+        def forward(self, x):
+            return [torch.func.jvp(view, (x[i],), (x[1 - i],))[1] for i in (0, 1)]
+
+    x = torch.randn(2, 3, 3)
+    found = poptorch.inferenceModel(Tangents(), quiet_options())(x)
+    torch.testing.assert_close(found, Tangents()(x), rtol=1e-4, atol=1e-6)
 
 
 def test_one_mask_of_dropout():

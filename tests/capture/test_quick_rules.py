@@ -146,6 +146,11 @@ def _squeeze_dims(d):
     return (x, d.dims(x)), {}
 
 
+def _zeros_of_other_memory(d):
+    x = d.any(0)
+    return (x, d.tensor(x.shape)), {}
+
+
 def _transpose(d):
     x = d.any()
     return (x, d.dim(x), d.dim(x)), {}
@@ -183,12 +188,13 @@ OPERANDS = {
     aten.sum.default: _reduced,
     aten.mean.default: _reduced,
     aten.cumsum.default: _cumsum,
+    aten._new_zeros_with_same_feature_meta.default: _zeros_of_other_memory,
 }
 
 
 def _found(call, args):
-    """What each result is and where it lies, and whether its memory is that of an operand; or the
-    type of what is raised."""
+    """What each result is and where it lies, how large its memory is, and whether it is that of an
+    operand; or the type of what is raised."""
     try:
         results = call(args)
     except Exception as error:  # noqa: BLE001  (any that torch raises)
@@ -199,7 +205,7 @@ def _found(call, args):
     operands = []
     map_only(torch.Tensor, operands.append, args)
     taken = {x.untyped_storage()._cdata for x in operands}
-    return [(tuple(x.shape), x.stride(), x.storage_offset(), x.dtype,
+    return [(tuple(x.shape), x.stride(), x.storage_offset(), x.dtype, x.untyped_storage().nbytes(),
              x.untyped_storage()._cdata in taken) for x in results]
 
 
