@@ -55,10 +55,10 @@ def _state(net: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def eager(program: Program, world: dict) -> dict[str, torch.Tensor]:
-    """The run in PyTorch; numbers below 2^-126 count as 0, as on the device."""
+    """The run in PyTorch; numbers below 2^-126 count as 0 where they do on the device."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
+    torch.set_flush_denormal("flush_denormals" not in program.setting.off)
     try:
         with entered(world):
             return _Eager(program, world).run()
