@@ -183,10 +183,21 @@ def _soft_margin_loss(x, target, reduction=1):
     return found if found.dtype is x.dtype else found.to(x.dtype)
 
 
+def _of_one_shape(loss, x, target, *more):
+    """The rows take operands of one shape."""
+    if x.shape == target.shape:
+        return NotImplemented
+    return loss(*torch.broadcast_tensors(x, target), *more)
+
+
+for _loss in (aten.mse_loss.default, aten.smooth_l1_loss.default):
+    DECOMPOSITIONS[_loss] = partial(_of_one_shape, _loss)
+
+
 @decomposes(aten.huber_loss.default)
 def _huber_loss(x, target, reduction=1, delta=1.0):
     if x.dtype is target.dtype:
-        return NotImplemented  # it has a row of its own
+        return _of_one_shape(aten.huber_loss.default, x, target, reduction, delta)
     wide = torch.promote_types(x.dtype, target.dtype)
     found = aten.huber_loss.default(x.to(wide), target.to(wide), reduction, delta)
     return found.to(x.dtype)
@@ -202,6 +213,9 @@ def _soft_margin_loss_backward(grad, x, target, reduction):
 def _of_each(backward, grad, x, target, reduction, *more):
     """The rows take one gradient of a reduced loss; the gradient of a gradient has one for each
     element, as torch's kernels allow."""
+    if x.shape != target.shape:
+        x, target = torch.broadcast_tensors(x, target)
+        return backward(grad, x, target, reduction, *more)
     is_plain = grad.dtype == x.dtype == target.dtype and x.is_floating_point()
     if reduction == 0 or grad.numel() == 1 or not x.numel() or not is_plain:
         return NotImplemented

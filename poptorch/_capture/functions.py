@@ -11,6 +11,7 @@ import types
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from poptorch._capture import (
     functions_attention,
@@ -109,8 +110,8 @@ def _call(capture, func, args, kwargs):
 
 
 def _by_torch(capture, func, args, kwargs):
-    """By torch's own operations, of which those of oneDNN for whole layers have no rules here."""
-    with private.without_onednn():
+    """By torch's own operations, of which those for whole layers have no rules here."""
+    with private.without_onednn(), sdpa_kernel(SDPBackend.MATH):
         return func(*args, **kwargs)
 
 
@@ -198,6 +199,19 @@ def _composite(capture, func, args, kwargs):
         return _without_overrides(func)(*args, **kwargs)
 
 
+def _gradients(capture, func, args, kwargs):
+    """By ``_composite``, as checkpoints recompute in it.
+
+    Without gradient mode, as in inference, torch takes formulas that cannot be differentiated: the
+    function whose gradient it is may be transformed once more, and its results would be wrong.
+    """
+    if len(args) > 3 or not private.is_transformed() or torch.is_grad_enabled():
+        return _composite(capture, func, args, kwargs)
+    with torch.enable_grad():
+        return _composite(capture, func, args, {
+            **(kwargs or {}), "create_graph": True, "retain_graph": True})
+
+
 @functools.cache
 def _without_overrides(func):
     """``func`` without the check that would send it to the mode once more."""
@@ -260,7 +274,7 @@ HANDLERS = {
     torch.Tensor.data.__set__: _set_data,
     F.affine_grid: _composite,
     F.multi_head_attention_forward: _composite,
-    torch.autograd.grad: _composite,  # checkpoints recompute in it
+    torch.autograd.grad: _gradients,
     **functions_ctc.HANDLERS,
     **functions_index.HANDLERS,
     **functions_layers.HANDLERS,

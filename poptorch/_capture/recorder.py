@@ -107,7 +107,7 @@ class Recorder(Recording, private.DispatchMode):
             if func not in OTHER_STATISTICS:
                 self._types.check(func, args, kwargs or {})
             # Autograd calls operations where function modes are entered; none is the user's call.
-            with torch._C.DisableTorchFunction():
+            with torch._C.DisableTorchFunction(), private.below_function_transforms():
                 return handler(func, args, kwargs or {})
         except Exception as error:
             if self.in_backward and (self.failed is None or self.failed[0] is not error):

@@ -33,20 +33,22 @@ __all__ = [
     "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
     "FakeTensor", "FakeTensorMode", "HigherOrderOperator", "OpOverload", "StopRecomputation",
     "TorchFunctionMode", "as_in_eager", "autograd_nodes", "backward_sequence_number",
-    "by_meta_kernel", "called_without_constants", "causal_masks_unread", "decompose_composite",
-    "decomposition_table", "detached", "distributions_validate", "fake_like",
-    "forward_sequence_number", "has_cpu_kernel", "has_fused_attention", "has_gradient",
-    "is_composite", "is_differentiated_forward", "is_transformed", "new_fake", "new_fake_mode",
-    "overloads_of", "own_function_modes", "recurrent_functions", "suggest_memory_format",
-    "without_compiling", "without_dispatch_modes", "without_modes", "without_onednn",
-    "without_overrides", "without_reentrant_checkpoints", "without_saved_tensors_hooks",
+    "below_function_transforms", "by_meta_kernel", "called_without_constants",
+    "causal_masks_unread", "decompose_composite", "decomposition_table", "detached",
+    "distributions_validate", "fake_like", "forward_sequence_number", "has_cpu_kernel",
+    "has_fused_attention", "has_gradient", "is_composite", "is_differentiated_forward",
+    "is_transformed", "new_fake", "new_fake_mode", "overloads_of", "own_function_modes",
+    "recurrent_functions", "suggest_memory_format", "without_compiling", "without_dispatch_modes",
+    "without_modes", "without_onednn", "without_overrides", "without_reentrant_checkpoints",
+    "without_saved_tensors_hooks",
 ]
 
 _CPU = torch.device("cpu")
+_FRONT = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
+_BACK = torch._C.DispatchKey.FuncTorchDynamicLayerBackMode
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 
-# lstm, gru, rnn_tanh and rnn_relu as the modules call them.
-recurrent_functions = torch._VF
+recurrent_functions = torch._VF  # lstm, gru, rnn_tanh and rnn_relu as the modules call them
 
 
 class DispatchMode(TorchDispatchMode):
@@ -233,6 +235,13 @@ def is_differentiated_forward() -> bool:
     return torch.autograd.forward_ad._current_level >= 0
 
 
+def below_function_transforms():
+    """What is called is not transformed: an operation may be met where ``torch.func`` acts."""
+    if not torch._C._dispatch_tls_is_dispatch_key_included(_FRONT):
+        return contextlib.nullcontext()
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_FRONT).add(_BACK))
+
+
 def without_function_transforms():
     """Outside of the functions that ``torch.func`` transforms just now."""
     return temporarily_clear_interpreter_stack()
@@ -323,8 +332,7 @@ def without_reentrant_checkpoints(is_here):
 
 @contextlib.contextmanager
 def without_onednn():
-    """Layers are not computed whole by oneDNN. (Torch's own context manager warns of other flags.)
-    """
+    """Layers are not computed whole by oneDNN. (Torch's own manager warns of other flags.)"""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:

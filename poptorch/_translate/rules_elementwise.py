@@ -217,7 +217,10 @@ def _round_decimals(e, node, x, decimals):
 
 @RULES("aten::_to_copy", "prims::convert_element_type")
 def _to_copy(e, node, x, *args, **kwargs):
-    return e.cast(x, node.meta["val"].dtype)
+    dtype = node.meta["val"].dtype
+    if isinstance(x, (bool, int, float)):  # as torch's decompositions call it
+        return e.constant(x, dtype)
+    return e.cast(x, dtype)
 
 
 @RULES("aten::clone", "aten::detach", "aten::alias", "aten::lift_fresh", "aten::lift_fresh_copy",

@@ -90,7 +90,13 @@ def of_each(n, *more):
     """Gradients of a loss by one for each element; other forms are left to the rows."""
     if not n.dtype.is_floating_point:
         return []
-    return [[n(4, 6), n(4, 6), n(4, 6), 1, *more, {}], [n(6), n(4, 6), n(4, 6), 2, *more, {}]]
+    return [[n(4, 6), n(4, 6), n(4, 6), 1, *more, {}], [n(6), n(4, 6), n(4, 6), 2, *more, {}],
+            [n(4, 6), n(4, 6), n(6), 0, *more, {}], [n(), n(4, 6), n(4, 1), 1, *more, {}]]
+
+
+def beside(n):
+    """A loss of operands that are broadcast; others are left to the row."""
+    return [[n(4, 6), n(6), r, {}] for r in (0, 1, 2)] + [[n(4, 1), n(4, 6), 0, {}]]
 
 
 CASES = {
@@ -126,6 +132,8 @@ CASES = {
         [n(4, 6), n(4, 6), None, None, reduction, {}] for reduction in (0, 1, 2)] + [
         [n(4, 6), n(4, 6), n(4, 6), n(6), reduction, {}] for reduction in (0, 1, 2)] + [
         [n(4, 6, scale=40.0), n(4, 6), None, None, 0, {}]],
+    aten.mse_loss.default: beside,
+    aten.smooth_l1_loss.default: beside,
     aten.huber_loss.default: lambda n: [[n(4, 6), n(4, 6), r, {}] for r in (0, 1, 2)] + [
         [n(4, 6), n.positive(4, 6), r, 0.5, {}] for r in (0, 1, 2)],
     aten.soft_margin_loss.default: lambda n: [[n(4, 6), n(4, 6), r, {}] for r in (0, 1, 2)],

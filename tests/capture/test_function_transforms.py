@@ -105,6 +105,7 @@ LAYERS = {
     "batch norm": lambda w: F.batch_norm(w.sin(), None, None, training=True),
     "batch norm of inference": lambda w: F.batch_norm(w, MEAN, VAR, w[0], w[1]),
     "instance norm": lambda w: F.instance_norm(w.sin().unsqueeze(0)),
+    "attention": lambda w: F.scaled_dot_product_attention(w, w.sin(), w, is_causal=True),
     "RReLU": lambda w: F.rrelu(w, 0.25, 0.25, training=True),
     "no dropout": lambda w: F.dropout(w, 0.0),
 }
@@ -152,10 +153,22 @@ def gradient_of_weight(net, x):
     def loss(weights):
         return torch.func.functional_call(net, weights, (x,))[0].square().sum()
 
-    return torch.func.grad(loss)(weights)["weight_hh_l0"]
+    gradients = torch.func.grad(loss)(weights)
+    return torch.cat([gradient.flatten() for gradient in gradients.values()])
 
 
-RECURRENT_NETS = {
+class Transformer(torch.nn.TransformerEncoderLayer):
+    """A layer, with results as those of recurrent ones."""
+
+    def __init__(self):
+        super().__init__(3, 1, 8, 0.0)
+
+    def forward(self, x):
+        return super().forward(x), None
+
+
+NETS = {
+    "transformer": Transformer,
     "LSTM": lambda: torch.nn.LSTM(3, 2),
     "projected LSTM": lambda: torch.nn.LSTM(3, 4, proj_size=2),
     "GRU of two layers both ways": lambda: torch.nn.GRU(3, 2, 2, bidirectional=True, dropout=0.5),
@@ -166,13 +179,13 @@ RECURRENT_NETS = {
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 @pytest.mark.parametrize("function", [output, gradient_of_input, gradient_of_weight])
-@pytest.mark.parametrize("name", RECURRENT_NETS)
-def test_recurrent_layers_of_several_sequences(name, function):
-    """Eager has no rule for vmap of these layers, or a slow one."""
-    ensemble = Ensemble(RECURRENT_NETS[name]().eval(), function)
+@pytest.mark.parametrize("name", NETS)
+def test_layers_of_several_sequences(name, function):
+    """Eager has no rule for vmap of recurrent layers, or a slow one."""
+    ensemble = Ensemble(NETS[name]().eval(), function)
     sequences = torch.randn(2, 4, 1, 3)
     found = poptorch.inferenceModel(ensemble, quiet_options())(sequences)
-    torch.testing.assert_close(found, ensemble.one_by_one(sequences), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found, ensemble.one_by_one(sequences), rtol=1e-4, atol=1e-5)
 
 
 VIEWS = {"transpose": lambda x: x.t() * 2, "part": lambda x: x[1].sin(),
@@ -189,6 +202,49 @@ def test_tangents_that_lie_elsewhere_in_memory(view):
     x = torch.randn(2, 3, 3)
     found = poptorch.inferenceModel(Tangents(), quiet_options())(x)
     torch.testing.assert_close(found, Tangents()(x), rtol=1e-4, atol=1e-6)
+
+
+LOSSES = {
+    "MSE": lambda x: F.mse_loss(x, INPUT[0]),
+    "MSE of gradients": torch.func.grad(lambda x: F.mse_loss(x, INPUT[0])),
+    "smooth L1": torch.func.grad(lambda x: F.smooth_l1_loss(x, INPUT[0])),
+    "Huber": torch.func.grad(lambda x: F.huber_loss(x, INPUT[0], delta=0.5)),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_losses_beside_one_target(loss):
+    ensemble = Ensemble(None, lambda net, x: loss(x))
+    x = torch.randn(3, 2, 3)
+    found = poptorch.inferenceModel(ensemble, quiet_options())(x)
+    torch.testing.assert_close(found, ensemble.one_by_one(x))
+
+
+def test_jacobian_of_a_loss():
+    class Jacobian(torch.nn.Module):
+        def forward(self, x):
+            return torch.func.jacrev(lambda x: F.cross_entropy(x, torch.tensor([0, 2])).square())(x)
+
+    x = torch.randn(2, 3)
+    found = poptorch.inferenceModel(Jacobian(), quiet_options())(x)
+    torch.testing.assert_close(found, Jacobian()(x))
+
+
+HESSIANS = {"determinant": lambda x: torch.linalg.det(x @ x.mT + torch.eye(3)),
+            "solution": lambda x: torch.linalg.solve(x @ x.mT + torch.eye(3), x).pow(2).sum(),
+            "SiLU": lambda x: F.silu(x).sum()}
+
+
+@pytest.mark.parametrize("function", HESSIANS.values(), ids=HESSIANS)
+def test_second_derivatives_in_inference(function):
+    """Where gradient mode is off, eager's formulas for the first are not to be differentiated."""
+    class Hessian(torch.nn.Module):
+        def forward(self, x):
+            return torch.func.hessian(function)(x)
+
+    x = torch.randn(3, 2)
+    found = poptorch.inferenceModel(Hessian(), quiet_options())(x)
+    torch.testing.assert_close(found, Hessian()(x), rtol=1e-3, atol=1e-3)
 
 
 def test_one_mask_of_dropout():

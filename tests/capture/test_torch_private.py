@@ -260,6 +260,21 @@ def test_operators_on_functions_within_transforms():
     assert out.tolist() == [2.0] * 3 and met == [True]
 
 
+def test_below_function_transforms():
+    front, found = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode, []
+
+    def function(x):
+        with private.below_function_transforms():
+            found.append(torch._C._dispatch_tls_is_dispatch_key_excluded(front))
+            inner = torch.arange(3)
+        assert not torch._C._functorch.is_batchedtensor(inner)
+        found.append(torch._C._dispatch_tls_is_dispatch_key_excluded(front))
+        return x + inner.sum()
+
+    assert torch.equal(torch.vmap(function)(torch.zeros(2, 4)), torch.full((2, 4), 3.0))
+    assert found == [True, False]
+
+
 def test_without_onednn():
     before = torch._C._get_mkldnn_enabled()
     with private.without_onednn():

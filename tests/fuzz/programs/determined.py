@@ -18,7 +18,7 @@ class Determined(TorchDispatchMode):
         kwargs = kwargs or {}
         written = [args[position] if position < len(args) else kwargs.get(name)
                    for position, name in mutated_arguments(func)]
-        written = [t for t in written if isinstance(t, torch.Tensor)]
+        written = [t for t in pytree.tree_leaves(written) if isinstance(t, torch.Tensor)]
         is_fill = func.overloadpacket.__name__ in ("fill_", "zero_")
         if not is_fill and any(lies_on_itself(t.shape, t.stride()) for t in written):
             raise Rejected

@@ -25,7 +25,7 @@ from tests.fuzz.programs.vocabulary.base import Rejected
 
 # What eager raises for a call that it has not, or that does not fit.
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, KeyError,
-            AttributeError, AssertionError)
+            AttributeError, AssertionError, ZeroDivisionError)
 LARGEST = 70_000  # elements of one tensor
 LARGEST_WEIGHT = 1_000_000  # elements of a module's parameter
 FLOATS = ("F32", "F32", "F32", "F16", "BF16", "F64")

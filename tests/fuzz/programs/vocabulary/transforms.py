@@ -162,6 +162,35 @@ def penalty_of_layer(d):
     emit_gradient(d, x, loss, f"{by}{graph}")
 
 
+@row("transforms", 3)
+def derived_layer(d):
+    """A layer or a loss, transformed by ``torch.func``."""
+    name = finite(d, d.floating(2, 4))
+    x, shape = f"({name} * 1)", d.env[name].shape
+    if max(shape, default=0) > 33:
+        raise Rejected
+    if d.chance(0.4):
+        scalar = d.rng.choice(MORE_SCALARS)
+        f = scalar
+    else:
+        text = d.rng.choice(LAYERS[len(shape)]).format(n=shape[-1], c=shape[1])
+        if "Batch" in text and "eval" not in text:
+            raise Rejected  # of one entry its gradients are ambiguous
+        m = made(d, text, dtype_of(d, name))
+        f = f"lambda a: (lambda out: out[0] if isinstance(out, tuple) else out)({m}(a))"
+        scalar = f"lambda a: ({f})(a).pow(2).sum()"
+    two = f"torch.stack([{x}, {x} * 0.5])"
+    forms = [f"torch.vmap({f})({two})", f"torch.func.grad({scalar})({x})",
+             f"torch.vmap(torch.func.grad({scalar}))({two})", f"torch.func.jacrev({scalar})({x})",
+             f"torch.func.jvp({f}, ({x},), ({x}.cos(),))[1]",
+             f"torch.func.jvp({f}, ({two}[0],), ({two}[1],))[1]"]
+    if d.env[name].numel() <= 64:
+        forms.append(f"torch.func.hessian({scalar})({x})")
+    # Without gradient mode second derivatives of some functions are wrong in eager.
+    end = "" if d.training else ".detach()"
+    d.emit(f"within(torch.enable_grad(), lambda: {d.rng.choice(forms)}){end}")
+
+
 # What a tensor says of itself, in Python.
 ANSWERS = ("{x}.requires_grad", "{x}.requires_grad", "({x}.grad_fn is None)", "{x}.is_leaf",
            "{x}.is_contiguous()", "{x}.stride(-1) % 5 > 2", "{x}.storage_offset()", "{x}.is_neg()",
