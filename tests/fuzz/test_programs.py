@@ -29,9 +29,9 @@ from tests.fuzz.programs.workers import Workers
 from tests.helpers import run_python
 
 SECONDS = 60.0  # of the default run
-# At most this part of the programs is refused, or still found wrong. The aim of the second is 0:
-# lower it with each fault that is mended.
-REFUSED, WRONG = 0.01, 0.0002
+# At most this part of the programs is refused, or found wrong: one in 20,000 still is so by a fault
+# of the judge's, as where eager's result depends on how it cuts its loops.
+REFUSED, WRONG = 0.01, 0.00005
 
 
 def at_most(part: float, judged: int) -> float:
@@ -63,6 +63,7 @@ def test_fresh_programs(seed, tell):
     shown = "\n\n".join(finding.words for _, _, finding in tally.found)
     tell(f"{tally}\n{shown}".strip())
     assert tally.judged > 20
+    assert {finding.kind for _, _, finding in tally.found} <= {"wrong"}, shown
     assert len(tally.found) <= at_most(WRONG, tally.judged), (
         f"{shown}\n\n`python -m tests.fuzz.programs --replay SEED` shrinks a program. Keep what it "
         f"prints as a file of tests/fuzz/programs/cases.")
