@@ -6,14 +6,15 @@ PYTEST_ARGS ?=
 FUZZ_FACTOR ?= 50
 REGISTRY_ARGS ?=
 MUTANTS_ARGS ?=
+LIBRARIES_ARGS ?=
 # A process for each core; their threads, of which there are more than cores, wait without spinning.
 PARALLEL = OMP_WAIT_POLICY=passive $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
 CROSS_CXX ?= aarch64-linux-gnu-g++
 TORCH := torch==2.13.0+cpu
 
-.PHONY: help demo test test-slow fuzz mutants registry tsan update-golden core aarch64 build \
-        bench docs site wheel clean
+.PHONY: help demo test test-slow fuzz mutants registry libraries tsan update-golden core aarch64 \
+        build bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
@@ -21,6 +22,7 @@ help:
 	@echo 'make fuzz           random programs, calls and bad input (FUZZ_FACTOR times the default)'
 	@echo 'make mutants        build mistakes in on purpose; random programs must find each of them'
 	@echo 'make registry       replace each public name by one that does nothing; its test must fail'
+	@echo 'make libraries      88 models of the library transformers, small, beside eager'
 	@echo 'make tsan           two executors in two threads under ThreadSanitizer'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc but kernels and python, with no torch to be seen'
@@ -49,6 +51,9 @@ mutants: $(VENV)/installed
 
 registry: $(VENV)/installed
 	$(PYTHON) -m tests.registry $(REGISTRY_ARGS)
+
+libraries: $(VENV)/installed build/libraries/installed
+	$(PYTHON) -m tests.libraries $(LIBRARIES_ARGS)
 
 tsan: $(VENV)/installed
 	$(PYTHON) -m tests.tsan
@@ -92,6 +97,11 @@ $(VENV)/torch:
 	@$(PYTHON) -m pip install -q $(TORCH) 2>/dev/null || \
 	  $(PYTHON) -m pip install -q --index-url https://download.pytorch.org/whl/cpu $(TORCH)
 	$(PYTHON) -m pip install -q 'setuptools>=70' wheel ninja
+	touch $@
+
+# Beside the environment, which keeps its own versions of what both have.
+build/libraries/installed: $(VENV)/torch
+	$(PYTHON) -m pip install -q --upgrade --target build/libraries transformers
 	touch $@
 
 # By itself, as it needs neither torch nor a compiler: the packages of the extra `site`.
