@@ -97,6 +97,7 @@ class _Capture:
         overlaps: the copies from and to the host of which forward says something.
         bodies: those of loops that are being traced.
         functions: the torch-function mode.
+        training: whether gradients of the parameters are recorded.
         host_sites: the calls of functions of the host so far.
         replicas: how many run the program.
         is_substituted: whether context managers of other packages are entered.
@@ -109,7 +110,7 @@ class _Capture:
         self._mode_of = mode_of
         self._module = module
         self._grouped = grouped
-        self._training = training
+        self.training = training
         self._module_paths = module_paths
         self._arguments, self._named = call_arguments.named(module, args, kwargs)
         self._input_names = self._named.paths
@@ -135,9 +136,9 @@ class _Capture:
             raise Error("[capture] a model is compiled inside the forward of another one that is "
                         "being compiled. Call the inner module itself instead of its executor.")
         others = substitutions.entered() if self.is_substituted else contextlib.nullcontext()
-        with process_state.preserved(self._training), others, self._environment:
+        with process_state.preserved(self.training), others, self._environment:
             self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
-                                      self._training, self._grouped, self._mode_of)
+                                      self.training, self._grouped, self._mode_of)
             refusals.check_text((*self._input_names, *self._state.names.values(),
                                  *(state.name for state in self._state.states)))
             self._declare_inputs()
@@ -165,7 +166,7 @@ class _Capture:
 
     def checkpoint(self, tensor: torch.Tensor) -> None:
         """Marks a tensor that training keeps for the backward pass."""
-        if self._training and not self.recorder.in_backward:
+        if self.training and not self.recorder.in_backward:
             with torch.no_grad():
                 ops.checkpoint(tensor)
 
@@ -186,7 +187,7 @@ class _Capture:
     def is_trained(self, tensor: torch.Tensor) -> str | None:
         """The name of a parameter of the user's that the program trains; None for another tensor.
         """
-        if not self._training:
+        if not self.training:
             return None
         return next((state.name for state in self._state.states
                      if state.trained and state.tensor is tensor), None)
@@ -267,7 +268,7 @@ class _Capture:
             for fake, node, name in zip(self._fake_inputs, self._input_nodes, self._input_names):
                 self.recorder.shapes.check_memory(fake, node, name)
             self._looking_otherwise = {node: end for node, end in ends.items() if end is not None}
-            if self._training:
+            if self.training:
                 self._differentiate(leaves, structure)
         return result
 
@@ -364,7 +365,7 @@ class _Capture:
         prune(graph)
         inputs = self._drop_unused_constants(inputs)
         apart.check_memory(self.recorder, inputs, outputs, self._state.name_of_plain)
-        return Captured(graph, inputs, outputs, out_spec, self._in_spec, self._training,
+        return Captured(graph, inputs, outputs, out_spec, self._in_spec, self.training,
                         self._blocks, self._state.attributes_read(), *self._read_of_arguments(),
                         self._overlaps, self.host_sites, self._plain_tensors(changed),
                         self._state.modes_read(), self._state.read_outside(),

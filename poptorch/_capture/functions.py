@@ -202,10 +202,12 @@ def _composite(capture, func, args, kwargs):
 def _gradients(capture, func, args, kwargs):
     """By ``_composite``, as checkpoints recompute in it.
 
-    Without gradient mode, as in inference, torch takes formulas that cannot be differentiated: the
-    function whose gradient it is may be transformed once more, and its results would be wrong.
+    Without gradient mode, in which inference is captured, torch takes formulas that cannot be
+    differentiated: the function whose gradient it is may be transformed once more, and what it
+    gives would be wrong.
     """
-    if len(args) > 3 or not private.is_transformed() or torch.is_grad_enabled():
+    is_needed = not capture.training and private.is_transformed() and len(args) <= 3
+    if not is_needed or torch.is_grad_enabled():
         return _composite(capture, func, args, kwargs)
     with torch.enable_grad():
         return _composite(capture, func, args, {

@@ -247,6 +247,16 @@ def test_second_derivatives_in_inference(function):
     torch.testing.assert_close(found, Hessian()(x), rtol=1e-3, atol=1e-3)
 
 
+def pulled_back(w):
+    with torch.no_grad():
+        found = torch.vmap(lambda v: torch.func.vjp(torch.sin, v)[1](v)[0])(w)
+    return w * found
+
+
+def test_gradients_without_gradient_mode_are_constants_in_training():
+    check(Net(pulled_back))
+
+
 def test_one_mask_of_dropout():
     """The gradient is that of the elements that were kept."""
     def kept(w):
