@@ -1,5 +1,6 @@
 """Convolutions in other memory layouts than the samples have, and a fault of torch's."""
 
+import copy
 import math
 import os
 from pathlib import Path
@@ -190,6 +191,10 @@ def test_windows_that_see_padding_alone(dtype, activation):
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 1), conv, activation()).to(dtype)
     x = torch.randn(2, 3, 7, 1, dtype=dtype)
     expected = net[2](conv.bias.detach())[None, :, None, None].expand(2, 4, 2, 4)
+    odd = copy.deepcopy(net).eval()
+    torch.nn.init.constant_(odd[1].weight[1], math.nan)
+    y = poptorch.inferenceModel(odd, helpers.quiet_options())(x)
+    assert y.isnan().all(dim=3).all(dim=2).all(dim=0).tolist() == [False, True, False, False]
     y = poptorch.inferenceModel(net.eval(), helpers.quiet_options())(x)
     torch.testing.assert_close(y, expected)
     net.append(Summed())

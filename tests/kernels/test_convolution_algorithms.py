@@ -250,6 +250,25 @@ def test_nothing_but_padding(one, direction, name, monkeypatch):
         assert set(call.used.replace("=", " ").split()) - {"dw", "dx"} == {"no_products"}
 
 
+@pytest.mark.parametrize("one", SEEING_PADDING_ALONE, ids=str)
+@pytest.mark.parametrize("direction", ["forward", "dx", "dw"])
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_padding_is_multiplied_as_zeros_are(one, direction, number):
+    """By numbers that are not finite it is NaN, as in eager; each operand has one by turns."""
+    names = {"forward": ("x", "w"), "dx": ("g", "w"), "dw": ("g", "x")}[direction]
+    for name in names:
+        tensors = dict(zip("gxw", (t.clone() for t in operands_of(one, "f32"))))
+        tensors[name].view(-1)[0] = number
+        call = Call(one, direction, "channels_last")
+        order = ("x", "w") if direction == "forward" else ("g", "x", "w")
+        call.operands = [tensors[n].movedim(1, -1).contiguous().numpy() for n in order]
+        call.operands += [None] * (direction == "forward")
+        found = _C.evaluate(call.op, call.operands, call.attrs, threads=2)
+        ours = torch.from_numpy(next(y for y in found if y.size)).movedim(-1, 1)
+        expected, = one.run(direction, *tensors.values())
+        torch.testing.assert_close(ours, expected, equal_nan=True)
+
+
 def test_random_problems(seed, monkeypatch):
     rng = random.Random(seed)
     problems = [drawn(rng) for _ in range(12)]

@@ -211,9 +211,26 @@ Prepared convolution_backward(const Call& call) {
 }
 KERNEL("convolution_backward", convolution_backward, false, convolution_backward)
 
-std::optional<ir::Type> bias_type(const ConvProblem& p) {
-  const bool has_one = p.is(Direction::forward) && p.call->has_in(2);
-  return has_one ? std::optional(p.call->in(2)) : std::nullopt;
+// An operand, by its number, and its dimension of channels.
+struct Factor {
+  ir::Type type;
+  size_t operand;
+  int64_t channels;
+
+  // For each channel the sum of its elements times 0, as padding multiplies them: 0, or NaN.
+  at::Tensor times_padding(const Args& args) const {
+    const at::Tensor all = aten::wrap(args.inputs[operand], type).movedim(channels, 0);
+    return all.mul(0).flatten(1).sum(1);
+  }
+};
+
+// What padding alone is multiplied by: the weights, for results on the side of the pixels, or the
+// pixels, for gradients of weights; none for results on the side of the image.
+std::optional<Factor> factor_of_padding(const ConvProblem& p) {
+  const bool is_forward = p.is(Direction::forward);
+  if (p.is(Direction::weight_gradient)) return Factor{p.pixels(), p.transposed ? 1U : 0U, 1};
+  if (is_forward == p.transposed) return std::nullopt;
+  return Factor{p.w, is_forward ? 1U : 2U, 0};
 }
 
 Prepared by_onednn(const ConvProblem& p, aten::Memory memory) {
@@ -231,12 +248,16 @@ Prepared onednn_convolution(const ConvProblem& p) {
 Prepared no_products_convolution(const ConvProblem& p) {
   if (p.weights != ConvProblem::Weights::plain) return packed_without_products(*p.call);
   const bool is_weight = p.is(Direction::weight_gradient);
-  const auto run = [result = is_weight ? p.w : p.result(), which = is_weight ? 1 : 0,
-                    bias = bias_type(p)](const Args& args) {
+  std::optional<ir::Type> bias;
+  if (p.is(Direction::forward) && p.call->has_in(2)) bias = p.call->in(2);
+  const auto run = [result = is_weight ? p.w : p.result(), which = is_weight ? 1 : 0, bias,
+                    factor = factor_of_padding(p)](const Args& args) {
     const aten::CallState state(args.threads);
     const at::Tensor y = aten::wrap(args.outputs[which], result);
+    at::Tensor of_channels = y.movedim(which == 1 ? 0 : 1, -1);
     y.zero_();
-    if (bias.has_value()) y.movedim(1, -1) += aten::wrap(args.inputs[2], *bias);
+    if (factor.has_value()) of_channels += factor->times_padding(args);
+    if (bias.has_value()) of_channels += aten::wrap(args.inputs[2], *bias);
   };
   return {run};
 }

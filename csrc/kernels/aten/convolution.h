@@ -23,7 +23,8 @@ struct ConvolutionGeometry {
 ops::Prepared onednn_convolution(const ConvProblem& problem);
 // The same in torch's own memory, where it is seldom called.
 ops::Prepared onednn_unplanned(const ConvProblem& problem);
-// The bias, or zeros, of a problem that sees padding alone.
+// The bias, or zeros, of a problem that sees padding alone; NaN where what padding is multiplied by
+// is not finite.
 ops::Prepared no_products_convolution(const ConvProblem& problem);
 ops::Prepared onednn_bf16(const ConvProblem& problem);
 // 16-bit tensors converted to f32 around another algorithm, which it names.

@@ -216,6 +216,7 @@ RestOfOutputs rest_of_outputs(const Call& call, bool has_products = true) {
       y = y.permute({0, 2, 3, 1});
     } else {
       y = at::zeros(of_rest(args.outputs[0], out_type).sizes());
+      y += weight.mul(0).sum({1, 2, 3});  // NaN, where padding is multiplied by infinity
     }
     if (args.inputs[4] != nullptr) y *= of_rest(args.inputs[4], of_outputs);
     if (args.inputs[2] != nullptr) y += of_rest(args.inputs[2], of_outputs);

@@ -365,7 +365,7 @@ Prepared prepare_conv(P problem) {
 }
 
 WeightForm weight_form(const ConvAlgorithm& chosen, P problem) {
-  if (chosen.make == bf16x3) return WeightForm::by_tap;
+  if (chosen.make == bf16x3 || chosen.make == no_products_convolution) return WeightForm::by_tap;
   if (chosen.make != onednn_convolution) return WeightForm::as_they_lie;
   return problem.x.sizes[1] == 1 ? WeightForm::by_tap : WeightForm::onednn;
 }
