@@ -186,6 +186,12 @@ def _is_same_memory(self, tensor) -> bool:
         == (tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
+def _storage_offset(capture, func, args, kwargs):
+    if capture.recorder.picks.lies_by_value(args[0]):
+        raise capture.recorder.values.error("Tensor.storage_offset() of x[i]")
+    return NotImplemented
+
+
 def _backward(capture, func, args, kwargs):
     raise capture.recorder.error(
         "[capture] forward calls backward(); the executor of poptorch.trainingModel computes the "
@@ -272,6 +278,7 @@ HANDLERS = {
     torch.Tensor.__dlpack__: _values,
     torch.Tensor.data_ptr: _address,
     torch.Tensor.is_set_to: _is_set_to,
+    torch.Tensor.storage_offset: _storage_offset,
     torch.Tensor.register_hook: _register_hook,
     torch.Tensor.data.__set__: _set_data,
     F.affine_grid: _composite,

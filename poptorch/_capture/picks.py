@@ -41,6 +41,11 @@ class Picks:
                              lambda: whole.index_copy_(dim, position, copy.clone())])
         return copy.squeeze(dim)
 
+    def lies_by_value(self, tensor) -> bool:
+        """Whether the value of an index says where in the memory of another tensor this one is."""
+        base = tensor._base if tensor._is_view() else tensor
+        return any(copy is base for copy, *_ in self._copies)
+
     def _index_select(self, func, args, kwargs):
         out = self._recorder.run(func, *args, **kwargs)
         # The view of eager lies in the memory of the whole.

@@ -236,6 +236,16 @@ def test_the_memory_of_an_element_is_an_error():
                  "where it begins is not known. Use a copy")
 
 
+@pytest.mark.parametrize("part", [lambda y: y, lambda y: y[1:], lambda y: y.mT.unsqueeze(0)])
+def test_where_an_element_begins_is_an_error(part):
+    """It depends on the index, so on what each call passes."""
+    _check_error(lambda m, x, i: x * part(x[i]).storage_offset(),
+                 r"needs the value of a tensor \(Tensor.storage_offset\(\) of x\[i\]\)")
+    for y in (lambda x, i: x[1], lambda x, i: x[i] * 1):
+        check_inference(Function(lambda m, x, i: x * part(y(x, i)[..., 1:]).storage_offset()),
+                        X, torch.tensor(1))
+
+
 def test_change_after_the_last_use():
     def forward(m, x, i):
         y = x[i] + 1
