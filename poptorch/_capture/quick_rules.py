@@ -41,9 +41,11 @@ def result(mode, func, args, kwargs):
     if func in KERNEL_SUFFICES:
         if _NAMED.issuperset(kwargs) and all(map(_has_no_data, args)):
             return private.by_meta_kernel(mode, func, args, kwargs)
-    elif not kwargs and _is_elementwise(func) and are_row_major(args):
-        if all(map(_has_no_data, args)):
+    elif not kwargs and _is_elementwise(func) and all(map(_has_no_data, args)):
+        if are_row_major(args):
             return _as_of_one_element(mode, func, args)
+        if _lie_differently(args):
+            return _as_of_two_elements(mode, func, args)
     return NotImplemented
 
 
@@ -57,6 +59,41 @@ def _as_of_one_element(mode, func, args):
     with private.without_modes(), torch.no_grad():
         dtype = func(*map(_one, args)).dtype
     return private.new_fake(mode, shape, row_major(shape), dtype)
+
+
+def _lie_differently(args) -> bool:
+    """Whether tensors with dimensions have several shapes or orders of them in memory."""
+    return len({(x.shape, x.stride()) for x in args if isinstance(x, torch.Tensor) and x.dim()}) > 1
+
+
+def _as_of_two_elements(mode, func, args):
+    """Dtype and order in memory are those of at most two elements along each dimension, whose
+    operands lie in the same order. (The mode's rules are made of several operations, and give
+    another order for some.)"""
+    try:
+        with private.without_modes(), torch.no_grad():
+            few = func(*map(_few, args))
+        shape = torch.broadcast_shapes(*(x.shape for x in args if isinstance(x, torch.Tensor)))
+    except RuntimeError:
+        return NotImplemented  # torch's rule has the words for it
+    if few.dim() != len(shape) or 0 in shape:
+        return NotImplemented
+    strides, step = [0] * few.dim(), 1
+    # A dimension of one element lies where that with the same stride begins.
+    for dim in sorted(range(few.dim()), key=lambda d: (few.stride(d), few.shape[d], -d)):
+        strides[dim] = step
+        step *= shape[dim]
+    return private.new_fake(mode, shape, tuple(strides), few.dtype)
+
+
+def _few(argument):
+    """A tensor with the first two elements along each dimension, of ones."""
+    if not isinstance(argument, torch.Tensor):
+        return argument
+    ranks = {stride: 1 << i for i, stride in enumerate(sorted({*argument.stride()} - {0}))}
+    memory = torch.ones(2 << len(ranks), dtype=argument.dtype)
+    return memory.as_strided([min(size, 2) for size in argument.shape],
+                             [ranks.get(stride, 0) for stride in argument.stride()])
 
 
 def _one(argument):
