@@ -214,8 +214,7 @@ def _of_each(backward, grad, x, target, reduction, *more):
     """The rows take one gradient of a reduced loss; the gradient of a gradient has one for each
     element, as torch's kernels allow."""
     if x.shape != target.shape:
-        x, target = torch.broadcast_tensors(x, target)
-        return backward(grad, x, target, reduction, *more)
+        return _of_one_shape(partial(backward, grad), x, target, reduction, *more)
     is_plain = grad.dtype == x.dtype == target.dtype and x.is_floating_point()
     if reduction == 0 or grad.numel() == 1 or not x.numel() or not is_plain:
         return NotImplemented

@@ -137,6 +137,21 @@ def _of_packed(function):
     return handler
 
 
+def _cell(run, step):
+    """What computes a layer in one direction: ``run(x, *states, *weights, reverse=...)`` or, where
+    ``torch.func`` transforms it, which has no rules for that, ``step`` for each time."""
+    def cell(x, states, weights, reverse):
+        if private.is_transformed():
+            return library.by_steps(step, x, states, *weights, reverse)
+        return run(x, *states, *weights, reverse=reverse)[:1 + len(states)]
+
+    return cell
+
+
+def _whole_lstm(*layer, reverse: bool):
+    return ops.lstm(*layer, reverse, torch.is_grad_enabled())
+
+
 @_of_packed
 def _lstm(capture, func, args, kwargs, lengths=None):
     if _is_other(args, kwargs):
@@ -145,11 +160,7 @@ def _lstm(capture, func, args, kwargs, lengths=None):
     if len(states) != 2 or not all(t.is_floating_point() for t in (x, *states)):
         return NotImplemented  # torch has the words for it
 
-    def cell(x, states, weights, reverse):
-        if private.is_transformed():
-            return library.by_steps(library.lstm_step, x, states, *weights, reverse)
-        return ops.lstm(x, *states, *weights, reverse, torch.is_grad_enabled())[:3]
-
+    cell = _cell(_whole_lstm, library.lstm_step)
     is_projected = states[0].shape[-1] != states[1].shape[-1]
     cell_type = autocast_beside(states[1])
     starts_at_zero = is_projected and not private.is_transformed() \
@@ -193,7 +204,7 @@ _LSTM_STOPS = (-1e4, 1e4, 0.0, 0.0)
 def _one_state(run, step, lower_precision: bool = False, stops: tuple = ()):
     """Handler of the layers with one state: GRU and both kinds of RNN.
 
-    ``run(x, h0, *weights, reverse)`` computes one layer in one direction, ``step`` a time of it.
+    ``run`` and ``step`` are those of a cell.
     """
 
     @_of_packed
@@ -209,11 +220,7 @@ def _one_state(run, step, lower_precision: bool = False, stops: tuple = ()):
             dtype = autocast_beside(state)
             x, state, *weights = (t.to(dtype) for t in (x, state, *weights))
 
-        def cell(x, states, weights, reverse):
-            if private.is_transformed():
-                return library.by_steps(step, x, states, *weights, reverse)
-            return run(x, *states, *weights, reverse=reverse)[:2]
-
+        cell = _cell(run, step)
         weights = follow(x, weights)
         if lengths is not None:
             cell = of_lengths(cell, lengths, stops)

@@ -76,7 +76,7 @@ def _as_of_two_elements(mode, func, args):
         shape = torch.broadcast_shapes(*(x.shape for x in args if isinstance(x, torch.Tensor)))
     except RuntimeError:
         return NotImplemented  # torch's rule has the words for it
-    if few.dim() != len(shape) or 0 in shape:
+    if 0 in shape:
         return NotImplemented
     strides, step = [0] * few.dim(), 1
     # A dimension of one element lies where that with the same stride begins.

@@ -258,18 +258,16 @@ Prepared im2col(P p) {
 bool no_products_applies(P p) { return !p.is(Direction::gradients) && p.sees_padding_alone(); }
 double no_products_cost(P) { return 0; }
 
-bool onednn_applies(P p) {
-  return !p.is(Direction::gradients) && !ir::is_half(p.x.dtype) && !p.sees_padding_alone();
-}
+bool onednn_takes(P p) { return !ir::is_half(p.x.dtype) && !p.sees_padding_alone(); }
+
+bool onednn_applies(P p) { return !p.is(Direction::gradients) && onednn_takes(p); }
 // oneDNN cuts the sums of a gradient of weights by the number of threads. For 16 bits that is
 // avoided, even for a slower one whose bits do not depend on it.
 double onednn_cost(P p) {
   return p.is(Direction::weight_gradient) && p.is_upcast ? 4 * onednn : onednn;
 }
 
-bool joint_applies(P p) {
-  return p.is(Direction::gradients) && !ir::is_half(p.x.dtype) && !p.sees_padding_alone();
-}
+bool joint_applies(P p) { return p.is(Direction::gradients) && onednn_takes(p); }
 // Winograd's for the input and oneDNN's for the weights together take 1.05 times as long.
 double joint_cost(P p) {
   const double of_weight = p.is_upcast ? 4 * onednn : onednn;
