@@ -8,6 +8,7 @@
 #include "run/elements.h"
 #include "run/memory_limit.h"
 #include "support/error.h"
+#include "support/float_mode.h"
 #include "support/heap.h"
 #include "support/parallel.h"
 #include "support/settings.h"

@@ -203,6 +203,30 @@ def _huber_loss(x, target, reduction=1, delta=1.0):
     return found.to(x.dtype)
 
 
+@decomposes(aten.binary_cross_entropy.default)
+def _binary_cross_entropy(x, target, weight=None, reduction=1):
+    if weight is None or weight.dtype is x.dtype:
+        return NotImplemented
+    # Eager multiplies the losses in place: they keep their type.
+    losses = aten.binary_cross_entropy.default(x, target, None, 0) * weight
+    return _reduced(losses.to(x.dtype), reduction)
+
+
+@decomposes(aten.binary_cross_entropy_backward.default)
+def _binary_cross_entropy_backward(grad, x, target, weight=None, reduction=1):
+    if weight is None or weight.dtype is x.dtype:
+        return NotImplemented
+    of_sum = min(2 * reduction, 2)
+    found = aten.binary_cross_entropy_backward.default(grad, x, target, None, of_sum) * weight
+    return (found / x.numel() if reduction == 1 else found).to(x.dtype)
+
+
+def _reduced(losses, reduction):
+    if reduction == 0:
+        return losses
+    return losses.mean() if reduction == 1 else losses.sum()
+
+
 @elementwise(aten.soft_margin_loss_backward.default)
 def _soft_margin_loss_backward(grad, x, target, reduction):
     z = (-target * x).exp()  # of an infinite one, eager's gradient is NaN

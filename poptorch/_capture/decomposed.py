@@ -7,7 +7,9 @@ from poptorch._layout import memory_of
 aten = torch.ops.aten
 
 # Their fake kernels promote the arguments; eager's result has the type of the first one.
-_OF_FIRST_TYPE = frozenset({aten.huber_loss.default, aten.soft_margin_loss.default})
+_OF_FIRST_TYPE = frozenset({
+    aten.binary_cross_entropy.default, aten.binary_cross_entropy_backward.default,
+    aten.huber_loss.default, aten.soft_margin_loss.default})
 # Results that nothing but the operation's own gradient reads.
 OWN_BUFFERS = frozenset({(aten.log_sigmoid_forward.default, 1),
                          (aten._weight_norm_interface.default, 1)})

@@ -18,7 +18,9 @@
 #include "ops/op_def.h"
 #include "support/align.h"
 #include "support/error.h"
+#include "support/float_mode.h"
 #include "support/parallel.h"
+#include "support/settings.h"
 #include "support/switches.h"
 
 namespace poptorch::aten {

@@ -27,8 +27,8 @@ Prepared embedding(const Call& call) {
 }
 
 // Divides each row by how often its index occurs.
-template <typename T, typename Index>
-void scale_by_count(T* out, const Index* indices, int64_t n, int64_t width, int32_t* counts,
+template <typename T>
+void scale_by_count(T* out, const int64_t* indices, int64_t n, int64_t width, int32_t* counts,
                     int64_t entries) {
   std::fill_n(counts, entries, 0);
   for (int64_t i = 0; i < n; ++i) {
@@ -49,18 +49,18 @@ void start_table(const Args& args, int64_t bytes) {
 }
 
 Prepared embedding_backward(const Call& call) {
-  const auto prepare = [&]<typename T, typename Index>(T, Index) -> Prepared {
+  return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
     const int64_t entries = call.out().sizes[0], width = call.out().sizes[1];
     const int64_t n = call.in(1).numel(), padding = call.attrs().get_int("padding_idx");
     const bool by_count = call.attrs().get_bool("scale_grad_by_freq");
-    const int64_t index_bytes = align_up(n * static_cast<int64_t>(sizeof(Index)));
-    const auto run = [=](const Args& args) {
-      const Index* given = args.in<Index>(1);
-      check_indices("embedding_backward", given, n, 0, entries, 0);
-      auto* indices = reinterpret_cast<Index*>(args.scratch);
+    const int64_t index_bytes = align_up(n * static_cast<int64_t>(sizeof(int64_t)));
+    const auto run = [=, dtype = call.in(1).dtype](const Args& args) {
+      const Indices given(args.inputs[1], dtype);
+      auto* indices = reinterpret_cast<int64_t*>(args.scratch);
+      for (int64_t i = 0; i < n; ++i) indices[i] = given[i];
+      check_indices("embedding_backward", indices, n, 0, entries, 0);
       for (int64_t i = 0; i < n; ++i) {
-        const bool is_left_out = given[i] == padding && !MUTANT(padding_row_gets_gradient);
-        indices[i] = is_left_out ? Index{-1} : given[i];
+        if (indices[i] == padding && !MUTANT(padding_row_gets_gradient)) indices[i] = -1;
       }
       T* out = args.out<T>();
       start_table(args, entries * width * static_cast<int64_t>(sizeof(T)));
@@ -71,8 +71,7 @@ Prepared embedding_backward(const Call& call) {
       }
     };
     return {run, static_cast<size_t>(index_bytes + (by_count ? entries * 4 : 0))};
-  };
-  return with_float_and_index_type(call, call.in(0).dtype, call.in(1).dtype, prepare);
+  });
 }
 
 // 16-bit floats: only rows that are looked up are upcast. A row is summed in f32, in the order of

@@ -19,7 +19,7 @@ void gather_line(const Lines& lines, const T* from, const Index* at, T* to) {
   }
 }
 
-template <typename T, typename Index, bool add>
+template <typename T, bool add>
 Prepared scatter_typed(const Call& call) {
   const Lines lines(call, call.in(0), call.in(1), call.in(2));
   const auto run = [lines, bytes = call.in(0).bytes()](const Args& args) {
@@ -29,55 +29,45 @@ Prepared scatter_typed(const Call& call) {
     const auto write = [=](int64_t to, int64_t from) {
       out[to] = add ? static_cast<T>(out[to] + src[from]) : src[from];
     };
-    scatter_lines<Index>(add ? "scatter_add" : "scatter", lines, args, write);
+    scatter_lines(add ? "scatter_add" : "scatter", lines, args, write);
   };
   return {run};
 }
 
-// Calls fn(T{}, Index{}) with an unsigned T of the item size.
-Prepared by_size_and_index(const Call& call, const auto& fn) {
-  return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index index) {
-    return with_item_type(ir::item_bytes(call.in(0).dtype),
-                          [&]<typename T>(T) { return fn(T{}, index); });
-  });
+template <typename T, typename Index>
+Prepared gather_typed(const Call& call) {
+  const Lines lines(call, call.in(0), call.in(1), call.in(1));
+  const auto run = [lines](const Args& args) {
+    const Index* index = args.in<Index>(1);
+    const T* x = args.in<T>(0);
+    T* out = args.out<T>();
+    IndexGuard guard;
+    parallel_for(args.threads, lines.count, grain_for(lines.length), [&](int64_t line) {
+      const int64_t first = line * lines.length;
+      const Index* at = index + first;
+      if (!guard.allows_all(at, lines.length, lines.size, first)) return;
+      gather_line(lines, x + lines.outer.start(line).self, at, out + first);
+    });
+    guard.check("gather", index, 0, lines.size, lines.dim);
+  };
+  return {run};
 }
 
 Prepared gather(const Call& call) {
-  return by_size_and_index(call, [&]<typename T, typename Index>(T, Index) -> Prepared {
-    const Lines lines(call, call.in(0), call.in(1), call.in(1));
-    const auto run = [lines](const Args& args) {
-      const Index* index = args.in<Index>(1);
-      const T* x = args.in<T>(0);
-      T* out = args.out<T>();
-      IndexGuard guard;
-      parallel_for(args.threads, lines.count, grain_for(lines.length), [&](int64_t line) {
-        const int64_t first = line * lines.length;
-        const Index* at = index + first;
-        if (!guard.allows_all(at, lines.length, lines.size, first)) return;
-        gather_line(lines, x + lines.outer.start(line).self, at, out + first);
-      });
-      guard.check("gather", index, 0, lines.size, lines.dim);
-    };
-    return {run};
+  return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index) {
+    return with_item_type(ir::item_bytes(call.in(0).dtype),
+                          [&]<typename T>(T) { return gather_typed<T, Index>(call); });
   });
 }
 
 Prepared scatter(const Call& call) {
-  return by_size_and_index(call, [&]<typename T, typename Index>(T, Index) {
-    return scatter_typed<T, Index, false>(call);
-  });
-}
-
-Prepared by_type_and_index(const Call& call, const auto& fn) {
-  return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index index) {
-    return with_type(call.in(0).dtype, [&]<typename T>(T) { return fn(T{}, index); });
-  });
+  return with_item_type(ir::item_bytes(call.in(0).dtype),
+                        [&]<typename T>(T) { return scatter_typed<T, false>(call); });
 }
 
 Prepared scatter_add(const Call& call) {
-  return by_type_and_index(call, [&]<typename T, typename Index>(T, Index) {
-    return scatter_typed<T, Index, true>(call);
-  });
+  return with_type(call.in(0).dtype,
+                   [&]<typename T>(T) { return scatter_typed<T, true>(call); });
 }
 
 Prepared index_select(const Call& call) {
@@ -98,10 +88,11 @@ Prepared index_add(const Call& call) {
   const int64_t n = call.in(1).numel(), bytes = call.in(0).bytes();
   const double alpha = call.attrs().get_float("alpha");
   const bool is_vector = call.in(0).rank() <= 1;
-  return by_type_and_index(call, [&]<typename T, typename Index>(T, Index) -> Prepared {
-    return {[=](const Args& args) {
+  return with_type(call.in(0).dtype, [&, dtype = call.in(1).dtype]<typename T>(T) -> Prepared {
+    const auto run = [=](const Args& args) {
       if (bytes == 0 && !is_vector) return;  // eager looks at no index either
-      const Index* index = args.in<Index>(1);
+      const int64_t* index =
+          Indices(args.inputs[1], dtype).read(0, n, reinterpret_cast<int64_t*>(args.scratch));
       check_indices("index_add", index, n, 0, a.n, a.dim);
       copy_unless_same(args, bytes);
       const auto add = [&](int64_t outer, int threads) {
@@ -113,34 +104,33 @@ Prepared index_add(const Call& call) {
       parallel_for(args.threads, a.outer, grain_for(n * a.inner), [&](int64_t outer) {
         add(outer, 1);
       });
-    }};
+    };
+    return {run, dtype == ir::DType::i64 ? 0 : static_cast<size_t>(n) * sizeof(int64_t)};
   });
 }
 
-template <typename T, typename Index>
+template <typename T>
 Prepared bincount_typed(const Call& call) {
   const int64_t n = call.in(0).numel(), length = call.out().numel();
   const bool is_weighted = call.has_in(1);
-  return {[=](const Args& args) {
-    const Index* numbers = args.in<Index>(0);
+  return {[=, dtype = call.in(0).dtype](const Args& args) {
+    const Indices numbers(args.inputs[0], dtype);
     const T* weights = is_weighted ? args.in<T>(1) : nullptr;
     T* out = args.out<T>();
     std::fill_n(out, length, T{});
     for (int64_t i = 0; i < n; ++i) {
-      USER_CHECK(numbers[i] >= 0 && numbers[i] < length, "[bincount] the number ", numbers[i],
-                 " (entry ", i, ") is out of range: minlength is ", length, ", so 0 to ",
-                 length - 1, " can be counted. Pass minlength: one more than the largest number.");
+      const int64_t number = numbers[i];
+      USER_CHECK(number >= 0 && number < length, "[bincount] the number ", number, " (entry ", i,
+                 ") is out of range: minlength is ", length, ", so 0 to ", length - 1,
+                 " can be counted. Pass minlength: one more than the largest number.");
       const T one = is_weighted ? weights[i] : T{1};
-      out[numbers[i]] = static_cast<T>(out[numbers[i]] + one);
+      out[number] = static_cast<T>(out[number] + one);
     }
   }};
 }
 
 Prepared bincount(const Call& call) {
-  return with_index_type(call, call.in(0).dtype, [&]<typename Index>(Index) {
-    return with_type(call.out().dtype,
-                     [&]<typename T>(T) { return bincount_typed<T, Index>(call); });
-  });
+  return with_type(call.out().dtype, [&]<typename T>(T) { return bincount_typed<T>(call); });
 }
 
 KERNEL("gather", gather, true)

@@ -15,10 +15,11 @@ struct Lines {
   int64_t step = 0;             // stride of self along a line; 0 when that is the indexed dimension
   int64_t groups = 1;           // consecutive lines fall into groups that share no entry of self
   int64_t dim = 0;
+  ir::DType index_type;
   OuterDims outer;  // of self and src
 
   Lines(const ops::Call& call, const ir::Type& self, const ir::Type& index, const ir::Type& src)
-      : dim(ops::single_dim({call.op}, self)) {
+      : dim(ops::single_dim({call.op}, self)), index_type(index.dtype) {
     const ir::Dims sizes = at_least_one(index.sizes), self_sizes = at_least_one(self.sizes);
     const ir::Dims self_strides = ir::contiguous_strides(self_sizes);
     const ir::Dims src_strides = ir::contiguous_strides(at_least_one(src.sizes));
@@ -52,20 +53,22 @@ struct Lines {
 // Calls write(to, from) for each entry, with its places in self and src; entries of one place in
 // self come one after the other, in their order. The indices are operand 1; one out of range throws
 // in the end.
-template <typename Index, typename Write>
 void scatter_lines(std::string_view op, const Lines& lines, const ops::Args& args,
-                   const Write& write) {
-  const Index* index = args.in<Index>(1);
+                   const auto& write) {
+  const Indices index(args.inputs[1], lines.index_type);
   IndexGuard guard;
   const int64_t width = lines.cut(), cuts = ceil_div(lines.length, width);
   const int64_t in_group = lines.groups == 0 ? 0 : lines.count / lines.groups;
   const auto run_line = [&](int64_t line, int64_t first, int64_t last) {
-    const int64_t entry = line * lines.length;
-    const Index* at = index + entry;
-    if (!guard.allows_all(at + first, last - first, lines.size, entry + first)) return;
+    int64_t buffer[Indices::block];
     const auto start = lines.outer.start(line);
-    for (int64_t j = first; j < last; ++j) {
-      write(start.self + at[j] * lines.along + j * lines.step, start.other + j);
+    for (int64_t j = first; j < last; j += Indices::block) {
+      const int64_t n = std::min(Indices::block, last - j), entry = line * lines.length + j;
+      const int64_t* at = index.read(entry, n, buffer);
+      if (!guard.allows_all(at, n, lines.size, entry)) return;
+      for (int64_t i = 0; i < n; ++i) {
+        write(start.self + at[i] * lines.along + (j + i) * lines.step, start.other + j + i);
+      }
     }
   };
   parallel_for(args.threads, lines.groups * cuts, grain_for(in_group * width),

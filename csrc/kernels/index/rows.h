@@ -23,6 +23,31 @@ inline int64_t grain_for(int64_t elements_each) {
   return std::max<int64_t>(1, index_grain / std::max<int64_t>(1, elements_each));
 }
 
+// The entries of an index tensor, whatever their type: for kernels that are written for many types
+// of elements. Those written for few take the type of indices as a template's parameter.
+class Indices {
+ public:
+  static constexpr int64_t block = 256;  // entries to convert at a time
+
+  // `dtype`: i32 or i64.
+  Indices(const void* data, ir::DType dtype) : data_(data), is_wide_(dtype == ir::DType::i64) {}
+
+  int64_t operator[](int64_t i) const {
+    return is_wide_ ? static_cast<const int64_t*>(data_)[i] : static_cast<const int32_t*>(data_)[i];
+  }
+
+  // The n entries from `at` on; `buffer` of n is where they are converted.
+  const int64_t* read(int64_t at, int64_t n, int64_t* buffer) const {
+    if (is_wide_) return static_cast<const int64_t*>(data_) + at;
+    std::copy_n(static_cast<const int32_t*>(data_) + at, n, buffer);
+    return buffer;
+  }
+
+ private:
+  const void* data_;
+  bool is_wide_;
+};
+
 // Records the first index out of range; threads cannot throw, so the check comes after the loop.
 class IndexGuard {
  public:
@@ -50,8 +75,7 @@ class IndexGuard {
   }
 
   // Throws when there was one. `low`: the smallest index that the op allows.
-  template <typename Index>
-  void check(std::string_view op, const Index* indices, int64_t low, int64_t size,
+  void check(std::string_view op, const auto& indices, int64_t low, int64_t size,
              int64_t dim) const {
     const auto at = first();
     if (!at) return;
@@ -135,8 +159,8 @@ void take_rows(std::byte* out, const std::byte* x, const Index* indices, int64_t
 // out[indices[i]] += scale * source[i] for rows of `width`, rows in their order. Threads take
 // columns when rows are wide, else rows of `out`: either way each sum is made by one thread in one
 // order. Negative indices are skipped.
-template <typename T, typename Index>
-void add_rows(T* out, int64_t out_rows, const T* source, const Index* indices, int64_t n,
+template <typename T>
+void add_rows(T* out, int64_t out_rows, const T* source, const int64_t* indices, int64_t n,
               int64_t width, T scale, int threads) {
   constexpr int64_t column_grain = 64;
   const auto add = [=](int64_t i, int64_t begin, int64_t end) {

@@ -56,7 +56,7 @@ void divide_all(T* out, const int32_t* counts, int64_t n, int threads) {
   });
 }
 
-template <ScatterReduce reduce, typename T, typename Index>
+template <ScatterReduce reduce, typename T>
 Prepared prepare_typed(const Call& call) {
   constexpr bool is_mean = reduce == ScatterReduce::mean;
   const Lines lines(call, call.in(0), call.in(1), call.in(2));
@@ -72,10 +72,10 @@ Prepared prepare_typed(const Call& call) {
       fill_items(counts, &first, sizeof first, n, args.threads);
     }
     if (!include_self) {
-      scatter_lines<Index>("scatter_reduce", lines, args,
+      scatter_lines("scatter_reduce", lines, args,
                            [=](int64_t to, int64_t) { out[to] = identity<reduce, T>(); });
     }
-    scatter_lines<Index>("scatter_reduce", lines, args, [=](int64_t to, int64_t from) {
+    scatter_lines("scatter_reduce", lines, args, [=](int64_t to, int64_t from) {
       out[to] = combine<reduce>(out[to], src[from]);
       if (is_mean) ++counts[to];
     });
@@ -86,10 +86,8 @@ Prepared prepare_typed(const Call& call) {
 
 template <ScatterReduce reduce>
 Prepared prepare(const Call& call) {
-  return with_index_type(call, call.in(1).dtype, [&]<typename Index>(Index) {
-    return with_type(call.in(0).dtype,
-                     [&]<typename T>(T) { return prepare_typed<reduce, T, Index>(call); });
-  });
+  return with_type(call.in(0).dtype,
+                   [&]<typename T>(T) { return prepare_typed<reduce, T>(call); });
 }
 
 Prepared scatter_reduce(const Call& call) {

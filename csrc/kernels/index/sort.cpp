@@ -30,13 +30,16 @@ struct Before {
 // Rows along the sorted dimension; `kept` entries of each are results, all if it is negative.
 struct Rows : AlongDim {
   int64_t kept;
+  bool wide;  // positions are i64
 
   Rows(const Call& call, int64_t kept)
-      : AlongDim(call, call.in(0)), kept(kept < 0 ? AlongDim::n : kept) {}
+      : AlongDim(call, call.in(0)),
+        kept(kept < 0 ? AlongDim::n : kept),
+        wide(call.out(1).dtype == ir::DType::i64) {}
 };
 
-template <typename T, typename Index, bool descending>
-void sort_row(const Rows& rows, int64_t row, const T* x, T* values, Index* indices,
+template <typename T, bool descending>
+void sort_row(const Rows& rows, int64_t row, const T* x, T* values, void* positions,
               Pair<T>* pairs) {
   const int64_t outer = row / rows.inner, inner = row % rows.inner;
   x += outer * rows.n * rows.inner + inner;
@@ -48,30 +51,32 @@ void sort_row(const Rows& rows, int64_t row, const T* x, T* values, Index* indic
   }
   const int64_t out = outer * rows.kept * rows.inner + inner;
   for (int64_t i = 0; i < rows.kept; ++i) {
-    values[out + i * rows.inner] = pairs[i].value;
-    indices[out + i * rows.inner] = static_cast<Index>(pairs[i].position);
+    const int64_t at = out + i * rows.inner;
+    values[at] = pairs[i].value;
+    if (rows.wide) {
+      static_cast<int64_t*>(positions)[at] = pairs[i].position;
+    } else {
+      static_cast<int32_t*>(positions)[at] = pairs[i].position;
+    }
   }
 }
 
-template <typename T, typename Index, bool descending>
+template <typename T, bool descending>
 Prepared sort_typed(const Call& call, int64_t kept) {
   const Rows rows(call, kept);
   const Slots slots(call.threads, rows.outer * rows.inner, rows.n * 16,
                     rows.n * static_cast<int64_t>(sizeof(Pair<T>)));
   return slots.prepared([rows](const Args& args, const Slot& slot) {
     for (int64_t row = slot.begin; row < slot.end; ++row) {
-      sort_row<T, Index, descending>(rows, row, args.in<T>(0), args.out<T>(0), args.out<Index>(1),
-                                     reinterpret_cast<Pair<T>*>(slot.scratch));
+      sort_row<T, descending>(rows, row, args.in<T>(0), args.out<T>(0), args.outputs[1],
+                              reinterpret_cast<Pair<T>*>(slot.scratch));
     }
   });
 }
 
 Prepared sorted(const Call& call, bool descending, int64_t kept) {
-  return with_index_type(call, call.out(1).dtype, [&]<typename Index>(Index) {
-    return with_type(call.in(0).dtype, [&]<typename T>(T) {
-      return descending ? sort_typed<T, Index, true>(call, kept)
-                        : sort_typed<T, Index, false>(call, kept);
-    });
+  return with_number_type(call.in(0).dtype, [&]<typename T>(T) {
+    return descending ? sort_typed<T, true>(call, kept) : sort_typed<T, false>(call, kept);
   });
 }
 

@@ -110,7 +110,7 @@ Prepared arg_extreme(const Call& call) {
   const bool copied = !x.is_contiguous();
   const bool wide = call.out(with_values ? 1 : 0).dtype == ir::DType::i64;
   const auto* loops = &simd::reduce_loops();
-  return with_type(x.dtype, [&]<typename T>(T) {
+  return with_number_type(x.dtype, [&]<typename T>(T) {
     const auto run = [=](const Args& args) {
       if (copied) whole.run(args.scratch, args.inputs[0], args.threads);
       const T* from = copied ? reinterpret_cast<const T*>(args.scratch) : args.in<T>(0);

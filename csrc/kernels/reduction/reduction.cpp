@@ -17,7 +17,7 @@ namespace {
 using ir::DType;
 
 // Entry by entry in order: the walk for everything without a vectorized loop. `Fold` has join,
-// neutral and entry.
+// neutral and entry. Not inlined: the loops, of sixty types and operations, are most of the code.
 template <typename Fold>
 struct Plain {
   using In = typename Fold::In;
@@ -27,7 +27,7 @@ struct Plain {
   static Total join(Total a, Total b) { return Fold::join(a, b); }
 
   // Eight lanes: shorter chains of dependent operations, and smaller rounding errors.
-  Total run(const In* x, int64_t n, int64_t stride, int64_t) const {
+  [[gnu::noinline]] Total run(const In* x, int64_t n, int64_t stride, int64_t) const {
     Total lanes[8];
     for (Total& lane : lanes) lane = Fold::neutral();
     int64_t i = 0;
@@ -44,7 +44,7 @@ struct Plain {
     return lanes[0];
   }
 
-  void rows(Total* acc, const ReduceRows<In>& r) const {
+  [[gnu::noinline]] void rows(Total* acc, const ReduceRows<In>& r) const {
     for (int64_t row = 0; row < r.rows; ++row) {
       const In* x = r.x + row * r.row_stride;
       for (int64_t i = 0; i < r.columns; ++i) {
@@ -151,7 +151,7 @@ Prepared sum_like(const Call& call, double divisor) {
   USER_CHECK(is_float(out) || out == DType::i32 || out == DType::i64, "[", call.op.name,
              "] cannot make a result of ", name_of(out),
              ". Ask for a float dtype, i32 or i64 and cast the result.");
-  return with_type(call.in(0).dtype, [&]<typename T>(T) {
+  return with_number_type(call.in(0).dtype, [&]<typename T>(T) {
     if (!is_float(out)) return reduce<Plain<Fold<T, int64_t>>, int32_t>(call, {});
     using Operation = Fold<T, double>;
     if constexpr (std::is_same_v<Operation, Sum<float, double>>) {
@@ -173,7 +173,7 @@ Prepared mean(const Call& call) {
 
 template <bool largest>
 Prepared extreme(const Call& call) {
-  return with_type(call.in(0).dtype, [&]<typename T>(T) {
+  return with_number_type(call.in(0).dtype, [&]<typename T>(T) {
     if constexpr (std::is_same_v<T, float>) {
       return reduce(call, FloatExtreme<largest>{});
     } else {
@@ -248,7 +248,7 @@ Prepared logsumexp(const Call& call) {
 
 template <bool every>
 Prepared truth(const Call& call) {
-  return with_type(call.in(0).dtype,
+  return with_number_type(call.in(0).dtype,
                    [&]<typename T>(T) { return reduce(call, Plain<Truth<T, every>>{}); });
 }
 

@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "kernels/along_dim.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/move/copy.h"
 #include "kernels/reduction/loops.h"
-#include "kernels/reduction/types.h"
 #include "ops/kernel.h"
+#include "support/align.h"
 #include "support/ceil_div.h"
+#include "support/error.h"
 #include "support/mutant.h"
 #include "support/parallel.h"
 
@@ -24,18 +26,18 @@ struct Running {
   int64_t at, count, apart, steps, step;
 };
 
-template <typename In, typename Out, bool product>
-void scan_side_by_side(const In* x, Out* out, const Running& s) {
-  using Total = std::conditional_t<std::is_floating_point_v<Out>, double, int64_t>;
+template <typename T, bool product>
+void scan_side_by_side(const T* x, T* out, const Running& s) {
+  using Total = std::conditional_t<std::is_floating_point_v<T>, double, int64_t>;
   Total totals[block];
   std::fill_n(totals, s.count, Total{product ? 1 : 0});
   for (int64_t k = 0; k < s.steps; ++k) {
-    const In* from = x + s.at + k * s.step;
-    Out* to = out + s.at + k * s.step;
+    const T* from = x + s.at + k * s.step;
+    T* to = out + s.at + k * s.step;
     for (int64_t i = 0; i < s.count; ++i) {
       const auto entry = static_cast<Total>(from[i * s.apart]);
       totals[i] = product ? totals[i] * entry : totals[i] + entry;
-      to[i * s.apart] = static_cast<Out>(totals[i]);
+      to[i * s.apart] = static_cast<T>(totals[i]);
     }
   }
 }
@@ -43,9 +45,9 @@ void scan_side_by_side(const In* x, Out* out, const Running& s) {
 // Rows that go together along the last dimension: the processor then overlaps their additions.
 constexpr int64_t rows_at_once = 8;
 
-template <typename In, typename Out, bool product>
-void scan_rows(const In* x, Out* out, int64_t n) {
-  using Total = std::conditional_t<std::is_floating_point_v<Out>, double, int64_t>;
+template <typename T, bool product>
+void scan_rows(const T* x, T* out, int64_t n) {
+  using Total = std::conditional_t<std::is_floating_point_v<T>, double, int64_t>;
   Total totals[rows_at_once];
   std::fill_n(totals, rows_at_once, Total{product ? 1 : 0});
   for (int64_t k = 0; k < n; ++k) {
@@ -53,13 +55,13 @@ void scan_rows(const In* x, Out* out, int64_t n) {
     for (int64_t row = 0; row < rows_at_once; ++row) {
       const auto entry = static_cast<Total>(x[row * n + k]);
       totals[row] = product ? totals[row] * entry : totals[row] + entry;
-      out[row * n + k] = static_cast<Out>(totals[row]);
+      out[row * n + k] = static_cast<T>(totals[row]);
     }
   }
 }
 
-template <typename In, typename Out, bool product>
-void scan(const In* x, Out* out, const AlongDim& layout, int threads) {
+template <typename T, bool product>
+void scan(const T* x, T* out, const AlongDim& layout, int threads) {
   const bool last = layout.inner == 1;
   const int64_t length = last ? layout.outer : layout.inner;
   const int64_t most = last ? rows_at_once : block;
@@ -71,12 +73,12 @@ void scan(const In* x, Out* out, const AlongDim& layout, int threads) {
     const int64_t apart = layout.n * (MUTANT(scan_outer_stride) ? 1 : layout.inner);
     const int64_t at = unit / blocks * apart;
     if (last && count == rows_at_once) {
-      scan_rows<In, Out, product>(x + start * layout.n, out + start * layout.n, layout.n);
+      scan_rows<T, product>(x + start * layout.n, out + start * layout.n, layout.n);
       return;
     }
-    scan_side_by_side<In, Out, product>(x, out,
-                                 last ? Running{start * layout.n, count, layout.n, layout.n, 1}
-                                      : Running{at + start, count, 1, layout.n, layout.inner});
+    scan_side_by_side<T, product>(
+        x, out, last ? Running{start * layout.n, count, layout.n, layout.n, 1}
+                     : Running{at + start, count, 1, layout.n, layout.inner});
   });
 }
 
@@ -89,39 +91,60 @@ void scan_sums(const float* x, float* out, const AlongDim& layout, const simd::R
   });
 }
 
-template <typename In, typename Out, bool product>
-Prepared prepare_scan(const Call& call) {
-  constexpr bool is_narrow_sum =
-      std::is_same_v<In, float> && std::is_same_v<Out, float> && !product;
-  const Type& x = call.in(0);
-  const AlongDim layout(call, x);
-  const auto* loops = &simd::reduce_loops();
-  const CopyPlan whole(x.sizes, ir::contiguous_strides(x.sizes), x.actual_strides(), sizeof(In));
-  const bool copied = !x.is_contiguous();
-  const auto run = [=](const Args& args) {
-    if (copied) whole.run(args.scratch, args.inputs[0], args.threads);
-    const In* from = copied ? reinterpret_cast<const In*>(args.scratch) : args.in<In>(0);
-    if constexpr (is_narrow_sum) {
-      if (layout.inner == 1) return scan_sums(from, args.out<Out>(0), layout, *loops, args.threads);
+// Operands of other strides are copied first, those of another type cast to that of the result.
+struct Operand {
+  int64_t n, copy_bytes, cast_bytes;
+  CopyPlan whole;
+  Function cast;
+
+  Operand(const Type& x, const Type& out)
+      : n(x.numel()),
+        copy_bytes(x.is_contiguous() ? 0 : align_up(n * ir::item_bytes(x.dtype))),
+        cast_bytes(x.dtype == out.dtype ? 0 : out.bytes()),
+        whole(x.sizes, ir::contiguous_strides(x.sizes), x.actual_strides(),
+              ir::item_bytes(x.dtype)),
+        cast(cast_function(x.dtype, out.dtype)) {}
+
+  const void* read(const Args& args) const {
+    const void* x = args.inputs[0];
+    if (copy_bytes != 0) {
+      whole.run(args.scratch, x, args.threads);
+      x = args.scratch;
     }
-    scan<In, Out, product>(from, args.out<Out>(0), layout, args.threads);
+    if (cast_bytes == 0) return x;
+    std::byte* const to = args.scratch + copy_bytes;
+    cast.run({to, {x}, {1}, n, cast.params.data()});
+    return to;
+  }
+};
+
+template <typename T, bool product>
+Prepared prepare_scan(const Call& call) {
+  constexpr bool is_float_sum = std::is_same_v<T, float> && !product;
+  const AlongDim layout(call, call.in(0));
+  const Operand operand(call.in(0), call.out());
+  const auto run = [=, loops = &simd::reduce_loops()](const Args& args) {
+    const T* x = static_cast<const T*>(operand.read(args));
+    if constexpr (is_float_sum) {
+      if (layout.inner == 1) return scan_sums(x, args.out<T>(0), layout, *loops, args.threads);
+    }
+    scan<T, product>(x, args.out<T>(0), layout, args.threads);
   };
-  return {run, copied ? static_cast<size_t>(x.numel()) * sizeof(In) : 0};
+  return {run, static_cast<size_t>(operand.copy_bytes + operand.cast_bytes)};
 }
 
 template <bool product>
 Prepared running(const Call& call) {
-  return with_type(call.in(0).dtype, [&]<typename In>(In) {
-    switch (call.out().dtype) {
-      case ir::DType::f32: return prepare_scan<In, float, product>(call);
-      case ir::DType::f64: return prepare_scan<In, double, product>(call);
-      case ir::DType::i64: return prepare_scan<In, int64_t, product>(call);
-      default: break;
-    }
-    USER_CHECK(call.out().dtype == ir::DType::i32, "[", call.op.name, "] cannot make a result of ",
-               name_of(call.out().dtype), ". Ask for a float dtype, i32 or i64 and cast it.");
-    return prepare_scan<In, int32_t, product>(call);
-  });
+  const ir::DType dtype = call.out().dtype;
+  switch (dtype) {
+    case ir::DType::f32: return prepare_scan<float, product>(call);
+    case ir::DType::f64: return prepare_scan<double, product>(call);
+    case ir::DType::i64: return prepare_scan<int64_t, product>(call);
+    default: break;
+  }
+  USER_CHECK(dtype == ir::DType::i32, "[", call.op.name, "] cannot make a result of ",
+             name_of(dtype), ". Ask for a float dtype, i32 or i64 and cast it.");
+  return prepare_scan<int32_t, product>(call);
 }
 
 KERNEL("cumsum", running<false>)

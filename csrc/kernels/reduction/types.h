@@ -7,10 +7,11 @@
 
 namespace poptorch::kernels {
 
-// Calls fn(T{}) with the type of the elements; 16-bit floats have been upcast before.
-auto with_type(ir::DType dtype, const auto& fn) {
+// Calls fn(T{}) with the type of the elements, bools as the u8 that they lie in memory as; 16-bit
+// floats have been upcast before. For kernels that make 0 and 1 of 0 and 1.
+auto with_number_type(ir::DType dtype, const auto& fn) {
   switch (dtype) {
-    case ir::DType::boolean: return fn(bool{});
+    case ir::DType::boolean:
     case ir::DType::u8: return fn(uint8_t{});
     case ir::DType::i8: return fn(int8_t{});
     case ir::DType::i16: return fn(int16_t{});
@@ -20,6 +21,11 @@ auto with_type(ir::DType dtype, const auto& fn) {
     case ir::DType::f64: return fn(double{});
     default: throw_internal_error(__FILE__, __LINE__, "dtype", "a half reached a wide kernel");
   }
+}
+
+// The same with bool for bools.
+auto with_type(ir::DType dtype, const auto& fn) {
+  return dtype == ir::DType::boolean ? fn(bool{}) : with_number_type(dtype, fn);
 }
 
 // Calls fn(T{}) with the unsigned T of that many bytes, for elements that are only moved.

@@ -16,7 +16,7 @@
 #undef OPERATION
 
 #define BINARY(name, picoseconds, value) \
-  {#name, rounding_binary_loop<name##_op>, picoseconds, true},
+  {#name, rounding_binary_loop<name##_op, picoseconds>, picoseconds, true},
 #define COMPARE(name, picoseconds, value) {#name, binary_loop<name##_op, uint8_t>, picoseconds},
 inline constexpr NamedLoop binary_functions[] = {
 #include "kernels/simd/binary.def"

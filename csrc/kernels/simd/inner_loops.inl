@@ -34,6 +34,10 @@ struct Rounded {
   }
 };
 
+struct Same {
+  static vf of(vf x, const double*) { return x; }
+};
+
 template <typename Op, typename Out>
 inline void map_unary(const float* x, Out* out, int64_t n, const double* params) {
   int64_t i = 0;
@@ -91,20 +95,47 @@ inline void binary_loop(const InnerLoop& s) {
   }
 }
 
-template <typename Op>
-inline void rounding_unary_loop(const InnerLoop& s) {
-  switch (s.rounding) {
-    case Rounding::f16: return unary_loop<Rounded<Op, round_f16>, float>(s);
-    case Rounding::bf16: return unary_loop<Rounded<Op, round_bf16>, float>(s);
-    case Rounding::none: return unary_loop<Op, float>(s);
+// Rounds what a loop has written, block by block while it lies in the cache.
+template <InnerLoopFn loop>
+inline void round_after(const InnerLoop& s) {
+  InnerLoop part = s;
+  for (int64_t i = 0; i < s.n; i += loop_block) {
+    float* const out = static_cast<float*>(s.out) + i;
+    part.out = out;
+    part.n = std::min(loop_block, s.n - i);
+    for (int which = 0; which < 2; ++which) {
+      part.in[which] = static_cast<const float*>(s.in[which]) + i * s.step[which];
+    }
+    loop(part);
+    s.rounding == Rounding::f16 ? map_unary<Rounded<Same, round_f16>>(out, out, part.n, nullptr)
+                                : map_unary<Rounded<Same, round_bf16>>(out, out, part.n, nullptr);
   }
 }
 
-template <typename Op>
+// Loops for each rounding are compiled of cheaper functions only: a pass to round costs little
+// beside others.
+constexpr int rounded_after_picoseconds = 200;
+
+template <typename Op, int picoseconds>
+inline void rounding_unary_loop(const InnerLoop& s) {
+  if (s.rounding == Rounding::none) return unary_loop<Op, float>(s);
+  if constexpr (picoseconds >= rounded_after_picoseconds) {
+    round_after<unary_loop<Op, float>>(s);
+  } else if (s.rounding == Rounding::f16) {
+    unary_loop<Rounded<Op, round_f16>, float>(s);
+  } else {
+    unary_loop<Rounded<Op, round_bf16>, float>(s);
+  }
+}
+
+template <typename Op, int picoseconds>
 inline void rounding_binary_loop(const InnerLoop& s) {
-  switch (s.rounding) {
-    case Rounding::f16: return binary_loop<Rounded<Op, round_f16>, float>(s);
-    case Rounding::bf16: return binary_loop<Rounded<Op, round_bf16>, float>(s);
-    case Rounding::none: return binary_loop<Op, float>(s);
+  if (s.rounding == Rounding::none) return binary_loop<Op, float>(s);
+  if constexpr (picoseconds >= rounded_after_picoseconds) {
+    round_after<binary_loop<Op, float>>(s);
+  } else if (s.rounding == Rounding::f16) {
+    binary_loop<Rounded<Op, round_f16>, float>(s);
+  } else {
+    binary_loop<Rounded<Op, round_bf16>, float>(s);
   }
 }

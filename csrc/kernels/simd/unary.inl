@@ -16,7 +16,7 @@
 #undef OPERATION
 
 #define UNARY(name, picoseconds, value) \
-  {#name, rounding_unary_loop<name##_op>, picoseconds, true},
+  {#name, rounding_unary_loop<name##_op, picoseconds>, picoseconds, true},
 #define PREDICATE(name, picoseconds, value) {#name, unary_loop<name##_op, uint8_t>, picoseconds},
 inline constexpr NamedLoop unary_functions[] = {
 #include "kernels/simd/unary.def"
