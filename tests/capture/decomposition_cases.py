@@ -94,6 +94,12 @@ def of_each(n, *more):
             [n(4, 6), n(4, 6), n(6), 0, *more, {}], [n(), n(4, 6), n(4, 1), 1, *more, {}]]
 
 
+def _weighted(n):
+    """Probabilities, targets, and weights of the same and of other types."""
+    pair = torch.rand(4, 6).to(n.dtype), torch.randint(2, (4, 6)).to(n.dtype)
+    return [[*pair, weight] for weight in (n.positive(4, 6), n.positive(4, 6).half(), None)]
+
+
 def beside(n):
     """A loss of operands that are broadcast; others are left to the row."""
     return [[n(4, 6), n(6), r, {}] for r in (0, 1, 2)] + [[n(4, 1), n(4, 6), 0, {}]]
@@ -132,6 +138,11 @@ CASES = {
         [n(4, 6), n(4, 6), None, None, reduction, {}] for reduction in (0, 1, 2)] + [
         [n(4, 6), n(4, 6), n(4, 6), n(6), reduction, {}] for reduction in (0, 1, 2)] + [
         [n(4, 6, scale=40.0), n(4, 6), None, None, 0, {}]],
+    aten.binary_cross_entropy.default: lambda n: [
+        [*tensors, r, {}] for tensors in _weighted(n) for r in (0, 1, 2)],
+    aten.binary_cross_entropy_backward.default: lambda n: [
+        [n(4, 6) if r == 0 else n(), *tensors, r, {}]
+        for tensors in _weighted(n) for r in (0, 1, 2)],
     aten.mse_loss.default: beside,
     aten.smooth_l1_loss.default: beside,
     aten.huber_loss.default: lambda n: [[n(4, 6), n(4, 6), r, {}] for r in (0, 1, 2)] + [
