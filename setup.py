@@ -209,8 +209,9 @@ def write_ninja(folder, chosen, target=None, build=None):
     torch = torch_flags() if any(map(needs_torch, chosen)) else []
     # ``builddir`` is where ninja keeps its own records.
     lines = ["ninja_required_version = 1.8", f"builddir = {folder}", *rules()]
-    objects, headers = [], set()
-    for source in chosen:
+    objects, headers = {}, set()
+    # ninja begins with what stands first: with what takes longest, or one core waits in the end.
+    for source in sorted(chosen, key=needs_torch, reverse=True):
         flags, place = flags_of(source, torch), folder
         extra = test_flags(source, build) if build else None
         needed = ""
@@ -222,20 +223,21 @@ def write_ninja(folder, chosen, target=None, build=None):
             flags += ["-include", text, "-Winvalid-pch", "-fpch-preprocess"]
             needed = f" | {text}.gch"
             headers.add((header, text))
-        objects.append(str(place / source) + ".o")
-        lines += [f"build {objects[-1]}: compile {source}{needed}"]
+        objects[source] = f"{place / source}.o"
+        lines += [f"build {objects[source]}: compile {source}{needed}"]
         lines += [f"  flags = {' '.join(flags)}"]
     for header, text in sorted(headers):
         lines += [f"build {text}.gch: precompile {header}", f"  text = {text}"]
         lines += [f"  flags = {' '.join(flags_of(header, torch))}"]
+    linked = " ".join(objects[source] for source in chosen)
     if target is None:
-        lines.append(f"build all: phony {' '.join(objects)}")
+        lines.append(f"build all: phony {linked}")
     else:
-        lines.append(f"build {target}: link {' '.join(objects)}")
-        linked = link_flags()
+        lines.append(f"build {target}: link {linked}")
+        flags = link_flags()
         if build == "tsan":  # its reports name functions
-            linked = [flag for flag in linked if flag != "-s"] + TSAN_LINK
-        lines.append(f"  flags = {' '.join(linked)}")
+            flags = [flag for flag in flags if flag != "-s"] + TSAN_LINK
+        lines.append(f"  flags = {' '.join(flags)}")
         lines.append(f"build all: phony {target}")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{build or 'build'}.ninja"

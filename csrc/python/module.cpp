@@ -40,7 +40,6 @@ PYBIND11_MODULE(_C, module) {
   bind_ir(module);
   bind_ops(module);
   bind_rewrite(module);
-  bind_watch(module);
 #ifdef POPTORCH_MUTANTS
   bind_mutants(module);
 #endif

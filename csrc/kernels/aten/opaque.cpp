@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "ops/shape.h"
 #include "support/error.h"
@@ -153,7 +154,25 @@ ops::Prepared opaque(const ops::Call& call) {
   // It is never called on zeros, and nothing that it may keep is in the program's memory.
   return prepare_call(call, name, run, {}, is_foreign ? Memory::users : Memory::planned);
 }
+
+// A function of the host, called through the operator that `overload` names.
+ops::Prepared host_call(const ops::Call& call) {
+  const std::string& name = call.attrs().get_string("overload");
+  const int64_t site = call.attrs().get_int("site");
+  const auto run = [handle = find_operator(name), site](const ops::Args&, const Tensors& inputs,
+                                                        Tensors& results) {
+    // The function may keep what it is given: it gets memory of its own.
+    c10::List<at::Tensor> given;
+    for (const at::Tensor& input : inputs) given.push_back(input.clone());
+    torch::jit::Stack stack{std::move(given), site};
+    handle.callBoxed(stack);
+    results = stack.back().toTensorVector();
+  };
+  return prepare_call(call, name, run, {}, Memory::users);
+}
+
 KERNEL("aten", opaque, true)
+KERNEL("host_call", host_call, true)
 
 }  // namespace
 }  // namespace poptorch::aten

@@ -1,4 +1,5 @@
-// The opaque op: any functional PyTorch operator, called through the dispatcher.
+// What is called through the dispatcher: the opaque op, any functional PyTorch operator, and
+// functions of the host.
 //
 //   %3 = aten %0, %1 {args=["%0", ["%1", none], 2, dtype:f32], overload="aten::foo.bar"} : f32[4]
 //
