@@ -3,7 +3,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <type_traits>
 
 namespace poptorch {
 
