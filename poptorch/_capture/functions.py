@@ -25,6 +25,7 @@ from poptorch._capture import (
     functions_packed,
     functions_recurrent,
     functions_repeat,
+    hooks,
     input_layouts,
 )
 from poptorch._capture import torch_private as private
@@ -148,7 +149,8 @@ def _address(capture, func, args, kwargs):
 
 def _register_hook(capture, func, args, kwargs):
     capture.bodies.note_hook()
-    return NotImplemented
+    tensor, hook, *_ = *args, kwargs.get("hook")
+    return func(tensor, hooks.of_capture(hook) if callable(hook) else hook)
 
 
 def _is_set_to(capture, func, args, kwargs):

@@ -11,6 +11,7 @@ from poptorch import _layout as layout
 from poptorch._capture import torch_private as private
 from poptorch._capture.attributes import Attributes
 from poptorch._capture.clones import Clones
+from poptorch._capture.hooks import of_capture
 from poptorch._capture.lasting import lasting_value
 from poptorch._capture.places import Places
 from poptorch._capture.reads import OUTER, Reads
@@ -128,7 +129,7 @@ class ModuleState:
         elif tensor.requires_grad:
             fake.requires_grad_()
         for hook in (tensor._backward_hooks or {}).values() if tensor.requires_grad else ():
-            fake.register_hook(hook)
+            fake.register_hook(of_capture(hook))
         if tensor._post_accumulate_grad_hooks:
             logger.warning("[capture] %s has hooks that run after its gradient is accumulated; "
                            "they have no effect, as the device updates the weights itself. Use "

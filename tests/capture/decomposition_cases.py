@@ -141,7 +141,7 @@ CASES = {
     aten.binary_cross_entropy.default: lambda n: [
         [*tensors, r, {}] for tensors in _weighted(n) for r in (0, 1, 2)],
     aten.binary_cross_entropy_backward.default: lambda n: [
-        [n(4, 6) if r == 0 else n(), *tensors, r, {}]
+        [torch.randn((4, 6) if r == 0 else ()).to(n.dtype), *tensors, r, {}]
         for tensors in _weighted(n) for r in (0, 1, 2)],
     aten.mse_loss.default: beside,
     aten.smooth_l1_loss.default: beside,

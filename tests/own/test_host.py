@@ -36,7 +36,7 @@ class Net(torch.nn.Module):
         return out, poptorch.identity_loss(out.pow(2).mean(), "none")
 
 
-def _trained(net, **options):
+def trained(net, **options):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     return poptorch.trainingModel(net, quiet_options(**options), optimizer)
 
@@ -44,7 +44,7 @@ def _trained(net, **options):
 def test_training_as_eager():
     net = Net()
     eager = copy.deepcopy(net)
-    ours, optimizer = _trained(net), torch.optim.SGD(eager.parameters(), lr=0.05)
+    ours, optimizer = trained(net), torch.optim.SGD(eager.parameters(), lr=0.05)
     for _ in range(4):
         x = torch.randn(5, 3)
         expected = eager(x)
@@ -60,7 +60,7 @@ def test_training_as_eager():
 def test_iterations_accumulation_and_replicas():
     net = Net()
     eager = copy.deepcopy(net)
-    ours = _trained(net, deviceIterations=2, replicationFactor=2, Training__gradientAccumulation=2,
+    ours = trained(net, deviceIterations=2, replicationFactor=2, Training__gradientAccumulation=2,
                     outputMode=poptorch.OutputMode.All)
     x = torch.randn(16, 3)
     found, _ = ours(x)
@@ -100,7 +100,7 @@ def test_parameters_of_the_host():
     HOST = torch.nn.Linear(3, 2)
     net = Outer()
     eager = copy.deepcopy(net)
-    model, x = _trained(net), torch.randn(4, 3)
+    model, x = trained(net), torch.randn(4, 3)
     loss = model(x)
     expected = eager(x)
     expected.backward()
@@ -123,7 +123,7 @@ def test_a_parameter_as_an_argument():
             return poptorch.identity_loss(self.host(x, self.scale).sum(), "none")
 
     net = Scaled()
-    model = _trained(net)
+    model = trained(net)
     for _ in range(3):
         model(torch.ones(2))
     model.copyWeightsToHost()
@@ -149,7 +149,7 @@ def test_results_without_gradients():
     Mixed.split = lambda self, x: (x * 2, torch.ones(1), x.argmax(1), x.detach())
     net = Mixed()
     eager = copy.deepcopy(net)
-    model, x = _trained(net), torch.randn(4, 3)
+    model, x = trained(net), torch.randn(4, 3)
     expected = eager(x)
     expected[2].backward()
     found = model(x)
@@ -182,7 +182,7 @@ def test_within_a_checkpoint():
 
     net = Checked()
     eager = copy.deepcopy(net)
-    model, x = _trained(net), torch.randn(4, 3)
+    model, x = trained(net), torch.randn(4, 3)
     for _ in range(2):
         found = model(x)
     for _ in range(2):
@@ -198,15 +198,16 @@ def test_within_a_checkpoint():
 
 
 def test_what_runs_is_let_go():
-    net = Net()
-    model = _trained(net)
-    model(torch.randn(2, 3))
-    sites = list(host_sites._sites.values())
-    assert sites and not any(getattr(site, "_kept", None) for site in sites)
-    count = len(sites)
-    del model, net, sites
-    gc.collect()
-    assert len(host_sites._sites) < count
+    def run():
+        trained(Net())(torch.randn(2, 3))
+        sites = list(host_sites._sites.values())
+        assert sites and not any(getattr(site, "_kept", None) for site in sites)
+        return [site.number for site in sites]
+
+    numbers = run()
+    for _ in range(2):  # the second one collects what nodes of autograd have referred to
+        gc.collect()
+    assert not set(numbers) & set(host_sites._sites)
 
 
 def test_functions_of_poptorch_inside():
@@ -281,7 +282,7 @@ def test_an_error_of_the_function(training):
             return poptorch.identity_loss(self.host(x * self.w).sum(), "none")
 
     net = Failing()
-    model = _trained(net) if training else poptorch.inferenceModel(net, quiet_options())
+    model = trained(net) if training else poptorch.inferenceModel(net, quiet_options())
     assert model(torch.ones(2)) == 4
     with pytest.raises(Mine, match="too much"):
         model(torch.full((2,), 1e3))
@@ -307,7 +308,7 @@ def test_an_error_in_the_gradient():
         def forward(self, x):
             return poptorch.identity_loss(poptorch.CPU(Bad.apply, "bad")(x * self.w).sum(), "none")
 
-    model = _trained(Failing())
+    model = trained(Failing())
     for _ in range(2):
         with pytest.raises(KeyError, match="in backward"):
             model(torch.ones(2))
@@ -337,7 +338,7 @@ def test_functions_that_do_not_fit(function, words):
         _runs(function, 0, 1)
 
 
-def test_a_parameter_that_is_trained():
+def test_a_parameter_that_istrained():
     class Hidden(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -349,52 +350,10 @@ def test_a_parameter_that_is_trained():
 
     net = Hidden()
     with pytest.raises(poptorch.Error, match=r"\[CPU\] 'fc' uses fc.bias, fc.weight, which the p"):
-        _trained(net)(torch.ones(1, 2))
+        trained(net)(torch.ones(1, 2))
     x = torch.ones(1, 2)
     inference = poptorch.inferenceModel(Hidden(), quiet_options())
     torch.testing.assert_close(inference(x), inference.model(x))
-
-
-def test_arguments_without_a_gradient():
-    """A parameter that no result with a gradient depends on has none, and is not decayed."""
-    class Two(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
-            self.host = poptorch.CPU(lambda a, b: (a * 2, a + b), "two")
-
-        def forward(self, x):
-            twice, total = self.host(self.a, self.b)
-            return total, poptorch.identity_loss((twice * x).sum(), "none")
-
-    net = Two()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=0.5)
-    model = poptorch.trainingModel(net, quiet_options(), optimizer)
-    model(torch.ones(2))
-    model.copyWeightsToHost()
-    assert net.b.tolist() == [1, 1]
-    torch.testing.assert_close(net.a.detach(), torch.full((2,), 1 - 0.1 * (2 + 0.5)))
-
-
-def test_parameters_of_the_host_that_no_gradient_reaches():
-    class Inputs(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = torch.nn.Linear(2, 2)
-            self.frozen = False
-
-        def forward(self, x):
-            with torch.set_grad_enabled(not self.frozen):
-                features = poptorch.CPU(HOST, "features")(x)
-            return poptorch.identity_loss(self.fc(features).sum(), "none")
-
-    HOST, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
-    with pytest.raises(poptorch.Error, match=r"\[CPU\] 'features' has parameters of its own"):
-        _trained(Inputs())(x)
-    net = Inputs()
-    net.frozen = True
-    expected = net(x)
-    torch.testing.assert_close(_trained(net)(x), expected)
 
 
 def test_not_callable():
@@ -412,24 +371,3 @@ def test_a_file_has_no_functions(tmp_path):
 def test_a_site_of_another_process():
     with pytest.raises(poptorch.Error, match=r"\[CPU\] the program calls function -1 of the host"):
         torch.ops.poptorch.host_call([], -1)
-
-
-def test_two_gradients_of_one_call():
-    """One within forward, and that of the loss: both read what the call has kept."""
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w = torch.nn.Parameter(torch.rand(3) + 0.1)
-
-        def forward(self, x):
-            y = poptorch.CPU(lambda a: a.sin() * a, "twice")(self.w * x)
-            gradient, = torch.autograd.grad(y.sum(), self.w, retain_graph=True)
-            return gradient, poptorch.identity_loss(y.pow(2).sum(), "none")
-
-    net, x = Net(), torch.rand(3)
-    model = _trained(net)
-    expected, loss = net(x)
-    for _ in range(2):
-        gradient, ours = model(x)
-        torch.testing.assert_close((gradient, ours), (expected, loss.detach()))
-        expected, loss = net(x)

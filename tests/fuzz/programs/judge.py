@@ -92,7 +92,7 @@ def judge(program: Program, note=None) -> Finding | None:
     if finding is not None and not program.setting.wide and _passes_int32(program):
         raise Invalid("integers on the way that the device has not")
     if finding is not None and is_undetermined(program):
-        raise Invalid("NaN or infinity that eager has in some types or sizes only")
+        raise Invalid("what eager gives in some types, sizes or on some processors only")
     return finding
 
 

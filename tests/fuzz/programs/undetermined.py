@@ -1,4 +1,4 @@
-"""What eager computes in one way or another by sizes and types, where numbers are not finite."""
+"""What eager computes in one way or another, by sizes, types or the processor."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -8,7 +8,8 @@ from tests.fuzz.programs.running import eager
 
 _OF_VARIANCES = ("native_layer_norm", "native_group_norm", "native_batch_norm")
 # One of them is in each program with such an operation.
-_WORDS = ("alpha=0", "hardswish", "norm", "Norm", "interpolate", "Upsampl", "upsampl")
+_WORDS = ("alpha=0", "hardswish", "norm", "Norm", "interpolate", "Upsampl", "upsampl", "quantile",
+          "sort")
 
 
 class _Noting(TorchDispatchMode):
@@ -16,7 +17,8 @@ class _Noting(TorchDispatchMode):
     infinity that count 0 times, which a library leaves out; gradients of hardswish at NaN, which
     are NaN in whole registers and that of the result in the rest; norms of numbers whose variance
     overflows, which are NaN where it is put together from several parts, and zeros else;
-    interpolation between an infinity and itself, which is NaN where the weight is 0."""
+    interpolation between an infinity and itself, which is NaN where the weight is 0; and which of
+    equal numbers comes first, where no stable order is asked for: it gets the gradient."""
 
     found = False
 
@@ -30,11 +32,15 @@ class _Noting(TorchDispatchMode):
             self.found |= _variance_overflows(args[0])
         if name.startswith("upsample_") and "linear" in name:
             self.found |= bool(args[0].isinf().any())
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.sort.default and out[0].dim():
+            steps = out[0].diff(dim=args[1] if len(args) > 1 else -1)
+            self.found |= bool((steps == 0).any())
+        return out
 
 
 def is_undetermined(program: Program) -> bool:
-    """Whether eager comes to NaN or infinity in a way that its sizes and types decide."""
+    """Whether eager comes to a result in a way that its sizes, types or the processor decide."""
     if not any(word in str(program) for word in _WORDS):
         return False
     with _Noting() as mode:
