@@ -106,9 +106,18 @@ def check_strides(subject, position, seen):
         sample.check(operands, evaluate(sample, operands))
         return
     expected = subject.references("f32") if same else references(sample, operands)
-    # Where all results are 0, as the variance of equal numbers is, errors have no measure.
-    if any(x is not None and (not x.is_floating_point() or x.any()) for x in expected[1]):
+    if same or _have_measure(expected[1], subject.references("f32")[1]):
         check_results(sample, evaluate(sample, operands), expected, "f32")
+
+
+def _have_measure(exact, usual):
+    """Whether errors of results can be judged by their size: not where they are next to 0 beside
+    what others are, as the variance of equal numbers and the slope of GELU where it turns."""
+    for x, other in zip(exact, usual, strict=True):
+        if x is not None and (not x.is_floating_point() or x.numel() == 0
+                              or x.abs().max() > 1e-2 * other.abs().max()):
+            return True
+    return False
 
 
 def check_inplace(subject):

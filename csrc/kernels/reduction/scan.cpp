@@ -93,16 +93,18 @@ void scan_sums(const float* x, float* out, const AlongDim& layout, const simd::R
 
 // Operands of other strides are copied first, those of another type cast to that of the result.
 struct Operand {
-  int64_t n, copy_bytes, cast_bytes;
+  int64_t n, from_bytes, to_bytes;  // how many, and the bytes of one before and after the cast
+  int64_t copy_bytes, cast_bytes;   // of all; 0: as it is
   CopyPlan whole;
   Function cast;
 
   Operand(const Type& x, const Type& out)
       : n(x.numel()),
-        copy_bytes(x.is_contiguous() ? 0 : align_up(n * ir::item_bytes(x.dtype))),
-        cast_bytes(x.dtype == out.dtype ? 0 : out.bytes()),
-        whole(x.sizes, ir::contiguous_strides(x.sizes), x.actual_strides(),
-              ir::item_bytes(x.dtype)),
+        from_bytes(ir::item_bytes(x.dtype)),
+        to_bytes(ir::item_bytes(out.dtype)),
+        copy_bytes(x.is_contiguous() ? 0 : align_up(n * from_bytes)),
+        cast_bytes(x.dtype == out.dtype ? 0 : n * to_bytes),
+        whole(x.sizes, ir::contiguous_strides(x.sizes), x.actual_strides(), from_bytes),
         cast(cast_function(x.dtype, out.dtype)) {}
 
   const void* read(const Args& args) const {
@@ -112,8 +114,12 @@ struct Operand {
       x = args.scratch;
     }
     if (cast_bytes == 0) return x;
+    const auto* from = static_cast<const std::byte*>(x);
     std::byte* const to = args.scratch + copy_bytes;
-    cast.run({to, {x}, {1}, n, cast.params.data()});
+    parallel_for(args.threads, n, int64_t{1} << 14, [&](int64_t begin, int64_t end) {
+      cast.run({to + begin * to_bytes, {from + begin * from_bytes}, {1}, end - begin,
+                cast.params.data()});
+    });
     return to;
   }
 };
