@@ -49,9 +49,8 @@ INSTRUCTION_SETS = {
     "_amx.cpp": [*AVX512, "-mamx-tile", "-mamx-bf16", "-Wno-uninitialized",
                  "-Wno-maybe-uninitialized"],
 }
-# Outside of kernels: what each call of a program passes through.
-EACH_CALL = ("csrc/run/", "csrc/support/", "csrc/python/bind_executable.cpp",
-             "csrc/python/call_checks.cpp")
+# What computes, and what each call of a program passes through.
+HOT = ("csrc/kernels/", "csrc/run/", "csrc/support/")
 TSAN = "-O1 -g1 -fsanitize=thread -Wno-tsan".split()
 TSAN_LINK = ["-fsanitize=thread", "-Wl,--wrap=GOMP_parallel"]
 
@@ -114,14 +113,16 @@ def test_flags(source, build):
 
 
 def precompiled_header(source):
-    """The header, compiled with a source's own flags, that it is given; None: there is none."""
+    """The header, compiled at a source's own level, that it is given; None: there is none.
+
+    g++ crashes on one of another level.
+    """
     if source.endswith(tuple(INSTRUCTION_SETS)):
         return None
     if reaches("#include <pybind11/", source):
         # Not for others: it adds 100 KB of code to each object.
         return "csrc/python/precompiled.h"
-    folder = "support" if is_core(source) or needs_torch(source) else "kernels"
-    return f"csrc/{folder}/precompiled.h"
+    return "csrc/kernels/precompiled.h" if source.startswith(HOT) else "csrc/precompiled.h"
 
 
 def torch_flags():
@@ -144,11 +145,8 @@ def link_flags():
 
 
 def level_of(source):
-    """How much the compiler optimizes: least what only compiles programs, which is half of all
-    code. No first call was seen to take longer."""
-    if source.startswith("csrc/kernels/"):
-        return "-O2" if needs_torch(source) else "-O3"
-    return "-O2" if source.startswith(EACH_CALL) else "-O1"
+    """How much the compiler optimizes: least what only compiles programs, half of all code."""
+    return "-O3" if source.startswith(HOT) else "-O1"
 
 
 def flags_of(source, torch):

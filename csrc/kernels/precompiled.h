@@ -1,2 +1,2 @@
 // The same with the flags of kernels.
-#include "support/precompiled.h"
+#include "support/standard_library.h"

@@ -1,5 +1,5 @@
 // The standard library, and pybind11.
-#include "support/precompiled.h"
+#include "support/standard_library.h"
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

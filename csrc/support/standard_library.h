@@ -1,6 +1,8 @@
-// The standard library, as most sources need it, compiled once (setup.py). Every source is given
-// this, and still names what it includes: some builds go without. Nothing of ours belongs here, or
-// a change of it compiles everything.
+// What most sources need of the standard library, for the headers that are compiled once (setup.py).
+// Every source is given one of them, and still names what it includes: some builds go without.
+// Nothing of ours belongs here, or a change of it compiles everything.
+#pragma once
+
 #include <algorithm>
 #include <array>
 #include <cmath>

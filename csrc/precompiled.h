@@ -1,0 +1,2 @@
+// The standard library.
+#include "support/standard_library.h"
