@@ -122,7 +122,7 @@ def precompiled_header(source):
     if reaches("#include <pybind11/", source):
         # Not for others: it adds 100 KB of code to each object.
         return "csrc/python/precompiled.h"
-    return "csrc/kernels/precompiled.h" if source.startswith(HOT) else "csrc/precompiled.h"
+    return "csrc/kernels/precompiled.h" if source.startswith(HOT) else "csrc/ir/precompiled.h"
 
 
 def torch_flags():

@@ -1,6 +1,6 @@
-// What most sources need of the standard library, for the headers that are compiled once (setup.py).
-// Every source is given one of them, and still names what it includes: some builds go without.
-// Nothing of ours belongs here, or a change of it compiles everything.
+// What most sources need of the standard library, for the headers that are compiled once
+// (setup.py). Every source is given one of them, and still names what it includes: some builds go
+// without. Nothing of ours belongs here, or a change of it compiles everything.
 #pragma once
 
 #include <algorithm>

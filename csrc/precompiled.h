@@ -1,2 +1,0 @@
-// The standard library.
-#include "support/standard_library.h"
