@@ -295,3 +295,12 @@ def test_the_worlds_agree():
 
 
 # -- the shrinker ------------------------------------------------------------------------------
+
+
+def test_the_judge_says_nothing_of_paths_of_zeros_in_some_transforms():
+    line = "v1 = torch.func.{}(lambda a: a.prod(-1).sum())(w0)"
+    program = EXAMPLE.but(sources=(Source("w0", (1,), "F32"), Source("w1", (1,), "F32")),
+                          outputs=("v1",), loss="v1.sum() + w1.sum()")
+    with pytest.raises(judge.Invalid, match="zeros that eager has in some transforms"):
+        judge.judge(program.but(lines=(line.format("jacrev"),)))
+    assert judge.judge(program.but(lines=(line.format("grad"),))) is None

@@ -48,6 +48,12 @@ def is_undetermined(program: Program) -> bool:
     return mode.found
 
 
+def may_have_zero_path(program: Program) -> bool:
+    """Whether parameters may have a gradient of zeros by `vjp` and `jacrev` and none by `grad`: those
+    that a product of one number depends on."""
+    return "prod(" in str(program) and any(word in str(program) for word in ("jacrev(", "vjp("))
+
+
 def _variance_overflows(x: torch.Tensor) -> bool:
     """Whether squares of finite numbers are infinite in the type in which eager adds them up."""
     wide = x.double() if x.dtype is torch.float64 else x.float()

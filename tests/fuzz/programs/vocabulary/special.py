@@ -55,11 +55,12 @@ def of_samples(d):
     x = finite(d, d.floating(1, 3))
     weights = f"torch.arange({d.env[x].numel()}.0, dtype={x}.dtype).view({x}.shape)"
     dim = d.rng.randint(-d.env[x].dim(), d.env[x].dim() - 1)
+    most = 3 if d.env[x].numel() < 64 else 2  # all of a thousand numbers would take gigabytes
     d.emit(d.rng.choice((
         f"torch.nanquantile({x}, {d.rng.choice((0.25, 0.5, 0.9))}, dim={dim})",
         f"torch.corrcoef({x}.tanh() + {weights} ** 2)", f"torch.trapz({x}, dim={dim})",
         f"torch.pdist({x} + {weights}, {d.rng.choice((1, 2, 3, 'inf'))})",
-        f"torch.combinations({x}, {d.rng.randint(0, 3)})",
+        f"torch.combinations({x}, {d.rng.randint(0, most)})",
         f"torch.combinations({x}, 2, with_replacement=True)",
         f"torch.norm_except_dim({x} + 4, 2, {d.rng.randint(0, 1)})",
         f"F.lp_pool1d({x}.abs() + 0.1, 2, 2)",
