@@ -49,8 +49,8 @@ def is_undetermined(program: Program) -> bool:
 
 
 def may_have_zero_path(program: Program) -> bool:
-    """Whether parameters may have a gradient of zeros by `vjp` and `jacrev` and none by `grad`: those
-    that a product of one number depends on."""
+    """Whether parameters may have a gradient of zeros by `vjp` and `jacrev` and none by `grad`:
+    those that a product of one number depends on."""
     return "prod(" in str(program) and any(word in str(program) for word in ("jacrev(", "vjp("))
 
 
