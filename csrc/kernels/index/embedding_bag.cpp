@@ -21,7 +21,8 @@ Mode mode_of(const Call& call) {
 struct Bags {
   int64_t count, n, fixed;  // fixed: positions of a bag, without offsets
   int64_t entries, width, padding;
-  bool has_offsets, offsets_are_long, has_last;
+  bool has_offsets, has_last;
+  ir::DType offset_type;
   Mode mode;
 
   Bags(const Call& call, size_t first, int64_t bags)
@@ -32,15 +33,14 @@ struct Bags {
         width(call.in(first).sizes[1]),
         padding(call.attrs().get_int("padding_idx")),
         has_offsets(call.has_in(first + 2)),
-        offsets_are_long(has_offsets && call.in(first + 2).dtype == ir::DType::i64),
         has_last(call.attrs().get_bool("include_last_offset")),
+        offset_type(has_offsets ? call.in(first + 2).dtype : ir::DType::i32),
         mode(mode_of(call)) {}
 
   int64_t begin(const void* offsets, int64_t bag) const {
     if (!has_offsets) return bag * fixed;
     if (bag == count && !has_last) return n;
-    return offsets_are_long ? static_cast<const int64_t*>(offsets)[bag]
-                            : static_cast<const int32_t*>(offsets)[bag];
+    return Indices(offsets, offset_type)[bag];
   }
 };
 

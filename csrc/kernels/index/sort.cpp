@@ -30,17 +30,17 @@ struct Before {
 // Rows along the sorted dimension; `kept` entries of each are results, all if it is negative.
 struct Rows : AlongDim {
   int64_t kept;
-  bool wide;  // positions are i64
+  ir::DType position_type;
 
   Rows(const Call& call, int64_t kept)
       : AlongDim(call, call.in(0)),
         kept(kept < 0 ? AlongDim::n : kept),
-        wide(call.out(1).dtype == ir::DType::i64) {}
+        position_type(call.out(1).dtype) {}
 };
 
 template <typename T, bool descending>
-void sort_row(const Rows& rows, int64_t row, const T* x, T* values, void* positions,
-              Pair<T>* pairs) {
+void sort_row(const Rows& rows, int64_t row, const T* x, T* values,
+              const Positions& positions, Pair<T>* pairs) {
   const int64_t outer = row / rows.inner, inner = row % rows.inner;
   x += outer * rows.n * rows.inner + inner;
   for (int64_t i = 0; i < rows.n; ++i) pairs[i] = {x[i * rows.inner], static_cast<int32_t>(i)};
@@ -53,11 +53,7 @@ void sort_row(const Rows& rows, int64_t row, const T* x, T* values, void* positi
   for (int64_t i = 0; i < rows.kept; ++i) {
     const int64_t at = out + i * rows.inner;
     values[at] = pairs[i].value;
-    if (rows.wide) {
-      static_cast<int64_t*>(positions)[at] = pairs[i].position;
-    } else {
-      static_cast<int32_t*>(positions)[at] = pairs[i].position;
-    }
+    positions.put(at, pairs[i].position);
   }
 }
 
@@ -67,8 +63,9 @@ Prepared sort_typed(const Call& call, int64_t kept) {
   const Slots slots(call.threads, rows.outer * rows.inner, rows.n * 16,
                     rows.n * static_cast<int64_t>(sizeof(Pair<T>)));
   return slots.prepared([rows](const Args& args, const Slot& slot) {
+    const Positions positions(args.outputs[1], rows.position_type);
     for (int64_t row = slot.begin; row < slot.end; ++row) {
-      sort_row<T, descending>(rows, row, args.in<T>(0), args.out<T>(0), args.outputs[1],
+      sort_row<T, descending>(rows, row, args.in<T>(0), args.out<T>(0), positions,
                               reinterpret_cast<Pair<T>*>(slot.scratch));
     }
   });

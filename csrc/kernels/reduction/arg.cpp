@@ -27,17 +27,12 @@ bool better(T x, T best) {
 template <typename T>
 struct Results {
   T* values;  // nullptr when only positions are results
-  void* positions;
-  bool wide;  // positions are i64
+  Positions positions;
   const simd::ReduceLoops* loops;
 
   void put(int64_t i, T value, int64_t position) const {
     if (values != nullptr) values[i] = value;
-    if (wide) {
-      static_cast<int64_t*>(positions)[i] = position;
-    } else {
-      static_cast<int32_t*>(positions)[i] = static_cast<int32_t>(position);
-    }
+    positions.put(i, position);
   }
 };
 
@@ -108,14 +103,14 @@ Prepared arg_extreme(const Call& call) {
   const CopyPlan whole(x.sizes, ir::contiguous_strides(x.sizes), x.actual_strides(),
                        ir::item_bytes(x.dtype));
   const bool copied = !x.is_contiguous();
-  const bool wide = call.out(with_values ? 1 : 0).dtype == ir::DType::i64;
+  const ir::DType position_type = call.out(with_values ? 1 : 0).dtype;
   const auto* loops = &simd::reduce_loops();
   return with_number_type(x.dtype, [&]<typename T>(T) {
     const auto run = [=](const Args& args) {
       if (copied) whole.run(args.scratch, args.inputs[0], args.threads);
       const T* from = copied ? reinterpret_cast<const T*>(args.scratch) : args.in<T>(0);
       const Results<T> results{with_values ? args.out<T>(0) : nullptr,
-                               args.outputs[with_values ? 1 : 0], wide, loops};
+                               {args.outputs[with_values ? 1 : 0], position_type}, loops};
       search<T, largest>(from, layout, results, args.threads);
     };
     return Prepared{run, copied ? static_cast<size_t>(x.numel() * ir::item_bytes(x.dtype)) : 0};

@@ -52,6 +52,25 @@ auto with_index_type(const ops::Call& call, ir::DType dtype, const auto& fn) {
   return fn(int32_t{});
 }
 
+// A result of positions, of either type: for kernels that are written for many types of elements.
+class Positions {
+ public:
+  // `dtype`: i32 or i64.
+  Positions(void* data, ir::DType dtype) : data_(data), is_wide_(dtype == ir::DType::i64) {}
+
+  void put(int64_t i, int64_t position) const {
+    if (is_wide_) {
+      static_cast<int64_t*>(data_)[i] = position;
+    } else {
+      static_cast<int32_t*>(data_)[i] = static_cast<int32_t>(position);
+    }
+  }
+
+ private:
+  void* data_;
+  bool is_wide_;
+};
+
 // fn(T{}, Index{}): both.
 auto with_float_and_index_type(const ops::Call& call, ir::DType floats, ir::DType indices,
                                const auto& fn) {
