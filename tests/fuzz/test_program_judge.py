@@ -188,7 +188,7 @@ def test_the_judge_says_nothing_of_nan_that_counts_0_times():
     """Eager has it in bfloat16, and in small matrices of a batch; not where a library computes."""
     lines = ("v0 = x0 / (x0 - x0)", "v1 = torch.addmm(w0, x0.t(), v0, alpha=0)")
     program = EXAMPLE.but(lines=lines, outputs=("v1",), loss="")
-    with pytest.raises(judge.Invalid, match="what eager gives in some types"):
+    with pytest.raises(judge.Invalid, match="types, sizes or on some processors only"):
         damaged("call 0 result 0", lambda x: x * math.nan, program)
     program = program.but(lines=("v0 = x0 * 2", lines[1]))
     assert damaged("call 0 result 0", lambda x: x * math.nan, program).kind == "wrong"
@@ -197,7 +197,7 @@ def test_the_judge_says_nothing_of_nan_that_counts_0_times():
 def test_the_judge_says_nothing_of_gradients_of_hardswish_at_nan():
     line = "v1 = F.hardswish(torch.where(w0 > 9, w0, float('nan')))"
     program = EXAMPLE.but(lines=(line,), outputs=("v1",))
-    with pytest.raises(judge.Invalid, match="what eager gives in some types"):
+    with pytest.raises(judge.Invalid, match="types, sizes or on some processors only"):
         damaged("gradient w0", lambda x: x + 1, program)
     program = program.but(lines=("v1 = F.hardswish(w0)",))
     assert damaged("gradient w0", lambda x: x + 1, program).kind == "wrong"
@@ -206,7 +206,7 @@ def test_the_judge_says_nothing_of_gradients_of_hardswish_at_nan():
 def test_the_judge_says_nothing_of_interpolation_of_infinities():
     line = "v0 = F.interpolate(x0 / {}, scale_factor=1.5, mode='bilinear', align_corners=False)"
     program = EXAMPLE.but(sources=(Source("x0", (1, 1, 1, 1), "F32"),), outputs=("v0",), loss="")
-    with pytest.raises(judge.Invalid, match="what eager gives in some types"):
+    with pytest.raises(judge.Invalid, match="types, sizes or on some processors only"):
         damaged("call 0 result 0", lambda x: x * 0, program.but(lines=(line.format("0"),)))
     finite = program.but(lines=(line.format("2"),))
     assert damaged("call 0 result 0", lambda x: x + 1, finite).kind == "wrong"
@@ -292,9 +292,6 @@ def test_the_worlds_agree():
     assert narrow.keys() == wide.keys()
     for name, tensor in narrow.items():
         torch.testing.assert_close(tensor.double(), wide[name], rtol=1e-4, atol=1e-5)
-
-
-# -- the shrinker ------------------------------------------------------------------------------
 
 
 def test_the_judge_says_nothing_of_paths_of_zeros_in_some_transforms():

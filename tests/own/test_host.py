@@ -61,7 +61,7 @@ def test_iterations_accumulation_and_replicas():
     net = Net()
     eager = copy.deepcopy(net)
     ours = trained(net, deviceIterations=2, replicationFactor=2, Training__gradientAccumulation=2,
-                    outputMode=poptorch.OutputMode.All)
+                   outputMode=poptorch.OutputMode.All)
     x = torch.randn(16, 3)
     found, _ = ours(x)
     optimizer = torch.optim.SGD(eager.parameters(), lr=0.05)
