@@ -12,9 +12,13 @@ PARALLEL = OMP_WAIT_POLICY=passive $(PYTHON) -m pytest -n auto --maxprocesses=4 
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
 CROSS_CXX ?= aarch64-linux-gnu-g++
 TORCH := torch==2.13.0+cpu
+# What the extras it is given the names of need.
+NEEDS := import sys, tomllib; \
+         extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
+         print(*(need for name in sys.argv[1:] for need in extras[name]), sep="\n")
 
 .PHONY: help demo test test-slow fuzz mutants registry libraries tsan update-golden core aarch64 \
-        build bench docs site wheel clean
+        objects build bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
@@ -61,12 +65,16 @@ tsan: $(VENV)/installed
 update-golden: $(VENV)/installed
 	$(PYTHON) -m pytest --update $(PYTEST_ARGS)
 
-core: $(VENV)/torch
+core: $(VENV)/tools
 	$(PYTHON) setup.py -q build_core
 
 # Needs Debian's package g++-aarch64-linux-gnu. Unoptimized: it shows what compiles, and is not run.
-aarch64: $(VENV)/torch
+aarch64: $(VENV)/tools
 	DEBUG=1 CXX=$(CROSS_CXX) $(PYTHON) setup.py -q build_aarch64
+
+# What `build` needs no torch for.
+objects: $(VENV)/tools
+	$(PYTHON) setup.py -q build_objects
 
 build: $(VENV)/torch
 	$(PYTHON) setup.py -q build_ext --inplace
@@ -89,14 +97,19 @@ wheel: $(VENV)/torch
 clean:
 	rm -rf build dist poptorch/*.so poptorch.egg-info .pytest_cache .hypothesis
 
-# torch first and alone: a looser requirement would bring the newest build and its CUDA packages.
-# The CPU build is looked for where pip is set up to look, then in PyTorch's own index.
-$(VENV)/torch:
+$(VENV)/tools:
 	$(HOST_PYTHON) -m venv $(VENV) || { echo '[make] no venv module: install python3-venv'; exit 1; }
+	$(PYTHON) -m pip install -q 'setuptools>=70' wheel ninja
+	touch $@
+
+# torch alone at first: a looser requirement would bring the newest build and its CUDA packages.
+# The CPU build is looked for where pip is set up to look, then in PyTorch's own index.
+$(VENV)/torch: $(VENV)/tools
 	@echo '[make] installing the CPU build of torch into $(VENV)'
 	@$(PYTHON) -m pip install -q $(TORCH) 2>/dev/null || \
 	  $(PYTHON) -m pip install -q --index-url https://download.pytorch.org/whl/cpu $(TORCH)
-	$(PYTHON) -m pip install -q 'setuptools>=70' wheel ninja
+	$(PYTHON) -c '$(NEEDS)' test examples > $(VENV)/needs.txt
+	$(PYTHON) -m pip install -q -r $(VENV)/needs.txt
 	touch $@
 
 # Beside the environment, which keeps its own versions of what both have.
@@ -107,14 +120,16 @@ build/libraries/installed: $(VENV)/torch
 # By itself, as it needs neither torch nor a compiler: the packages of the extra `site`.
 build/site-venv/installed: pyproject.toml
 	$(HOST_PYTHON) -m venv build/site-venv
-	build/site-venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["site"], sep="\n")' > build/site-venv/needs.txt
+	build/site-venv/bin/python -c '$(NEEDS)' site > build/site-venv/needs.txt
 	build/site-venv/bin/python -m pip install -q -r build/site-venv/needs.txt
 	touch $@
 
-# Editable: the tests run the Python files of the checkout, so only C++ makes it stale. The first
-# command shows how far the compiler is; pip, which would hide it, finds nothing left to compile.
-$(VENV)/installed: $(VENV)/torch setup.py pyproject.toml $(SOURCES)
+# Editable: the tests run the Python files of the checkout, so only C++ makes it stale. Where torch
+# is new, most files are compiled while it is installed. `build` shows how far the compiler is; pip,
+# which would hide it, finds nothing left to compile.
+$(VENV)/installed: $(VENV)/tools setup.py pyproject.toml $(SOURCES)
 	@echo '[make] building poptorch; the first time takes a few minutes'
-	$(PYTHON) setup.py -q build_ext --inplace
+	test -e $(VENV)/torch || $(MAKE) --no-print-directory -j2 $(VENV)/torch objects
+	@$(MAKE) --no-print-directory build
 	$(PYTHON) -m pip install -q --no-build-isolation -e '.[test,examples]'
 	touch $@

@@ -6,12 +6,14 @@ Sources are found by glob, so this file is not edited to add one. What is compil
   the flags of that instruction set; everything else is built for any x86-64, so a wheel runs on any
   such machine;
 * only ``csrc/python`` and ``csrc/kernels/aten`` are given torch's headers;
-* the standard library, and pybind11 for ``csrc/python``, are read from headers compiled once, the
-  three ``precompiled.h``: reading them took a third of a build. Sources name what they include all
-  the same, and the builds below, but for objects shared with the ordinary one, go without.
+* the standard library, with pybind11 for ``csrc/python`` and the IR for what only compiles programs,
+  is read from headers compiled once, the three ``precompiled.h``: reading them took a third of a
+  build. Sources name what they include all the same, and the builds below, but for objects of the
+  ordinary one, go without.
 
 Switches, all environment variables: ``DEBUG=1`` (no optimization, assertions, debug symbols),
 ``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
+``python setup.py build_objects`` compiles, for ``build_ext``, the sources that need no torch,
 ``python setup.py build_core`` compiles everything that needs neither torch nor Python,
 ``python setup.py build_mutants`` the test build of csrc/support/mutant.h into build/mutants,
 ``python setup.py build_tsan`` that of ``make tsan``, with ThreadSanitizer, into build/tsan,
@@ -214,6 +216,7 @@ def write_ninja(folder, chosen, target=None, build=None):
     """Writes a ninja file into ``folder``: one object of each source chosen, and the extension.
 
     With a ``build`` it is that of this test build, which shares objects with the ordinary one.
+    Precompiled headers are for what lies in ``OBJECTS``.
     """
     torch = torch_flags() if any(map(needs_torch, chosen)) else []
     # ``builddir`` is where ninja keeps its own records.
@@ -226,7 +229,7 @@ def write_ninja(folder, chosen, target=None, build=None):
         needed = ""
         if extra is not None:
             flags, place = [*flags, *extra], folder / build
-        elif target is not None and (header := precompiled_header(source)):
+        elif folder == OBJECTS and (header := precompiled_header(source)):
             # Relative, so that ccache takes the same objects in any checkout.
             text = os.path.relpath(folder / header, ROOT)
             flags += ["-include", text, "-Winvalid-pch", "-fpch-preprocess"]
@@ -320,6 +323,16 @@ class BuildCore(Command):
         return [source for source in sources() if is_core(source)]
 
 
+class BuildObjects(BuildCore):
+    """Compiles what ``build_ext`` takes and needs no torch, which is installed meanwhile."""
+
+    description = "compile the sources that need no torch, for build_ext"
+    folder = OBJECTS
+
+    def chosen(self):
+        return [source for source in sources() if not needs_torch(source)]
+
+
 class BuildAarch64(BuildCore):
     """Compiles the core and the kernels without x86 intrinsics with ``CXX``, a cross compiler."""
 
@@ -336,8 +349,9 @@ class BuildAarch64(BuildCore):
 setup(
     packages=find_packages(include=["popart", "poptorch", "poptorch.*"]),
     ext_modules=[Extension("poptorch._C", sources=sources())],
-    cmdclass={"build_ext": BuildWithNinja, "build_core": BuildCore, "build_aarch64": BuildAarch64,
-              "build_mutants": BuildMutants, "build_tsan": BuildTsan},
+    cmdclass={"build_ext": BuildWithNinja, "build_objects": BuildObjects, "build_core": BuildCore,
+              "build_aarch64": BuildAarch64, "build_mutants": BuildMutants,
+              "build_tsan": BuildTsan},
     package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h"]},
     zip_safe=False,
 )

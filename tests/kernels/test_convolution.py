@@ -85,6 +85,19 @@ def test_output_mask(mask):
             assert result.size == 0
 
 
+@pytest.mark.parametrize(("groups", "transposed"), [(1, False), (8, False), (1, True)])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_bias_gradient_of_many_pixels(groups, transposed, is_last):
+    """oneDNN adds one pixel to the next, which is up to 1e-3 of the sum off here."""
+    attrs = geometry(padding=1, groups=groups, transposed=transposed)
+    x, w = torch.rand(4, 8, 256, 256), torch.rand(8, 8 // groups, 3, 3)
+    g = 0.1 + 0.001 * torch.rand_like(x)
+    arrays = [channels_last(t.numpy()) if is_last else t.numpy() for t in (g, x, w)]
+    db = _C.evaluate("convolution_backward", arrays, backward_attrs(attrs, 8))[2]
+    expected = g.double().sum((0, 2, 3)).float()
+    torch.testing.assert_close(torch.from_numpy(db), expected, rtol=5e-7, atol=0)
+
+
 @pytest.mark.sampled
 def test_strided_pointwise_weight_gradient_of_few_channels():
     """torch 2.13 corrupts the heap here when channels are last; so must not we."""
