@@ -6,8 +6,8 @@ Sources are found by glob, so this file is not edited to add one. What is compil
   the flags of that instruction set; everything else is built for any x86-64, so a wheel runs on any
   such machine;
 * only ``csrc/python`` and ``csrc/kernels/aten`` are given torch's headers;
-* the standard library, with pybind11 for ``csrc/python`` and the IR for what only compiles programs,
-  is read from headers compiled once, the three ``precompiled.h``: reading them took a third of a
+* the standard library, with pybind11 for ``csrc/python`` and the IR for what compiles programs, is
+  read from headers compiled once, the three ``precompiled.h``: reading them took a third of a
   build. Sources name what they include all the same, and the builds below, but for objects of the
   ordinary one, go without.
 
