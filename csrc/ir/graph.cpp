@@ -14,9 +14,11 @@ namespace {
 // Constants of up to this many elements are printed in the op itself.
 constexpr int64_t inline_elements = 16;
 
+// The upper half of the product, too: the lower one alone lets a changed sign of a float reach no
+// bit below it.
 uint64_t mix(uint64_t hash, uint64_t word) {
-  hash = (hash ^ word) * 0x9e3779b97f4a7c15;
-  return hash ^ hash >> 32;
+  const auto product = static_cast<unsigned __int128>(hash ^ word) * 0x9e3779b97f4a7c15;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
 std::string hash_text(const Type& type, const std::vector<std::byte>& bytes) {
@@ -223,7 +225,10 @@ std::string Module::add_constant(const Type& type, const void* data) {
   const auto* bytes = static_cast<const std::byte*>(data);
   stored->bytes.assign(bytes, bytes + type.bytes());
   std::string hash = hash_text(type, stored->bytes);
-  constants.emplace(hash, std::move(stored));
+  const auto [at, is_new] = constants.emplace(hash, stored);
+  const ConstantData& kept = *at->second;
+  INTERNAL_CHECK(is_new || (kept.type == type && kept.bytes == stored->bytes),
+                 "two constants have hash ", hash);
   return hash;
 }
 

@@ -97,6 +97,22 @@ def test_large_constants_are_stored_by_content():
     assert again.constants() == module.constants()
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "i32"])
+def test_constants_with_other_signs_are_others(dtype):
+    """A hash in which the highest bits of two words cancel each other took them for one."""
+    bits = {"f32": np.uint32, "f64": np.uint64, "bf16": np.uint16, "i32": np.uint32}[dtype]
+    plain = np.arange(1, 33).astype(bits) << bits(8)
+    sign = bits(1) << bits(8 * plain.itemsize - 1)
+    for _ in range(200):
+        module = _C.Module()
+        flipped = plain.copy()
+        first = np.random.randint(31)
+        flipped[first:first + np.random.randint(1, 8)] ^= sign
+        names = {module.add_constant(dtype, [32], data) for data in (plain, flipped)}
+        assert len(names) == 2
+        assert len(module.constants()) == 2
+
+
 def test_floats_of_constants_are_short():
     module = _C.Module()
     module.add_graph("net").constant("f32", [2], np.array([0.1, 1e10], np.float32))
