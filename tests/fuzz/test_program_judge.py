@@ -212,6 +212,29 @@ def test_the_judge_says_nothing_of_interpolation_of_infinities():
     assert damaged("call 0 result 0", lambda x: x + 1, finite).kind == "wrong"
 
 
+@pytest.mark.parametrize("dtype", ["F32", "BF16"])
+def test_the_judge_says_nothing_of_batch_norm_that_takes_gradients_for_other_channels(dtype):
+    """Their strides fit a row-major and a channels-last tensor here."""
+    lines = ("v0 = F.batch_norm(w0, x0, x0.abs() + 1)", "v1 = v0.permute([0, 3, 2, 1])",
+             "v2 = torch.stack((v1, w1.to(F32), v1), -1)")
+    program = EXAMPLE.but(
+        sources=(Source("x0", (2,), dtype), Source("w0", (2, 2, 2, 1), dtype),
+                 Source("w1", (2, 1, 2, 2), dtype)),
+        lines=lines, outputs=("v2",), loss="v2.to(F32).pow(2).sum()")
+    assert is_undetermined(program)
+    assert not is_undetermined(program.but(lines=(lines[0], "v1 = v0.mT", "v2 = v1 * 2")))
+
+
+def test_the_judge_knows_that_a_norm_of_equal_numbers_may_be_0():
+    """What is computed by its size is NaN then; also behind another norm that leaves roundings."""
+    lines = ("v0 = F.instance_norm(x0, None, None, w0, w0)", "v1 = F.group_norm(v0, 1, w0)",
+             "v2 = v1 / v1.abs().max()")
+    program = EXAMPLE.but(
+        sources=(Source("x0", (2, 1, 1, 2), "F32", layout="expanded"), Source("w0", (1,), "F32")),
+        lines=lines, outputs=("v2",), loss="")
+    assert any(run["call 0 result 0"].isnan().any() for run in perturbed(program, 1, 6))
+
+
 def test_the_judge_says_nothing_of_what_a_rounding_decides():
     """(x * 3) / 3 > x where x is what the rounding of the division says."""
     program = EXAMPLE.but(lines=("v0 = (x0 * 3.1) / 3.1", "v1 = v0 > x0"), loss="")

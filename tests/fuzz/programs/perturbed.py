@@ -186,12 +186,19 @@ class Perturbing(TorchDispatchMode):
             with torch.no_grad():
                 x.detach().add_(noise * most)
 
+    def _noise(self, x) -> torch.Tensor:
+        """Numbers in [0, 1); in exact runs the same for equal elements, so that they stay equal."""
+        if not self._is_exact:
+            return torch.rand(x.shape, generator=self._generator, dtype=torch.float64)
+        values, which = torch.unique(x, return_inverse=True)
+        return torch.rand(values.shape, generator=self._generator, dtype=torch.float64)[which]
+
     def _move(self, x, dtype=None):
         """Moves a tensor by roundings of a type: its own, unless another is given."""
         if self._is_exact and isinstance(x, torch.Tensor) and x.dtype in HALVES:
             return x  # numbers that are equal stay so
         if _is_floating(x) and x.numel() and not x._is_zerotensor():  # those have no memory
-            noise = torch.rand(x.shape, generator=self._generator, dtype=torch.float64)
+            noise = self._noise(x.detach())
             factor = 1 + (noise - 0.5) * (4 * self._size * STEP[dtype or x.dtype])
             with torch.no_grad():
                 moved = x.detach().double() * factor

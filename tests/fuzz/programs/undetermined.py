@@ -1,4 +1,4 @@
-"""What eager computes in one way or another, by sizes, types or the processor."""
+"""What eager computes in one way or another, by sizes, types, strides or the processor."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -17,8 +17,10 @@ class _Noting(TorchDispatchMode):
     infinity that count 0 times, which a library leaves out; gradients of hardswish at NaN, which
     are NaN in whole registers and that of the result in the rest; norms of numbers whose variance
     overflows, which are NaN where it is put together from several parts, and zeros else;
-    interpolation between an infinity and itself, which is NaN where the weight is 0; and which of
-    equal numbers comes first, where no stable order is asked for: it gets the gradient."""
+    interpolation between an infinity and itself, which is NaN where the weight is 0; which of equal
+    numbers comes first, where no stable order is asked for: it gets the gradient; and gradients of
+    batch norm in inference, of which some channels get others' where strides fit both row-major and
+    channels-last tensors."""
 
     found = False
 
@@ -33,6 +35,9 @@ class _Noting(TorchDispatchMode):
         if name.startswith("upsample_") and "linear" in name:
             self.found |= bool(args[0].isinf().any())
         out = func(*args, **(kwargs or {}))
+        if name == "native_batch_norm_backward" and not args[0].is_contiguous():
+            again = func(args[0].contiguous(), *args[1:])
+            self.found |= any(_differ(x, y) for x, y in zip(out, again, strict=True))
         if func is torch.ops.aten.sort.default and out[0].dim():
             steps = out[0].diff(dim=args[1] if len(args) > 1 else -1)
             self.found |= bool((steps == 0).any())
@@ -52,6 +57,11 @@ def may_have_zero_path(program: Program) -> bool:
     """Whether parameters may have a gradient of zeros by `vjp` and `jacrev` and none by `grad`:
     those that a product of one number depends on."""
     return "prod(" in str(program) and any(word in str(program) for word in ("jacrev(", "vjp("))
+
+
+def _differ(x: torch.Tensor | None, y: torch.Tensor | None) -> bool:
+    """Whether two results differ by more than roundings."""
+    return x is not None and not torch.allclose(x.float(), y.float(), 0.1, 1e-3, equal_nan=True)
 
 
 def _variance_overflows(x: torch.Tensor) -> bool:
