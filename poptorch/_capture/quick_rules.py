@@ -26,7 +26,9 @@ KERNEL_SUFFICES = frozenset((
     aten._new_zeros_with_same_feature_meta.default))
 
 _NAMED = {"dtype", "memory_format"}  # a device or a layout may be another one
-_elementwise: dict = {}  # of overloads, whether they are
+# Keywords of elementwise operations that choose what is computed. They are no tensors.
+_CHOICES = {"alpha", "value", "rounding_mode", "approximate"}
+_elementwise: dict = {aten.floor_divide.default: True}  # of overloads, whether they are
 
 
 def result(mode, func, args, kwargs):
@@ -41,15 +43,17 @@ def result(mode, func, args, kwargs):
     if func in KERNEL_SUFFICES:
         if _NAMED.issuperset(kwargs) and all(map(_has_no_data, args)):
             return private.by_meta_kernel(mode, func, args, kwargs)
-    elif not kwargs and _is_elementwise(func) and all(map(_has_no_data, args)):
+    elif _is_elementwise(func) and _CHOICES.issuperset(kwargs) \
+            and all(map(_has_no_data, args)) \
+            and not any(isinstance(x, torch.Tensor) for x in kwargs.values()):
         if are_row_major(args):
-            return _as_of_one_element(mode, func, args)
+            return _as_of_one_element(mode, func, args, kwargs)
         if _lie_differently(args):
-            return _as_of_two_elements(mode, func, args)
+            return _as_of_two_elements(mode, func, args, kwargs)
     return NotImplemented
 
 
-def _as_of_one_element(mode, func, args):
+def _as_of_one_element(mode, func, args, kwargs):
     """The dtype is that of one element, the shape that of all operands broadcast together."""
     shapes = [x.shape for x in args if isinstance(x, torch.Tensor)]
     try:
@@ -57,7 +61,7 @@ def _as_of_one_element(mode, func, args):
     except RuntimeError:
         return NotImplemented  # torch's rule has the words for it
     with private.without_modes(), torch.no_grad():
-        dtype = func(*map(_one, args)).dtype
+        dtype = func(*map(_one, args), **kwargs).dtype
     return private.new_fake(mode, shape, row_major(shape), dtype)
 
 
@@ -66,13 +70,13 @@ def _lie_differently(args) -> bool:
     return len({(x.shape, x.stride()) for x in args if isinstance(x, torch.Tensor) and x.dim()}) > 1
 
 
-def _as_of_two_elements(mode, func, args):
+def _as_of_two_elements(mode, func, args, kwargs):
     """Dtype and order in memory are those of at most two elements along each dimension, whose
     operands lie in the same order. (The mode's rules are made of several operations, and give
     another order for some.)"""
     try:
         with private.without_modes(), torch.no_grad():
-            few = func(*map(_few, args))
+            few = func(*map(_few, args), **kwargs)
         shape = torch.broadcast_shapes(*(x.shape for x in args if isinstance(x, torch.Tensor)))
     except RuntimeError:
         return NotImplemented  # torch's rule has the words for it

@@ -14,7 +14,8 @@ SAME_VALUES = {aten.detach.default, aten.alias.default}
 # Torch's rules for fake tensors give another type, size or layout than eager's results have.
 WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
                aten.im2col.default, aten.roll.default, aten.diag_embed.default,
-               aten.max_unpool2d.default}
+               aten.max_unpool2d.default, aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar,
+               aten.isin.Scalar_Tensor}
 
 # Torch's rules go by other operands than eager does, where these lie in memory in several ways.
 _WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.xlogy.Tensor, aten.special_xlog1py.default,
@@ -24,7 +25,7 @@ _WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.xlogy.Tensor, aten.special_xlo
                        aten.max_pool3d_with_indices_backward.default,
                        *(getattr(aten, f"{name}_backward").default for name in (
                            "threshold", "softplus", "hardsigmoid", "hardtanh", "hardswish", "logit",
-                           "elu")),
+                           "elu", "rrelu_with_noise")),
                        *(getattr(aten, name).default for loss in (
                            "huber_loss", "smooth_l1_loss", "mse_loss", "binary_cross_entropy")
                          for name in (loss, f"{loss}_backward"))}

@@ -60,6 +60,11 @@ OF_TWO = {
     "compared": torch.lt, "copysign": torch.copysign, "lerp": lambda x, y: x.lerp(y, y),
     "addcmul": lambda x, y: torch.addcmul(x, y, y),
     "threshold_backward": lambda x, y: torch.ops.aten.threshold_backward(x, y, 0.5),
+    "floor": lambda x, y: torch.div(x, y.abs() + 1, rounding_mode="floor"),
+    "floor_divide": lambda x, y: torch.floor_divide(x, y.abs() + 1),
+    "isin": lambda x, y: torch.isin(x, y.reshape(-1)),
+    "rrelu_backward": lambda x, y: torch.ops.aten.rrelu_with_noise_backward(
+        x, y, x, 0.1, 0.3, True, False),
     "xlogy": torch.xlogy, "xlog1py": torch.special.xlog1py,
     "power of a number": lambda x, y: torch.pow(2.0, x), "dropout backward": lambda x, y: (
         torch.ops.aten.native_dropout_backward(x, y > 0, 2.0)),

@@ -254,7 +254,9 @@ def test_what_needs_torchs_rules():
     assert is_found(aten._to_copy.default, x, dtype=torch.float16)
     assert not is_found(aten._to_copy.default, x, device=torch.device("cpu"))
     assert is_found(aten.relu.default, x) and not is_found(aten.relu_.default, x)
-    assert not is_found(aten.relu.default, x.t()) and not is_found(aten.add.Tensor, x, x, alpha=2)
+    assert not is_found(aten.relu.default, x.t()) and is_found(aten.add.Tensor, x, x, alpha=2)
+    assert not is_found(aten.add.Tensor, x, x, alpha=known)
+    assert not is_found(aten.relu.default, x, memory_format=torch.contiguous_format)
     assert not is_found(aten.add.Tensor, x, private.new_fake(mode, (2,), (1,), torch.float32))
     assert not is_found(aten.bernoulli.default, x)
 
@@ -282,6 +284,13 @@ def _argument(d, argument, sizes, dtype):
     return {"number": d.rng.choice([2, 0.5, True]), "float": 0.5, "int": 1, "bool": True}[kind]
 
 
+def _choices(d, func):
+    """Keywords of an overload."""
+    drawn = {"rounding_mode": ["floor", "trunc", None], "approximate": ["none", "tanh"],
+             "alpha": [1, 2], "value": [1, 2]}
+    return {x.name: d.rng.choice(drawn[x.name]) for x in func._schema.arguments if x.kwarg_only}
+
+
 def _elementwise_calls(draw, count, least):
     """Each overload with arguments, so often, of at least so many dimensions."""
     for func in _elementwise_overloads():
@@ -290,21 +299,22 @@ def _elementwise_calls(draw, count, least):
             try:
                 args = [_argument(draw, x, sizes, dtype)
                         for x in func._schema.arguments if not x.kwarg_only]
+                kwargs = _choices(draw, func)
             except KeyError:  # a list or a string
                 break
-            yield func, args
+            yield func, args, kwargs
 
 
-def _eager_takes(func, args) -> bool:
-    return isinstance(_found(lambda args: func(*args), args), list)
+def _eager_takes(func, args, kwargs) -> bool:
+    return isinstance(_found(lambda args: func(*args, **kwargs), args), list)
 
 
 @pytest.mark.sampled
 def test_elementwise_results_are_those_of_eager(seed):
     draw, mode = Draw(random.Random(seed)), private.new_fake_mode()
     overloads = _elementwise_overloads()
-    given = {func for func, args in _elementwise_calls(draw, 12, 0)
-             if _eager_takes(func, args) and _checked(mode, func, args, {})}
+    given = {func for func, args, kwargs in _elementwise_calls(draw, 12, 0)
+             if _eager_takes(func, args, kwargs) and _checked(mode, func, args, kwargs)}
     assert len(overloads) > 200 and len(given) > 0.7 * len(overloads), set(overloads) - given
 
 
@@ -319,12 +329,12 @@ def test_elementwise_results_of_operands_that_lie_in_different_orders(seed):
     """Torch's rules without data give other strides than eager has, for some."""
     draw, mode = Draw(random.Random(seed)), private.new_fake_mode()
     given, found = set(), 0
-    for func, args in _elementwise_calls(draw, 4, 2):
+    for func, args, kwargs in _elementwise_calls(draw, 4, 2):
         args = map_only(torch.Tensor, lambda x: _ones(draw, list(x.shape), x.dtype), args)
         several = sum(isinstance(x, torch.Tensor) for x in args) > 1
-        if several and _eager_takes(func, args):
+        if several and _eager_takes(func, args, kwargs):
             given.add(func)
-            found += _checked(mode, func, args, {}, _without_ones)
+            found += _checked(mode, func, args, kwargs, _without_ones)
     assert len(given) > 60 and found > 60, (len(given), found)
 
 

@@ -346,7 +346,7 @@ const AlgorithmTable<ConvProblem, PrepareConv>& conv_algorithms() {
        upcast_convolution},
       {"onednn", "PyTorch's operator, which calls oneDNN for most problems", onednn_applies,
        onednn_cost, onednn_convolution},
-      {"onednn_joint", "the same for all gradients in one call", joint_applies, joint_cost,
+      {"onednn_joint", "the same for both gradients in one call", joint_applies, joint_cost,
        onednn_convolution}}};
   return table;
 }

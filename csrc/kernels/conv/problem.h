@@ -11,7 +11,7 @@ struct ConvProblem {
     forward,          // y of x and w
     data_gradient,    // x of y and w: of the gradients that have their types
     weight_gradient,  // w of x and y
-    gradients,        // all of output_mask, in one call
+    gradients,        // both, in one call
   };
   // As the op `convolution` has them, as pack_convolution makes them, or in its place as they lie
   // in the module.
