@@ -261,8 +261,9 @@ def run_ninja(path):
     """Builds the target ``all`` of a ninja file, from the root of the repository."""
     jobs = os.environ.get("MAX_JOBS")
     command = [find_ninja(), "-f", str(path), *(["-j", jobs] if jobs else []), "all"]
-    status = {"NINJA_STATUS": "[%f/%t files, %e s] ", **os.environ}
-    subprocess.run(command, cwd=ROOT, check=True, env=status, stdout=sys.stderr.fileno())
+    environment = {"NINJA_STATUS": "[%f/%t files, %e s] ", **os.environ}
+    environment.pop("MAKEFLAGS", None)  # with it ninja asks make for jobs, by a pipe it cannot see
+    subprocess.run(command, cwd=ROOT, check=True, env=environment, stdout=sys.stderr.fileno())
 
 
 def build_extension(folder, target, build=None):

@@ -30,7 +30,7 @@ def spread_out(low, high, n=100_000):
 FUNCTIONS = [
     ("exp", -30, 6.45, False, 1.2), ("exp2", -30, 6.9, False, 1.2),
     ("expm1", -30, 6.45, False, 2.0),
-    ("log", -126, 127, True, 1.5), ("log2", -126, 127, True, 2.5), ("log10", -126, 127, True, 2.0),
+    ("log", -126, 127, True, 1.5), ("log2", -126, 127, True, 2.5), ("log10", -126, 127, True, 2.1),
     ("log1p", -30, 100, True, 2.0), ("tanh", -30, 5, False, 3.0), ("sigmoid", -30, 6, False, 3.0),
     ("erf", -30, 3, False, 1.5), ("rsqrt", -126, 127, True, 1.5), ("sqrt", -126, 127, True, 0.51),
 ]

@@ -5,6 +5,7 @@ Several of them are alive at once beside others, so that one that lies where ano
 
 import copy
 import random
+import re
 
 import pytest
 import torch
@@ -393,3 +394,28 @@ def test_gradients_of_a_group_norm_of_nothing():
         eager(torch.rand(sizes)).backward()
         optimizer.step()
         torch.testing.assert_close(net.state_dict(), eager.state_dict(), equal_nan=True)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: F.adaptive_avg_pool2d(x, (2, 3)), lambda x: F.adaptive_avg_pool3d(x[None], 2),
+    lambda x: F.interpolate(x, size=(2, 3), mode="bilinear"),
+    lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
+    lambda x: F.interpolate(x[None], size=(2, 2, 2), mode="trilinear"),
+    lambda x: F.grid_sample(x, torch.zeros(3, 2, 2, 2), align_corners=False),
+], ids=["pool2d", "pool3d", "bilinear", "bicubic", "trilinear", "grid"])
+def test_images_without_pixels_are_refused_as_in_eager(function):
+    """Torch's rules take them; the process ended where a gradient was computed."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.image = nn.Parameter(torch.zeros(3, 1, 1, 0))
+
+        def forward(self):
+            return poptorch.identity_loss(function(self.image).sum(), "none")
+
+    net = Net()
+    with pytest.raises(RuntimeError) as eager:
+        net()
+    model = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), 1.0))
+    with pytest.raises(poptorch.Error, match=re.escape(str(eager.value).splitlines()[0])):
+        model()
