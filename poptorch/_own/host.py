@@ -6,8 +6,7 @@ from typing import Any
 import torch
 
 from poptorch import _context as context
-from poptorch._capture.library import ops
-from poptorch._own.host_sites import HostCall, Site
+from poptorch._own.host_sites import Site
 from poptorch._pytree import Structure, map_only
 from poptorch.errors import Error
 
@@ -85,12 +84,7 @@ class CPU:
         site = Site(self, capture.users(self.layer_to_call), arguments, tensors)
         site.find_results(capture, tensors)
         capture.host_sites.append(site)
-        if site.keeps:
-            results = HostCall.apply(site, *tensors)
-        else:
-            with torch.no_grad():  # the operation has no gradient of its own, and autograd warns
-                results = ops.host_call(tensors, site.number)
-        return site.structure.unflatten(results)
+        return site.structure.unflatten(site.recorded(tensors))
 
     def registerPersistentData(self) -> None:
         """Keeps the arguments and the result of each call from now on, until the next one.

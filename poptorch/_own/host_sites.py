@@ -5,6 +5,7 @@ import weakref
 from dataclasses import dataclass
 
 import torch
+from torch.autograd.function import BackwardCFunction
 
 from poptorch import _context as context
 from poptorch._capture import again
@@ -79,6 +80,7 @@ class Site:
         self._gradients: list[Gradient] = []
         self.structure: Structure | None = None
         self.results: list[Result] = []
+        self._passes_user_code = False
         self.divisor: float | None = 1.0
         _sites[self.number] = self
 
@@ -121,6 +123,10 @@ class Site:
                             f"{constant.value!r}{f' at {path}' if path else ''}, which would be "
                             f"the same in each run. Return tensors: torch.tensor(value).")
         self.results = [Result.of(tensor, leaves) for tensor in found]
+        self._passes_user_code = used.has_hooks or any(
+            isinstance(node, BackwardCFunction)
+            for result in found for node in private.autograd_nodes(result.grad_fn)
+        ) or bool(_own_variables(found, leaves))
         if any(result.has_gradient for result in self.results) and not self.keeps:
             raise error(f"[CPU] {self.name!r} has parameters of its own that require grad, and "
                         f"none of its arguments does, so no gradient would reach them. Call it "
@@ -146,10 +152,41 @@ class Site:
     def _watched(self, used: "_Used", leaves: list[torch.Tensor]):
         before = [leaf._version for leaf in leaves]
         used.written.clear()
-        returned = self._called(leaves)
+        with _Hooks(used):
+            returned = self._called(leaves)
         changed = [i for i, leaf in enumerate(leaves)
                    if leaf._version != before[i] or memory_of(leaf) in used.written]
         return leaves, changed, returned
+
+    def recorded(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Records the call; returns its results."""
+        with torch.no_grad():  # the operation has no gradient of its own, and autograd warns
+            results = ops.host_call(tensors, self.number)
+        if not self.keeps:
+            return results
+        *results, ticket = results
+        for numbers in self._with_common_paths():
+            arguments = self._reached(numbers)
+            made = HostCall.apply(self, numbers, arguments, ticket, [results[i] for i in numbers],
+                                  *(tensors[i] for i in arguments))
+            for number, result in zip(numbers, made):
+                results[number] = result
+        return results
+
+    def _with_common_paths(self) -> list[list[int]]:
+        """Numbers of the results that have a gradient: together where it flows to the same
+        arguments, as autograd's graph is to have the paths of eager's alone. All are together
+        where gradients pass code of the user's, which sees those of all results at once.
+        """
+        groups: dict[frozenset[int], list[int]] = {}
+        for number, result in enumerate(self.results):
+            if result.arguments:
+                groups.setdefault(result.arguments, []).append(number)
+        return [sorted(sum(groups.values(), []))] if self._passes_user_code else [*groups.values()]
+
+    def _reached(self, numbers: list[int]) -> list[int]:
+        """Numbers of the arguments to which the gradients of some results flow."""
+        return sorted(set().union(*(self.results[i].arguments for i in numbers)))
 
     def _leaf(self, tensor: torch.Tensor, trained: bool) -> torch.Tensor:
         return tensor.requires_grad_(trained)
@@ -220,7 +257,7 @@ class Site:
     def gradient(self, given: list[int], is_final: bool) -> "Gradient":
         """The gradient, when the results of these numbers have one; that of the loss, or another
         one."""
-        arguments = sorted(set().union(*(self.results[i].arguments for i in given)))
+        arguments = self._reached(given)
         made = Gradient(self, given, arguments,
                         [(self._shapes[i], self._inputs[i][0]) for i in arguments], is_final)
         self._gradients.append(made)
@@ -304,6 +341,7 @@ class _Used(private.DispatchMode):
         super().__init__()
         self.tensors: list[torch.Tensor] = []
         self.written: set[int] = set()  # memory that operations write to
+        self.has_hooks = False  # whether hooks of gradients may be registered
 
     def _note(self, tensor: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, private.FakeTensor):
@@ -315,6 +353,22 @@ class _Used(private.DispatchMode):
         for position, name in mutated_arguments(func):
             given = args[position] if position < len(args) else (kwargs or {}).get(name)
             map_only(torch.Tensor, lambda x: self.written.add(memory_of(x)) or x, given)
+        return func(*args, **(kwargs or {}))
+
+
+# What registers hooks, and what gives nodes of autograd, which have hooks, too.
+_TO_HOOKS = (torch.Tensor.register_hook, torch.Tensor.grad_fn.__get__)
+
+
+class _Hooks(private.TorchFunctionMode):
+    """Notes whether hooks of gradients may be registered."""
+
+    def __init__(self, used: _Used):
+        super().__init__()
+        self._used = used
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self._used.has_hooks |= func in _TO_HOOKS
         return func(*args, **(kwargs or {}))
 
 
@@ -356,25 +410,21 @@ for _name in ("host_call", "host_call_backward"):
 
 
 class HostCall(torch.autograd.Function):
-    """The call of a site, and of its gradient."""
+    """Connects results of a call, which is in the graph already, to the arguments that their
+    gradients flow to."""
 
     @staticmethod
-    def forward(ctx, site: Site, *tensors):
+    def forward(ctx, site: Site, numbers, arguments, ticket, results, *tensors):
         ctx.set_materialize_grads(False)
-        *results, ctx.ticket = ops.host_call(list(tensors), site.number)
-        ctx.site, ctx.count = site, len(tensors)
-        ctx.mark_non_differentiable(
-            *(r for r, kind in zip(results, site.results) if not kind.arguments))
+        ctx.site, ctx.numbers, ctx.arguments, ctx.ticket = site, numbers, arguments, ticket
         return tuple(results)
 
     @staticmethod
     def backward(ctx, *gradients):
-        given = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        found: list = [None] * ctx.count
+        given = {i: x for i, x in zip(ctx.numbers, gradients) if x is not None}
+        found: dict[int, torch.Tensor] = {}
         if given:
-            gradient = ctx.site.gradient(given, context.current().recorder.in_backward)
-            made = ops.host_call_backward([*(gradients[i] for i in given), ctx.ticket],
-                                          gradient.number)
-            for i, value in zip(gradient.arguments, made):
-                found[i] = value
-        return None, *found
+            gradient = ctx.site.gradient(list(given), context.current().recorder.in_backward)
+            made = ops.host_call_backward([*given.values(), ctx.ticket], gradient.number)
+            found = dict(zip(gradient.arguments, made))
+        return *(None,) * 5, *map(found.get, ctx.arguments)

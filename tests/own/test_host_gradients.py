@@ -105,3 +105,86 @@ def test_hooks_are_called_with_gradients_only(result):
     expected = {name: weight.grad for name, weight in eager.named_parameters()}
     torch.testing.assert_close(
         found, {name: grad for name, grad in expected.items() if grad is not None})
+
+
+class Squared(torch.autograd.Function):
+    """The square; it has a gradient of zeros where its result has none."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, = ctx.saved_tensors
+        return 2 * x * gradient
+
+
+class Behind(torch.nn.Module):
+    """A function of the host of several results, of which each depends on some arguments."""
+
+    def __init__(self, function, read: slice):
+        super().__init__()
+        self.w, self.u, self.v = (torch.nn.Parameter(torch.tensor([1.0, 2.0])) for _ in range(3))
+        self.host = poptorch.CPU(lambda a, b: (a.sin(), b * 2, a * b, a.exp(), a.detach()), "five")
+        self.function, self.read = function, read
+
+    def forward(self):
+        out = self.host(self.function(self.w), self.function(self.u))[self.read]
+        return out, poptorch.identity_loss(sum(x.sum() for x in out) + self.v.sum(), "none")
+
+
+def gradients_of(net: torch.nn.Module) -> tuple[dict, dict]:
+    """Those in eager, and ours."""
+    eager = copy.deepcopy(net)
+    eager()[1].backward()
+    with poptorch.testing.keep_gradients():
+        model = trained(net)
+        model()
+        found = poptorch.testing.gradients(model)
+    expected = {name: weight.grad for name, weight in eager.named_parameters()}
+    return {name: grad for name, grad in expected.items() if grad is not None}, found
+
+
+@pytest.mark.parametrize("read", [slice(0, 1), slice(1, 2), slice(2, 3), slice(0, 2), slice(0, 4),
+                                  slice(3, 5), slice(4, 5)])
+def test_nodes_behind_arguments_without_a_gradient(read):
+    """Nodes that have zeros where nothing reads their result are not reached, as in eager."""
+    expected, found = gradients_of(Behind(Squared.apply, read))
+    torch.testing.assert_close(found, expected)
+
+
+def by_hook_of_tensor(x, hook):
+    x.register_hook(hook)
+
+
+def by_hook_of_node(x, hook):
+    x.grad_fn.register_prehook(lambda gradients: (hook(gradients[0]), *gradients[1:]))
+
+
+@pytest.mark.parametrize("register", [by_hook_of_tensor, by_hook_of_node])
+def test_hooks_within_see_the_gradients_of_all_results(register):
+    def function(a, b):
+        shared = a * 2
+        register(shared, torch.square)
+        return shared.sin(), shared * b
+
+    net = Behind(torch.neg, slice(0, 2))
+    net.host = poptorch.CPU(function, "hooked")
+    expected, found = gradients_of(net)
+    torch.testing.assert_close(found, expected)
+
+
+def test_own_parameters_have_the_gradients_of_all_results():
+    """Their hooks are called once."""
+    seen = []
+    own = torch.nn.Parameter(torch.tensor([2.0, 3.0]))
+    own.register_post_accumulate_grad_hook(lambda x: seen.append(x.grad.tolist()))
+    net = Behind(torch.neg, slice(0, 2))
+    net.host = poptorch.CPU(lambda a, b: (a * own, b * own + a), "own")
+    net()[1].backward()
+    expected, own.grad = seen.copy(), None
+    seen.clear()
+    trained(net)()
+    assert seen == expected and len(seen) == 1
