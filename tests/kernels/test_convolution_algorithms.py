@@ -15,7 +15,7 @@ NAMES = [name for family, name, _ in _C.algorithms() if family == "conv"]
 # What only some processors have: a word of /proc/cpuinfo.
 UNITS = {"bf16x3_convolution": "amx_bf16", "bf16_unit": "avx512_bf16",
          "bf16_im2col": "avx512_bf16"}
-LAYOUTS = ("rows", "channels_last", "last_operands")
+LAYOUTS = ("rows", "channels_last", "last_operands", "image_in_rows", "all_but_gradient_in_rows")
 DIRECTIONS = {"forward": None, "dx": (True, False, False), "dw": (False, True, False),
               "gradients": (True, True, True)}
 
@@ -168,9 +168,12 @@ class Call:
             mask = list(DIRECTIONS[direction])
             self.attrs = {"bias_sizes": [g.shape[1]], **self.attrs, "output_mask": mask}
         ours = (x, w, None) if direction == "forward" else (g, x, w)
-        if layout == "channels_last":
+        in_rows = {"channels_last": [], "image_in_rows": [x], "all_but_gradient_in_rows": [x, w]}
+        if layout in in_rows:
             self.attrs = self.attrs | {"layout": "channels_last"}
-            ours = [t if t is None else t.movedim(1, -1).contiguous() for t in ours]
+            stay = list(map(id, in_rows[layout]))
+            ours = [t if t is None else t.movedim(1, -1) if id(t) in stay
+                    else t.movedim(1, -1).contiguous() for t in ours]
         elif layout == "last_operands":
             ours = [t if t is None else last(t) for t in ours]
         self.operands = [t if t is None else array(t, dtype) for t in ours]
@@ -188,8 +191,9 @@ class Call:
         return prefix + name
 
     def is_by(self, name):
-        if name == "upcast":
-            return self.direction != "gradients" and self.used.startswith("upcast ")
+        if name in ("upcast", "reorder"):
+            prefix = name if name == "upcast" else self.of(name)
+            return self.direction != "gradients" and self.used.startswith(f"{prefix} ")
         return self.used == self.of(name)
 
     def check(self):
@@ -201,7 +205,7 @@ class Call:
             ours = torch.from_numpy(y)
             if self.dtype == "bf16":
                 ours = torch.from_numpy(y.view(np.int16)).view(torch.bfloat16)
-            if self.layout == "channels_last" and ours.dim() > 2:
+            if "layout" in self.attrs and ours.dim() > 2:
                 ours = ours.movedim(-1, 1)
             helpers.check_op_sample(ours, narrow, reference, f"{self.problem} {self.direction}")
 
@@ -274,7 +278,7 @@ def test_random_problems(seed, monkeypatch):
     problems = [drawn(rng) for _ in range(12)]
     for name in NAMES:
         monkeypatch.setenv("POPTORCH_ALGORITHM", f"conv:{name}")
-        check_all(name, problems, ("f32", "bf16"), LAYOUTS[:2])
+        check_all(name, problems, ("f32", "bf16"), [*LAYOUTS[:2], *LAYOUTS[3:]])
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])

@@ -61,14 +61,35 @@ bool is_unsafe_channels_last(const ir::Type& weight, const Geometry& geometry) {
 // taken for channels-last.
 at::Tensor in_rows(const at::Tensor& x) { return x.clone(at::MemoryFormat::Contiguous); }
 
+// Whether the gradient of an image is to be computed channels-last, as the other gradient lies.
+// torch goes by the image, which is not read, and by the weight, if it is the smaller one to copy.
+bool is_gradient_last(const Call& call, const std::array<bool, 3>& mask) {
+  const ir::Type &dy = call.in(0), &x = call.in(1);
+  return mask[0] && !mask[1] && dy.rank() == 4 && !dy.is_contiguous() &&
+         ops::lies_channels_last(dy) && x.span() == x.numel() &&
+         (ops::lies_channels_last(call.in(2)) || call.in(2).numel() <= dy.numel());
+}
+
+// Other elements of the same memory.
+at::Tensor as_if_last(const at::Tensor& x) {
+  return x.as_strided(x.sizes(), c10::get_channels_last_strides_2d(x.sizes()));
+}
+
 Prepared through_aten(const Call& call, aten::Memory memory = aten::Memory::planned) {
   const Geometry geometry(call.attrs());
   const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
   const std::array<bool, 3> mask = {wanted[0], wanted[1], false};
   const bool row_major = is_unsafe_channels_last(call.in(2), geometry);
+  const bool is_last = !row_major && is_gradient_last(call, mask);
   const auto run = [=, g = geometry](const Args&, const Tensors& in, Tensors& out) {
-    const at::Tensor input = row_major ? in_rows(in[1]) : in[1];
-    const at::Tensor weight = row_major ? in_rows(in[2]) : in[2];
+    at::Tensor input = in[1], weight = in[2];
+    if (row_major) {
+      input = in_rows(input);
+      weight = in_rows(weight);
+    } else if (is_last) {
+      input = as_if_last(input);
+      weight = weight.contiguous(at::MemoryFormat::ChannelsLast);
+    }
     auto [dx, dw, db] =
         at::convolution_backward(in[0], input, weight, {}, g.stride, g.padding, g.dilation,
                                  g.transposed, g.output_padding, g.groups, mask);
@@ -146,12 +167,13 @@ struct Part {
 
   Prepared prepare() const {
     Prepared prepared = row->make(problem);
-    if (prepared.algorithm.empty()) prepared.algorithm = name();  // else within an upcast
+    if (row->make == upcast_convolution) return prepared;  // which has named it
+    prepared.algorithm = name(prepared.algorithm.empty() ? row->name : prepared.algorithm);
     return prepared;
   }
 
-  std::string name() const {
-    return concat(problem.is(Direction::data_gradient) ? "dx=" : "dw=", row->name);
+  std::string name(std::string_view algorithm) const {
+    return concat(problem.is(Direction::data_gradient) ? "dx=" : "dw=", algorithm);
   }
 };
 
@@ -205,7 +227,7 @@ Prepared gradients(const Call& call, bool is_upcast) {
   if (!is_joint) return each_alone(call, parts);
   Prepared prepared = joint->make(all);
   const bool is_one = parts.size() == 1 && parts[0]->row->make == onednn_convolution;
-  prepared.algorithm = is_one ? parts[0]->name() : std::string(joint->name);
+  prepared.algorithm = is_one ? parts[0]->name(parts[0]->row->name) : std::string(joint->name);
   return with_bias_gradient(call, {std::move(prepared)});
 }
 

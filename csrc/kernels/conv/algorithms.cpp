@@ -9,6 +9,7 @@
 #include "kernels/conv/direct_weight_gradient.h"
 #include "kernels/conv/few_channels.h"
 #include "kernels/conv/pointwise.h"
+#include "kernels/conv/reorder.h"
 #include "kernels/conv/weight_gradient.h"
 #include "kernels/conv/winograd.h"
 #include "kernels/gemm/bf16_loops.h"
@@ -58,6 +59,11 @@ bool has_unit_steps(P p) {
   return is_direction && is_all(p.stride, 1) && is_all(p.dilation, 1) && has_inner_padding(p);
 }
 
+bool has_last_result(P p) {
+  const bool is_data = p.is(Direction::forward) || p.is(Direction::data_gradient);
+  return ops::lies_channels_last(is_data ? p.result() : p.w);
+}
+
 // -- costs --
 //
 // Times beside oneDNN's, which are 1 for a result or a gradient, from docs/internals/
@@ -66,6 +72,16 @@ bool has_unit_steps(P p) {
 constexpr double onednn = 1, slow = 5;
 
 double cost(bool pays, double beside_onednn) { return pays ? beside_onednn : slow; }
+
+// Of copies of operands that do not lie channels-last, where the result does, which oneDNN makes,
+// too: a number of an image takes as long as 20 products.
+double copy_cost(P p) {
+  constexpr double products = 20;
+  const ir::Type& image = p.is(Direction::data_gradient) ? p.y : p.x;
+  if (!has_last_result(p) || ops::lies_channels_last(image) || p.is_empty()) return 0;
+  const auto work = static_cast<double>(p.pixels().numel() * (p.w.numel() / p.w.sizes[0]));
+  return products * static_cast<double>(image.numel()) / work;
+}
 
 // -- 1x1 kernels as products of matrices --
 
@@ -136,9 +152,13 @@ bool few_channels_applies(P p) {
   return p.is(Direction::weight_gradient) && lie_last({&p.x, &p.w, &p.y}) &&
          p.w.sizes[0] % few_lanes() == 0;
 }
-// "Images of up to four channels": with one channel 0.23 to 0.44, the gradient 0.27; with three as
-// much as oneDNN's, which makes a dry run first.
-double few_channels_cost(P p) { return cost(p.w.sizes[1] <= 4 && p.w.sizes[0] >= 8, 0.45); }
+// "Images of up to four channels": with one channel 0.23 to 0.44, the gradient 0.27; with three
+// 1.1, the gradient 0.85, and less than oneDNN's packed, which makes a dry run first.
+double few_channels_cost(P p) {
+  const int64_t channels = p.w.sizes[1];
+  const bool is_slow = channels >= 3 && p.is(Direction::forward) && p.weights == Weights::plain;
+  return cost(channels <= 4 && p.w.sizes[0] >= 8, is_slow ? 1.1 : 0.45);
+}
 
 Prepared few_channels(P p) {
   if (p.is(Direction::weight_gradient)) return few_weight_gradient(*p.call);
@@ -231,16 +251,24 @@ bool im2col_applies(P p) {
   return is_float && (im2col_last_applies(p) || im2col_rows_applies(p));
 }
 
-// Runs of memory are long from 16 channels on. oneDNN is slow at strides and at few pixels in
-// relation to the channels, and beside AVX2's products.
+// oneDNN is slow at few pixels in relation to the channels.
+bool has_few_pixels(P p) {
+  return p.image_count() * ConvProblem::pixels_of(p.pixels()) < p.pixels().sizes[1];
+}
+
+// Runs of memory are long from 16 channels on. oneDNN is slow at strides, and beside AVX2's
+// products.
 double im2col_last_cost(P p) {
   constexpr int64_t least_channels = 16;
-  const bool pays = simd::isa() != simd::Isa::avx512 || p.is_strided() ||
-                    p.image_count() * ConvProblem::pixels_of(p.y) < p.y.sizes[1];
+  const bool pays = simd::isa() != simd::Isa::avx512 || p.is_strided() || has_few_pixels(p);
   return pays && p.x.sizes[1] >= least_channels ? 0.6 : 3;
 }
-// Of fewer rows products of matrices are too thin.
-double im2col_rows_cost(P p) { return cost(p.pixels().sizes[1] / p.groups >= 8, 0.6); }
+// "Gradients of weights of sequences": 1.1 to 2.7 but for few pixels, with 0.85. Of fewer rows
+// products of matrices are too thin.
+double im2col_rows_cost(P p) {
+  if (p.pixels().sizes[1] / p.groups < 8) return slow;
+  return has_few_pixels(p) ? 0.85 : 1.5;
+}
 
 bool is_last_cheaper(P p) {
   if (!im2col_last_applies(p)) return false;
@@ -250,6 +278,22 @@ double im2col_cost(P p) { return is_last_cheaper(p) ? im2col_last_cost(p) : im2c
 Prepared im2col(P p) {
   return is_last_cheaper(p) ? im2col_weight_gradient_last(*p.call)
                             : im2col_weight_gradient(*p.call);
+}
+
+// -- operands in another order --
+
+bool reorder_applies(P p) {
+  const bool is_float = p.x.dtype == ir::DType::f32 || p.x.dtype == ir::DType::f64;
+  if (!is_float || p.is(Direction::gradients) || p.weights != Weights::plain || p.transposed) {
+    return false;
+  }
+  return !p.is_empty() && p.x.rank() <= 5 && has_last_result(p) && has_other_order(p);
+}
+
+double reorder_cost(P p) {
+  const ConvProblem copied = reordered(p);
+  const ConvAlgorithm& inner = conv_algorithms().choose(copied);
+  return inner.make == onednn_convolution ? slow : inner.cost(copied) + copy_cost(p);
 }
 
 // -- by PyTorch --
@@ -264,13 +308,14 @@ bool onednn_applies(P p) { return !p.is(Direction::gradients) && onednn_takes(p)
 // oneDNN cuts the sums of a gradient of weights by the number of threads. For 16 bits that is
 // avoided, even for a slower one whose bits do not depend on it.
 double onednn_cost(P p) {
-  return p.is(Direction::weight_gradient) && p.is_upcast ? 4 * onednn : onednn;
+  const double computing = p.is(Direction::weight_gradient) && p.is_upcast ? 4 * onednn : onednn;
+  return computing + copy_cost(p);
 }
 
 bool joint_applies(P p) { return p.is(Direction::gradients) && onednn_takes(p); }
 // Winograd's for the input and oneDNN's for the weights together take 1.05 times as long.
 double joint_cost(P p) {
-  const double of_weight = p.is_upcast ? 4 * onednn : onednn;
+  const double of_weight = (p.is_upcast ? 4 * onednn : onednn) + copy_cost(p);
   if (!p.wants_data) return of_weight;
   return p.wants_weight ? 0.62 + of_weight : onednn;
 }
@@ -344,6 +389,8 @@ const AlgorithmTable<ConvProblem, PrepareConv>& conv_algorithms() {
        bf16_unit_cost, onednn_bf16},
       {"upcast", "16-bit tensors as float32, by another algorithm", upcast_applies, upcast_cost,
        upcast_convolution},
+      {"reorder", "copies of operands that lie channels-last, by another algorithm",
+       reorder_applies, reorder_cost, reordered_convolution},
       {"onednn", "PyTorch's operator, which calls oneDNN for most problems", onednn_applies,
        onednn_cost, onednn_convolution},
       {"onednn_joint", "the same for both gradients in one call", joint_applies, joint_cost,
