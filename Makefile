@@ -41,10 +41,10 @@ help:
 demo: $(VENV)/installed
 	$(PYTHON) examples/digits.py
 
-test: $(VENV)/installed
+test: $(VENV)/installed $(VENV)/bytecode
 	$(PARALLEL) $(PYTEST_ARGS)
 
-test-slow: $(VENV)/installed
+test-slow: $(VENV)/installed $(VENV)/bytecode
 	$(PARALLEL) -m '' $(PYTEST_ARGS)
 
 fuzz: $(VENV)/installed
@@ -103,13 +103,19 @@ $(VENV)/tools:
 	touch $@
 
 # torch alone at first: a looser requirement would bring the newest build and its CUDA packages.
-# The CPU build is looked for where pip is set up to look, then in PyTorch's own index.
+# The CPU build is looked for where pip is set up to look, then in PyTorch's own index. Bytecode of all
+# files, of which a program reads a fifth, would take longer than the rest of it.
 $(VENV)/torch: $(VENV)/tools
 	@echo '[make] installing the CPU build of torch into $(VENV)'
-	@$(PYTHON) -m pip install -q $(TORCH) 2>/dev/null || \
-	  $(PYTHON) -m pip install -q --index-url https://download.pytorch.org/whl/cpu $(TORCH)
+	@$(PYTHON) -m pip install -q --no-compile $(TORCH) 2>/dev/null || \
+	  $(PYTHON) -m pip install -q --no-compile --index-url https://download.pytorch.org/whl/cpu $(TORCH)
 	$(PYTHON) -c '$(NEEDS)' test examples > $(VENV)/needs.txt
-	$(PYTHON) -m pip install -q -r $(VENV)/needs.txt
+	$(PYTHON) -m pip install -q --no-compile -r $(VENV)/needs.txt
+	touch $@
+
+# For the processes of the tests. Some packages bring files that are no programs.
+$(VENV)/bytecode: $(VENV)/torch
+	$(PYTHON) -m compileall -qq -j 0 $(VENV)/lib || true
 	touch $@
 
 # Beside the environment, which keeps its own versions of what both have.
