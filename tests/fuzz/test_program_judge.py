@@ -212,6 +212,15 @@ def test_the_judge_says_nothing_of_interpolation_of_infinities():
     assert damaged("call 0 result 0", lambda x: x + 1, finite).kind == "wrong"
 
 
+@pytest.mark.parametrize("function", ["var_mean", "std_mean"])
+def test_the_judge_says_nothing_of_means_beside_variances_of_infinities(function):
+    """NaN where the infinity is not the last number of a row."""
+    line = f"v0, v1 = torch.{function}(torch.stack((x0 / {{}}, x0)), 0)"
+    for divisor, is_so in (("2", False), ("0", True)):
+        program = EXAMPLE.but(lines=(line.format(divisor),), outputs=("v1",), loss="")
+        assert is_undetermined(program) == is_so
+
+
 @pytest.mark.parametrize("dtype", ["F32", "BF16"])
 def test_the_judge_says_nothing_of_batch_norm_that_takes_gradients_for_other_channels(dtype):
     """Their strides fit a row-major and a channels-last tensor here."""

@@ -9,7 +9,7 @@ from tests.fuzz.programs.running import eager
 _OF_VARIANCES = ("native_layer_norm", "native_group_norm", "native_batch_norm")
 # One of them is in each program with such an operation.
 _WORDS = ("alpha=0", "hardswish", "norm", "Norm", "interpolate", "Upsampl", "upsampl", "quantile",
-          "sort")
+          "sort", "_mean(")
 
 
 class _Noting(TorchDispatchMode):
@@ -17,9 +17,10 @@ class _Noting(TorchDispatchMode):
     infinity that count 0 times, which a library leaves out; gradients of hardswish at NaN, which
     are NaN in whole registers and that of the result in the rest; norms of numbers whose variance
     overflows, which are NaN where it is put together from several parts, and zeros else;
-    interpolation between an infinity and itself, which is NaN where the weight is 0; which of equal
-    numbers comes first, where no stable order is asked for: it gets the gradient; and gradients of
-    batch norm in inference, of which some channels get others' where strides fit both row-major and
+    interpolation between an infinity and itself, which is NaN where the weight is 0; means beside
+    variances, which are NaN where an infinity stands before the last number; which of equal numbers
+    comes first, where no stable order is asked for: it gets the gradient; and gradients of batch
+    norm in inference, of which some channels get others' where strides fit both row-major and
     channels-last tensors."""
 
     found = False
@@ -32,7 +33,7 @@ class _Noting(TorchDispatchMode):
             self.found |= bool(args[1].isnan().any())
         if name in _OF_VARIANCES:
             self.found |= _variance_overflows(args[0])
-        if name.startswith("upsample_") and "linear" in name:
+        if name in ("var_mean", "std_mean") or (name.startswith("upsample_") and "linear" in name):
             self.found |= bool(args[0].isinf().any())
         out = func(*args, **(kwargs or {}))
         if name == "native_batch_norm_backward" and not args[0].is_contiguous():
