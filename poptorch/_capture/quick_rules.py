@@ -5,6 +5,8 @@ to thirty times as long. What is found here is what eager gives: shape, strides,
 memory.
 """
 
+import operator
+
 import torch
 
 from poptorch._capture import torch_private as private
@@ -49,7 +51,7 @@ def result(mode, func, args, kwargs):
         if are_row_major(args):
             return _as_of_one_element(mode, func, args, kwargs)
         if _lie_differently(args):
-            return _as_of_two_elements(mode, func, args, kwargs)
+            return _as_of_few_elements(mode, func, args, kwargs)
     return NotImplemented
 
 
@@ -70,14 +72,16 @@ def _lie_differently(args) -> bool:
     return len({(x.shape, x.stride()) for x in args if isinstance(x, torch.Tensor) and x.dim()}) > 1
 
 
-def _as_of_two_elements(mode, func, args, kwargs):
-    """Dtype and order in memory are those of at most two elements along each dimension, whose
-    operands lie in the same order. (The mode's rules are made of several operations, and give
-    another order for some.)"""
+def _as_of_few_elements(mode, func, args, kwargs):
+    """Dtype and order in memory are those of a few elements along each dimension, whose operands
+    lie in the same order. (The mode's rules are made of several operations, and give another order
+    for some.)"""
+    tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    counts = _few_counts(tensors)
     try:
         with private.without_modes(), torch.no_grad():
-            few = func(*map(_few, args), **kwargs)
-        shape = torch.broadcast_shapes(*(x.shape for x in args if isinstance(x, torch.Tensor)))
+            few = func(*(_few(x, counts) for x in args), **kwargs)
+        shape = torch.broadcast_shapes(*(x.shape for x in tensors))
     except RuntimeError:
         return NotImplemented  # torch's rule has the words for it
     if 0 in shape:
@@ -90,14 +94,30 @@ def _as_of_two_elements(mode, func, args, kwargs):
     return private.new_fake(mode, shape, tuple(strides), few.dtype)
 
 
-def _few(argument):
-    """A tensor with the first two elements along each dimension, of ones."""
+def _few_counts(tensors: list[torch.Tensor]) -> dict[int, int]:
+    """How many elements stand for the sizes of dimensions: two, or, where sizes decide about the
+    order, as many as keep it."""
+    sizes = sorted({size for x in tensors for size in x.shape if size > 1})
+    is_tied = any(map(_has_tied_dimensions, tensors))
+    return {0: 0, 1: 1} | {size: 2 + rank * is_tied for rank, size in enumerate(sizes)}
+
+
+def _has_tied_dimensions(x: torch.Tensor) -> bool:
+    """Whether dimensions of different sizes have the same stride: torch orders these by size."""
+    dimensions = {(stride, size) for stride, size in zip(x.stride(), x.shape)
+                  if stride > 0 and size > 1}
+    return len({stride for stride, _ in dimensions}) < len(dimensions)
+
+
+def _few(argument, counts: dict[int, int]):
+    """A tensor with the first few elements along each dimension, of ones."""
     if not isinstance(argument, torch.Tensor):
         return argument
     ranks = {stride: 1 << i for i, stride in enumerate(sorted({*argument.stride()} - {0}))}
-    memory = torch.ones(2 << len(ranks), dtype=argument.dtype)
-    return memory.as_strided([min(size, 2) for size in argument.shape],
-                             [ranks.get(stride, 0) for stride in argument.stride()])
+    sizes = [counts[size] for size in argument.shape]
+    strides = [ranks.get(stride, 0) for stride in argument.stride()]
+    memory = torch.ones(1 + sum(map(operator.mul, sizes, strides)), dtype=argument.dtype)
+    return memory.as_strided(sizes, strides)
 
 
 def _one(argument):

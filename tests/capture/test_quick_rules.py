@@ -1,5 +1,6 @@
 """Kernels for tensors without data, against eager: random operands of random memory layouts."""
 
+import operator
 import random
 
 import pytest
@@ -26,7 +27,7 @@ class Draw:
         return [self.rng.choice(choices) for _ in range(self.rng.randint(low, high))]
 
     def tensor(self, sizes, dtype=None):
-        """A permuted, stepped, offset or expanded tensor of these sizes."""
+        """A permuted, stepped, offset, expanded or unfolded tensor of these sizes."""
         rng, rank = self.rng, len(sizes)
         order = list(range(rank))
         if rng.random() < 0.5:
@@ -41,6 +42,11 @@ class Draw:
         if rank and rng.random() < 0.2:
             dim = rng.randrange(rank)
             made = made.narrow(dim, 0, min(1, sizes[dim])).expand(sizes)
+        if rank > 1 and rng.random() < 0.2:
+            steps, (dim, other) = list(made.stride()), rng.sample(range(rank), 2)
+            steps[dim] = steps[other]  # as the windows of a row
+            memory = torch.zeros(1 + sum(map(operator.mul, steps, sizes)), dtype=made.dtype)
+            made = memory.as_strided(sizes, steps)
         return made
 
     def dim(self, x):
