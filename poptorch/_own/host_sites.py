@@ -74,8 +74,9 @@ class Site:
         keeps = torch.is_grad_enabled()
         self._inputs = [(t.dtype, keeps and t.requires_grad) for t in tensors]
         self._shapes = [t.shape for t in tensors]
-        # What each forward call keeps for its gradient, by the number that it returns.
-        self._kept: dict[int, tuple[list, list]] = {}
+        # What each forward call keeps, by the number that it returns, and which gradients are to
+        # take it.
+        self._kept: dict[int, tuple[list, list, set[int]]] = {}
         self._tickets = itertools.count()
         self._gradients: list[Gradient] = []
         self.structure: Structure | None = None
@@ -222,7 +223,7 @@ class Site:
                  for number, result in enumerate(results)]
         if self.keeps:
             ticket = next(self._tickets) % 2**31
-            self._kept[ticket] = leaves, results
+            self._kept[ticket] = leaves, results, {one.number for one in self._gradients}
             found.append(torch.tensor([ticket], dtype=torch.int32))
         return found
 
@@ -244,10 +245,15 @@ class Site:
     def _other(self, what: str) -> Error:
         return Error(f"[CPU] {self.name!r} {what}. Return the same kind of result in each call.")
 
-    def taken(self, ticket: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Arguments and results of the call with a number, which is let go if nothing else may
-        ask for them in this run."""
-        return self._kept[int(ticket)] if self.has_several else self._kept.pop(int(ticket))
+    def taken(self, ticket: torch.Tensor,
+              gradient: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Arguments and results of the call with a number, for the gradient with a number; they are
+        let go when all gradients of the call have taken them."""
+        leaves, results, waiting = self._kept[int(ticket)]
+        waiting.discard(gradient)
+        if not waiting:
+            del self._kept[int(ticket)]
+        return leaves, results
 
     @property
     def has_several(self) -> bool:
@@ -295,7 +301,7 @@ class Gradient:
         """The gradients of the arguments, with the loss scale that they came with; those of the
         host's own parameters are added to their ``grad``, as those of the whole loss."""
         *gradients, ticket = inputs
-        leaves, results = self.site.taken(ticket)
+        leaves, results = self.site.taken(ticket, self.number)
         pairs = [(results[i], gradient) for i, gradient in zip(self.given, gradients, strict=True)
                  if results[i].requires_grad]
         for leaf in leaves:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import poptorch
+from poptorch._own import host_sites
 from tests.helpers import quiet_options
 from tests.own.test_host import trained
 
@@ -174,6 +175,27 @@ def test_hooks_within_see_the_gradients_of_all_results(register):
     net.host = poptorch.CPU(function, "hooked")
     expected, found = gradients_of(net)
     torch.testing.assert_close(found, expected)
+
+
+def test_a_call_is_kept_until_all_its_gradients_have_taken_it():
+    """Not until the end of a run of several micro-batches."""
+    kept = []
+
+    def function(a, b):
+        sites = [site for site in host_sites._sites.values() if isinstance(site, host_sites.Site)]
+        kept.append(sum(len(site._kept) for site in sites if site.name == "kept"))
+        return a.sin(), a * b
+
+    class Net(Behind):
+        def forward(self, x):
+            return super().forward()[1] * x.sum()
+
+    options = quiet_options().deviceIterations(3)
+    net = Net(torch.neg, slice(0, 2))
+    net.host = poptorch.CPU(function, "kept")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    poptorch.trainingModel(net, options, optimizer)(torch.ones(3, 2))
+    assert len(kept) == 4 and set(kept) == {0}
 
 
 def test_own_parameters_have_the_gradients_of_all_results():
