@@ -77,6 +77,11 @@ def needs_torch(source):
     return source.startswith(("csrc/python/", "csrc/kernels/aten/"))
 
 
+def takes_long(source):
+    """How early a source is to be compiled: first what reads torch's headers of Python objects."""
+    return needs_torch(source), reaches("#include <torch/csrc/", source)
+
+
 @functools.cache
 def reaches(pattern, source):
     """Whether a source, or what it includes, has text that fits the pattern."""
@@ -223,7 +228,7 @@ def write_ninja(folder, chosen, target=None, build=None):
     lines = ["ninja_required_version = 1.8", f"builddir = {folder}", *rules()]
     objects, headers = {}, set()
     # ninja begins with what stands first: with what takes longest, or one core waits in the end.
-    for source in sorted(chosen, key=needs_torch, reverse=True):
+    for source in sorted(chosen, key=takes_long, reverse=True):
         flags, place = flags_of(source, torch), folder
         extra = test_flags(source, build) if build else None
         needed = ""
