@@ -9,9 +9,10 @@ from poptorch import _context as context
 def of_capture(hook: Callable) -> Callable:
     """A hook as autograd is to call it while a program is captured.
 
-    A function of the host is one node of autograd, in eager there is one for each of its
-    operations: where its results that count do not depend on an argument, eager has no path from
-    the loss to it and calls no hook; autograd would call this one, with None.
+    A function of the host that has hooks or the like within is one node of autograd, in eager there
+    is one for each of its operations: where its results that count do not depend on an argument,
+    eager has no path from the loss to it and calls no hook; autograd would call this one, with
+    None.
     """
 
     @functools.wraps(hook)

@@ -74,6 +74,18 @@ def test_two_gradients_of_one_call():
         expected, loss = net(x)
 
 
+def gradients_of(net: torch.nn.Module, eager: torch.nn.Module | None = None) -> tuple[dict, dict]:
+    """Those in eager, of a copy where no other module is given, and ours."""
+    eager = eager or copy.deepcopy(net)
+    eager()[1].backward()
+    with poptorch.testing.keep_gradients():
+        model = trained(net)
+        model()
+        found = poptorch.testing.gradients(model)
+    expected = {name: weight.grad for name, weight in eager.named_parameters()}
+    return {name: grad for name, grad in expected.items() if grad is not None}, found
+
+
 class Hooked(torch.nn.Module):
     """A function of the host of several results, of which each depends on some arguments."""
 
@@ -98,14 +110,8 @@ def test_hooks_are_called_with_gradients_only(result):
     net = Hooked(result)
     eager = copy.deepcopy(net)
     eager.u.register_hook(lambda gradient: gradient * 3)  # a copy has none
-    eager()[1].backward()
-    with poptorch.testing.keep_gradients():
-        model = trained(net)
-        model()
-        found = poptorch.testing.gradients(model)
-    expected = {name: weight.grad for name, weight in eager.named_parameters()}
-    torch.testing.assert_close(
-        found, {name: grad for name, grad in expected.items() if grad is not None})
+    expected, found = gradients_of(net, eager)
+    torch.testing.assert_close(found, expected)
 
 
 class Squared(torch.autograd.Function):
@@ -134,18 +140,6 @@ class Behind(torch.nn.Module):
     def forward(self):
         out = self.host(self.function(self.w), self.function(self.u))[self.read]
         return out, poptorch.identity_loss(sum(x.sum() for x in out) + self.v.sum(), "none")
-
-
-def gradients_of(net: torch.nn.Module) -> tuple[dict, dict]:
-    """Those in eager, and ours."""
-    eager = copy.deepcopy(net)
-    eager()[1].backward()
-    with poptorch.testing.keep_gradients():
-        model = trained(net)
-        model()
-        found = poptorch.testing.gradients(model)
-    expected = {name: weight.grad for name, weight in eager.named_parameters()}
-    return {name: grad for name, grad in expected.items() if grad is not None}, found
 
 
 @pytest.mark.parametrize("read", [slice(0, 1), slice(1, 2), slice(2, 3), slice(0, 2), slice(0, 4),
