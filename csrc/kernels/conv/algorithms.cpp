@@ -263,8 +263,8 @@ double im2col_last_cost(P p) {
   const bool pays = simd::isa() != simd::Isa::avx512 || p.is_strided() || has_few_pixels(p);
   return pays && p.x.sizes[1] >= least_channels ? 0.6 : 3;
 }
-// "Gradients of weights of sequences": 1.1 to 2.7 but for few pixels, with 0.85. Of fewer rows
-// products of matrices are too thin.
+// "Gradients of weights of sequences": 1.05 to 2.9, but for few pixels. Of fewer rows products of
+// matrices are too thin.
 double im2col_rows_cost(P p) {
   if (p.pixels().sizes[1] / p.groups < 8) return slow;
   return has_few_pixels(p) ? 0.85 : 1.5;
