@@ -49,6 +49,9 @@ class Values:
         self._root: dict[fx.Node, fx.Node] = {}
         self._version: dict[fx.Node, int] = {}
         self._view_value: dict[fx.Node, tuple[int, fx.Node]] = {}
+        # View -> the last one on the way to it from the root that has elements beyond what it was
+        # made of, and the version of the root that this was made at.
+        self._beyond: dict[fx.Node, tuple[fx.Node, int]] = {}
         self._alias: dict[fx.Node, fx.Node] = {}
         self.changed: dict[fx.Node, fx.Node] = {}
 
@@ -83,24 +86,35 @@ class Values:
         """Notes that the tensor of ``node`` shares memory with that of ``parent``."""
         parent = self._alias.get(parent, parent)
         root = self._root.get(parent, parent)
+        version = self._version.get(root, 0)
         self._parent[node], self._root[node] = parent, root
-        self._view_value[node] = (self._version.get(root, 0), node)
+        self._view_value[node] = (version, node)
+        if node.meta.get("is_beyond"):
+            self._beyond[node] = (node, version)
+        elif parent in self._beyond:
+            self._beyond[node] = self._beyond[parent]
 
     def add_alias(self, node: fx.Node, other: fx.Node) -> None:
         """Notes that ``node`` is the same tensor as ``other``."""
         self._alias[node] = self._alias.get(other, other)
 
-    def _check_history(self, node: fx.Node) -> None:
-        """Checks that autograd's history of a view that is computed again is that of eager.
+    def _check_beyond(self, node: fx.Node) -> None:
+        """Checks that autograd's history of a view whose memory was changed is that of eager.
 
         Eager takes such a view's gradient from the tensor that owns the memory; under capture
         autograd goes through all views in between, each of which takes the gradients of its own
         elements only."""
-        if node.meta.get("is_beyond") and _val(node).requires_grad:
+        beyond, version = self._beyond.get(node, (None, 0))
+        if beyond is None or version == self._version.get(self._root[node], 0):
+            return
+        if _val(beyond).requires_grad:
             raise self.error("[capture] a view made by as_strided has elements that are not in "
                              "the tensor that it was made of. It is used after its memory was "
                              "changed in place, and a gradient flows through it. Call as_strided "
                              "on the whole tensor, or after the change.")
+
+    def _check_pick(self, node: fx.Node) -> None:
+        """Checks that a pick that is computed again has no history that is to be eager's."""
         if "picked_from" in node.meta and has_history(node):
             raise self.error("[capture] an element x[i], where i is an integer tensor without "
                              "dimensions, is used after x was changed in place, and a gradient "
@@ -113,9 +127,10 @@ class Values:
         root = self._root.get(node)
         if root is None:
             return self.changed.get(node, node)
+        self._check_beyond(node)
         version, value = self._view_value[node]
         if version != self._version.get(root, 0):
-            self._check_history(node)
+            self._check_pick(node)
             value = views.again(self.emit, node, self.present(self._parent[node]))
             self._view_value[node] = (self._version[root], value)
         return value
