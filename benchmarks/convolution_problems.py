@@ -1,7 +1,7 @@
 """Convolutions of published networks: what the part 'convolutions' measures.
 
 Each layer runs with several batches and in three directions: its result, the gradient of its input
-and that of its weight.
+and that of its weight; each of images in the layouts that PyTorch has for them.
 """
 
 from dataclasses import dataclass, replace
@@ -11,6 +11,7 @@ from torch import nn
 
 BATCHES = (1, 8, 64)
 DIRECTIONS = ("forward", "dx", "dw")
+ROWS, LAST = "row-major", "channels-last"
 MOST_PRODUCTS = 3e9  # of a call: larger ones are left out
 
 
@@ -75,7 +76,8 @@ LAYERS = [
 
 
 def every_problem():
-    """All layers with all batches, in all directions, but for those that take too long."""
+    """All layers with all batches, directions and layouts, but for those that take too long."""
     layers = [replace(layer, batch=batch) for layer in LAYERS for batch in BATCHES]
-    return [(layer, direction) for layer in layers if layer.products() <= MOST_PRODUCTS
-            for direction in DIRECTIONS]
+    return [(layer, direction, layout) for layer in layers if layer.products() <= MOST_PRODUCTS
+            for direction in DIRECTIONS
+            for layout in ((ROWS, LAST) if len(layer.size) > 1 else (ROWS,))]

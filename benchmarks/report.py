@@ -50,6 +50,7 @@ PRODUCTS = [
 CONVOLUTIONS = [
     Column("layer", "layer", "", -28),
     Column("computes", "computes", "", -8),
+    Column("layout", "images", "", -13),
     Column("count", "batches", "d"),
     *_BESIDE_ATEN,
 ]
@@ -157,8 +158,8 @@ def products(store, machine):
 
 def convolutions(store, machine):
     """The same of each layer's convolutions and gradients, over the sizes of the batch."""
-    return _beside_aten(store.rows("convolutions", machine), ("layer", "computes"), CONVOLUTIONS,
-                        lambda row: f"a batch of {row['batch']}, {row['algorithm']}")
+    return _beside_aten(store.rows("convolutions", machine), ("layer", "computes", "layout"),
+                        CONVOLUTIONS, lambda row: f"a batch of {row['batch']}, {row['algorithm']}")
 
 
 def _beside_aten(rows, keys, columns, case):

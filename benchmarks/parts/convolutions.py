@@ -1,7 +1,8 @@
 """Convolutions one by one, beside ATen: ``python -m benchmarks convolutions``.
 
-Of ours the kernels' time by the profile of a training step counts, of ATen the call's, with
-row-major and with channels-last tensors: the ratio is the better of the two over ours.
+Of ours the kernels' time by the profile of a training step counts, of ATen the call's: once with
+row-major images, as a user's program gives them, and once with channels-last ones, as they lie
+between the layers of a network.
 """
 
 import torch
@@ -17,7 +18,7 @@ from benchmarks.beside_aten import (
     medians_us,
     seconds,
 )
-from benchmarks.convolution_problems import every_problem
+from benchmarks.convolution_problems import LAST, every_problem
 from benchmarks.part import Part, ratio
 from benchmarks.table import Column
 
@@ -25,9 +26,9 @@ COLUMNS = [
     Column("layer", "layer", "", -28),
     Column("batch", "batch", "d"),
     Column("computes", "computes", "", -8),
+    Column("layout", "images", "", -13),
     Column("algorithm", "algorithm", "", -26),
-    Column("rows_us", "ATen us", ".1f"),
-    Column("last_us", "channels last", ".1f"),
+    Column("aten_us", "ATen us", ".1f"),
     Column("us", "ours us", ".1f"),
     Column("ratio", "times as fast"),
 ]
@@ -36,14 +37,15 @@ COLUMNS = [
 class Step(nn.Module):
     """A training step around a layer, with the gradient that the direction says."""
 
-    def __init__(self, layer, direction):
+    def __init__(self, layer, direction, layout):
         super().__init__()
-        self.layer = layer.module()
+        self.layer, self._is_last = layer.module(), layout == LAST
         self.layer.weight.requires_grad_(direction != "dx")
         self.shift = nn.Parameter(torch.zeros(()), requires_grad=direction == "dx")
 
     def forward(self, x):
-        """The loss."""
+        """The loss of images, whose channels are the last dimension if they lie so."""
+        x = x.movedim(-1, 1) if self._is_last else x
         y = self.layer(x + self.shift if self.shift.requires_grad else x)
         return poptorch.identity_loss((y * y).sum(), "none")
 
@@ -51,9 +53,11 @@ class Step(nn.Module):
 class Ours:
     """The compiled step."""
 
-    def __init__(self, layer, direction):
-        step = Step(layer, direction)
-        self._x = torch.randn(layer.batch, layer.inputs, *layer.size)
+    def __init__(self, layer, direction, layout):
+        step = Step(layer, direction, layout)
+        channels = (layer.inputs,)
+        size = layer.size + channels if layout == LAST else channels + layer.size
+        self._x = torch.randn(layer.batch, *size)
         options = poptorch.Options().showCompilationProgressBar(False)
         self._model = poptorch.trainingModel(
             step, options, torch.optim.SGD(step.parameters(), lr=1e-9))
@@ -77,13 +81,14 @@ class Ours:
         self._model.destroy()
 
 
-def aten_call(layer, direction, memory_format=None):
+def aten_call(layer, direction, layout):
     """The convolution, or its gradient, by torch."""
     module = layer.module()
     x = torch.randn(layer.batch, layer.inputs, *layer.size)
     w = module.weight.detach()
-    if memory_format is not None:
-        x, w = (t.contiguous(memory_format=memory_format) for t in (x, w))
+    if layout == LAST:
+        form = {2: torch.channels_last, 3: torch.channels_last_3d}[len(layer.size)]
+        x, w = (t.contiguous(memory_format=form) for t in (x, w))
     geometry = [module.stride, module.padding, module.dilation, False, [0] * len(layer.size),
                 layer.groups]
     if direction == "forward":
@@ -95,28 +100,28 @@ def aten_call(layer, direction, memory_format=None):
 
 def measured(problem, blocks=BLOCKS, block_s=BLOCK_S):
     """The row of a problem; what is not asked for is as in :func:`beside_aten.medians_us`."""
-    layer, direction = problem
+    layer, direction, layout = problem
     torch.manual_seed(0)
-    last = {2: torch.channels_last, 3: torch.channels_last_3d}.get(len(layer.size))
-    ours = Ours(layer, direction)
-    calls = [aten_call(layer, direction, memory_format) for memory_format in (None, last)]
-    once_s = max(min(seconds(call) for _ in range(3)) for call in (ours.run, *calls))
-    sides = [ours.kernel_s, *(lambda count, call=call: seconds(call, count) for call in calls)]
-    us, rows_us, last_us = medians_us(sides, once_s, blocks, block_s)
+    ours, aten = Ours(*problem), aten_call(*problem)
+    once_s = max(min(seconds(call) for _ in range(3)) for call in (ours.run, aten))
+    sides = [ours.kernel_s, lambda count: seconds(aten, count)]
+    us, aten_us = medians_us(sides, once_s, blocks, block_s)
     ours.destroy()
-    return {"layer": layer.name, "batch": layer.batch, "computes": direction,
-            "algorithm": ours.algorithm, "us": us, "rows_us": rows_us, "last_us": last_us,
-            "ratio": ratio(min(rows_us, last_us), us)}
+    return {"layer": layer.name, "batch": layer.batch, "computes": direction, "layout": layout,
+            "algorithm": ours.algorithm, "us": us, "aten_us": aten_us,
+            "ratio": ratio(aten_us, us)}
 
 
 def _measure(plan):
-    yield from measured_rows(plan, every_problem(), lambda p: f"{p[0].name} {p[1]}", measured)
+    yield from measured_rows(plan, every_problem(), lambda p: f"{p[0].name} {p[1]} {p[2]}",
+                             measured)
 
 
 def conclude(rows):
-    """The means of each direction, and how many are slower than ATen."""
-    return conclusions(rows, "computes", lambda row: f"{row['layer']} of {row['batch']}")
+    """The means of each direction and layout, and how many are slower than ATen."""
+    cases = [row | {"case": f"{row['computes']}, {row['layout']}"} for row in rows]
+    return conclusions(cases, "case", lambda row: f"{row['layer']} of {row['batch']}")
 
 
 PART = Part("convolutions", "convolutions of published networks, beside ATen", COLUMNS, _measure,
-            conclude, minutes=(15.0, 1.5), keys=("layer", "batch", "computes"))
+            conclude, minutes=(15.0, 1.5), keys=("layer", "batch", "computes", "layout"))

@@ -8,6 +8,7 @@ import threading
 import torch
 from torch.distributions import Distribution
 
+from poptorch._capture.fused_layers import fused_results_in_rows
 from poptorch._capture.torch_private import (
     causal_masks_unread,
     distributions_validate,
@@ -41,11 +42,11 @@ def preserved(training: bool):
     Grad mode is that of the capture, inference mode is off, the generator starts anew. Autocast
     and the default dtype are the caller's. Distributions do not check the values of their
     parameters, as there are none; transformers do not compare their masks with the causal one,
-    and leave out padding by a mask of their results.
+    and leave out padding by a mask of their results, which lie as those of fused operations do.
     """
-    with one_at_a_time, _distributions_unchecked(), causal_masks_unread(), padding_as_nested():
-        with _preserved(training):
-            yield
+    with one_at_a_time, _distributions_unchecked(), causal_masks_unread(), padding_as_nested(), \
+            fused_results_in_rows(), _preserved(training):
+        yield
 
 
 @contextlib.contextmanager

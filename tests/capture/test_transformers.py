@@ -1,4 +1,4 @@
-"""Encoders of transformers in inference: rows of padding, left out by eager's nested tensors."""
+"""Transformers in inference, where eager takes nested tensors and fused operations."""
 
 import itertools
 
@@ -89,3 +89,33 @@ def test_training_computes_padding():
     expected = net(x, src_key_padding_mask=AT_THE_ENDS)
     found, _ = poptorch.trainingModel(Net(), quiet_options())(x, AT_THE_ENDS)
     torch.testing.assert_close(found, expected.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("norm_first", "heads", "is_training"), [
+    *itertools.product([True, False], [1, 2], [True, False])])
+@pytest.mark.parametrize("mask", [None, "attn_mask", "key_padding_mask"])
+def test_results_lie_as_those_of_fused_operations(norm_first, heads, is_training, mask):
+    settings = {"dropout": 0.0, "batch_first": True}
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(4, heads, 8, norm_first=norm_first, **settings)
+            self.attention = nn.MultiheadAttention(4, heads, **settings)
+
+        def forward(self, x, *masks):
+            x = x.expand(2, 3, 4)
+            of_layer = {"src_mask" if mask == "attn_mask" else f"src_{mask}": m for m in masks}
+            found = (self.layer(x, **of_layer), *self.attention(x, x, x, **{mask: masks[0]})) \
+                if masks else (self.layer(x), *self.attention(x, x, x))
+            return [one.as_strided((one.numel(),), (1,), 0) for one in found]
+
+    torch.manual_seed(0)
+    net, x = Net().train(is_training), torch.randn(3, 2, 1).transpose(0, 1)
+    masks = {None: [], "attn_mask": [~torch.eye(3, dtype=torch.bool)],
+             "key_padding_mask": [torch.tensor([[False, False, True]]).expand(2, 3)]}[mask]
+    with torch.no_grad():
+        expected = net(x, *masks)
+    for one, wanted in zip(poptorch.inferenceModel(net, quiet_options())(x, *masks), expected):
+        torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-4)
+    assert torch.backends.mha.get_fastpath_enabled()

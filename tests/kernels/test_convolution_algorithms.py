@@ -77,6 +77,11 @@ PROBLEMS = [
     problem((2, 24, 11, 9), (24, 1, 3, 3), padding=1, groups=24),
     problem((2, 19, 12, 9), (19, 1, 5, 5), stride=2, padding=2, groups=19),
     problem((2, 8, 9, 9), (8, 1, 3, 3), padding=4, dilation=2, groups=8),
+    problem((2, 8, 2, 1), (8, 1, 3, 3), padding=1, groups=8),  # no window within the image
+    problem((1, 140, 5, 13), (140, 1, 7, 7), padding=3, groups=140),
+    problem((2, 17, 9, 14), (17, 1, 5, 5), padding=(2, 0), groups=17),
+    problem((1, 33, 8, 19), (33, 1, 3, 3), stride=2, padding=1, groups=33),
+    problem((1, 6, 7, 15), (6, 1, 3, 2), stride=3, padding=1, groups=6),
     problem((3, 1, 12, 12), (32, 1, 3, 3), padding=1),
     problem((2, 3, 19, 23), (16, 3, 7, 7), stride=2, padding=3),
     problem((2, 5, 9, 10), (7, 5, 3, 3), padding=1),

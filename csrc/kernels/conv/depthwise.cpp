@@ -14,7 +14,9 @@
 namespace poptorch::kernels {
 namespace {
 
+using simd::DepthwiseColumns;
 using simd::DepthwiseTap;
+using simd::DepthwiseWindow;
 
 constexpr int64_t grain_products = 32768;
 
@@ -34,23 +36,45 @@ struct Taps {
   }
   void finish_entry() { first.push_back(static_cast<int32_t>(taps.size())); }
 
-  // Whether entries i and i + 1 take by the same weights, `apart` entries from each other.
-  bool follows(int64_t i, int64_t apart) const {
-    const DepthwiseTap *a = of(i), *b = of(i + 1);
-    return count_of(i) == count_of(i + 1) &&
+  // Whether entries i and j take by the same weights, `apart` entries from each other.
+  bool follows(int64_t i, int64_t j, int64_t apart) const {
+    const DepthwiseTap *a = of(i), *b = of(j);
+    return count_of(i) == count_of(j) &&
            std::equal(a, a + count_of(i), b, [&](const DepthwiseTap& s, const DepthwiseTap& t) {
              return s.weight == t.weight && t.source - s.source == apart;
            });
   }
 
-  // 1 where four entries can be computed together.
-  std::vector<uint8_t> alike() const {
-    std::vector<uint8_t> marks(static_cast<size_t>(count()), 0);
-    for (int64_t i = 0; i + 4 <= count(); ++i) {
-      if (count_of(i) == 0 || count_of(i + 1) == 0) continue;
-      const int64_t apart = of(i + 1)->source - of(i)->source;
+  // Whether entries i, i + step, i + 2 * step and i + 3 * step take alike.
+  bool are_spread(int64_t i, int64_t step) const {
+    if (count_of(i) == 0 || count_of(i + step) == 0) return false;
+    const int64_t apart = of(i + step)->source - of(i)->source;
+    return follows(i, i + step, apart) && follows(i + step, i + 2 * step, apart) &&
+           follows(i + 2 * step, i + 3 * step, apart);
+  }
+
+  // Whether entry i takes by all weights of a window, from neighbours.
+  bool is_window(int64_t i, const DepthwiseWindow& window) const {
+    const DepthwiseTap* a = of(i);
+    if (count_of(i) != window.taps) return false;
+    for (int32_t k = 1; k < count_of(i); ++k) {
+      if (a[k].source != a[0].source + k) return false;
+    }
+    return true;
+  }
+
+  // Of each entry: what can be computed together from it on.
+  std::vector<DepthwiseColumns::Alike> alike(const DepthwiseWindow& window, int64_t step) const {
+    std::vector<DepthwiseColumns::Alike> marks(static_cast<size_t>(count()),
+                                               DepthwiseColumns::unlike);
+    for (int64_t i = 0; i + 4 * step <= count(); ++i) {
+      bool are_alike = true;
+      for (int64_t j = i; j < i + step; ++j) are_alike = are_alike && are_spread(j, step);
+      if (!are_alike) continue;
+      const bool are_windows = step == 1 && is_window(i, window) &&
+                               of(i + 1)->source - of(i)->source == window.apart;
       marks[static_cast<size_t>(i)] =
-          follows(i, apart) && follows(i + 1, apart) && follows(i + 2, apart);
+          are_windows ? DepthwiseColumns::windows : DepthwiseColumns::spread;
     }
     return marks;
   }
@@ -86,11 +110,19 @@ std::vector<simd::DepthwiseRange> ranges(const ConvolutionAxis& axis) {
   return found;
 }
 
+// What the columns take, of the image and of its gradient.
+DepthwiseWindow forward_window(const ConvolutionAxis& axis) {
+  return axis.dilation == 1 ? DepthwiseWindow{axis.kernel, axis.stride} : DepthwiseWindow{};
+}
+DepthwiseWindow backward_window(const ConvolutionAxis& axis) {
+  return axis.stride == 1 ? forward_window(axis) : DepthwiseWindow{};
+}
+
 // What each entry of the image's gradient takes from that of the result.
 Taps backward_taps(const ConvolutionAxis& axis) {
   Taps taps;
   for (int64_t i = 0; i < axis.from; ++i) {
-    for (int64_t k = 0; k < axis.kernel; ++k) {
+    for (int64_t k = axis.kernel - 1; k >= 0; --k) {
       const int64_t at = i + axis.padding - k * axis.dilation;
       if (at >= 0 && at % axis.stride == 0 && at / axis.stride < axis.to) {
         taps.add(at / axis.stride, k);
@@ -115,24 +147,37 @@ void turn_weights(const ConvolutionShape& s, const float* weight, float* out) {
 // Rows and columns of a result, from images of `width` columns.
 struct Pass {
   Taps rows, columns;
-  std::vector<uint8_t> alike;
-  int64_t width, channels, kernel_width;
-  const simd::DepthwiseLoops* loops = &simd::depthwise_loops();
+  std::vector<DepthwiseColumns::Alike> alike;
+  int64_t width, channels, kernel_width, step;
+  const simd::DepthwiseLoops* loops;
 
-  Pass(const ConvolutionShape& s, Taps rows_taken, Taps columns_taken, int64_t image_width)
-      : rows(std::move(rows_taken)),
-        columns(std::move(columns_taken)),
-        alike(columns.alike()),
-        width(image_width),
-        channels(s.channels),
-        kernel_width(s.w.kernel) {}
+  // From the image to the result, and back.
+  static Pass forward(const ConvolutionShape& s) {
+    return {s, forward_taps(s.h), forward_taps(s.w), s.w.from, forward_window(s.w), 1};
+  }
+  static Pass backward(const ConvolutionShape& s) {
+    return {s,      backward_taps(s.h),   backward_taps(s.w),
+            s.w.to, backward_window(s.w), s.w.stride};
+  }
 
   simd::DepthwiseRow row(const float* image, int64_t i) const {
     return {image, width, channels, rows.of(i), rows.count_of(i), kernel_width};
   }
-  simd::DepthwiseColumns taken() const {
-    return {columns.first.data(), columns.taps.data(), alike.data(), columns.count()};
+  DepthwiseColumns taken() const {
+    return {columns.first.data(), columns.taps.data(), alike.data(), columns.count(), step};
   }
+
+ private:
+  Pass(const ConvolutionShape& s, Taps rows_taken, Taps columns_taken, int64_t image_width,
+       const DepthwiseWindow& window, int64_t columns_step)
+      : rows(std::move(rows_taken)),
+        columns(std::move(columns_taken)),
+        alike(columns.alike(window, columns_step)),
+        width(image_width),
+        channels(s.channels),
+        kernel_width(s.w.kernel),
+        step(columns_step),
+        loops(&simd::depthwise_loops(window)) {}
 };
 
 // Images of an operand with channels last: as they lie, or copied into scratch.
@@ -184,11 +229,25 @@ size_t weights_bytes(const ConvolutionShape& s) {
 // Sums are made of this many parts of the rows, whatever the threads.
 constexpr int64_t most_parts = 8;
 
+// The sum of all parts [taps, channels], in place of the first, as [channels, taps].
+void add_parts(const ConvolutionShape& s, double* sums, int64_t parts, float* out) {
+  const int64_t numbers = s.taps() * s.channels;
+  for (int64_t part = 1; part < parts; ++part) {
+    const double* other = sums + part * numbers;
+    for (int64_t i = 0; i < numbers; ++i) sums[i] += other[i];
+  }
+  for (int64_t c = 0; c < s.channels; ++c) {
+    for (int64_t k = 0; k < s.taps(); ++k) {
+      out[c * s.taps() + k] = static_cast<float>(sums[k * s.channels + c]);
+    }
+  }
+}
+
 }  // namespace
 
 Prepared depthwise_convolution(const Call& call) {
   const ConvolutionShape s = shape_of(call.attrs(), call.in(0), call.in(1), call.out());
-  const Pass pass(s, forward_taps(s.h), forward_taps(s.w), s.w.from);
+  const Pass pass = Pass::forward(s);
   const Images images(call, 0);
   const auto run = [=](const Args& args) {
     convolve(s, pass, images, {args.in<float>(1), args.in<float>(2), args.out<float>()}, args);
@@ -198,7 +257,7 @@ Prepared depthwise_convolution(const Call& call) {
 
 Prepared depthwise_input_gradient(const Call& call) {
   const ConvolutionShape s = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0));
-  const Pass pass(s, backward_taps(s.h), backward_taps(s.w), s.w.to);
+  const Pass pass = Pass::backward(s);
   const Images images(call, 0);
   const auto run = [=](const Args& args) {
     convolve(s, pass, images, {args.in<float>(2), nullptr, args.out<float>(0)}, args);
@@ -208,7 +267,7 @@ Prepared depthwise_input_gradient(const Call& call) {
 
 Prepared depthwise_weight_gradient(const Call& call) {
   const ConvolutionShape s = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0));
-  const Pass pass(s, forward_taps(s.h), forward_taps(s.w), s.w.from);
+  const Pass pass = Pass::forward(s);
   const std::vector<simd::DepthwiseRange> columns = ranges(s.w);
   const int64_t rows = s.images * s.h.to, parts = std::min(most_parts, rows);
   const int64_t numbers = s.taps() * s.channels;
@@ -225,16 +284,7 @@ Prepared depthwise_weight_gradient(const Call& call) {
         pass.loops->weight_sums(pass.row(image, i % s.h.to), columns.data(), grad, own);
       }
     });
-    float* out = args.out<float>(1);
-    for (int64_t c = 0; c < s.channels; ++c) {
-      for (int64_t k = 0; k < s.taps(); ++k) {
-        double total = 0;
-        for (int64_t part = 0; part < parts; ++part) {
-          total += sums[part * numbers + k * s.channels + c];
-        }
-        out[c * s.taps() + k] = static_cast<float>(total);
-      }
-    }
+    add_parts(s, sums, parts, args.out<float>(1));
   };
   return {run, images.scratch_bytes() + static_cast<size_t>(parts * numbers) * sizeof(double)};
 }

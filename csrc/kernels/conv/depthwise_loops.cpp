@@ -5,8 +5,9 @@
 
 namespace poptorch::simd {
 
-const DepthwiseLoops& depthwise_loops() {
-  return choose(base::depthwise_functions, avx2::depthwise_functions, avx512::depthwise_functions);
+const DepthwiseLoops& depthwise_loops(const DepthwiseWindow& window) {
+  return choose(base::depthwise_loops_of(window), avx2::depthwise_loops_of(window),
+                avx512::depthwise_loops_of(window));
 }
 
 }  // namespace poptorch::simd

@@ -15,8 +15,13 @@ struct DepthwiseTap {
 struct DepthwiseColumns {
   const int32_t* first;
   const DepthwiseTap* taps;
-  const uint8_t* alike;  // 1: columns j to j + 3 take by the same weights, equally far apart
-  int64_t count;
+  // What can be computed together from column j on:
+  //   spread: four times `step` columns; those that are `step` apart take by the same weights, with
+  //       equal distances from one to the next.
+  //   windows: four neighbours, which take what DepthwiseWindow says.
+  enum Alike : uint8_t { unlike, spread, windows };
+  const Alike* alike;
+  int64_t count, step;
 };
 
 // The columns of a result that take by one weight: `count` from `begin` on, from the image's column
@@ -33,6 +38,12 @@ struct DepthwiseRow {
   int64_t kernel_width;
 };
 
+// What a column takes where it takes by all weights and these lie side by side: `taps` columns of
+// the image, `apart` from those of the next. 0 taps: where they do not.
+struct DepthwiseWindow {
+  int64_t taps = 0, apart = 1;
+};
+
 struct DepthwiseLoops {
   // out[j] = bias + the sum over taps of image * weights, weights being [taps, channels]; bias may
   // be null.
@@ -45,6 +56,6 @@ struct DepthwiseLoops {
 };
 
 // Of the instruction set in use: to be got when a kernel is prepared.
-const DepthwiseLoops& depthwise_loops();
+const DepthwiseLoops& depthwise_loops(const DepthwiseWindow& window);
 
 }  // namespace poptorch::simd

@@ -34,14 +34,17 @@ struct Lanes {
   lanes.put(out + j * row.channels + c, sum);
 }
 
-// Four columns from j on: each weight is loaded once for all of them.
+// Columns that are computed together.
+inline constexpr int at_once = 4;
+
+// Four columns from j on, `step` apart: each weight is loaded once for all of them.
 [[gnu::always_inline]] inline void depthwise_columns(const DepthwiseRow& row,
                                                      const DepthwiseColumns& columns, int64_t j,
                                                      int64_t c, const Lanes& lanes,
                                                      const float* weights, vf start, float* out) {
   const int32_t begin = columns.first[j], end = columns.first[j + 1];
-  const int64_t n = row.channels;
-  const int64_t apart = (columns.taps[end].source - columns.taps[begin].source) * n;
+  const int64_t n = row.channels, next = columns.first[j + columns.step];
+  const int64_t apart = (columns.taps[next].source - columns.taps[begin].source) * n;
   vf s0 = start, s1 = start, s2 = start, s3 = start;
   for (int64_t r = 0; r < row.row_count; ++r) {
     const float* line = row.image + row.rows[r].source * row.width * n + c;
@@ -57,36 +60,78 @@ struct Lanes {
     }
   }
   float* to = out + j * n + c;
+  const int64_t step = columns.step * n;
   lanes.put(to, s0);
-  lanes.put(to + n, s1);
-  lanes.put(to + 2 * n, s2);
-  lanes.put(to + 3 * n, s3);
+  lanes.put(to + step, s1);
+  lanes.put(to + 2 * step, s2);
+  lanes.put(to + 3 * step, s3);
 }
 
-[[gnu::always_inline]] inline void depthwise_channels(const DepthwiseRow& row,
-                                                      const DepthwiseColumns& columns, int64_t c,
-                                                      const Lanes& lanes, const float* weights,
-                                                      const float* bias, float* out) {
+// Four neighbours, each of which takes `taps` columns that lie side by side, `apart` from those of
+// the next: each of the image's numbers is loaded once, too.
+template <int taps, int apart>
+[[gnu::always_inline]] inline void depthwise_window(const DepthwiseRow& row,
+                                                    const DepthwiseColumns& columns, int64_t j,
+                                                    int64_t c, const Lanes& lanes,
+                                                    const float* weights, vf start, float* out) {
+  constexpr int seen = (at_once - 1) * apart + taps;
+  const DepthwiseTap* tap = columns.taps + columns.first[j];
+  const int64_t n = row.channels;
+  vf sums[at_once];
+  for (vf& sum : sums) sum = start;
+  for (int64_t r = 0; r < row.row_count; ++r) {
+    const float* line = row.image + (row.rows[r].source * row.width + tap->source) * n + c;
+    const float* of_line = weights + row.rows[r].weight * row.kernel_width * n + c;
+    vf x[seen];
+#pragma GCC unroll 16
+    for (int i = 0; i < seen; ++i) x[i] = lanes.get(line + i * n);
+#pragma GCC unroll 8
+    for (int t = 0; t < taps; ++t) {
+      const vf weight = lanes.get(of_line + tap[t].weight * n);
+#pragma GCC unroll 4
+      for (int i = 0; i < at_once; ++i) sums[i] += weight * x[i * apart + t];
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < at_once; ++i) lanes.put(out + (j + i) * n + c, sums[i]);
+}
+
+// What is marked together from column j on, or column j. Windows are of `taps` columns; 0: of any.
+template <int taps, int apart>
+[[gnu::always_inline]] inline void depthwise_some(const DepthwiseRow& row,
+                                                  const DepthwiseColumns& columns, int64_t j,
+                                                  int64_t c, const Lanes& lanes,
+                                                  const float* weights, const float* bias,
+                                                  float* out) {
   const vf start = bias == nullptr ? vf{} : lanes.get(bias + c);
-  for (int64_t j = 0; j < columns.count;) {
-    if (columns.alike[j]) {
-      depthwise_columns(row, columns, j, c, lanes, weights, start, out);
-      j += 4;
-    } else {
-      depthwise_column(row, columns, j, c, lanes, weights, start, out);
-      ++j;
+  if (columns.alike[j] == DepthwiseColumns::unlike) {
+    depthwise_column(row, columns, j, c, lanes, weights, start, out);
+  } else if (taps > 0 && columns.alike[j] == DepthwiseColumns::windows) {
+    depthwise_window<std::max(taps, 1), apart>(row, columns, j, c, lanes, weights, start, out);
+  } else {
+    for (int64_t i = 0; i < columns.step; ++i) {
+      depthwise_columns(row, columns, j + i, c, lanes, weights, start, out);
     }
   }
 }
 
+template <int taps, int apart>
 inline void depthwise_convolve(const DepthwiseRow& row, const DepthwiseColumns& columns,
                                const float* weights, const float* bias, float* out) {
-  int64_t c = 0;
-  for (; c + width <= row.channels; c += width) {
-    depthwise_channels(row, columns, c, Lanes{width}, weights, bias, out);
-  }
-  if (c < row.channels) {
-    depthwise_channels(row, columns, c, Lanes{row.channels - c}, weights, bias, out);
+  // Numbers that lie side by side are read together, and weights stay in the first cache.
+  constexpr int64_t channels_at_once = 8 * width;
+  for (int64_t first = 0; first < row.channels; first += channels_at_once) {
+    const int64_t end = std::min(first + channels_at_once, row.channels);
+    for (int64_t j = 0; j < columns.count;) {
+      int64_t c = first;
+      for (; c + width <= end; c += width) {
+        depthwise_some<taps, apart>(row, columns, j, c, Lanes{width}, weights, bias, out);
+      }
+      if (c < end) {
+        depthwise_some<taps, apart>(row, columns, j, c, Lanes{end - c}, weights, bias, out);
+      }
+      j += columns.alike[j] == DepthwiseColumns::unlike ? 1 : at_once * columns.step;
+    }
   }
 }
 
@@ -107,6 +152,13 @@ inline void depthwise_convolve(const DepthwiseRow& row, const DepthwiseColumns& 
   return (s0 + s1) + (s2 + s3);
 }
 
+// Adds the lanes in use to sums of twice the precision.
+[[gnu::always_inline]] inline void depthwise_add(double* sums, vf v, const Lanes& lanes) {
+  float values[width];
+  store(values, v);
+  for (int64_t i = 0; i < lanes.count; ++i) sums[i] += values[i];
+}
+
 [[gnu::always_inline]] inline void depthwise_sums_of(const DepthwiseRow& row,
                                                      const DepthwiseRange* ranges, int64_t c,
                                                      const Lanes& lanes, const float* grad,
@@ -116,24 +168,125 @@ inline void depthwise_convolve(const DepthwiseRow& row, const DepthwiseColumns& 
     double* of_line = sums + row.rows[r].weight * row.kernel_width * row.channels + c;
     for (int64_t k = 0; k < row.kernel_width; ++k) {
       const DepthwiseRange& range = ranges[k];
-      float values[width];
-      store(values, depthwise_sum(grad + range.begin * row.channels + c,
-                                  line + range.source * row.channels, range.count, row.channels,
-                                  range.apart * row.channels, lanes));
-      for (int64_t i = 0; i < lanes.count; ++i) of_line[k * row.channels + i] += values[i];
+      const vf sum = depthwise_sum(grad + range.begin * row.channels + c,
+                                   line + range.source * row.channels, range.count, row.channels,
+                                   range.apart * row.channels, lanes);
+      depthwise_add(of_line + k * row.channels, sum, lanes);
     }
   }
 }
 
-inline void depthwise_weight_sums(const DepthwiseRow& row, const DepthwiseRange* ranges,
-                                  const float* grad, double* sums) {
-  int64_t c = 0;
-  for (; c + width <= row.channels; c += width) {
-    depthwise_sums_of(row, ranges, c, Lanes{width}, grad, sums);
+// Columns [begin, end) of the result.
+struct ColumnRange {
+  int64_t begin, end;
+};
+
+// Those that take by all `taps` weights, or an empty range behind those that take by any.
+inline ColumnRange inner_columns(const DepthwiseRange* ranges, int taps) {
+  ColumnRange inner{0, std::numeric_limits<int64_t>::max()};
+  int64_t last = 0;
+  for (int k = 0; k < taps; ++k) {
+    const int64_t begin = ranges[k].begin, end = begin + ranges[k].count;
+    inner.begin = std::max(inner.begin, begin);
+    inner.end = std::min(inner.end, end);
+    last = std::max(last, end);
   }
-  if (c < row.channels) {
-    depthwise_sums_of(row, ranges, c, Lanes{row.channels - c}, grad, sums);
+  return inner.begin < inner.end ? inner : ColumnRange{last, last};
+}
+
+// Columns at the left and right edge, which take by some of the weights.
+template <int taps>
+[[gnu::always_inline]] inline void depthwise_edges(const DepthwiseRow& row,
+                                                   const DepthwiseRange* ranges,
+                                                   const ColumnRange& inner, const Lanes& lanes,
+                                                   const float* grad, const float* line, vf* sums) {
+#pragma GCC unroll 8
+  for (int k = 0; k < taps; ++k) {
+    const DepthwiseRange& range = ranges[k];
+    const int64_t begin = range.begin, end = begin + range.count;
+    const auto add = [&](int64_t from, int64_t to) {
+      for (int64_t j = from; j < to; ++j) {
+        const int64_t source = range.source + (j - begin) * range.apart;
+        sums[k] += lanes.get(grad + j * row.channels) * lanes.get(line + source * row.channels);
+      }
+    };
+    add(begin, std::min(end, inner.begin));
+    add(std::max(begin, inner.end), end);
   }
 }
 
-inline constexpr DepthwiseLoops depthwise_functions = {depthwise_convolve, depthwise_weight_sums};
+// The same where columns take `taps` columns of the image that lie side by side, `apart` from those
+// of the next: all of a line's sums are made at once.
+template <int taps, int apart>
+[[gnu::always_inline]] inline void depthwise_window_sums(const DepthwiseRow& row,
+                                                         const DepthwiseRange* ranges,
+                                                         const ColumnRange& inner, int64_t c,
+                                                         const Lanes& lanes, const float* grad,
+                                                         double* all_sums) {
+  constexpr int seen = (at_once - 1) * apart + taps;
+  const int64_t n = row.channels;
+  for (int64_t r = 0; r < row.row_count; ++r) {
+    const float* line = row.image + row.rows[r].source * row.width * n + c;
+    vf sums[taps] = {}, others[taps] = {};
+    depthwise_edges<taps>(row, ranges, inner, lanes, grad + c, line, sums);
+    int64_t j = inner.begin;
+    const float* x = line + (ranges[0].source + (j - ranges[0].begin) * apart) * n;
+    for (; j + at_once <= inner.end; j += at_once, x += at_once * apart * n) {
+      vf of_image[seen];
+#pragma GCC unroll 16
+      for (int i = 0; i < seen; ++i) of_image[i] = lanes.get(x + i * n);
+#pragma GCC unroll 4
+      for (int i = 0; i < at_once; ++i) {
+        const vf g = lanes.get(grad + (j + i) * n + c);
+#pragma GCC unroll 8
+        for (int k = 0; k < taps; ++k) (i % 2 ? others : sums)[k] += g * of_image[i * apart + k];
+      }
+    }
+    for (; j < inner.end; ++j, x += apart * n) {
+      const vf g = lanes.get(grad + j * n + c);
+#pragma GCC unroll 8
+      for (int k = 0; k < taps; ++k) sums[k] += g * lanes.get(x + k * n);
+    }
+    double* of_line = all_sums + row.rows[r].weight * taps * n + c;
+#pragma GCC unroll 8
+    for (int k = 0; k < taps; ++k) depthwise_add(of_line + k * n, sums[k] + others[k], lanes);
+  }
+}
+
+// Of windows of `taps` columns; 0: of any.
+template <int taps, int apart>
+inline void depthwise_weight_sums(const DepthwiseRow& row, const DepthwiseRange* ranges,
+                                  const float* grad, double* sums) {
+  const auto add = [&](int64_t c, const Lanes& lanes) __attribute__((always_inline)) {
+    if constexpr (taps == 0) {
+      depthwise_sums_of(row, ranges, c, lanes, grad, sums);
+    } else {
+      const ColumnRange inner = inner_columns(ranges, taps);
+      depthwise_window_sums<taps, apart>(row, ranges, inner, c, lanes, grad, sums);
+    }
+  };
+  int64_t c = 0;
+  for (; c + width <= row.channels; c += width) add(c, Lanes{width});
+  if (c < row.channels) add(c, Lanes{row.channels - c});
+}
+
+template <int taps, int apart>
+inline constexpr DepthwiseLoops depthwise_functions = {depthwise_convolve<taps, apart>,
+                                                       depthwise_weight_sums<taps, apart>};
+
+// Of the windows of published networks; others have loops for any.
+inline const DepthwiseLoops& depthwise_loops_of(const DepthwiseWindow& window) {
+  if (window.apart == 1) {
+    switch (window.taps) {
+      case 3: return depthwise_functions<3, 1>;
+      case 5: return depthwise_functions<5, 1>;
+      case 7: return depthwise_functions<7, 1>;
+    }
+  } else if (window.apart == 2) {
+    switch (window.taps) {
+      case 3: return depthwise_functions<3, 2>;
+      case 5: return depthwise_functions<5, 2>;
+    }
+  }
+  return depthwise_functions<0, 1>;
+}

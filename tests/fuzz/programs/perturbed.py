@@ -54,7 +54,8 @@ _PLACES = frozenset(name for name in _CENTERS if name.startswith(
     ("upsample_", "_upsample_", "grid_sampler_")))
 
 # What rotates: each element of a matrix has an error as large as its largest ones have, by which a
-# small one may change its sign.
+# small one may change its sign. So has the matrix that it was made of, which counts where vectors
+# belong to values that are close together.
 _ROTATIONS = frozenset("_linalg_eigh _linalg_svd linalg_qr".split())
 
 # Of 16-bit floats: what these give for float32 weights was rounded to 16 bits, too.
@@ -122,6 +123,8 @@ class Perturbing(TorchDispatchMode):
         if cancels:  # now: the operation may change an operand
             sizes = (func(args[0].abs(), *args[1:], **(kwargs or {})) if name in _REDUCED
                      else _sizes(args))
+        if name in _ROTATIONS:
+            args = (self._move_together(args[0].clone()), *args[1:])
         out = func(*args, **(kwargs or {}))
         if cancels:  # where nearly all of it cancels, all may
             most = 2 * self._size * STEP[out.dtype] * sizes
@@ -185,6 +188,7 @@ class Perturbing(TorchDispatchMode):
             noise = torch.rand(x.shape, generator=self._generator, dtype=x.dtype) - 0.5
             with torch.no_grad():
                 x.detach().add_(noise * most)
+        return x
 
     def _noise(self, x) -> torch.Tensor:
         """Numbers in [0, 1); in exact runs the same for equal elements, so that they stay equal."""

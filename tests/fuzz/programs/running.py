@@ -107,6 +107,8 @@ class _Eager:
             results = self.net(*(own.detach() for own in alone))
         if self.program.loss:
             results[-1].backward()
+            for p in self.net.parameters():  # autograd gives two of them views of one tensor
+                p.grad = None if p.grad is None else p.grad.clone()
         for own, part in zip(alone, parts):
             _memory_of(part).copy_(_memory_of(own))
         for name, buffer in self.net._buffers.items():

@@ -9,7 +9,7 @@ from tests.fuzz.programs.running import eager
 _OF_VARIANCES = ("native_layer_norm", "native_group_norm", "native_batch_norm")
 # One of them is in each program with such an operation.
 _WORDS = ("alpha=0", "hardswish", "norm", "Norm", "interpolate", "Upsampl", "upsampl", "quantile",
-          "sort", "_mean(")
+          "sort", "_mean(", "soft_margin")
 
 
 class _Noting(TorchDispatchMode):
@@ -19,9 +19,9 @@ class _Noting(TorchDispatchMode):
     overflows, which are NaN where it is put together from several parts, and zeros else;
     interpolation between an infinity and itself, which is NaN where the weight is 0; means beside
     variances, which are NaN where an infinity stands before the last number; which of equal numbers
-    comes first, where no stable order is asked for: it gets the gradient; and gradients of batch
-    norm in inference, of which some channels get others' where strides fit both row-major and
-    channels-last tensors."""
+    comes first, where no stable order is asked for: it gets the gradient; gradients of batch norm
+    in inference, of which some channels get others' where strides fit both row-major and
+    channels-last tensors; and those of soft_margin_loss, where 1 of uint8 counts as -255."""
 
     found = False
 
@@ -35,6 +35,8 @@ class _Noting(TorchDispatchMode):
             self.found |= _variance_overflows(args[0])
         if name in ("var_mean", "std_mean") or (name.startswith("upsample_") and "linear" in name):
             self.found |= bool(args[0].isinf().any())
+        if name == "soft_margin_loss_backward":
+            self.found |= args[2].dtype is torch.uint8
         out = func(*args, **(kwargs or {}))
         if name == "native_batch_norm_backward" and not args[0].is_contiguous():
             again = func(args[0].contiguous(), *args[1:])
