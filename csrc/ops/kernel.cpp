@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "ir/copy.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -69,17 +70,11 @@ Prepared prepare(const Call& call) {
   const KernelDef* def = find_kernel(call.op.name);
   USER_CHECK(def != nullptr, "[", call.op.name, "] has no kernel: ", call.op.text(),
              ". Register one in csrc/kernels, or translate it as `aten`.");
-  ir::Op complete;
-  complete.name = call.op.name;
-  complete.operands = call.op.operands;
+  ir::Op complete = ir::copy_apart(call.op);
   complete.operands.resize(operand_slots(call.op), nullptr);
-  complete.place = call.op.place;
   const OpDef* row = find_op(call.op.name);
-  complete.attrs = row == nullptr ? call.op.attrs : complete_attrs(*row, call.op.attrs);
-  for (const auto& result : call.op.results) {
-    complete.results.push_back(std::make_unique<ir::Value>(*result));
-    complete.results.back()->op = &complete;
-  }
+  if (row != nullptr) complete.attrs = complete_attrs(*row, call.op.attrs);
+  for (const auto& result : complete.results) result->op = &complete;
   const Call with_defaults{complete, call.threads};
   if (def->native_half || !uses_half(call)) return def->prepare(with_defaults);
   if (def->half != nullptr && has_one_float_dtype(with_defaults)) {

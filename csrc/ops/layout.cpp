@@ -1,5 +1,6 @@
 #include "ops/layout.h"
 
+#include "ir/copy.h"
 #include "support/error.h"
 
 namespace poptorch::ops {
@@ -44,20 +45,15 @@ ir::Type channels_last(const ir::Type& type) { return with_channels(type, true);
 
 bool lies_channels_last(const ir::Type& type) { return channels_last(type).is_contiguous(); }
 
-ChannelsFirst::ChannelsFirst(const ir::Op& op) {
-  op_.name = op.name;
-  op_.attrs = op.attrs;
+ChannelsFirst::ChannelsFirst(const ir::Op& op) : op_(ir::copy_apart(op)) {
   op_.attrs.set("layout", first_name);
-  op_.place = op.place;
-  for (const ir::Value* operand : op.operands) {
-    operands_.push_back(operand == nullptr ? nullptr : std::make_unique<ir::Value>(*operand));
-    op_.operands.push_back(operands_.back().get());
-    if (operand != nullptr) operands_.back()->type = channels_first(operand->type);
+  for (ir::Value*& operand : op_.operands) {
+    if (operand == nullptr) continue;
+    operands_.push_back(std::make_unique<ir::Value>(*operand));
+    operand = operands_.back().get();
+    operand->type = channels_first(operand->type);
   }
-  for (const auto& result : op.results) {
-    op_.results.push_back(std::make_unique<ir::Value>(*result));
-    op_.results.back()->type = channels_first(result->type);
-  }
+  for (const auto& result : op_.results) result->type = channels_first(result->type);
 }
 
 }  // namespace poptorch::ops

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ir/bodies.h"
+#include "ir/copy.h"
 #include "ops/layout.h"
 
 namespace poptorch::ops {
@@ -40,11 +41,8 @@ double bytes_of(const ir::Value& value) {
 
 // The op as its rule sees it.
 ir::Op complete(const OpDef& row, const ir::Op& op) {
-  ir::Op out;
-  out.name = op.name;
-  out.operands = op.operands;
+  ir::Op out = ir::copy_apart(op);
   out.attrs = complete_attrs(row, op.attrs);
-  for (const auto& result : op.results) out.results.push_back(std::make_unique<ir::Value>(*result));
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ir/copy.h"
 #include "kernels/aten/call.h"
 #include "kernels/aten/convolution.h"
 #include "kernels/conv/algorithms.h"
@@ -104,14 +105,10 @@ Prepared through_aten(const Call& call, aten::Memory memory = aten::Memory::plan
 struct SomeGradients {
   ir::Op op;
 
-  SomeGradients(const Call& call, const std::array<bool, 3>& mask) {
-    op.name = call.op.name;
-    op.operands = call.op.operands;
-    op.attrs = call.op.attrs;
+  SomeGradients(const Call& call, const std::array<bool, 3>& mask) : op(ir::copy_apart(call.op)) {
     op.attrs.set("output_mask", ir::AttrList{mask[0], mask[1], mask[2]});
     for (size_t i = 0; i < 3; ++i) {
-      op.results.push_back(std::make_unique<ir::Value>(*call.op.result(i)));
-      if (!mask[i]) op.results.back()->type = {call.in(1).dtype, {0}, {}};
+      if (!mask[i]) op.result(i)->type = {call.in(1).dtype, {0}, {}};
     }
   }
 };

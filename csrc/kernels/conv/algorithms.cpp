@@ -129,11 +129,7 @@ bool depthwise_applies(P p) {
   if (p.is_empty() || channels <= 1 || p.groups != channels || p.w.sizes[0] != channels) {
     return false;
   }
-  const auto lies_well = [](const ir::Type& type) {
-    return type.is_contiguous() || ops::lies_channels_last(type);
-  };
-  if (p.is(Direction::data_gradient) && !ops::lies_channels_last(p.x)) return false;
-  return p.is_bias_row && ops::lies_channels_last(p.y) && lies_well(p.x) && lies_well(p.w);
+  return p.is_bias_row && lie_last({&p.x, &p.w, &p.y});
 }
 // "Depthwise convolutions": both gradients 0.14, forward 0.66.
 double depthwise_cost(P p) { return p.is(Direction::forward) ? 0.6 : 0.15; }
@@ -287,7 +283,7 @@ bool reorder_applies(P p) {
   if (!is_float || p.is(Direction::gradients) || p.weights != Weights::plain || p.transposed) {
     return false;
   }
-  return !p.is_empty() && p.x.rank() <= 5 && has_last_result(p) && has_other_order(p);
+  return !p.is_empty() && has_last_result(p) && has_other_order(p);
 }
 
 double reorder_cost(P p) {

@@ -5,9 +5,6 @@
 
 #include "kernels/conv/depthwise_loops.h"
 #include "kernels/conv/shape.h"
-#include "kernels/move/copy.h"
-#include "ops/layout.h"
-#include "support/align.h"
 #include "support/ceil_div.h"
 #include "support/parallel.h"
 
@@ -148,15 +145,15 @@ void turn_weights(const ConvolutionShape& s, const float* weight, float* out) {
 struct Pass {
   Taps rows, columns;
   std::vector<DepthwiseColumns::Alike> alike;
-  int64_t width, channels, kernel_width, step;
+  int64_t width, image_size, channels, kernel_width, step;
   const simd::DepthwiseLoops* loops;
 
   // From the image to the result, and back.
   static Pass forward(const ConvolutionShape& s) {
-    return {s, forward_taps(s.h), forward_taps(s.w), s.w.from, forward_window(s.w), 1};
+    return {s, forward_taps(s.h), forward_taps(s.w), s.h.from, s.w.from, forward_window(s.w), 1};
   }
   static Pass backward(const ConvolutionShape& s) {
-    return {s,      backward_taps(s.h),   backward_taps(s.w),
+    return {s,      backward_taps(s.h),   backward_taps(s.w), s.h.to,
             s.w.to, backward_window(s.w), s.w.stride};
   }
 
@@ -168,55 +165,30 @@ struct Pass {
   }
 
  private:
-  Pass(const ConvolutionShape& s, Taps rows_taken, Taps columns_taken, int64_t image_width,
-       const DepthwiseWindow& window, int64_t columns_step)
+  Pass(const ConvolutionShape& s, Taps rows_taken, Taps columns_taken, int64_t image_height,
+       int64_t image_width, const DepthwiseWindow& window, int64_t columns_step)
       : rows(std::move(rows_taken)),
         columns(std::move(columns_taken)),
         alike(columns.alike(window, columns_step)),
         width(image_width),
+        image_size(image_height * image_width * s.channels),
         channels(s.channels),
         kernel_width(s.w.kernel),
         step(columns_step),
         loops(&simd::depthwise_loops(window)) {}
 };
 
-// Images of an operand with channels last: as they lie, or copied into scratch.
-struct Images {
-  size_t operand;
-  bool copied;
-  CopyPlan plan;
-  int64_t elements;
-
-  Images(const Call& call, size_t operand)
-      : operand(operand),
-        copied(!ops::lies_channels_last(call.in(operand))),
-        elements(call.in(operand).numel()) {
-    const ir::Type last = ops::channels_last(call.in(operand));
-    plan = CopyPlan(last.sizes, ir::contiguous_strides(last.sizes), last.actual_strides(), 4);
-  }
-
-  size_t scratch_bytes() const { return copied ? align_up(static_cast<size_t>(elements) * 4) : 0; }
-  const float* get(const Args& args) const {
-    if (!copied) return args.in<float>(operand);
-    plan.run(args.scratch, args.inputs[operand], args.threads);
-    return reinterpret_cast<const float*>(args.scratch);
-  }
-};
-
 struct Operands {
-  const float *weight, *bias;
+  const float *images, *weight, *bias;
   float* out;
 };
 
-void convolve(const ConvolutionShape& s, const Pass& pass, const Images& images, const Operands& in,
-              const Args& args) {
-  const float* from = images.get(args);
-  const int64_t image_size = images.elements / s.images;
-  auto* weights = reinterpret_cast<float*>(args.scratch + images.scratch_bytes());
+void convolve(const ConvolutionShape& s, const Pass& pass, const Operands& in, const Args& args) {
+  auto* weights = reinterpret_cast<float*>(args.scratch);
   turn_weights(s, in.weight, weights);
   const int64_t height = pass.rows.count(), line = pass.columns.count() * s.channels;
   parallel_for(args.threads, s.images * height, row_grain(s, pass.columns.count()), [&](int64_t i) {
-    const float* image = from + i / height * image_size;
+    const float* image = in.images + i / height * pass.image_size;
     pass.loops->convolve(pass.row(image, i % height), pass.taken(), weights,
                          in.bias, in.out + i * line);
   });
@@ -248,21 +220,20 @@ void add_parts(const ConvolutionShape& s, double* sums, int64_t parts, float* ou
 Prepared depthwise_convolution(const Call& call) {
   const ConvolutionShape s = shape_of(call.attrs(), call.in(0), call.in(1), call.out());
   const Pass pass = Pass::forward(s);
-  const Images images(call, 0);
   const auto run = [=](const Args& args) {
-    convolve(s, pass, images, {args.in<float>(1), args.in<float>(2), args.out<float>()}, args);
+    convolve(s, pass,
+             {args.in<float>(0), args.in<float>(1), args.in<float>(2), args.out<float>()}, args);
   };
-  return {run, images.scratch_bytes() + weights_bytes(s)};
+  return {run, weights_bytes(s)};
 }
 
 Prepared depthwise_input_gradient(const Call& call) {
   const ConvolutionShape s = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0));
   const Pass pass = Pass::backward(s);
-  const Images images(call, 0);
   const auto run = [=](const Args& args) {
-    convolve(s, pass, images, {args.in<float>(2), nullptr, args.out<float>(0)}, args);
+    convolve(s, pass, {args.in<float>(0), args.in<float>(2), nullptr, args.out<float>(0)}, args);
   };
-  return {run, images.scratch_bytes() + weights_bytes(s)};
+  return {run, weights_bytes(s)};
 }
 
 Prepared depthwise_weight_gradient(const Call& call) {
@@ -271,22 +242,20 @@ Prepared depthwise_weight_gradient(const Call& call) {
   const std::vector<simd::DepthwiseRange> columns = ranges(s.w);
   const int64_t rows = s.images * s.h.to, parts = std::min(most_parts, rows);
   const int64_t numbers = s.taps() * s.channels;
-  const Images images(call, 1);
   const auto run = [=](const Args& args) {
-    const float* from = images.get(args);
-    auto* sums = reinterpret_cast<double*>(args.scratch + images.scratch_bytes());
+    auto* sums = reinterpret_cast<double*>(args.scratch);
     parallel_parts(args.threads, parts, rows, [&](int64_t part, int64_t begin, int64_t end) {
       double* own = sums + part * numbers;
       std::fill_n(own, numbers, 0.0);
       for (int64_t i = begin; i < end; ++i) {
-        const float* image = from + i / s.h.to * s.h.from * s.w.from * s.channels;
+        const float* image = args.in<float>(1) + i / s.h.to * pass.image_size;
         const float* grad = args.in<float>(0) + i * s.w.to * s.channels;
         pass.loops->weight_sums(pass.row(image, i % s.h.to), columns.data(), grad, own);
       }
     });
     add_parts(s, sums, parts, args.out<float>(1));
   };
-  return {run, images.scratch_bytes() + static_cast<size_t>(parts * numbers) * sizeof(double)};
+  return {run, static_cast<size_t>(parts * numbers) * sizeof(double)};
 }
 
 }  // namespace poptorch::kernels

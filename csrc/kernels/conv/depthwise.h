@@ -1,5 +1,5 @@
 // Convolutions of each channel by itself, over images with channels last; oneDNN is slow at their
-// gradients. An input that lies otherwise is copied.
+// gradients.
 #pragma once
 
 #include "ops/kernel.h"

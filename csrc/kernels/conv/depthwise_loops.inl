@@ -34,8 +34,8 @@ struct Lanes {
   lanes.put(out + j * row.channels + c, sum);
 }
 
-// Columns that are computed together.
-inline constexpr int at_once = 4;
+// So many columns are computed together.
+inline constexpr int quad = 4;
 
 // Four columns from j on, `step` apart: each weight is loaded once for all of them.
 [[gnu::always_inline]] inline void depthwise_columns(const DepthwiseRow& row,
@@ -74,10 +74,10 @@ template <int taps, int apart>
                                                     const DepthwiseColumns& columns, int64_t j,
                                                     int64_t c, const Lanes& lanes,
                                                     const float* weights, vf start, float* out) {
-  constexpr int seen = (at_once - 1) * apart + taps;
+  constexpr int seen = (quad - 1) * apart + taps;
   const DepthwiseTap* tap = columns.taps + columns.first[j];
   const int64_t n = row.channels;
-  vf sums[at_once];
+  vf sums[quad];
   for (vf& sum : sums) sum = start;
   for (int64_t r = 0; r < row.row_count; ++r) {
     const float* line = row.image + (row.rows[r].source * row.width + tap->source) * n + c;
@@ -89,11 +89,11 @@ template <int taps, int apart>
     for (int t = 0; t < taps; ++t) {
       const vf weight = lanes.get(of_line + tap[t].weight * n);
 #pragma GCC unroll 4
-      for (int i = 0; i < at_once; ++i) sums[i] += weight * x[i * apart + t];
+      for (int i = 0; i < quad; ++i) sums[i] += weight * x[i * apart + t];
     }
   }
 #pragma GCC unroll 4
-  for (int i = 0; i < at_once; ++i) lanes.put(out + (j + i) * n + c, sums[i]);
+  for (int i = 0; i < quad; ++i) lanes.put(out + (j + i) * n + c, sums[i]);
 }
 
 // What is marked together from column j on, or column j. Windows are of `taps` columns; 0: of any.
@@ -130,7 +130,7 @@ inline void depthwise_convolve(const DepthwiseRow& row, const DepthwiseColumns& 
       if (c < end) {
         depthwise_some<taps, apart>(row, columns, j, c, Lanes{end - c}, weights, bias, out);
       }
-      j += columns.alike[j] == DepthwiseColumns::unlike ? 1 : at_once * columns.step;
+      j += columns.alike[j] == DepthwiseColumns::unlike ? 1 : quad * columns.step;
     }
   }
 }
@@ -223,7 +223,7 @@ template <int taps, int apart>
                                                          const ColumnRange& inner, int64_t c,
                                                          const Lanes& lanes, const float* grad,
                                                          double* all_sums) {
-  constexpr int seen = (at_once - 1) * apart + taps;
+  constexpr int seen = (quad - 1) * apart + taps;
   const int64_t n = row.channels;
   for (int64_t r = 0; r < row.row_count; ++r) {
     const float* line = row.image + row.rows[r].source * row.width * n + c;
@@ -231,12 +231,12 @@ template <int taps, int apart>
     depthwise_edges<taps>(row, ranges, inner, lanes, grad + c, line, sums);
     int64_t j = inner.begin;
     const float* x = line + (ranges[0].source + (j - ranges[0].begin) * apart) * n;
-    for (; j + at_once <= inner.end; j += at_once, x += at_once * apart * n) {
+    for (; j + quad <= inner.end; j += quad, x += quad * apart * n) {
       vf of_image[seen];
 #pragma GCC unroll 16
       for (int i = 0; i < seen; ++i) of_image[i] = lanes.get(x + i * n);
 #pragma GCC unroll 4
-      for (int i = 0; i < at_once; ++i) {
+      for (int i = 0; i < quad; ++i) {
         const vf g = lanes.get(grad + (j + i) * n + c);
 #pragma GCC unroll 8
         for (int k = 0; k < taps; ++k) (i % 2 ? others : sums)[k] += g * of_image[i * apart + k];

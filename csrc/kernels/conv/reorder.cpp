@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/copy.h"
 #include "kernels/conv/algorithms.h"
 #include "kernels/move/copy.h"
 #include "ops/layout.h"
@@ -39,14 +40,7 @@ struct CallOnCopies {
   std::vector<OperandCopy> copies;
   size_t scratch_bytes = 0;
 
-  explicit CallOnCopies(const ConvProblem& p) {
-    const ir::Op& given = p.call->op;
-    op.name = given.name;
-    op.operands = given.operands;
-    op.attrs = given.attrs;
-    for (const auto& result : given.results) {
-      op.results.push_back(std::make_unique<ir::Value>(*result));
-    }
+  explicit CallOnCopies(const ConvProblem& p) : op(ir::copy_apart(p.call->op)) {
     copy(0);
     copy(p.is(Direction::data_gradient) ? 2 : 1);
   }

@@ -1,0 +1,20 @@
+// Copies of ops outside of graphs, for kernels and rules that look at an op in another form.
+#pragma once
+
+#include "ir/graph.h"
+
+namespace poptorch::ir {
+
+// The same op with results of its own, whose types may be changed. Operands, and the ops that the
+// results name, are those of the given one.
+inline Op copy_apart(const Op& op) {
+  Op out;
+  out.name = op.name;
+  out.operands = op.operands;
+  out.attrs = op.attrs;
+  out.place = op.place;
+  for (const auto& result : op.results) out.results.push_back(std::make_unique<Value>(*result));
+  return out;
+}
+
+}  // namespace poptorch::ir
