@@ -75,7 +75,18 @@ def _foreign_form(target):
                       for k, i in enumerate(positions))
         return found if len(found) > 1 else found[0]
 
+    def computed(*args, **kwargs):  # of values that are known while capturing
+        copies, named = list(args), dict(kwargs)
+        for k, i in enumerate(positions):
+            where, key = (copies, i) if i < len(args) else (named, written[k].name)
+            where[key] = where[key].clone()
+        target(*copies, **named)
+        found = tuple(copies[i] if i < len(args) else named[written[k].name]
+                      for k, i in enumerate(positions))
+        return found if len(found) > 1 else found[0]
+
     torch.library.register_fake(f"poptorch_written::{name}", like, lib=_foreign)
+    _foreign.impl(name, computed, "CPU")
     found = getattr(torch.ops.poptorch_written, name).default
     ORIGINALS[found] = target
     return found
