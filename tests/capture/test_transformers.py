@@ -1,12 +1,14 @@
 """Transformers in inference, where eager takes nested tensors and fused operations."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
 
 import poptorch
+from poptorch._capture.fused_layers import fused_results_in_rows
 from tests.helpers import quiet_options
 
 # Eager's nested tensors are a prototype, of which it warns.
@@ -119,3 +121,18 @@ def test_results_lie_as_those_of_fused_operations(norm_first, heads, is_training
     for one, wanted in zip(poptorch.inferenceModel(net, quiet_options())(x, *masks), expected):
         torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-4)
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_other_threads_run_fused_operations_while_one_captures():
+    layer = nn.MultiheadAttention(4, 2, batch_first=True).eval().requires_grad_(False)
+    x, found = torch.randn(2, 3, 4), []
+
+    def run():
+        for name in ("_native_multi_head_attention", "_transformer_encoder_layer_fwd"):
+            with pytest.raises(TypeError):  # of the operation itself, which got no arguments
+                getattr(torch, name)()
+        found.append(layer(x, x, x, need_weights=False)[0])
+
+    with fused_results_in_rows(), ThreadPoolExecutor(1) as threads:
+        threads.submit(run).result()
+    assert torch.equal(found[0], layer(x, x, x, need_weights=False)[0])
