@@ -42,12 +42,14 @@ struct Taps {
            });
   }
 
-  // Whether entries i, i + step, i + 2 * step and i + 3 * step take alike.
+  // Whether `quad` entries from i on, `step` from each other, take alike.
   bool are_spread(int64_t i, int64_t step) const {
     if (count_of(i) == 0 || count_of(i + step) == 0) return false;
     const int64_t apart = of(i + step)->source - of(i)->source;
-    return follows(i, i + step, apart) && follows(i + step, i + 2 * step, apart) &&
-           follows(i + 2 * step, i + 3 * step, apart);
+    for (int64_t j = i; j < i + (simd::quad - 1) * step; j += step) {
+      if (!follows(j, j + step, apart)) return false;
+    }
+    return true;
   }
 
   // Whether entry i takes by all weights of a window, from neighbours.
@@ -64,7 +66,7 @@ struct Taps {
   std::vector<DepthwiseColumns::Alike> alike(const DepthwiseWindow& window, int64_t step) const {
     std::vector<DepthwiseColumns::Alike> marks(static_cast<size_t>(count()),
                                                DepthwiseColumns::unlike);
-    for (int64_t i = 0; i + 4 * step <= count(); ++i) {
+    for (int64_t i = 0; i + simd::quad * step <= count(); ++i) {
       bool are_alike = true;
       for (int64_t j = i; j < i + step; ++j) are_alike = are_alike && are_spread(j, step);
       if (!are_alike) continue;

@@ -11,14 +11,17 @@ struct DepthwiseTap {
   int32_t source, weight;
 };
 
+// So many columns are computed together.
+inline constexpr int quad = 4;
+
 // The columns of a row of the result: those of column j are taps[first[j]] to taps[first[j + 1]].
 struct DepthwiseColumns {
   const int32_t* first;
   const DepthwiseTap* taps;
   // What can be computed together from column j on:
-  //   spread: four times `step` columns; those that are `step` apart take by the same weights, with
-  //       equal distances from one to the next.
-  //   windows: four neighbours, which take what DepthwiseWindow says.
+  //   spread: `quad` times `step` columns; those that are `step` apart take by the same weights,
+  //       with equal distances from one to the next.
+  //   windows: `quad` neighbours, which take what DepthwiseWindow says.
   enum Alike : uint8_t { unlike, spread, windows };
   const Alike* alike;
   int64_t count, step;

@@ -34,9 +34,6 @@ struct Lanes {
   lanes.put(out + j * row.channels + c, sum);
 }
 
-// So many columns are computed together.
-inline constexpr int quad = 4;
-
 // Four columns from j on, `step` apart: each weight is loaded once for all of them.
 [[gnu::always_inline]] inline void depthwise_columns(const DepthwiseRow& row,
                                                      const DepthwiseColumns& columns, int64_t j,
