@@ -31,11 +31,22 @@ struct Geometry : ConvolutionGeometry {
         transposed(attrs.get_bool("transposed")) {}
 };
 
+// One image that lies channels-last lets PyTorch copy all others into that order. Of volumes it is
+// mostly the input that lies so, and the smaller one: it is copied into rows instead.
+bool is_volume_in_rows(const ir::Type& pixels) {
+  return pixels.rank() == 5 && pixels.is_contiguous();
+}
+
+at::Tensor in_order(const at::Tensor& image, bool in_rows) {
+  return in_rows ? image.contiguous() : image;
+}
+
 Prepared forward_by_aten(const Call& call, aten::Memory memory) {
-  const auto run = [g = Geometry(call.attrs())](const Args&, const Tensors& in, Tensors& out) {
+  const auto run = [g = Geometry(call.attrs()), in_rows = is_volume_in_rows(call.out(0))](
+                       const Args&, const Tensors& in, Tensors& out) {
     const auto bias = in.size() > 2 && in[2].defined() ? std::optional(in[2]) : std::nullopt;
-    out.push_back(at::convolution(in[0], in[1], bias, g.stride, g.padding, g.dilation, g.transposed,
-                                  g.output_padding, g.groups));
+    out.push_back(at::convolution(in_order(in[0], in_rows), in[1], bias, g.stride, g.padding,
+                                  g.dilation, g.transposed, g.output_padding, g.groups));
   };
   return aten::prepare_call(call, "convolution", run, {{0}, {0}}, memory);
 }
@@ -82,8 +93,9 @@ Prepared through_aten(const Call& call, aten::Memory memory = aten::Memory::plan
   const std::array<bool, 3> mask = {wanted[0], wanted[1], false};
   const bool row_major = is_unsafe_channels_last(call.in(2), geometry);
   const bool is_last = !row_major && is_gradient_last(call, mask);
+  const bool is_volume = is_volume_in_rows(call.in(0));
   const auto run = [=, g = geometry](const Args&, const Tensors& in, Tensors& out) {
-    at::Tensor input = in[1], weight = in[2];
+    at::Tensor input = in_order(in[1], is_volume), weight = in[2];
     if (row_major) {
       input = in_rows(input);
       weight = in_rows(weight);
