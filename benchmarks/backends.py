@@ -91,6 +91,7 @@ class Backend:
     is_peer: bool = False  # only measured when asked for: takes minutes to compile, or a package
     modes: tuple = ("train", "infer")
     only_images: bool = False
+    autocasts: bool = False  # the module stays in float32, whatever the setting's format
 
     def suits(self, workload, mode):
         """Whether it can run the workload, and makes a difference there."""
@@ -134,8 +135,12 @@ BACKENDS = [
     Backend(
         "openvino", lambda job: Run(exported.openvino(job)), is_peer=True, modes=("infer",)
     ),
-    # No peer in speed: what the first call is compared with.
+    # No peers in speed: what the first call, and what bfloat16, is compared with.
     Backend("tracer", _tracer, modes=()),
+    Backend("autocast", _torch(autocasts=True), modes=(), autocasts=True),
+    Backend(
+        "compile autocast", _torch(compiles=True, autocasts=True), modes=(), autocasts=True
+    ),
 ]
 
 
@@ -163,7 +168,8 @@ def environment(setting):
 def make_job(setting):
     """The workload of a setting, in its number format."""
     torch.manual_seed(0)
-    workload, dtype = workloads.find(setting.workload), DTYPES[setting.dtype]
+    workload = workloads.find(setting.workload)
+    dtype = DTYPES["f32" if find(setting.backend).autocasts else setting.dtype]
     if setting.learns:
         workload = workloads.smaller(workload)
     module = workload.network().train(setting.mode == "train").to(dtype)

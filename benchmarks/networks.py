@@ -159,6 +159,40 @@ def gpt2(layers):
     return Transformer(50257, 256, layers, dropout=0.0, causal=True)
 
 
+class Patches(nn.Module):
+    """Images as sequences: a word for each square of 16x16 pixels, after one for the class."""
+
+    def __init__(self, width, size):
+        super().__init__()
+        self.words = nn.Conv2d(3, width, 16, 16)
+        self.first = nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = nn.Parameter(0.02 * torch.randn(1, (size // 16) ** 2 + 1, width))
+
+    def forward(self, x):
+        words = self.words(x).flatten(2).transpose(1, 2)
+        return torch.cat([self.first.expand(len(x), -1, -1), words], 1) + self.positions
+
+
+class FirstWord(nn.Module):
+    """Of each sequence the first."""
+
+    def forward(self, x):
+        return x[:, 0]
+
+
+def vit(layers):
+    """ViT-S/16 for 224x224 images, of PyTorch's own encoder layers, without dropout."""
+    width = 384
+    encoder = [
+        nn.TransformerEncoderLayer(
+            width, 6, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True
+        )
+        for _ in range(layers)
+    ]
+    head = [FirstWord(), nn.LayerNorm(width), nn.Linear(width, 1000)]
+    return Classifier(nn.Sequential(Patches(width, 224), *encoder, *head))
+
+
 def narrow(layers):
     """A deep transformer of width 32, whose arithmetic is next to nothing."""
     return Transformer(512, 32, layers, dropout=0.1, causal=False, width=32, heads=2)

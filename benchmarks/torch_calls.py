@@ -14,6 +14,7 @@ class Tuning:
     compiles: bool = False
     compiles_optimizer: bool = False
     freezes: bool = False  # weights become constants of the compiled program
+    autocasts: bool = False  # products in bfloat16, the weights stay as they are
 
 
 def _channels_last(inputs):
@@ -46,6 +47,14 @@ def _infer(module, parts):
     return call
 
 
+def _autocast(module):
+    def forward(*inputs):
+        with torch.autocast("cpu", torch.bfloat16):
+            return module(*inputs)
+
+    return forward
+
+
 def make(job, tuning):
     """A function that makes one call, of as many steps as the workload has in one."""
     module, parts = job.module, job.parts()
@@ -58,6 +67,8 @@ def make(job, tuning):
         inductor.freezing = True
     if tuning.compiles:
         module = torch.compile(module)
+    if tuning.autocasts:
+        module = _autocast(module)
     if job.mode == "train":
         return _train(job, module, parts, tuning)
     return _infer(module, parts)

@@ -76,6 +76,7 @@ WORKLOADS = [
     Workload("depthwise", networks.depthwise, images(32, 56, 10), 8, has_images=True),
     Workload("bert-2-layers", partial(networks.bert, 2), _bert, 4, "adamw", in_quick=True),
     Workload("bert", partial(networks.bert, 12), _bert, 4, "adamw", is_large=True),
+    Workload("vit", partial(networks.vit, 12), _photos, 4, "adamw"),
     Workload("gpt2-2-layers", partial(networks.gpt2, 2), _gpt2, 1, "adamw"),
     Workload("gpt2", partial(networks.gpt2, 12), _gpt2, 1, "adamw", is_large=True),
 ]

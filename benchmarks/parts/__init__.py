@@ -1,6 +1,7 @@
 """The parts of the benchmark, in the order in which they run."""
 
 from benchmarks.parts import (
+    autocast,
     convolutions,
     first_call,
     gemm,
@@ -26,6 +27,7 @@ PARTS = [
     overhead.PART,
     threads.PART,
     half.PART,
+    autocast.PART,
     losses.PART,
     loader.PART,
     profile.PART,

@@ -11,7 +11,7 @@ import torch
 from benchmarks import backends, parts, table, worker, workloads
 from benchmarks.measure import Process, Result, take_turns
 from benchmarks.part import Plan, ratio
-from benchmarks.parts import first_call, half, losses, profile, speed, switches
+from benchmarks.parts import autocast, first_call, half, losses, profile, speed, switches
 from benchmarks.setting import Setting
 from benchmarks.table import Column, Store
 from poptorch import _C
@@ -58,6 +58,30 @@ def test_half_precision_in_words():
     assert half.conclude(rows) == [
         "train: f16 takes 2.00 times as long as f32 (geometric mean of 2; worst b 4.00)"
     ]
+
+
+def test_bfloat16_beside_autocast():
+    def result(backend, dtype, ms=None):
+        setting = Setting("mlp", "train", backend, dtype=dtype)
+        return Result(setting, [(ms, 0.0)] if ms else [], error="" if ms else "too late")
+
+    results = [result("poptorch", "f32", 9.0), result("poptorch", "bf16", 6.0),
+               result("autocast", "bf16", 12.0), result("compile autocast", "bf16")]
+    row = autocast._row(workloads.find("mlp"), "train", results)
+    assert row == {"workload": "mlp", "mode": "train", "f32": 9.0, "bf16": 6.0, "eager": 12.0,
+                   "gain": 1.5, "over_eager": 2.0, "over_compiled": None,
+                   "error": "compile autocast: too late"}
+    lines = autocast.conclude([row])
+    assert [line.split(" (")[0] for line in lines] == [
+        "train: modules in bfloat16 are 1.50 times as fast as their own float32",
+        "train: modules in bfloat16 are 2.00 times as fast as eager under autocast",
+    ]
+
+
+def test_autocast_keeps_the_weights_and_multiplies_in_bfloat16():
+    job = backends.make_job(Setting("mlp", "infer", "autocast", dtype="bf16"))
+    assert next(job.module.parameters()).dtype == torch.float32
+    assert backends.find("autocast").make(job).call().dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("workload", workloads.WORKLOADS, ids=lambda w: w.name)
