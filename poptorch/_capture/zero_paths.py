@@ -3,7 +3,9 @@
 Torch computes the gradient of a product from the value of its operand, whatever the operand: so the
 gradient of a gradient is zeros where it is constant. Of tensors without data it takes a formula
 that leaves the operand out, and there is no gradient at all. An optimizer treats the two
-differently: a parameter without a gradient is neither decayed nor moved by its momentum.
+differently: a parameter without a gradient is neither decayed nor moved by its momentum. If the
+operand is one number and 0, torch leaves it out as well: there, its value decides, and a program
+that is the same for all values has zeros.
 """
 
 import torch

@@ -333,3 +333,17 @@ def test_the_judge_says_nothing_of_paths_of_zeros_in_some_transforms():
     with pytest.raises(judge.Invalid, match="zeros that eager has in some transforms"):
         judge.judge(program.but(lines=(line.format("jacrev"),)))
     assert judge.judge(program.but(lines=(line.format("grad"),))) is None
+
+
+@pytest.mark.parametrize("factor", [0, 1])
+def test_the_judge_says_nothing_of_paths_of_zeros_that_a_value_decides(factor):
+    program = EXAMPLE.but(
+        sources=(Source("w0", (2, 1), "F32"), Source("w1", (1,), "F32")),
+        lines=(f"v1 = w0 * {factor}",
+               "v2 = torch.autograd.grad(v1.prod(-1).sum(), v1, create_graph=True)[0]"),
+        outputs=("v2",), loss="v2.sin().sum() + w1.sum()")
+    if factor == 0:
+        with pytest.raises(judge.Invalid, match="of some values, only"):
+            judge.judge(program)
+    else:
+        assert judge.judge(program) is None

@@ -56,10 +56,30 @@ def is_undetermined(program: Program) -> bool:
     return mode.found
 
 
+class _NotingZeros(TorchDispatchMode):
+    """Notes products of one number that is 0: their gradient does not depend on it, that of others
+    does, by zeros."""
+
+    found = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket is torch.ops.aten.prod:
+            x, *dims = args
+            count = x.shape[dims[0]] if dims and x.dim() else x.numel()
+            self.found |= count == 1 and bool((x == 0).any())
+        return func(*args, **(kwargs or {}))
+
+
 def may_have_zero_path(program: Program) -> bool:
-    """Whether parameters may have a gradient of zeros by `vjp` and `jacrev` and none by `grad`:
-    those that a product of one number depends on."""
-    return "prod(" in str(program) and any(word in str(program) for word in ("jacrev(", "vjp("))
+    """Whether parameters that a product of one number depends on may have a gradient of zeros or
+    none: of zeros by `vjp` and `jacrev` where `grad` gives none, and by its value."""
+    if "prod(" not in str(program):
+        return False
+    if any(word in str(program) for word in ("jacrev(", "vjp(")):
+        return True
+    with _NotingZeros() as mode:
+        eager(program, WIDE if program.setting.wide else NATURAL)
+    return mode.found
 
 
 def _differ(x: torch.Tensor | None, y: torch.Tensor | None) -> bool:
