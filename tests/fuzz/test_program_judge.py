@@ -330,7 +330,7 @@ def test_the_judge_says_nothing_of_paths_of_zeros_in_some_transforms():
     line = "v1 = torch.func.{}(lambda a: a.prod(-1).sum())(w0)"
     program = EXAMPLE.but(sources=(Source("w0", (1,), "F32"), Source("w1", (1,), "F32")),
                           outputs=("v1",), loss="v1.sum() + w1.sum()")
-    with pytest.raises(judge.Invalid, match="zeros that eager has in some transforms"):
+    with pytest.raises(judge.Invalid, match="zeros or none by the transform"):
         judge.judge(program.but(lines=(line.format("jacrev"),)))
     assert judge.judge(program.but(lines=(line.format("grad"),))) is None
 
@@ -343,7 +343,7 @@ def test_the_judge_says_nothing_of_paths_of_zeros_that_a_value_decides(factor):
                "v2 = torch.autograd.grad(v1.prod(-1).sum(), v1, create_graph=True)[0]"),
         outputs=("v2",), loss="v2.sin().sum() + w1.sum()")
     if factor == 0:
-        with pytest.raises(judge.Invalid, match="of some values, only"):
+        with pytest.raises(judge.Invalid, match="or by a value"):
             judge.judge(program)
     else:
         assert judge.judge(program) is None

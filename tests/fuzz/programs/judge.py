@@ -87,7 +87,7 @@ def judge(program: Program, note=None) -> Finding | None:
     expected = reference if program.setting.wide else natural
     words = _types_differ(ours, expected, program.setting.wide)
     if sorted(ours) != sorted(expected) and may_have_zero_path(program):
-        raise Invalid("gradients of zeros that eager has in some transforms, or of some values, only")
+        raise Invalid("gradients that are zeros or none by the transform, or by a value")
     if words:
         return Finding("wrong", words)
     finding = _judged(program, ours, near, reference)
