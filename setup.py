@@ -14,7 +14,7 @@ Sources are found by glob, so this file is not edited to add one. What is compil
 Switches, all environment variables: ``DEBUG=1`` (no optimization, assertions, debug symbols),
 ``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
 ``python setup.py build_objects`` compiles, for ``build_ext``, the sources that need no torch,
-``python setup.py build_core`` compiles everything that needs neither torch nor Python,
+``python setup.py build_core`` compiles all of csrc but kernels and python,
 ``python setup.py build_mutants`` the test build of csrc/support/mutant.h into build/mutants,
 ``python setup.py build_tsan`` that of ``make tsan``, with ThreadSanitizer, into build/tsan,
 ``python setup.py build_aarch64`` compiles for 64-bit ARM what needs neither torch nor x86.

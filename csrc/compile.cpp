@@ -66,7 +66,7 @@ class Steps {
     ++done_;
   }
 
-  // `number`: of the step among the nine verbs.
+  // `number`: of the step among the nine.
   void between(int number, const char* name, ir::Level level) {
     ir::verify(module_, level);
     const bool is_printed = options_.keep_text || options_.reload_ir || is_dumped();

@@ -2,7 +2,7 @@
 //
 //   auto executable = compile(std::move(module), options, progress);
 //   executable->write_state("fc.weight", data, bytes);
-//   executable->run(request);
+//   executable->run(host, threads);
 //
 // Between the steps the module is verified and printed (the text is kept, and dumped when asked).
 #pragma once

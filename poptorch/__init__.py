@@ -1,6 +1,7 @@
 """PyTorch models on a Graphcore-style IPU system, without one: the PopTorch API, current PyTorch.
 
-The data path is capture -> translate -> rewrite -> place -> schedule -> plan -> assemble -> run.
+The data path is capture -> translate -> rewrite -> place -> lower -> schedule -> plan -> assemble
+-> run.
 """
 
 import warnings as _warnings

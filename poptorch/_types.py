@@ -52,8 +52,10 @@ def ir_dtype(dtype: torch.dtype) -> str:
     """
     name = _NAMES.get(narrowed(dtype))
     if name is None:
-        raise Error(f"[translate] {dtype} is not a type of the device, which has: "
-                    f"{', '.join(str(d) for d in _NAMES)}. Convert the tensor first.")
+        own = [str(d) for d in _NAMES if d not in _NARROW]
+        raise Error(f"[translate] {dtype} is not a type of the device, which has {', '.join(own)}, "
+                    f"and narrows {', '.join(map(str, _NARROW))} to these. Convert the tensor "
+                    f"first.")
     return name
 
 

@@ -188,7 +188,7 @@ class Liveness(enum.Enum):
 
     #: On the IPU.
     AlwaysLive = 0
-    #: Off the chip from the end of the forward pass to the begin of the backward pass.
+    #: Off the chip from the end of the forward pass to the beginning of the backward pass.
     OffChipAfterFwd = 1
     #: Likewise, and no phase loads while another one stores.
     OffChipAfterFwdNoOverlap = 2

@@ -106,7 +106,7 @@ struct Direct {
 struct State {
   std::string path;
   ir::Type type;     // as the host has it
-  std::string role;  // parameter | buffer | optimizer | rng | hyper | ""
+  std::string role;  // parameter | buffer | optimizer | rng | preprocessed | ""
   int64_t addr = 0;
   bool is_preprocess_input = false;  // what the block `preprocess` computes depends on it
   bool is_shareable = false;      // large, and only the host writes it

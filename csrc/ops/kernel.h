@@ -1,7 +1,7 @@
-// Kernels: the code that computes an op. A kernel is prepared once, when a program is assembled: it
+// Kernels: the code that computes an op. A kernel is prepared once, when a program is planned: it
 // reads attributes, dtypes, sizes and strides, chooses its loop, and says how much scratch memory
 // it needs. What it returns is run many times and only sees pointers. (Looking attributes up costs
-// more than a small kernel takes; see docs/internals/architecture.md.)
+// more than a small kernel takes.)
 //
 //   Prepared relu(const Call& call) {
 //     const int64_t n = call.out(0).numel();

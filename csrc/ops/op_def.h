@@ -1,5 +1,5 @@
-// The op table: one row for each IR op. Translation, verify, passes, plan, assemble, the reference
-// page and the op tests read the row; the code that computes is a kernel of the same name
+// The op table: one row for each IR op. Translation, verify, passes, plan, assemble and the op
+// tests read the row; the code that computes is a kernel of the same name
 // (ops/kernel.h).
 #pragma once
 

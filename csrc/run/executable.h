@@ -50,7 +50,7 @@ class Executable {
   int replicas() const { return engine_.replicas(); }
   int64_t device_iterations() const { return engine_.program().device_iterations; }
   const Reports& reports() const { return reports_; }
-  // IR text after a step: translate, rewrite, place, schedule, plan.
+  // IR text after a step: translate, rewrite, place, lower, schedule, plan.
   const std::string& ir(std::string_view step) const;
 
   // Copies a state's bytes in or out. `replica` -1 writes to all of them. A name that does not

@@ -50,7 +50,7 @@ NonFinite FloatWatch::here(int64_t iteration, int replica) const {
 void FloatWatch::look_at_state(const assemble::State& state, const void* data, int replica,
                                int threads) {
   const bool is_buffer = state.role == "buffer";
-  if (!is_recording_ || first_ || state.role == "rng" || state.role == "hyper") return;
+  if (!is_recording_ || first_ || state.role == "rng") return;
   const std::string kind = kind_of_non_finite(state.type, data, threads);
   if (kind.empty() || (is_buffer && kind != "NaN")) return;
   NonFinite found = here(0, replica);

@@ -288,7 +288,7 @@ class Attributes:
             what, place = self._named(holder, name)
             if what is not None:
                 warn_of_flag(what, was, now, place)
-        for holder, name, was, now, line in self.reads.counters.counted():
+        for holder, name, was, now, line in self.reads.counters.counted(self._values_of):
             what, place = self._named(holder, name)
             if what is not None:
                 warn_of_count(what, was, now, place or place_text(line))
@@ -308,16 +308,22 @@ class Attributes:
         parts = value if type(value) is tuple else (value,)
         found = []
         for part in parts:
-            if isinstance(part, private.FakeTensor):
-                if id(part) not in self._found_values:
-                    self._found_values[id(part)] = self.value_of(part)
-                part = self._found_values[id(part)]
-                if part is None:
-                    return None
+            part = self._values_of(part)
+            if part is None and parts[len(found)] is not None:
+                return None
             found.append(part)
         if _object_holds_fake(found):
             return None
         return tuple(found) if type(value) is tuple else found[0]
+
+    def _values_of(self, part):
+        """A tensor without data as one with the values that it has in each call, or None; others as
+        they are."""
+        if not isinstance(part, private.FakeTensor):
+            return part
+        if id(part) not in self._found_values:
+            self._found_values[id(part)] = self.value_of(part)
+        return self._found_values[id(part)]
 
     def _put_back(self, attributes: dict, name: str, before: dict) -> None:
         if name not in before:

@@ -1,15 +1,15 @@
 """Values that ``forward`` itself counts on, and computes with: numbers in attributes, and what
 containers in attributes hold."""
 
-import dis
 import enum
 import functools
 import numbers
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
+from poptorch._capture.statements import Place, Statement, statement_of, statements
 from poptorch._logging import logger
 from poptorch._snapshot import attribute_of, is_compared, is_foreign
 
@@ -20,10 +20,12 @@ _STORES = frozenset({"STORE_FAST", "STORE_DEREF"})
 
 
 class Counters:
-    """Notes the lines that read numbers and containers in attributes, and those that set numbers.
+    """Notes the statements that read numbers, tensors and containers in attributes, and those that
+    set numbers and tensors.
 
-    A counter is set by a line that reads it, as ``self.count += 1`` does, or to what was computed
-    from what such a line gave a variable. Where no other line reads it, it is for the host alone.
+    A counter is set by a statement that reads it, as ``self.count += 1`` does, or to what was
+    computed from what such a one gave a variable. Where no other statement reads it, it is for the
+    host alone.
     """
 
     def __init__(self):
@@ -48,33 +50,40 @@ class Counters:
         return self._of_classes.get(cls, {}).get(name, attribute_of(cls, name))
 
     def was_read(self, holder, name: str, value, frame: types.FrameType) -> None:
-        """Takes note that a line, that of ``frame``, read an attribute."""
-        if is_number(value) or is_compared(value) and not isinstance(value, torch.Tensor):
+        """Takes note that a statement, that of ``frame``, read an attribute."""
+        if is_number(value) or is_compared(value):
             key = id(holder), name
-            self._read.setdefault(key, set()).add(_line(frame))
-            if is_number(value) and key not in self._anew:
+            self._read.setdefault(key, set()).add(statement_of(frame))
+            if _counts(value) and key not in self._anew:
                 self._first.setdefault(key, (holder, value))
 
     def was_set(self, holder, name: str, value, frame: types.FrameType) -> None:
-        """Takes note that a line sets an attribute."""
-        key, line = (id(holder), name), _line(frame)
+        """Takes note that a statement sets an attribute."""
+        key, statement = (id(holder), name), statement_of(frame)
         if key not in self._first:
             self._anew.add(key)
-        elif is_number(value) and is_counting(line, self._read[key], name):
-            self._counted.setdefault(key, set()).add(line)
+        elif _counts(value) and is_counting(statement, self._read[key], name):
+            self._counted.setdefault(key, set()).add(statement)
 
-    def lines(self, holder, name: str) -> int:
-        """How many lines have read an attribute."""
+    def readers(self, holder, name: str) -> int:
+        """How many statements have read an attribute."""
         return len(self._read.get((id(holder), name), ()))
 
-    def counted(self) -> Iterator[tuple[object, str, object, object, tuple[str, int]]]:
+    def counted(self, value_of: Callable[[torch.Tensor], torch.Tensor | None]) \
+            -> Iterator[tuple[object, str, object, object, tuple[str, int]]]:
         """The counters that ``forward`` computes with: the object, the name, the value before and
-        after, and a line that sets it."""
+        after, and the line of a statement that sets it.
+
+        Args:
+            value_of: the values of a tensor, if they are known, also of one of ``forward``'s.
+        """
         for key, counted in self._counted.items():
             (holder, was), name = self._first[key], key[1]
             now = attribute_of(holder, name)
-            if is_number(now) and now != was and self._read[key] - counted:
-                code, line = min(counted, key=lambda place: place[1])
+            if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
+                was, now = value_of(was), value_of(now)
+            if _has_changed(was, now) and self._read[key] - counted:
+                code, line, _ = min(counted, key=lambda place: place[1:])
                 yield holder, name, was, now, (code.co_filename, line)
 
 
@@ -112,36 +121,39 @@ def is_number(value) -> bool:
     return isinstance(value, numbers.Number) and not isinstance(value, bool)
 
 
-def is_counting(line: tuple[types.CodeType, int], reads: set[tuple], name: str) -> bool:
-    """Whether a line that sets a number sets it to what comes from its own value.
+def _counts(value) -> bool:
+    return is_number(value) or isinstance(value, torch.Tensor)
+
+
+def _has_changed(was, now) -> bool:
+    """Whether a number is another one, or a tensor of the same kind has other values: what was
+    converted or cut is what each call would make of it, too."""
+    if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
+        return was.shape == now.shape and was.dtype is now.dtype and not torch.equal(was, now)
+    return is_number(was) and is_number(now) and now != was
+
+
+def is_counting(statement: Statement, reads: set[Statement], name: str) -> bool:
+    """Whether a statement that sets a number sets it to what comes from its own value.
 
     Args:
-        line: code and number of the line.
-        reads: the lines that read the number.
+        statement: that sets it.
+        reads: those that read the number.
         name: of the attribute or the variable.
     """
-    return line in reads or line[1] in _lines_from(line[0], name)
+    return statement in reads or statement[1:] in _from_itself(statement[0], name)
 
 
 @functools.lru_cache(maxsize=256)
-def _lines_from(code: types.CodeType, name: str) -> frozenset[int]:
-    """The lines that set an attribute, or a variable outside of the code, to what comes from its
-    own value, by way of variables."""
-    lines: dict[int, list] = {}
-    line = code.co_firstlineno
-    for instruction in dis.get_instructions(code):
-        line = (instruction.positions and instruction.positions.lineno) or line
-        lines.setdefault(line, []).append(instruction)
+def _from_itself(code: types.CodeType, name: str) -> frozenset[Place]:
+    """The statements that set an attribute, or a variable outside of the code, to what comes from
+    its own value, by way of variables."""
     known, found = set(), set()
-    for line, instructions in sorted(lines.items()):
+    for place, instructions in sorted(statements(code).items()):
         is_own = any(one.opname in _READS and one.argval == name
                      or one.opname in _LOCALS and one.argval in known for one in instructions)
         if is_own:
             known |= {one.argval for one in instructions if one.opname in _STORES}
-            found |= {line for one in instructions
+            found |= {place for one in instructions
                       if one.opname in _SETS and one.argval == name}
     return frozenset(found)
-
-
-def _line(frame: types.FrameType) -> tuple:
-    return frame.f_code, frame.f_lineno

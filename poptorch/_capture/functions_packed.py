@@ -136,10 +136,12 @@ def packed(x, sizes: torch.Tensor) -> torch.Tensor:
 
 
 def _checked_lengths(lengths, time: int):
-    is_right = (lengths >= 1).all() & (lengths <= time).all() & (lengths[1:] <= lengths[:-1]).all()
-    return checked(lengths, is_right,
-                   f"[pack_padded_sequence] lengths are to lie between 1 and {time}, and to fall "
-                   f"from sequence to sequence. Pass enforce_sorted=False where they do not fall.")
+    lengths = checked(lengths, (lengths >= 1).all() & (lengths <= time).all(),
+                      f"[pack_padded_sequence] a length is not between 1 and {time}, the steps of "
+                      f"the padded tensor. Leave out empty sequences, or pad further.")
+    return checked(lengths, (lengths[1:] <= lengths[:-1]).all(),
+                   "[pack_padded_sequence] lengths are to fall from sequence to sequence. Pass "
+                   "enforce_sorted=False where they do not.")
 
 
 def _unpack(capture, func, args, kwargs):
@@ -170,7 +172,9 @@ def _padded(data: PackedData, padding: float, total):
         x = x[:total]
     elif total > time:
         x = torch.cat([x, x.new_zeros(total - time, *x.shape[1:])])
-    return (x if padding == 0 else without_padding(x, lengths, padding)), lengths
+    # What is checked has to be read, or the check is dropped with it: some read the result alone.
+    is_checked = lengths is not data.lengths
+    return (without_padding(x, lengths, padding) if is_checked or padding else x), lengths
 
 
 def known_sizes(capture, batch_sizes) -> torch.Tensor:

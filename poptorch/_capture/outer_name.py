@@ -8,7 +8,6 @@ import torch
 from poptorch._capture.places import is_packaged, is_pythons, is_torchs
 from poptorch._snapshot import MISSING, attribute_of, has_attributes, is_foreign
 
-Line = tuple[types.CodeType, int]
 
 
 class OuterName(NamedTuple):

@@ -18,13 +18,13 @@ from poptorch._capture.clones import HOOKS
 from poptorch._capture.draws import Draws
 from poptorch._capture.imports import Imports
 from poptorch._capture.outer_name import (
-    Line,
     OuterName,
     attributes_in,
     is_users,
     value_in,
 )
 from poptorch._capture.reads import fill, holds_fake
+from poptorch._capture.statements import Place, Statement, places
 from poptorch._snapshot import (
     MISSING,
     VALUES,
@@ -54,13 +54,13 @@ class Found(NamedTuple):
     Attributes:
         read: what may be read, without the variables that the code itself sets.
         sets: what may be set.
-        lines: that read each and that set each, by its key.
+        statements: that read each and that set each, by its key.
         objects: which names lead to, with the names.
     """
 
     read: list[tuple[OuterName, Snapshot]]
     sets: list[tuple[OuterName, Snapshot]]
-    lines: dict[tuple, tuple[set[Line], set[Line]]]
+    statements: dict[tuple, tuple[set[Statement], set[Statement]]]
     objects: list[tuple[object, str]]
 
 
@@ -82,7 +82,7 @@ def read_and_set(module: torch.nn.Module, arguments, draws: Draws | None = None)
     read = [(name, Snapshot(value)) for key, (name, value) in walk.found.items()
             if key[:2] not in walk.stored]
     sets = [(name, Snapshot(name.own_value())) for name in walk.sets.values()]
-    return Found(read, sets, walk.lines, list(walk.objects.values()))
+    return Found(read, sets, walk.statements, list(walk.objects.values()))
 
 
 def put_back(names: list[tuple[OuterName, Snapshot]]) -> tuple[list, list[str]]:
@@ -121,7 +121,7 @@ class _Walk:
         self.found: dict[tuple, tuple[OuterName, object]] = {}
         self.stored: set[tuple] = set()
         self.sets: dict[tuple, OuterName] = {}
-        self.lines: dict[tuple, tuple[set[Line], set[Line]]] = {}
+        self.statements: dict[tuple, tuple[set[Statement], set[Statement]]] = {}
         self.objects: dict[int, tuple[object, str]] = {}
         self._seen: set = set()
         # Of what objects are that code may have, and the names of attributes in all code.
@@ -252,9 +252,9 @@ class _Walk:
             return
         self._seen.add(key)
         self._attributes.update(code.co_names)
-        for name, is_set, line in _names_of(code, scope, self.stored):
+        for name, is_set, place in _names_of(code, scope, self.stored):
             known = name if is_set else self._note(name)
-            self.lines.setdefault(known.key, (set(), set()))[is_set].add((code, line))
+            self.statements.setdefault(known.key, (set(), set()))[is_set].add((code, *place))
             if is_set:
                 self.sets.setdefault(name.key, name)
         for constant in code.co_consts:
@@ -330,11 +330,12 @@ class _Scope(NamedTuple):
         return self.owner if kind in _LOCAL and name == self.first else None
 
 
-def _names_of(code, scope: _Scope, stored: set) -> Iterator[tuple[OuterName, bool, int]]:
-    """What code reads outside, and what it sets there (True), with lines; variables that it sets
-    are added to ``stored``."""
+def _names_of(code, scope: _Scope, stored: set) -> Iterator[tuple[OuterName, bool, Place]]:
+    """What code reads outside, and what it sets there (True), with the statements; variables that
+    it sets are added to ``stored``."""
     name = changed = None  # what is loaded, and what ``+=`` changes an attribute of
-    line, imports, before = code.co_firstlineno, Imports(scope.variables), ""
+    place, imports, before = None, Imports(scope.variables), ""
+    place_of = places(code)
     for instruction in dis.get_instructions(code):
         kind, argument = instruction.opname, instruction.argval
         last, before = before, kind
@@ -345,11 +346,11 @@ def _names_of(code, scope: _Scope, stored: set) -> Iterator[tuple[OuterName, boo
             changed = name
             continue
         if name is not None:
-            yield name, False, line
-        line = (instruction.positions and instruction.positions.lineno) or line
+            yield name, False, place
+        place = place_of[instruction.offset]
         holder = changed if name is None and last == "SWAP" else name
         if kind == "STORE_ATTR" and holder is not None:
-            yield OuterName(holder.root, (*holder.names, argument)), True, line
+            yield OuterName(holder.root, (*holder.names, argument)), True, place
         imported = imports.names(kind, argument)
         name = scope.named(kind, argument)
         if imported is not None:
@@ -358,9 +359,9 @@ def _names_of(code, scope: _Scope, stored: set) -> Iterator[tuple[OuterName, boo
             root = scope.cells.get(argument, scope.variables)
             stored.add((id(root), argument))
             if kind == "STORE_GLOBAL" or argument in scope.cells:
-                yield OuterName(root, (argument,)), True, line
+                yield OuterName(root, (argument,)), True, place
     if name is not None:
-        yield name, False, line
+        yield name, False, place
 
 
 def _function_of(value):

@@ -135,7 +135,7 @@ class Reads:
                 continue
             found = snapshot.change(place.path)
             is_read = has_slots(snapshot.value) \
-                or self.counters.lines(place.holder, place.name) > 1
+                or self.counters.readers(place.holder, place.name) > 1
             if found is not None and (found.is_gone or is_read):
                 yield found[:3]
         for (_, name), (place, snapshot) in self._missed.items():

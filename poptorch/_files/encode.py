@@ -221,7 +221,8 @@ class Encoder:
                            and vars(sys.modules[m]).get(value.__name__) is value), module)
             name = value.__name__
         if module is None or names.found(module, name) is not value:
-            raise _refused(path, value, f"{module}.{name} does not lead to it")
+            raise _refused(path, value, f"it is not what {module}.{name} gives when a file is "
+                           f"loaded")
         return f"{module}:{name}"
 
 

@@ -1,4 +1,4 @@
-"""Operations of ``ai.graphcore`` that exchange data between replicas in the midst of a model.
+"""Operations of ``ai.graphcore`` that exchange data between replicas inside a model.
 
 Without a wrapped model there is one replica. All are made of one sum over a group of replicas, so
 that PyTorch has their gradients: those of the sum of what all replicas compute.

@@ -24,8 +24,9 @@ def check_constants(compiled: dict, present: dict, where: str) -> None:
             raise ValueError(
                 f"[setOptimizer] {name}={old}{where} is a constant of the compiled model, got "
                 f"{present[name]}. Before the first call, pass it to the optimizer of "
-                f"poptorch.optim or call optimizer.variable_attrs.markAsVariable({name!r}); or "
-                f"call destroy() on the executor now.")
+                f"poptorch.optim or call optimizer.variable_attrs.markAsVariable({name!r}), or "
+                f"give one of torch.optim another value than its default; or call destroy() on the "
+                f"executor now.")
 
 
 def check_loss_scale(scale: float, loss: str) -> None:

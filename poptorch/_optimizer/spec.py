@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import torch
 
 from poptorch._optimizer.device_settings import dtype_of, is_combined
+from poptorch.errors import Error
 
 # What all kinds have: a setting shared by all parameters, and the count of updates.
 LOSS_SCALING = "lossScaling_FLOAT"
@@ -39,24 +40,36 @@ class Hyper:
     Attributes:
         name: what the row calls it.
         key: of the parameter group; ``betas.0`` is the first item of ``betas``. None: a constant.
-        value: of the constant, and where the group holds None.
+        value: of the constant, and where the group holds None; None: it may not.
         velocity_power: the power of ``velocity_scaling`` by which it is multiplied where that is
             used, so that the update keeps the velocity times ``velocity_scaling``.
     """
 
     name: str
     key: str | None
-    value: float = 0.0
+    value: float | None = None
     velocity_power: int = 0
 
     def of(self, group: dict) -> float:
-        """The number for one parameter group."""
+        """The number for one parameter group.
+
+        Raises:
+            poptorch.Error: The group holds what is no number.
+        """
         if self.key is None:
             return self.value
         key, _, index = self.key.partition(".")
-        value = group[key][int(index)] if index else group[key]
-        value = self.value if value is None else float(value)
-        return value * _velocity_factor(group, self.velocity_power)
+        try:
+            value = group[key][int(index)] if index else group[key]
+            value = self.value if value is None else value
+            number = float(value) if not isinstance(value, (str, bytes)) else None
+        except (TypeError, ValueError, LookupError):
+            number = None
+        if number is None:
+            wanted = "numbers" if index else "a number, or a tensor of one element"
+            raise Error(f"[setOptimizer] {key} of a parameter group is {group.get(key)!r}, "
+                        f"expected {wanted}. Set it in param_groups.")
+        return number * _velocity_factor(group, self.velocity_power)
 
 
 def _velocity_factor(group: dict, power: int) -> float:

@@ -1,4 +1,4 @@
-"""Functions of the host in the midst of a model."""
+"""Functions of the host inside a model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from poptorch.errors import Error
 
 
 class CPU:
-    """A function that runs on the host, in PyTorch eager, in the midst of a model.
+    """A function that runs on the host, in PyTorch eager, inside a model.
 
     The model is compiled as one program; where it comes to the call, the program calls the
     function with the tensors that it has computed, once for each micro-batch, and continues with

@@ -8,6 +8,7 @@ import torch.utils.data
 from torch.utils.data import IterableDataset
 
 from poptorch._checks import Bool, at_least, near_names, one_of
+from poptorch._logging import logger
 from poptorch.data._accessor import AsynchronousDataAccessor
 from poptorch.data._joining import join
 from poptorch.data._partition import PartitionSampler
@@ -118,6 +119,7 @@ class DataLoader(_TorchDataLoader):
                        and not self._is_rebatched(dataset)),
             persistent_workers=(persistent_workers is None or bool(persistent_workers))
             and num_workers > 0, **kwargs)
+        self._warn_if_empty()
         if mode is not DataLoaderMode.Sync:
             self._start()
         options._freeze()
@@ -158,6 +160,19 @@ class DataLoader(_TorchDataLoader):
         """
         if self._accessor is not None:
             self._accessor.terminate()
+
+    def _warn_if_empty(self) -> None:
+        if not self._drops_last_item or self._combined_batch_size is None:
+            return
+        try:
+            samples, items = len(self.sampler), len(self)
+        except TypeError:  # of a stream, or a sampler, that has no length
+            return
+        if samples and not items:
+            logger.warning("[DataLoader] %d samples do not fill one item, which has %d by "
+                           "batch_size and the options: the loader has no items. Pass "
+                           "drop_last=False, or ask for fewer samples in an item.", samples,
+                           self._combined_batch_size)
 
     def __len__(self) -> int:
         if self._is_rebatched(self.dataset):

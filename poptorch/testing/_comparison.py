@@ -101,7 +101,8 @@ class Comparison:
 
     def __str__(self) -> str:
         steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
-        head = f"{self.compared} values of {steps} compared one by one: "
+        values = f"{self.compared} value{'' if self.compared == 1 else 's'}"
+        head = f"{values} of {steps} compared one by one: "
         if self:
             lines = [head + "the same numbers as PyTorch."]
         elif self.first is None:

@@ -241,6 +241,73 @@ def test_flags(held, forward, words, capsys):
     assert told.count("[capture]") == 1 and f"[capture] forward reads {words}" in told
 
 
+def tensor(m, x):
+    m.held = m.held + 1
+    return x * m.held
+
+
+def correction(m, x):
+    steps = m.held + 1
+    m.held = steps
+    return x / (1 - 0.9 ** m.held)
+
+
+@pytest.mark.parametrize("forward", [tensor, correction])
+def test_tensors_that_count(forward, capsys):
+    module = Function(forward)
+    module.held = torch.zeros(1)
+    told = told_of(module, capsys)
+    assert told.count("[capture]") == 1
+    assert "counts with the attribute held, from tensor([0.]) to tensor([1.]), and reads it" in told
+
+
+def converted(m, x):
+    m.held = m.held.to(x.dtype).detach() * 1
+    m.cut = m.cut[:2]
+    m.scale = m.scale / m.scale.sum()
+    m.half = m.half.half()
+    return x * m.held * m.cut * m.half
+
+
+def test_tensors_that_do_not_count(capsys):
+    module = Function(converted)
+    module.held, module.cut, module.half = torch.full((2,), 0.1), torch.ones(4), torch.rand(2)
+    module.scale = torch.ones(3)  # nothing reads it
+    assert told_of(module, capsys) == ""
+
+
+def one_line(m, x):
+    m.held += 1; return x * m.held  # noqa: E702
+
+
+def one_line_after(m, x):
+    x = x * m.held; m.held += 1  # noqa: E702
+    return x
+
+
+def one_line_outside(m, x):
+    global COUNT
+    COUNT += 1; return x * COUNT  # noqa: E702
+
+
+def one_line_of_host(m, x):
+    m.held += 1; y = x * 2; m.held = 0 if m.held > 9 else m.held + 1  # noqa: E702
+    m.held = (m.held +
+              1)
+    return y
+
+
+@pytest.mark.parametrize("forward, name", [
+    (one_line, "the attribute held"), (one_line_after, "the attribute held"),
+    (one_line_outside, "COUNT"), (one_line_of_host, None)])
+def test_statements_of_one_line(forward, name, capsys):
+    module = Function(forward)
+    module.held = 1
+    told = told_of(module, capsys)
+    assert told.count("[capture]") == (name is not None)
+    assert name is None or f"forward counts with {name}, from " in told
+
+
 def for_the_host(m, x):
     global COUNT
     COUNT += 1

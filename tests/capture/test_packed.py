@@ -153,9 +153,9 @@ def test_known_lengths_are_packed_as_in_eager():
 
 
 @pytest.mark.parametrize("lengths, total, words", [
-    ([3, 5, 1], None, "between 1 and 5, and to fall .* Pass enforce_sorted=False"),
-    ([5, 3, 0], None, "lengths are to lie between 1 and 5"),
-    ([6, 3, 1], None, "lengths are to lie between 1 and 5"),
+    ([3, 5, 1], None, "lengths are to fall .* Pass enforce_sorted=False"),
+    ([5, 3, 0], None, "a length is not between 1 and 5"),
+    ([6, 3, 1], None, "a length is not between 1 and 5"),
     ([4, 3, 1], None, "shorter than the 5 steps .* Pass total_length=5"),
     ([5, 3, 1], 4, "total_length is 4, but a sequence is longer"),
 ])
@@ -165,6 +165,28 @@ def test_lengths_that_do_not_fit(lengths, total, words):
     with pytest.raises(poptorch.Error, match=f"(?s){words}.*test_packed.py:"):
         model(x, torch.tensor(lengths))
     model(x, torch.tensor([4, 3, 1] if total else [5, 3, 1]))  # the model goes on
+
+
+@pytest.mark.parametrize("total", [None, 4])
+@pytest.mark.parametrize("trains", [False, True])
+def test_lengths_are_checked_where_only_the_sequences_are_read(trains, total):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.RNN(WIDTH, HIDDEN)
+
+        def forward(self, x, n):
+            packed = rnn.pack_padded_sequence(x, n)
+            y, _ = rnn.pad_packed_sequence(self.layer(packed)[0], total_length=total)
+            return poptorch.identity_loss(y.mean(), "none")
+
+    net, x = Net(), torch.randn(TIME, BATCH, WIDTH)
+    model = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), 0.0)) \
+        if trains else poptorch.inferenceModel(net, quiet_options())
+    right, wrong = ([4, 3, 1], [5, 3, 1]) if total else ([5, 3, 1], [4, 3, 1])
+    torch.testing.assert_close(model(x, torch.tensor(right)), net(x, torch.tensor(right)).detach())
+    with pytest.raises(poptorch.Error, match="pad_packed_sequence"):
+        model(x, torch.tensor(wrong))
 
 
 def packed(x, n):

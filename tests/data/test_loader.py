@@ -322,3 +322,14 @@ def test_random_sampler_with_a_generator(seed):
             return values(loader)
 
     assert draw(SYNC) == draw(ASYNC) == draw(REBATCHED)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_loader_without_items_warns(mode, capfd):
+    """Twelve samples, and one call takes two hundred."""
+    for drops, words in ((True, "12 samples do not fill one item, which has 200"), (False, "")):
+        opts, data = options(100), TensorDataset(torch.zeros(12))
+        with make(mode, opts, data, batch_size=2, drop_last=drops) as loader:
+            assert len(loader) == len(list(loader)) == (0 if drops else 1)
+        told = " ".join(capfd.readouterr().err.split())
+        assert words in told and ("[DataLoader]" in told) == drops

@@ -414,3 +414,31 @@ def test_weights_with_a_value_for_each_group(more):
         reference.step()
     torch.testing.assert_close(net.own.detach(), eager.own.detach(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(net.common.detach(), eager.common.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [None, "0.1", [0.1], torch.tensor([0.1, 0.2])], ids=str)
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "Adagrad", "Adafactor"])
+def test_a_rate_that_is_no_number(kind, value):
+    net = Net()
+    optimizer = getattr(torch.optim, kind)(net.parameters(), lr=0.1)
+    model = poptorch.trainingModel(net, options(), optimizer)
+    inputs = [torch.ones(2, 6), torch.ones(2, 3)]
+    model(*inputs)
+    before = [p.detach().clone() for p in net.parameters()]
+    optimizer.param_groups[0]["lr"] = value
+    words = re.escape(f"[setOptimizer] lr of a parameter group is {value!r}, expected a number")
+    with pytest.raises(poptorch.Error, match=words):
+        model(*inputs)
+    assert all(map(torch.equal, net.parameters(), before))
+    optimizer.param_groups[0]["lr"] = torch.tensor(0.1)
+    model(*inputs)
+    assert not all(map(torch.equal, net.parameters(), before))
+
+
+def test_betas_that_are_not_two_numbers():
+    net = Net()
+    optimizer = torch.optim.Adam(net.parameters(), betas=(0.8, 0.9))
+    optimizer.param_groups[0]["betas"] = (0.8,)
+    model = poptorch.trainingModel(net, options(), optimizer)
+    with pytest.raises(poptorch.Error, match=r"betas of a parameter group is \(0.8,\), expected n"):
+        model(torch.ones(2, 6), torch.ones(2, 3))

@@ -14,10 +14,8 @@ COLUMNS = 100
 # A folder of csrc may include itself and what stands before it.
 INCLUDE_ORDER = [
     ["support"],
-    ["options"],
     ["ir"],
     ["ops"],
-    ["device"],
     ["rewrite", "place"],
     ["lower"],
     ["schedule"],

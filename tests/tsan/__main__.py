@@ -7,6 +7,7 @@ known. The exit status is 1 when there is a report that ``suppressions.txt`` doe
 the script fails.
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -21,9 +22,12 @@ REPORTED = 66  # the exit status of a process with reports
 
 def main() -> int:
     """Builds, runs, and says what was found."""
+    argparse.ArgumentParser(
+        "python -m tests.tsan", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     subprocess.run([sys.executable, "setup.py", "-q", "build_tsan"], cwd=ROOT, check=True)
     link_shared_files(LIB / "poptorch")
-    found = subprocess.run([sys.executable, HERE / "two_engines.py", *sys.argv[1:]], cwd=ROOT,
+    found = subprocess.run([sys.executable, HERE / "two_engines.py"], cwd=ROOT,
                            env=_environment(), check=False)
     if found.returncode == 0:
         print("[tsan] no reports")
