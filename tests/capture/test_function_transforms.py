@@ -144,14 +144,14 @@ def output(net, x):
 
 
 def gradient_of_input(net, x):
-    return torch.func.grad(lambda x: net(x)[0].square().sum())(x)
+    return torch.func.grad(lambda x: net(x)[0].sin().sum())(x)
 
 
 def gradient_of_weight(net, x):
     weights = {name: p.detach() for name, p in net.named_parameters()}
 
     def loss(weights):
-        return torch.func.functional_call(net, weights, (x,))[0].square().sum()
+        return torch.func.functional_call(net, weights, (x,))[0].sin().sum()
 
     gradients = torch.func.grad(loss)(weights)
     return torch.cat([gradient.flatten() for gradient in gradients.values()])
@@ -185,7 +185,9 @@ def test_layers_of_several_sequences(name, function):
     ensemble = Ensemble(NETS[name]().eval(), function)
     sequences = torch.randn(2, 4, 1, 3)
     found = poptorch.inferenceModel(ensemble, quiet_options())(sequences)
-    torch.testing.assert_close(found, ensemble.one_by_one(sequences), rtol=1e-4, atol=1e-5)
+    expected = ensemble.one_by_one(sequences).detach()
+    # Norms of three numbers have roundings as large as what they divide by is small.
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 
 
 VIEWS = {"transpose": lambda x: x.t() * 2, "part": lambda x: x[1].sin(),

@@ -111,13 +111,13 @@ def sets(m, x):
 
 
 def test_what_the_code_itself_changes():
-    found, _, lines, _ = outer_names.read_and_set(Function(sets), ())
+    found, _, statements, _ = outer_names.read_and_set(Function(sets), ())
     assert {name.text for name, _ in found} == {"SEEN", "SCALE"}
     sets(None, torch.ones(1))
     assert [name.text for name in outer_names.unchanged(found)] == ["SCALE"]
     first = sets.__code__.co_firstlineno
-    assert sorted(([line - first for _, line in read], [line - first for _, line in put])
-                  for read, put in ((sorted(read), sorted(put)) for read, put in lines.values())
+    assert sorted(([line - first for _, line, _ in read], [line - first for _, line, _ in put])
+                  for read, put in ((sorted(read), sorted(put)) for read, put in statements.values())
                   ) == [([2, 3, 4], [2]), ([3], []), ([4], [])]
     SEEN.clear()
 
