@@ -117,8 +117,8 @@ def test_what_the_code_itself_changes():
     assert [name.text for name in outer_names.unchanged(found)] == ["SCALE"]
     first = sets.__code__.co_firstlineno
     assert sorted(([line - first for _, line, _ in read], [line - first for _, line, _ in put])
-                  for read, put in ((sorted(read), sorted(put)) for read, put in statements.values())
-                  ) == [([2, 3, 4], [2]), ([3], []), ([4], [])]
+                  for read, put in ((sorted(read), sorted(put))
+                                    for read, put in statements.values())) == [([2, 3, 4], [2]), ([3], []), ([4], [])]
     SEEN.clear()
 
 
