@@ -116,9 +116,9 @@ def test_what_the_code_itself_changes():
     sets(None, torch.ones(1))
     assert [name.text for name in outer_names.unchanged(found)] == ["SCALE"]
     first = sets.__code__.co_firstlineno
-    assert sorted(([line - first for _, line, _ in read], [line - first for _, line, _ in put])
-                  for read, put in ((sorted(read), sorted(put))
-                                    for read, put in statements.values())) == [([2, 3, 4], [2]), ([3], []), ([4], [])]
+    lines = [([line - first for _, line, _ in sorted(read)],
+              [line - first for _, line, _ in sorted(put)]) for read, put in statements.values()]
+    assert sorted(lines) == [([2, 3, 4], [2]), ([3], []), ([4], [])]
     SEEN.clear()
 
 
