@@ -31,6 +31,7 @@ help:
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc but kernels and python, with no torch to be seen'
 	@echo 'make aarch64        compile what needs neither torch nor x86 with aarch64-linux-gnu-g++'
+	@echo 'make objects        compile what `make build` needs no torch for, as `make demo` does beside it'
 	@echo 'make build          build poptorch._C in place, for work from the checkout'
 	@echo 'make bench          compare speed with PyTorch eager (make bench BENCH_ARGS=--peers)'
 	@echo 'make docs           run the examples of docs/ and rewrite what they print'
