@@ -29,7 +29,8 @@ class Counters:
     """
 
     def __init__(self):
-        self._read: dict[tuple[int, str], set[tuple]] = {}
+        # By code and the offset of an instruction: of most, nobody asks which statement it is of.
+        self._read: dict[tuple[int, str], set[tuple[types.CodeType, int]]] = {}
         self._counted: dict[tuple[int, str], set[tuple]] = {}
         # Of those that were read before they were set: the object, and what was read first.
         self._first: dict[tuple[int, str], tuple[object, object]] = {}
@@ -53,26 +54,31 @@ class Counters:
         """Takes note that a statement, that of ``frame``, read an attribute."""
         if is_number(value) or is_compared(value):
             key = id(holder), name
-            self._read.setdefault(key, set()).add(statement_of(frame))
+            self._read.setdefault(key, set()).add((frame.f_code, frame.f_lasti))
             if _counts(value) and key not in self._anew:
                 self._first.setdefault(key, (holder, value))
 
     def was_set(self, holder, name: str, value, frame: types.FrameType) -> None:
         """Takes note that a statement sets an attribute."""
-        key, statement = (id(holder), name), statement_of(frame)
+        key = id(holder), name
         if key not in self._first:
             self._anew.add(key)
-        elif _counts(value) and is_counting(statement, self._read[key], name):
-            self._counted.setdefault(key, set()).add(statement)
+        elif _counts(value):
+            statement = statement_of(frame.f_code, frame.f_lasti)
+            if is_counting(statement, self._readers(key), name):
+                self._counted.setdefault(key, set()).add(statement)
 
     def readers(self, holder, name: str) -> int:
         """How many statements have read an attribute."""
-        return len(self._read.get((id(holder), name), ()))
+        return len(self._readers((id(holder), name)))
+
+    def _readers(self, key: tuple[int, str]) -> set[Statement]:
+        return {statement_of(*place) for place in self._read.get(key, ())}
 
     def counted(self, value_of: Callable[[torch.Tensor], torch.Tensor | None]) \
             -> Iterator[tuple[object, str, object, object, tuple[str, int]]]:
         """The counters that ``forward`` computes with: the object, the name, the value before and
-        after, and the line of a statement that sets it.
+        after, as messages have them, and the line of a statement that sets it.
 
         Args:
             value_of: the values of a tensor, if they are known, also of one of ``forward``'s.
@@ -82,9 +88,9 @@ class Counters:
             now = attribute_of(holder, name)
             if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
                 was, now = value_of(was), value_of(now)
-            if _has_changed(was, now) and self._read[key] - counted:
+            if _has_changed(was, now) and self._readers(key) - counted:
                 code, line, _ = min(counted, key=lambda place: place[1:])
-                yield holder, name, was, now, (code.co_filename, line)
+                yield holder, name, _shown(was), _shown(now), (code.co_filename, line)
 
 
 def warn_of_count(what: str, was, now, place: str = "") -> None:
@@ -131,6 +137,12 @@ def _has_changed(was, now) -> bool:
     if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
         return was.shape == now.shape and was.dtype is now.dtype and not torch.equal(was, now)
     return is_number(was) and is_number(now) and now != was
+
+
+def _shown(value):
+    """A value as a message has it: of a tensor of many numbers the sizes."""
+    is_long = isinstance(value, torch.Tensor) and value.numel() > 8
+    return f"{value.dtype}{list(value.shape)}" if is_long else value
 
 
 def is_counting(statement: Statement, reads: set[Statement], name: str) -> bool:

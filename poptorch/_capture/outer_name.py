@@ -9,7 +9,6 @@ from poptorch._capture.places import is_packaged, is_pythons, is_torchs
 from poptorch._snapshot import MISSING, attribute_of, has_attributes, is_foreign
 
 
-
 class OuterName(NamedTuple):
     """A value that is reached from a global, or from a variable of a function around.
 

@@ -41,7 +41,6 @@ def places(code: types.CodeType) -> dict[int, Place]:
             for one in instructions}
 
 
-def statement_of(frame: types.FrameType) -> Statement:
-    """The statement that a frame is at."""
-    code = frame.f_code
-    return code, *places(code).get(frame.f_lasti, (frame.f_lineno, 0))
+def statement_of(code: types.CodeType, offset: int) -> Statement:
+    """The statement of the instruction at an offset, such as ``f_lasti`` of a frame."""
+    return code, *places(code).get(offset, (code.co_firstlineno, 0))

@@ -261,6 +261,18 @@ def test_tensors_that_count(forward, capsys):
     assert "counts with the attribute held, from tensor([0.]) to tensor([1.]), and reads it" in told
 
 
+def test_long_tensors_that_count(capsys):
+    module = Function(lambda m, x: count_all(m) * x.sum())
+    module.held = torch.zeros(3, 4)
+    told = told_of(module, capsys)
+    assert "the attribute held, from torch.float32[3, 4] to torch.float32[3, 4], and reads" in told
+
+
+def count_all(m):
+    m.held = m.held + 1
+    return m.held
+
+
 def converted(m, x):
     m.held = m.held.to(x.dtype).detach() * 1
     m.cut = m.cut[:2]
