@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import torch
 
 from poptorch._optimizer.device_settings import dtype_of, is_combined
-from poptorch.errors import Error
 
 # What all kinds have: a setting shared by all parameters, and the count of updates.
 LOSS_SCALING = "lossScaling_FLOAT"
@@ -54,21 +53,22 @@ class Hyper:
         """The number for one parameter group.
 
         Raises:
-            poptorch.Error: The group holds what is no number.
+            ValueError: The group holds what is no number.
         """
         if self.key is None:
             return self.value
         key, _, index = self.key.partition(".")
+        held = group[key]
         try:
-            value = group[key][int(index)] if index else group[key]
+            value = held[int(index)] if index else held
             value = self.value if value is None else value
             number = float(value) if not isinstance(value, (str, bytes)) else None
         except (TypeError, ValueError, LookupError):
             number = None
         if number is None:
             wanted = "numbers" if index else "a number, or a tensor of one element"
-            raise Error(f"[setOptimizer] {key} of a parameter group is {group.get(key)!r}, "
-                        f"expected {wanted}. Set it in param_groups.")
+            raise ValueError(f"[setOptimizer] {key} of a parameter group is {held!r}, expected "
+                             f"{wanted}. Set it in param_groups.")
         return number * _velocity_factor(group, self.velocity_power)
 
 

@@ -188,7 +188,8 @@ def test_an_optimizer_without_its_numbers(tmp_path):
     trained = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.5))
     path = trained.compileAndExport(tmp_path / "net", torch.ones(2, 2, 6, 6),
                                     torch.zeros(2, dtype=torch.int64))
-    for old, new, words in ((b'["lr",0.5]', b'["lr",{"dict":[]}]', "model.json is not.*float"),
+    for old, new, words in ((b'["lr",0.5]', b'["lr",{"dict":[]}]',
+                             "model.json is not.*lr of a parameter group is {}"),
                             (b'["lr",', b'["rate",', "model.json is not.*no entry 'lr'")):
         change = changed_member("model.json", old, new)
         with pytest.raises(poptorch.Error, match=words):
