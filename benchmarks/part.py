@@ -95,3 +95,15 @@ def mean_and_worst(values, worst):
         worst: ``min`` or ``max``, whichever finds the worst.
     """
     return statistics.geometric_mean(values.values()), worst(values, key=values.get)
+
+
+def mean_line(subject, ratios, comparison, worst):
+    """A line of text on ratios: ``{subject} {mean} times as {comparison}``, and whose is the worst.
+
+    Args:
+        subject, comparison: what stands before and after.
+        ratios, worst: as :func:`mean_and_worst` takes them.
+    """
+    mean, name = mean_and_worst(ratios, worst)
+    return (f"{subject} {mean:.2f} times as {comparison} (geometric mean of {len(ratios)}; "
+            f"worst {name} {ratios[name]:.2f})")

@@ -1,7 +1,7 @@
 """Modules in bfloat16 beside their own float32, and beside PyTorch's autocast to bfloat16."""
 
 from benchmarks import backends, measure
-from benchmarks.part import Part, mean_and_worst, ratio, setting, start_row
+from benchmarks.part import Part, mean_line, ratio, setting, start_row
 from benchmarks.table import MODE, WORKLOAD, Column
 
 COLUMNS = [
@@ -29,9 +29,8 @@ def _measure(plan):
     names = None if plan.is_chosen else WORKLOADS
     for workload, mode in plan.timed(names):
         settings = [setting(workload, mode, name, dtype=dtype) for name, dtype in SIDES.values()]
-        with measure.processes(settings, pace=plan.pace) as started:
-            measure.take_turns(started, plan.rounds, plan.block_s, plan.pace)
-        yield [_row(workload, mode, [process.result for process in started])]
+        results = measure.measure(settings, plan.rounds, plan.block_s, plan.pace)
+        yield [_row(workload, mode, results)]
 
 
 def _row(workload, mode, results):
@@ -56,13 +55,9 @@ def conclude(rows):
     for mode in ("train", "infer"):
         for key, peer in words.items():
             ratios = {r["workload"]: r[key] for r in rows if r["mode"] == mode and r.get(key)}
-            if not ratios:
-                continue
-            mean, least = mean_and_worst(ratios, min)
-            lines.append(
-                f"{mode}: modules in bfloat16 are {mean:.2f} times as fast as {peer} (geometric "
-                f"mean of {len(ratios)}; worst {least} {ratios[least]:.2f})"
-            )
+            if ratios:
+                subject = f"{mode}: modules in bfloat16 are"
+                lines.append(mean_line(subject, ratios, f"fast as {peer}", min))
     return lines
 
 

@@ -1,7 +1,7 @@
 """Half-precision models against the same in float32, and against eager."""
 
 from benchmarks import backends, measure
-from benchmarks.part import Part, mean_and_worst, ratio, setting, start_row
+from benchmarks.part import Part, mean_line, ratio, setting, start_row
 from benchmarks.table import MODE, WORKLOAD, Column
 
 COLUMNS = [
@@ -62,13 +62,8 @@ def conclude(rows):
         for mode in ("train", "infer"):
             chosen = [row for row in rows if row["dtype"] == dtype and row["mode"] == mode]
             ratios = {row["workload"]: row["over_f32"] for row in chosen if row.get("over_f32")}
-            if not ratios:
-                continue
-            mean, worst = mean_and_worst(ratios, max)
-            lines.append(
-                f"{mode}: {dtype} takes {mean:.2f} times as long as f32 (geometric mean of "
-                f"{len(ratios)}; worst {worst} {ratios[worst]:.2f})"
-            )
+            if ratios:
+                lines.append(mean_line(f"{mode}: {dtype} takes", ratios, "long as f32", max))
     return lines
 
 

@@ -3,7 +3,7 @@
 import math
 
 from benchmarks import backends, measure
-from benchmarks.part import Part, mean_and_worst, ratio, setting, start_row
+from benchmarks.part import Part, mean_line, ratio, setting, start_row
 from benchmarks.table import MODE, WORKLOAD, Column
 
 MOST_DENORMALS = 1e-3  # share of the gradients from which on eager's time says nothing
@@ -109,13 +109,8 @@ def conclude(rows):
     lines = []
     for mode in ("train", "infer"):
         for kind, values in counted(rows, mode).items():
-            if not values:
-                continue
-            mean, worst = mean_and_worst(values, min)
-            lines.append(
-                f"{mode}: {mean:.2f} times as fast as {kind} (geometric mean of {len(values)}; "
-                f"worst {worst} {values[worst]:.2f})"
-            )
+            if values:
+                lines.append(mean_line(f"{mode}:", values, f"fast as {kind}", min))
     return lines
 
 

@@ -306,13 +306,9 @@ class Attributes:
     def _lasting(self, value):
         """A tensor, or a tuple of them, with the values that they have in each call, or None."""
         parts = value if type(value) is tuple else (value,)
-        found = []
-        for part in parts:
-            part = self._values_of(part)
-            if part is None and parts[len(found)] is not None:
-                return None
-            found.append(part)
-        if _object_holds_fake(found):
+        found = [self._values_of(part) for part in parts]
+        is_unknown = any(there is None and part is not None for part, there in zip(parts, found))
+        if is_unknown or _object_holds_fake(found):
             return None
         return tuple(found) if type(value) is tuple else found[0]
 

@@ -51,9 +51,7 @@ def is_undetermined(program: Program) -> bool:
     """Whether eager comes to a result in a way that its sizes, types or the processor decide."""
     if not any(word in str(program) for word in _WORDS):
         return False
-    with _Noting() as mode:
-        eager(program, WIDE if program.setting.wide else NATURAL)
-    return mode.found
+    return _is_noted(_Noting(), program)
 
 
 class _NotingZeros(TorchDispatchMode):
@@ -77,7 +75,12 @@ def may_have_zero_path(program: Program) -> bool:
         return False
     if any(word in str(program) for word in ("jacrev(", "vjp(")):
         return True
-    with _NotingZeros() as mode:
+    return _is_noted(_NotingZeros(), program)
+
+
+def _is_noted(mode: _Noting | _NotingZeros, program: Program) -> bool:
+    """Whether a mode finds something while eager runs a program."""
+    with mode:
         eager(program, WIDE if program.setting.wide else NATURAL)
     return mode.found
 
