@@ -11,7 +11,7 @@ namespace poptorch::kernels {
 
 // Conversions of n elements side by side, for this CPU.
 using Upcast = void (*)(const uint16_t* x, float* out, int64_t n);
-using UpcastRows = void (*)(const uint16_t* x, float* out, const simd::Rows& rows);
+using UpcastRows = void (*)(const uint16_t* x, float* out, const simd::StridedRows& rows);
 using Downcast = void (*)(const float* x, uint16_t* out, int64_t n);
 using Round = void (*)(float* x, int64_t n);  // downcast and upcast again, in place
 

@@ -4,8 +4,8 @@
 #include "kernels/float16.h"
 #include "kernels/norm/channels.h"
 #include "kernels/norm/factors.h"
-#include "kernels/norm/images.h"
 #include "kernels/reduction/types.h"
+#include "kernels/rows/batch_norm.h"
 #include "ops/kernel.h"
 #include "ops/layout.h"
 #include "support/mutant.h"
@@ -41,65 +41,28 @@ T weight_of(const Args& args, size_t operand, int64_t channel, T otherwise) {
   return weight == nullptr ? otherwise : weight[channel];
 }
 
-ImageBlock run_of(int64_t at, int64_t n) { return {at, 1, n, n}; }
-ImageBlock block_of(int64_t at, const Columns& c) { return {at, c.n, c.stride, c.columns}; }
-Columns columns_of(const ImageBlock& block) { return {block.rows, block.stride, block.columns}; }
-
-// Of which the loops keep sums in the type of the entries.
-constexpr int64_t summed_rows = 128;
-
-// So many that four images' entries stay in the first cache.
-int64_t rows_at_once(const Columns& c) {
-  constexpr int64_t entries = 2048;
-  return std::max<int64_t>(1, entries / std::max<int64_t>(c.columns, 1));
-}
-
-// What a normalization reads and writes: y = relu(x + residual), as far as there are such.
-struct NormalizedImages {
-  const void *x, *residual;
-  void* y;
-  bool relu;
-};
-
-// loops(rows, block) for a block of the images.
-template <typename T>
-void normalize_block(const Images<T>& images, const NormalizedImages& all, const ImageBlock& block,
-                     const auto& loops) {
-  T* y = images.target(0, all.y, block);
-  loops(BatchNormRows<T>{images.read(0, all.x, block), images.read(1, all.residual, block), y,
-                         all.relu},
-        images.seen(block));
-  images.write(y, all.y, block);
-}
-
 // y = (x - mean) * scale + offset, mean, scale, offset being factors 0, 1, 2.
-template <typename T>
-void normalize(const Args& args, const Channels& c, const Images<T>& images,
-               const NormalizedImages& all, T* const* factors) {
-  const Rows<T>& loops = rows<T>();
+template <typename E>
+void normalize(const Args& args, const Channels& c, const BatchNormRows<E>& images,
+               simd::NumberOf<E>* const* factors) {
+  using T = simd::NumberOf<E>;
+  const BatchNormLoops<E>& loops = batch_norm_loops<E>();
   c.for_each(
       args.threads,
       [&](int64_t at, int64_t, int64_t channel) {
         const Affine<T> f{factors[0][channel], factors[1][channel], factors[2][channel]};
-        normalize_block(images, all, run_of(at, c.inner),
-                        [&](const BatchNormRows<T>& data, const ImageBlock& block) {
-                          loops.batch_affine(data, block.at, block.columns, f);
-                        });
+        loops.affine(images, at, c.inner, f);
       },
       [&](int64_t at, const Columns& columns, int64_t, int64_t first) {
         const AffineColumns<T> f{factors[0] + first, factors[1] + first, factors[2] + first};
-        for_rows_of(block_of(at, columns), rows_at_once(columns), [&](const ImageBlock& part) {
-          normalize_block(images, all, part,
-                          [&](const BatchNormRows<T>& data, const ImageBlock& block) {
-                            loops.batch_affine_columns(data, block.at, columns_of(block), f);
-                          });
-        });
+        loops.affine_columns(images, at, columns, f);
       });
 }
 
-// Of the rows that take a residual.
-NormalizedImages finished_images(const Args& args, bool relu) {
-  return {args.inputs[0], args.inputs[5], args.outputs[0], relu};
+// Of the ops that take a residual.
+template <typename E>
+BatchNormRows<E> finished_images(const Args& args, bool relu) {
+  return {args.in<E>(0), args.in<E>(5), args.out<E>(0), relu};
 }
 
 template <typename T>
@@ -123,27 +86,23 @@ Moments join(const Moments* parts, const Channels& c, int64_t channel) {
   return sum;
 }
 
-template <typename T>
+template <typename E>
 struct BatchNorm {
+  using T = simd::NumberOf<E>;
   Channels c;
-  Images<T> images;
   double eps, momentum;
   bool relu;
 
   void measure(const Args& args, Moments* parts) const {
-    const Rows<T>& loops = rows<T>();
-    const void* x = args.inputs[0];
+    const BatchNormLoops<E>& loops = batch_norm_loops<E>();
+    const E* x = args.in<E>(0);
     c.for_each(
         args.threads,
         [&](int64_t at, int64_t chunk, int64_t channel) {
-          const ImageBlock run = run_of(at, c.inner);
-          parts[chunk * c.channels + channel] =
-              loops.moments(images.read(0, x, run) + images.seen(run).at, c.inner);
+          parts[chunk * c.channels + channel] = loops.moments(x + at, c.inner);
         },
         [&](int64_t at, const Columns& columns, int64_t chunk, int64_t first) {
-          const ImageBlock block = block_of(at, columns), seen = images.seen(block);
-          loops.moments_columns(images.read(0, x, block) + seen.at, columns_of(seen),
-                                parts + chunk * c.channels + first);
+          loops.moments_columns(x + at, columns, parts + chunk * c.channels + first);
         });
   }
 
@@ -170,7 +129,7 @@ struct BatchNorm {
     const Work<T, Moments> work(args, c);
     measure(args, work.parts);
     c.for_each_channel(args.threads, [&](int64_t i) { finish_channel(args, work, i); });
-    normalize<T>(args, c, images, finished_images(args, relu), work.factors);
+    normalize<E>(args, c, finished_images<E>(args, relu), work.factors);
   }
 };
 
@@ -178,49 +137,47 @@ Channels channels_of(const Call& call, size_t operand) {
   return Channels(call.in(operand), ops::is_channels_last(call.op));
 }
 
-// Calls fn(T{}) with the type that images of this type are computed in.
-Prepared with_type_of(const Call& call, size_t images, const auto& fn) {
-  const ir::DType dtype = call.in(images).dtype;
-  return with_float_type(call, ir::is_half(dtype) ? ir::DType::f32 : dtype, fn);
+// Calls fn(E{}) with the type of the images.
+Prepared with_image_type(const Call& call, size_t images, const auto& fn) {
+  switch (call.in(images).dtype) {
+    case ir::DType::f16: return fn(simd::F16{});
+    case ir::DType::bf16: return fn(simd::BF16{});
+    default: return with_float_type(call, call.in(images).dtype, fn);
+  }
 }
 
-// Of 16-bit floats: what has an entry for each channel is upcast as a whole, and images block by
-// block. All of them, or large planes, where a block would be one.
-Prepared float16_batch_norm(const Call& call, size_t images, ops::Prepare prepare) {
-  constexpr int64_t most = 1 << 16;  // numbers of a plane
+// Any mixture of types. Of 16-bit floats images stay as they are, if all of them are of that type,
+// and what has an entry for each channel is upcast.
+Prepared of_any_types(const Call& call, size_t images, ops::Prepare prepare) {
+  if (!ops::uses_half(call)) return prepare(call);
   const ir::Type& type = call.in(images);
-  const Channels c(type, ops::is_channels_last(call.op));
-  const auto is_other = [&](const ir::Type& other) {
-    return other.sizes == type.sizes && (other.dtype != type.dtype || !other.is_contiguous());
+  const auto is_image = [sizes = type.sizes](const ir::Type& t) { return t.sizes == sizes; };
+  const auto is_other = [&](const ir::Type& t) {
+    return is_image(t) && (t.dtype != type.dtype || !t.is_contiguous());
   };
-  bool are_blocks = ir::is_half(type.dtype) && c.inner <= most && type.rank() > 1;
+  bool are_alike = ir::is_half(type.dtype);
   for (size_t i = 0; i < call.in_count(); ++i) {
-    are_blocks = are_blocks && !(call.has_in(i) && is_other(call.in(i)));
+    are_alike = are_alike && !(call.has_in(i) && is_other(call.in(i)));
   }
-  for (const auto& result : call.op.results) are_blocks = are_blocks && !is_other(result->type);
-  if (!are_blocks) return prepare_upcast(call, prepare);
-  return prepare_upcast(call, prepare, [sizes = type.sizes](const ir::Type& other) {
-    return other.sizes == sizes;
-  });
+  for (const auto& result : call.op.results) are_alike = are_alike && !is_other(result->type);
+  return are_alike ? prepare_upcast(call, prepare, is_image) : prepare_upcast(call, prepare);
 }
 
 Prepared batch_norm(const Call& call) {
-  return with_type_of(call, 0, [&]<typename T>(T) -> Prepared {
-    const BatchNorm<T> norm{channels_of(call, 0), Images<T>(call.in(0).dtype),
-                            call.attrs().get_float("eps"), call.attrs().get_float("momentum"),
-                            call.attrs().get_bool("relu")};
-    return {[norm](const Args& args) { norm.run(args); }, Work<T, Moments>::bytes(norm.c)};
+  return with_image_type(call, 0, [&]<typename E>(E) -> Prepared {
+    const BatchNorm<E> norm{channels_of(call, 0), call.attrs().get_float("eps"),
+                            call.attrs().get_float("momentum"), call.attrs().get_bool("relu")};
+    return {[norm](const Args& args) { norm.run(args); },
+            Work<simd::NumberOf<E>, Moments>::bytes(norm.c)};
   });
 }
 
-Prepared float16_batch_norm(const Call& call) { return float16_batch_norm(call, 0, batch_norm); }
-
 // Normalizes by given statistics: a mean and what `invstd_of` makes of the other one. `images_of`
-// gives the NormalizedImages.
-template <typename T, typename ImagesOf, typename Invstd>
+// gives the BatchNormRows.
+template <typename E, typename ImagesOf, typename Invstd>
 Prepared normalize_by(const Call& call, const ImagesOf& images_of, const Invstd& invstd_of) {
+  using T = simd::NumberOf<E>;
   const Channels c = channels_of(call, 0);
-  const Images<T> images(call.in(0).dtype);
   const auto run = [=](const Args& args) {
     const Work<T, Moments> work(args, c);
     for (int64_t channel = 0; channel < c.channels; ++channel) {
@@ -228,87 +185,50 @@ Prepared normalize_by(const Call& call, const ImagesOf& images_of, const Invstd&
                      scale_of<T>(args, 1, channel, invstd_of(args.in<T>(4)[channel])),
                      weight_of<T>(args, 2, channel, 0));
     }
-    normalize<T>(args, c, images, images_of(args), work.factors);
+    normalize<E>(args, c, images_of(args), work.factors);
   };
   return {run, Work<T, Moments>::bytes(c)};
 }
 
 Prepared batch_norm_inference(const Call& call) {
-  return with_type_of(call, 0, [&]<typename T>(T) -> Prepared {
+  return with_image_type(call, 0, [&]<typename E>(E) -> Prepared {
     const double eps = call.attrs().get_float("eps");
-    return normalize_by<T>(
+    return normalize_by<E>(
         call,
         [](const Args& args) {
-          return NormalizedImages{args.inputs[0], nullptr, args.outputs[0], false};
+          return BatchNormRows<E>{args.in<E>(0), nullptr, args.out<E>(0), false};
         },
-        [eps](T variance) { return static_cast<T>(1 / std::sqrt(variance + eps)); });
+        [eps]<typename T>(T variance) { return static_cast<T>(1 / std::sqrt(variance + eps)); });
   });
-}
-
-Prepared float16_batch_norm_inference(const Call& call) {
-  return float16_batch_norm(call, 0, batch_norm_inference);
 }
 
 Prepared batch_norm_apply(const Call& call) {
-  return with_type_of(call, 0, [&]<typename T>(T) -> Prepared {
+  return with_image_type(call, 0, [&]<typename E>(E) -> Prepared {
     const bool relu = call.attrs().get_bool("relu");
-    return normalize_by<T>(
-        call, [relu](const Args& args) { return finished_images(args, relu); },
-        [](T invstd) { return invstd; });
+    return normalize_by<E>(
+        call, [relu](const Args& args) { return finished_images<E>(args, relu); },
+        [](auto invstd) { return invstd; });
   });
 }
 
-Prepared float16_batch_norm_apply(const Call& call) {
-  return float16_batch_norm(call, 0, batch_norm_apply);
-}
-
-// What the gradient reads and writes; as in BatchNormGradRows.
-struct GradImages {
-  const void *g, *x, *out;
-  void *dx, *masked;
-};
-
-template <typename T>
+template <typename E>
 struct BatchNormBackward {
+  using T = simd::NumberOf<E>;
   Channels c;
-  Images<T> images;
   bool training, wants_masked;
 
-  BatchNormGradRows<T> read(const GradImages& all, const ImageBlock& block) const {
-    return {images.read(0, all.g, block), images.read(1, all.x, block),
-            images.read(2, all.out, block), images.target(3, all.dx, block),
-            images.target(3, all.masked, block), !training};
-  }
-
-  void measure(const Args& args, const GradImages& all, GradSums* parts) const {
-    const Rows<T>& loops = rows<T>();
+  void measure(const Args& args, const BatchNormGradRows<E>& images, GradSums* parts) const {
+    const BatchNormLoops<E>& loops = batch_norm_loops<E>();
     const T* mean = args.in<T>(3);
-    const auto sum = [&](const ImageBlock& block, const auto& add) {
-      const BatchNormGradRows<T> data = read(all, block);
-      add(data, images.seen(block));
-      images.write(data.masked, all.masked, block);
-    };
     c.for_each(
         args.threads,
         [&](int64_t at, int64_t chunk, int64_t channel) {
-          sum(run_of(at, c.inner), [&](const BatchNormGradRows<T>& data, const ImageBlock& block) {
-            parts[chunk * c.channels + channel] =
-                loops.batch_grad_sums(data, block.at, block.columns, mean[channel]);
-          });
+          parts[chunk * c.channels + channel] =
+              loops.grad_sums(images, at, c.inner, mean[channel]);
         },
         [&](int64_t at, const Columns& columns, int64_t chunk, int64_t first) {
-          GradSums* sums = parts + chunk * c.channels + first;
-          std::fill_n(sums, columns.columns, GradSums{});
-          GradSums more[most_columns];
-          for_rows_of(block_of(at, columns), summed_rows, [&](const ImageBlock& part) {
-            sum(part, [&](const BatchNormGradRows<T>& data, const ImageBlock& block) {
-              loops.batch_grad_sums_columns(data, block.at, columns_of(block), mean + first, more);
-            });
-            for (int64_t i = 0; i < columns.columns; ++i) {
-              sums[i].plain += more[i].plain;
-              sums[i].times_x += more[i].times_x;
-            }
-          });
+          loops.grad_sums_columns(images, at, columns, mean + first,
+                                  parts + chunk * c.channels + first);
         });
   }
 
@@ -336,59 +256,49 @@ struct BatchNormBackward {
   }
 
   void run(const Args& args) const {
-    const Rows<T>& loops = rows<T>();
+    const BatchNormLoops<E>& loops = batch_norm_loops<E>();
     const Work<T, GradSums> work(args, c);
-    GradImages all{args.inputs[0], args.inputs[1], args.inputs[5], args.outputs[0],
-                   wants_masked ? args.outputs[3] : nullptr};
-    measure(args, all, work.parts);
+    BatchNormGradRows<E> images{args.in<E>(0),  args.in<E>(1),
+                                args.in<E>(5),  args.out<E>(0),
+                                wants_masked ? args.out<E>(3) : nullptr, !training};
+    measure(args, images, work.parts);
     c.for_each_channel(args.threads, [&](int64_t i) { finish_channel(args, work, i); });
-    if (wants_masked) all = {all.masked, all.x, nullptr, all.dx, nullptr};
-    const auto change = [&](const ImageBlock& block, const auto& apply) {
-      const BatchNormGradRows<T> data = read(all, block);
-      apply(data, images.seen(block));
-      images.write(data.dx, all.dx, block);
-    };
+    if (wants_masked) images.g = images.masked, images.out = nullptr, images.masked = nullptr;
     T* const* f = work.factors;
     c.for_each(
         args.threads,
         [&](int64_t at, int64_t, int64_t channel) {
           const GradAffine<T> factors{f[0][channel], f[1][channel], f[2][channel], f[3][channel],
                                       f[4][channel]};
-          change(run_of(at, c.inner),
-                 [&](const BatchNormGradRows<T>& data, const ImageBlock& block) {
-                   loops.batch_grad_affine(data, block.at, block.columns, factors);
-                 });
+          loops.grad_affine(images, at, c.inner, factors);
         },
         [&](int64_t at, const Columns& columns, int64_t, int64_t first) {
           const GradAffineColumns<T> factors{f[0] + first, f[1] + first, f[2] + first,
                                              f[3] + first, f[4] + first};
-          for_rows_of(block_of(at, columns), rows_at_once(columns), [&](const ImageBlock& part) {
-            change(part, [&](const BatchNormGradRows<T>& data, const ImageBlock& block) {
-              loops.batch_grad_affine_columns(data, block.at, columns_of(block), factors);
-            });
-          });
+          loops.grad_affine_columns(images, at, columns, factors);
         });
   }
 };
 
 Prepared batch_norm_backward(const Call& call) {
-  return with_type_of(call, 1, [&]<typename T>(T) -> Prepared {
-    const BatchNormBackward<T> norm{channels_of(call, 1), Images<T>(call.in(1).dtype),
-                                    call.attrs().get_bool("training"),
+  return with_image_type(call, 1, [&]<typename E>(E) -> Prepared {
+    const BatchNormBackward<E> norm{channels_of(call, 1), call.attrs().get_bool("training"),
                                     call.attrs().get_bool("grad_residual")};
-    return {[norm](const Args& args) { norm.run(args); }, Work<T, GradSums>::bytes(norm.c)};
+    return {[norm](const Args& args) { norm.run(args); },
+            Work<simd::NumberOf<E>, GradSums>::bytes(norm.c)};
   });
 }
 
-Prepared float16_batch_norm_backward(const Call& call) {
-  return float16_batch_norm(call, 1, batch_norm_backward);
+template <ops::Prepare prepare, size_t images = 0>
+Prepared of_any_types(const Call& call) {
+  return of_any_types(call, images, prepare);
 }
 
 }  // namespace
 
-KERNEL("batch_norm", batch_norm, false, float16_batch_norm)
-KERNEL("batch_norm_inference", batch_norm_inference, false, float16_batch_norm_inference)
-KERNEL("batch_norm_apply", batch_norm_apply, false, float16_batch_norm_apply)
-KERNEL("batch_norm_backward", batch_norm_backward, false, float16_batch_norm_backward)
+KERNEL("batch_norm", of_any_types<batch_norm>, true)
+KERNEL("batch_norm_inference", of_any_types<batch_norm_inference>, true)
+KERNEL("batch_norm_apply", of_any_types<batch_norm_apply>, true)
+KERNEL("batch_norm_backward", (of_any_types<batch_norm_backward, 1>), true)
 
 }  // namespace poptorch::kernels

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "ir/type.h"
-#include "kernels/rows/rows.h"
+#include "kernels/rows/batch_norm.h"
 #include "support/ceil_div.h"
 #include "support/parallel.h"
 

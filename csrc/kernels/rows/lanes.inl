@@ -3,7 +3,8 @@
 //   V  a vector of T (or T itself),
 //   exp_of, log_of, log1p_of: functions of V,
 //   bools_of: a mask from the bytes of bools,
-//   first_lanes(n), load_part(p, n), store_part(p, v, n): the first n lanes of a vector.
+//   first_lanes(n), load_part(p, n), store_part(p, v, n): the first n lanes of a vector,
+//   Lanes: how elements of other types are read and written as V.
 // A loop is one function that is called for whole vectors and, at the end of a row, for a part:
 //   each(n, [&](int64_t i, auto io) { io.store(y + i, io.load(x + i) * scale); });
 
@@ -18,6 +19,14 @@ struct Whole {
     return v;
   }
   void store(T* p, V v) const { __builtin_memcpy(p, &v, sizeof(V)); }
+  template <typename E>
+  V load(const E* p) const {
+    return Lanes<E>::get(p);
+  }
+  template <typename E>
+  void store(E* p, V v) const {
+    Lanes<E>::put(p, v, width);
+  }
   V keep(V v) const { return v; }
   // v where the byte is not 0.
   V where(const uint8_t* p, V v, V otherwise) const { return bools_of(p) ? v : otherwise; }
@@ -32,6 +41,14 @@ struct Part {
     return first_lanes(count) ? v : splat(fill);
   }
   void store(T* p, V v) const { store_part(p, v, count); }
+  template <typename E>
+  V load(const E* p) const {
+    return Lanes<E>::get(p, count);
+  }
+  template <typename E>
+  void store(E* p, V v) const {
+    Lanes<E>::put(p, v, count);
+  }
   // Lanes past the end become 0.
   V keep(V v) const { return first_lanes(count) ? v : V{}; }
   V where(const uint8_t* p, V v, V otherwise) const {

@@ -1,11 +1,12 @@
 // Loops of normalizations.
 
 // In one pass over memory: each block is read twice while it lies in the cache.
-static Moments moments(const T* x, int64_t n) {
+template <typename E>
+static Moments moments(const E* x, int64_t n) {
   Moments sum;
   for (int64_t start = 0; start < n; start += sum_block) {
     const int64_t count = n - start < sum_block ? n - start : sum_block;
-    const T* block = x + start;
+    const E* block = x + start;
     const double mean =
         total(count, [&](int64_t i, auto io) { return io.load(block + i); }) / count;
     const T near = __builtin_isfinite(mean) ? static_cast<T>(mean) : 0;

@@ -10,9 +10,6 @@ namespace poptorch::kernels {
 struct Columns {
   int64_t n, stride, columns;
 };
-// The most columns of loops that keep a sum for each.
-constexpr int64_t most_columns = 256;
-
 struct Moments {
   double count = 0, mean = 0, squares = 0;  // squares: sum of (x - mean)^2
 
@@ -35,33 +32,11 @@ template <typename T>
 struct Affine {
   T mean, scale, offset;
 };
-template <typename T>
-struct AffineColumns {
-  const T *mean, *scale, *offset;
-};
 
 // of_grad * (g - grad_mean) + of_x * (x - mean) + offset. Loops that take no `grad_mean` have 0.
 template <typename T>
 struct GradAffine {
   T mean, of_grad, of_x, offset, grad_mean = 0;
-};
-template <typename T>
-struct GradAffineColumns {
-  const T *mean, *of_grad, *of_x, *offset, *grad_mean;
-};
-
-// y = relu(affine(x) + residual)
-template <typename T>
-struct BatchNormRows {
-  const T *x, *residual;  // residual: may be null
-  T* y;
-  bool relu;
-};
-template <typename T>
-struct BatchNormGradRows {
-  const T *g, *x, *out;  // out, the y behind a relu: may be null
-  T *dx, *masked;        // masked: gets the gradient behind the relu, or null
-  bool only_scales;      // dx is of_grad * g: the statistics are given, no function of x
 };
 
 template <typename T>
@@ -121,21 +96,9 @@ struct Rows {
   void (*scaled_softmax)(const T* x, T* dx, int64_t n, const SoftmaxScale<T>&);
 
   Moments (*moments)(const T* x, int64_t n);
-  void (*moments_columns)(const T* x, Columns, Moments* out);
   void (*affine)(const T* x, T* y, int64_t n, Affine<T>);
   GradSums (*grad_sums)(const T* g, const T* x, int64_t n, T mean);
   void (*grad_affine)(const T* g, const T* x, T* dx, int64_t n, const GradAffine<T>&);
-  // From the entry `at` of the arrays on.
-  void (*batch_affine)(const BatchNormRows<T>&, int64_t at, int64_t n, Affine<T>);
-  void (*batch_affine_columns)(const BatchNormRows<T>&, int64_t at, Columns,
-                               const AffineColumns<T>&);
-  GradSums (*batch_grad_sums)(const BatchNormGradRows<T>&, int64_t at, int64_t n, T mean);
-  void (*batch_grad_sums_columns)(const BatchNormGradRows<T>&, int64_t at, Columns, const T* mean,
-                                  GradSums* out);
-  void (*batch_grad_affine)(const BatchNormGradRows<T>&, int64_t at, int64_t n,
-                            const GradAffine<T>&);
-  void (*batch_grad_affine_columns)(const BatchNormGradRows<T>&, int64_t at, Columns,
-                                    const GradAffineColumns<T>&);
   void (*layer_norm)(const LayerNormRow<T>&, int64_t n, T* mean, T* rstd);
   void (*layer_norm_backward)(const LayerNormGrad<T>&, int64_t n);
 

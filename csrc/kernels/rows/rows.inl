@@ -3,6 +3,9 @@ namespace row_loops {
 
 using namespace poptorch::kernels;
 
+#include "kernels/simd/half.inl"
+#include "kernels/simd/lanes.inl"
+
 using T = float;
 using V = vf;
 

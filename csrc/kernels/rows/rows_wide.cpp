@@ -1,6 +1,7 @@
 // The f64 table of rows.h: the same loops on vectors of one element.
 #include <cmath>
 
+#include "kernels/rows/batch_norm.h"
 #include "kernels/rows/rows.h"
 #include "support/mutant.h"
 
@@ -21,6 +22,10 @@ inline bool first_lanes(int64_t) { return true; }
 inline V load_part(const T* p, int64_t) { return *p; }
 inline void store_part(T* p, V v, int64_t) { *p = v; }
 
+// All elements are doubles.
+template <typename E>
+struct Lanes;
+
 #include "kernels/rows/loops.inl"
 
 }  // namespace wide_loops
@@ -28,6 +33,10 @@ inline void store_part(T* p, V v, int64_t) { *p = v; }
 template <>
 const Rows<double>& rows() {
   return wide_loops::table;
+}
+template <>
+const BatchNormLoops<double>& batch_norm_loops() {
+  return wide_loops::batch_norm_table<double>;
 }
 
 }  // namespace poptorch::kernels

@@ -11,17 +11,10 @@ const Rows<T> table = {
     .log_softmax_backward_columns = log_softmax_backward_columns,
     .log_sum = log_sum,
     .scaled_softmax = scaled_softmax,
-    .moments = moments,
-    .moments_columns = moments_columns,
+    .moments = moments<T>,
     .affine = affine,
     .grad_sums = grad_sums,
     .grad_affine = grad_affine,
-    .batch_affine = batch_affine,
-    .batch_affine_columns = batch_affine_columns,
-    .batch_grad_sums = batch_grad_sums,
-    .batch_grad_sums_columns = batch_grad_sums_columns,
-    .batch_grad_affine = batch_grad_affine,
-    .batch_grad_affine_columns = batch_grad_affine_columns,
     .layer_norm = layer_norm,
     .layer_norm_backward = layer_norm_backward,
     .mse = loops_of<MseLoss>(),
@@ -32,4 +25,16 @@ const Rows<T> table = {
     .sum = sum_all,
     .attention_softmax = attention_softmax,
     .attention_gradient = attention_gradient,
+};
+
+template <typename E>
+inline constexpr BatchNormLoops<E> batch_norm_table = {
+    .moments = moments<E>,
+    .moments_columns = moments_columns<E>,
+    .affine = batch_affine<E>,
+    .affine_columns = batch_affine_columns<E>,
+    .grad_sums = batch_grad_sums<E>,
+    .grad_sums_columns = batch_grad_sums_columns<E>,
+    .grad_affine = batch_grad_affine<E>,
+    .grad_affine_columns = batch_grad_affine_columns<E>,
 };

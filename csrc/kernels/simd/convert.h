@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace poptorch::simd {
 
@@ -13,16 +14,20 @@ struct BF16 {
   uint16_t bits;
 };
 
+// What loops over elements of type T compute in: 16-bit floats are upcast, and rounded when stored.
+template <typename T>
+using NumberOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
 // Rows of n numbers each, which begin this far apart.
-struct Rows {
+struct StridedRows {
   int64_t count, n, x_step, out_step;
 };
 
 struct ConvertTable {
   void (*f16_to_f32)(const uint16_t* x, float* out, int64_t n);
   void (*bf16_to_f32)(const uint16_t* x, float* out, int64_t n);
-  void (*f16_rows_to_f32)(const uint16_t* x, float* out, const Rows& rows);
-  void (*bf16_rows_to_f32)(const uint16_t* x, float* out, const Rows& rows);
+  void (*f16_rows_to_f32)(const uint16_t* x, float* out, const StridedRows& rows);
+  void (*bf16_rows_to_f32)(const uint16_t* x, float* out, const StridedRows& rows);
   void (*f32_to_f16)(const float* x, uint16_t* out, int64_t n);
   void (*f32_to_bf16)(const float* x, uint16_t* out, int64_t n);
   // In place, to the nearest f32 that the format has.

@@ -9,7 +9,7 @@ inline void upcast_all(const uint16_t* x, float* out, int64_t n) {
 
 // One call for short rows, each of which takes little longer than a call.
 template <vf (*upcast)(vhalf)>
-inline void upcast_rows(const uint16_t* x, float* out, const Rows& rows) {
+inline void upcast_rows(const uint16_t* x, float* out, const StridedRows& rows) {
   for (int64_t i = 0; i < rows.count; ++i) {
     upcast_all<upcast>(x + i * rows.x_step, out + i * rows.out_step, rows.n);
   }

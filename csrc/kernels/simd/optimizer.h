@@ -2,15 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/simd/convert.h"
 
 namespace poptorch::simd {
-
-// What updates of elements of type T compute in: 16-bit floats are upcast, and rounded when stored.
-template <typename T>
-using NumberOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 // One step's numbers of type T, worked out in double from the hyper-parameters.
 template <typename T>

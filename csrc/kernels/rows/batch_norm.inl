@@ -1,6 +1,5 @@
-// Loops of batch norm: over one channel's entries that lie side by side, or over rows that hold an
-// entry of each channel. Sums over rows are kept for all channels at once, so that memory is read
-// in its order.
+// The loops of batch_norm.h. Sums over rows are kept for all channels at once, so that memory is
+// read in its order.
 
 constexpr int64_t sum_rows = 32;  // rows that are summed in T: more lose digits of a large mean
 
@@ -33,7 +32,8 @@ static inline void sum_columns(Columns c, ColumnSums& sums, const auto& fn) {
   }
 }
 
-static void moments_columns(const T* x, Columns c, Moments* out) {
+template <typename E>
+static void moments_columns(const E* x, Columns c, Moments* out) {
   // Differences from a value near to the mean lose no digits when they are squared.
   T shift[most_columns] = {};
   const int64_t some = c.n < 32 ? c.n : 32;
@@ -58,12 +58,14 @@ static void moments_columns(const T* x, Columns c, Moments* out) {
   }
 }
 
-static inline V finished(const BatchNormRows<T>& rows, int64_t at, auto io, V y) {
+template <typename E>
+static inline V finished(const BatchNormRows<E>& rows, int64_t at, auto io, V y) {
   if (rows.residual != nullptr) y += io.load(rows.residual + at);
   return rows.relu ? (y < V{} ? V{} : y) : y;
 }
 
-static void batch_affine(const BatchNormRows<T>& rows, int64_t at, int64_t n, Affine<T> f) {
+template <typename E>
+static void batch_affine(const BatchNormRows<E>& rows, int64_t at, int64_t n, Affine<T> f) {
   const V shift = splat(f.mean), scale = splat(f.scale), offset = splat(f.offset);
   each(n, [&](int64_t i, auto io) {
     const V y = (io.load(rows.x + at + i) - shift) * scale + offset;
@@ -71,7 +73,8 @@ static void batch_affine(const BatchNormRows<T>& rows, int64_t at, int64_t n, Af
   });
 }
 
-static void batch_affine_columns(const BatchNormRows<T>& rows, int64_t at, Columns c,
+template <typename E>
+static void batch_affine_columns(const BatchNormRows<E>& rows, int64_t at, Columns c,
                                  const AffineColumns<T>& f) {
   for (int64_t row = 0; row < c.n; ++row, at += c.stride) {
     each(c.columns, [&](int64_t j, auto io) {
@@ -83,12 +86,14 @@ static void batch_affine_columns(const BatchNormRows<T>& rows, int64_t at, Colum
 }
 
 // The gradient behind the relu.
-static inline V masked_grad(const BatchNormGradRows<T>& rows, int64_t at, auto io) {
+template <typename E>
+static inline V masked_grad(const BatchNormGradRows<E>& rows, int64_t at, auto io) {
   const V g = io.load(rows.g + at);
   return rows.out == nullptr ? g : (io.load(rows.out + at) <= V{} ? V{} : g);
 }
 
-static GradSums batch_grad_sums(const BatchNormGradRows<T>& rows, int64_t at, int64_t n, T mean) {
+template <typename E>
+static GradSums batch_grad_sums(const BatchNormGradRows<E>& rows, int64_t at, int64_t n, T mean) {
   const V shift = splat(mean);
   const Totals t = totals(n, [&](int64_t i, auto io) {
     const V g = masked_grad(rows, at + i, io);
@@ -98,7 +103,8 @@ static GradSums batch_grad_sums(const BatchNormGradRows<T>& rows, int64_t at, in
   return {t.first, t.second};
 }
 
-static void batch_grad_sums_columns(const BatchNormGradRows<T>& rows, int64_t at, Columns c,
+template <typename E>
+static void batch_grad_sums_columns(const BatchNormGradRows<E>& rows, int64_t at, Columns c,
                                     const T* mean, GradSums* out) {
   ColumnSums sums;
   sum_columns(c, sums, [&](int64_t offset, int64_t j, auto io) {
@@ -109,7 +115,8 @@ static void batch_grad_sums_columns(const BatchNormGradRows<T>& rows, int64_t at
   for (int64_t j = 0; j < c.columns; ++j) out[j] = {sums.all[0][j], sums.all[1][j]};
 }
 
-static void batch_grad_affine(const BatchNormGradRows<T>& rows, int64_t at, int64_t n,
+template <typename E>
+static void batch_grad_affine(const BatchNormGradRows<E>& rows, int64_t at, int64_t n,
                               const GradAffine<T>& f) {
   const V shift = splat(f.mean), of_g = splat(f.of_grad), of_x = splat(f.of_x);
   const V offset = splat(f.offset), grad_mean = splat(f.grad_mean);
@@ -124,7 +131,8 @@ static void batch_grad_affine(const BatchNormGradRows<T>& rows, int64_t at, int6
   });
 }
 
-static void batch_grad_affine_columns(const BatchNormGradRows<T>& rows, int64_t at, Columns c,
+template <typename E>
+static void batch_grad_affine_columns(const BatchNormGradRows<E>& rows, int64_t at, Columns c,
                                       const GradAffineColumns<T>& f) {
   for (int64_t row = 0; row < c.n; ++row, at += c.stride) {
     if (rows.only_scales) {
