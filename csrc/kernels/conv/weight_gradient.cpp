@@ -191,7 +191,7 @@ void weight_gradient(const Shape& s, bool transposed, const Args& args) {
   }
 }
 
-float sum(const float* x, int64_t n) { return simd::reduce_loops().sum(x, n); }
+float sum(const float* x, int64_t n) { return simd::reduce_loops().f32.sum(x, n); }
 
 double sum(const double* x, int64_t n) {
   double total = 0;

@@ -1,4 +1,4 @@
-// The loops of reduction/loops.h.
+// The loops of reduction/loops.h. Needs support/half.h, included before.
 
 // As many doubles as fit a register, and the floats that they are made from.
 constexpr int wide = SIMD_WIDTH / 2;
@@ -6,9 +6,45 @@ typedef double vd __attribute__((vector_size(4 * SIMD_WIDTH)));
 typedef double vd_unaligned __attribute__((vector_size(4 * SIMD_WIDTH), aligned(8), may_alias));
 typedef float vf_half __attribute__((vector_size(2 * SIMD_WIDTH), aligned(4), may_alias));
 
-inline vd load_wide(const float* p) {
-  return __builtin_convertvector(*reinterpret_cast<const vf_half*>(p), vd);
+// __builtin_convertvector takes four instructions for it.
+inline vd widen(vf_half v) {
+#if SIMD_WIDTH == 16
+  return _mm512_maskz_cvtps_pd(0xff, reinterpret_cast<__m256>(v));
+#elif SIMD_WIDTH == 8
+  return _mm256_cvtps_pd(reinterpret_cast<__m128>(v));
+#else
+  return __builtin_convertvector(v, vd);
+#endif
 }
+inline vd load_wide(const float* p) { return widen(*reinterpret_cast<const vf_half*>(p)); }
+typedef uint32_t vu_half __attribute__((vector_size(2 * SIMD_WIDTH)));
+
+inline vd load_wide(const BF16* p) {
+#if SIMD_WIDTH == 16
+  const auto words = reinterpret_cast<vu_half>(
+      _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif SIMD_WIDTH == 8
+  const auto words = reinterpret_cast<vu_half>(
+      _mm_cvtepu16_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  const vu_half words = {p[0].bits, p[1].bits};
+#endif
+  return widen(reinterpret_cast<vf_half>(words << 16));
+}
+inline vd load_wide(const F16* p) {
+#if SIMD_WIDTH == 16
+  return widen(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif SIMD_WIDTH == 8
+  return widen(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  return widen(vf_half{f16_to_float(p[0].bits), f16_to_float(p[1].bits)});
+#endif
+}
+
+inline double wide_of(float x) { return x; }
+inline double wide_of(F16 x) { return f16_to_float(x.bits); }
+inline double wide_of(BF16 x) { return bf16_to_float(x.bits); }
+
 inline vd load(const double* p) { return *reinterpret_cast<const vd_unaligned*>(p); }
 inline void store(double* p, vd v) { *reinterpret_cast<vd_unaligned*>(p) = v; }
 
@@ -29,7 +65,8 @@ struct SquareAround {
   double operator()(double x) const { return (x - shift) * (x - shift); }
 };
 
-inline double reduce_mapped(const float* x, int64_t n, const auto& map) {
+template <typename E>
+inline double reduce_mapped(const E* x, int64_t n, const auto& map) {
   vd a{}, b{}, c{}, d{};
   int64_t i = 0;
   for (; i + 4 * wide <= n; i += 4 * wide) {
@@ -40,11 +77,14 @@ inline double reduce_mapped(const float* x, int64_t n, const auto& map) {
   }
   for (; i + wide <= n; i += wide) a += map(load_wide(x + i));
   double tail = 0;
-  for (; i < n; ++i) tail += map(static_cast<double>(x[i]));
+  for (; i < n; ++i) tail += map(wide_of(x[i]));
   return sum((a + b) + (c + d)) + tail;
 }
 
-inline double reduce_sum(const float* x, int64_t n) { return reduce_mapped(x, n, Plain{}); }
+template <typename E>
+inline double reduce_sum(const E* x, int64_t n) {
+  return reduce_mapped(x, n, Plain{});
+}
 
 inline double reduce_squares(const float* x, int64_t n, double shift) {
   return reduce_mapped(x, n, SquareAround{shift});
@@ -76,24 +116,26 @@ inline void reduce_running_sum(const float* x, float* out, int64_t n) {
   for (; i < n; ++i) out[i] = static_cast<float>(before += x[i]);
 }
 
-inline void reduce_sum_rows(double* acc, const float* x, int64_t row_stride, int64_t rows,
-                            int64_t n) {
+template <typename E>
+inline void reduce_sum_rows(double* acc, const E* x, int64_t row_stride, int64_t rows, int64_t n) {
   int64_t row = 0;
   for (; row + 4 <= rows; row += 4) {
-    const float* a = x + row * row_stride;
-    const float *b = a + row_stride, *c = b + row_stride, *d = c + row_stride;
+    const E* a = x + row * row_stride;
+    const E *b = a + row_stride, *c = b + row_stride, *d = c + row_stride;
     int64_t i = 0;
     for (; i + wide <= n; i += wide) {
       const vd ab = load_wide(a + i) + load_wide(b + i), cd = load_wide(c + i) + load_wide(d + i);
       store(acc + i, load(acc + i) + (ab + cd));
     }
-    for (; i < n; ++i) acc[i] += (double{a[i]} + b[i]) + (double{c[i]} + d[i]);
+    for (; i < n; ++i) {
+      acc[i] += (wide_of(a[i]) + wide_of(b[i])) + (wide_of(c[i]) + wide_of(d[i]));
+    }
   }
   for (; row < rows; ++row) {
-    const float* a = x + row * row_stride;
+    const E* a = x + row * row_stride;
     int64_t i = 0;
     for (; i + wide <= n; i += wide) store(acc + i, load(acc + i) + load_wide(a + i));
-    for (; i < n; ++i) acc[i] += a[i];
+    for (; i < n; ++i) acc[i] += wide_of(a[i]);
   }
 }
 
@@ -186,13 +228,14 @@ inline void reduce_extreme_rows(float* acc, const float* x, int64_t row_stride, 
 }
 
 inline constexpr ReduceLoops reduce_functions = {
-    reduce_sum,
+    {reduce_sum<float>, reduce_sum_rows<float>},
+    {reduce_sum<F16>, reduce_sum_rows<F16>},
+    {reduce_sum<BF16>, reduce_sum_rows<BF16>},
     reduce_squares,
     reduce_exps,
     reduce_extreme<Larger>,
     reduce_extreme<Smaller>,
     reduce_running_sum,
-    reduce_sum_rows,
     reduce_squares_rows,
     reduce_exps_rows,
     reduce_extreme_rows<Larger>,

@@ -9,6 +9,7 @@
 #include "kernels/reduction/types.h"
 #include "ops/kernel.h"
 #include "support/align.h"
+#include "support/half.h"
 
 namespace poptorch::kernels {
 
@@ -59,7 +60,15 @@ struct Sum {
   using In = T;
   using Total = To;
   static Total neutral() { return 0; }
-  static Total entry(T x) { return static_cast<To>(x); }
+  static Total entry(T x) {
+    if constexpr (std::is_same_v<T, simd::F16>) {
+      return f16_to_float(x.bits);
+    } else if constexpr (std::is_same_v<T, simd::BF16>) {
+      return bf16_to_float(x.bits);
+    } else {
+      return static_cast<To>(x);
+    }
+  }
   static Total join(Total a, Total b) { return a + b; }
 };
 
@@ -93,19 +102,41 @@ struct Truth {
   static Total join(Total a, Total b) { return every ? a & b : a | b; }
 };
 
-// Sum of f32 in f64: hardly slower than memory, and exact but for the last rounding.
-struct FloatSum : Plain<Sum<float, double>> {
-  const simd::ReduceLoops* loops = &simd::reduce_loops();
+template <typename E>
+const simd::SumLoops<E>& sum_loops() {
+  const simd::ReduceLoops& loops = simd::reduce_loops();
+  if constexpr (std::is_same_v<E, simd::F16>) return loops.f16;
+  if constexpr (std::is_same_v<E, simd::BF16>) return loops.bf16;
+  if constexpr (std::is_same_v<E, float>) return loops.f32;
+}
 
-  double run(const float* x, int64_t n, int64_t stride, int64_t out) const {
-    return stride == 1 ? loops->sum(x, n) : Plain::run(x, n, stride, out);
+// In f64: hardly slower than memory, and exact but for the last rounding.
+template <typename E>
+struct FloatSum : Plain<Sum<E, double>> {
+  using Base = Plain<Sum<E, double>>;
+  const simd::SumLoops<E>* loops = &sum_loops<E>();
+
+  double run(const E* x, int64_t n, int64_t stride, int64_t out) const {
+    return stride == 1 ? loops->sum(x, n) : Base::run(x, n, stride, out);
   }
 
-  void rows(double* acc, const ReduceRows<float>& r) const {
-    if (r.stride != 1) return Plain::rows(acc, r);
+  void rows(double* acc, const ReduceRows<E>& r) const {
+    if (r.stride != 1) return Base::rows(acc, r);
     loops->sum_rows(acc, r.x, r.row_stride, r.rows, r.columns);
   }
 };
+
+// A total as an entry of the result.
+template <typename To>
+To rounded(auto total) {
+  if constexpr (std::is_same_v<To, simd::F16>) {
+    return {float_to_f16(static_cast<float>(total))};
+  } else if constexpr (std::is_same_v<To, simd::BF16>) {
+    return {float_to_bf16(static_cast<float>(total))};
+  } else {
+    return static_cast<To>(total);
+  }
+}
 
 template <bool largest>
 struct FloatExtreme : Plain<Extreme<float, largest>> {
@@ -135,7 +166,7 @@ Prepared reduce(const Call& call, Operation operation, double divisor = 1) {
     const auto finish = [out = args.outputs[0], divisor, narrow](int64_t i, Total total) {
       if constexpr (std::is_same_v<Total, double>) total /= divisor;
       if (narrow) {
-        static_cast<Narrow*>(out)[i] = static_cast<Narrow>(total);
+        static_cast<Narrow*>(out)[i] = rounded<Narrow>(total);
       } else {
         static_cast<Total*>(out)[i] = total;
       }
@@ -155,7 +186,7 @@ Prepared sum_like(const Call& call, double divisor) {
     if (!is_float(out)) return reduce<Plain<Fold<T, int64_t>>, int32_t>(call, {});
     using Operation = Fold<T, double>;
     if constexpr (std::is_same_v<Operation, Sum<float, double>>) {
-      return reduce<FloatSum, float>(call, {}, divisor);
+      return reduce<FloatSum<float>, float>(call, {}, divisor);
     } else {
       return reduce<Plain<Operation>, float>(call, {}, divisor);
     }
@@ -165,11 +196,21 @@ Prepared sum_like(const Call& call, double divisor) {
 Prepared sum(const Call& call) { return sum_like<Sum>(call, 1); }
 Prepared prod(const Call& call) { return sum_like<Product>(call, 1); }
 
-Prepared mean(const Call& call) {
+double mean_divisor(const Call& call) {
   const int64_t outputs = call.out().numel();
-  const int64_t count = outputs == 0 ? 1 : call.in(0).numel() / outputs;
-  return sum_like<Sum>(call, static_cast<double>(count));
+  return outputs == 0 ? 1 : static_cast<double>(call.in(0).numel() / outputs);
 }
+
+Prepared mean(const Call& call) { return sum_like<Sum>(call, mean_divisor(call)); }
+
+// Of 16-bit floats to the same type, others not.
+Prepared float16_sum_like(const Call& call, double divisor) {
+  if (call.in(0).dtype != call.out().dtype) return {};
+  const auto of = [&]<typename E>(E) { return reduce<FloatSum<E>, E>(call, {}, divisor); };
+  return call.in(0).dtype == DType::f16 ? of(simd::F16{}) : of(simd::BF16{});
+}
+Prepared float16_sum(const Call& call) { return float16_sum_like(call, 1); }
+Prepared float16_mean(const Call& call) { return float16_sum_like(call, mean_divisor(call)); }
 
 template <bool largest>
 Prepared extreme(const Call& call) {
@@ -252,8 +293,8 @@ Prepared truth(const Call& call) {
                    [&]<typename T>(T) { return reduce(call, Plain<Truth<T, every>>{}); });
 }
 
-KERNEL("sum", sum)
-KERNEL("mean", mean)
+KERNEL("sum", sum, false, float16_sum)
+KERNEL("mean", mean, false, float16_mean)
 KERNEL("prod", prod)
 KERNEL("amax", extreme<true>)
 KERNEL("amin", extreme<false>)

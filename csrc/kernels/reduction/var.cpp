@@ -28,7 +28,7 @@ struct Moment {
   double run(const T* x, int64_t n, int64_t stride, int64_t out) const {
     const double around = squared ? shift[out] : 0;
     if constexpr (std::is_same_v<T, float>) {
-      if (stride == 1) return squared ? loops->squares(x, n, around) : loops->sum(x, n);
+      if (stride == 1) return squared ? loops->squares(x, n, around) : loops->f32.sum(x, n);
     }
     double lanes[4] = {};
     for (int64_t i = 0; i < n; ++i) lanes[i % 4] += entry(x[i * stride], around);
@@ -38,7 +38,7 @@ struct Moment {
   void rows(double* acc, const ReduceRows<T>& r) const {
     if constexpr (std::is_same_v<T, float>) {
       if (r.stride == 1 && !squared) {
-        return loops->sum_rows(acc, r.x, r.row_stride, r.rows, r.columns);
+        return loops->f32.sum_rows(acc, r.x, r.row_stride, r.rows, r.columns);
       }
       if (r.stride == 1 && r.out_stride == 1) {
         return loops->squares_rows(acc, r.x, r.row_stride, r.rows, r.columns, shift + r.out);
