@@ -46,13 +46,11 @@ inline vf load_words(const uint16_t* from, int64_t n) {
   return reinterpret_cast<vf>(_mm512_maskz_loadu_epi16(mask, from));
 }
 
-typedef uint16_t vshort __attribute__((vector_size(2 * SIMD_WIDTH)));
-
 // The first n of 16 numbers side by side, each in a word.
 inline vi load_numbers(const uint16_t* from, int64_t n) {
   const auto mask = static_cast<__mmask16>(n >= width ? 0xffff : (1 << n) - 1);
   const __m256i numbers = _mm256_maskz_loadu_epi16(mask, from);
-  return __builtin_convertvector(reinterpret_cast<vshort>(numbers), vi);
+  return reinterpret_cast<vi>(_mm512_maskz_cvtepu16_epi32(0xffff, numbers));
 }
 
 // Words of the first n of 16 numbers side by side and those `stride` further; without a `second`,

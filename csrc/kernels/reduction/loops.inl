@@ -6,7 +6,6 @@ typedef double vd __attribute__((vector_size(4 * SIMD_WIDTH)));
 typedef double vd_unaligned __attribute__((vector_size(4 * SIMD_WIDTH), aligned(8), may_alias));
 typedef float vf_half __attribute__((vector_size(2 * SIMD_WIDTH), aligned(4), may_alias));
 
-// __builtin_convertvector takes four instructions for it.
 inline vd widen(vf_half v) {
 #if SIMD_WIDTH == 16
   return _mm512_maskz_cvtps_pd(0xff, reinterpret_cast<__m256>(v));

@@ -80,8 +80,17 @@ inline void store_bools(uint8_t* p, vi mask) {
   std::memcpy(p, &bytes, width);
 #endif
 }
+// g++ 12 makes a widening __builtin_convertvector of many instructions.
 inline vi load_bools(const uint8_t* p) {
+#if SIMD_WIDTH == 16
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return reinterpret_cast<vi>(_mm512_maskz_cvtepi8_epi32(0xffff, bytes)) != 0;
+#elif SIMD_WIDTH == 8
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return reinterpret_cast<vi>(_mm256_cvtepi8_epi32(bytes)) != 0;
+#else
   return __builtin_convertvector(*reinterpret_cast<const vbytes_unaligned*>(p), vi) != 0;
+#endif
 }
 
 inline bool any(vi mask) {
