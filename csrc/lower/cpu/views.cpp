@@ -1,9 +1,10 @@
 // Turns reshape, permute, expand, slice and diagonal, and chains of them, into `view`s: names for
 // the memory of another value, with strides and an offset, at no cost. A view always refers to a
 // value that is none itself. Where an op's kernel does not take the strides, and for what a loop
-// carries, a `contiguous` copy is put in (one for all that need it). A move between IPUs takes the
-// strides of what it moves. A reshape that no strides can
-// express is a view of such a copy.
+// carries, a `contiguous` copy is put in (one for all that need it); likewise of weights that do not
+// change and that a kernel would copy in each run: `hoist` moves such a copy out of the runs. A move
+// between IPUs takes the strides of what it moves. A reshape that no strides can express is a view
+// of such a copy.
 //
 //   %1 = permute %0 {dims=[1, 0]} : f32[8,4]       %1 = view %0 : f32[8,4](1,8)
 //   %2 = slice %1 {end=2} : f32[2,4]               %2 = view %0 : f32[2,4](1,8)
@@ -14,6 +15,7 @@
 #include "lower/cpu/pass.h"
 #include "ops/shape.h"
 #include "rewrite/edit.h"
+#include "rewrite/fixed.h"
 #include "support/mutant.h"
 
 namespace poptorch::lower::cpu {
@@ -109,7 +111,7 @@ bool is_scattered(const ir::Type& type) {
 
 class ViewMaker {
  public:
-  explicit ViewMaker(ir::Graph& graph) : graph_(graph) {}
+  ViewMaker(ir::Graph& graph, const rewrite::FixedValues& fixed) : graph_(graph), fixed_(fixed) {}
 
   bool run() {
     for (auto& op : graph_.ops) {
@@ -164,10 +166,17 @@ class ViewMaker {
     if (row == nullptr || op.name == ir::op::view) return;
     for (ir::Value*& operand : op.operands) {
       if (operand == nullptr) continue;
-      const bool is_slow = row->elementwise && is_scattered(operand->type);
+      const bool is_slow =
+          (row->elementwise && is_scattered(operand->type)) || is_copied_alike(op, operand);
       if (!is_slow && ops::takes_strides(row->strided, operand->type)) continue;
       operand = copy_of(operand);
     }
+  }
+
+  // A weight that oneDNN brings into its order in each run.
+  bool is_copied_alike(const ir::Op& op, const ir::Value* operand) const {
+    return op.name == ir::op::convolution_backward && operand == op.operand(2) &&
+           !operand->type.is_contiguous() && fixed_.is_from_state(operand);
   }
 
   // Made where it is first needed, which is before all its other uses.
@@ -187,6 +196,7 @@ class ViewMaker {
   }
 
   ir::Graph& graph_;
+  const rewrite::FixedValues& fixed_;
   std::vector<std::unique_ptr<ir::Op>> kept_;
   std::unordered_map<const ir::Value*, ir::Value*> copies_;
   bool changed_ = false;
@@ -195,7 +205,9 @@ class ViewMaker {
 }  // namespace
 
 bool views(ir::Module& module) {
-  return rewrite::in_each_graph(module, [](ir::Graph& graph) { return ViewMaker(graph).run(); });
+  const rewrite::FixedValues fixed(module);
+  return rewrite::in_each_graph(
+      module, [&](ir::Graph& graph) { return ViewMaker(graph, fixed).run(); });
 }
 
 }  // namespace poptorch::lower::cpu
