@@ -135,7 +135,8 @@ class MultiConv:
         """
         if not isinstance(value, MultiConvPlanType):
             raise AssertionError(f"[MultiConv.planType] Invalid plan type: expected a member of "
-                                 f"MultiConvPlanType, got {value!r}.")
+                                 f"MultiConvPlanType, got {value!r}. Pass "
+                                 f"MultiConvPlanType.Parallel or MultiConvPlanType.Serial.")
         self._settings["plan_type"] = value.name.lower()
         return self
 

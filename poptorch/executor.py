@@ -313,7 +313,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             settings.decide_mean_strategy(self._options, self._given_options, self._optimizer)
 
     def _gradients(self) -> dict:
-        return self._compiled_model().call.gradients()
+        return self._compiled_model("gradients").call.gradients()
 
     def train(self, mode: bool = True) -> "PoplarExecutor":
         """Puts the module into training mode: what the next compilation uses.
@@ -389,16 +389,19 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         if self._optimizer is not None:
             self._optimizer.forget()
 
-    def _compiled_model(self) -> CompiledModel:
+    def _compiled_model(self, where: str) -> CompiledModel:
         """The compiled model.
+
+        Args:
+            where: the method that needs it, for the message.
 
         Raises:
             poptorch.Error: There is none.
         """
         compiled = self._compiled
         if compiled is None:
-            raise Error("Model has not been compiled or has been destroyed. "
-                        "Call it, or compile() it, first.")
+            raise Error(f"[{where}] Model has not been compiled or has been destroyed. "
+                        f"Call it, or compile() it, first.")
         return compiled
 
     # -- attributes of the module ---------------------------------------------------------------

@@ -291,7 +291,8 @@ def _reduction(overload, args: tuple, kwargs: dict) -> int:
         if argument.name == "reduction":
             given = args[position] if position < len(args) else argument.default_value
             return kwargs.get("reduction", given)
-    raise AssertionError(f"{overload} has no reduction")
+    raise AssertionError(f"[{overload}] has no argument reduction, as a loss function has. Please "
+                         f"report this.")
 
 
 _signature = functools.cache(inspect.signature)

@@ -171,13 +171,14 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 def _refusal(options: Options) -> str:
     """Why a program may not run; empty if it may."""
-    words = "Trying to run a model on an offline device: {}. Compile and save it here, and run " \
-            "it under other options."
     if options.offline_ipu_version is not None:
-        return words.format("options.useOfflineIpuTarget() was called")
-    if options.connection_type is ConnectionType.Never:
-        return words.format("options.connectionType(ConnectionType.Never) was called")
-    return ""
+        option, arguments = "useOfflineIpuTarget", ""
+    elif options.connection_type is ConnectionType.Never:
+        option, arguments = "connectionType", "ConnectionType.Never"
+    else:
+        return ""
+    return (f"[{option}] Trying to run a model on an offline device: options.{option}({arguments}) "
+            f"was called. Compile and save it here, and run it under other options.")
 
 
 def _model_is_wanted(options: Options) -> bool:

@@ -52,7 +52,7 @@ class Attachment:
             >>> model.isAttachedToDevice()
             True
         """
-        self._compiled_model()
+        self._compiled_model("attachToDevice")
         self._device.check_can_run()
         if self._device.is_held:
             raise Error("[attachToDevice] Device is already attached: the model holds it since it "

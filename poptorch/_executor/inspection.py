@@ -120,8 +120,9 @@ class Inspection:
             ['input.input', 'weight', 'bias', 't', 'addmm', 'output.0']
         """
         compiled = self._compiled
-        assert compiled is not None, \
-            "[getTensorNames] the model is not compiled. Call it, or compile() it, first."
+        if compiled is None:
+            raise AssertionError("[getTensorNames] the model is not compiled. Call it, or "
+                                 "compile() it, first.")
         return list(compiled.program.tensor_names)
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
@@ -147,7 +148,7 @@ class Inspection:
             >>> model.getAnchoredTensor("hidden").shape
             torch.Size([3, 5])
         """
-        return self._compiled_model().call.anchored(short_name)
+        return self._compiled_model("getAnchoredTensor").call.anchored(short_name)
 
     def _debugGetPopartIR(self) -> str:
         """The compiled program as JSON: ``{"maingraph": [{"type": ..., "name": ...}, ...]}``.
@@ -159,7 +160,8 @@ class Inspection:
             poptorch.Error: The model is not compiled.
         """
         ops = []
-        for line in self._compiled_model().executable.ir("plan").splitlines():
+        executable = self._compiled_model("_debugGetPopartIR").executable
+        for line in executable.ir("plan").splitlines():
             found = _OP.match(line)
             if found is not None:
                 place = _PLACE.search(line)
@@ -192,7 +194,7 @@ class Inspection:
             ...  for event, times in model.getPerfCounters().items()}
             {'input': [2], 'input_complete': [2], 'output': [2], 'output_complete': [2]}
         """
-        return self._times().counters()
+        return self._times("getPerfCounters").counters()
 
     def getLatency(self) -> tuple[float, float, float]:
         """The time from the request for the first argument to the last result at the host.
@@ -213,7 +215,7 @@ class Inspection:
             >>> 0 < least <= mean <= greatest
             True
         """
-        return self._times().latency(counters.round_trip)
+        return self._times("getLatency").latency(counters.round_trip)
 
     def getHostIpuLatency(self) -> tuple[float, float, float]:
         """The time from the request for the first argument to the last one there; as in
@@ -230,7 +232,7 @@ class Inspection:
             >>> len(model.getHostIpuLatency())
             3
         """
-        return self._times().latency(counters.host_to_ipu)
+        return self._times("getHostIpuLatency").latency(counters.host_to_ipu)
 
     def getComputeLatency(self) -> tuple[float, float, float]:
         """The time from the last argument there to the last result available; as in
@@ -247,7 +249,7 @@ class Inspection:
             >>> len(model.getComputeLatency())
             3
         """
-        return self._times().latency(counters.compute)
+        return self._times("getComputeLatency").latency(counters.compute)
 
     def getIpuHostLatency(self) -> tuple[float, float, float]:
         """The time from the first result available to the last one at the host; as in
@@ -264,10 +266,10 @@ class Inspection:
             >>> len(model.getIpuHostLatency())
             3
         """
-        return self._times().latency(counters.ipu_to_host)
+        return self._times("getIpuHostLatency").latency(counters.ipu_to_host)
 
-    def _times(self) -> counters.RunTimes:
-        compiled, options = self._compiled_model(), self._options
+    def _times(self, where: str) -> counters.RunTimes:
+        compiled, options = self._compiled_model(where), self._options
         return counters.RunTimes(compiled.executable, compiled.interface, options.output_mode,
                                  options.output_return_period,
                                  options.input_group_type is CommGroupType.Orthogonal)
@@ -287,7 +289,7 @@ class Inspection:
             >>> model.compilationTime > 0
             True
         """
-        self._compiled_model()
+        self._compiled_model("compilationTime")
         return self._compile_seconds
 
     # -- the random generator ------------------------------------------------------------------
@@ -315,8 +317,8 @@ class Inspection:
             >>> torch.equal(model(x), second)
             True
         """
-        return self._compiled_model().random.read()
+        return self._compiled_model("rng_state").random.read()
 
     @rng_state.setter
     def rng_state(self, state: list[int]) -> None:
-        self._compiled_model().random.write(state)
+        self._compiled_model("rng_state").random.write(state)

@@ -31,7 +31,7 @@ class Reports:
             >>> "linear" in model.ir("translate") or "addmm" in model.ir("translate")
             True
         """
-        return self._compiled_model().executable.ir(step)
+        return self._compiled_model("ir").executable.ir(step)
 
     def memory_report(self) -> dict[str, Any]:
         """Peak bytes on the device by category.
@@ -61,7 +61,7 @@ class Reports:
             >>> report["parameters"], report["transfers"]
             (40, 0)
         """
-        return self._compiled_model().executable.memory_report()
+        return self._compiled_model("memory_report").executable.memory_report()
 
     def partition_summary(self) -> None:
         """Prints a table of what runs where: a line for each stage.
@@ -86,7 +86,8 @@ class Reports:
                 0    0  wide    0                30    120  68.2%
                 1    1  narrow  1                14     56  31.8%
         """
-        print(partition.summary(self._compiled_model().executable.shares()))
+        executable = self._compiled_model("partition_summary").executable
+        print(partition.summary(executable.shares()))
 
     def op_report(self, algorithms: bool = False) -> dict[str, Any]:
         """How many ops of each name the program has, by phase: forward, backward, update.
@@ -109,7 +110,7 @@ class Reports:
             >>> model.op_report()["forward"]
             {'_softmax': 1}
         """
-        return self._compiled_model().executable.op_report(algorithms)
+        return self._compiled_model("op_report").executable.op_report(algorithms)
 
     def work_report(self) -> dict[str, Any]:
         """What one call computes and moves, in each replica: FLOPs and bytes of its ops.
@@ -147,7 +148,7 @@ class Reports:
             >>> report["total"]["flops"] / report["total"]["bytes"] < 1
             True
         """
-        return work.report(self._compiled_model().executable)
+        return work.report(self._compiled_model("work_report").executable)
 
     # -- values that are not finite ------------------------------------------------------------
 
@@ -194,7 +195,7 @@ class Reports:
         """
         if args or kwargs:
             return self._replayed(args, kwargs)
-        executable = self._compiled_model().executable
+        executable = self._compiled_model("nan_report").executable
         if not executable.is_recording_floats:
             raise Error("[nan_report] the last run recorded nothing. Set "
                         "options.Precision.recordNonFinite(True) before the model is wrapped, or "

@@ -95,7 +95,7 @@ class Saving:
             ...     print(os.path.basename(path))
             net.poptorch
         """
-        self._compiled_model()
+        self._compiled_model("save")
         with contextlib.ExitStack() as stack:
             # Weights and states are of one step: no call of another thread changes them meanwhile.
             # A call in this thread stands still, as the handler of a signal saves.
@@ -106,7 +106,7 @@ class Saving:
             return self._saved(filename, export_model, save_rng_state)
 
     def _saved(self, filename: str, export_model: bool, save_rng_state: bool) -> str:
-        compiled = self._compiled_model()
+        compiled = self._compiled_model("save")
         compiled.guard.check()  # the file has the module as it is, and the program as it was
         compiled.interface.plain_tensors.check()
         self.copyWeightsToHostIfNeeded()

@@ -156,8 +156,8 @@ class Formulas:
 def _kept(e, value, old, skip):
     """A new value in the type of the one whose place it takes, or the old one."""
     if list(value.sizes or [1]) != list(old.sizes or [1]):
-        raise AssertionError(f"The formula of an optimizer gives {value.type_text} for "
-                             f"{old.type_text}. Please report this.")
+        raise AssertionError(f"[optimizer] The formula of an optimizer gives {value.type_text} "
+                             f"for {old.type_text}. Please report this.")
     value = e.reshape(e.cast(value, e.dtype_of(old)), old.sizes)
     return value if skip is None else e.op("where", skip, old, value)
 

@@ -223,7 +223,8 @@ class ModuleGuard:
             now = table.get(key)
             if now is not held:
                 return _of_another(path, held, now)
-        raise AssertionError("nothing was replaced")
+        raise AssertionError("[weights] a part of the module was replaced and put back during a "
+                             "call. Call the model again.")
 
 
 # What of a tensor is compiled in, and what is said if it is another.

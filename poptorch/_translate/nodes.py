@@ -281,5 +281,5 @@ def _check_type(node, value) -> None:
     if isinstance(val, torch.Tensor) and isinstance(value, _C.Value):
         expected = (ir_dtype(val.dtype), list(val.shape))
         if (value.dtype, list(value.sizes)) != expected:
-            raise AssertionError(f"The op row gives {value.type_text}, PyTorch gives "
-                                 f"{expected[0]}{expected[1]}.")
+            raise AssertionError(f"[{node.target}] The op row gives {value.type_text}, PyTorch "
+                                 f"gives {expected[0]}{expected[1]}. Please report this.")

@@ -33,7 +33,7 @@ class WeightCopies:
             >>> model(x)
             tensor([[3., 3.]])
         """
-        compiled = self._compiled_model()
+        compiled = self._compiled_model("copyWeightsToDevice")
         compiled.guard.check()
         self._weights.to_device(compiled)
 
@@ -64,7 +64,7 @@ class WeightCopies:
             >>> net.w.item()
             -0.5
         """
-        self._compiled_model()
+        self._compiled_model("copyWeightsToHost")
         self._weights.to_host()
 
     def copyNamedBuffersToDevice(self) -> None:
@@ -89,7 +89,7 @@ class WeightCopies:
             >>> model(torch.ones(2))
             tensor([6., 6.])
         """
-        compiled = self._compiled_model()
+        compiled = self._compiled_model("copyNamedBuffersToDevice")
         names = self._options.updatable_named_buffers
         if not names:
             raise Error("[copyNamedBuffersToDevice] the options name no buffers. Call "

@@ -172,8 +172,7 @@ class _IoTiles(Check):
     def __call__(self, value, option: str) -> int:
         is_int = isinstance(value, int) and not isinstance(value, bool)
         if not is_int or value != 0 and (value % 2 or not 32 <= value <= 192):
-            raise AssertionError(f"numIOTiles must be an even number between 32 and 192. Got "
-                                 f"{value!r}.")
+            raise AssertionError(str(self.out_of_range(value, option)))
         return value
 
 

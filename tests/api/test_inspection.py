@@ -273,3 +273,14 @@ def test_program_as_json_of_a_file_with_a_blank(tmp_path):
     model.compile(torch.ones(3))
     found = {op["type"]: op["name"] for op in json.loads(model._debugGetPopartIR())["maingraph"]}
     assert found["tanh"] == "a b.0" and found["exp"] == ""
+
+
+@pytest.mark.parametrize("name", [
+    "getLatency", "getPerfCounters", "ir", "memory_report", "partition_summary", "op_report",
+    "work_report", "nan_report", "copyWeightsToHost", "copyWeightsToDevice", "attachToDevice",
+    "rng_state", "compilationTime"])
+def test_what_needs_a_compiled_model_names_itself(name):
+    model = poptorch.inferenceModel(torch.nn.ReLU(), options())
+    words = rf"^\[{name}\] Model has not been compiled or has been destroyed. Call it, or compile"
+    with pytest.raises(poptorch.Error, match=words):
+        getattr(model, name)()

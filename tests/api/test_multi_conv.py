@@ -211,7 +211,7 @@ def test_an_error_of_forward_is_that_of_forward():
     ("partialsTypes", [torch.float16, "half"], ValueError, "Invalid partials types.*got 'half'"),
     ("perConvReservedTiles", -1, ValueError, "at least 0, got -1"),
     ("perConvReservedTiles", 2.0, TypeError, "got float 2.0"),
-    ("planType", 1, AssertionError, "Invalid plan type: expected a member of .*got 1"),
+    ("planType", 1, AssertionError, "expected a member of .*got 1. Pass MultiConvPlan"),
 ])
 def test_settings_are_checked(setting, value, kind, words):
     with pytest.raises(kind, match=words) as error:

@@ -159,3 +159,11 @@ def test_wrong_text(op, words):
     module = poptorch._C.parse(f"graph main {{\n  tensor_location {op}\n  output\n}}\n")
     with pytest.raises(poptorch.Error, match=words):
         poptorch._C.place(module)
+
+
+@pytest.mark.parametrize("value", [7, 30, 194, -2, True, 32.0, "32"])
+def test_what_is_no_number_of_io_tiles(value):
+    words = f"[TensorLocations.numIOTiles] expected 0, or an even number from 32 to 192, got " \
+            f"{value!r}."
+    with pytest.raises(AssertionError, match=f"^{re.escape(words)}$"):
+        poptorch.Options().TensorLocations.numIOTiles(value)

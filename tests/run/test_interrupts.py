@@ -377,7 +377,7 @@ def test_who_waits_for_a_run_lets_other_threads_go_on():
     model = poptorch.inferenceModel(Long(), quiet_options(deviceIterations=10))
     x = torch.rand(10 * 320, 320)
     model(x)
-    executable = model._compiled_model().executable
+    executable = model._compiled_model("test").executable
     with Cases() as cases:
         for name, question in QUESTIONS.items():
             with cases.case(name):
