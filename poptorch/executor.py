@@ -218,7 +218,9 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
                     options.model_name, options.show_compilation_progress_bar) as progress:
                 interface, executable = build(source, args, kwargs, progress)
             with plain_torch.plain_torch():
-                compiled = CompiledModel.of(interface, executable, self._model, options)
+                compiled = CompiledModel.of(interface, executable, self._model, options,
+                                            self._modes)
+                compiled.guard.modes.warn()
                 self._publish(compiled, begin, partial(self._left.give, compiled)
                               if self._left is not None else lambda: None)
         logger.debug("compiled %s: %s", options.model_name, executable.step_times())
@@ -319,7 +321,8 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         """Puts the module into training mode: what the next compilation uses.
 
         A module that changes its mode after it was wrapped, other than by this method and
-        :meth:`eval`, is compiled as it was when it was wrapped.
+        :meth:`eval`, is compiled as it was when it was wrapped, with a warning. A program that is
+        compiled stays as it is until :meth:`destroy`.
 
         Args:
             mode: True for training mode, False for evaluation mode.

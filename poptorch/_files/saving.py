@@ -213,7 +213,8 @@ class Saving:
         executable = file.executable(settings.compile_options(self._options))
         with file.guard("interface.json"):
             interface.check_states(executable)
-            compiled = CompiledModel.of(interface, executable, self._model, self._options)
+            compiled = CompiledModel.of(interface, executable, self._model, self._options,
+                                        self._modes)
             interface.check_streams(executable, compiled.call)
             compiled.call.check_structure()
 

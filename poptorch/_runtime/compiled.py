@@ -8,6 +8,7 @@ from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.call import Call
 from poptorch._runtime.guard import ModuleGuard
 from poptorch._runtime.interface import Interface
+from poptorch._runtime.modes import CompiledModes, TrainingModes
 from poptorch._runtime.random_state import RandomState
 from poptorch._translate import Program
 from poptorch.options import Options
@@ -40,7 +41,7 @@ class CompiledModel:
 
     @classmethod
     def of(cls, interface: Interface, executable, model: torch.nn.Module,
-           options: Options) -> "CompiledModel":
+           options: Options, modes: TrainingModes) -> "CompiledModel":
         """Binds a program to a module.
 
         Args:
@@ -48,12 +49,14 @@ class CompiledModel:
             executable: the program.
             model: the module whose tensors ``interface`` names.
             options: resolved options.
+            modes: of the layers, which the program was made with.
         """
         program, spec = interface.program, interface.spec
         call = Call(executable, program, interface.outputs, options, spec, interface.arguments,
                     interface.plain_tensors)
         guard = ModuleGuard(model, program, spec.training, interface.attributes,
-                            interface.argument_attributes)
+                            interface.argument_attributes,
+                            CompiledModes(model, interface.modes, modes))
         return cls(executable, interface, program, interface.arguments, call, guard,
                    RandomState(executable, options.random_seed))
 

@@ -11,6 +11,7 @@ from poptorch._capture.module_paths import ModulePaths
 from poptorch._capture.reads import table_of
 from poptorch._own_classes import plain_class
 from poptorch._runtime.arguments import other_value
+from poptorch._runtime.modes import CompiledModes
 from poptorch._snapshot import Snapshot, attribute_of, is_compared
 from poptorch._translate import Program
 from poptorch._transparent import plain_access
@@ -33,12 +34,17 @@ class ModuleGuard:
         attributes: what ``forward`` read of the module and of objects that it holds: the one that
             has the attribute, or has it not, its name, and its path.
         argument_attributes: the same of objects in arguments.
+        modes: of the layers, which the program was made with.
+
+    Attributes:
+        modes: as given.
     """
 
-    def __init__(self, module: torch.nn.Module, program: Program, training: bool, attributes=(),
-                 argument_attributes=()):
+    def __init__(self, module: torch.nn.Module, program: Program, training: bool, attributes,
+                 argument_attributes, modes: CompiledModes):
         states = program.states
         kept = {id(tensor) for tensor in states.values()}
+        self.modes = modes
         self._training = training
         # The host has a value of these for each group or each replica, as copies were made.
         self._grouped = program.weight_groups
@@ -98,6 +104,7 @@ class ModuleGuard:
         places = [(held, name) for held, name, *_ in self._attributes]
         places += [(held, name) for held, name, *_ in self._missed]
         places += [(held, "forward") for _, held, _ in self._forwards]
+        places += self.modes.places()
         self._items = _C.ItemWatch(list({id(one): one for one in containers}.values()), places,
                                    [part for _, part in self._parts])
 
@@ -162,6 +169,7 @@ class ModuleGuard:
             if held.get("forward") is not forward:
                 raise _error(f"{path or 'the module'}: forward was replaced after the module was "
                              f"compiled. Put it back")
+        self.modes.warn()
         for (path, part), known in zip(self._parts, self._classes):
             now = plain_class(type(part))
             if now is not known:

@@ -1,10 +1,17 @@
 """Which layers are in training mode, as it was when the module was wrapped."""
 
 import weakref
+from collections.abc import Iterable
 
 import torch
 
 from poptorch._capture.module_state import has_mode
+from poptorch._logging import logger
+
+# Those of all executors that are alive: each switches the module back and forth for itself.
+_all: "weakref.WeakSet[TrainingModes]" = weakref.WeakSet()
+
+_WORDS = {True: "training mode", False: "evaluation mode"}
 
 
 class TrainingModes:
@@ -17,6 +24,7 @@ class TrainingModes:
     def __init__(self, module: torch.nn.Module):
         self._module = module
         self.note()
+        _all.add(self)
 
     def note(self) -> None:
         """Takes the flags that the layers have now."""
@@ -36,3 +44,51 @@ class TrainingModes:
     def mode_of(self, part: torch.nn.Module) -> bool:
         """The noted flag of a layer; of one that came later its own."""
         return self._modes.get(part, getattr(part, "training", False))
+
+    def are_of_another(self, part: torch.nn.Module, mode: bool) -> bool:
+        """Whether another executor has noted a flag for a layer of this one."""
+        return any(other is not self and other._modes.get(part) == mode for other in list(_all))
+
+
+class CompiledModes:
+    """The modes that a program was compiled with, of the layers whose mode ``forward`` read.
+
+    A layer that is in another mode is no error, only a warning, and only the first time: programs
+    evaluate a module on the host between the calls of its executor.
+
+    Args:
+        module: the module.
+        asked: the layers of which ``forward`` read the mode.
+        modes: what they were compiled with.
+    """
+
+    def __init__(self, module: torch.nn.Module, asked: Iterable[torch.nn.Module],
+                 modes: TrainingModes):
+        asked = set(map(id, asked))
+        self._noted = modes
+        # Those of TorchScript have their flag in C++.
+        self._compiled = [(path, part, modes.mode_of(part)) for path, part in module.named_modules()
+                          if id(part) in asked and "training" in vars(part)]
+
+    def places(self) -> list[tuple[dict, str]]:
+        """Where the modes are that :meth:`warn` compares: tables and the key in them."""
+        return [(vars(part), "training") for _, part, _ in self._compiled]
+
+    def warn(self) -> None:
+        """Warns of layers that are in another mode now, for which no other executor is a reason."""
+        changed = [(path, part, mode) for path, part, mode in self._compiled
+                   if part.training != mode
+                   and not self._noted.are_of_another(part, part.training)]
+        if not changed:
+            return
+        self._compiled = []
+        path, part, mode = changed[0]
+        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        is_noted = all(self._noted.mode_of(part) == part.training for _, part, _ in changed)
+        logger.warning(
+            "[train] %s%s was compiled in %s%s, and is in %s now: the compiled model computes as "
+            "before. %s", f"{type(part).__name__} {path}".rstrip(), more, _WORDS[mode],
+            "" if is_noted else ", the mode when it was wrapped", _WORDS[part.training],
+            "Call destroy(), and the next call compiles the module in its present mode." if is_noted
+            else "To use the present mode, call destroy() and wrap the module again; to keep the "
+            "compiled one, set it back before the call.")

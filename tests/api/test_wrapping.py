@@ -25,7 +25,7 @@ class Net(torch.nn.Module):
         return y, torch.nn.functional.mse_loss(y, target)
 
 
-def test_the_mode_is_that_of_the_wrapping():
+def test_the_mode_is_that_of_the_wrapping(caplog):
     net = Net()
     training = poptorch.trainingModel(net, quiet_options(), torch.optim.SGD(net.parameters(), 0.1))
     net.eval()
@@ -35,6 +35,7 @@ def test_the_mode_is_that_of_the_wrapping():
     net.eval()
     assert len(training(X, T)) == 2
     assert not net.training and not net.fc.training
+    assert not caplog.records, "the mode is one that the other was wrapped in"
 
 
 def test_the_executors_mode_selects_the_branch():
