@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from poptorch import _annotations as annotations
 from poptorch import _block_uses as block_uses
@@ -36,6 +37,7 @@ from poptorch._capture.recorder import Recorder
 from poptorch._capture.refused_results import refuse_hidden_tensors
 from poptorch._capture.regions import placeholders, prune
 from poptorch._capture.unknown_sizes import UnknownSize
+from poptorch._layout import memory_of
 from poptorch._logging import logger
 from poptorch._pytree import Constant, Structure
 from poptorch._snapshot import has_attributes
@@ -279,6 +281,8 @@ class _Capture:
         if self.draws is not None:
             self._state.reads.draws.include(self.draws)
         for path, part, value in found:
+            if isinstance(value, PackedSequence):
+                self.recorder.values.packed[memory_of(value.batch_sizes)] = path
             if isinstance(part, Constant):
                 self._state.reads.of_argument(value, path)
             else:

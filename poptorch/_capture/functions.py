@@ -133,7 +133,7 @@ def _values(capture, func, args, kwargs):
     if func is torch.Tensor.tolist:  # the others give the memory, in which changes would be missed
         args = with_known_values(capture.recorder, args)
     if isinstance(args[0], private.FakeTensor):
-        raise capture.recorder.values.error(f"Tensor.{func.__name__}()")
+        raise capture.recorder.values.error(f"Tensor.{func.__name__}()", args)
     if isinstance(args[0], unknown_sizes.UnknownSize):
         return NotImplemented
     capture.recorder.values.check(args[0], f"Tensor.{func.__name__}()")

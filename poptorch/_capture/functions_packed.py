@@ -182,7 +182,7 @@ def known_sizes(capture, batch_sizes) -> torch.Tensor:
     known = batch_sizes.known if isinstance(batch_sizes, BatchSizes) else \
         known_value(capture.recorder, batch_sizes)
     if known is None:
-        raise capture.recorder.error(
+        raise capture.recorder.values.error_of_packed(batch_sizes) or capture.recorder.error(
             "[pad_packed_sequence] the batch sizes of a packed sequence are values of each call, "
             "and the shape of its data follows from them. Pass padded tensors and lengths to the "
             "model, and pack them in forward.")

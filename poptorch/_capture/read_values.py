@@ -16,12 +16,15 @@ class ReadValues:
     Attributes:
         tensors: real tensors of which values decided what was recorded, by their identity.
         unread: the error for the first value that was wanted and is not known, or None.
+        packed: the paths of packed sequences among the arguments, by the memory of their batch
+            sizes.
     """
 
     def __init__(self, recorder):
         self._recorder = recorder
         self.tensors: dict[int, torch.Tensor] = {}
         self.unread: Exception | None = None
+        self.packed: dict[int, str] = {}
 
     def note(self, tensor: torch.Tensor) -> None:
         """Takes note that a value of a real tensor is known to what is recorded from now on."""
@@ -39,7 +42,7 @@ class ReadValues:
         try:
             return func(*args, **kwargs)
         except private.DataDependentOutputException:
-            raise self.error(func) from None
+            raise self.error(func, args) from None
 
     def check(self, tensor: torch.Tensor, func) -> None:
         """Checks that the data of a real tensor are its value, which ``func`` reads."""
@@ -47,14 +50,25 @@ class ReadValues:
             raise self.error(func)
         self.note(tensor)
 
-    def error(self, func) -> Exception:
-        """The error for Python code that reads the value of a tensor."""
-        self.unread = self.unread or self._recorder.error(
+    def error(self, func, args=()) -> Exception:
+        """The error for Python code that reads the value of a tensor, with the arguments of what
+        reads it."""
+        packed = (self.error_of_packed(arg) for arg in args)
+        self.unread = self.unread or next(filter(None, packed), None) or self._recorder.error(
             f"[capture] Python code needs the value of a tensor ({func}), but forward is compiled "
             f"before there are values. Use torch.where, torch.clamp or masks instead of `if` and "
             f".item(), poptorch.dynamic_slice(tensor, dim, start, size, step) for a part that "
             f"begins at a computed place, or compute the value outside of forward and pass it in.")
         return self.unread
+
+    def error_of_packed(self, sizes) -> Exception | None:
+        """The error for the batch sizes of a packed sequence that is an argument, of which
+        a value is needed; None for what is no such tensor."""
+        path = self.packed.get(memory_of(sizes)) if self.packed else None
+        return path and self._recorder.error(
+            f"[arguments] {path} is a torch.nn.utils.rnn.PackedSequence, and forward needs the "
+            f"values of its batch sizes, but is compiled before there are values. Pass the padded "
+            f"tensor and the lengths, and call pack_padded_sequence in forward.")
 
     def _has_no_value(self, argument) -> bool:
         """Whether a tensor has no data, or its data are out of date."""

@@ -152,6 +152,33 @@ def test_known_lengths_are_packed_as_in_eager():
     torch.testing.assert_close(tuple(found), forward(None, a, b))
 
 
+@pytest.mark.parametrize("read", [
+    lambda m, x: m.layer(x["a"]), lambda m, x: rnn.pad_packed_sequence(x["a"]),
+    lambda m, x: rnn.unpack_sequence(x["a"]),
+    lambda m, x: x["a"].data * int(x["a"].batch_sizes[-1]),
+    lambda m, x: x["a"].data * x["a"].batch_sizes.tolist()[0],
+], ids=["layer", "padded", "unpacked", "item", "list"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_a_packed_sequence_is_no_argument(kind, read):
+    packed = rnn.pack_padded_sequence(torch.randn(TIME, BATCH, WIDTH), torch.tensor([5, 3, 1]))
+    module = Function(read)
+    module.layer = getattr(nn, kind)(WIDTH, 2)
+    model = poptorch.inferenceModel(module, quiet_options())
+    with pytest.raises(poptorch.Error, match=(
+            r"^\[arguments\] args\.0\.a is a torch.nn.utils.rnn.PackedSequence, and forward needs "
+            r"the values of its batch sizes, .* Pass the padded tensor and the lengths, and "
+            r"call pack_padded_sequence in forward.\n  at .*test_packed.py:\d+")):
+        model({"a": packed})
+
+
+def test_the_data_of_a_packed_argument():
+    packed = rnn.pack_padded_sequence(torch.randn(TIME, BATCH, WIDTH), torch.tensor([5, 3, 1]))
+    model = poptorch.inferenceModel(Function(lambda m, x: (x.data * 2, x)), quiet_options())
+    doubled, same = model(packed)
+    assert torch.equal(doubled, packed.data * 2) and torch.equal(same.data, packed.data)
+    assert isinstance(same, rnn.PackedSequence)
+
+
 @pytest.mark.parametrize("lengths, total, words", [
     ([3, 5, 1], None, "lengths are to fall .* Pass enforce_sorted=False"),
     ([5, 3, 0], None, "a length is not between 1 and 5"),
@@ -206,11 +233,11 @@ def test_data_of_unknown_size(use):
             torch.randn(TIME, BATCH, WIDTH), torch.tensor([5, 3, 1]))
 
 
-def test_a_packed_sequence_as_an_input():
-    sequence = rnn.pack_padded_sequence(torch.randn(TIME, BATCH, WIDTH), [5, 3, 1])
-    module = Function(lambda m, x: rnn.pad_packed_sequence(x))
+def test_a_packed_sequence_of_arguments():
+    x = rnn.pack_padded_sequence(torch.randn(TIME, BATCH, WIDTH), [5, 3, 1])
+    module = Function(lambda m, *parts: rnn.pad_packed_sequence(rnn.PackedSequence(*parts)))
     with pytest.raises(poptorch.Error, match="Pass padded tensors and lengths to the model"):
-        poptorch.inferenceModel(module, quiet_options())(sequence)
+        poptorch.inferenceModel(module, quiet_options())(x.data, x.batch_sizes)
 
 
 def test_pytorchs_own_words():
