@@ -1,6 +1,7 @@
 """What ``python -m poptorch compare`` does: a model from a file, its arguments, the comparison."""
 
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 
@@ -27,7 +28,8 @@ def compare_file(target: str, shapes: list[str], training: bool, steps: int,
         config: a file of options, see ``Options.loadFromFile``.
 
     Raises:
-        poptorch.Error: The file has no such model or no arguments, or a shape is no such text.
+        poptorch.Error: The file has no such model or no arguments, what it has makes none, or a
+            shape is no such text.
     """
     path, _, name = target.rpartition(":")
     if not path or not name:
@@ -35,8 +37,7 @@ def compare_file(target: str, shapes: list[str], training: bool, steps: int,
                     f"makes the model in it.")
     module = _module_of(Path(path))
     torch.manual_seed(0)
-    model = _found(module, name, path)
-    model = model if isinstance(model, torch.nn.Module) else model()
+    model = _made(_found(module, name, path), target)
     inputs = [_drawn(shape) for shape in shapes] or _found(module, "inputs", path)
     inputs = inputs() if callable(inputs) else inputs
     inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
@@ -64,6 +65,31 @@ def _found(module, name: str, path: str):
         raise Error(f"[compare] {path} has no {name}. It has {', '.join(names) or 'nothing'}."
                     f"{more}")
     return getattr(module, name)
+
+
+def _made(found, target: str) -> torch.nn.Module:
+    if isinstance(found, torch.nn.Module):
+        return found
+    if not callable(found):
+        raise Error(f"[compare] {target} is an object of {type(found).__name__}. Name a "
+                    f"torch.nn.Module, its class, or a function that makes one.")
+    needed = _needed(found)
+    if needed:
+        raise Error(f"[compare] {target} needs arguments to make the model: {', '.join(needed)}. "
+                    f"Name a function without any, such as `def make(): return "
+                    f"{target.rpartition(':')[2]}(...)`, or the model.")
+    model = found()
+    if not isinstance(model, torch.nn.Module):
+        raise Error(f"[compare] {target} gave an object of {type(model).__name__}. It must make a "
+                    f"torch.nn.Module.")
+    return model
+
+
+def _needed(function) -> list[str]:
+    """The parameters of a function that have no default."""
+    variadic = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    return [parameter.name for parameter in inspect.signature(function).parameters.values()
+            if parameter.default is inspect.Parameter.empty and parameter.kind not in variadic]
 
 
 def _drawn(text: str) -> torch.Tensor:

@@ -61,6 +61,7 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
         A :class:`Comparison`: true where nothing differs, and printable.
 
     Raises:
+        TypeError: ``model`` is no module.
         poptorch.Error: The model cannot be compiled, has nothing to train, or the options have
             several steps a call.
         ValueError: ``steps`` is less than 1.
@@ -75,13 +76,21 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
         3 values of 1 step compared one by one: the same numbers as PyTorch.
     """
     at_least(1, steps, "compare steps")
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"[compare] model must be a torch.nn.Module, got {_kind_of(model)}. Pass "
+                        f"an object of the module's class, which compare wraps itself.")
     if training is None:
         training = model.training
     if training and not any(tensor.requires_grad for tensor in model.parameters()):
-        raise Error("[compare] the module is in training mode, and no parameter of it requires "
-                    "grad. Pass training=False.")
+        raise Error(f"[compare] no parameter of the {type(model).__name__} requires grad: there is "
+                    f"nothing to train. Pass training=False; on the command line leave out "
+                    f"--training.")
     options = _single_step(options)
     return _Run(model, inputs, training, options, optimizer).compared(steps)
+
+
+def _kind_of(model) -> str:
+    return f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
 
 
 def _single_step(options: Options | None) -> Options:

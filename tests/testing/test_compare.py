@@ -194,10 +194,22 @@ def test_there_is_at_least_one_step(steps):
         compare(Net(), torch.randn(3, 4), steps=steps)
 
 
+@pytest.mark.parametrize("training", [None, False, True])
+@pytest.mark.parametrize("model, words", [
+    (torch.nn.Linear, "the class Linear"), (Net, "the class Net"), (None, "NoneType"),
+    (poptorch.inferenceModel(Net()), "PoplarExecutor")], ids=str)
+def test_only_modules_are_compared(model, words, training):
+    with pytest.raises(TypeError, match=rf"^\[compare\] model must be a torch.nn.Module, got "
+                                        rf"{words}\. Pass an object of the module's class"):
+        compare(model, torch.ones(3, 4), training=training)
+
+
 def test_nothing_to_train():
-    with pytest.raises(poptorch.Error, match=r"^\[compare\] the module is in training mode, and no "
-                                             r"parameter of it requires grad. Pass training=False"):
-        compare(torch.nn.ReLU(), torch.ones(3))
+    for module, training in ((torch.nn.ReLU(), None), (torch.nn.ReLU().eval(), True)):
+        with pytest.raises(poptorch.Error, match=(
+                r"^\[compare\] no parameter of the ReLU requires grad: there is nothing to train. "
+                r"Pass training=False; on the command line leave out --training\.$")):
+            compare(module, torch.ones(3), training=training)
     assert compare(torch.nn.ReLU(), torch.ones(3), training=False)
 
 
@@ -272,6 +284,14 @@ class Trained(torch.nn.Module):
 
 def inputs():
     return torch.ones(2, 3)
+
+class Sized(torch.nn.Linear):
+    pass
+
+def number():
+    return 3
+
+name = "net"
 """
 
 
@@ -303,7 +323,13 @@ def test_command_that_finds_something(source, capsys):
 @pytest.mark.parametrize("words, message", [
     (["net.py"], "[compare] expected file.py:Model, got 'net.py'."),
     (["no/such.py:Net"], "[compare] there is no file no/such.py."),
-    (["{path}:Tripple"], "has no Tripple. It has torch, poptorch, Double, Trained, inputs."),
+    (["{path}:Tripple"], "has no Tripple. It has torch, poptorch, Double, Trained, inputs, "),
+    (["{path}:Sized"], "Sized needs arguments to make the model: in_features, out_features. Name "
+                       "a function without any, such as `def make(): return Sized(...)`, or the"),
+    (["{path}:name"], "name is an object of str. Name a torch.nn.Module, its class, or a function"),
+    (["{path}:number"], "number gave an object of int. It must make a torch.nn.Module."),
+    (["{path}:Double", "--training"], "no parameter of the Double requires grad: there is nothing "
+                                      "to train. Pass training=False; on the command line leave "),
     (["{path}:Double", "--shape", "2,x"], "[compare] expected a shape like 8,3,32,32"),
     (["{path}:Double", "--shape", "2:float"], "[compare] expected a shape like 8,3,32,32"),
 ])
