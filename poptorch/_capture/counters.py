@@ -17,6 +17,8 @@ _READS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOA
 _SETS = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"})
 _LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF"})
 _STORES = frozenset({"STORE_FAST", "STORE_DEREF"})
+_ADD = frozenset({"append", "appendleft", "extend", "insert"})
+_COUNT_ITEMS = frozenset({"len", "sum"})
 
 
 class Counters:
@@ -71,6 +73,12 @@ class Counters:
     def readers(self, holder, name: str) -> int:
         """How many statements have read an attribute."""
         return len(self._readers((id(holder), name)))
+
+    def counts_items(self, holder, name: str) -> bool:
+        """Whether statements add to the list in an attribute, and others compute with its length
+        or sum, and nothing else is done with it, as is with a cache."""
+        uses = {_use_of_list(*statement) for statement in self._readers((id(holder), name))}
+        return uses - {"show"} == {"add", "count"}
 
     def _readers(self, key: tuple[int, str]) -> set[Statement]:
         return {statement_of(*place) for place in self._read.get(key, ())}
@@ -154,6 +162,20 @@ def is_counting(statement: Statement, reads: set[Statement], name: str) -> bool:
         name: of the attribute or the variable.
     """
     return statement in reads or statement[1:] in _from_itself(statement[0], name)
+
+
+def _use_of_list(code: types.CodeType, *place: int) -> str:
+    """``add``, ``count`` or ``show`` (its length alone, as ``print`` does) for a statement that
+    reads a list; empty for other uses, and where it decides something."""
+    instructions = statements(code).get(place, ())
+    names = {one.argval for one in instructions if one.opname in _READS}
+    if any("JUMP_" in one.opname and "_IF_" in one.opname for one in instructions):
+        return ""
+    if names & _ADD:
+        return "add"
+    if names & _COUNT_ITEMS:
+        return "show" if instructions[-1].opname == "POP_TOP" else "count"
+    return ""
 
 
 @functools.lru_cache(maxsize=256)

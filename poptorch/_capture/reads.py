@@ -10,6 +10,7 @@ import functools
 import sys
 import threading
 import types
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -128,7 +129,8 @@ class Reads:
         """What containers held that ``forward`` has changed and reads, and what classes had: the
         path, what was there and what is.
 
-        What it only adds to a container counts nothing: a cache is filled like that.
+        What it only adds to a container counts nothing, as a cache is filled like that, but to
+        a list of which it takes the length or the sum.
         """
         for place, snapshot in self._found.values():
             if table_of(place.holder, place.name).get(place.name) is not snapshot.value:
@@ -138,11 +140,19 @@ class Reads:
                 or self.counters.readers(place.holder, place.name) > 1
             if found is not None and (found.is_gone or is_read):
                 yield found[:3]
+            elif found is None and self._is_counted(place, snapshot):
+                yield place.path, snapshot.text(), Snapshot(snapshot.value).text()
         for (_, name), (place, snapshot) in self._missed.items():
             now = attribute_of(type(place.holder), name)
             found = snapshot and snapshot.difference(now, place.path)
             if found is not None:
                 yield found
+
+    def _is_counted(self, place: Place, snapshot: Snapshot) -> bool:
+        return isinstance(snapshot.value, (list, deque)) and not holds_fake(snapshot.value) \
+            and (id(place.holder), place.name) not in self._set \
+            and self.counters.counts_items(place.holder, place.name) \
+            and snapshot.difference(snapshot.value, "") is not None
 
     def flags(self) -> Iterator[tuple[object, str, object, object]]:
         """The flags that ``forward`` read before it gave them another value: the object, the name,
