@@ -1,11 +1,19 @@
 // What the forward and the backward kernel of attention share: where the operands of a head lie,
 // and the scores of some of its rows with mask and dropout.
+//
+// Elements of operands and results are of a type E: float, double, or uint16_t for bfloat16 numbers
+// that a unit for them multiplies where they lie. All else is computed in Wide<E>.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "kernels/float16_blocks.h"
+#include "kernels/gemm/algorithms.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/matrix_view.h"
 #include "kernels/random/random.h"
@@ -15,6 +23,24 @@
 #include "support/ceil_div.h"
 
 namespace poptorch::kernels {
+
+template <typename E>
+constexpr bool is_rounded = std::is_same_v<E, uint16_t>;
+template <typename E>
+using Wide = std::conditional_t<is_rounded<E>, float, E>;
+
+// What is computed of `target`: there or, if it has to be rounded, in scratch.
+template <typename E>
+Wide<E>* computed_of([[maybe_unused]] E* target, [[maybe_unused]] Wide<E>* scratch) {
+  if constexpr (is_rounded<E>) return scratch;
+  else return target;
+}
+
+// Puts numbers into the target that they are computed for.
+template <typename E>
+void put(const Wide<E>* computed, E* target, int64_t n) {
+  if constexpr (is_rounded<E>) downcast_to(ir::DType::bf16)(computed, target, n);
+}
 
 // One operand: a matrix for each head of each sample.
 struct Heads {
@@ -56,43 +82,61 @@ struct Mask {
   int64_t row = 0, column = 0;   // strides
 };
 
-// One thread's part of scratch.
-template <typename T>
+// One thread's part of scratch. `softmax` and `score_grads` are scores and grads as operands of
+// products: the same memory where nothing is rounded.
+template <typename E>
 struct Buffers {
-  T *scores, *grads;  // of one block
-  T *added, *keep;    // of one row
+  Wide<E> *scores, *grads;  // of one block
+  E *softmax, *score_grads;
+  Wide<E> *added, *keep;  // of one row
   uint8_t* allowed;
+  // Of results that are rounded, of one block and of all keys.
+  Wide<E> *rows, *dk, *dv;
 };
 
-template <typename T>
+template <typename E>
 class Scores {
  public:
-  // `q` is the number of the first of the operands q, k, v, mask; `rng` that of the last operand.
-  Scores(const ops::Call& call, size_t q, size_t rng);
+  using T = Wide<E>;
 
+  // `q` is the number of the first of the operands q, k, v, mask; `rng` that of the last operand.
+  // `differs` says that there are gradients.
+  Scores(const ops::Call& call, size_t q, size_t rng, bool differs);
+
+  // c = alpha * op(a) * op(b) + beta * c
+  void multiply(const Gemm& g, const E* a, const E* b, T* c) const;
   // out[rows, columns] = scale * q k^T
   void compute(const ops::Args& args, const Block& b, T* out) const;
   // Row `i` of the head, within block `b`: its place in the buffers, its mask and dropout.
-  ScoreRow<T> row(const ops::Args& args, const Block& b, int64_t i, const Buffers<T>& to) const;
+  ScoreRow<T> row(const ops::Args& args, const Block& b, int64_t i, const Buffers<E>& to) const;
 
-  Buffers<T> buffers(const ops::Args& args, int thread) const;
+  Buffers<E> buffers(const ops::Args& args, int thread) const;
   size_t scratch_bytes(int threads) const {
-    return static_cast<size_t>(threads) * bytes_per_thread();
+    return static_cast<size_t>(threads) * bytes_per_thread_;
   }
+  // Whether there is a unit that multiplies such operands.
+  bool has_unit() const { return by_unit_ != nullptr; }
+  std::string_view algorithm() const { return algorithm_; }
 
   Sizes sizes;
   const Rows<T>& loops = rows<T>();
 
  private:
-  size_t bytes_per_thread() const;
+  Gemm product(const Block& b) const;
+  // Where parts of scratch begin that lies at an address, and the address of its end.
+  std::pair<Buffers<E>, uintptr_t> lay_out(uintptr_t scratch) const;
 
   size_t q_index_, rng_index_;
+  bool differs_;
   Heads q_, k_;
   Mask mask_;
   bool drops_;
   Dropout dropout_;
   int64_t salt_;
   const simd::RandomTable& random_ = simd::random_table();
+  decltype(GemmMethod::bf16) by_unit_ = nullptr;
+  std::string_view algorithm_;
+  size_t bytes_per_thread_;
 };
 
 }  // namespace poptorch::kernels
