@@ -43,6 +43,8 @@ class Sample:
         is_packed: whether ``inputs`` takes a number of threads, on which the form of packed
             operands depends.
         wide: positions of operands that are f32 where the others are 16-bit floats.
+        rounded_within: 16-bit dtypes in which what the row multiplies is rounded, too, as PyTorch
+            does it: an error is measured by the largest result.
         note: tells apart samples of one row in the names of tests.
     """
 
@@ -55,6 +57,7 @@ class Sample:
     equal_bits: bool = True
     is_packed: bool = False
     wide: tuple = ()
+    rounded_within: tuple = ()
     note: str = ""
 
     @property
