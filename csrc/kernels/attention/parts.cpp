@@ -77,6 +77,8 @@ Scores<E>::Scores(const ops::Call& call, size_t q, size_t rng, bool differs)
   if constexpr (is_rounded<E>) {
     const GemmProblem problem{product(sizes.block(0, 0)), call.in(q).dtype, true};
     const GemmTable::Row& row = gemm_table().choose(problem);
+    // Not by the BLAS: within a parallel region it gives other bits than outside of one.
+    if (row.make != &bf16_loops_method) return;
     by_unit_ = row.make->bf16;
     algorithm_ = row.name;
   }
