@@ -30,7 +30,8 @@ Mask mask_of(const ops::Call& call, size_t operand, const ir::Dims& scores) {
 template <typename M, typename T>
 const T* mask_row(const M* from, int64_t stride, int64_t n, T* to) {
   if constexpr (is_rounded<M>) {
-    const simd::Rows entries = stride == 1 ? simd::Rows{1, n, n, n} : simd::Rows{n, 1, stride, 1};
+    using Rows = simd::StridedRows;
+    const Rows entries = stride == 1 ? Rows{1, n, n, n} : Rows{n, 1, stride, 1};
     upcast_rows_from(ir::DType::bf16)(from, to, entries);
     return to;
   } else {
