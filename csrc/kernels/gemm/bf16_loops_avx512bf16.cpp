@@ -108,6 +108,11 @@ inline void copy_transposed(const uint16_t* from, int64_t stride, int64_t rows, 
 
 constexpr int few_rows = 4;
 
+// To join the lanes of a sum takes as long as to sum up some hundred numbers.
+inline bool has_few_rows(const Gemm& g) {
+  return g.trans_b && !g.trans_a && g.m <= few_rows && (g.m - 1) * 128 <= g.k;
+}
+
 // R rows of a by C columns from `column` on.
 template <int R, int C>
 inline void multiply_columns(const Gemm& g, const uint16_t* a, const uint16_t* b, int64_t column,
@@ -139,7 +144,7 @@ inline void multiply_few_rows(const Gemm& g, const uint16_t* a, const uint16_t* 
 
 inline void bf16_gemm(const Gemm& g, const uint16_t* a, const uint16_t* b, float* c,
                       ThreadMemory& memory) {
-  if (g.m <= few_rows && g.trans_b && !g.trans_a) {
+  if (has_few_rows(g)) {
     return for_rows<few_rows>(g.m, []<int R>() { return &multiply_few_rows<R>; })(g, a, b, c);
   }
   multiply_by_blocks(g, a, b, c, memory.numbers<float>(packed_words));

@@ -3,6 +3,7 @@
 //   V  a vector of T (or T itself),
 //   exp_of, log_of, log1p_of: functions of V,
 //   bools_of: a mask from the bytes of bools,
+//   join_lanes(v, join): the lanes of a vector joined pairwise,
 //   first_lanes(n), load_part(p, n), store_part(p, v, n): the first n lanes of a vector,
 //   Lanes: how elements of other types are read and written as V.
 // A loop is one function that is called for whole vectors and, at the end of a row, for a part:
@@ -99,19 +100,12 @@ static inline auto sum_lanes(int64_t n, const auto& fn) {
 }
 
 static inline T join_sum(V v) {
-  T lanes[width];
-  Whole{}.store(lanes, v);
-  for (int64_t half = width / 2; half > 0; half /= 2) {
-    for (int64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  }
-  return lanes[0];
+  return join_lanes(v, [](auto a, auto b) { return a + b; });
 }
 
+// Of lanes without NaN.
 static inline T join_largest(V v) {
-  T lanes[width];
-  Whole{}.store(lanes, v);
-  for (int64_t i = 1; i < width; ++i) lanes[0] = lanes[i] > lanes[0] ? lanes[i] : lanes[0];
-  return lanes[0];
+  return join_lanes(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 // Long sums go block by block into a double.

@@ -16,6 +16,7 @@ inline V exp_of(V x) { return std::exp(x); }
 inline V log_of(V x) { return std::log(x); }
 inline V log1p_of(V x) { return std::log1p(x); }
 inline bool bools_of(const uint8_t* p) { return *p != 0; }
+inline T join_lanes(V v, const auto&) { return v; }
 
 // A vector of one element has no part.
 inline bool first_lanes(int64_t) { return true; }

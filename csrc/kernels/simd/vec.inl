@@ -190,12 +190,23 @@ inline vf floor(vf x) { return _mm512_maskz_roundscale_ps(0xffff, x, _MM_FROUND_
 inline vf ceil(vf x) { return _mm512_maskz_roundscale_ps(0xffff, x, _MM_FROUND_TO_POS_INF); }
 #endif
 
-// The lanes of one vector reduced pairwise.
+// The lanes of one vector joined pairwise: each of the first half with the one of the other half
+// that is as far from its begin, and so on.
+inline float join_lanes(vf v, const auto& join) {
+#if SIMD_WIDTH == 16
+  const __m256 of16 = join(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                           __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
+#elif SIMD_WIDTH == 8
+  const __m256 of16 = v;
+#endif
+#if SIMD_WIDTH == 4
+  const __m128 of8 = v;
+#else
+  const __m128 of8 = join(_mm256_castps256_ps128(of16), _mm256_extractf128_ps(of16, 1));
+#endif
+  const __m128 of4 = join(of8, _mm_movehl_ps(of8, of8));
+  return join(of4, _mm_shuffle_ps(of4, of4, 1))[0];
+}
 inline float sum(vf v) {
-  float lanes[width];
-  store(lanes, v);
-  for (int step = width / 2; step > 0; step /= 2) {
-    for (int i = 0; i < step; ++i) lanes[i] += lanes[i + step];
-  }
-  return lanes[0];
+  return join_lanes(v, [](auto a, auto b) { return a + b; });
 }
