@@ -175,8 +175,10 @@ class ViewMaker {
 
   // A weight that oneDNN brings into its order in each run.
   bool is_copied_alike(const ir::Op& op, const ir::Value* operand) const {
-    return op.name == ir::op::convolution_backward && operand == op.operand(2) &&
-           !operand->type.is_contiguous() && fixed_.is_from_state(operand);
+    const bool is_weight =
+        (op.name == ir::op::convolution && operand == op.operand(1)) ||
+        (op.name == ir::op::convolution_backward && operand == op.operand(2));
+    return is_weight && !operand->type.is_contiguous() && fixed_.is_from_state(operand);
   }
 
   // Made where it is first needed, which is before all its other uses.
