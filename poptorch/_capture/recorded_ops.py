@@ -66,6 +66,8 @@ def may_differ_in_strides(func, args) -> bool:
     """
     if func is aten.convolution.default and any(size != 1 for size in args[0].shape[2:]):
         return False
+    if func is aten.native_group_norm_backward.default and not args[-1][0]:
+        return False  # torch 2.13 ends the process if images lie channels-last
     return (_has_rule_in_parts(func) and not are_row_major(args)
             and any(isinstance(x, torch.Tensor) and (1 in x.shape or 0 in x.stride())
                     for x in args))

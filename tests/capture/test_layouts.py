@@ -1,5 +1,6 @@
 """Captured tensors lie in memory as eager's do: ``reshape`` and ``contiguous`` go by it."""
 
+import copy
 import itertools
 import random
 
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 
 import poptorch
 from poptorch._capture import capture
+from tests.helpers import check_narrow, quiet_options
 
 LAYOUTS = 12  # of operands, for each function
 
@@ -324,3 +326,28 @@ def test_convolutions_by_weights_of_size_1(dims):
         expected = module.looks
         capture(module, (x,), {}, training=False)
         assert module.looks == expected, (sizes, weight.stride(), tuple(x.shape))
+
+
+class Normalized(torch.nn.Module):
+    """Group norm of what needs no gradient, as the first layer of a network."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(1, 2)
+
+    def forward(self, x):
+        return poptorch.identity_loss(self.norm(x).square().mean(), "none")
+
+
+def test_group_norm_of_channels_last_images_without_their_gradient():
+    # PyTorch ends the process there: it is compared with itself on row-major images.
+    net, x = Normalized(), torch.randn(2, 2, 34, 34)
+    narrow, wide = copy.deepcopy(net), copy.deepcopy(net).double()
+    for module in (narrow, wide):
+        module(x.to(module.norm.weight.dtype)).backward()
+    with poptorch.testing.keep_gradients():
+        model = poptorch.trainingModel(net, quiet_options())
+        model(x.to(memory_format=torch.channels_last))
+    ours = poptorch.testing.gradients(model)
+    eager, exact = ({name: p.grad for name, p in m.named_parameters()} for m in (narrow, wide))
+    check_narrow(ours, [eager], exact)

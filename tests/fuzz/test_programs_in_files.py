@@ -5,11 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import poptorch
-from poptorch.errors import Error
 from tests.fuzz.judge import budget
 from tests.fuzz.programs.draw import draw
 from tests.fuzz.programs.program import NATURAL, Net, Program, entered
-from tests.fuzz.programs.running import applied, eager, inputs_of, optimizer_of, options_of
+from tests.fuzz.programs.running import applied, inputs_of, optimizer_of, options_of
 
 
 class _Model:
@@ -38,8 +37,8 @@ def _called(model: _Model, program: Program) -> list:
 def _check(program: Program, path) -> None:
     try:
         expected = _called(_Model(program), program)
-    except Error:
-        return  # no program: others look at what is refused
+    except Exception:
+        return  # others look at what is refused; not in eager, which ends the process for some
     saved, loaded = _Model(program), _Model(program)
     saved.executor.compileAndExport(path, *inputs_of(program, NATURAL, 0), export_model=False)
     saved.executor.destroy()
@@ -55,9 +54,5 @@ def test_programs_in_files(tmp_path_factory, seed):
     program = draw(seed)
     if program is None or program.setting.wide or "poptorch.CPU" in str(program):
         return  # a file holds neither the host's functions nor 64-bit types of tests
-    try:
-        eager(program, NATURAL)
-    except Exception:
-        return
     with entered(NATURAL), applied(program.setting):
         _check(program, tmp_path_factory.getbasetemp() / "program.poptorch")
