@@ -248,7 +248,7 @@ def counts():
                      lambda x, w, t=dtype: torch.bincount(x, minlength=7).to(t), note=f"{size}")
         yield Sample("bincount", lambda n=size, t=dtype: [places(7, n, dtype=t), randn(n)],
                      {"minlength": 7},
-                     lambda x, w: torch.bincount(x, w.double(), 7).to(w.dtype), dtypes=FEW,
+                     lambda x, w: torch.bincount(x, w, 7).to(w.dtype), dtypes=FEW,
                      note=f"weights{size}")
 
 
