@@ -57,6 +57,16 @@ def test_the_judge_measures_an_error_by_eagers(size, own, accepted, found):
             assert (judge._judged(EXAMPLE, ours, near, reference) is not None) is is_found
 
 
+@pytest.mark.parametrize("computed, is_wrong", [(torch.float32, False), (torch.float64, True)])
+def test_the_judge_accepts_roundings_of_the_type_that_is_computed_in(computed, is_wrong):
+    """A float64 buffer of which the device keeps float32: eager's one rounding may be small."""
+    reference = {"state b0": torch.tensor([2.5], dtype=torch.float64)}
+    near = {"state b0": torch.tensor([2.5], dtype=computed)}
+    ours = {"state b0": reference["state b0"] + 2.0**-23}
+    with mock.patch.object(judge, "RUNS", ()):
+        assert (judge._judged(EXAMPLE, ours, near, reference) is not None) is is_wrong
+
+
 def test_the_judge_says_nothing_of_training_in_which_no_digit_is_determined():
     """Runs of eager that differ by more than all numbers; one tensor of roundings is no such run.
     """

@@ -204,13 +204,12 @@ def _is_near(ours, near, reference, smallest: float) -> bool:
     sizes = near.abs().max().item(), reference.abs().max().item()
     if not all(map(math.isfinite, (error, *sizes))):
         return False
-    return error <= _roundings(ours, near, sizes[1]) + smallest
+    return error <= _roundings(near.dtype, sizes[1]) + smallest
 
 
-def _roundings(ours, near, size: float) -> float:
-    """Two of the type that eager has, of numbers of this size; below the normal ones they are no
-    smaller than the type's smallest number."""
-    dtype = torch.float64 if ours.dtype is torch.float64 else near.dtype
+def _roundings(dtype: torch.dtype, size: float) -> float:
+    """Two of the type that eager computes in, of numbers of this size; below the normal ones they
+    are no smaller than the type's smallest number."""
     info = torch.finfo(dtype)
     return 2 * max(STEP[dtype] * size, info.smallest_normal * info.eps)
 
@@ -246,7 +245,7 @@ def _difference(name: str, ours, variants: list, reference, smallest: float,
         own = max((x - reference).abs()[known].max().item() for x in near64)
         size = reference[known].abs().max().item()
         limit = (ORDER if own > size else FACTOR) * own + smallest
-        limit += _roundings(ours, near[0], size)
+        limit += _roundings(near[0].dtype, size)
         if error.max().item() > limit:
             at = known & ((ours64 - reference).abs() > limit)
             return (f"{name}: error {error.max().item():.2e}, limit {limit:.2e} (eager's is "
