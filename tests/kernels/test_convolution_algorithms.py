@@ -352,3 +352,11 @@ def test_gradients_by_one_call_or_by_several(monkeypatch):
     rows = Call(one, "gradients", "rows")
     assert rows.used == "dw=im2col dx=onednn"
     rows.check()
+
+
+@pytest.mark.parametrize("direction", ["forward", "dw"])
+def test_copies_of_an_image_in_rows_are_our_own(direction):
+    """PyTorch's take longer; what oneDNN computes of them is the same."""
+    call = Call(PROBLEMS[7], direction, "image_in_rows")
+    assert call.used == call.of("reorder onednn")
+    call.check()

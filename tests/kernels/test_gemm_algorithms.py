@@ -186,6 +186,15 @@ def test_what_is_chosen_by_itself(monkeypatch):
     assert {chosen("f32", 16, 8192, 16), chosen("f32", 20, 24, 12)} == {"blas"}
 
 
+@pytest.mark.parametrize("by", ["loops", "library"])
+def test_few_long_sums_are_split(monkeypatch, by):
+    """As gradients of the weights of 1x1 convolutions have them; many sums suffice for threads."""
+    monkeypatch.delenv("POPTORCH_ALGORITHM", raising=False)
+    monkeypatch.setenv("POPTORCH_GEMM", by)
+    assert chosen("f32", 64, 8192, 256) == "split_k"
+    assert chosen("f32", 1024, 8192, 1024) != "split_k"
+
+
 def test_an_algorithm_that_does_not_apply_is_not_forced(monkeypatch):
     monkeypatch.setenv("POPTORCH_ALGORITHM", "gemm:small")
     assert chosen("i64", 20, 24, 12) == "loops"

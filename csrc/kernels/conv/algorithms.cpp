@@ -286,10 +286,11 @@ bool reorder_applies(P p) {
   return !p.is_empty() && has_last_result(p) && has_other_order(p);
 }
 
+// For oneDNN, too: our copies take 0.3 to 0.7 of the time of PyTorch's.
 double reorder_cost(P p) {
+  constexpr double beside_pytorch = 0.6;
   const ConvProblem copied = reordered(p);
-  const ConvAlgorithm& inner = conv_algorithms().choose(copied);
-  return inner.make == onednn_convolution ? slow : inner.cost(copied) + copy_cost(p);
+  return conv_algorithms().choose(copied).cost(copied) + beside_pytorch * copy_cost(p);
 }
 
 // -- by PyTorch --

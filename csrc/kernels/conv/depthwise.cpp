@@ -28,6 +28,9 @@ struct Taps {
     return first[static_cast<size_t>(i) + 1] - first[static_cast<size_t>(i)];
   }
 
+  // One past the last source of entry i, sources being in order; 0: it has none.
+  int64_t end(int64_t i) const { return count_of(i) == 0 ? 0 : of(i)[count_of(i) - 1].source + 1; }
+
   void add(int64_t source, int64_t weight) {
     taps.push_back({static_cast<int32_t>(source), static_cast<int32_t>(weight)});
   }
@@ -160,7 +163,11 @@ struct Pass {
   }
 
   simd::DepthwiseRow row(const float* image, int64_t i) const {
-    return {image, width, channels, rows.of(i), rows.count_of(i), kernel_width};
+    const int64_t seen = rows.end(i), line = width * channels;
+    const int64_t next = i + 1 < rows.count() ? std::max(rows.end(i + 1), seen) : seen;
+    return {image,        width,        channels,
+            rows.of(i),   rows.count_of(i), kernel_width,
+            image + seen * line, (next - seen) * line};
   }
   DepthwiseColumns taken() const {
     return {columns.first.data(), columns.taps.data(), alike.data(), columns.count(), step};

@@ -1,5 +1,7 @@
 #include "kernels/conv/depthwise_loops.h"
 
+#include "support/align.h"
+
 #define POPTORCH_SIMD_SOURCE "kernels/conv/depthwise_loops.inl"
 #include "kernels/simd/each_isa.h"
 

@@ -39,6 +39,10 @@ struct DepthwiseRow {
   const DepthwiseTap* rows;  // what the row of the result takes
   int64_t row_count;
   int64_t kernel_width;
+  // What the next row of the result takes of the image in addition, to be brought from memory while
+  // this one is computed; it may be empty.
+  const float* ahead;
+  int64_t ahead_count;
 };
 
 // What a column takes where it takes by all weights and these lie side by side: `taps` columns of

@@ -16,6 +16,16 @@ struct Lanes {
   }
 };
 
+// Brings parts [begin, end) of `all` of what the next row takes.
+[[gnu::always_inline]] inline void depthwise_ahead(const DepthwiseRow& row, int64_t begin,
+                                                   int64_t end, int64_t all) {
+  constexpr int64_t line = alignment_bytes / sizeof(float);  // of a cache
+  const float* to = row.ahead + row.ahead_count * end / all;
+  for (const float* p = row.ahead + row.ahead_count * begin / all; p < to; p += line) {
+    __builtin_prefetch(p);
+  }
+}
+
 // Column j at channel c.
 [[gnu::always_inline]] inline void depthwise_column(const DepthwiseRow& row,
                                                     const DepthwiseColumns& columns, int64_t j,
@@ -120,6 +130,9 @@ inline void depthwise_convolve(const DepthwiseRow& row, const DepthwiseColumns& 
   for (int64_t first = 0; first < row.channels; first += channels_at_once) {
     const int64_t end = std::min(first + channels_at_once, row.channels);
     for (int64_t j = 0; j < columns.count;) {
+      const bool is_single = columns.alike[j] == DepthwiseColumns::unlike;
+      const int64_t next = j + (is_single ? 1 : quad * columns.step);
+      if (first == 0) depthwise_ahead(row, j, next, columns.count);
       int64_t c = first;
       for (; c + width <= end; c += width) {
         depthwise_some<taps, apart>(row, columns, j, c, Lanes{width}, weights, bias, out);
@@ -127,7 +140,7 @@ inline void depthwise_convolve(const DepthwiseRow& row, const DepthwiseColumns& 
       if (c < end) {
         depthwise_some<taps, apart>(row, columns, j, c, Lanes{end - c}, weights, bias, out);
       }
-      j += columns.alike[j] == DepthwiseColumns::unlike ? 1 : quad * columns.step;
+      j = next;
     }
   }
 }
@@ -255,6 +268,7 @@ template <int taps, int apart>
 inline void depthwise_weight_sums(const DepthwiseRow& row, const DepthwiseRange* ranges,
                                   const float* grad, double* sums) {
   const auto add = [&](int64_t c, const Lanes& lanes) __attribute__((always_inline)) {
+    depthwise_ahead(row, c, c + lanes.count, row.channels);
     if constexpr (taps == 0) {
       depthwise_sums_of(row, ranges, c, lanes, grad, sums);
     } else {

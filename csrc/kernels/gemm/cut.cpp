@@ -71,7 +71,10 @@ Costed cheapest(const Gemm& g, const GemmMethod& method, bool splits, int64_t pa
 
 }  // namespace
 
-bool is_deep(const Gemm& g) { return g.m * g.n <= 4096 && g.k >= 4096; }
+bool is_deep(const Gemm& g) {
+  constexpr int64_t few_sums = 1 << 15, least_depth = 4096;
+  return g.m * g.n <= few_sums && g.k >= least_depth;
+}
 
 bool is_worth_splitting(const Gemm& g, const GemmMethod& method) {
   return is_deep(g) || (!method.is_even && !is_steady(g) && work_of(g) >= 2 * gemm_grain);

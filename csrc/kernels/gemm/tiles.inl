@@ -87,14 +87,15 @@ class Ahead {
         stride_(stride * int64_t{sizeof(T)}),
         rows_(run > 0 ? rows : 0),
         run_(run * int64_t{sizeof(T)}) {
-    lines_ = (rows * ((run_ + line - 1) / line) + steps - 1) / steps;
+    const int64_t lines = (run_ + 2 * (line - 1)) / line;  // of a row, wherever it begins
+    lines_ = (rows * lines + steps - 1) / steps;
   }
 
   void step() {
     for (int64_t i = 0; i < lines_ && rows_ > 0; ++i) {
-      __builtin_prefetch(at_ + done_);
+      __builtin_prefetch(at_ + std::min(done_, run_ - 1));
       done_ += line;
-      if (done_ < run_) continue;
+      if (done_ < run_ + line - 1) continue;
       done_ = 0;
       at_ += stride_;
       --rows_;

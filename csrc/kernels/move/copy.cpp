@@ -65,6 +65,23 @@ inline void transpose_4x4(std::byte* target, int64_t target_step, const std::byt
   store(target + 3 * target_step, __builtin_shuffle(ab_high, cd_high, back));
 }
 
+// A square of `tile` by `tile` items of 4 bytes. Both sides of the square behind it, of the next
+// items, come from memory in the meantime: the distances between rows are too long for hardware to
+// foresee.
+inline void transpose_tile(std::byte* target, int64_t target_step, const std::byte* source,
+                           int64_t source_step) {
+  for (int64_t i = 0; i < tile; ++i) {
+    __builtin_prefetch(source + (tile + i) * source_step);
+    __builtin_prefetch(target + i * target_step + tile * 4, 1);
+  }
+  for (int64_t l = 0; l < tile; l += 4) {
+    for (int64_t i = 0; i < tile; i += 4) {
+      transpose_4x4(target + l * target_step + i * 4, target_step, source + i * source_step + l * 4,
+                    source_step);
+    }
+  }
+}
+
 // target[line][item] = source[item][line], items of both lying side by side in memory.
 template <typename T>
 void transpose(std::byte* target, int64_t target_step, const std::byte* source, int64_t source_step,
@@ -74,12 +91,8 @@ void transpose(std::byte* target, int64_t target_step, const std::byte* source, 
     for (int64_t line = 0; line < lines; line += tile) {
       const int64_t line_end = std::min(lines, line + tile);
       if (sizeof(T) == 4 && item_end - item == tile && line_end - line == tile) {
-        for (int64_t l = line; l < line_end; l += 4) {
-          for (int64_t i = item; i < item_end; i += 4) {
-            transpose_4x4(target + l * target_step + i * 4, target_step,
-                          source + i * source_step + l * 4, source_step);
-          }
-        }
+        transpose_tile(target + line * target_step + item * 4, target_step,
+                       source + item * source_step + line * 4, source_step);
         continue;
       }
       for (int64_t l = line; l < line_end; ++l) {
@@ -169,7 +182,7 @@ void CopyPlan::choose_loop() {
   }
   const int64_t line_bytes = item_.size * item_bytes_;
   const int64_t lines = std::max<int64_t>(1, grain_bytes / line_bytes);
-  cut(loop_ == Loop::transpose ? std::max(lines, 4 * tile) : lines,
+  cut(loop_ == Loop::transpose ? std::max(lines, 8 * tile) : lines,
       std::max<int64_t>(1, grain_bytes / item_bytes_));
 }
 
