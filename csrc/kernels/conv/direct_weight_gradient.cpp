@@ -36,33 +36,61 @@ DirectGradient gradient_of(const Call& call) {
   return {shape_of(call.attrs(), call.in(1), call.in(2), call.in(0))};
 }
 
-// How dw is cut: by panels of channels and, where they are too few for the threads, by rows or,
-// where those are few, by taps of the kernel.
+// How dw is cut: the sums of a small one into layers, in as many whatever the threads are; then by
+// panels of channels and, where they are too few for the threads, by rows or, where those are few,
+// by taps of the kernel.
 struct Parts {
   DirectGradient shape;
-  int64_t columns, panels, rows = 1, taps = 1;
+  int64_t layers, columns, panels, rows = 1, taps = 1;
 
   Parts(const DirectGradient& t, int threads)
-      : shape(t), columns(functions().nr), panels(ceil_div(t.channels, columns)) {
+      : shape(t),
+        layers(layers_of(t)),
+        columns(functions().nr),
+        panels(ceil_div(t.channels, columns)) {
     constexpr int64_t least_rows = 24, enough = 4;  // of a part; parts of a thread that even out
     const auto is_even = [&] { return count() % threads == 0 || count() >= enough * threads; };
     while (!is_even() && t.outputs / (rows + 1) >= least_rows) ++rows;
     while (!is_even() && taps < t.taps()) ++taps;
   }
 
-  int64_t count() const { return panels * rows * taps; }
+  int64_t of_layer() const { return panels * rows * taps; }
+  int64_t count() const { return layers * of_layer(); }
+  int64_t numbers() const { return sums_of(shape); }
   WeightPart at(int64_t i) const {
     const auto cut = [](int64_t n, int64_t at, int64_t parts) { return n * at / parts; };
-    const int64_t panel = i / (rows * taps), r = i / taps % rows, p = i % taps;
+    const int64_t layer = i / of_layer(), panel = i / (rows * taps) % panels;
+    const int64_t r = i / taps % rows, p = i % taps;
     WeightPart part{.channel = panel * columns,
                     .row = cut(shape.outputs, r, rows),
-                    .tap = cut(shape.taps(), p, taps)};
+                    .tap = cut(shape.taps(), p, taps),
+                    .strip = cut(shape.strips(), layer, layers)};
     part.channels = std::min(columns, shape.channels - part.channel);
     part.rows = cut(shape.outputs, r + 1, rows) - part.row;
     part.taps = cut(shape.taps(), p + 1, taps) - part.tap;
+    part.strips = cut(shape.strips(), layer + 1, layers) - part.strip;
     return part;
   }
+
+ private:
+  static int64_t sums_of(const DirectGradient& t) { return t.outputs * t.taps() * t.channels; }
+  static int64_t layers_of(const DirectGradient& t) {
+    constexpr int64_t few_sums = 1 << 15, most = 8, least_strips = 2;
+    return sums_of(t) > few_sums ? 1 : std::clamp<int64_t>(t.strips() / least_strips, 1, most);
+  }
 };
+
+// Adds the layers after the first one to dw, in their order.
+void add_layers(const Parts& parts, const float* sums, float* dw, int threads) {
+  constexpr int64_t grain = 1 << 12;
+  const int64_t n = parts.numbers();
+  if (parts.layers == 1) return;
+  parallel_for(threads, n, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t layer = 0; layer + 1 < parts.layers; ++layer) {
+      for (int64_t i = begin; i < end; ++i) dw[i] += sums[layer * n + i];
+    }
+  });
+}
 
 }  // namespace
 
@@ -74,16 +102,21 @@ Prepared direct_weight_gradient(const Call& call) {
   const int64_t memory = align_numbers<float>(loops.memory(parts.shape));
   const int64_t threads = std::min<int64_t>(call.threads, parts.count());
   const auto run = [=, &loops](const Args& args) {
-    parallel_for(args.threads, threads, 1, [&](int64_t thread) {
-      float* own = reinterpret_cast<float*>(args.scratch) + thread * memory;
-      for (int64_t i = parts.count() * thread / threads;
-           i < parts.count() * (thread + 1) / threads; ++i) {
-        loops.sum(parts.shape, parts.at(i), args.in<float>(1), args.in<float>(0),
-                  args.out<float>(1), own);
-      }
-    });
+    float *dw = args.out<float>(1), *scratch = reinterpret_cast<float*>(args.scratch);
+    float* sums = scratch + threads * memory;  // of the layers after the first one
+    parallel_parts(args.threads, threads, parts.count(),
+                   [&](int64_t thread, int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i) {
+                       const int64_t layer = i / parts.of_layer();
+                       float* target = layer == 0 ? dw : sums + (layer - 1) * parts.numbers();
+                       loops.sum(parts.shape, parts.at(i), args.in<float>(1), args.in<float>(0),
+                                 target, scratch + thread * memory);
+                     }
+                   });
+    add_layers(parts, sums, dw, args.threads);
   };
-  return {run, static_cast<size_t>(threads * memory) * sizeof(float)};
+  const int64_t numbers = threads * memory + (parts.layers - 1) * parts.numbers();
+  return {run, static_cast<size_t>(numbers) * sizeof(float)};
 }
 
 }  // namespace poptorch::kernels

@@ -23,11 +23,12 @@ struct DirectGradient : ConvolutionShape {
   int64_t most_lines() const { return ceil_div(lines(), strips()); }
 };
 
-// A part of dw that one thread computes.
+// A part of dw that one thread computes, of its sums what some strips give.
 struct WeightPart {
   int64_t channel, channels;  // at most those of a panel
   int64_t row, rows;
   int64_t tap, taps;  // of the kernel
+  int64_t strip, strips;
 };
 
 // Writes result 1 of the call, dw. The order of a sum does not depend on the number of threads.

@@ -32,13 +32,14 @@ inline auto multiply_of(const Seen& panel, int64_t rows) {
   return for_rows<one_vector_mr>(rows, []<int R>() { return &multiply_pixels<R, 1>; });
 }
 
-// Adds what a strip gives for some rows of the part, at its taps of the kernel.
+// Adds what a strip gives for some rows of the part, at its taps of the kernel; its first strip
+// writes dw.
 inline void add_rows(const DirectGradient& t, const WeightPart& part, const PixelStrip& strip,
                      const Seen& panel, int64_t rows, const float* values, float* dw) {
   const auto multiply = multiply_of(panel, rows);
   Tile tile{.stride = t.taps() * t.channels,
             .columns = part.channels,
-            .beta = strip.first > 0 ? 1.0f : 0.0f};
+            .beta = strip.first > t.first_line(part.strip) ? 1.0f : 0.0f};
   for (int64_t tap = part.tap; tap < part.tap + part.taps; ++tap) {
     const int64_t kh = tap / t.w.kernel, kw = tap % t.w.kernel;
     const int64_t first = (kh * t.h.dilation * panel.width + kw * t.w.dilation) * panel.step;
@@ -68,7 +69,7 @@ inline void sum_weights(const DirectGradient& t, const WeightPart& part, const f
                    .step = panel_step(part.channels),
                    .width = t.w.seen(t.w.to)};
   const Groups groups(part.rows, panel.step > width ? MR : one_vector_mr);
-  for (int64_t i = 0; i < t.strips(); ++i) {
+  for (int64_t i = part.strip; i < part.strip + part.strips; ++i) {
     const PixelStrip strip{t.first_line(i), t.first_line(i + 1) - t.first_line(i)};
     see(t, strip, x, panel);
     for (int64_t group = 0; group < groups.count; ++group) {
