@@ -23,7 +23,7 @@ const E* head_of(const Args& args, size_t operand, const Heads& heads, int64_t h
 
 template <typename E>
 struct Forward {
-  using T = Wide<E>;
+  using T = simd::NumberOf<E>;
   Scores<E> scores;
   Heads v;
 
@@ -70,7 +70,7 @@ struct Forward {
 
 template <typename E>
 struct Backward {
-  using T = Wide<E>;
+  using T = simd::NumberOf<E>;
   Scores<E> scores;
   Heads grad, q, k, v;
   ir::Dims logsumexp_strides;

@@ -2,7 +2,7 @@
 // and the scores of some of its rows with mask and dropout.
 //
 // Elements of operands and results are of a type E: float, double, or uint16_t for bfloat16 numbers
-// that a unit for them multiplies where they lie. All else is computed in Wide<E>.
+// that a unit for them multiplies where they lie. All else is computed in simd::NumberOf<E>.
 #pragma once
 
 #include <algorithm>
@@ -19,6 +19,7 @@
 #include "kernels/random/random.h"
 #include "kernels/reduction/types.h"
 #include "kernels/rows/rows.h"
+#include "kernels/simd/convert.h"
 #include "ops/kernel.h"
 #include "support/ceil_div.h"
 
@@ -26,19 +27,18 @@ namespace poptorch::kernels {
 
 template <typename E>
 constexpr bool is_rounded = std::is_same_v<E, uint16_t>;
-template <typename E>
-using Wide = std::conditional_t<is_rounded<E>, float, E>;
 
 // What is computed of `target`: there or, if it has to be rounded, in scratch.
 template <typename E>
-Wide<E>* computed_of([[maybe_unused]] E* target, [[maybe_unused]] Wide<E>* scratch) {
+simd::NumberOf<E>* computed_of([[maybe_unused]] E* target,
+                               [[maybe_unused]] simd::NumberOf<E>* scratch) {
   if constexpr (is_rounded<E>) return scratch;
   else return target;
 }
 
 // Puts numbers into the target that they are computed for.
 template <typename E>
-void put(const Wide<E>* computed, E* target, int64_t n) {
+void put(const simd::NumberOf<E>* computed, E* target, int64_t n) {
   if constexpr (is_rounded<E>) downcast_to(ir::DType::bf16)(computed, target, n);
 }
 
@@ -86,18 +86,18 @@ struct Mask {
 // products: the same memory where nothing is rounded.
 template <typename E>
 struct Buffers {
-  Wide<E> *scores, *grads;  // of one block
+  simd::NumberOf<E> *scores, *grads;  // of one block
   E *softmax, *score_grads;
-  Wide<E> *added, *keep;  // of one row
+  simd::NumberOf<E> *added, *keep;  // of one row
   uint8_t* allowed;
   // Of results that are rounded, of one block and of all keys.
-  Wide<E> *rows, *dk, *dv;
+  simd::NumberOf<E> *rows, *dk, *dv;
 };
 
 template <typename E>
 class Scores {
  public:
-  using T = Wide<E>;
+  using T = simd::NumberOf<E>;
 
   // `q` is the number of the first of the operands q, k, v, mask; `rng` that of the last operand.
   // `differs` says that there are gradients.

@@ -1,7 +1,5 @@
 #include "kernels/reduction/loops.h"
 
-#include "support/half.h"
-
 #define POPTORCH_SIMD_SOURCE "kernels/reduction/loops.inl"
 #include "kernels/simd/each_isa.h"
 

@@ -1,4 +1,4 @@
-// The loops of reduction/loops.h. Needs support/half.h, included before.
+// The loops of reduction/loops.h. Needs kernels/simd/convert.h, included before.
 
 // As many doubles as fit a register, and the floats that they are made from.
 constexpr int wide = SIMD_WIDTH / 2;
@@ -40,9 +40,10 @@ inline vd load_wide(const F16* p) {
 #endif
 }
 
-inline double wide_of(float x) { return x; }
-inline double wide_of(F16 x) { return f16_to_float(x.bits); }
-inline double wide_of(BF16 x) { return bf16_to_float(x.bits); }
+template <typename E>
+double wide_of(E x) {
+  return number_of(x);
+}
 
 inline vd load(const double* p) { return *reinterpret_cast<const vd_unaligned*>(p); }
 inline void store(double* p, vd v) { *reinterpret_cast<vd_unaligned*>(p) = v; }

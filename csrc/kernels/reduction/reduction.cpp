@@ -60,15 +60,7 @@ struct Sum {
   using In = T;
   using Total = To;
   static Total neutral() { return 0; }
-  static Total entry(T x) {
-    if constexpr (std::is_same_v<T, simd::F16>) {
-      return f16_to_float(x.bits);
-    } else if constexpr (std::is_same_v<T, simd::BF16>) {
-      return bf16_to_float(x.bits);
-    } else {
-      return static_cast<To>(x);
-    }
-  }
+  static Total entry(T x) { return static_cast<To>(simd::number_of(x)); }
   static Total join(Total a, Total b) { return a + b; }
 };
 

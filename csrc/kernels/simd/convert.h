@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "support/half.h"
+
 namespace poptorch::simd {
 
 // Elements of 16 bits, where the type says which.
@@ -17,6 +19,14 @@ struct BF16 {
 // What loops over elements of type T compute in: 16-bit floats are upcast, and rounded when stored.
 template <typename T>
 using NumberOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// An element as a number; upcast where it has 16 bits.
+template <typename T>
+T number_of(T x) {
+  return x;
+}
+inline float number_of(F16 x) { return f16_to_float(x.bits); }
+inline float number_of(BF16 x) { return bf16_to_float(x.bits); }
 
 // Rows of n numbers each, which begin this far apart.
 struct StridedRows {
