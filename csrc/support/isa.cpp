@@ -5,6 +5,10 @@
 
 #include "support/error.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace poptorch::simd {
 
 namespace {
@@ -29,7 +33,25 @@ bool machine_has(Isa isa) {
 #endif
 }
 
+#if defined(__x86_64__)
+// As the manufacturer counts its processors.
+unsigned family() {
+  unsigned version = 0, b, c, d;
+  __get_cpuid(1, &version, &b, &c, &d);
+  return (version >> 8 & 0xf) + (version >> 20 & 0xff);
+}
+#endif
+
 }  // namespace
+
+bool has_whole_avx512() {
+#if defined(__x86_64__)
+  static const bool has = machine_has(Isa::avx512) && (!__builtin_cpu_is("amd") || family() >= 26);
+  return has;
+#else
+  return false;
+#endif
+}
 
 const char* name_of(Isa isa) {
   constexpr std::array<const char*, 3> names = {"base", "avx2", "avx512"};

@@ -11,6 +11,8 @@ enum class Isa { base, avx2, avx512 };
 const char* name_of(Isa isa);
 // Levels this machine has, lowest first.
 std::vector<Isa> machine_levels();
+// Whether the machine multiplies 512 bits at once, not as two halves as AMD's did before family 26.
+bool has_whole_avx512();
 
 // The level that POPTORCH_ISA names. A user error when there is none, or one that the machine has
 // not.

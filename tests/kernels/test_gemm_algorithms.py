@@ -137,7 +137,7 @@ def test_batches_of_random_sizes(force, name, dtype, seed):
 def test_bits_do_not_depend_on_threads(force, name, dtype, seed):
     force(name)
     random = np.random.default_rng(seed)
-    for m, k, n in ((97, 1100, 40), (16, 5000, 24), (130, 96, 140)):
+    for m, k, n in ((97, 1100, 40), (16, 5000, 24), (130, 96, 140), (2000, 70, 9)):
         operands = [to_host(lying(random, m, k, dtype, 1)), to_host(lying(random, k, n, dtype, 0))]
         one, *others = (from_host(_C.evaluate("matmul", operands, threads=threads)[0], dtype)
                         for threads in (1, 2, 5))
@@ -184,6 +184,17 @@ def test_what_is_chosen_by_itself(monkeypatch):
         assert chosen("f32", 20, 24, 12) == "small"
     monkeypatch.setenv("POPTORCH_OFF", "split_k,small_gemm,blocked_gemm")
     assert {chosen("f32", 16, 8192, 16), chosen("f32", 20, 24, 12)} == {"blas"}
+
+
+def test_nothing_is_packed_for_few_rows_or_columns(monkeypatch):
+    """However large the product is; where the BLAS was written for the processor, it computes."""
+    if _C.isa() == "base":
+        pytest.skip("no loops for this instruction set")
+    monkeypatch.delenv("POPTORCH_ALGORITHM", raising=False)
+    sizes = (16, 512, 2048), (2048, 512, 15), (100_000, 16, 2)
+    for by, is_small in (("loops", True), ("library", False)):
+        monkeypatch.setenv("POPTORCH_GEMM", by)
+        assert {chosen("f32", *each) == "small" for each in sizes} == {is_small}
 
 
 @pytest.mark.parametrize("by", ["loops", "library"])

@@ -11,6 +11,7 @@
 #include "kernels/gemm/small.h"
 #include "kernels/simd/isa.h"
 #include "support/bf16_unit.h"
+#include "support/ceil_div.h"
 #include "support/switches.h"
 
 namespace poptorch::kernels {
@@ -72,10 +73,17 @@ double cost_of_bf16x3(const GemmProblem& p) {
 double cost_of_small(const GemmProblem& p) {
   const Gemm& g = p.gemm;
   const bool is_f32 = p.dtype == ir::DType::f32;
-  if (!small_gemm_pays(g) || !(is_f32 || is_on("blocked_upcast"))) return never;
-  // With AVX2 the BLAS takes 0.6 to 0.7 of its time from 32 x 32 x 32 on where b lies transposed.
-  const bool is_slow = is_f32 && g.trans_b && simd::isa() == simd::Isa::avx2 && g.m >= 32 &&
-                       g.n * g.k >= 256 && g.m * g.n * g.k >= 1 << 15;
+  if (!is_f32) return small_gemm_pays(g) && is_on("blocked_upcast") ? small_cost : never;
+  if (!small_gemm_pays(g) && !thin_gemm_pays(g)) return never;
+  if (!g.trans_b) return small_cost;
+  if (blocked_gemm_pays(g)) {
+    // Rows are computed in groups of 16: the last one takes as long as a whole one.
+    const bool has_few_rows = g.m <= (g.n < 64 ? 16 : 32);
+    const double groups = static_cast<double>(round_up(g.m, 16)) / static_cast<double>(g.m);
+    return has_few_rows ? 0.75 * groups : 1.1 * blocked_cost;
+  }
+  // With AVX2 the BLAS takes 0.5 to 0.7 of its time where b lies transposed.
+  const bool is_slow = simd::isa() == simd::Isa::avx2 && g.m >= 16 && g.n * g.k >= 256;
   return is_slow ? 1.8 : small_cost;
 }
 

@@ -75,6 +75,9 @@ struct Cut {
   int64_t count() const { return rows * columns * depth; }
 };
 
+// Multiplications; to write a number of c takes as long as 16.
+int64_t work_of(const Gemm& g);
+
 // Numbers of c that parts of sums may take beside c itself.
 constexpr int64_t most_sums = 1 << 19;
 

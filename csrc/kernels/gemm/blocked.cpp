@@ -28,9 +28,10 @@ namespace poptorch::kernels {
 std::string_view gemm_by() { return settings().has_gemm_loops ? "loops" : "library"; }
 
 bool blocked_gemm_pays(const Gemm& g) {
-  // b is packed for these rows alone, and turned where its columns lie by themselves.
-  const int64_t least_rows = g.trans_b ? 48 : 32;
-  constexpr int64_t least_columns = 16;
+  // b is packed for these rows alone, and turned where its columns lie by themselves. An AMD's BLAS
+  // uses AVX2, and for a few columns of a wide b neither vectors nor threads.
+  const int64_t least_rows = simd::is_wide() ? 12 : g.trans_b ? 48 : 32;
+  const int64_t least_columns = g.trans_b ? 5 : 2;
   return g.m >= least_rows && g.n >= least_columns && settings().has_gemm_loops &&
          simd::isa() != simd::Isa::base && is_on("blocked_gemm");
 }

@@ -14,8 +14,6 @@ constexpr int64_t steady_side = 256;
 
 bool is_steady(const Gemm& g) { return std::min(g.m, g.n) >= 2 * steady_side; }
 
-int64_t work_of(const Gemm& g) { return g.m * g.n * std::max<int64_t>(g.k, 1); }
-
 // How many blocks at most. Where the bits follow from them they may not depend on the number of
 // threads: parts of sums, and blocks of a BLAS, which might sum them in different orders.
 int64_t most_blocks(const Gemm& g, const GemmMethod& method, bool splits, int threads) {
@@ -70,6 +68,11 @@ Costed cheapest(const Gemm& g, const GemmMethod& method, bool splits, int64_t pa
 }
 
 }  // namespace
+
+int64_t work_of(const Gemm& g) {
+  constexpr int64_t of_number = 16;
+  return g.m * g.n * std::max(g.k, of_number);
+}
 
 bool is_deep(const Gemm& g) {
   constexpr int64_t few_sums = 1 << 15, least_depth = 4096;

@@ -119,8 +119,7 @@ void PreparedGemm<T>::run(const T* a, const T* b, T* c, int threads) const {
   const Cut cut = choose_cut(g, *method_, splits_, omp_in_parallel() ? 1 : threads);
   if (cut.count() == 1) return run_block(*method_, g, a, b, c);
   T* sums = cut.depth == 1 ? nullptr : sums_of_thread<T>((cut.depth - 1) * g.m * g.n);
-  const int64_t work = std::max<int64_t>(1, g.m * g.n * g.k);
-  const int64_t grain = std::max<int64_t>(1, gemm_grain * cut.count() / work);
+  const int64_t grain = std::max<int64_t>(1, gemm_grain * cut.count() / work_of(g));
   parallel_for(threads, cut.count(), grain, [&](int64_t part) {
     run_part(*method_, g, cut, part, a, b, c, sums);
   });

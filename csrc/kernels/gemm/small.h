@@ -12,6 +12,9 @@ namespace poptorch::kernels {
 
 // Whether the product is of that kind, and the switch `small_gemm` is on.
 bool small_gemm_pays(const Gemm& g);
+// The same of one that may be large, but has so few rows or columns that nothing is worth packing,
+// for processors that the BLAS was not written for (gemm_by).
+bool thin_gemm_pays(const Gemm& g);
 
 // As gemm, on the calling thread. Each sum is taken in the order of k.
 void small_gemm(const Gemm& g, const float* a, const float* b, float* c);

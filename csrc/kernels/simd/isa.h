@@ -8,6 +8,9 @@ namespace poptorch::simd {
 // The level in use: that of the present settings.
 inline Isa isa() { return settings().isa; }
 
+// Whether its vectors are twice as wide as those of AVX2, and are multiplied at once.
+inline bool is_wide() { return isa() == Isa::avx512 && has_whole_avx512(); }
+
 // The table of the level in use.
 template <typename Table>
 const Table& choose(const Table& base, const Table& avx2, const Table& avx512) {
