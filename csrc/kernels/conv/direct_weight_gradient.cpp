@@ -75,7 +75,7 @@ struct Parts {
  private:
   static int64_t sums_of(const DirectGradient& t) { return t.outputs * t.taps() * t.channels; }
   static int64_t layers_of(const DirectGradient& t) {
-    constexpr int64_t few_sums = 1 << 15, most = 8, least_strips = 2;
+    constexpr int64_t few_sums = 1 << 16, most = 8, least_strips = 2;
     return sums_of(t) > few_sums ? 1 : std::clamp<int64_t>(t.strips() / least_strips, 1, most);
   }
 };

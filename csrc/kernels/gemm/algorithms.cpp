@@ -77,7 +77,8 @@ double cost_of_small(const GemmProblem& p) {
   if (!small_gemm_pays(g) && !thin_gemm_pays(g)) return never;
   if (!g.trans_b) return small_cost;
   if (blocked_gemm_pays(g)) {
-    // Rows are computed in groups of 16: the last one takes as long as a whole one.
+    // Packing pays unless rows are few. They are computed in groups of 16, of which the last one
+    // takes as long as a whole one.
     const bool has_few_rows = g.m <= (g.n < 64 ? 16 : 32);
     const double groups = static_cast<double>(round_up(g.m, 16)) / static_cast<double>(g.m);
     return has_few_rows ? 0.75 * groups : 1.1 * blocked_cost;
