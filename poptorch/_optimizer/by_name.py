@@ -232,11 +232,7 @@ class ByName:
         self.settle()
         if GLOBAL in content:
             content[GLOBAL] = content.pop(GLOBAL)  # this string, not one that is equal to it
-        count = len(begun_names(values or {}))
-        if values and not self._names and count < len(content):
-            logger.warning("ipu_state names %d parameters, state has %d: it is taken from state.",
-                           count, len(content))
-            values = None
+        values = self._unless_unclear(values, content)
         loaded = {name.partition("___")[2] for name in values or ()}
         with self._lock, plain_torch():
             if values:
@@ -253,6 +249,25 @@ class ByName:
             self._loaded_settings = settings
             self.is_loaded = bool(values or content)
             self._place_pending()
+
+    def _unless_unclear(self, values: Values | None, content: dict) -> Values | None:
+        """The state by names; None where it misses parameters that torch's part has, or has names
+        of several programs, which may call different parameters the same."""
+        if not values or not content:
+            return values
+        optimizer = self.owner and self.owner()
+        count = len(begun_names(values))
+        if not self._names and count < len(content):
+            logger.warning("ipu_state names %d parameters, state has %d: it is taken from state.",
+                           count, len(content))
+            return None
+        names = {name.partition("___")[2] for name in values} - {""}
+        members = sum(len(group["params"]) for group in groups_of(optimizer)) if optimizer else 0
+        if members and len(names) > members:
+            logger.warning("ipu_state has %d names, the optimizer %d parameters, so that several "
+                           "programs gave them: it is taken from state.", len(names), members)
+            return None
+        return values
 
     def _owners(self, values: Values, content: dict) -> dict[str, int]:
         """Identity of the parameter of each name, where names and PyTorch's part of a state are in

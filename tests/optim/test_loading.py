@@ -230,3 +230,29 @@ def test_velocities_of_no_update():
             optimizer.zero_grad()
         results.append([p.detach().clone() for p in net.parameters()])
     torch.testing.assert_close(*results)
+
+
+def test_names_of_several_programs(capsys):
+    """A state with names of two programs is loaded for a third one, which gives one of these names
+    to another parameter: PyTorch's part of it counts."""
+    name, settings = KINDS["momentum"]
+    ours, eager = Net(), Net()
+
+    def step(module, optimizer, x):
+        poptorch.trainingModel(module, quiet_options(), optimizer)(x)
+        eager(x).backward()
+        eager_optimizer.step()
+        eager_optimizer.zero_grad()
+
+    eager_optimizer = torch.optim.SGD(eager.parameters(), **settings)
+    first, second, third = (getattr(poptorch.optim, name)(ours.parameters(), **settings)
+                            for _ in range(3))
+    step(Outer(ours), first, X)
+    second.load_state_dict(first.state_dict())
+    poptorch.trainingModel(ours, quiet_options(), second).compile(X)
+    state = second.state_dict()
+    assert {f"Accl1___{name}" for name in ("w", "v", "net.w", "net.v")} <= state["ipu_state"].keys()
+    third.load_state_dict(state)
+    assert "ipu_state has 4 names, the optimizer 2 parameters" in capsys.readouterr().err
+    step(Outer(ours, swaps=True), third, X.flip(0))
+    torch.testing.assert_close(dict(ours.named_parameters()), dict(eager.named_parameters()))

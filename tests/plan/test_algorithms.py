@@ -53,7 +53,7 @@ class Net(torch.nn.Module):
 
 
 def test_reports_and_profiles(monkeypatch):
-    monkeypatch.setenv("POPTORCH_ALGORITHM", "conv:im2col,conv:winograd")
+    monkeypatch.setenv("POPTORCH_ALGORITHM", "conv:im2col,conv:winograd,conv:onednn")
     model = poptorch.trainingModel(Net(), helpers.quiet_options())
     model.compile(torch.randn(2, 16, 9, 9))
     names = model.op_report(algorithms=True)
