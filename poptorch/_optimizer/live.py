@@ -161,6 +161,7 @@ class LiveStates(ByName, collections.defaultdict):
         """
         members = members | {id(GLOBAL)}
         with self._lock, other._lock, plain_torch():
+            own = {id(tensor) for tensor in list(dict.keys(self)) if self._has_begun(tensor)}
             moved = {key for key, newest in other._newest.items() if newest is device}
             if other._newest.keys() - moved or other._pending.values:
                 other.settle()
@@ -177,7 +178,7 @@ class LiveStates(ByName, collections.defaultdict):
                         self._counts[key] = other._counts[key]
             self._spec = self._spec or other._spec
             self._names = {**other._names, **self._names}
-            self._pending.merge(other._pending, dict.items(self), dict.items(other))
+            self._pending.merge(other._pending, dict.items(self), dict.items(other), own)
             self._loaded_settings = self._loaded_settings or other._loaded_settings
             self.is_loaded = self.is_loaded or other.is_loaded
 

@@ -82,22 +82,25 @@ class Pending:
         self.owners = owners
         self._mark_all(items)
 
-    def merge(self, other: "Pending", items: Iterable, others: Iterable) -> None:
-        """Takes over what waits in another store; what waits here counts more.
+    def merge(self, other: "Pending", items: Iterable, others: Iterable, own: set[int]) -> None:
+        """Takes over what waits in another store; what waits here counts more, and so does a state.
 
         Args:
             other: what waits there.
             items: parameter and state of this store.
             others: of the other one.
+            own: identities of the parameters that had a state in this store before.
         """
-        if not other.values:
+        values = {name: value for name, value in other.values.items()
+                  if other.owners.get(name.partition("___")[2]) not in own}
+        if not values:
             return
         items = list(items)
-        changed = other.changed(others) | (self.changed(items) if self.values else set())
+        changed = other.changed(others) | (self.changed(items) if self.values else own)
         self._mark_all(items)
         self._marks |= dict.fromkeys(changed)
         self._held, self.owners = None, {**other.owners, **self.owners}
-        self.values = {**other.values, **self.values}
+        self.values = {**values, **self.values}
         self._scales = {**other._scales, **self._scales}
 
     def try_again(self) -> None:

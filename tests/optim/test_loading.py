@@ -256,3 +256,45 @@ def test_names_of_several_programs(capsys):
     assert "ipu_state has 4 names, the optimizer 2 parameters" in capsys.readouterr().err
     step(Outer(ours, swaps=True), third, X.flip(0))
     torch.testing.assert_close(dict(ours.named_parameters()), dict(eager.named_parameters()))
+
+
+class Part(torch.nn.Module):
+    """One of the parameters, by the name of the other one."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.w = net.v
+
+    def forward(self, x):
+        return poptorch.identity_loss((self.w + x).square().sum(), "none")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_without_names_after_one_that_waits(kind):
+    """Two programs call different parameters the same, so that states have no names: what an
+    optimizer in between was loaded with, and no program took, is older."""
+    name, settings = KINDS[kind]
+    ours, eager = Net(), Net()
+    optimizers = [getattr(poptorch.optim, name)(ours.parameters(), **settings) for _ in range(3)]
+    eager_optimizer = getattr(torch.optim, name)(eager.parameters(), **settings)
+    modules = ours, Part(ours)
+    models = [poptorch.trainingModel(module, quiet_options(), optimizers[0]) for module in modules]
+    states = []
+
+    def step(number):
+        models[number](X)
+        (eager, Part(eager))[number](X).backward()
+        eager_optimizer.step()
+        eager_optimizer.zero_grad()
+
+    for number in (0, 1):
+        step(number)
+        states.append(copy.deepcopy(optimizers[0].state_dict()))
+    assert states[0]["ipu_state"] and not states[1]["ipu_state"]
+    for optimizer, state in zip(optimizers[1:], states):
+        optimizer.load_state_dict(state)
+        for model in models:
+            model.setOptimizer(optimizer)
+    for number in (0, 1):
+        step(number)
+    torch.testing.assert_close(dict(ours.named_parameters()), dict(eager.named_parameters()))
