@@ -115,7 +115,7 @@ void Scores<E>::compute(const ops::Args& args, const Block& b, T* out) const {
 
 template <typename E>
 ScoreRow<simd::NumberOf<E>> Scores<E>::row(const ops::Args& args, const Block& b, int64_t i,
-                                 const Buffers<E>& to) const {
+                                           const Buffers<E>& to) const {
   const int64_t at = (i - b.first) * sizes.row_stride(), n = sizes.columns_of(i);
   ScoreRow<T> row{.scores = to.scores + at, .grads = differs_ ? to.grads + at : nullptr};
   if (mask_.present) {

@@ -165,9 +165,9 @@ struct Pass {
   simd::DepthwiseRow row(const float* image, int64_t i) const {
     const int64_t seen = rows.end(i), line = width * channels;
     const int64_t next = i + 1 < rows.count() ? std::max(rows.end(i + 1), seen) : seen;
-    return {image,        width,        channels,
-            rows.of(i),   rows.count_of(i), kernel_width,
-            image + seen * line, (next - seen) * line};
+    const float* ahead = image + seen * line;
+    return {image,        width, channels,           rows.of(i), rows.count_of(i),
+            kernel_width, ahead, (next - seen) * line};
   }
   DepthwiseColumns taken() const {
     return {columns.first.data(), columns.taps.data(), alike.data(), columns.count(), step};
