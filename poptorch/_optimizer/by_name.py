@@ -5,6 +5,7 @@ The host has every state as PyTorch has it; outside it is as the device has it, 
 ``velocity_scaling``.
 """
 
+import collections
 import weakref
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from poptorch._logging import logger
 from poptorch._optimizer import spec as kinds
 from poptorch._optimizer.device_settings import groups_of, is_combined
-from poptorch._optimizer.pending import Pending, Values, begun_names, is_as_marked, mark
+from poptorch._optimizer.pending import Owners, Pending, Values, begun_names, is_as_marked, mark
 from poptorch._optimizer.rows import ROWS, spec_of
 from poptorch._optimizer.spec import (
     COUNT,
@@ -178,9 +179,7 @@ class ByName:
             groups: the optimizer's parameter groups, with the settings of the device.
         """
         self.settle()
-        # Of parameters without a known name. They are part of what torch's optimizer shows.
-        is_changed = self._changed() - self._names.keys()
-        waiting = {} if is_changed else self._pending.values
+        waiting = self._pending.current(self._changed())
         if not self._names:
             return dict(waiting) or None
         found = {}
@@ -236,8 +235,8 @@ class ByName:
         loaded = {name.partition("___")[2] for name in values or ()}
         with self._lock, plain_torch():
             if values:
-                self._pending.add(values, settings, content)
-                self._pending.begin(self._owners(values, content), dict.items(self))
+                self._pending.add(values, settings, content, self._changed() | {*map(id, content)})
+                self._pending.owners |= self._owners(values, content)
             named = {id(tensor) for name, tensor in self._by_name().items()
                      if name in loaded and not self._pending.is_of_another(tensor, name)}
             for tensor, entry in content.items():
@@ -245,7 +244,7 @@ class ByName:
                     self._counts.pop(id(tensor), None)
                     dict.__setitem__(self, tensor, entry)
             if values:
-                self._pending.begin(self._pending.owners, dict.items(self))
+                self._pending.begin(dict.items(self))
             self._loaded_settings = settings
             self.is_loaded = bool(values or content)
             self._place_pending()
@@ -269,28 +268,48 @@ class ByName:
             return None
         return values
 
-    def _owners(self, values: Values, content: dict) -> dict[str, int]:
-        """Identity of the parameter of each name, where names and PyTorch's part of a state are in
-        the same order and have the same values, as state_dict() makes them; else nothing."""
+    def _owners(self, values: Values, content: dict) -> Owners:
+        """Of names that have made an update, the parameters which PyTorch's part of a state gives
+        the same values. A name whose values were changed, or written twice, has none."""
         optimizer = self.owner and self.owner()
         if optimizer is None:
             return {}
-        spec, found = spec_of(optimizer), {}
-        names = [name for name in begun_names(values) if name]
+        states = spec_of(optimizer).states
         held = [(p, group) for group in groups_of(optimizer) for p in group["params"]
                 if p in content]
-        if len(names) != len(held):
-            return {}
-        for name, (parameter, group) in zip(names, held):
-            for state in spec.states:
-                value, own = values.get(state.of(name)), content[parameter].get(state.key)
-                if (value is None) != (own is None):
-                    return {}
-                if value is not None:
-                    scale = self._pending.scale_of(name) or state.scale_in(group)
-                    value = divided(value, scale if state.velocity_power else 1.0)
-                    own = torch.as_tensor(own)
-                    if not torch.equal(value.to(own.dtype), own):
-                        return {}
-            found[name] = id(parameter)
-        return found
+        found = {}
+        for name in filter(None, begun_names(values)):
+            scale = self._pending.scale_of(name)
+            found[name] = frozenset(
+                id(parameter) for parameter, group in held
+                if all(_is_same(values.get(state.of(name)), content[parameter].get(state.key),
+                                state.velocity_power and (scale or state.scale_in(group)))
+                       for state in states))
+        names = collections.Counter(found.values())
+        return {name: owners for name, owners in found.items() if names[owners] <= len(owners)}
+
+
+def _is_same(outside: torch.Tensor | None, value, factor: float) -> bool:
+    """Whether a value by a name outside is that of PyTorch's part of a state.
+
+    Args:
+        outside: a velocity times ``factor``.
+        value: in the type that PyTorch gave it.
+        factor: 0: of no velocity.
+    """
+    if outside is None or value is None:
+        return outside is None and value is None
+    value = torch.as_tensor(value)
+    if outside.shape != value.shape:
+        return False
+    for part in (slice(8), slice(8, None)):  # others differ at once
+        own = value.reshape(-1)[part]
+        found = divided(outside.reshape(-1)[part], factor or 1.0).to(own.dtype)
+        if not torch.allclose(found, own, rtol=_rounding(own.dtype), atol=0.0, equal_nan=True):
+            return False
+    return True
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    """How far a value that was multiplied and divided again may be from what it was."""
+    return 2 * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0

@@ -13,6 +13,9 @@ from poptorch._logging import logger
 from poptorch._optimizer.device import Values, version
 from poptorch._optimizer.spec import GLOBAL, STEP, VELOCITY_SCALING
 
+# Identities of the parameters of a name: those of equal states, of which it stands for one.
+Owners = dict[str, frozenset[int]]
+
 
 class Pending:
     """What waits in one store (``LiveStates``).
@@ -23,7 +26,7 @@ class Pending:
 
     Attributes:
         values: by names outside.
-        owners: identity of the parameter of each name that has made an update, where it is known.
+        owners: of names that have made an update, where it is known.
         unknown: of these, what the last program that was given states had no parameter for.
     """
 
@@ -33,12 +36,13 @@ class Pending:
         self._scales: dict[str, float] = dict(kept.get("scales", {}))
         # Parameters of which PyTorch's part had a state; None: it had none at all.
         self._held: set[int] | None = None
-        self.owners = {name: id(p) for name, p in kept.get("owners", {}).items()}
+        self.owners: Owners = {name: frozenset(map(id, parameters))
+                               for name, parameters in kept.get("owners", {}).items()}
         # The state that a parameter had when this was loaded, {} where it had none; None: it is
         # known to be another one now.
         self._marks: dict[int, dict | None] = {}
         if self.values:
-            self._mark_all(items)
+            self.begin(items)
             self._marks |= dict.fromkeys(map(id, kept.get("changed", ())))
 
     def kept(self, items: Iterable) -> dict:
@@ -53,34 +57,35 @@ class Pending:
         changed = self.changed(items)
         tensors = {id(tensor): tensor for tensor, _ in items}
         return {"pending": self.values, "scales": self._scales,
-                "owners": {name: tensors[key] for name, key in self.owners.items()
-                           if key in tensors},
+                "owners": {name: [tensors[key] for key in keys & tensors.keys()]
+                           for name, keys in self.owners.items() if keys & tensors.keys()},
                 "changed": [tensor for tensor, _ in items if id(tensor) in changed]}
 
-    def add(self, values: Values, settings: Values | None, content: dict) -> None:
-        """Takes what was loaded; :meth:`begin` follows.
+    def add(self, values: Values, settings: Values | None, content: dict,
+            changed: set[int]) -> None:
+        """Takes what was loaded; ``owners`` of its names and :meth:`begin` follow.
 
         Args:
             values: by names outside.
             settings: ``ipu_param`` that was loaded with them.
             content: PyTorch's part of it, the state by parameter.
+            changed: see :meth:`current`, which says what of before still waits.
         """
         prefix = VELOCITY_SCALING.of("")
         self._scales |= {name.removeprefix(prefix): float(value)
                          for name, value in (settings or {}).items() if name.startswith(prefix)}
-        self.values = {**self.values, **values}
-        self._held, self.owners = set(map(id, content)) or None, {}
+        self.values = {**self.current(changed), **values}
+        self._held = set(map(id, content)) or None
+        for name in {name.partition("___")[2] for name in values}:
+            self.owners.pop(name, None)
 
-    def begin(self, owners: dict[str, int], items: Iterable) -> None:
+    def begin(self, items: Iterable) -> None:
         """Waits from now on.
 
         Args:
-            owners: identity of the parameter of each name that has made an update, as far as the
-                state itself says it.
             items: parameter and state of the store, PyTorch's part of what was loaded included.
         """
-        self.owners = owners
-        self._mark_all(items)
+        self._marks = {id(tensor): mark(entry) for tensor, entry in items if tensor is not GLOBAL}
 
     def merge(self, other: "Pending", items: Iterable, others: Iterable, own: set[int]) -> None:
         """Takes over what waits in another store; what waits here counts more, and so does a state.
@@ -92,12 +97,12 @@ class Pending:
             own: identities of the parameters that had a state in this store before.
         """
         values = {name: value for name, value in other.values.items()
-                  if other.owners.get(name.partition("___")[2]) not in own}
+                  if not other.owners.get(name.partition("___")[2], frozenset()) & own}
         if not values:
             return
         items = list(items)
         changed = other.changed(others) | (self.changed(items) if self.values else own)
-        self._mark_all(items)
+        self.begin(items)
         self._marks |= dict.fromkeys(changed)
         self._held, self.owners = None, {**other.owners, **self.owners}
         self.values = {**values, **self.values}
@@ -134,13 +139,25 @@ class Pending:
         return {key for key, marked in marks.items()
                 if marked is None or not is_as_marked(now.get(key) or {}, marked)}
 
+    def current(self, changed: set[int]) -> Values:
+        """What waits without what a parameter will not be given any more.
+
+        Args:
+            changed: see :meth:`changed`. Any of them may have a name that is not known.
+        """
+        def is_current(name):
+            owners = self.owners.get(name.partition("___")[2])
+            return not changed if owners is None else bool(owners - changed)
+
+        return {name: value for name, value in self.values.items() if is_current(name)}
+
     def is_of_another(self, tensor: torch.Tensor, name: str) -> bool:
         """Whether the values of a name belong to another parameter than the one that a program
         calls so: PyTorch's part of the same state has them of another one, or says that this one
         has made no update."""
         if name in self.owners:
-            return self.owners[name] != id(tensor)
-        if id(tensor) in self.owners.values():
+            return id(tensor) not in self.owners[name]
+        if frozenset([id(tensor)]) in self.owners.values():
             return True
         count = self.values.get(f"{STEP}___{name}")
         return count is not None and bool(count) and self._held is not None \
@@ -160,9 +177,6 @@ class Pending:
     def scale_of(self, name: str) -> float | None:
         """The velocity scaling with which the values of a parameter's name were saved."""
         return self._scales.get(name)
-
-    def _mark_all(self, items: Iterable) -> None:
-        self._marks = {id(tensor): mark(entry) for tensor, entry in items if tensor is not GLOBAL}
 
 
 def begun_names(values: Values) -> list[str]:

@@ -52,6 +52,8 @@ AROUND = {
 # They have states of float32 beside weights of float64, until load_state_dict of PyTorch makes all
 # of that type; the device does not.
 SINGLE = {"nadam", "asgd"}
+# They divide by a difference of averages, which makes roundings larger.
+CENTERED = {"rmsprop", "tf"}
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda value: pickle.loads(pickle.dumps(value))}
 numbers = st.integers(0, PARTS - 1)
 
@@ -151,7 +153,7 @@ class Histories(RuleBasedStateMachine):
         is_single = self.kind in SINGLE and expected.dim() == 0
         assert is_single or ours.dtype is expected.dtype, what
         error = relative_error(ours.detach(), expected.detach())
-        limit = 1e-6 if self.kind in SINGLE else 1e-9
+        limit = 1e-6 if self.kind in SINGLE | CENTERED else 1e-9
         assert error < limit, f"{what}: error {error}"
 
     def compare(self):

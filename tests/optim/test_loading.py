@@ -162,6 +162,7 @@ HISTORIES = [
     "dev part destroy new copied swapped dev dev",
     "dev part destroy swapped new dev destroy direct dev",
     "dev part save destroy swapped dev load dev dev",
+    "dev destroy outer new clear compile reload destroy direct dev dev",
 ]
 
 
@@ -298,3 +299,44 @@ def test_a_state_without_names_after_one_that_waits(kind):
     for number in (0, 1):
         step(number)
     torch.testing.assert_close(dict(ours.named_parameters()), dict(eager.named_parameters()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_of_one_of_two_programs(kind):
+    """A state has names of one program, the other one had a step on the host; it is loaded where
+    the other one has given these names to its own parameters."""
+    name, settings = KINDS[kind]
+    nets = [Net(), Net()]
+    eager = copy.deepcopy(nets)
+
+    def new_pair():
+        return [getattr(package, name)([p for net in both for p in net.parameters()], **settings)
+                for package, both in ((poptorch.optim, nets), (torch.optim, eager))]
+
+    def step(number, x=X):
+        model = poptorch.trainingModel(nets[number], quiet_options(), optimizer)
+        model(x)
+        model.destroy()
+        eager_step(number, x)
+
+    def eager_step(number, x, parts=eager):
+        parts[number](x).backward()
+        used = reference if parts is eager else optimizer
+        used.step()
+        used.zero_grad()
+
+    optimizer, reference = new_pair()
+    for parts in (nets, eager):
+        eager_step(0, X, parts)
+    step(1, X.flip(0))
+    states = [copy.deepcopy(used.state_dict()) for used in (optimizer, reference)]
+    assert len(states[0]["state"]) == 4
+    assert {name.partition("___")[2] for name in states[0]["ipu_state"]} == {"w", "v"}
+    optimizer, reference = new_pair()
+    step(0)
+    for used, state in zip((optimizer, reference), states):
+        used.load_state_dict(state)
+    for number in (0, 1):
+        step(number)
+    for ours, theirs in zip(nets, eager):
+        torch.testing.assert_close(dict(ours.named_parameters()), dict(theirs.named_parameters()))
