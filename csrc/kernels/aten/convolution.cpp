@@ -10,7 +10,7 @@
 #include "kernels/aten/call.h"
 #include "kernels/aten/convolution.h"
 #include "kernels/conv/algorithms.h"
-#include "kernels/conv/weight_gradient.h"
+#include "kernels/conv/bias_gradient.h"
 #include "kernels/float16.h"
 #include "ops/layout.h"
 #include "support/error.h"
@@ -125,24 +125,6 @@ struct SomeGradients {
   }
 };
 
-Prepared bias_gradient(const Call& call) {
-  const ir::Type& dy = call.in(0);
-  return {[s = ChannelSums(dy), is_wide = dy.dtype == ir::DType::f64](const Args& args) {
-    if (is_wide) {
-      sum_channels(s, args.in<double>(0), args.out<double>(2), args.threads);
-    } else {
-      sum_channels(s, args.in<float>(0), args.out<float>(2), args.threads);
-    }
-  }};
-}
-
-Prepared any_bias_gradient(const Call& call) {
-  SomeGradients one(call, {false, false, true});
-  one.op.operands[1] = one.op.operands[2] = nullptr;  // not read, so not to be upcast
-  const Call alone{one.op, call.threads};
-  return ops::uses_half(alone) ? prepare_upcast(alone, bias_gradient) : bias_gradient(alone);
-}
-
 Prepared one_after_the_other(std::vector<Prepared> parts) {
   if (parts.size() == 1) return std::move(parts[0]);
   size_t scratch_bytes = 0;
@@ -189,7 +171,7 @@ struct Part {
 // What computes the other gradients, and that of the bias. oneDNN, with the weights' gradient, adds
 // pixel after pixel for it: after 250,000 of them it is 1e-3 off.
 Prepared with_bias_gradient(const Call& call, std::vector<Prepared> prepared) {
-  if (call.attrs().get_bools("output_mask")[2]) prepared.push_back(any_bias_gradient(call));
+  if (call.attrs().get_bools("output_mask")[2]) prepared.push_back(bias_gradient(call));
   return one_after_the_other(std::move(prepared));
 }
 

@@ -2,24 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
+#include "kernels/float16_blocks.h"
 #include "kernels/gemm/packed.h"
 #include "support/align.h"
 #include "support/ceil_div.h"
 #include "support/parallel.h"
-
-namespace poptorch::simd {
-
-// The loops of one instruction set.
-struct DirectGradientFunctions {
-  void (*sum)(const kernels::DirectGradient&, const kernels::WeightPart&, const float* x,
-              const float* dy, float* dw, float* memory);
-  int64_t (*memory)(const kernels::DirectGradient&);  // numbers that a thread needs
-  int64_t nr;                                         // channels of a panel
-};
-
-}  // namespace poptorch::simd
 
 #define POPTORCH_SIMD_SOURCE "kernels/conv/direct_weight_gradient.inl"
 #include "kernels/simd/each_isa.h"
@@ -27,9 +17,14 @@ struct DirectGradientFunctions {
 namespace poptorch::kernels {
 namespace {
 
-const simd::DirectGradientFunctions& functions() {
+template <typename T>
+const simd::DirectGradientFunctions<T>& functions() {
   return simd::choose(simd::base::direct_gradient_functions, simd::avx2::direct_gradient_functions,
                       simd::avx512::direct_gradient_functions);
+}
+template <>
+const simd::DirectGradientFunctions<uint16_t>& functions() {
+  return simd::avx512bf16::direct_gradient_functions;
 }
 
 DirectGradient gradient_of(const Call& call) {
@@ -43,10 +38,10 @@ struct Parts {
   DirectGradient shape;
   int64_t layers, columns, panels, rows = 1, taps = 1;
 
-  Parts(const DirectGradient& t, int threads)
+  Parts(const DirectGradient& t, int64_t nr, int threads)
       : shape(t),
         layers(layers_of(t)),
-        columns(functions().nr),
+        columns(nr),
         panels(ceil_div(t.channels, columns)) {
     constexpr int64_t least_rows = 24, enough = 4;  // of a part; parts of a thread that even out
     const auto is_even = [&] { return count() % threads == 0 || count() >= enough * threads; };
@@ -80,43 +75,56 @@ struct Parts {
   }
 };
 
-// Adds the layers after the first one to dw, in their order.
-void add_layers(const Parts& parts, const float* sums, float* dw, int threads) {
+// dw of the layers, which are added up in their order: to the first one, which may be dw itself.
+template <typename T>
+void add_layers(const Parts& parts, float* first, const float* others, T* dw, int threads) {
   constexpr int64_t grain = 1 << 12;
   const int64_t n = parts.numbers();
-  if (parts.layers == 1) return;
+  const bool is_there = std::is_same_v<T, float>;
+  if (parts.layers == 1 && is_there) return;
   parallel_for(threads, n, grain, [&](int64_t begin, int64_t end) {
     for (int64_t layer = 0; layer + 1 < parts.layers; ++layer) {
-      for (int64_t i = begin; i < end; ++i) dw[i] += sums[layer * n + i];
+      for (int64_t i = begin; i < end; ++i) first[i] += others[layer * n + i];
     }
+    if constexpr (!is_there) downcast_to(ir::DType::bf16)(first + begin, dw + begin, end - begin);
   });
 }
 
-}  // namespace
-
-int64_t direct_columns() { return functions().nr; }
-
-Prepared direct_weight_gradient(const Call& call) {
-  const Parts parts(gradient_of(call), call.threads);
-  const simd::DirectGradientFunctions& loops = functions();
+template <typename T>
+Prepared prepare(const Call& call) {
+  const simd::DirectGradientFunctions<T>& loops = functions<T>();
+  const Parts parts(gradient_of(call), loops.nr, call.threads);
   const int64_t memory = align_numbers<float>(loops.memory(parts.shape));
   const int64_t threads = std::min<int64_t>(call.threads, parts.count());
+  const int64_t own_layers = std::is_same_v<T, float> ? 1 : 0;  // that are summed in dw
   const auto run = [=, &loops](const Args& args) {
-    float *dw = args.out<float>(1), *scratch = reinterpret_cast<float*>(args.scratch);
-    float* sums = scratch + threads * memory;  // of the layers after the first one
+    float* scratch = reinterpret_cast<float*>(args.scratch);
+    float *sums = scratch + threads * memory, *first = sums;
+    if constexpr (std::is_same_v<T, float>) first = args.out<float>(1);
+    float* others = sums + (1 - own_layers) * parts.numbers();
     parallel_parts(args.threads, threads, parts.count(),
                    [&](int64_t thread, int64_t begin, int64_t end) {
                      for (int64_t i = begin; i < end; ++i) {
                        const int64_t layer = i / parts.of_layer();
-                       float* target = layer == 0 ? dw : sums + (layer - 1) * parts.numbers();
-                       loops.sum(parts.shape, parts.at(i), args.in<float>(1), args.in<float>(0),
-                                 target, scratch + thread * memory);
+                       float* target = layer == 0 ? first : others + (layer - 1) * parts.numbers();
+                       loops.sum(parts.shape, parts.at(i), args.in<T>(1), args.in<T>(0), target,
+                                 scratch + thread * memory);
                      }
                    });
-    add_layers(parts, sums, dw, args.threads);
+    add_layers(parts, first, others, args.out<T>(1), args.threads);
   };
-  const int64_t numbers = threads * memory + (parts.layers - 1) * parts.numbers();
+  const int64_t numbers = threads * memory + (parts.layers - own_layers) * parts.numbers();
   return {run, static_cast<size_t>(numbers) * sizeof(float)};
+}
+
+}  // namespace
+
+int64_t direct_columns(ir::DType dtype) {
+  return dtype == ir::DType::bf16 ? functions<uint16_t>().nr : functions<float>().nr;
+}
+
+Prepared direct_weight_gradient(const Call& call) {
+  return call.in(0).dtype == ir::DType::bf16 ? prepare<uint16_t>(call) : prepare<float>(call);
 }
 
 }  // namespace poptorch::kernels

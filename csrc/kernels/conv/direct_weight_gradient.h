@@ -1,11 +1,12 @@
-// The gradient of a convolution's weight over channels-last f32 images, without im2col:
+// The gradient of a convolution's weight over channels-last images, without im2col:
 //
 //   dw[o, kh, kw, c] = sum over images and pixels of dy[pixel, o] * x[what (kh, kw) sees there, c]
 //
 // Of some rows of pixels at a time, what they see of the input is packed once for a panel of
 // channels, as wide as two vectors. A tap of the kernel reads the same panel from another pixel
 // on, so a tile of dw (some o by the channels of the panel at one tap) is a product of values of
-// dy and of that panel, summed in registers and added to dw.
+// dy and of that panel, summed in registers and added to dw. Images are of f32 or, where
+// computes_bf16(), of bfloat16, which are summed in f32 and rounded once.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +32,31 @@ struct WeightPart {
   int64_t strip, strips;
 };
 
+}  // namespace poptorch::kernels
+
+namespace poptorch::simd {
+
+// The loops of one instruction set, for numbers of type T.
+template <typename T>
+struct DirectGradientFunctions {
+  void (*sum)(const kernels::DirectGradient&, const kernels::WeightPart&, const T* x, const T* dy,
+              float* dw, float* memory);
+  int64_t (*memory)(const kernels::DirectGradient&);  // floats that a thread needs
+  int64_t nr;                                         // channels of a panel
+};
+
+namespace avx512bf16 {
+extern const DirectGradientFunctions<uint16_t> direct_gradient_functions;
+}
+
+}  // namespace poptorch::simd
+
+namespace poptorch::kernels {
+
 // Writes result 1 of the call, dw. The order of a sum does not depend on the number of threads.
 ops::Prepared direct_weight_gradient(const ops::Call& call);
 
-// Channels of a panel (NR) in the instruction set in use.
-int64_t direct_columns();
+// Channels of a panel (NR) of images of a type, in the instruction set in use.
+int64_t direct_columns(ir::DType dtype);
 
 }  // namespace poptorch::kernels

@@ -78,7 +78,7 @@ inline Seen see_all(const ConvolutionShape& s, const PixelStrip& strip, const fl
                   .count = s.channels,
                   .step = s.channels,
                   .width = s.w.seen(s.w.to)};
-  see(s, strip, x, seen);
+  see(s, strip, x, seen, see_line);
   return seen;
 }
 

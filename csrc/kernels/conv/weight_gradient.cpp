@@ -6,11 +6,8 @@
 #include "kernels/conv/im2col_last.h"
 #include "kernels/conv/shape.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/reduction/loops.h"
-#include "ops/layout.h"
 #include "support/align.h"
 #include "support/ceil_div.h"
-#include "support/mutant.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -191,47 +188,6 @@ void weight_gradient(const Shape& s, bool transposed, const Args& args) {
   }
 }
 
-float sum(const float* x, int64_t n) { return simd::reduce_loops().f32.sum(x, n); }
-
-double sum(const double* x, int64_t n) {
-  double total = 0;
-  for (int64_t i = 0; i < n; ++i) total += x[i];
-  return total;
-}
-
-// The type's elements, those of one channel after those of the other.
-Loop by_channel(const ir::Type& type) {
-  const auto channel_first = [](ir::Dims dims) {
-    std::swap(dims[0], dims[1]);
-    return dims;
-  };
-  ir::Type seen{type.dtype, channel_first(type.sizes), {}};
-  seen.set_strides(channel_first(type.actual_strides()));
-  return Loop({type.dtype, seen.sizes, {}}, {&seen});
-}
-
-// Of one channel, whose pixels lie side by side or anywhere.
-template <typename T>
-double sum_channel(const ChannelSums& s, const T* x, int64_t channel) {
-  double total = 0;
-  if (!s.strided) {
-    for (int64_t i = 0; i < s.images; ++i) {
-      total += sum(x + (i * s.channels + channel) * s.pixels, s.pixels);
-    }
-    return total;
-  }
-  constexpr int64_t block = 256;
-  T copy[block];
-  const int64_t n = s.images * s.pixels;
-  for (int64_t i = 0; i < n; i += block) {
-    const int64_t count = std::min(block, n - i);
-    const Loop::Elements from = s.strided->read(0, x, channel * n + i, count, copy);
-    const auto* first = static_cast<const T*>(from.first);
-    total += from.step == 0 ? static_cast<double>(count) * *first : sum(first, count);
-  }
-  return total;
-}
-
 template <typename T>
 Prepared prepare(const Call& call) {
   const Shape s = sizes_of(call);
@@ -266,46 +222,6 @@ Prepared prepare_last(const Call& call) {
 }
 
 }  // namespace
-
-ChannelSums::ChannelSums(const ir::Type& type) {
-  const int64_t pixels_of_all = type.numel() / std::max<int64_t>(1, type.sizes[1]);
-  channels = type.sizes[1];
-  // Row-major pixels lie side by side; channels-last ones count as images of one pixel.
-  const bool is_row_major = type.is_contiguous() || MUTANT(bias_gradient_is_row_major);
-  pixels = is_row_major ? pixels_of_all / std::max<int64_t>(1, type.sizes[0]) : 1;
-  images = pixels_of_all / std::max<int64_t>(1, pixels);
-  if (!type.is_contiguous() && !ops::lies_channels_last(type)) strided = by_channel(type);
-}
-
-template <typename T>
-void sum_channels(const ChannelSums& s, const T* x, T* out, int threads) {
-  constexpr int64_t block = 64;  // channels that are summed side by side
-  constexpr int64_t rows = 128;  // that are summed in T
-  const int64_t unit = s.images * s.pixels * (s.pixels == 1 ? block : 1);
-  const int64_t grain = std::max<int64_t>(1, copy_grain / std::max<int64_t>(1, unit));
-  if (s.strided || s.pixels > 1) {
-    return parallel_for(threads, s.channels, grain, [&](int64_t channel) {
-      out[channel] = static_cast<T>(sum_channel(s, x, channel));
-    });
-  }
-  parallel_for(threads, ceil_div(s.channels, block), grain, [&](int64_t begin, int64_t end) {
-    for (int64_t first = begin * block; first < std::min(s.channels, end * block); first += block) {
-      const int64_t count = std::min(block, s.channels - first);
-      double totals[block] = {};
-      for (int64_t row = 0; row < s.images; row += rows) {
-        T sums[block] = {};
-        for (int64_t i = row; i < std::min(s.images, row + rows); ++i) {
-          for (int64_t c = 0; c < count; ++c) sums[c] += x[i * s.channels + first + c];
-        }
-        for (int64_t c = 0; c < count; ++c) totals[c] += sums[c];
-      }
-      for (int64_t c = 0; c < count; ++c) out[first + c] = static_cast<T>(totals[c]);
-    }
-  });
-}
-
-template void sum_channels(const ChannelSums&, const float*, float*, int);
-template void sum_channels(const ChannelSums&, const double*, double*, int);
 
 Prepared im2col_weight_gradient_last(const Call& call) {
   if (call.in(0).dtype == ir::DType::f64) return prepare_last<double>(call);

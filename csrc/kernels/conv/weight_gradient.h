@@ -7,10 +7,6 @@
 // For images and for sequences (one or two spatial dimensions).
 #pragma once
 
-#include <cstdint>
-#include <optional>
-
-#include "kernels/loop.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
@@ -21,17 +17,5 @@ ops::Prepared im2col_weight_gradient(const ops::Call& call);
 
 // The same where all lie channels-last, of one group, without a dilation of the last dimension.
 ops::Prepared im2col_weight_gradient_last(const ops::Call& call);
-
-// The gradient of the bias: sums over images and pixels.
-struct ChannelSums {
-  int64_t images, channels, pixels;
-  // Channel by channel; of a type that lies neither row-major nor channels-last.
-  std::optional<Loop> strided;
-
-  // The type has channels as dimension 1, and any strides.
-  explicit ChannelSums(const ir::Type& type);
-};
-template <typename T>
-void sum_channels(const ChannelSums& s, const T* x, T* out, int threads);
 
 }  // namespace poptorch::kernels

@@ -42,9 +42,10 @@ inline void see_line(const ConvolutionShape& s, const float* line, const Seen& s
   std::fill_n(to + end * seen.step, (seen.width - end) * seen.step, 0.0f);
 }
 
-// What a strip sees, image by image.
-inline void see(const ConvolutionShape& s, const PixelStrip& strip, const float* x,
-                const Seen& seen) {
+// What a strip sees, image by image, by a see_line for its type of numbers.
+template <typename T>
+void see(const ConvolutionShape& s, const PixelStrip& strip, const T* x, const Seen& seen,
+         void (*see_line)(const ConvolutionShape&, const T*, const Seen&, float*)) {
   const int64_t line_numbers = seen.width * seen.step;
   int64_t done = 0;
   for (int64_t i = 0; i < strip.lines;) {
@@ -56,7 +57,7 @@ inline void see(const ConvolutionShape& s, const PixelStrip& strip, const float*
     for (int64_t j = 0; j < s.h.seen(lines); ++j) {
       const int64_t y = top * s.h.stride - s.h.padding + j;
       const bool is_inside = y >= 0 && y < s.h.from;
-      const float* line = x + (image * s.h.from + y) * s.w.from * s.channels;
+      const T* line = x + (image * s.h.from + y) * s.w.from * s.channels;
       see_line(s, is_inside ? line : nullptr, seen, seen.numbers + (done + j) * line_numbers);
     }
     done += s.h.seen(lines);

@@ -17,47 +17,12 @@ namespace poptorch::simd::avx512bf16 {
 
 #include "kernels/simd/vec.inl"
 #include "kernels/gemm/tiles.inl"
-
-// Two bfloat16 numbers, one behind the other in depth. A word is never a number of its own: it is
-// moved as an integer, since as a float it could be a denormal.
-struct Pairs {
-  static vf every_lane(const float* word) {
-    int32_t bits;
-    std::memcpy(&bits, word, sizeof bits);
-    return as_float(splat(bits));
-  }
-  static vf add_product(vf pair, vf pairs, vf sum) {
-    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(pair),
-                            reinterpret_cast<__m512bh>(pairs));
-  }
-};
-
-template <typename T>
-struct Words;
-template <>
-struct Words<uint16_t> {
-  using Product = Pairs;
-  static constexpr int64_t of(int64_t depth) { return (depth + 1) / 2; }
-};
+#include "kernels/gemm/bf16_pairs.inl"
 
 // The first n of 32 numbers side by side, as words; others are 0.
 inline vf load_words(const uint16_t* from, int64_t n) {
   const __mmask32 mask = n >= 32 ? ~__mmask32{0} : (__mmask32{1} << n) - 1;
   return reinterpret_cast<vf>(_mm512_maskz_loadu_epi16(mask, from));
-}
-
-// The first n of 16 numbers side by side, each in a word.
-inline vi load_numbers(const uint16_t* from, int64_t n) {
-  const auto mask = static_cast<__mmask16>(n >= width ? 0xffff : (1 << n) - 1);
-  const __m256i numbers = _mm256_maskz_loadu_epi16(mask, from);
-  return reinterpret_cast<vi>(_mm512_maskz_cvtepu16_epi32(0xffff, numbers));
-}
-
-// Words of the first n of 16 numbers side by side and those `stride` further; without a `second`,
-// of the former and 0.
-inline vf zip_rows(const uint16_t* from, int64_t stride, int64_t n, bool second) {
-  const vi low = load_numbers(from, n);
-  return as_float(second ? load_numbers(from + stride, n) << 16 | low : low);
 }
 
 // Columns [first, first + count), `count` <= width.
@@ -89,16 +54,6 @@ inline void copy_rows(const uint16_t* from, int64_t stride, int64_t rows, int64_
     float* to = copy + i * row_stride;
     if (depth % 2 != 0) to[words - 1] = 0;
     std::memcpy(to, from + i * stride, static_cast<size_t>(depth) * sizeof(uint16_t));
-  }
-}
-
-inline void copy_transposed(const uint16_t* from, int64_t stride, int64_t rows, int64_t depth,
-                            float* copy) {
-  for (int64_t p = 0; p < depth; p += 2) {
-    for (int64_t at = 0; at < rows; at += width) {
-      store(copy + p / 2 * rows + at,
-            zip_rows(from + p * stride + at, stride, rows - at, p + 1 < depth));
-    }
   }
 }
 

@@ -2,14 +2,6 @@
 
 #include "kernels/gemm/tiles.inl"
 
-template <typename T>
-struct Words;
-template <>
-struct Words<float> {
-  using Product = Floats;
-  static constexpr int64_t of(int64_t depth) { return depth; }
-};
-
 inline void pack_panels(const float* b, int64_t stride, bool by_column, int64_t columns,
                         int64_t depth, float* packed) {
   pack_columns({b, 0, stride, by_column}, b, columns, depth, packed);

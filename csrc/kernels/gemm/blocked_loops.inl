@@ -2,8 +2,7 @@
 // numbers of which two make a 32-bit word (gemm/bf16_loops_avx512bf16.cpp). Included after
 // gemm/tiles.inl and
 //
-//   Words<T>             with Product, what a tile does with a word of both operands (as Floats),
-//                        and of(depth), the words that numbers so many deep take;
+//   Words<T>             see gemm/tiles.inl;
 //   pack_panels(const T* b, stride, by_column, columns, depth, packed)   as pack_columns;
 //   copy_rows(const T* ...), copy_transposed(const T* ...)   as those of floats, of words.
 

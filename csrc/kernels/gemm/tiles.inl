@@ -215,6 +215,21 @@ struct Floats {
   static vf add_product(vf number, vf x, vf sum) { return multiply_add(number, x, sum); }
 };
 
+// How numbers of type T are packed: in words of 32 bits, of one number or of some that follow each
+// other in depth.
+//   Product                what a tile does with a word of both operands, as Floats;
+//   of(depth)              words of numbers so many deep;
+//   first_numbers(words)   of each the first one, and 0 for the other.
+template <typename T>
+struct Words;
+template <>
+struct Words<float> {
+  using Product = Floats;
+  static constexpr int64_t numbers = 1;
+  static constexpr int64_t of(int64_t depth) { return depth; }
+  static vf first_numbers(vf words) { return words; }
+};
+
 // Adds V vectors side by side times a number of each row, which are `apart` from each other.
 template <typename Product = Floats, int R, int V>
 [[gnu::always_inline]] inline void rank_1_update(vf (&sums)[R][V], const float* numbers,
