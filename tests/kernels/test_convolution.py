@@ -98,6 +98,33 @@ def test_bias_gradient_of_many_pixels(groups, transposed, is_last):
     torch.testing.assert_close(torch.from_numpy(db), expected, rtol=5e-7, atol=0)
 
 
+@pytest.mark.parametrize(("dtype", "rounding"), [("f32", 5e-7), ("f16", 2**-11), ("bf16", 2**-8)])
+@pytest.mark.parametrize("layout", ["rows", "last", "permuted"])
+@pytest.mark.parametrize(("channels", "size"), [
+    (3, (2, 40, 70)), (70, (3, 20, 30)), (64, (1, 1, 1)), (130, (2, 33, 40))])
+def test_bias_gradient_is_rounded_once(dtype, rounding, layout, channels, size):
+    """Of each number of threads the same bits."""
+    images, *pixels = size
+    narrow = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    g = (0.1 + torch.rand(images, channels, *pixels)).to(narrow)
+    order = {"rows": (0, 1, 2, 3), "last": (0, 2, 3, 1), "permuted": (3, 1, 0, 2)}[layout]
+    held = g.permute(order).contiguous().permute([order.index(dim) for dim in range(4)])
+    tensors = [held, torch.zeros(images, 2, *pixels), torch.zeros(channels, 2, 1, 1)]
+    arrays = [t.numpy() if dtype == "f32" else
+              t.to(narrow).view(torch.int16).numpy().view(np.uint16 if dtype == "bf16" else
+                                                          np.float16) for t in tensors]
+    if dtype == "bf16":
+        arrays = [(array, "bf16") for array in arrays]
+    attrs = backward_attrs(geometry(), channels, (False, False, True))
+    one, two = (_C.evaluate("convolution_backward", arrays, attrs, threads=threads)[2]
+                for threads in (1, 2))
+    np.testing.assert_array_equal(one, two)
+    found = torch.from_numpy(one.view(np.int16)).view(narrow) if dtype != "f32" else \
+        torch.from_numpy(one)
+    expected = g.double().sum((0, 2, 3))
+    torch.testing.assert_close(found.double(), expected, rtol=rounding, atol=0)
+
+
 @pytest.mark.sampled
 def test_strided_pointwise_weight_gradient_of_few_channels():
     """torch 2.13 corrupts the heap here when channels are last; so must not we."""

@@ -15,6 +15,8 @@ NAMES = [name for family, name, _ in _C.algorithms() if family == "conv"]
 # What only some processors have: a word of /proc/cpuinfo.
 UNITS = {"bf16x3_convolution": "amx_bf16", "bf16_unit": "avx512_bf16",
          "bf16_im2col": "avx512_bf16"}
+DTYPES = {"upcast": ("bf16",), "bf16_unit": ("bf16",), "bf16_im2col": ("bf16",),
+          "direct_weight_gradient": ("f32", "bf16")}
 LAYOUTS = ("rows", "channels_last", "last_operands", "image_in_rows", "all_but_gradient_in_rows")
 DIRECTIONS = {"forward": None, "dx": (True, False, False), "dw": (False, True, False),
               "gradients": (True, True, True)}
@@ -240,8 +242,7 @@ def test_each_problem(isa, name, monkeypatch):
     monkeypatch.setenv("POPTORCH_ALGORITHM", f"conv:{name}")
     if name == "blocked_pointwise":
         pytest.skip("of packed_convolution: test_packed")
-    dtypes = ("bf16",) if name in ("upcast", "bf16_unit", "bf16_im2col") else ("f32",)
-    count = check_all(name, PROBLEMS, dtypes)
+    count = check_all(name, PROBLEMS, DTYPES.get(name, ("f32",)))
     if count == 0 and name in UNITS and not has_unit(name):
         pytest.skip(f"no {UNITS[name]} here")
     assert count > 0
@@ -276,6 +277,30 @@ def test_padding_is_multiplied_as_zeros_are(one, direction, number):
         ours = torch.from_numpy(next(y for y in found if y.size)).movedim(-1, 1)
         expected, = one.run(direction, *(t.double() for t in tensors.values()))  # not by oneDNN
         torch.testing.assert_close(ours.double(), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["direct_weight_gradient", "bf16_im2col", "im2col"])
+@pytest.mark.parametrize("width", [7, 8])
+def test_a_pixel_that_only_some_taps_see(name, width, monkeypatch):
+    """An infinite one makes no other tap's gradient NaN, also where the last one of a line shares a
+    word of two 16-bit numbers with it."""
+    monkeypatch.setenv("POPTORCH_ALGORITHM", f"conv:{name}")
+    one = problem((2, 32, 5, width), (12, 32, 3, 3))
+    for dtype in DTYPES.get(name, ("f32",)):
+        tensors = [t.clone() for t in operands_of(one, dtype)]
+        tensors[1][..., -1] = torch.inf
+        call = Call(one, "dw", "channels_last", dtype)
+        call.operands = [array(t.movedim(1, -1).contiguous(), dtype) for t in tensors]
+        if name == "bf16_im2col" and not call.is_by(name) and not has_unit(name):
+            pytest.skip(f"no {UNITS[name]} here")
+        found = _C.evaluate(call.op, call.operands, call.attrs, threads=2)[1]
+        ours = torch.from_numpy(found if dtype == "f32" else found.view(np.int16))
+        if dtype == "bf16":
+            ours = ours.view(torch.bfloat16)
+        expected, = one.run("dw", *(t.double() for t in tensors))
+        assert expected[..., :2].isfinite().all() and not expected[..., 2].isfinite().any()
+        torch.testing.assert_close(ours.movedim(-1, 1).double(), expected, rtol=2**-7, atol=0.25,
+                                   equal_nan=True)
 
 
 def test_random_problems(seed, monkeypatch):

@@ -232,8 +232,8 @@ bool direct_applies(P p) {
 Prepared direct(P p) { return direct_weight_gradient(*p.call); }
 
 // "Gradients of weights by tiles": 0.45 to 1.05, beside products by loops of our own, with channels
-// that fill vectors. Of bfloat16 it takes 0.35 to 0.85 of the time of bf16_im2col, of kernels of one
-// pixel, which see no number twice, 0.9 to 3.6 times as long.
+// that fill vectors. Of bfloat16 it takes 0.35 to 0.85 of the time of bf16_im2col; of 1x1 kernels,
+// which see no number twice, 0.9 to 3.6 times as long.
 double direct_cost(P p) {
   const bool is_bf16 = p.x.dtype == ir::DType::bf16;
   const int64_t channels = p.x.sizes[1], lanes = direct_columns(p.x.dtype) / 2;

@@ -137,26 +137,29 @@ void write(const ChannelSums& s, double total, T* out) {
   }
 }
 
+// Sums of so many numbers that are worth a thread.
+int64_t grain_of(int64_t numbers) {
+  constexpr int64_t enough = 1 << 14;
+  return std::max<int64_t>(1, enough / std::max<int64_t>(1, numbers));
+}
+
 template <typename T>
 Prepared prepare(const Call& call) {
   const ChannelSums sums(call.in(0));
   const int64_t layers = sums.layers();
-  constexpr int64_t numbers = 1 << 14;  // that are worth a thread
   const auto run = [=](const Args& args) {
     const T* x = args.in<T>(0);
     T* db = args.out<T>(2);
     if (!sums.is_last()) {
-      const int64_t grain = numbers / std::max<int64_t>(1, sums.images * sums.pixels);
-      return parallel_for(args.threads, sums.channels, std::max<int64_t>(1, grain),
+      return parallel_for(args.threads, sums.channels, grain_of(sums.images * sums.pixels),
                           [&](int64_t c) { write(sums, sum_channel(sums, x, c), db + c); });
     }
     auto* totals = reinterpret_cast<double*>(args.scratch);
     const int64_t of_layer = ceil_div(sums.images, layers) * sums.channels;
-    parallel_for(args.threads, layers, std::max<int64_t>(1, numbers / std::max<int64_t>(1, of_layer)),
-                 [&](int64_t i) {
-                   sum_rows(sums, x, sums.images * i / layers, sums.images * (i + 1) / layers,
-                            totals + i * sums.channels);
-                 });
+    parallel_for(args.threads, layers, grain_of(of_layer), [&](int64_t i) {
+      sum_rows(sums, x, sums.images * i / layers, sums.images * (i + 1) / layers,
+               totals + i * sums.channels);
+    });
     for (int64_t c = 0; c < sums.channels; ++c) {
       double total = 0;
       for (int64_t i = 0; i < layers; ++i) total += totals[i * sums.channels + c];

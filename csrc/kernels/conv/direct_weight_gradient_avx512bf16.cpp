@@ -21,17 +21,15 @@ namespace poptorch::simd::avx512bf16 {
 // One line, as words of a pixel and the one that is `stride` further; `line` is nullptr in the
 // padding.
 inline void see_line(const ConvolutionShape& s, const uint16_t* line, const Seen& seen, float* to) {
-  for (int64_t i = 0; i < seen.width; ++i) {
-    const int64_t first = i - s.w.padding, second = first + s.w.stride;
-    const auto is_inside = [&](int64_t x) { return line != nullptr && x >= 0 && x < s.w.from; };
-    const bool has_first = is_inside(first), has_second = is_inside(second);
-    for (int64_t at = 0; at < seen.step; at += width) {
-      const auto load_at = [&](int64_t x) {
-        return load_numbers(line + x * s.channels + seen.first + at, seen.count - at);
-      };
-      vi words{};
-      if (has_first) words = load_at(first);
-      if (has_second) words |= load_at(second) << 16;
+  const int64_t pixels = line == nullptr ? 0 : s.w.from;
+  for (int64_t at = 0; at < seen.step; at += width) {
+    const auto load_at = [&, first = seen.first + at, n = seen.count - at](int64_t pixel) {
+      const bool is_inside = pixel >= 0 && pixel < pixels;
+      return is_inside ? load_numbers(line + pixel * s.channels + first, n) : vi{};
+    };
+    for (int64_t i = 0; i < seen.width; ++i) {
+      const int64_t pixel = i - s.w.padding;
+      const vi words = load_at(pixel + s.w.stride) << 16 | load_at(pixel);
       store(to + i * seen.step + at, as_float(words));
     }
   }

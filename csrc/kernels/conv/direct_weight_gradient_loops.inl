@@ -1,5 +1,6 @@
-// The loops of conv/direct_weight_gradient.h, of each type of numbers T: floats, or bfloat16 numbers
-// of which two pixels make a word. Included after gemm/tiles.inl, conv/window.inl and
+// The loops of conv/direct_weight_gradient.h, of each type of numbers T: floats, or bfloat16
+// numbers, of which those of two pixels make a word. Included after gemm/tiles.inl,
+// conv/window.inl and
 //
 //   Words<T>                        see gemm/tiles.inl;
 //   see_line(..., const T* ...)     as that of floats, of words: of two numbers, what a pixel sees
@@ -24,7 +25,7 @@ void multiply_pixels(const DirectGradient& t, const PixelStrip& strip, const flo
       seen += Words<T>::numbers * t.w.stride * V * width;
     }
     if (whole * Words<T>::numbers == t.w.to) continue;
-    // What the last pixel is packed with was multiplied by 0, but may be infinite.
+    // What the last pixel is packed with would be multiplied by 0, and may be infinite.
     alignas(alignment_bytes) float last[V * width];
     for (int j = 0; j < V; ++j) {
       store(last + j * width, Words<T>::first_numbers(load(seen + j * width)));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "kernels/reduction/types.h"
 #include "support/ceil_div.h"
@@ -14,7 +15,11 @@ namespace poptorch::kernels {
 namespace {
 
 constexpr int64_t grain_bytes = 64 << 10;  // some 5 us of copying
-constexpr int64_t tile = 16;               // transposes go by squares of this many items
+
+// Transposes go by squares of this many items, whose rows are a cache line or longer.
+template <typename T>
+constexpr int64_t tile = sizeof(T) == 2 ? 32 : 16;
+constexpr int64_t least_lines = 128;  // of a part of a transpose
 
 struct Wide {
   uint64_t low, high;
@@ -49,36 +54,70 @@ void copy_items(std::byte* target, int64_t target_step, const std::byte* source,
     store(target + i * target_step, load<T>(source + i * source_step));
 }
 
-using Four = uint32_t __attribute__((vector_size(16)));
+template <typename T>
+constexpr bool has_squares = sizeof(T) == 2 || sizeof(T) == 4;
 
-// A square of 4 by 4 items of 4 bytes; rows become columns.
-inline void transpose_4x4(std::byte* target, int64_t target_step, const std::byte* source,
-                          int64_t source_step) {
-  const Four a = load<Four>(source), b = load<Four>(source + source_step);
-  const Four c = load<Four>(source + 2 * source_step), d = load<Four>(source + 3 * source_step);
-  const Four low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, front = {0, 1, 4, 5}, back = {2, 3, 6, 7};
-  const Four ab_low = __builtin_shuffle(a, b, low), ab_high = __builtin_shuffle(a, b, high);
-  const Four cd_low = __builtin_shuffle(c, d, low), cd_high = __builtin_shuffle(c, d, high);
-  store(target, __builtin_shuffle(ab_low, cd_low, front));
-  store(target + target_step, __builtin_shuffle(ab_low, cd_low, back));
-  store(target + 2 * target_step, __builtin_shuffle(ab_high, cd_high, front));
-  store(target + 3 * target_step, __builtin_shuffle(ab_high, cd_high, back));
+// Items of a vector of 16 bytes.
+template <typename T>
+constexpr int side = 16 / sizeof(T);
+
+// The first items of two vectors in turn, with `from` of half a vector the last ones.
+template <int from, typename T, typename Row, int... i>
+Row interleaved(Row a, Row b, std::integer_sequence<int, i...>) {
+  return __builtin_shuffle(a, b, Row{static_cast<T>(from + i / 2 + i % 2 * sizeof...(i))...});
 }
 
-// A square of `tile` by `tile` items of 4 bytes. Both sides of the square behind it, of the next
-// items, come from memory in the meantime: the distances between rows are too long for hardware to
-// foresee.
-inline void transpose_tile(std::byte* target, int64_t target_step, const std::byte* source,
-                           int64_t source_step) {
-  for (int64_t i = 0; i < tile; ++i) {
-    __builtin_prefetch(source + (tile + i) * source_step);
-    __builtin_prefetch(target + i * target_step + tile * 4, 1);
-  }
-  for (int64_t l = 0; l < tile; l += 4) {
-    for (int64_t i = 0; i < tile; i += 4) {
-      transpose_4x4(target + l * target_step + i * 4, target_step, source + i * source_step + l * 4,
-                    source_step);
+// As many items as a vector has, in as many rows, which become columns. In each step rows that are
+// half of the square apart are interleaved: after log2(side) of them all is transposed.
+template <typename T>
+void transpose_square(std::byte* target, int64_t target_step, const std::byte* source,
+                      int64_t source_step) {
+  typedef T Row __attribute__((vector_size(16)));
+  constexpr int half = side<T> / 2;
+  constexpr auto all = std::make_integer_sequence<int, side<T>>{};
+  Row rows[side<T>], next[side<T>];
+  for (int i = 0; i < side<T>; ++i) rows[i] = load<Row>(source + i * source_step);
+  for (int step = 1; step < side<T>; step *= 2) {
+    for (int i = 0; i < half; ++i) {
+      next[2 * i] = interleaved<0, T>(rows[i], rows[i + half], all);
+      next[2 * i + 1] = interleaved<half, T>(rows[i], rows[i + half], all);
     }
+    std::copy_n(next, side<T>, rows);
+  }
+  for (int i = 0; i < side<T>; ++i) store(target + i * target_step, rows[i]);
+}
+
+// target[line][item] = source[item][line] of a few lines and items.
+template <typename T>
+void transpose_tile(std::byte* target, int64_t target_step, const std::byte* source,
+                    int64_t source_step, int64_t lines, int64_t items) {
+  constexpr int64_t size = sizeof(T);
+  int64_t whole_lines = 0, whole_items = 0;
+  if constexpr (has_squares<T>) {
+    whole_lines = lines / side<T> * side<T>;
+    whole_items = items / side<T> * side<T>;
+    for (int64_t l = 0; l < whole_lines; l += side<T>) {
+      for (int64_t i = 0; i < whole_items; i += side<T>) {
+        transpose_square<T>(target + l * target_step + i * size, target_step,
+                            source + i * source_step + l * size, source_step);
+      }
+    }
+  }
+  for (int64_t l = 0; l < lines; ++l) {
+    for (int64_t i = l < whole_lines ? whole_items : 0; i < items; ++i) {
+      store(target + l * target_step + i * size, load<T>(source + i * source_step + l * size));
+    }
+  }
+}
+
+// Both sides of the tile behind this one, of the next items, come from memory in the meantime: the
+// distances between rows are too long for hardware to foresee.
+template <typename T>
+void fetch_next_tile(const std::byte* target, int64_t target_step, const std::byte* source,
+                     int64_t source_step) {
+  for (int64_t i = 0; i < tile<T>; ++i) {
+    __builtin_prefetch(source + (tile<T> + i) * source_step);
+    __builtin_prefetch(target + i * target_step + tile<T> * static_cast<int64_t>(sizeof(T)), 1);
   }
 }
 
@@ -86,21 +125,17 @@ inline void transpose_tile(std::byte* target, int64_t target_step, const std::by
 template <typename T>
 void transpose(std::byte* target, int64_t target_step, const std::byte* source, int64_t source_step,
                int64_t lines, int64_t items) {
-  for (int64_t item = 0; item < items; item += tile) {
-    const int64_t item_end = std::min(items, item + tile);
-    for (int64_t line = 0; line < lines; line += tile) {
-      const int64_t line_end = std::min(lines, line + tile);
-      if (sizeof(T) == 4 && item_end - item == tile && line_end - line == tile) {
-        transpose_tile(target + line * target_step + item * 4, target_step,
-                       source + item * source_step + line * 4, source_step);
-        continue;
+  constexpr int64_t size = sizeof(T);
+  for (int64_t item = 0; item < items; item += tile<T>) {
+    for (int64_t line = 0; line < lines; line += tile<T>) {
+      std::byte* to = target + line * target_step + item * size;
+      const std::byte* from = source + item * source_step + line * size;
+      const int64_t of_lines = std::min(tile<T>, lines - line);
+      const int64_t of_items = std::min(tile<T>, items - item);
+      if (has_squares<T> && of_lines == tile<T> && of_items == tile<T>) {
+        fetch_next_tile<T>(to, target_step, from, source_step);
       }
-      for (int64_t l = line; l < line_end; ++l) {
-        for (int64_t i = item; i < item_end; ++i) {
-          store(target + l * target_step + i * sizeof(T),
-                load<T>(source + i * source_step + l * sizeof(T)));
-        }
-      }
+      transpose_tile<T>(to, target_step, from, source_step, of_lines, of_items);
     }
   }
 }
@@ -182,7 +217,7 @@ void CopyPlan::choose_loop() {
   }
   const int64_t line_bytes = item_.size * item_bytes_;
   const int64_t lines = std::max<int64_t>(1, grain_bytes / line_bytes);
-  cut(loop_ == Loop::transpose ? std::max(lines, 8 * tile) : lines,
+  cut(loop_ == Loop::transpose ? std::max(lines, least_lines) : lines,
       std::max<int64_t>(1, grain_bytes / item_bytes_));
 }
 
