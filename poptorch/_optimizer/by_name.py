@@ -6,6 +6,7 @@ The host has every state as PyTorch has it; outside it is as the device has it, 
 """
 
 import collections
+import math
 import weakref
 
 import torch
@@ -274,42 +275,58 @@ class ByName:
         optimizer = self.owner and self.owner()
         if optimizer is None:
             return {}
-        states = spec_of(optimizer).states
-        held = [(p, group) for group in groups_of(optimizer) for p in group["params"]
-                if p in content]
-        found = {}
+        spec, found = spec_of(optimizer), {}
+        held = [(p, group, _of_pytorch(spec, content[p])) for group in groups_of(optimizer)
+                for p in group["params"] if p in content]
         for name in filter(None, begun_names(values)):
-            scale = self._pending.scale_of(name)
-            found[name] = frozenset(
-                id(parameter) for parameter, group in held
-                if all(_is_same(values.get(state.of(name)), content[parameter].get(state.key),
-                                state.velocity_power and (scale or state.scale_in(group)))
-                       for state in states))
+            compared = _Compared(spec, values, name, self._pending.scale_of(name))
+            found[name] = frozenset(id(parameter) for parameter, group, own in held
+                                    if compared.has(own, group))
         names = collections.Counter(found.values())
         return {name: owners for name, owners in found.items() if names[owners] <= len(owners)}
 
 
-def _is_same(outside: torch.Tensor | None, value, factor: float) -> bool:
-    """Whether a value by a name outside is that of PyTorch's part of a state.
+_HEAD = 4  # numbers of a tensor that are compared first: of other parameters one differs
 
-    Args:
-        outside: a velocity times ``factor``.
-        value: in the type that PyTorch gave it.
-        factor: 0: of no velocity.
-    """
-    if outside is None or value is None:
-        return outside is None and value is None
-    value = torch.as_tensor(value)
-    if outside.shape != value.shape:
-        return False
-    for part in (slice(8), slice(8, None)):  # others differ at once
-        own = value.reshape(-1)[part]
-        found = divided(outside.reshape(-1)[part], factor or 1.0).to(own.dtype)
-        if not torch.allclose(found, own, rtol=_rounding(own.dtype), atol=0.0, equal_nan=True):
+
+def _of_pytorch(spec: OptimizerSpec, entry: dict) -> list[tuple[torch.Tensor, list] | None]:
+    """The states of a parameter in PyTorch's part, each with its first numbers."""
+    tensors = [None if entry.get(state.key) is None else torch.as_tensor(entry[state.key])
+               for state in spec.states]
+    return [None if tensor is None else (tensor, tensor.reshape(-1)[:_HEAD].tolist())
+            for tensor in tensors]
+
+
+class _Compared:
+    """The values of a name, which are compared with those of many parameters."""
+
+    def __init__(self, spec: OptimizerSpec, values: Values, name: str, scale: float | None):
+        self._spec, self._scale = spec, scale
+        self._values = [values.get(state.of(name)) for state in spec.states]
+        self._heads: dict[tuple, list] = {}
+
+    def has(self, own: list, group: dict) -> bool:
+        """Whether they are what :func:`_of_pytorch` returned of a parameter of a group."""
+        return all(map(self._is_same, range(len(own)), own, [group] * len(own)))
+
+    def _is_same(self, index: int, own: tuple[torch.Tensor, list] | None, group: dict) -> bool:
+        outside, state = self._values[index], self._spec.states[index]
+        if outside is None or own is None:
+            return outside is None and own is None
+        tensor, head = own
+        if outside.shape != tensor.shape:
             return False
-    return True
+        factor = (self._scale or state.scale_in(group)) if state.velocity_power else 1.0
 
+        def as_pytorch(value):
+            return divided(value, factor).to(tensor.dtype)
 
-def _rounding(dtype: torch.dtype) -> float:
-    """How far a value that was multiplied and divided again may be from what it was."""
-    return 2 * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+        key = index, factor, tensor.dtype
+        if key not in self._heads:
+            self._heads[key] = as_pytorch(outside.reshape(-1)[:_HEAD]).tolist()
+        if factor == 1.0:
+            return self._heads[key] == head and torch.equal(as_pytorch(outside), tensor)
+        rounding = 2 * torch.finfo(tensor.dtype).eps  # it was multiplied and divided again
+        return all(math.isclose(x, y, rel_tol=rounding)
+                   for x, y in zip(self._heads[key], head)) and \
+            torch.allclose(as_pytorch(outside), tensor, rtol=rounding, atol=0.0)
