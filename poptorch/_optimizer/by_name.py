@@ -5,8 +5,6 @@ The host has every state as PyTorch has it; outside it is as the device has it, 
 ``velocity_scaling``.
 """
 
-import collections
-import math
 import weakref
 
 import torch
@@ -14,8 +12,9 @@ import torch
 from poptorch._logging import logger
 from poptorch._optimizer import spec as kinds
 from poptorch._optimizer.device_settings import groups_of, is_combined
-from poptorch._optimizer.pending import Owners, Pending, Values, begun_names, is_as_marked, mark
-from poptorch._optimizer.rows import ROWS, spec_of
+from poptorch._optimizer.owners import begun_names, owners_of
+from poptorch._optimizer.pending import Pending, Values, is_as_marked, mark
+from poptorch._optimizer.rows import ROWS
 from poptorch._optimizer.spec import (
     COUNT,
     GLOBAL,
@@ -237,7 +236,8 @@ class ByName:
         with self._lock, plain_torch():
             if values:
                 self._pending.add(values, settings, content, self._changed() | {*map(id, content)})
-                self._pending.owners |= self._owners(values, content)
+                self._pending.owners |= owners_of(self.owner and self.owner(), values, content,
+                                                  self._pending.scale_of)
             named = {id(tensor) for name, tensor in self._by_name().items()
                      if name in loaded and not self._pending.is_of_another(tensor, name)}
             for tensor, entry in content.items():
@@ -268,65 +268,3 @@ class ByName:
                            "programs gave them: it is taken from state.", len(names), members)
             return None
         return values
-
-    def _owners(self, values: Values, content: dict) -> Owners:
-        """Of names that have made an update, the parameters which PyTorch's part of a state gives
-        the same values. A name whose values were changed, or written twice, has none."""
-        optimizer = self.owner and self.owner()
-        if optimizer is None:
-            return {}
-        spec, found = spec_of(optimizer), {}
-        held = [(p, group, _of_pytorch(spec, content[p])) for group in groups_of(optimizer)
-                for p in group["params"] if p in content]
-        for name in filter(None, begun_names(values)):
-            compared = _Compared(spec, values, name, self._pending.scale_of(name))
-            found[name] = frozenset(id(parameter) for parameter, group, own in held
-                                    if compared.has(own, group))
-        names = collections.Counter(found.values())
-        return {name: owners for name, owners in found.items() if names[owners] <= len(owners)}
-
-
-_HEAD = 4  # numbers of a tensor that are compared first: of other parameters one differs
-
-
-def _of_pytorch(spec: OptimizerSpec, entry: dict) -> list[tuple[torch.Tensor, list] | None]:
-    """The states of a parameter in PyTorch's part, each with its first numbers."""
-    tensors = [None if entry.get(state.key) is None else torch.as_tensor(entry[state.key])
-               for state in spec.states]
-    return [None if tensor is None else (tensor, tensor.reshape(-1)[:_HEAD].tolist())
-            for tensor in tensors]
-
-
-class _Compared:
-    """The values of a name, which are compared with those of many parameters."""
-
-    def __init__(self, spec: OptimizerSpec, values: Values, name: str, scale: float | None):
-        self._spec, self._scale = spec, scale
-        self._values = [values.get(state.of(name)) for state in spec.states]
-        self._heads: dict[tuple, list] = {}
-
-    def has(self, own: list, group: dict) -> bool:
-        """Whether they are what :func:`_of_pytorch` returned of a parameter of a group."""
-        return all(map(self._is_same, range(len(own)), own, [group] * len(own)))
-
-    def _is_same(self, index: int, own: tuple[torch.Tensor, list] | None, group: dict) -> bool:
-        outside, state = self._values[index], self._spec.states[index]
-        if outside is None or own is None:
-            return outside is None and own is None
-        tensor, head = own
-        if outside.shape != tensor.shape:
-            return False
-        factor = (self._scale or state.scale_in(group)) if state.velocity_power else 1.0
-
-        def as_pytorch(value):
-            return divided(value, factor).to(tensor.dtype)
-
-        key = index, factor, tensor.dtype
-        if key not in self._heads:
-            self._heads[key] = as_pytorch(outside.reshape(-1)[:_HEAD]).tolist()
-        if factor == 1.0:
-            return self._heads[key] == head and torch.equal(as_pytorch(outside), tensor)
-        rounding = 2 * torch.finfo(tensor.dtype).eps  # it was multiplied and divided again
-        return all(math.isclose(x, y, rel_tol=rounding)
-                   for x, y in zip(self._heads[key], head)) and \
-            torch.allclose(as_pytorch(outside), tensor, rtol=rounding, atol=0.0)

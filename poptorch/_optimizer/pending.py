@@ -11,10 +11,8 @@ import torch
 
 from poptorch._logging import logger
 from poptorch._optimizer.device import Values, version
+from poptorch._optimizer.owners import Owners
 from poptorch._optimizer.spec import GLOBAL, STEP, VELOCITY_SCALING
-
-# Identities of the parameters of a name: those of equal states, of which it stands for one.
-Owners = dict[str, frozenset[int]]
 
 
 class Pending:
@@ -26,8 +24,8 @@ class Pending:
 
     Attributes:
         values: by names outside.
-        owners: of names that have made an update, where it is known.
         unknown: of these, what the last program that was given states had no parameter for.
+        owners: of names that have made an update, where it is known.
     """
 
     def __init__(self, kept: dict, items: Iterable):
@@ -177,12 +175,6 @@ class Pending:
     def scale_of(self, name: str) -> float | None:
         """The velocity scaling with which the values of a parameter's name were saved."""
         return self._scales.get(name)
-
-
-def begun_names(values: Values) -> list[str]:
-    """Names of the parameters that have made an update, as far as the values say it, in order."""
-    names = dict.fromkeys(name.partition("___")[2] for name in values)
-    return [name for name in names if values.get(f"{STEP}___{name}", 1) != 0]
 
 
 def mark(entry: dict) -> dict:
