@@ -10,10 +10,10 @@
 #include "kernels/aten/call.h"
 #include "kernels/aten/convolution.h"
 #include "kernels/conv/algorithms.h"
-#include "kernels/conv/bias_gradient.h"
 #include "kernels/float16.h"
 #include "ops/layout.h"
 #include "support/error.h"
+#include "support/mutant.h"
 
 namespace poptorch::kernels {
 namespace {
@@ -124,6 +124,25 @@ struct SomeGradients {
     }
   }
 };
+
+// The kernel of `sum`, over all dimensions of dy but that of the channels.
+Prepared bias_gradient(const Call& call) {
+  ir::Value dy = *call.op.operand(0);
+  if (MUTANT(bias_gradient_is_row_major)) dy.type = {dy.type.dtype, dy.type.sizes, {}};
+  ir::Dims dims{0};
+  for (int64_t dim = 2; dim < dy.type.rank(); ++dim) dims.push_back(dim);
+  ir::Op sum;
+  sum.name = ir::OpName("sum");
+  sum.place = call.op.place;
+  sum.operands = {&dy};
+  sum.attrs.set("dim", dims);
+  sum.results.push_back(std::make_unique<ir::Value>(*call.op.result(2)));
+  const Prepared prepared = ops::prepare({sum, call.threads});
+  const auto run = [run = prepared.run](const Args& args) {
+    run({args.inputs, args.outputs + 2, args.scratch, args.threads});
+  };
+  return {run, prepared.scratch_bytes};
+}
 
 Prepared one_after_the_other(std::vector<Prepared> parts) {
   if (parts.size() == 1) return std::move(parts[0]);
