@@ -12,7 +12,7 @@ import torch
 from poptorch._logging import logger
 from poptorch._optimizer import spec as kinds
 from poptorch._optimizer.device_settings import groups_of, is_combined
-from poptorch._optimizer.owners import begun_names, owners_of
+from poptorch._optimizer.owners import begun_names, owners_of, parameter_of
 from poptorch._optimizer.pending import Pending, Values, is_as_marked, mark
 from poptorch._optimizer.rows import ROWS
 from poptorch._optimizer.spec import (
@@ -232,7 +232,7 @@ class ByName:
         if GLOBAL in content:
             content[GLOBAL] = content.pop(GLOBAL)  # this string, not one that is equal to it
         values = self._unless_unclear(values, content)
-        loaded = {name.partition("___")[2] for name in values or ()}
+        loaded = set(map(parameter_of, values or ()))
         with self._lock, plain_torch():
             if values:
                 self._pending.add(values, settings, content, self._changed() | {*map(id, content)})
@@ -261,7 +261,7 @@ class ByName:
             logger.warning("ipu_state names %d parameters, state has %d: it is taken from state.",
                            count, len(content))
             return None
-        names = {name.partition("___")[2] for name in values} - {""}
+        names = set(map(parameter_of, values)) - {""}
         members = sum(len(group["params"]) for group in groups_of(optimizer)) if optimizer else 0
         if members and len(names) > members:
             logger.warning("ipu_state has %d names, the optimizer %d parameters, so that several "

@@ -22,9 +22,14 @@ Owners = dict[str, frozenset[int]]
 _HEAD = 4  # numbers of a tensor that are compared first: of other parameters one differs
 
 
+def parameter_of(name: str) -> str:
+    """What a program calls the parameter of a state, by the name of the state outside."""
+    return name.partition("___")[2]
+
+
 def begun_names(values: Values) -> list[str]:
     """Names of the parameters that have made an update, as far as the values say it, in order."""
-    names = dict.fromkeys(name.partition("___")[2] for name in values)
+    names = dict.fromkeys(map(parameter_of, values))
     return [name for name in names if values.get(f"{STEP}___{name}", 1) != 0]
 
 

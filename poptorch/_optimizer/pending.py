@@ -11,7 +11,7 @@ import torch
 
 from poptorch._logging import logger
 from poptorch._optimizer.device import Values, version
-from poptorch._optimizer.owners import Owners
+from poptorch._optimizer.owners import Owners, parameter_of
 from poptorch._optimizer.spec import GLOBAL, STEP, VELOCITY_SCALING
 
 
@@ -74,7 +74,7 @@ class Pending:
                          for name, value in (settings or {}).items() if name.startswith(prefix)}
         self.values = {**self.current(changed), **values}
         self._held = set(map(id, content)) or None
-        for name in {name.partition("___")[2] for name in values}:
+        for name in set(map(parameter_of, values)):
             self.owners.pop(name, None)
 
     def begin(self, items: Iterable) -> None:
@@ -95,7 +95,7 @@ class Pending:
             own: identities of the parameters that had a state in this store before.
         """
         values = {name: value for name, value in other.values.items()
-                  if not other.owners.get(name.partition("___")[2], frozenset()) & own}
+                  if not other.owners.get(parameter_of(name), frozenset()) & own}
         if not values:
             return
         items = list(items)
@@ -144,7 +144,7 @@ class Pending:
             changed: see :meth:`changed`. Any of them may have a name that is not known.
         """
         def is_current(name):
-            owners = self.owners.get(name.partition("___")[2])
+            owners = self.owners.get(parameter_of(name))
             return not changed if owners is None else bool(owners - changed)
 
         return {name: value for name, value in self.values.items() if is_current(name)}
@@ -168,7 +168,7 @@ class Pending:
 
     def scales(self) -> dict[str, float]:
         """The velocity scalings of what waits, as ``ipu_param`` has them."""
-        names = {name.partition("___")[2] for name in self.values}
+        names = set(map(parameter_of, self.values))
         return {VELOCITY_SCALING.of(name): scale for name, scale in self._scales.items()
                 if name in names}
 
