@@ -6,10 +6,15 @@ The numeric rule says "same program, same numbers" twice over:
 * in float32 PyTorch's own error is the measure: with ``e`` the error of eager float32 against
   eager float64, ours against eager float64 is at most ``4 e + 2e-6``.
 
+One run is one draw of ``e``, and a lucky one where few elements make the error: an Adam divides a
+gradient near zero by itself. What trains some steps takes the largest of several runs, some of
+them from weights that are moved by a rounding (``nudged``).
+
 Errors are Frobenius norms of whole tensors, never relative errors of single elements. A tensor
 near zero is measured against 1e-3 times the root of its size.
 """
 
+import copy
 import math
 import os
 import subprocess
@@ -60,6 +65,14 @@ def to_dtype(tree, dtype):
         return leaf.detach().clone().to(dtype if leaf.is_floating_point() else leaf.dtype)
 
     return pytree.tree_map(convert, tree)
+
+
+def nudged(module, seed, size=2.0**-23):
+    """A copy of a module whose parameters are moved by up to ``size`` times themselves."""
+    module, generator = copy.deepcopy(module), torch.Generator().manual_seed(seed)
+    for p in module.parameters():
+        p.data *= 1 + size * (2 * torch.rand(p.shape, generator=generator) - 1)
+    return module
 
 
 def _same_kind(name, ours, reference):

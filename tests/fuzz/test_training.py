@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 import poptorch
 from tests.fuzz.judge import attempt, budget
-from tests.helpers import flatten, quiet_options, relative_error
+from tests.helpers import flatten, nudged, quiet_options, relative_error
 
 F = torch.nn.functional
 COLUMNS = 4
@@ -215,10 +215,8 @@ def joined(steps):
 def eager(case, dtype, nudge=0):
     """Results and weights of PyTorch, from weights that are moved by ``nudge`` of themselves."""
     net = case.net()
-    draw = torch.Generator().manual_seed(nudge)
     if nudge:
-        for p in net.parameters():
-            p.data *= 1 + NUDGE * (2 * torch.rand(p.shape, generator=draw) - 1)
+        net = nudged(net, nudge, NUDGE)
     net = net.to(dtype)
     optimizer = case.optimizer(net)
 

@@ -5,15 +5,17 @@ and the parameters and buffers afterwards. The checks of ``tests.helpers`` compa
 """
 
 import copy
+from dataclasses import replace
 
 import torch
 from torch.utils import _pytree as pytree
 
 import poptorch
-from tests.helpers import check_narrow, check_wide, flatten
+from tests.helpers import check_narrow, check_wide, flatten, nudged
 from tests.networks.kinks import batches_away_from_kinks
 
 STEPS = 5
+NUDGES = 3
 
 
 def clone(tree):
@@ -85,7 +87,8 @@ def infer_eager(network, batches, last=False):
 
 
 def eager_variants(function, network, argument):
-    """Eager float32 results with one and two threads, contiguous and channels-last."""
+    """Eager float32 results with one and two threads, contiguous and channels-last, and from
+    weights that are moved by a rounding."""
     has_images = any(tensor.dim() == 4 for tensor in flatten(argument).values())
     threads_before = torch.get_num_threads()
     results = []
@@ -94,7 +97,8 @@ def eager_variants(function, network, argument):
         for last in (False, True) if has_images else (False,):
             results.append(function(network, argument, last))
     torch.set_num_threads(threads_before)
-    return results
+    moved = (replace(network, module=nudged(network.module, seed)) for seed in range(NUDGES))
+    return results + [function(each, argument) for each in moved]
 
 
 def options_for(network, **settings):
