@@ -132,7 +132,7 @@ Prepared bias_gradient(const Call& call) {
   ir::Dims dims{0};
   for (int64_t dim = 2; dim < dy.type.rank(); ++dim) dims.push_back(dim);
   ir::Op sum;
-  sum.name = ir::OpName("sum");
+  sum.name = ir::op::sum;
   sum.place = call.op.place;
   sum.operands = {&dy};
   sum.attrs.set("dim", dims);

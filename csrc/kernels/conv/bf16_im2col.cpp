@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/conv/im2col_last.h"
+#include "kernels/conv/layers.h"
 #include "kernels/float16_blocks.h"
 #include "kernels/gemm/bf16_loops.h"
 #include "kernels/gemm/blocked.h"
@@ -266,18 +267,6 @@ void sum_part(const WeightGradient& w, int64_t i, const uint16_t* dy, const uint
   }
 }
 
-// Adds the layers up, in their order, and rounds.
-void join(const WeightGradient& w, float* sums, uint16_t* dw, int threads) {
-  constexpr int64_t grain = 1 << 14;
-  parallel_for(threads, w.numbers(), grain, [&](int64_t begin, int64_t end) {
-    for (int64_t layer = 1; layer < w.layers; ++layer) {
-      const float* from = sums + layer * w.numbers();
-      for (int64_t i = begin; i < end; ++i) sums[i] += from[i];
-    }
-    downcast_to(ir::DType::bf16)(sums + begin, dw + begin, end - begin);
-  });
-}
-
 Prepared weight_gradient(const ConvProblem& p) {
   const WeightGradient w(sizes_of(p));
   const ChannelsLast x(p.x), dy(p.y), dw(p.w);
@@ -299,7 +288,7 @@ Prepared weight_gradient(const ConvProblem& p) {
       uint16_t* own = matrix + part * of_strip;
       for (int64_t i = begin; i < end; ++i) sum_part(w, i, values, images, own, sums);
     });
-    join(w, sums, target, args.threads);
+    add_layers(sums, sums + w.numbers(), w.layers - 1, w.numbers(), target, args.threads);
     dw.finish(args.out<uint16_t>(1), target, args.threads);
   };
   return {run, all.bytes()};

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/float16_blocks.h"
+#include "kernels/conv/layers.h"
 #include "kernels/gemm/packed.h"
 #include "support/align.h"
 #include "support/ceil_div.h"
@@ -75,21 +75,6 @@ struct Parts {
   }
 };
 
-// dw of the layers, which are added up in their order: to the first one, which may be dw itself.
-template <typename T>
-void add_layers(const Parts& parts, float* first, const float* others, T* dw, int threads) {
-  constexpr int64_t grain = 1 << 12;
-  const int64_t n = parts.numbers();
-  const bool is_there = std::is_same_v<T, float>;
-  if (parts.layers == 1 && is_there) return;
-  parallel_for(threads, n, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t layer = 0; layer + 1 < parts.layers; ++layer) {
-      for (int64_t i = begin; i < end; ++i) first[i] += others[layer * n + i];
-    }
-    if constexpr (!is_there) downcast_to(ir::DType::bf16)(first + begin, dw + begin, end - begin);
-  });
-}
-
 template <typename T>
 Prepared prepare(const Call& call) {
   const simd::DirectGradientFunctions<T>& loops = functions<T>();
@@ -100,7 +85,12 @@ Prepared prepare(const Call& call) {
   const auto run = [=, &loops](const Args& args) {
     float* scratch = reinterpret_cast<float*>(args.scratch);
     float *sums = scratch + threads * memory, *first = sums;
-    if constexpr (std::is_same_v<T, float>) first = args.out<float>(1);
+    uint16_t* rounded = nullptr;
+    if constexpr (std::is_same_v<T, float>) {
+      first = args.out<float>(1);
+    } else {
+      rounded = args.out<T>(1);
+    }
     float* others = sums + (1 - own_layers) * parts.numbers();
     parallel_parts(args.threads, threads, parts.count(),
                    [&](int64_t thread, int64_t begin, int64_t end) {
@@ -111,7 +101,7 @@ Prepared prepare(const Call& call) {
                                  scratch + thread * memory);
                      }
                    });
-    add_layers(parts, first, others, args.out<T>(1), args.threads);
+    add_layers(first, others, parts.layers - 1, parts.numbers(), rounded, args.threads);
   };
   const int64_t numbers = threads * memory + (parts.layers - own_layers) * parts.numbers();
   return {run, static_cast<size_t>(numbers) * sizeof(float)};
