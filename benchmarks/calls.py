@@ -4,6 +4,7 @@ What PyTorch calls does not depend on how poptorch compiles, so the list, and th
 is the same whatever poptorch does. Biases are left out: adding one is no product.
 """
 
+import contextlib
 import math
 from dataclasses import dataclass
 
@@ -176,6 +177,17 @@ class _Stub(nn.Module):
         return out.requires_grad_(self.training), None
 
 
+@contextlib.contextmanager
+def _attention_by_products():
+    """Encoder layers and attention call no op that computes all of them in one in inference."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 def record(module, inputs):
     """Calls of one step: forward and, in training mode, backward.
 
@@ -188,7 +200,7 @@ def record(module, inputs):
         for name, child in parent.named_children():
             if isinstance(child, nn.RNNBase):
                 setattr(parent, name, _Stub(child, recorder.calls).train(module.training))
-    with recorder:
+    with recorder, _attention_by_products():
         if module.training:
             module(*inputs)[1].backward()
         else:

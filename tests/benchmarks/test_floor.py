@@ -73,6 +73,16 @@ def test_attention_counts_whether_it_is_fused_or_not():
     assert {call.flops() for call in products[True]} == {2 * 12 * 16 * 16 * 64}
 
 
+def test_an_encoder_layer_is_its_products_in_inference_too():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    calls = record(layer.eval(), (torch.randn(3, 5, 16),))
+    rows, width = 3 * 5, 16
+    weights = 3 * width * width + width * width + 2 * width * 32
+    attention = 2 * (3 * 2) * 5 * 5 * (width // 2)
+    assert sum(call.flops() for call in calls) == 2 * rows * weights + 2 * attention
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
 @pytest.mark.sampled
 def test_the_replay_runs_every_call_in_one_of_the_layouts():
     for trains in (True, False):
