@@ -38,7 +38,7 @@ constexpr int64_t small_bytes = 4096;  // not worth an op
 constexpr size_t most_steps = 4;       // computed again for one value
 // Of a sum in a product: a function costs as much as some ten of them, and a product has two more
 // in the backward pass.
-constexpr int64_t long_sum = 512;
+constexpr int64_t long_sum = 256;
 // A few instructions for each vector.
 constexpr std::array cheap_names = {
     ir::op::abs, ir::op::add, ir::op::bitwise_and, ir::op::bitwise_not, ir::op::bitwise_or,
