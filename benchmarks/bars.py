@@ -113,9 +113,9 @@ def _is(workload=None, mode=None, backend=None):
 
 
 def _growth_of_depth(rows):
-    """Time a layer of the deepest network over that of the least deep one."""
+    """Time a layer of the deepest network over that of the least deep one, for training."""
     layers = {int(row["workload"].removeprefix("narrow-")): row["per_layer"]
-              for row in rows if row.get("per_layer")}
+              for row in rows if row.get("per_layer") and row["mode"] == "train"}
     if len(layers) < 2:
         return None
     least, most = min(layers), max(layers)

@@ -114,6 +114,15 @@ def test_bars(store):
     assert "| <= 1 | 0.00 (worst of 1: net train) | yes |" in text
 
 
+def test_growth_with_the_layers_is_that_of_training(store):
+    store.add("first-call", [{"workload": f"narrow-{layers}", "mode": mode, "per_layer": ms}
+                             for layers, mode, ms in ((12, "train", 20.0), (96, "train", 30.0),
+                                                      (12, "infer", 9.0), (96, "infer", 9.0))],
+              ORIGIN)
+    text = report.summary(store, MACHINE)
+    assert "| <= 1.2 | 1.50 (a layer of 96 beside a layer of 12) | no |" in text
+
+
 def test_the_page_has_a_place_for_every_part():
     names = set(report.BLOCK.findall(report.PAGE.read_text()))
     others = {"roofline", "compared", "bars"}
