@@ -181,6 +181,10 @@ def make_job(setting):
         for layer in module.modules():
             if isinstance(layer, nn.Dropout):
                 layer.p = 0.0
+    if setting.nudge:
+        from poptorch.testing._comparison import nudged  # here: other processes do not hold it
+
+        module = nudged(module, setting.nudge)
     return Job(workload, setting.mode, module, inputs, learning_rate)
 
 

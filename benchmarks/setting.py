@@ -10,7 +10,8 @@ class Setting:
 
     ``threads`` 0 means as many as PyTorch takes. ``off`` are names of optimizations of poptorch
     that are turned off, separated by commas. ``learns`` sets a learning rate that matters and
-    no dropout, so that loss curves can be compared.
+    no dropout, so that loss curves can be compared. ``nudge`` moves the weights by a rounding, each
+    number in other directions; 0 leaves them.
     """
 
     workload: str
@@ -20,6 +21,7 @@ class Setting:
     threads: int = 0
     off: str = ""
     learns: bool = False
+    nudge: int = 0
 
     def label(self):
         """For people."""
@@ -27,6 +29,7 @@ class Setting:
         parts += [self.dtype] if self.dtype != "f32" else []
         parts += [f"{self.threads} threads"] if self.threads else []
         parts += [f"without {self.off}"] if self.off else []
+        parts += [f"nudge {self.nudge}"] if self.nudge else []
         return " ".join(parts)
 
     def text(self):

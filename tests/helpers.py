@@ -14,7 +14,6 @@ Errors are Frobenius norms of whole tensors, never relative errors of single ele
 near zero is measured against 1e-3 times the root of its size.
 """
 
-import copy
 import math
 import os
 import subprocess
@@ -65,14 +64,6 @@ def to_dtype(tree, dtype):
         return leaf.detach().clone().to(dtype if leaf.is_floating_point() else leaf.dtype)
 
     return pytree.tree_map(convert, tree)
-
-
-def nudged(module, seed, size=2.0**-23):
-    """A copy of a module whose parameters are moved by up to ``size`` times themselves."""
-    module, generator = copy.deepcopy(module), torch.Generator().manual_seed(seed)
-    for p in module.parameters():
-        p.data *= 1 + size * (2 * torch.rand(p.shape, generator=generator) - 1)
-    return module
 
 
 def _same_kind(name, ours, reference):

@@ -1,4 +1,8 @@
-"""Loss curves: how far ours lies from eager's, beside how far eager's own lie from each other."""
+"""Loss curves: how far ours lies from eager's, beside how far eager's own lie from each other.
+
+Eager's are few and much alike, since they run the same libraries. What roundings do to a curve is
+seen where they start from weights that differ by one.
+"""
 
 import os
 
@@ -7,6 +11,7 @@ from benchmarks.part import Part, ratio, setting, start_row
 from benchmarks.table import MODE, WORKLOAD, Column
 
 STEPS = 20
+NUDGES = (1, 2)
 NAMES = (
     "convnet",
     "resnet18",
@@ -49,6 +54,9 @@ def _measure(plan):
             setting(workload, "train", name, threads=threads, learns=True)
             for threads in (1, 2)
             for name in [backends.OURS, *kinds]
+        ] + [
+            setting(workload, "train", "eager", threads=2, learns=True, nudge=nudge)
+            for nudge in NUDGES
         ]
         results, curves = _curves(settings, plan.pace)
         row = start_row(workload, "train", results)

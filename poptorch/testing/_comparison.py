@@ -1,5 +1,6 @@
 """What a comparison with PyTorch found."""
 
+import copy
 from dataclasses import dataclass, field
 
 import torch
@@ -134,6 +135,15 @@ def relative_error(ours: torch.Tensor, reference: torch.Tensor) -> float:
     error = torch.linalg.vector_norm(difference).item()
     norm = torch.linalg.vector_norm(torch.where(finite, reference, 0.0)).item()
     return error / max(norm, 1e-3 * reference.numel() ** 0.5)
+
+
+def nudged(module: torch.nn.Module, seed: int, size: float = 2.0**-23) -> torch.nn.Module:
+    """A copy of a module whose parameters are moved by up to ``size`` times themselves: what it
+    computes differs by as much as one more rounding makes."""
+    module, generator = copy.deepcopy(module), torch.Generator().manual_seed(seed)
+    for p in module.parameters():
+        p.data *= 1 + size * (2 * torch.rand(p.shape, generator=generator) - 1)
+    return module
 
 
 def _are_same(ours: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 
 import poptorch
+from poptorch.testing._comparison import nudged
 from tests.fuzz.judge import attempt, budget
-from tests.helpers import flatten, nudged, quiet_options, relative_error
+from tests.helpers import flatten, quiet_options, relative_error
 
 F = torch.nn.functional
 COLUMNS = 4
