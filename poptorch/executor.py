@@ -11,7 +11,7 @@ import torch
 from poptorch import _interrupts as interrupts
 from poptorch import _plain_torch as plain_torch
 from poptorch import profiling
-from poptorch._capture.process_state import one_at_a_time, without_cycle_collection
+from poptorch._capture.process_state import one_at_a_time
 from poptorch._device.device import Device
 from poptorch._executor import copies
 from poptorch._executor.attachment import Attachment
@@ -214,7 +214,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         source = Source(self._model, self._user_model, options, self._step_spec(), self._modes,
                         self._optimizer, self._args_parser)
         with self._device.compiling():
-            with without_cycle_collection(), self._recorded(), StepProgress(
+            with self._recorded(), StepProgress(
                     options.model_name, options.show_compilation_progress_bar) as progress:
                 interface, executable = build(source, args, kwargs, progress)
             with plain_torch.plain_torch():

@@ -1,7 +1,6 @@
 """What a capture must not change in the process, kept and put back."""
 
 import contextlib
-import gc
 import logging
 import os
 import threading
@@ -34,19 +33,6 @@ def _begin_anew() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_anew)
-
-
-@contextlib.contextmanager
-def without_cycle_collection():
-    """Leaves cycles of references uncollected. Compiling keeps nearly all that it makes, and each
-    collection would look at all of it again: a seventh of the time for a hundred layers."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextlib.contextmanager
