@@ -1,7 +1,6 @@
 // Gradients of a weight that are summed in layers, each over some of the pixels.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/float16_blocks.h"
