@@ -4,9 +4,11 @@ The weights are large enough to be read in the host's pages (csrc/run/shared_pag
 """
 
 import copy
+import gc
 import os
 import pickle
 import signal
+import weakref
 
 import torch
 from hypothesis import strategies as st
@@ -205,8 +207,13 @@ class Weights(RuleBasedStateMachine):
     @precondition(lambda self: len(self.others) > 1)
     @rule()
     def drop(self):
-        self.others.pop().is_orphan = True
+        side = self.others.pop()
+        side.is_orphan, gone = True, weakref.ref(side.model)
+        del side
         self.truth.drop_orphans()
+        if gone() is not None:  # an error that was caught refers to it
+            gc.collect()
+        assert gone() is None
 
     @rule()
     def wrap_again(self):
