@@ -25,6 +25,7 @@ from poptorch._capture import (
     functions_packed,
     functions_recurrent,
     functions_repeat,
+    functions_shapes,
     hooks,
     input_layouts,
 )
@@ -296,6 +297,7 @@ HANDLERS = {
     **functions_attention.HANDLERS,
     **functions_recurrent.HANDLERS,
     **functions_repeat.HANDLERS,
+    **functions_shapes.HANDLERS,
     **input_layouts.HANDLERS,
     **zero_paths.HANDLERS,
 }

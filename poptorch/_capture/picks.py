@@ -21,7 +21,7 @@ class Picks:
         self._recorder = recorder
         self.handlers = {aten.index_select.default: self._index_select}
         self._is_taking = False
-        # Copy, version of it, and ``write()``, which writes it back.
+        # Copy, version of it, and what it is written back to: tensor, dimension and place.
         self._copies: list[list] = []
         self._changes = 0
         # Of each result x[i], by its identity: x, i and itself.
@@ -37,9 +37,14 @@ class Picks:
         meta = self._recorder.node_of(copy).meta
         meta["picked_from"] = self._recorder.node_of(whole)
         meta["picked"] = copy, whole._base if whole._is_view() else whole
-        self._copies.append([copy, copy._version,
-                             lambda: whole.index_copy_(dim, position, copy.clone())])
+        self._copies.append([copy, copy._version, whole, dim, position])
         return copy.squeeze(dim)
+
+    def note_shape(self, tensor, old) -> None:
+        """Notes that ``tensor`` changes its shape in place, and that ``old`` is what it was."""
+        for entry in self._copies:
+            if entry[2] is tensor:
+                entry[2] = old
 
     def lies_by_value(self, tensor) -> bool:
         """Whether the value of an index says where in the memory of another tensor this one is."""
@@ -65,10 +70,10 @@ class Picks:
         if not self._copies or self._changes == self._recorder.changes:
             return
         for entry in reversed(self._copies):
-            copy, version, write = entry
+            copy, version, whole, dim, position = entry
             if copy._version != version:
                 with self._recorder.writing_back():
-                    write()
+                    whole.index_copy_(dim, position, copy.clone())
                 entry[1] = copy._version
         self._changes = self._recorder.changes
 

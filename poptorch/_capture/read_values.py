@@ -38,7 +38,7 @@ class ReadValues:
                 if isinstance(tensor, torch.Tensor) and not isinstance(tensor, private.FakeTensor):
                     self.note(tensor)
             with private.without_modes():
-                return func(*private.numbers_as_tensors(func, known), **kwargs)
+                return func(*_numbers_as_tensors(func, known), **kwargs)
         try:
             return func(*args, **kwargs)
         except private.DataDependentOutputException:
@@ -84,3 +84,10 @@ class ReadValues:
             return False
         return node not in self._recorder.constants \
             or memory_of(node.meta["val"]) in self._recorder.changed
+
+
+def _numbers_as_tensors(func, args) -> list:
+    """Operands, with tensors where an operator takes tensors: to a mode, torch gives the constants
+    of traced programs as numbers."""
+    return [torch.tensor(x) if isinstance(x, (bool, int, float)) and str(argument.type) == "Tensor"
+            else x for x, argument in zip(args, func._schema.arguments)]

@@ -68,12 +68,7 @@ class Shapes:
         """What a tensor that is about to change its shape was until now."""
         node = self._recorder.node_of(tensor)
         old = private.detached(self._recorder.fake_mode, tensor)
-        node.meta["val"] = old
-        if node.target is operator.getitem:
-            parent, index = node.args
-            results = list(parent.meta["val"])
-            results[index] = old
-            parent.meta["val"] = results
+        _set_value(node, old)
         self._recorder.attach(old, node)
         return old
 
@@ -81,6 +76,16 @@ class Shapes:
         """Lets ``node`` stand for a tensor that has changed its shape."""
         self._lines[id(tensor)] = self._recorder.places.here(), self._recorder.module
         self._recorder.attach(tensor, node)
+
+    def exchange(self, tensor, view) -> None:
+        """Lets the Python object of ``tensor`` become a view of it, and that of the view what the
+        tensor is: what autograd has made of the tensor so far still refers to that."""
+        own, viewed = self._recorder.node_of(tensor), self._recorder.node_of(view)
+        private.swap(tensor, view)
+        _set_value(own, view)
+        _set_value(viewed, tensor)
+        self._recorder.picks.note_shape(tensor, view)
+        self.rename(tensor, viewed)
 
     def is_replaceable(self, tensor) -> bool:
         """Whether a tensor, which has no elements, may become another one: it has no memory, and is
@@ -118,10 +123,21 @@ class Shapes:
     def _change(self, func, args, kwargs):
         tensor = args[0]
         self.check(tensor, func)
-        view = self._recorder.run(_OF_VIEWS[func], self.shadow(tensor), *args[1:])
+        old = self.shadow(tensor)
+        self._recorder.picks.note_shape(tensor, old)
+        view = self._recorder.run(_OF_VIEWS[func], old, *args[1:])
         out = func(*args, **kwargs)
         self.rename(tensor, self._recorder.node_of(view))
         return out
+
+
+def _set_value(node: fx.Node, value: torch.Tensor) -> None:
+    node.meta["val"] = value
+    if node.target is operator.getitem:
+        parent, index = node.args
+        results = list(parent.meta["val"])
+        results[index] = value
+        parent.meta["val"] = results
 
 
 def _looks(tensor) -> tuple:

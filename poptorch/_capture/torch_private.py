@@ -38,9 +38,9 @@ __all__ = [
     "distributions_validate", "fake_like", "forward_sequence_number", "has_cpu_kernel",
     "has_fused_attention", "has_gradient", "is_composite", "is_differentiated_forward",
     "is_transformed", "new_fake", "new_fake_mode", "overloads_of", "own_function_modes",
-    "recurrent_functions", "suggest_memory_format", "without_compiling", "without_dispatch_modes",
-    "without_modes", "without_onednn", "without_overrides", "without_reentrant_checkpoints",
-    "without_saved_tensors_hooks",
+    "recurrent_functions", "suggest_memory_format", "swap", "without_compiling",
+    "without_dispatch_modes", "without_modes", "without_onednn", "without_overrides",
+    "without_reentrant_checkpoints", "without_saved_tensors_hooks",
 ]
 
 _CPU = torch.device("cpu")
@@ -119,6 +119,13 @@ def detached(mode: FakeTensorMode, tensor: FakeTensor) -> FakeTensor:
         out.constant = tensor.constant
         mode.fake_tensor_converter.add_constant_storage_mapping(out)
     return out
+
+
+def swap(tensor: FakeTensor, other: FakeTensor) -> None:
+    """Lets each of two Python objects be the tensor that the other one was; autograd keeps those
+    that it refers to."""
+    tensor.__dict__, other.__dict__ = other.__dict__, tensor.__dict__
+    torch._C._swap_tensor_impl(tensor, other)
 
 
 def distributions_validate() -> bool:
@@ -441,10 +448,3 @@ def autograd_nodes(root):
             if following is not None and following not in seen:
                 seen.add(following)
                 todo.append(following)
-
-
-def numbers_as_tensors(func, args) -> list:
-    """Operands, with tensors where an operator takes tensors: to a mode, torch gives the constants
-    of traced programs as numbers."""
-    return [torch.tensor(x) if isinstance(x, (bool, int, float)) and str(argument.type) == "Tensor"
-            else x for x, argument in zip(args, func._schema.arguments)]

@@ -157,7 +157,7 @@ def test_mixed_types(call, dtype):
     assert found.dtype is expected.dtype
     exact = call(half.double(), single.double(), integers)
     error, eagers = ((x - exact).abs().max() for x in (found, expected))
-    assert error <= eagers + torch.finfo(found.dtype).eps * exact.abs().max()
+    assert error <= eagers + 2 * torch.finfo(found.dtype).eps * exact.abs().max()
 
 
 def test_there_are_arguments_for_every_row():

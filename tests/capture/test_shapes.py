@@ -5,7 +5,7 @@ import torch
 
 import poptorch
 from poptorch._capture import capture
-from tests.capture.common import Function, check_inference
+from tests.capture.common import Function, check_inference, check_training
 from tests.helpers import quiet_options
 
 X = torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
@@ -64,6 +64,42 @@ def test_parts_of_a_split(split, change):
         return part, y, x
 
     check_inference(Function(forward), X)
+
+
+@pytest.mark.parametrize("view", (
+    lambda x: x[0], lambda x: x.t(), lambda x: x.permute(0, 1)[:, 1:], lambda x: x.view(-1),
+    lambda x: x.expand(2, 3), lambda x: x.diagonal(), lambda x: x.unbind(0)[0]))
+@pytest.mark.parametrize("change", (
+    lambda x, y: x.squeeze_(), lambda x, y: x.unsqueeze_(-1), lambda x, y: x.t_(),
+    lambda x, y: x.transpose_(0, 1).mul_(2), lambda x, y: x.swapaxes_(0, 1),
+    lambda x, y: x.swapdims_(0, 1), lambda x, y: (x.squeeze_(0), x.mul_(3)),
+    lambda x, y: (y.unsqueeze_(0), y.neg_()), lambda x, y: (y.squeeze_(), x.unsqueeze_(0))))
+def test_gradients_through_views_of_what_was_changed(view, change):
+    def forward(m, x):
+        y = x * m.w
+        seen = view(y)
+        change(y, seen)
+        return seen, y, poptorch.identity_loss(seen.sin().sum() + (y * y).sum(), "sum")
+
+    module = Function(forward, parameters={"w": X[:1] + 1})
+    try:
+        module(X[:1])[-1].backward()
+    except RuntimeError:
+        pytest.skip("eager refuses it")
+    check_training(module, X[:1])
+
+
+def test_a_picked_row_is_written_to_what_has_changed_its_shape():
+    def forward(m, x, at):
+        y = x * m.w
+        row = y[at]
+        y.unsqueeze_(0)
+        row.mul_(2)
+        return y, poptorch.identity_loss((y * y).sum(), "sum")
+
+    module = Function(forward, parameters={"w": X + 1})
+    check_training(module, X, torch.tensor(1))
+    check_inference(module, X, torch.tensor(1))
 
 
 def _check_error(forward, words, **states):

@@ -76,6 +76,19 @@ def test_detached_shares_memory_but_not_history(mode):
     assert y.shape == (2, 3) and y.fake_mode is mode
 
 
+def test_swapped_objects_leave_views_what_they_are_of(mode):
+    with mode:
+        x = torch.empty(1, 3, requires_grad=True) * 1
+        row = x[0]
+        other = x.squeeze(0)
+        x.note, other.note = "x", "other"
+        private.swap(x, other)
+        assert (x.shape, x.note, other.shape, other.note) == ((3,), "other", (1, 3), "x")
+        assert row._base is other and x._base is other
+        x.mul_(2)
+        assert (row.grad_fn(torch.empty(3))).shape == (1, 3)
+
+
 def test_parameters_of_fake_tensors_are_parameters(mode):
     with mode:
         x = torch.nn.Parameter(torch.empty_strided((2,), (1,)))

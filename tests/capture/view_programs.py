@@ -248,6 +248,11 @@ def _change(rng, made, number):
     t = made[number]
     if lies_on_itself(t.shape, t.stride()) or t.is_leaf and t.requires_grad:
         return None
+    is_input = any(t is given for given in made[:2])  # its shape stays as it is outside
+    if rng.random() < 0.2 and not is_input:
+        name, arguments = _of_shape(rng, t)
+        return _named(f"({arguments} {name})",
+                      lambda x: (getattr(x, name)(*arguments), None)[1], number)
     if rng.random() < 0.5:
         value = float(rng.randint(2, 5))
         name = rng.choice(("add_", "mul_", "fill_", "sub_", "neg_", "zero_"))
@@ -259,6 +264,16 @@ def _change(rng, made, number):
         return None
     name = rng.choice(("copy_", "add_", "sub_"))
     return _named(f"({name})", lambda x, y: (getattr(x, name)(y), None)[1], number, source)
+
+
+def _of_shape(rng, t):
+    """A change of how a tensor looks at its memory: (name, arguments)."""
+    rank = t.dim()
+    dims = [rng.randrange(-rank, rank) if rank else 0 for _ in range(2)]
+    return rng.choice((
+        ("squeeze_", ()), ("squeeze_", (dims[0],)), ("t_", ()), ("transpose_", tuple(dims)),
+        ("swapaxes_", tuple(dims)), ("swapdims_", tuple(dims)),
+        ("unsqueeze_", (rng.randrange(-rank - 1, rank + 1),))))
 
 
 def _new(rng, made, number):

@@ -10,6 +10,7 @@ import torch
 import poptorch
 from poptorch.errors import Error
 from tests.fuzz.judge import FACTOR
+from tests.fuzz.programs.perturbed import Perturbing
 from tests.fuzz.programs.running import applied
 from tests.fuzz.programs.settings import draw_setting
 from tests.helpers import Cases, check_equal_bits, check_narrow, check_wide, quiet_options
@@ -113,14 +114,25 @@ def make(replicas, attributes, batches, dtype=torch.float32):
     return torch.randn(size, 3).to(dtype), torch.randn(batches * replicas, size, 3).to(dtype)
 
 
+def check_beside_eager(found, plain):
+    """The float32 rule; ``plain(dtype)`` gives eager's results. Some draws have each result of
+    arithmetic moved by up to a rounding: much may be left of one where values cancel, or little by
+    luck."""
+    draws, exact = [plain(torch.float32)], plain(torch.float64)
+    for seed in (1, 2, 4):
+        with Perturbing(seed, 0.25):
+            draws.append(plain(torch.float32))
+    check_narrow(found, draws, exact)
+    return exact
+
+
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize("replicas, attributes", GROUPS)
 def test_values_and_gradients(name, replicas, attributes):
     weight, x = make(replicas, attributes, 4)
     found = ours(Net(name, weight, attributes), x, replicas, 2, 2)
-    plain, exact = (eager(Net(name, weight.to(dtype), attributes), x.to(dtype), name, replicas,
-                          attributes, 2) for dtype in (torch.float32, torch.float64))
-    check_narrow(found, [plain], exact)
+    exact = check_beside_eager(found, lambda dtype: eager(
+        Net(name, weight.to(dtype), attributes), x.to(dtype), name, replicas, attributes, 2))
     with poptorch.testing.wide():
         wide = ours(Net(name, weight.double(), attributes), x.double(), replicas, 2, 2)
     check_wide(wide, exact)
@@ -139,10 +151,9 @@ def test_in_random_settings(seed):
                 with applied(setting):
                     found = ours(Net(name, weight, attributes), x, replicas, iterations,
                                  accumulation)
-                plain, exact = (eager(Net(name, weight.to(dtype), attributes), x.to(dtype), name,
-                                      replicas, attributes, accumulation)
-                                for dtype in (torch.float32, torch.float64))
-                check_narrow(found, [plain], exact)
+                check_beside_eager(found, lambda dtype: eager(
+                    Net(name, weight.to(dtype), attributes), x.to(dtype), name, replicas,
+                    attributes, accumulation))
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -242,7 +253,7 @@ def test_in_a_loop(name):
                 "losses": torch.stack([loss for _, losses in steps for loss in losses]),
                 "gradient": gradient, "weight": net.weight.detach()}
 
-    check_narrow(found, [plain(torch.float32)], plain(torch.float64))
+    check_beside_eager(found, plain)
 
 
 def test_in_a_branch_it_is_refused():

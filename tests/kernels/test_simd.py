@@ -26,12 +26,13 @@ def spread_out(low, high, n=100_000):
     return (magnitude * (torch.randint(0, 2, (n,)) * 2 - 1)).float()
 
 
-# Function, range of exponents of the operand, whether only positive ones, largest error in ulp.
+# Function, range of exponents of the operand, whether only positive ones, largest error in ulp:
+# more than that of any of every seventh number.
 FUNCTIONS = [
     ("exp", -30, 6.45, False, 1.2), ("exp2", -30, 6.9, False, 1.2),
     ("expm1", -30, 6.45, False, 2.0),
-    ("log", -126, 127, True, 1.5), ("log2", -126, 127, True, 2.5), ("log10", -126, 127, True, 2.1),
-    ("log1p", -30, 100, True, 2.0), ("tanh", -30, 5, False, 3.0), ("sigmoid", -30, 6, False, 3.0),
+    ("log", -126, 127, True, 1.5), ("log2", -126, 127, True, 2.5), ("log10", -126, 127, True, 2.5),
+    ("log1p", -30, 100, True, 2.0), ("tanh", -30, 5, False, 3.5), ("sigmoid", -30, 6, False, 3.0),
     ("erf", -30, 3, False, 1.5), ("rsqrt", -126, 127, True, 1.5), ("sqrt", -126, 127, True, 0.51),
 ]
 
@@ -57,7 +58,7 @@ def test_gelu(isa):
     """The error is that of the probability, which is rounded near 1: it grows with x."""
     x = torch.cat([spread_out(-30, 6), torch.rand(100_000) * 16 - 8])
     exact = torch.nn.functional.gelu(x.double())
-    assert ((apply("gelu", x).double() - exact).abs() <= 1.2e-7 * x.abs()).all()
+    assert ((apply("gelu", x).double() - exact).abs() <= 1.4e-7 * x.abs()).all()
 
 
 @pytest.mark.parametrize("op", ["tanh", "gelu"])
