@@ -7,6 +7,7 @@ FUZZ_FACTOR ?= 50
 REGISTRY_ARGS ?=
 MUTANTS_ARGS ?=
 LIBRARIES_ARGS ?=
+OPERATORS_ARGS ?=
 # A process for each core; their threads, of which there are more than cores, wait without spinning.
 PARALLEL = OMP_WAIT_POLICY=passive $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
@@ -17,8 +18,8 @@ NEEDS := import sys, tomllib; \
          extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
          print(*(need for name in sys.argv[1:] for need in extras[name]), sep="\n")
 
-.PHONY: help demo test test-slow fuzz mutants registry libraries tsan update-golden core aarch64 \
-        objects build bench docs site wheel clean
+.PHONY: help demo test test-slow fuzz mutants registry libraries operators tsan update-golden core \
+        aarch64 objects build bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
@@ -27,6 +28,7 @@ help:
 	@echo 'make mutants        build mistakes in on purpose; random programs must find each of them'
 	@echo 'make registry       replace each public name by one that does nothing; its test must fail'
 	@echo 'make libraries      88 models of the library transformers, small, beside eager'
+	@echo "make operators      each of PyTorch's operators, with its tests' arguments, beside eager"
 	@echo 'make tsan           two executors in two threads under ThreadSanitizer'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc but kernels and python, with no torch to be seen'
@@ -59,6 +61,9 @@ registry: $(VENV)/installed
 
 libraries: $(VENV)/installed build/libraries/installed
 	$(PYTHON) -m tests.libraries $(LIBRARIES_ARGS)
+
+operators: $(VENV)/installed build/operators/installed
+	$(PYTHON) -m tests.operators $(OPERATORS_ARGS)
 
 tsan: $(VENV)/installed
 	$(PYTHON) -m tests.tsan
@@ -122,6 +127,11 @@ $(VENV)/bytecode: $(VENV)/torch
 # Beside the environment, which keeps its own versions of what both have.
 build/libraries/installed: $(VENV)/torch
 	$(PYTHON) -m pip install -q --upgrade --target build/libraries transformers
+	touch $@
+
+# What the tests of torch import.
+build/operators/installed: $(VENV)/torch
+	$(PYTHON) -m pip install -q --upgrade --target build/operators expecttest
 	touch $@
 
 # By itself, as it needs neither torch nor a compiler: the packages of the extra `site`.

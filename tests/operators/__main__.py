@@ -1,0 +1,149 @@
+"""Compares the operators of PyTorch with eager, for the arguments that its own tests have.
+
+``python -m tests.operators`` computes up to ten calls of each operator of ``op_db``, which is
+private to PyTorch's tests, in inference, and the gradients of each that has some. Results are
+judged by the float32 rule for one operator (``tests/helpers.py``); of random ones, which are not
+eager's, only the shapes and types. What is refused must be refused in words of ``REFUSED``.
+``python -m tests.operators sum linalg`` takes the operators whose names have one of these in them.
+The exit status is 1 when one differs, or is refused in other words.
+"""
+
+import argparse
+import re
+import sys
+import warnings
+from unittest import mock
+
+import torch
+from torch.utils import _pytree as pytree
+from tqdm import tqdm
+
+import poptorch
+from poptorch import testing
+from tests.helpers import check_op_sample, quiet_options
+from tests.operators.calls import Call, Calling, calls_of, torchs_samples
+
+# What a compiled program of dense tensors cannot have, and what no public function of torch calls.
+REFUSED = re.compile(
+    "needs the value of a tensor|the shape of the result depends on the values|dense tensor"
+    "|is not a type of the device|an unsigned number of 64 bits|has a tensor as a bound"
+    "|the places at which it splits are a tensor|batch_norm.* has no functional form"
+    # An index without elements, of a type that positions are not of.
+    r"|the index is \w+\[(\d+,)*0\b.*positions are i32 or i64")
+_MEMORY = re.compile("^(new_)?empty")  # there is anything in it
+
+
+def main() -> int:
+    """Judges the calls, and prints a line for each that is not right, and a summary."""
+    args = _arguments()
+    with warnings.catch_warnings(), torchs_samples() as infos:
+        warnings.simplefilter("ignore")
+        chosen = [info for info in infos
+                  if not args.names or any(name in info.formatted_name for name in args.names)]
+        if not chosen:
+            sys.exit(f"[operators] no operator's name has {' or '.join(args.names)} in it.")
+        counts = {"right": 0, "refused": 0, "wrong": 0}
+        for info in (bar := tqdm(chosen, unit="operator")):
+            bar.set_postfix_str(info.formatted_name)
+            for call in calls_of(info, args.seed, args.count):
+                for trained in (False, True) if call.is_differentiable else (False,):
+                    kind, words = judged(call, trained, args.seed, info.name)
+                    counts[kind] += 1
+                    if kind == "wrong":
+                        way = "gradients" if trained else "results"
+                        tqdm.write(f"{info.formatted_name}, {way} of {call}: {words}")
+    print(f"{len(chosen)} operators: {counts['right']} calls as in eager, {counts['refused']} "
+          f"refused, {counts['wrong']} wrong; seed {args.seed}")
+    return 1 if counts["wrong"] else 0
+
+
+def judged(call: Call, trained: bool, seed: int, name: str = "") -> tuple[str, str]:
+    """How a call does: ``right``, ``refused`` or ``wrong``, and what is wrong with it.
+
+    Args:
+        call: the call.
+        trained: whether its gradients are computed, not its results.
+        seed: of random numbers.
+        name: of the operator.
+    """
+    try:
+        eager, *others = (_of_eager(call, torch.float32, trained, seed + i) for i in range(4))
+        wide = _of_eager(call, torch.float64, trained, seed)
+    except Exception:  # noqa: BLE001  (any by which eager refuses it)
+        return "right", ""
+    try:
+        ours = _of_device(call, trained)
+    except poptorch.Error as error:
+        return ("refused" if REFUSED.search(str(error)) else "wrong"), f"refused: {error}"
+    except Exception as error:  # noqa: BLE001  (none should come)
+        return "wrong", f"{type(error).__name__}: {error}"
+    is_random = _MEMORY.match(name) or any(any(map(_differ, eager, other)) for other in others)
+    try:
+        assert len(ours) == len(eager), f"{len(ours)} results, not {len(eager)}"
+        for number, results in enumerate(zip(ours, eager, wide, strict=True)):
+            _check(f"result {number}", *results, is_random)
+    except AssertionError as error:
+        return "wrong", str(error)
+    return "right", ""
+
+
+def _of_eager(call: Call, dtype: torch.dtype, trained: bool, seed: int) -> list:
+    torch.manual_seed(seed)
+    module = Calling(call, dtype, trained)
+    with mock.patch.object(torch, "manual_seed"):  # which some of torch's functions call first
+        out = module(*module.tensors)
+    if trained:
+        if out.requires_grad:
+            out.backward()
+        out = [weight.grad for weight in module.weights]
+    return [x.to_dense() if isinstance(x, torch.Tensor) else x for x in pytree.tree_leaves(out)]
+
+
+def _of_device(call: Call, trained: bool) -> list:
+    module = Calling(call, torch.float32, trained)
+    if not trained:
+        model = poptorch.inferenceModel(module, quiet_options())
+        results = pytree.tree_leaves(model(*module.tensors))
+        model.destroy()
+        return results
+    with testing.keep_gradients():
+        model = poptorch.trainingModel(module, quiet_options())
+        model(*module.tensors)
+        gradients = testing.gradients(model)
+    model.destroy()
+    return [gradients.get(f"weights.{i}") for i in range(len(module.weights))]
+
+
+def _differ(one, other) -> bool:
+    if not isinstance(one, torch.Tensor):
+        return one != other
+    return one.shape != other.shape or not torch.equal(
+        *(x.detach().nan_to_num() if x.is_floating_point() else x for x in (one, other)))
+
+
+def _check(name: str, ours, eager, wide, is_random: bool) -> None:
+    if not isinstance(eager, torch.Tensor):  # a number, or no gradient
+        assert ours is eager or ours == eager, f"{name}: {ours}, not {eager}"
+        return
+    assert isinstance(ours, torch.Tensor), f"{name}: {ours}, not a tensor"
+    if is_random:
+        assert ours.shape == eager.shape, f"{name}: {list(ours.shape)}, not {list(eager.shape)}"
+        assert ours.is_floating_point() == eager.is_floating_point(), f"{name}: {ours.dtype}"
+        return
+    check_op_sample(ours.detach(), eager.detach(), wide.detach(), name)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.operators", description=__doc__.partition("\n")[0],
+        epilog="Example: python -m tests.operators scatter index_add --count 100")
+    parser.add_argument("names", nargs="*", metavar="NAME",
+                        help="parts of names of operators (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="of numbers and choices (default: 0)")
+    parser.add_argument("--count", type=int, default=10,
+                        help="calls of each operator at most (default: 10)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Calls of PyTorch's operators, with the arguments that PyTorch's own tests have for them."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.utils import _pytree as pytree
+
+import poptorch
+
+# Where `make operators` installs what torch's own tests need, beside the packages that there are.
+FOLDER = Path(__file__).resolve().parents[2] / "build" / "operators"
+_TENSOR = object()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call.
+
+    Attributes:
+        function: the operator.
+        arguments: a pair of its positional arguments and those by name.
+        is_differentiable: whether it has gradients that are compared. Those at NaN and infinity
+            are of one formula or another.
+    """
+
+    function: Callable
+    arguments: tuple
+    is_differentiable: bool
+
+    def __str__(self):
+        positional, named = pytree.tree_map(_described, self.arguments)
+        return f"{positional} {named}"
+
+
+class Calling(torch.nn.Module):
+    """A call as a module.
+
+    Args:
+        call: the call.
+        dtype: of the floating-point numbers, and what is written for float32 and float64.
+        trained: whether its floating-point tensors are parameters, and forward gives a loss.
+    """
+
+    def __init__(self, call: Call, dtype: torch.dtype, trained: bool):
+        super().__init__()
+        self._function, self._trained = call.function, trained
+        leaves, self._spec = pytree.tree_flatten(call.arguments)
+        leaves = [_of_type(leaf, dtype) for leaf in leaves]
+        self.weights = torch.nn.ParameterList(x for x in leaves if trained and _is_floating(x))
+        self.tensors = [x for x in leaves if isinstance(x, torch.Tensor)
+                        and not (trained and x.is_floating_point())]
+        self._leaves = [_Place(trained and x.is_floating_point()) if isinstance(x, torch.Tensor)
+                        else x for x in leaves]
+
+    def forward(self, *tensors):
+        given, weights = iter(tensors), iter(self.weights)
+        leaves = [next(weights if x.is_weight else given) if isinstance(x, _Place) else x
+                  for x in self._leaves]
+        positional, named = pytree.tree_unflatten(leaves, self._spec)
+        out = self._function(*positional, **named)
+        if not self._trained:
+            return out
+        parts = [x for x in pytree.tree_leaves(out) if _is_floating(x) and x.requires_grad]
+        return poptorch.identity_loss(sum(map(_weighted_sum, parts)), "none")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor stands in the arguments."""
+
+    is_weight: bool
+
+
+def _is_floating(x) -> bool:
+    return isinstance(x, torch.Tensor) and x.is_floating_point()
+
+
+def _of_type(x, dtype: torch.dtype):
+    if x in (torch.float32, torch.float64) if isinstance(x, torch.dtype) else _is_floating(x):
+        return dtype if isinstance(x, torch.dtype) else x.detach().clone().to(dtype)
+    return x
+
+
+def _weighted_sum(x):
+    """A sum with another factor for each element."""
+    factors = torch.linspace(0.5, 1.5, max(x.numel(), 1), dtype=x.dtype)[:x.numel()]
+    return (x * factors.view(x.shape)).sum()
+
+
+def _described(x) -> str:
+    return f"{str(x.dtype)[6:]}{list(x.shape)}" if isinstance(x, torch.Tensor) else repr(x)
+
+
+@contextlib.contextmanager
+def torchs_samples() -> Iterator[list]:
+    """What torch knows of its operators for its tests; those have an argument parser of their own,
+    and a package that it does without elsewhere."""
+    before, sys.argv = sys.argv, sys.argv[:1]
+    sys.path.append(str(FOLDER))
+    try:
+        # It takes seconds, and the package.
+        from torch.testing._internal.common_methods_invocations import op_db
+        yield op_db
+    finally:
+        sys.argv = before
+        sys.path.remove(str(FOLDER))
+
+
+def calls_of(info, seed: int, count: int) -> list[Call]:
+    """Up to ``count`` calls of an operator in float32.
+
+    Args:
+        info: an ``OpInfo`` of torch.
+        seed: of the numbers, and of the choice.
+        count: how many.
+    """
+    if torch.float32 not in info.supported_dtypes("cpu"):
+        return []
+    torch.manual_seed(seed)
+    samples = list(info.sample_inputs("cpu", torch.float32, requires_grad=False))
+    chosen = torch.randperm(len(samples))[:count].tolist()
+    is_differentiable = info.supports_autograd \
+        and torch.float32 in info.supported_backward_dtypes("cpu")
+    arguments = [((samples[i].input, *samples[i].args), samples[i].kwargs) for i in chosen]
+    return [Call(info.op, x, is_differentiable and _is_finite(x)) for x in arguments]
+
+
+def _is_finite(arguments) -> bool:
+    leaves = filter(_is_floating, pytree.tree_leaves(arguments))
+    return all(x.to_dense().isfinite().all() for x in leaves)

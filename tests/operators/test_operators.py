@@ -1,0 +1,95 @@
+"""``make operators`` judges operators; here it is judged itself, with operators of its own."""
+
+import contextlib
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+
+import poptorch
+from tests.operators.__main__ import judged, main
+from tests.operators.calls import Call, calls_of
+
+X = torch.linspace(-2, 2, 12).view(3, 4)
+
+
+def call(function, *positional, **named):
+    return Call(function, (positional, named), True)
+
+
+def _biased(x, by=0.0):
+    """A result that poptorch gets other than eager does."""
+    return x * 2 + by if poptorch.isRunningOnIpu() else x * 2
+
+
+def _stretched(x):
+    return x * 1.001 if poptorch.isRunningOnIpu() else x
+
+
+def _seeded(x):
+    torch.manual_seed(3)
+    return torch.nn.functional.dropout(x)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("right", [
+    call(torch.sum, X, dim=0), call(torch.where, X > 0, X, 2.0), call(torch.cat, [X, X[:1]], dim=0),
+    call(torch.softmax, X, 1, dtype=torch.float64), call(torch.var_mean, X, [1]),
+    call(_seeded, X), call(torch.nn.functional.embedding, torch.tensor([2, 0, 2]), X),
+    call(torch.log, X)], ids=str)
+def test_what_is_as_in_eager(right, trained, seed):
+    assert judged(right, trained, seed) == ("right", "")
+
+
+def test_differences_are_told(seed):
+    kind, words = judged(call(_biased, X, by=1e-3), False, seed)
+    assert kind == "wrong" and "result 0: error" in words
+    assert judged(call(_biased, X, by=1e-3), True, seed)[0] == "right"  # the gradient is
+    kind, words = judged(call(_stretched, X), True, seed)
+    assert kind == "wrong" and "result 0: error" in words
+    kind, words = judged(call(lambda x: x[:2] if poptorch.isRunningOnIpu() else x, X), False, seed)
+    assert kind == "wrong" and "shape" in words
+
+
+def test_uninitialized_memory_has_a_shape_alone(seed):
+    numbers = call(lambda x: x + float(poptorch.isRunningOnIpu()), X)
+    assert judged(numbers, False, seed, "empty_like") == ("right", "")
+    assert judged(numbers, False, seed, "add")[0] == "wrong"
+
+
+def test_refusals(seed):
+    assert judged(call(torch.nonzero, X), False, seed)[0] == "refused"
+    kind, words = judged(call(lambda x: x + x.data_ptr(), X), False, seed)
+    assert kind == "wrong" and "where a tensor lies in memory" in words
+    assert judged(call(torch.mm, X, X), False, seed) == ("right", "")  # eager refuses it
+
+
+def _info(function, name="double", dtypes=(torch.float32,)):
+    samples = [SimpleNamespace(input=X + i, args=(), kwargs={}) for i in range(20)]
+    return SimpleNamespace(
+        op=function, name=name, formatted_name=name, supports_autograd=True,
+        supported_dtypes=lambda device: dtypes, supported_backward_dtypes=lambda device: dtypes,
+        sample_inputs=lambda *_, **__: samples)
+
+
+def test_calls_are_drawn(seed):
+    assert len(calls_of(_info(torch.neg), seed, 7)) == 7
+    assert len(calls_of(_info(torch.neg), seed, 70)) == 20
+    assert calls_of(_info(torch.neg, dtypes=(torch.int64,)), seed, 7) == []
+
+
+def test_the_exit_status_and_the_summary(capsys):
+    infos = [_info(torch.neg, "neg"), _info(_stretched, "stretched")]
+    with mock.patch("tests.operators.__main__.torchs_samples",
+                    lambda: contextlib.nullcontext(infos)):
+        for names, status, end in (
+                ([], 1, "2 operators: 4 calls as in eager, 0 refused, 4 wrong; seed 5\n"),
+                (["neg"], 0, "1 operators: 4 calls as in eager, 0 refused, 0 wrong; seed 5\n")):
+            with mock.patch("sys.argv", ["operators", *names, "--seed", "5", "--count", "2"]):
+                assert main() == status
+            out = capsys.readouterr().out
+            assert out.endswith(end) and out.count("stretched, gradients of") == 2 * status
+        with mock.patch("sys.argv", ["operators", "sinh"]), pytest.raises(SystemExit) as ended:
+            main()
+        assert "no operator's name has sinh in it" in str(ended.value)
