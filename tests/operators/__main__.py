@@ -12,6 +12,7 @@ import argparse
 import re
 import sys
 import warnings
+from collections import Counter
 from unittest import mock
 
 import torch
@@ -42,7 +43,7 @@ def main() -> int:
                   if not args.names or any(name in info.formatted_name for name in args.names)]
         if not chosen:
             sys.exit(f"[operators] no operator's name has {' or '.join(args.names)} in it.")
-        counts = {"right": 0, "refused": 0, "wrong": 0}
+        counts = Counter()
         for info in (bar := tqdm(chosen, unit="operator")):
             bar.set_postfix_str(info.formatted_name)
             for call in calls_of(info, args.seed, args.count):
@@ -53,12 +54,14 @@ def main() -> int:
                         way = "gradients" if trained else "results"
                         tqdm.write(f"{info.formatted_name}, {way} of {call}: {words}")
     print(f"{len(chosen)} operators: {counts['right']} calls as in eager, {counts['refused']} "
-          f"refused, {counts['wrong']} wrong; seed {args.seed}")
+          f"refused, {counts['wrong']} wrong, {counts['not valid']} not valid in eager; "
+          f"seed {args.seed}")
     return 1 if counts["wrong"] else 0
 
 
 def judged(call: Call, trained: bool, seed: int, name: str = "") -> tuple[str, str]:
-    """How a call does: ``right``, ``refused`` or ``wrong``, and what is wrong with it.
+    """How a call does: ``right``, ``refused``, ``wrong`` or ``not valid`` in eager, and what is
+    wrong with it.
 
     Args:
         call: the call.
@@ -70,7 +73,7 @@ def judged(call: Call, trained: bool, seed: int, name: str = "") -> tuple[str, s
         eager, *others = (_of_eager(call, torch.float32, trained, seed + i) for i in range(4))
         wide = _of_eager(call, torch.float64, trained, seed)
     except Exception:  # noqa: BLE001  (any by which eager refuses it)
-        return "right", ""
+        return "not valid", ""
     try:
         ours = _of_device(call, trained)
     except poptorch.Error as error:
