@@ -33,7 +33,7 @@ REFUSED = re.compile(
     "|the places at which it splits are a tensor|batch_norm.* has no functional form"
     # An index without elements, of a type that positions are not of.
     r"|the index is \w+\[(\d+,)*0\b.*positions are i32 or i64")
-_MEMORY = re.compile("^(new_)?empty")  # there is anything in it
+_MEMORY = re.compile("^(new_)?empty")  # of which the values are not determined
 
 
 def main() -> int:

@@ -13,7 +13,6 @@ import poptorch
 
 # Where `make operators` installs what torch's own tests need, beside the packages that there are.
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "operators"
-_TENSOR = object()
 
 
 @dataclass(frozen=True)
