@@ -9,6 +9,7 @@ graph of a capture has all values of a tensor.
 import torch
 
 from poptorch import _context as context
+from poptorch._capture import attached
 
 aten = torch.ops.aten
 
@@ -32,8 +33,9 @@ def kept(ctx) -> tuple[torch.Tensor | None, ...]:
     if all(tensor is None or tensor._version == version for tensor, version, *_ in moment):
         return ctx.saved_tensors
     return tuple(None if tensor is None else
-                 tensor if tensor._version == version else _value_then(capture.recorder, *then)
-                 for tensor, version, *then in moment)
+                 tensor if tensor._version == version and attached.node_of(tensor) is node
+                 else _value_then(capture.recorder, node, newest)
+                 for tensor, version, node, newest in moment)
 
 
 def _moment(recorder, tensors) -> list[tuple]:

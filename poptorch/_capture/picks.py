@@ -45,6 +45,8 @@ class Picks:
         for entry in self._copies:
             if entry[2] is tensor:
                 entry[2] = old
+        self._results = {key: known for key, known in self._results.items()
+                         if known[0] is not tensor}
 
     def lies_by_value(self, tensor) -> bool:
         """Whether the value of an index says where in the memory of another tensor this one is."""

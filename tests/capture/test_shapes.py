@@ -6,7 +6,8 @@ import torch
 import poptorch
 from poptorch._capture import capture
 from tests.capture.common import Function, check_inference, check_training
-from tests.helpers import quiet_options
+from tests.capture.reference import evaluate
+from tests.helpers import check_wide, quiet_options
 
 X = torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
 SQUARE = torch.arange(9.0, dtype=torch.float64).reshape(3, 3)
@@ -100,6 +101,37 @@ def test_a_picked_row_is_written_to_what_has_changed_its_shape():
     module = Function(forward, parameters={"w": X + 1})
     check_training(module, X, torch.tensor(1))
     check_inference(module, X, torch.tensor(1))
+
+
+@pytest.mark.parametrize("change", (lambda row: row, lambda row: row.mul_(2),
+                                    lambda row: row.unsqueeze_(0)))
+def test_a_picked_row_is_another_place_of_what_was_transposed(change):
+    def forward(m, x, at):
+        y = x * 1
+        row = y[at]
+        change(row)
+        y.t_()
+        y[at] = row
+        return y
+
+    check_inference(Function(forward), SQUARE, torch.tensor(1))
+
+
+def _normed(m, x, transposed, doubled):
+    y, factor = x * m.w, m.v * 1
+    z = torch.nn.functional.batch_norm(y, None, None, weight=factor, training=True)
+    y, factor = transposed(y), doubled(factor)
+    return z, poptorch.identity_loss((z * z * x).sum() + (y * x).sum() + factor.sum(), "sum")
+
+
+def test_what_an_operation_keeps_has_the_shape_of_then():
+    """Of two tensors, one changes its shape, and one its values. Eager refuses that."""
+    states = {"w": SQUARE.sin(), "v": SQUARE[0] + 1}
+    module = Function(lambda m, x: _normed(m, x, lambda y: y.t_(), lambda v: v.mul_(2)), states)
+    eager = Function(lambda m, x: _normed(m, x, lambda y: y.t(), lambda v: v * 2), states)
+    eager(SQUARE)[-1].backward()
+    _, others = evaluate(capture(module, (SQUARE,), {}, training=True), [SQUARE])
+    check_wide(others["grad"], {name: p.grad for name, p in eager.named_parameters()})
 
 
 def _check_error(forward, words, **states):
