@@ -161,6 +161,16 @@ def test_the_judge_knows_what_a_norm_of_one_element_leaves():
     assert found == {True, False}
 
 
+def test_the_judge_knows_that_the_tail_of_a_gelu_may_be_0():
+    """The probability there is one less another, or not."""
+    program = EXAMPLE.but(
+        sources=(Source("x0", (4,), "F32", fill="positive"),), outputs=("v0", "v1"), loss="",
+        lines=("v0 = F.gelu(x0.clamp(0, 1) * 0 - 5.2)", "v1 = F.gelu(x0.clamp(0, 1) * 0 - 1)"))
+    runs = perturbed(program, 1, 6)
+    assert {bool(run["call 0 result 0"].any()) for run in runs} == {True, False}
+    assert all((run["call 0 result 1"] + 0.158655).abs().max() < 1e-5 for run in runs)
+
+
 def test_the_judge_finds_another_dtype_shape_or_special_value():
     assert "expected torch.float32[3, 4]" in damaged("call 0 result 0", torch.Tensor.half).words
     assert "expected torch.float32[3, 4]" in damaged("call 0 result 0", torch.Tensor.t).words

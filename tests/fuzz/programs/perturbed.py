@@ -65,6 +65,9 @@ _GRADIENTS_OF_NORMS = frozenset(
 # What is 0 where a gate is shut, or not quite, by the formula that is used.
 _SATURATE = frozenset("gelu gelu_backward silu silu_backward mish mish_backward".split())
 
+# What is a product by a probability near 0 that is found by subtracting from 1, or not.
+_TAILS = frozenset("gelu gelu_backward".split())
+
 
 # What subtracts a mean, given beside the result with the reciprocal of the deviation.
 _NORMS = frozenset(
@@ -138,17 +141,15 @@ class Perturbing(TorchDispatchMode):
         is_view = any(r.alias_info is not None and not r.alias_info.is_write
                       for r in func._schema.returns)
         if name in _PLACES and args[0].numel():
-            most = 2 * max(args[0].shape) * args[0].abs().max() * STEP[out.dtype]
-            if self._is_exact:
-                out.detach().masked_fill_(out.detach().abs() <= most, 0)
-            else:
-                out += (torch.rand(out.shape, generator=self._generator) - 0.5).to(out.dtype) * most
+            self._move_by(out, 2 * max(args[0].shape) * args[0].abs().max() * STEP[out.dtype])
         if name in _ROTATIONS:
             pytree.tree_map_(self._move_together, out)
         if name == "_log_softmax":  # the logarithm of a sum that is nearly 1
             out += (torch.rand(out.shape, generator=self._generator) - 0.5) * 4 * STEP[out.dtype]
         if name in _SATURATE and not self._is_exact:  # what is left there may be anything small
             pytree.tree_map_(lambda x: x.masked_fill_(x == 0, 1e-30), out)
+        if name in _TAILS:
+            self._move_by(out, 2 * self._size * STEP[torch.float32] * args[0].detach().abs())
         if name in _GRADIENTS_OF_NORMS and args[0].dtype in HALVES:
             pytree.tree_map_(partial(self._move, dtype=args[0].dtype), out)
         elif name not in _MOVES and not is_view:
@@ -157,6 +158,13 @@ class Perturbing(TorchDispatchMode):
             rounded = out.to(args[0].dtype) != args[0]
             out.copy_(torch.where(rounded, self._move(out.clone()), out))
         return out
+
+    def _move_by(self, x, most) -> None:
+        """Moves a tensor by up to half of ``most``; in exact runs what is no larger is 0."""
+        if self._is_exact:
+            x.detach().masked_fill_(x.detach().abs() <= most, 0)
+        else:
+            x += (torch.rand(x.shape, generator=self._generator) - 0.5).to(x.dtype) * most
 
     def _may_be_equal(self, x, y) -> torch.Tensor:
         distance = x.detach().double() - torch.as_tensor(y).detach().double()  # y may be a bool
