@@ -90,6 +90,17 @@ def test_the_judge_says_nothing_of_training_in_which_no_digit_is_determined():
         judge._judged(EXAMPLE, ours, runs[0], reference)
 
 
+@pytest.mark.parametrize("number, is_wrong", [(3e3, False), (1e6, True)])
+def test_the_judge_knows_the_order_of_magnitude_of_what_has_no_right_digit(number, is_wrong):
+    """In a run of eager's nearly nothing may be left of the largest number."""
+    reference = {"state b0": torch.tensor([1.0, 100.0], dtype=torch.float64)}
+    runs = [{"state b0": torch.tensor([1.0, 2.0])}]
+    ours = {"state b0": torch.tensor([1.0, number])}
+    with mock.patch.object(judge, "perturbed", return_value=runs):
+        finding = judge._judged(EXAMPLE.but(loss=""), ours, runs[0], reference)
+    assert (finding is not None) is is_wrong
+
+
 def test_the_judge_says_nothing_of_training_that_overflows_on_the_way():
     reference = {"state w0": torch.full((2,), math.nan).double(),
                  "call 0 result 0": torch.tensor([1e60, 1.0], dtype=torch.float64)}
