@@ -202,6 +202,7 @@ iterators = [iter(loader) for loader in loaders]
 for iterator in iterators:
     next(iterator)
 print("ready", flush=True)
+sys.stdin.readline()
 {ending}
 """
 
@@ -213,10 +214,12 @@ def run_until_ready(ending):
     """
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(ending=ending)], cwd=ROOT, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
     assert process.stdout.readline() == "ready\n", process.communicate()[1]
     assert len(processes_of(session=process.pid)) >= 11  # the program, its loaders, two workers
+    process.stdin.write("\n")  # only now does it end
+    process.stdin.flush()
     return process
 
 

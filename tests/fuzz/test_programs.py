@@ -29,8 +29,8 @@ from tests.fuzz.programs.workers import Workers
 from tests.helpers import run_python
 
 SECONDS = 60.0  # of the default run
-# At most this part of the programs is refused, or found wrong: of the last 450,000 one was, by a
-# fault of the judge's. In the default run none may be.
+# At most this part of the programs is refused, or found wrong: of the last 490,000 three were, by
+# faults of the judge's. In the default run none may be.
 REFUSED, WRONG = 0.01, 0.00001
 
 
