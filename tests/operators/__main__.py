@@ -9,7 +9,6 @@ The exit status is 1 when one differs, or is refused in other words.
 """
 
 import argparse
-import contextlib
 import re
 import sys
 import warnings
@@ -22,7 +21,7 @@ from tqdm import tqdm
 
 import poptorch
 from poptorch import testing
-from tests.fuzz.programs.perturbed import Perturbing
+from tests.fuzz.programs.perturbed import moved_runs
 from tests.helpers import check_op_sample, quiet_options
 from tests.operators.calls import Call, Calling, calls_of, torchs_samples
 
@@ -83,7 +82,8 @@ def judged(call: Call, trained: bool, seed: int, name: str = "") -> tuple[str, s
     except Exception as error:  # noqa: BLE001  (none should come)
         return "wrong", f"{type(error).__name__}: {error}"
     is_random = _MEMORY.match(name) or any(any(map(_differ, eager, other)) for other in others)
-    draws = [eager] if is_random else [eager, *_moved(call, trained, seed)]
+    draws = [eager] if is_random else [
+        eager, *moved_runs(lambda: _of_eager(call, torch.float32, trained, seed))]
     try:
         assert len(ours) == len(eager), f"{len(ours)} results, not {len(eager)}"
         for number, (found, exact, *narrow) in enumerate(zip(ours, wide, *draws, strict=True)):
@@ -103,16 +103,6 @@ def _of_eager(call: Call, dtype: torch.dtype, trained: bool, seed: int) -> list:
             out.backward()
         out = [weight.grad for weight in module.weights]
     return [x.to_dense() if isinstance(x, torch.Tensor) else x for x in pytree.tree_leaves(out)]
-
-
-def _moved(call: Call, trained: bool, seed: int) -> list[list]:
-    """Eager's results where each result within is moved by up to a rounding: much may be left of
-    one where values cancel, or nothing by luck."""
-    found = []
-    for number in (1, 2, 4):
-        with Perturbing(number, 0.25), contextlib.suppress(Exception):  # what eager refuses then
-            found.append(_of_eager(call, torch.float32, trained, seed))
-    return found
 
 
 def _of_device(call: Call, trained: bool) -> list:
