@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 
 from poptorch._base.checks import public_names
-from poptorch._runtime import counters
+from poptorch._runtime import latency
 from poptorch.enums import CommGroupType
 from poptorch.options import Options
 
@@ -215,7 +215,7 @@ class Inspection:
             >>> 0 < least <= mean <= greatest
             True
         """
-        return self._times("getLatency").latency(counters.round_trip)
+        return self._times("getLatency").latency(latency.round_trip)
 
     def getHostIpuLatency(self) -> tuple[float, float, float]:
         """The time from the request for the first argument to the last one there; as in
@@ -232,7 +232,7 @@ class Inspection:
             >>> len(model.getHostIpuLatency())
             3
         """
-        return self._times("getHostIpuLatency").latency(counters.host_to_ipu)
+        return self._times("getHostIpuLatency").latency(latency.host_to_ipu)
 
     def getComputeLatency(self) -> tuple[float, float, float]:
         """The time from the last argument there to the last result available; as in
@@ -249,7 +249,7 @@ class Inspection:
             >>> len(model.getComputeLatency())
             3
         """
-        return self._times("getComputeLatency").latency(counters.compute)
+        return self._times("getComputeLatency").latency(latency.compute)
 
     def getIpuHostLatency(self) -> tuple[float, float, float]:
         """The time from the first result available to the last one at the host; as in
@@ -266,13 +266,13 @@ class Inspection:
             >>> len(model.getIpuHostLatency())
             3
         """
-        return self._times("getIpuHostLatency").latency(counters.ipu_to_host)
+        return self._times("getIpuHostLatency").latency(latency.ipu_to_host)
 
-    def _times(self, where: str) -> counters.RunTimes:
+    def _times(self, where: str) -> latency.RunTimes:
         compiled, options = self._compiled_model(where), self._options
-        return counters.RunTimes(compiled.executable, compiled.interface, options.output_mode,
-                                 options.output_return_period,
-                                 options.input_group_type is CommGroupType.Orthogonal)
+        return latency.RunTimes(compiled.executable, compiled.interface, options.output_mode,
+                                options.output_return_period,
+                                options.input_group_type is CommGroupType.Orthogonal)
 
     @property
     def compilationTime(self) -> float:
