@@ -202,6 +202,18 @@ class File:
         with self.guard(member):
             return self._decoder.document(json.loads(self._needed(member)))
 
+    def wrapped(self) -> tuple[dict, dict]:
+        """Arguments of an executor's constructor, and the groupings that are declared.
+
+        Raises:
+            ValueError: There is no module.
+        """
+        parts = self.document("model")
+        groupings = parts.pop("groupings", {})
+        if not all(isinstance(parts[name], torch.nn.Module) for name in ("model", "user_model")):
+            raise ValueError("its module is none")
+        return {**parts, "training": parts["optimizer"] is not None}, groupings
+
     def options(self) -> Options:
         """The options that the program was compiled with."""
         options = self.document("options")

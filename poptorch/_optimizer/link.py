@@ -335,6 +335,11 @@ class OptimizerLink:
             len(group["params"]) == len(known) and all(map(is_, group["params"], known))
             for group, known in zip(groups, self._members))
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether there is a program."""
+        return self._layout is not None
+
     def has_outgrown(self) -> bool:
         """Whether the program has to be compiled anew: parameters or groups were added to the
         optimizer or taken from it, or parameters that are counted together differ in their

@@ -13,8 +13,8 @@ from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, objec
 from poptorch._capture.graph.captured import OutputSpec
 from poptorch._guards.attribute_reads import table_of
 from poptorch._optimizer.layout import UpdateLayout
-from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.ambient_settings import AmbientSettings
+from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.outer_watch import OuterWatch
 from poptorch._runtime.plain_tensors import PlainTensors
 from poptorch._translate import Program, StepSpec
@@ -61,6 +61,14 @@ class Interface:
     plain_tensors: PlainTensors = field(default_factory=PlainTensors)
     modes: Sequence[torch.nn.Module] = ()
     ambient: AmbientSettings = field(default_factory=AmbientSettings.now)
+
+    @classmethod
+    def of(cls, arguments: Arguments, captured, program: Program, spec: StepSpec,
+           outer: OuterWatch) -> "Interface":
+        """That of a program that was made of what ``capture`` recorded."""
+        return cls(arguments, captured.out_spec, program, spec, captured.attributes,
+                   captured.argument_attributes, outer, PlainTensors(captured.plain_tensors),
+                   captured.modes)
 
     def check(self) -> None:
         """Checks that a call finds what the program depends on, but for the module, as it was.

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 
 from poptorch._base.types import host_tensor, torch_dtype
-from poptorch._runtime.call import Call
 from poptorch._runtime.compiled import CompiledModel
 from poptorch.options import Options
 
@@ -64,7 +63,7 @@ def recording(options: Options) -> Options:
     return own
 
 
-def replay(compiled: CompiledModel, interface, executable, options: Options,
+def replay(compiled: CompiledModel, second: CompiledModel,
            tensors: list[torch.Tensor]) -> None:
     """Runs a program on the states of another one, and on its arguments.
 
@@ -72,21 +71,18 @@ def replay(compiled: CompiledModel, interface, executable, options: Options,
 
     Args:
         compiled: has the states: weights, those of the optimizer and of the random generator.
-        interface, executable: of the program that runs, made of the same module.
-        options: of that program.
+        second: the program that runs, made of the same module.
         tensors: the tensors among the arguments of the call.
     """
-    program = interface.program
-    call = Call(executable, program, interface.outputs, options, interface.spec,
-                interface.arguments, interface.plain_tensors)
-    call.bind_like(compiled.call)
+    program, executable = second.program, second.executable
+    second.call.bind_like(compiled.call)
     known = {state.path: state for state in compiled.executable.states()}
     for state in executable.states():
         if state.path in known and known[state.path].bytes == state.bytes:
             _copy(compiled.executable, executable, state)
         elif state.path in program.states:
             _write(executable, state, program.states[state.path])
-    call.run_for_nothing(tensors)
+    second.call.run_for_nothing(tensors)
 
 
 def _copy(source, target, state) -> None:

@@ -1,5 +1,6 @@
 """What one executor has to do with the store of weights."""
 
+import weakref
 from collections.abc import Iterable
 
 import torch
@@ -23,7 +24,6 @@ class Copies:
     """
 
     def __init__(self, compiled, executor):
-        self.compiled = compiled
         program = compiled.program
         self.program = CompiledProgram(compiled.executable, program, executor)
         with plain_access():
@@ -60,12 +60,14 @@ class WeightLink:
     Args:
         module: the module that the user wrapped.
         training: whether the module is watched.
+        executor: a weak reference; of it ``copyWeightsToHost`` is called.
     """
 
-    def __init__(self, module: torch.nn.Module, training: bool):
+    def __init__(self, module: torch.nn.Module, training: bool, executor: weakref.ref):
         self._module = module
         self._training = training
-        self._copies: Copies | None = None
+        self._executor = executor
+        self._copies: dict[object, Copies] = {}  # by compiled model
         self._watch()
 
     def _watch(self) -> None:
@@ -78,21 +80,20 @@ class WeightLink:
             self.bring()  # another executor may have what nothing asks for when it is gone
             instrument.remove(self._module)
 
-    def compiled(self, compiled, executor) -> None:
-        """Takes note of a new program and gives it its first values.
+    def join(self, compiled) -> None:
+        """Takes note of a new program, or one that was forgotten, and gives it its first values.
 
         Args:
             compiled: the compiled model.
-            executor: of which ``copyWeightsToHost`` is called; it is not kept alive.
 
         Raises:
             poptorch.Error: A run changes a tensor in whose memory another one lies.
         """
-        self.forget()  # one that a fault has left behind
+        self.forget(compiled)  # what a fault has left behind
         self._watch()  # destroy() ended that, and tensors may have come since
         spread(compiled.program)
-        self._copies = Copies(compiled, executor)
-        STORE.join(self._copies.program)
+        copies = self._copies[compiled] = Copies(compiled, self._executor())
+        STORE.join(copies.program)
         compiled.guard.note_written()
 
     def check_arguments(self, compiled, tensors: list[torch.Tensor]) -> None:
@@ -106,7 +107,7 @@ class WeightLink:
         Raises:
             poptorch.Error: One does.
         """
-        copies = self._copies
+        copies = self._copies.get(compiled)
         if copies is None or not (copies.changed_states or copies.changed_arguments):
             return
         for number, tensor in enumerate(tensors):
@@ -126,9 +127,8 @@ class WeightLink:
             compiled: nothing is done if another thread has destroyed it meanwhile.
             is_written: what its guard said of the host's tensors.
         """
-        copies = self._copies
-        if copies is not None and copies.compiled is compiled \
-                and (is_written or copies.program.checked_at != STORE.changes):
+        copies = self._copies.get(compiled)
+        if copies is not None and (is_written or copies.program.checked_at != STORE.changes):
             with interrupts.deferred():
                 STORE.sync(copies.program)
                 compiled.guard.note_written()
@@ -143,9 +143,8 @@ class WeightLink:
         Returns:
             Paths of what was replaced meanwhile, see :func:`check_kept`.
         """
-        copies = self._copies
-        if copies is not None and copies.compiled is compiled \
-                and copies.program.ran_at != STORE.changes:
+        copies = self._copies.get(compiled)
+        if copies is not None and copies.program.ran_at != STORE.changes:
             with interrupts.deferred():
                 return STORE.ran(copies.program, is_end)
         return []
@@ -159,12 +158,12 @@ class WeightLink:
         return STORE.executors_of(tensors_of(self._module))
 
     def to_host(self) -> None:
-        """Writes to the host what runs of the program changed, except what others wrote since.
+        """Writes to the host what runs of the programs changed, except what others wrote since.
 
-        Nothing, where the program has no device: the host was given it before.
+        Nothing, where they have no device: the host was given it before.
         """
-        if self._copies is not None:
-            STORE.fetch(self._copies.program)
+        for copies in self._copies.values():
+            STORE.fetch(copies.program)
 
     def to_device(self, compiled, paths: Iterable[str] | None = None) -> None:
         """Lets the host's values hold for all programs; for one without a device when it has one.
@@ -173,8 +172,9 @@ class WeightLink:
             compiled: the compiled model.
             paths: of the program's states; None: all.
         """
-        if self._copies is not None:
-            STORE.publish(self._copies.program, paths)
+        copies = self._copies.get(compiled)
+        if copies is not None:
+            STORE.publish(copies.program, paths)
         else:
             STORE.publish_to_all(tensor for path, tensor in compiled.program.states.items()
                                  if paths is None or path in paths)
@@ -185,11 +185,11 @@ class WeightLink:
 
     @property
     def is_newest(self) -> bool:
-        """Whether runs of this program wrote what the host has not got."""
-        return self._copies is not None and self._copies.program.is_newest()
+        """Whether runs of a program wrote what the host has not got."""
+        return any(copies.program.is_newest() for copies in self._copies.values())
 
-    def forget(self) -> None:
-        """The program is given up."""
-        if self._copies is not None:
-            STORE.leave(self._copies.program)
-            self._copies = None
+    def forget(self, compiled=None) -> None:
+        """A program is given up; None: all of them."""
+        for one in [one for one in self._copies if compiled in (None, one)]:
+            STORE.leave(self._copies[one].program)
+            del self._copies[one]

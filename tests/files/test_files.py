@@ -80,7 +80,7 @@ def test_training_goes_on_bit_for_bit(kind, tmp_path):
                                                       if p.requires_grad]))
     for _ in range(3):
         model(*batch())
-    model._optimizer.optimizer.param_groups[0]["lr"] *= 0.5
+    model._wrapped.optimizer.optimizer.param_groups[0]["lr"] *= 0.5
     again = poptorch.load(model.save(tmp_path / "net.poptorch"))
     assert again.rng_state == model.rng_state
     same_training(model, again)
@@ -134,7 +134,7 @@ def test_nothing_is_captured_or_compiled(tmp_path, monkeypatch):
     x, _ = batch()
     path = model.compileAndExport(tmp_path / "net.poptorch", x)
     for name in ("capture", "translate"):
-        monkeypatch.setattr(poptorch._runtime.build, name, lambda *_, **__: pytest.fail("called"))
+        monkeypatch.setattr(poptorch.executor, name, lambda *_, **__: pytest.fail("called"))
     monkeypatch.setattr(poptorch._C, "compile", lambda *_, **__: pytest.fail("called"))
     calls = []
     monkeypatch.setattr(Net, "__call__", lambda *_: calls.append(1))

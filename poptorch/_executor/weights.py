@@ -4,13 +4,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from poptorch._base import interrupts
+from poptorch._executor.wrapped import Wrapped
+from poptorch._runtime.programs import Programs
+from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
 
 
 class WeightCopies:
-    """Keeps the module's weights and the device's the same; a part of PoplarExecutor."""
+    """Keeps the module's weights and the device's the same.
 
-    @interrupts.whole
+    Args:
+        wrapped: the module and its options.
+        programs: of the executor.
+        weights: of the executor.
+    """
+
+    def __init__(self, wrapped: Wrapped, programs: Programs, weights: WeightLink):
+        self._wrapped = wrapped
+        self._programs = programs
+        self._weights = weights
+
     def copyWeightsToDevice(self) -> None:
         """Copies the module's parameters and buffers to the device. Done by the first call.
 
@@ -33,11 +46,11 @@ class WeightCopies:
             >>> model(x)
             tensor([[3., 3.]])
         """
-        compiled = self._compiled_model("copyWeightsToDevice")
-        compiled.guard.check()
-        self._weights.to_device(compiled)
+        with interrupts.deferred():
+            program = self._programs.require("copyWeightsToDevice")
+            program.guard.check()
+            self._weights.to_device(program)
 
-    @interrupts.whole
     def copyWeightsToHost(self) -> None:
         """Copies the trained parameters and buffers from the device into the module.
 
@@ -64,8 +77,9 @@ class WeightCopies:
             >>> net.w.item()
             -0.5
         """
-        self._compiled_model("copyWeightsToHost")
-        self._weights.to_host()
+        with interrupts.deferred():
+            self._programs.require("copyWeightsToHost")
+            self._weights.to_host()
 
     def copyNamedBuffersToDevice(self) -> None:
         """Copies the buffers that ``Options.updatableNamedBuffers`` names to the device.
@@ -89,12 +103,12 @@ class WeightCopies:
             >>> model(torch.ones(2))
             tensor([6., 6.])
         """
-        compiled = self._compiled_model("copyNamedBuffersToDevice")
-        names = self._options.updatable_named_buffers
+        program = self._programs.require("copyNamedBuffersToDevice")
+        names = self._wrapped.options.updatable_named_buffers
         if not names:
             raise Error("[copyNamedBuffersToDevice] the options name no buffers. Call "
                         "options.updatableNamedBuffers([...]) before the model is wrapped.")
-        self._weights.to_device(compiled, names)
+        self._weights.to_device(program, names)
 
     def copyWeightsToHostIfNeeded(self) -> bool:
         """Copies weights to the module if the device has newer ones.
@@ -137,8 +151,8 @@ class WeightCopies:
             >>> list(model.state_dict())
             ['weight', 'bias']
         """
-        self.copyWeightsToHostIfNeeded()
-        return self._user_model.state_dict(*args, **kwargs)
+        self._weights.bring()
+        return self._wrapped.user_model.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
         """Loads values into the module, and to the device if the model is compiled.
@@ -162,7 +176,7 @@ class WeightCopies:
             >>> model(x)
             tensor([[1., 1.]])
         """
-        self.copyWeightsToHostIfNeeded()
-        result = self._user_model.load_state_dict(state_dict, strict)
+        self._weights.bring()
+        result = self._wrapped.user_model.load_state_dict(state_dict, strict)
         self._weights.loaded()
         return result
