@@ -31,6 +31,12 @@ class Device(OptionGroup):
             backend="cachePath", is_run_time=True),
         Row("log_cycle_count", False, "Log the cycles of each run.", Bool(), "logCycleCount",
             later="cycles", backend="instrumentWithHardwareCycleCounter", is_run_time=True),
+        Row("recompilation_values", True, "Compile again when a value that forward reads changes.",
+            Bool(), "recompilation", is_run_time=True),
+        Row("recompilation_shapes", False, "Compile again when an argument has another shape.",
+            Bool(), "recompilation", is_run_time=True),
+        Row("recompilation_limit", 8, "The programs that an executor keeps.", Int(1),
+            "recompilation", is_run_time=True),
     )
 
     def useIpuModel(self, use_model: bool) -> Self:
@@ -228,3 +234,34 @@ class Device(OptionGroup):
             Options(log_cycle_count=True)
         """
         return self._set("log_cycle_count", log_cycle_count)
+
+    def recompilation(self, values: bool = True, shapes: bool = False, limit: int = 8) -> Self:
+        """Sets which changes make an executor compile its model again.
+
+        Args:
+            values: a Python value, attribute, global, hook or layer that the program depends on.
+                True, the default: a change of it recompiles the model. False: it raises an error
+                that names the change.
+            shapes: an argument of another shape, dtype, structure or non-tensor value. True: it
+                recompiles the model. False, the default: it raises an error.
+            limit: the number of programs that an executor keeps, at least 1, default 8. The first
+                program is counted.
+
+        Returns:
+            This object, so that calls can be chained.
+
+        Raises:
+            TypeError: ``values`` or ``shapes`` is not a bool, or ``limit`` is not an int.
+            ValueError: ``limit`` is less than 1.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().recompilation(shapes=True, limit=4)
+            Options(recompilation_shapes=True, recompilation_limit=4)
+        """
+        Bool()(values, "recompilation values")
+        Bool()(shapes, "recompilation shapes")
+        Int(1)(limit, "recompilation limit")
+        self._set("recompilation_values", values)
+        self._set("recompilation_shapes", shapes)
+        return self._set("recompilation_limit", limit)
