@@ -16,7 +16,7 @@ from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
 from poptorch._capture import capture
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
-from poptorch._executor.compilation import Compilation
+from poptorch._executor.compilation import Compilation, change_of
 from poptorch._executor.forwarding import forward_to
 from poptorch._executor.inspection import Inspection
 from poptorch._executor.reports import Reports
@@ -24,18 +24,20 @@ from poptorch._executor.saving import Saving
 from poptorch._executor.weights import WeightCopies
 from poptorch._executor.wrapped import Wrapped
 from poptorch._files.executable import File
+from poptorch._guards.guard import Outdated
+from poptorch._guards.outer_names import OuterNames
+from poptorch._guards.training_modes import TrainingModes
 from poptorch._reports.profile_report import ProfileReport, run_recorded
 from poptorch._runtime import replicas, settings
 from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.lifecycle import Lifecycle, Superseded
-from poptorch._runtime.modes import TrainingModes
-from poptorch._runtime.outer_watch import OuterNames
 from poptorch._runtime.programs import Programs
 from poptorch._translate import translate
 from poptorch._weights.grouping import Groupings
 from poptorch._weights.link import WeightLink, check_kept
+from poptorch.errors import Error
 from poptorch.options._options import Options, checked_options
 
 
@@ -137,8 +139,12 @@ class PoplarExecutor:
         program = self._programs.current or self._compilation.ensure_compiled(args, kwargs)
         if not self._device.is_held:
             self._attachment.attach()
-        tensors = program.arguments.match(args, kwargs)
-        caller = self._lifecycle.begin_call()
+        try:
+            tensors = program.arguments.match(args, kwargs)
+        except Error as error:
+            self._compilation.replace(program, change_of(error), args, kwargs)
+            raise Superseded from None
+        change, caller = None, self._lifecycle.begin_call()
         try:
             if self._programs.current is not program or not self._device.is_held:
                 raise Superseded
@@ -147,15 +153,17 @@ class PoplarExecutor:
                     return self._run(program, tensors)
                 with plain_torch():
                     return self._run(program, tensors)
+        except Outdated as outdated:
+            change = outdated.change
         finally:
             self._lifecycle.end_call(caller)
-        self._compilation.replace(program, args, kwargs)
+        self._compilation.replace(program, change, args, kwargs)
         raise Superseded
 
     def _run(self, program: CompiledModel, tensors: list[torch.Tensor]) -> Any:
         """Step 9: a run with the newest weights and states, which it changes."""
         weights, optimizer = self._weights, self._wrapped.optimizer
-        is_written = program.check()
+        is_written = program.guards.check()
         if optimizer is not None and optimizer.state.has_loaded:
             weights.bring()
         weights.check_arguments(program, tensors)
@@ -188,7 +196,7 @@ class PoplarExecutor:
                                grouped=frozenset(dict(groups)), mode_of=wrapped.modes.mode_of,
                                replicas=spec.replicas, called=arguments.called,
                                outer=outside.objects, draws=outside.draws)
-        watch = outside.watch(captured)
+        guards = outside.guards(captured)
         arguments.compare(captured.beside)
         captured.out_spec.copy_data([args, kwargs, model, outside.values()])
         settings.check_buffers(options, self._user_model, captured.changed_buffers())
@@ -197,7 +205,7 @@ class PoplarExecutor:
         with plain_torch():
             program = translate(captured, spec, wrapped.optimizer)
             executable = _C.compile(program.module, settings.compile_options(options), progress)
-            interface = Interface.of(arguments, captured, program, spec, watch)
+            interface = Interface.of(arguments, captured, program, spec, guards)
             return CompiledModel.of(interface, executable, model, options, wrapped.modes)
 
     # -- what the parts do ---------------------------------------------------------------------

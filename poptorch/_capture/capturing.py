@@ -295,11 +295,11 @@ class _Capture:
         beside = {number: set() if has_attributes(value) else {"__dict__"}
                   for number, value in enumerate(self._containers)}
         of_objects = []
-        for holder, name, path in self._state.read_of_arguments():
-            if id(holder) in numbers:
-                beside[numbers[id(holder)]].add(name)
+        for held in self._state.read_of_arguments():
+            if id(held.holder) in numbers:
+                beside[numbers[id(held.holder)]].add(held.name)
             else:
-                of_objects.append((holder, name, path))
+                of_objects.append(held)
         return of_objects, beside
 
     def _differentiate(self, results: list[torch.Tensor], structure: Structure) -> None:

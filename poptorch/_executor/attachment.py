@@ -136,7 +136,9 @@ class Attachment:
         if program is None or self._device.is_held:  # another thread was faster
             return
         with modes_off.plain_torch():
-            program.guard.check()
+            if not program.guards.are_tensors_fit():  # the next call compiles again
+                self._programs.keep_for_next()
+                return
             try:
                 self._device.take()
                 self._programs.take_memory(program)

@@ -296,7 +296,7 @@ class Inspection:
             >>> model.compilationTime > 0
             True
         """
-        return self._programs.all[self._programs.require("compilationTime")]
+        return self._programs.all[self._programs.require("compilationTime")].seconds
 
     # -- the random generator ------------------------------------------------------------------
 

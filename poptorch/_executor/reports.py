@@ -237,7 +237,7 @@ class Reports:
             options, optimizer = recording(self._wrapped.options), self._wrapped.optimizer
             second = self._build()(options, args, kwargs, lambda step: None)
             with modes_off.plain_torch():
-                self._weights.before_run(compiled, compiled.guard.check())
+                self._weights.before_run(compiled, compiled.guards.check())
                 if optimizer is not None:
                     optimizer.refresh(compiled.call)
                 replay(compiled, second, tensors)

@@ -129,8 +129,8 @@ class Saving:
 
     def _save(self, filename: str, export_model: bool, save_rng_state: bool) -> str:
         wrapped, compiled = self._wrapped, self._programs.require("save")
-        compiled.guard.check()  # the file has the module as it is, and the program as it was
-        compiled.interface.plain_tensors.check()
+        # The file has the module as it is, and the program as it was.
+        compiled.require_unchanged("save")
         self._weights.bring()
         if wrapped.optimizer is not None:
             wrapped.optimizer.check_outgrown("save")
@@ -245,4 +245,4 @@ class Saving:
                 wrapped.optimizer.state.came_with_program()
 
         with file.guard("interface.json"):
-            self._programs.add(compiled, begin, restore)
+            self._programs.add(compiled, begin, "loaded from a file", restore)

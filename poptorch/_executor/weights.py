@@ -48,7 +48,8 @@ class WeightCopies:
         """
         with interrupts.deferred():
             program = self._programs.require("copyWeightsToDevice")
-            program.guard.check()
+            if not program.guards.are_tensors_fit():
+                program.require_unchanged("copyWeightsToDevice")
             self._weights.to_device(program)
 
     def copyWeightsToHost(self) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from poptorch._base.logging import logger
 from poptorch._base.value_snapshot import attribute_of, is_compared, is_foreign
+from poptorch._guards.outer_name import is_users
 from poptorch._guards.statements import Place, Statement, statement_of, statements
 
 _READS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"})
@@ -73,6 +74,11 @@ class Counters:
     def readers(self, holder, name: str) -> int:
         """How many statements have read an attribute."""
         return len(self._readers((id(holder), name)))
+
+    def line(self, holder, name: str) -> tuple[str, int] | None:
+        """The first line of the user's that has read an attribute; None: it is not known."""
+        return min(((code.co_filename, line) for code, line, _ in self._readers((id(holder), name))
+                    if is_users(code.co_filename)), default=None)
 
     def counts_items(self, holder, name: str) -> bool:
         """Whether statements add to the list in an attribute, and others compute with its length

@@ -10,7 +10,8 @@ from poptorch import _C
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.tracing import FakeTensor
 from poptorch._base.types import host_tensor, torch_dtype, without_memory, write_back
-from poptorch._runtime import plain_tensors, replica_consistency
+from poptorch._guards import plain_tensors
+from poptorch._runtime import replica_consistency
 from poptorch._runtime.argument_memory import check_memory
 from poptorch._runtime.outputs import OutputPlan, Returned
 from poptorch._translate import loss_scale, reduction

@@ -1,7 +1,7 @@
 """What the executor has of a compiled program, and the form of it that a file holds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,12 +11,11 @@ from poptorch._base.pytree.structure import Structure
 from poptorch._base.types import narrowed, torch_dtype
 from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, objects_within
 from poptorch._capture.graph.captured import OutputSpec
-from poptorch._guards.attribute_reads import table_of
+from poptorch._guards.ambient_settings import AmbientSettings
+from poptorch._guards.guard import Guard, HeldAttribute, Kind, table_of
+from poptorch._guards.plain_tensors import PlainTensors
 from poptorch._optimizer.layout import UpdateLayout
-from poptorch._runtime.ambient_settings import AmbientSettings
 from poptorch._runtime.arguments import Arguments
-from poptorch._runtime.outer_watch import OuterWatch
-from poptorch._runtime.plain_tensors import PlainTensors
 from poptorch._translate import Program, StepSpec
 from poptorch.errors import Error
 
@@ -44,7 +43,7 @@ class Interface:
         attributes: what ``forward`` depends on of modules and of objects that they hold, as
             ``Captured`` has it; of a program that comes from a file, what its module has of it.
         argument_attributes: likewise of objects in arguments; not known of a program from a file.
-        outer: what ``forward`` may read outside of the module; likewise.
+        outer: the guards of what ``forward`` may read outside of the module; likewise.
         plain_tensors: the user's tensors that are compiled in; of a program that comes from a
             file, those in attributes.
         modes: the modules of which ``forward`` read whether they are in training mode.
@@ -55,30 +54,30 @@ class Interface:
     outputs: Structure
     program: Program
     spec: StepSpec
-    attributes: Sequence[tuple[object, str, str]] = ()
-    argument_attributes: Sequence[tuple[object, str, str]] = ()
-    outer: OuterWatch = field(default_factory=OuterWatch)
+    attributes: Sequence[HeldAttribute] = ()
+    argument_attributes: Sequence[HeldAttribute] = ()
+    outer: Sequence[Guard] = ()
     plain_tensors: PlainTensors = field(default_factory=PlainTensors)
     modes: Sequence[torch.nn.Module] = ()
     ambient: AmbientSettings = field(default_factory=AmbientSettings.now)
 
     @classmethod
     def of(cls, arguments: Arguments, captured, program: Program, spec: StepSpec,
-           outer: OuterWatch) -> "Interface":
+           outer: Sequence[Guard]) -> "Interface":
         """That of a program that was made of what ``capture`` recorded."""
         return cls(arguments, captured.out_spec, program, spec, captured.attributes,
                    captured.argument_attributes, outer, PlainTensors(captured.plain_tensors),
                    captured.modes)
 
-    def check(self) -> None:
-        """Checks that a call finds what the program depends on, but for the module, as it was.
-
-        Raises:
-            poptorch.Error: Settings around the call or a plain tensor are others.
-        """
-        self.ambient.check()
-        self.outer.check()
-        self.plain_tensors.check()
+    def guards(self) -> Iterator:
+        """The guards of what the program depends on beside layers and tensors."""
+        for one in self.attributes:
+            yield from one.guards()
+        for one in self.argument_attributes:
+            yield from one.guards(Kind.ARGUMENT)
+        yield from self.outer
+        yield from self.plain_tensors.guards
+        yield self.ambient
 
     def changed_buffers(self) -> list[str]:
         """The paths of the buffers that ``forward`` changes."""
@@ -93,7 +92,7 @@ class Interface:
         """
         program = self.program
         layout = program.optimizer
-        attributes = [one for one in self.attributes if _holder(model, one[2]) is one[0]]
+        attributes = [one for one in self.attributes if _holder(model, one.path) is one.holder]
         return {
             "arguments": self.arguments.to_data(),
             "outputs": self.outputs.to_data(),
@@ -107,8 +106,8 @@ class Interface:
             "updated": sorted(program.updated),
             "optimizer": None if layout is None else layout.to_data(),
             "spec": dict(vars(self.spec)),
-            "attributes": [(path, name, _plain_value(holder, name))
-                           for holder, name, path in attributes],
+            "attributes": [(one.path, one.name, _plain_value(one.holder, one.name))
+                           for one in attributes],
             "plain_tensors": self.plain_tensors.described(_tensors_in(attributes)),
             "ambient": tuple(self.ambient),
         }
@@ -268,7 +267,7 @@ def _holder(model: torch.nn.Module, path: str):
     return found
 
 
-def _attributes(data: list[tuple], model: torch.nn.Module) -> list[tuple[object, str, str]]:
+def _attributes(data: list[tuple], model: torch.nn.Module) -> list[HeldAttribute]:
     """The attributes of a module that a program from a file depends on.
 
     Raises:
@@ -284,7 +283,7 @@ def _attributes(data: list[tuple], model: torch.nn.Module) -> list[tuple[object,
             raise Error(f"[loadExecutable] {path} was {_words(was)} when the program was compiled, "
                         f"it is {_words(now)}. Wrap a module of the same class and settings.")
         if hasattr(holder, "__dict__"):
-            found.append((holder, name, path))
+            found.append(HeldAttribute(holder, name, path, prefix="self."))
     return found
 
 
@@ -294,9 +293,10 @@ def _words(value: tuple | None) -> str:
     return repr(value[0]) if value else "an object"
 
 
-def _tensors_in(attributes: Sequence[tuple[object, str, str]]) -> list[tuple[str, torch.Tensor]]:
+def _tensors_in(attributes: Sequence[HeldAttribute]) -> list[tuple[str, torch.Tensor]]:
     """The tensors in attributes, with their paths."""
-    return [(place, part) for holder, name, path in attributes if name in table_of(holder, name)
+    return [(place, part) for holder, name, path, *_ in attributes
+            if name in table_of(holder, name)
             for place, part in objects_within(table_of(holder, name)[name], path)
             if isinstance(part, torch.Tensor)]
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from poptorch._device.device import Device
 from poptorch._optimizer.link import OptimizerLink
@@ -13,6 +14,18 @@ from poptorch._weights import gradients
 from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
 from poptorch.options import Options
+
+
+class Added(NamedTuple):
+    """How a program came.
+
+    Attributes:
+        seconds: that it took to compile or load it.
+        reason: why it was compiled.
+    """
+
+    seconds: float
+    reason: str
 
 
 class Programs:
@@ -31,7 +44,7 @@ class Programs:
 
     Attributes:
         current: what a call runs; None: nothing is compiled.
-        all: each program, with the seconds that it took to compile or load it.
+        all: each program, and how it came.
     """
 
     def __init__(self, weights: WeightLink, optimizer: OptimizerLink | None, device: Device,
@@ -43,7 +56,7 @@ class Programs:
         self._options = options
         self._left: Left | None = None  # from clear() to the next add()
         self.current: CompiledModel | None = None
-        self.all: dict[CompiledModel, float] = {}
+        self.all: dict[CompiledModel, Added] = {}
 
     def require(self, where: str) -> CompiledModel:
         """The current program.
@@ -60,13 +73,14 @@ class Programs:
                         f"Call it, or compile() it, first.")
         return program
 
-    def add(self, program: CompiledModel, begin: float,
+    def add(self, program: CompiledModel, begin: float, reason: str,
             restore: Callable[[], None] = lambda: None) -> None:
         """Makes a new program the current one. Where something is raised, nothing is compiled.
 
         Args:
             program: the program.
             begin: when its compilation began, by ``time.monotonic``.
+            reason: why it was compiled.
             restore: called once the program has the module's weights and the optimizer's states,
                 to give it others.
         """
@@ -80,7 +94,7 @@ class Programs:
             self.clear()
             raise
         gradients.provide(program, self._options)
-        self.all[program] = time.monotonic() - begin
+        self.all[program] = Added(time.monotonic() - begin, reason)
         self.current, self._left = program, None
 
     def select(self, program: CompiledModel) -> None:

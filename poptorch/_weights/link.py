@@ -94,7 +94,7 @@ class WeightLink:
         spread(compiled.program)
         copies = self._copies[compiled] = Copies(compiled, self._executor())
         STORE.join(copies.program)
-        compiled.guard.note_written()
+        compiled.guards.note_written()
 
     def check_arguments(self, compiled, tensors: list[torch.Tensor]) -> None:
         """Checks that no argument lies in the memory of a parameter or buffer, where ``forward``
@@ -131,7 +131,7 @@ class WeightLink:
         if copies is not None and (is_written or copies.program.checked_at != STORE.changes):
             with interrupts.deferred():
                 STORE.sync(copies.program)
-                compiled.guard.note_written()
+                compiled.guards.note_written()
 
     def note_run(self, compiled, is_end: bool = False) -> list[str]:
         """Takes note of what a run changes, before it and, also if it fails, after it.
