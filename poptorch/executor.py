@@ -235,6 +235,7 @@ class PoplarExecutor:
     getHostIpuLatency = forward_to("_inspection", Inspection.getHostIpuLatency)
     getComputeLatency = forward_to("_inspection", Inspection.getComputeLatency)
     getIpuHostLatency = forward_to("_inspection", Inspection.getIpuHostLatency)
+    programs = forward_to("_inspection", Inspection.programs)
     compilationTime = forward_to("_inspection", Inspection.compilationTime)
     rng_state = forward_to("_inspection", Inspection.rng_state)
     ir = forward_to("_reports", Reports.ir)

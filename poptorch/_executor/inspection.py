@@ -8,7 +8,7 @@ import torch
 
 from poptorch._executor.wrapped import Wrapped
 from poptorch._runtime import latency
-from poptorch._runtime.programs import Programs
+from poptorch._runtime.programs import ProgramInfo, Programs
 from poptorch.enums import CommGroupType
 from poptorch.options import Options
 
@@ -297,6 +297,31 @@ class Inspection:
             True
         """
         return self._programs.all[self._programs.require("compilationTime")].seconds
+
+    def programs(self) -> list[ProgramInfo]:
+        """The programs of this executor: the first one, and those that it compiled when something
+        changed that ``forward`` depends on, see :meth:`Options.recompilation`.
+
+        Returns:
+            For each, its ``signature`` (shapes and types of tensors, other arguments), the
+            ``reason`` why it was compiled, and the ``seconds`` that it took.
+
+        Example:
+            >>> import poptorch, torch
+            >>> class Scale(torch.nn.Module):
+            ...     factor = 2.0
+            ...     def forward(self, x):
+            ...         return x * self.factor
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(Scale(), opts)
+            >>> x = torch.ones(3)
+            >>> y, model.model.factor, z = model(x), 3.0, model(x)
+            >>> for program in model.programs():
+            ...     print(program.signature, "|", program.reason)
+            x: float32[3] | the first call
+            x: float32[3] | self.factor changed from 2.0 to 3.0
+        """
+        return list(self._programs.all.values())
 
     # -- the random generator ------------------------------------------------------------------
 

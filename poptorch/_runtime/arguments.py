@@ -200,6 +200,12 @@ class Arguments:
         new._set_plain(None if count is None else new.leaves[:count])
         return new
 
+    def text(self) -> str:
+        """The arguments in one line: ``x: float32[4, 2], scale: 2.0``."""
+        return ", ".join(
+            f"{leaf.path}: {str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
+            if leaf.is_tensor else f"{leaf.path}: {leaf.value!r}" for leaf in self.leaves)
+
     def tensor_leaves(self) -> list[Leaf]:
         """The tensors among the leaves, in order: the order of :meth:`match`'s result."""
         return [leaf for leaf in self.leaves if leaf.is_tensor]

@@ -16,16 +16,18 @@ from poptorch.errors import Error
 from poptorch.options import Options
 
 
-class Added(NamedTuple):
-    """How a program came.
+class ProgramInfo(NamedTuple):
+    """What an executor says of one of its programs.
 
     Attributes:
-        seconds: that it took to compile or load it.
+        signature: its arguments: shapes and types of tensors, other values.
         reason: why it was compiled.
+        seconds: that it took to compile or load it.
     """
 
-    seconds: float
+    signature: str
     reason: str
+    seconds: float
 
 
 class Programs:
@@ -56,7 +58,7 @@ class Programs:
         self._options = options
         self._left: Left | None = None  # from clear() to the next add()
         self.current: CompiledModel | None = None
-        self.all: dict[CompiledModel, Added] = {}
+        self.all: dict[CompiledModel, ProgramInfo] = {}
 
     def require(self, where: str) -> CompiledModel:
         """The current program.
@@ -94,7 +96,8 @@ class Programs:
             self.clear()
             raise
         gradients.provide(program, self._options)
-        self.all[program] = Added(time.monotonic() - begin, reason)
+        self.all[program] = ProgramInfo(program.arguments.text(), reason,
+                                        time.monotonic() - begin)
         self.current, self._left = program, None
 
     def select(self, program: CompiledModel) -> None:
