@@ -140,7 +140,7 @@ class PoplarExecutor:
         if not self._device.is_held:
             self._attachment.attach()
         try:
-            tensors = program.arguments.match(args, kwargs)
+            tensors = program.match(args, kwargs)
         except Error as error:
             self._compilation.replace(program, change_of(error), args, kwargs)
             raise Superseded from None

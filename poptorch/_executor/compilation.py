@@ -12,6 +12,7 @@ from poptorch._guards.guard import Change, Kind, Outdated
 from poptorch._reports.profile_report import ProfileReport, recorded
 from poptorch._reports.progress import StepProgress
 from poptorch._runtime import hooks
+from poptorch._runtime.argument_memory import MISMATCH
 from poptorch._runtime.arguments import other_value
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.lifecycle import Lifecycle
@@ -80,7 +81,7 @@ class Compilation:
             program = self.ensure_compiled(args, kwargs)
             try:
                 if not self.is_outdated():
-                    program.arguments.match(args, kwargs)
+                    program.match(args, kwargs)
                     program.guards.check()
                     return program
                 change = None
@@ -135,7 +136,8 @@ class Compilation:
             with plain_torch():
                 programs.select(fitting)
         elif self._is_below_limit(change):
-            self._compile_locked(args, kwargs, change.text)
+            # An argument that does not fit its own program is an error, not a change.
+            self._compile_locked(args, kwargs, change.text).match(args, kwargs)
 
     def _is_below_limit(self, change: Change) -> bool:
         """Whether another program may be added.
@@ -184,8 +186,14 @@ class Compilation:
 
 
 def change_of(found: Error | Outdated) -> Change:
-    """What changed, of an argument that does not fit or a guard that does not hold."""
+    """What changed, of an argument that does not fit or a guard that does not hold.
+
+    Raises:
+        poptorch.Error: No program takes such an argument.
+    """
     if isinstance(found, Outdated):
         return found.change
+    if found.type != MISMATCH:
+        raise found
     what = found.message.partition("] ")[2].partition(". ")[0]
     return Change(what, Kind.ARGUMENT, error=found)

@@ -233,7 +233,7 @@ class Reports:
             self._attachment.check_can_run()
             compiled = self._compilation.ensure_current(args, kwargs)
             self._attachment.attach()
-            tensors = compiled.arguments.match(args, kwargs)
+            tensors = compiled.match(args, kwargs)
             options, optimizer = recording(self._wrapped.options), self._wrapped.optimizer
             second = self._build()(options, args, kwargs, lambda step: None)
             with modes_off.plain_torch():

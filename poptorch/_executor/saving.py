@@ -79,7 +79,7 @@ class Saving:
             >>> torch.equal(again(x), model(x))
             True
         """
-        self._compilation.ensure_current(args, kwargs).arguments.match(args, kwargs)
+        self._compilation.ensure_current(args, kwargs)
         return self.save(filename, export_model)
 
     def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> str:

@@ -77,12 +77,11 @@ class Call:
         for stream, output in program.outputs:
             self._add_output(stream, output, plan, everything)
         self._kept = [*self._gradient_outputs, *self._anchors]
-        self._layouts = program.layouts
         self._shared = replica_consistency.shared_states(executable, program)
         self._plain = plain
         self._changed_plain = [(tensor, plain_tensors.called(tensor))
                                for _, _, tensor in self._constant_updates if tensor is not None]
-        self._is_memory_seen = bool(self._layouts or self._write_backs or self._changed_plain)
+        self._is_memory_seen = bool(self._write_backs or self._changed_plain)
         self._updates = (*self._write_backs, *self._constant_updates)
 
     def _add_output(self, stream: str, output, plan, everything) -> None:
@@ -200,7 +199,7 @@ class Call:
         if self._is_synthetic:
             return self._run_synthetic()
         if self._is_memory_seen:
-            check_memory(tensors, [leaf.path for leaf in self._leaves], self._layouts,
+            check_memory(tensors, [leaf.path for leaf in self._leaves],
                          [leaf for _, _, leaf in self._write_backs],
                          self._plain.alive() if self._write_backs else (), self._changed_plain)
         # Copies of this call: another thread may make one at the same time.

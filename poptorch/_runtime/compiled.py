@@ -7,6 +7,7 @@ import torch
 from poptorch._guards.guard import GuardSet, Outdated
 from poptorch._guards.module_guards import guards_of, parts_of
 from poptorch._guards.training_modes import CompiledModes, TrainingModes
+from poptorch._runtime.argument_memory import check_layouts
 from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.call import Call
 from poptorch._runtime.interface import Interface
@@ -79,10 +80,22 @@ class CompiledModel:
             raise Error(f"[{where}] {outdated.change.text} after the model was compiled. Set it "
                         f"back; or call the model first, which compiles it again.") from None
 
+    def match(self, args: tuple, kwargs: dict) -> list[torch.Tensor]:
+        """The tensors of a call, in the order that :attr:`call` takes them.
+
+        Raises:
+            poptorch.Error: The program was compiled for other arguments.
+        """
+        tensors = self.arguments.match(args, kwargs)
+        if self.program.layouts:
+            check_layouts(tensors, [leaf.path for leaf in self.arguments.tensor_leaves()],
+                          self.program.layouts)
+        return tensors
+
     def fits(self, args: tuple, kwargs: dict) -> bool:
         """Whether a call with these arguments can run the program."""
         try:
-            self.arguments.match(args, kwargs)
+            self.match(args, kwargs)
         except Error:
             return False
         return self.guards.holds()

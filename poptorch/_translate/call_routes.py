@@ -22,7 +22,7 @@ from poptorch._capture.record.recorder import Recorder
 from poptorch._translate.nodes import Nodes, opaque
 from poptorch.errors import Error
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # What the recorder's methods do with an operation.
 _RECORDED = {
