@@ -78,7 +78,7 @@ class PoplarExecutor:
         self._poptorch_version = poptorch_version
         self._args_parser = None  # other programs put theirs here before the first call
         wrapped = Wrapped(model, self._user_model, options, training, optimizer)
-        self._wrapped, self._options = wrapped, wrapped.options
+        self._wrapped, self._options, self._optimizer = wrapped, wrapped.options, wrapped.optimizer
         self._device = device = Device(wrapped.options)
         self._report = report = ProfileReport.of(wrapped.options)
         self._weights = weights = WeightLink(self._user_model, training, ref(self))
@@ -154,7 +154,7 @@ class PoplarExecutor:
 
     def _run(self, program: CompiledModel, tensors: list[torch.Tensor]) -> Any:
         """Step 9: a run with the newest weights and states, which it changes."""
-        weights, optimizer = self._weights, self._wrapped.optimizer
+        weights, optimizer = self._weights, self._optimizer
         is_written = program.check()
         if optimizer is not None and optimizer.state.has_loaded:
             weights.bring()
@@ -166,7 +166,7 @@ class PoplarExecutor:
         # right after it; and after it, as another thread may have read the values meanwhile.
         weights.note_run(program)
         try:
-            result = run_recorded(self._report, program, tensors, self._options.model_name)
+            result = run_recorded(self._report, program, tensors, self._options)
         finally:
             replaced = weights.note_run(program, is_end=True)
             if optimizer is not None:
@@ -268,7 +268,7 @@ class PoplarExecutor:
         return public_names([*super().__dir__(), *dir(self._user_model)])
 
     def __reduce__(self):
-        wrapped, optimizer = self._wrapped, self._wrapped.optimizer
+        wrapped, optimizer = self._wrapped, self._optimizer
         return wrapped_again, (type(self), {
             "model": self._model, "options": wrapped.given_options.clone(),
             "training": self._training, "poptorch_version": self._poptorch_version,
