@@ -1,45 +1,34 @@
 """Which program a call runs: compiles one, and another one where that is outdated."""
 
 import time
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakMethod
 
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
 from poptorch._device.device import Device
-from poptorch._executor.wrapped import Wrapped
 from poptorch._reports.profile_report import ProfileReport, recorded
 from poptorch._reports.progress import StepProgress
 from poptorch._runtime import hooks
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.lifecycle import Lifecycle
 from poptorch._runtime.programs import Programs
+from poptorch._runtime.wrapped import Wrapped
 from poptorch._weights.link import WeightLink
 
 
+@dataclass(frozen=True)
 class Compilation:
-    """Compiles the first program of an executor, and those that replace it.
+    """Compiles the first program of an executor, and those that replace it."""
 
-    Args:
-        wrapped: what programs are made of.
-        programs: of the executor.
-        weights: of the executor.
-        device: of the executor.
-        lifecycle: of the executor.
-        report: what ``Options.enableProfiling`` writes; None: nothing.
-        build: a weak reference to the executor's method that makes a program for options and
-            arguments, and changes nothing else.
-    """
-
-    def __init__(self, wrapped: Wrapped, programs: Programs, weights: WeightLink, device: Device,
-                 lifecycle: Lifecycle, report: ProfileReport | None, build: WeakMethod):
-        self._wrapped = wrapped
-        self._programs = programs
-        self._weights = weights
-        self._device = device
-        self._lifecycle = lifecycle
-        self._report = report
-        self._build = build
+    wrapped: Wrapped
+    programs: Programs
+    weights: WeightLink
+    device: Device
+    lifecycle: Lifecycle
+    report: ProfileReport | None
+    build: WeakMethod  # of PoplarExecutor._build
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compiles the model for arguments like these, without running it.
@@ -66,8 +55,8 @@ class Compilation:
 
     def ensure_compiled(self, args: tuple, kwargs: dict) -> CompiledModel:
         """The current program; compiles the first one."""
-        return self._lifecycle.alone(
-            "compile", lambda: self._programs.current or self._compile_locked(args, kwargs),
+        return self.lifecycle.alone(
+            "compile", lambda: self.programs.current or self._compile_locked(args, kwargs),
             waits_for_calls=False)
 
     def ensure_current(self, args: tuple, kwargs: dict) -> CompiledModel:
@@ -80,31 +69,31 @@ class Compilation:
 
     def is_outdated(self) -> bool:
         """Whether a call needs another program than the current one."""
-        return self._wrapped.optimizer is not None and self._wrapped.optimizer.has_outgrown()
+        return self.wrapped.optimizer is not None and self.wrapped.optimizer.has_outgrown()
 
     def replace(self, outdated: CompiledModel, args: tuple, kwargs: dict) -> None:
         """Makes another program the current one, unless another thread has done so."""
         def replace() -> None:
-            if self._programs.current is outdated:
-                self._weights.bring()
-                self._programs.keep_for_next()
+            if self.programs.current is outdated:
+                self.weights.bring()
+                self.programs.keep_for_next()
                 self._compile_locked(args, kwargs)
 
-        self._lifecycle.alone("call", replace)
+        self.lifecycle.alone("call", replace)
 
     def _compile_locked(self, args: tuple, kwargs: dict) -> CompiledModel:
-        begin, options = time.monotonic(), self._wrapped.options
+        begin, options = time.monotonic(), self.wrapped.options
         hooks.before_compile()
         options._Popart.check_known()
-        self._weights.bring()
-        self._wrapped.decide_options()
-        with self._device.compiling():
-            with recorded(self._report), StepProgress(
+        self.weights.bring()
+        self.wrapped.decide_options()
+        with self.device.compiling():
+            with recorded(self.report), StepProgress(
                     options.model_name, options.show_compilation_progress_bar) as progress:
-                program = self._build()(options, args, kwargs, progress)
+                program = self.build()(options, args, kwargs, progress)
             with plain_torch():
                 program.guard.modes.warn()
-                self._programs.add(program, begin)
+                self.programs.add(program, begin)
         logger.debug("compiled %s: %s", options.model_name, program.executable.step_times())
         hooks.after_compile()
         return program

@@ -62,14 +62,6 @@ class Interface:
     modes: Sequence[torch.nn.Module] = ()
     ambient: AmbientSettings = field(default_factory=AmbientSettings.now)
 
-    @classmethod
-    def of(cls, arguments: Arguments, captured, program: Program, spec: StepSpec,
-           outer: OuterWatch) -> "Interface":
-        """That of a program that was made of what ``capture`` recorded."""
-        return cls(arguments, captured.out_spec, program, spec, captured.attributes,
-                   captured.argument_attributes, outer, PlainTensors(captured.plain_tensors),
-                   captured.modes)
-
     def check(self) -> None:
         """Checks that a call finds what the program depends on, but for the module, as it was.
 
