@@ -22,10 +22,10 @@ from poptorch._executor.inspection import Inspection
 from poptorch._executor.reports import Reports
 from poptorch._executor.saving import Saving
 from poptorch._executor.weights import WeightCopies
-from poptorch._executor.wrapped import Wrapped
 from poptorch._files.executable import File
 from poptorch._guards.guard import Outdated
 from poptorch._guards.outer_names import OuterNames
+from poptorch._guards.plain_tensors import PlainTensors
 from poptorch._guards.training_modes import TrainingModes
 from poptorch._reports.profile_report import ProfileReport, run_recorded
 from poptorch._runtime import replicas, settings
@@ -34,6 +34,7 @@ from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.lifecycle import Lifecycle, Superseded
 from poptorch._runtime.programs import Programs
+from poptorch._runtime.wrapped import Wrapped
 from poptorch._translate import translate
 from poptorch._weights.grouping import Groupings
 from poptorch._weights.link import WeightLink, check_kept
@@ -70,42 +71,38 @@ class PoplarExecutor:
     def __init__(self, model: torch.nn.Module, options: Options, training: bool,
                  poptorch_version: str, optimizer: torch.optim.Optimizer | None = None,
                  user_model: torch.nn.Module | None = None):
-        options = checked_options(options, "trainingModel" if training else "inferenceModel")
+        where = "trainingModel" if training else "inferenceModel"
+        options = checked_options(options, where)
         if not isinstance(model, torch.nn.Module):
-            where = "trainingModel" if training else "inferenceModel"
             raise TypeError(f"[{where}] model must be a torch.nn.Module, got "
                             f"{type(model).__name__}. Wrap an object of the module's class.")
         self._model, self._training = model, training
         self._user_model = model if user_model is None else user_model
         self._poptorch_version = poptorch_version
         self._args_parser = None  # other programs put theirs here before the first call
-        wrapped = Wrapped(model, self._user_model, options, training, optimizer)
-        self._wrapped, self._options = wrapped, wrapped.options
-        self._device = device = Device(wrapped.options)
-        self._report = report = ProfileReport.of(wrapped.options)
-        self._weights = weights = WeightLink(self._user_model, training, ref(self))
-        self._programs = programs = Programs(weights, wrapped.optimizer, device, report,
-                                             wrapped.options)
-        self._groupings = Groupings(model, wrapped.options.replication_factor,
-                                    lambda: programs.current is not None)
-        self._lifecycle = Lifecycle(device)
-        self._make_parts(report)
-        options._freeze()
-
-    def _make_parts(self, report: ProfileReport | None) -> None:
-        wrapped, programs, weights = self._wrapped, self._programs, self._weights
-        device, lifecycle = self._device, self._lifecycle
-        build = WeakMethod(self._build)  # so that the executor is freed once it is forgotten
+        self._wrapped = wrapped = Wrapped(model, self._user_model, options, training, optimizer)
+        self._options, self._optimizer = wrapped.options, wrapped.optimizer
         self._modes = wrapped.modes
+        self._device = device = Device(self._options)
+        self._report = report = ProfileReport.of(self._options)
+        self._weights = weights = WeightLink(self._user_model, training, ref(self))
+        self._programs = programs = Programs(weights, self._optimizer, device, report,
+                                             self._options)
+        self._groupings = Groupings(model, self._options.replication_factor,
+                                    lambda: programs.current is not None)
+        self._lifecycle = lifecycle = Lifecycle(device)
+        build = WeakMethod(self._build)  # so that the executor is freed once it is forgotten
         self._compilation = compilation = Compilation(wrapped, programs, weights, device,
                                                       lifecycle, report, build)
         self._attachment = Attachment(programs, weights, device, lifecycle, report)
         self._copies = WeightCopies(wrapped, programs, weights)
         self._inspection = Inspection(wrapped, programs)
-        self._reports = Reports(wrapped, programs, weights, self._attachment, compilation, build)
+        self._reports = Reports(wrapped, programs, weights, device, self._attachment,
+                                compilation, build)
         self._saving = Saving(
             wrapped, self._groupings, programs, weights, device, lifecycle, compilation,
             lambda: [executor._lifecycle for executor in weights.sharers()])
+        options._freeze()
 
     # -- the data path -------------------------------------------------------------------------
 
@@ -162,7 +159,7 @@ class PoplarExecutor:
 
     def _run(self, program: CompiledModel, tensors: list[torch.Tensor]) -> Any:
         """Step 9: a run with the newest weights and states, which it changes."""
-        weights, optimizer = self._weights, self._wrapped.optimizer
+        weights, optimizer = self._weights, self._optimizer
         is_written = program.guards.check()
         if optimizer is not None and optimizer.state.has_loaded:
             weights.bring()
@@ -174,7 +171,7 @@ class PoplarExecutor:
         # right after it; and after it, as another thread may have read the values meanwhile.
         weights.note_run(program)
         try:
-            result = run_recorded(self._report, program, tensors, self._options.model_name)
+            result = run_recorded(self._report, program, tensors, self._options)
         finally:
             replaced = weights.note_run(program, is_end=True)
             if optimizer is not None:
@@ -205,7 +202,9 @@ class PoplarExecutor:
         with plain_torch():
             program = translate(captured, spec, wrapped.optimizer)
             executable = _C.compile(program.module, settings.compile_options(options), progress)
-            interface = Interface.of(arguments, captured, program, spec, guards)
+            interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes,
+                                  captured.argument_attributes, guards,
+                                  PlainTensors(captured.plain_tensors), captured.modes)
             return CompiledModel.of(interface, executable, model, options, wrapped.modes)
 
     # -- what the parts do ---------------------------------------------------------------------
@@ -277,7 +276,7 @@ class PoplarExecutor:
         return public_names([*super().__dir__(), *dir(self._user_model)])
 
     def __reduce__(self):
-        wrapped, optimizer = self._wrapped, self._wrapped.optimizer
+        wrapped, optimizer = self._wrapped, self._optimizer
         return wrapped_again, (type(self), {
             "model": self._model, "options": wrapped.given_options.clone(),
             "training": self._training, "poptorch_version": self._poptorch_version,

@@ -1,5 +1,7 @@
 """The executor's hold on its device: taken, given back, and taken again."""
 
+from dataclasses import dataclass
+
 from poptorch._base.torch_private import modes_off
 from poptorch._base.unimplemented import LATER
 from poptorch._device.device import Device
@@ -11,24 +13,15 @@ from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
 
 
+@dataclass(frozen=True)
 class Attachment:
-    """Takes the device of an executor and releases it.
+    """Takes the device of an executor and releases it."""
 
-    Args:
-        programs: of the executor.
-        weights: of the executor.
-        device: of the executor.
-        lifecycle: of the executor.
-        report: what ``Options.enableProfiling`` writes; None: nothing.
-    """
-
-    def __init__(self, programs: Programs, weights: WeightLink, device: Device,
-                 lifecycle: Lifecycle, report: ProfileReport | None):
-        self._programs = programs
-        self._weights = weights
-        self._device = device
-        self._lifecycle = lifecycle
-        self._report = report
+    programs: Programs
+    weights: WeightLink
+    device: Device
+    lifecycle: Lifecycle
+    report: ProfileReport | None
 
     def isAttachedToDevice(self) -> bool:
         """Whether the executor holds its device: from when ``Options.connectionType`` says on.
@@ -45,12 +38,12 @@ class Attachment:
             >>> before, model.isAttachedToDevice()
             (False, True)
         """
-        return self._device.is_held
+        return self.device.is_held
 
     @property
     def is_attached(self) -> bool:
         """As :meth:`isAttachedToDevice`."""
-        return self._device.is_held
+        return self.device.is_held
 
     def attachToDevice(self) -> None:
         """Takes the device again after :meth:`detachFromDevice`. A call does so by itself.
@@ -72,9 +65,9 @@ class Attachment:
             >>> model.isAttachedToDevice()
             True
         """
-        self._programs.require("attachToDevice")
-        self._device.check_can_run()
-        if self._device.is_held:
+        self.programs.require("attachToDevice")
+        self.device.check_can_run()
+        if self.device.is_held:
             raise Error("[attachToDevice] Device is already attached: the model holds it since it "
                         "was compiled or last called. Leave the call out, or call "
                         "detachFromDevice() first.")
@@ -106,44 +99,40 @@ class Attachment:
             (True, True)
         """
         with modes_off.plain_torch():
-            if self._device.is_held and self._lifecycle.alone("detachFromDevice", self._detach):
+            if self.device.is_held and self.lifecycle.alone("detachFromDevice", self._detach):
                 return
         raise Error("[detachFromDevice] Device is not attached: the model holds none. Call it, or "
                     "compile() or attachToDevice(), first.")
 
     def _detach(self) -> bool:
         """Whether a device was held, and is no more."""
-        if self._programs.current is None or not self._device.is_held:  # by another thread
+        if self.programs.current is None or not self.device.is_held:  # by another thread
             return False
-        if self._weights.is_newest:
-            self._weights.to_host()
+        if self.weights.is_newest:
+            self.weights.to_host()
         # First, so that the next call does all the rest anew, whatever happens here.
-        self._device.release()
-        self._programs.release_memory()
+        self.device.release()
+        self.programs.release_memory()
         return True
-
-    def check_can_run(self) -> None:
-        """See :meth:`Device.check_can_run`."""
-        self._device.check_can_run()
 
     def attach(self) -> None:
         """Takes the device for the current program, unless that is done."""
-        if not self._device.is_held:
-            self._lifecycle.alone("attachToDevice", self._attach)
+        if not self.device.is_held:
+            self.lifecycle.alone("attachToDevice", self._attach)
 
     def _attach(self) -> None:
-        program = self._programs.current
-        if program is None or self._device.is_held:  # another thread was faster
+        program = self.programs.current
+        if program is None or self.device.is_held:  # another thread was faster
             return
         with modes_off.plain_torch():
             if not program.guards.are_tensors_fit():  # the next call compiles again
                 self._programs.keep_for_next()
                 return
             try:
-                self._device.take()
-                self._programs.take_memory(program)
+                self.device.take()
+                self.programs.take_memory(program)
             except BaseException:
-                self._device.release()
+                self.device.release()
                 raise
 
     def destroy(self) -> None:
@@ -158,22 +147,22 @@ class Attachment:
             >>> model.isCompiled()
             False
         """
-        program = self._programs.current
+        program = self.programs.current
         # Without a program there are no calls to wait for, but a signal's handler in one that
         # compiles.
-        self._lifecycle.alone("destroy", lambda: self._destroy(program),
+        self.lifecycle.alone("destroy", lambda: self._destroy(program),
                               waits_for_calls=program is not None)
 
     def _destroy(self, program: CompiledModel | None) -> None:
-        if self._programs.current is not program:  # another thread destroyed it, or compiled
+        if self.programs.current is not program:  # another thread destroyed it, or compiled
             return
-        if self._weights.is_newest:
-            self._weights.to_host()
-        if self._report is not None:
-            self._report.write_trace()
-        self._programs.clear()
-        self._device.release()
-        self._weights.unwatch()
+        if self.weights.is_newest:
+            self.weights.to_host()
+        if self.report is not None:
+            self.report.write_trace()
+        self.programs.clear()
+        self.device.release()
+        self.weights.unwatch()
 
     def cycleCount(self) -> int:
         """The cycles that the last run took on the device; not implemented.

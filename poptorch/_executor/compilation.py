@@ -1,13 +1,13 @@
 """Which program a call runs: compiles one, and another one where that is outdated."""
 
 import time
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakMethod
 
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
 from poptorch._device.device import Device
-from poptorch._executor.wrapped import Wrapped
 from poptorch._guards.guard import Change, Kind, Outdated
 from poptorch._reports.profile_report import ProfileReport, recorded
 from poptorch._reports.progress import StepProgress
@@ -17,33 +17,22 @@ from poptorch._runtime.arguments import other_value
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.lifecycle import Lifecycle
 from poptorch._runtime.programs import Programs
+from poptorch._runtime.wrapped import Wrapped
 from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
 
 
+@dataclass(frozen=True)
 class Compilation:
-    """Compiles the first program of an executor, and those that replace it.
+    """Compiles the first program of an executor, and those that replace it."""
 
-    Args:
-        wrapped: what programs are made of.
-        programs: of the executor.
-        weights: of the executor.
-        device: of the executor.
-        lifecycle: of the executor.
-        report: what ``Options.enableProfiling`` writes; None: nothing.
-        build: a weak reference to the executor's method that makes a program for options and
-            arguments, and changes nothing else.
-    """
-
-    def __init__(self, wrapped: Wrapped, programs: Programs, weights: WeightLink, device: Device,
-                 lifecycle: Lifecycle, report: ProfileReport | None, build: WeakMethod):
-        self._wrapped = wrapped
-        self._programs = programs
-        self._weights = weights
-        self._device = device
-        self._lifecycle = lifecycle
-        self._report = report
-        self._build = build
+    wrapped: Wrapped
+    programs: Programs
+    weights: WeightLink
+    device: Device
+    lifecycle: Lifecycle
+    report: ProfileReport | None
+    build: WeakMethod  # of PoplarExecutor._build
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compiles the model for arguments like these, without running it.
@@ -70,9 +59,9 @@ class Compilation:
 
     def ensure_compiled(self, args: tuple, kwargs: dict) -> CompiledModel:
         """The current program; compiles the first one."""
-        return self._lifecycle.alone(
+        return self.lifecycle.alone(
             "compile",
-            lambda: self._programs.current or self._compile_locked(args, kwargs, "the first call"),
+            lambda: self.programs.current or self._compile_locked(args, kwargs, "the first call"),
             waits_for_calls=False)
 
     def ensure_current(self, args: tuple, kwargs: dict) -> CompiledModel:
@@ -91,7 +80,7 @@ class Compilation:
 
     def is_outdated(self) -> bool:
         """Whether the optimizer needs another program than the current one."""
-        return self._wrapped.optimizer is not None and self._wrapped.optimizer.has_outgrown()
+        return self.wrapped.optimizer is not None and self.wrapped.optimizer.has_outgrown()
 
     def replace(self, outdated: CompiledModel, change: Change | None, args: tuple,
                 kwargs: dict) -> None:
@@ -108,10 +97,10 @@ class Compilation:
         """
         if change is not None:
             self._check_allowed(change)
-        self._lifecycle.alone("call", lambda: self._replace(outdated, change, args, kwargs))
+        self.lifecycle.alone("call", lambda: self._replace(outdated, change, args, kwargs))
 
     def _check_allowed(self, change: Change) -> None:
-        options = self._wrapped.options
+        options = self.wrapped.options
         if change.kind is Kind.ARGUMENT:
             if not options.recompilation_shapes:
                 raise change.error or other_value(*change.parts)
@@ -126,7 +115,7 @@ class Compilation:
         if programs.current is not outdated:  # another thread was faster
             return
         if change is None or change.kind is Kind.TENSOR:  # no program from before can run
-            self._weights.bring()
+            self.weights.bring()
             programs.keep_for_next()
             self._compile_locked(args, kwargs, change.text if change else
                                  "the parameters of the optimizer changed")
@@ -145,7 +134,7 @@ class Compilation:
         Raises:
             poptorch.Error: No, and what changed is certainly part of a program.
         """
-        programs, limit = self._programs.all, self._wrapped.options.recompilation_limit
+        programs, limit = self.programs.all, self.wrapped.options.recompilation_limit
         if len(programs) < limit:
             return True
         if change.kind is Kind.POSSIBLE:
@@ -165,20 +154,20 @@ class Compilation:
             f"{reasons}")
 
     def _compile_locked(self, args: tuple, kwargs: dict, reason: str) -> CompiledModel:
-        begin, options = time.monotonic(), self._wrapped.options
+        begin, options = time.monotonic(), self.wrapped.options
         hooks.before_compile()
         options._Popart.check_known()
-        self._weights.bring()
-        self._wrapped.decide_options()
-        with self._device.compiling():
-            with recorded(self._report), StepProgress(
+        self.weights.bring()
+        self.wrapped.decide_options()
+        with self.device.compiling():
+            with recorded(self.report), StepProgress(
                     options.model_name, options.show_compilation_progress_bar) as progress:
-                program = self._build()(options, args, kwargs, progress)
+                program = self.build()(options, args, kwargs, progress)
             with plain_torch():
                 program.modes.warn()
-                self._programs.add(program, begin, reason)
-        if (count := len(self._programs.all)) > 1:
-            logger.info("recompiled %s (%d of %d): %s", type(self._wrapped.user_model).__name__,
+                self.programs.add(program, begin, reason)
+        if (count := len(self.programs.all)) > 1:
+            logger.info("recompiled %s (%d of %d): %s", type(self.wrapped.user_model).__name__,
                         count, options.recompilation_limit, reason)
         logger.debug("compiled %s: %s", options.model_name, program.executable.step_times())
         hooks.after_compile()

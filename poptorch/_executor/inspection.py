@@ -2,13 +2,14 @@
 
 import json
 import re
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import torch
 
-from poptorch._executor.wrapped import Wrapped
 from poptorch._runtime import latency
 from poptorch._runtime.programs import ProgramInfo, Programs
+from poptorch._runtime.wrapped import Wrapped
 from poptorch.enums import CommGroupType
 from poptorch.options import Options
 
@@ -20,17 +21,12 @@ _WORD = r'"(?:[^"\\]|\\.)*"|[^\s":\\]+'
 _PLACE = re.compile(rf"  // (?:{_WORD})?:\d+(?: (?P<module>{_WORD}))?$")
 
 
+@dataclass(frozen=True)
 class Inspection:
-    """Names, anchors, times and the random state.
+    """Names, anchors, times and the random state."""
 
-    Args:
-        wrapped: the module and its options.
-        programs: of the executor.
-    """
-
-    def __init__(self, wrapped: Wrapped, programs: Programs):
-        self._wrapped = wrapped
-        self._programs = programs
+    wrapped: Wrapped
+    programs: Programs
 
     def isCompiled(self) -> bool:
         """Whether the model has been compiled (and not destroyed).
@@ -42,7 +38,7 @@ class Inspection:
             >>> model.isCompiled()
             False
         """
-        return self._programs.current is not None
+        return self.programs.current is not None
 
     @property
     def model(self) -> torch.nn.Module:
@@ -55,7 +51,7 @@ class Inspection:
             >>> model.model
             Linear(in_features=4, out_features=2, bias=True)
         """
-        return self._wrapped.user_model
+        return self.wrapped.user_model
 
     @property
     def options(self) -> Options:
@@ -72,7 +68,7 @@ class Inspection:
             >>> opts.output_mode.name, model.options.output_mode.name
             ('Default', 'All')
         """
-        return self._wrapped.options
+        return self.wrapped.options
 
     @property
     def training(self) -> bool:
@@ -85,20 +81,20 @@ class Inspection:
             >>> model.training
             False
         """
-        return self._wrapped.training
+        return self.wrapped.training
 
     # Names that existing programs read.
 
     @property
     def executable(self):
         """The compiled program; None before."""
-        program = self._programs.current
+        program = self.programs.current
         return program and program.executable
 
     @property
     def executable_inputs(self):
         """Tensors like those that the model is compiled for, without values; None before."""
-        program = self._programs.current
+        program = self.programs.current
         return program and SimpleNamespace(args=tuple(
             torch.zeros((), dtype=leaf.dtype).expand(leaf.shape)
             for leaf in program.arguments.tensor_leaves()))
@@ -126,7 +122,7 @@ class Inspection:
             >>> model.getTensorNames()
             ['input.input', 'weight', 'bias', 't', 'addmm', 'output.0']
         """
-        compiled = self._programs.current
+        compiled = self.programs.current
         if compiled is None:
             raise AssertionError("[getTensorNames] the model is not compiled. Call it, or "
                                  "compile() it, first.")
@@ -155,7 +151,7 @@ class Inspection:
             >>> model.getAnchoredTensor("hidden").shape
             torch.Size([3, 5])
         """
-        return self._programs.require("getAnchoredTensor").call.anchored(short_name)
+        return self.programs.require("getAnchoredTensor").call.anchored(short_name)
 
     def popart_ir(self) -> str:
         """The compiled program as JSON: ``{"maingraph": [{"type": ..., "name": ...}, ...]}``.
@@ -167,7 +163,7 @@ class Inspection:
             poptorch.Error: The model is not compiled.
         """
         ops = []
-        executable = self._programs.require("_debugGetPopartIR").executable
+        executable = self.programs.require("_debugGetPopartIR").executable
         for line in executable.ir("plan").splitlines():
             found = _OP.match(line)
             if found is not None:
@@ -276,7 +272,7 @@ class Inspection:
         return self._times("getIpuHostLatency").latency(latency.ipu_to_host)
 
     def _times(self, where: str) -> latency.RunTimes:
-        program, options = self._programs.require(where), self._wrapped.options
+        program, options = self.programs.require(where), self.wrapped.options
         return latency.RunTimes(program.executable, program.interface, options.output_mode,
                                 options.output_return_period,
                                 options.input_group_type is CommGroupType.Orthogonal)
@@ -296,7 +292,7 @@ class Inspection:
             >>> model.compilationTime > 0
             True
         """
-        return self._programs.all[self._programs.require("compilationTime")].seconds
+        return self.programs.all[self.programs.require("compilationTime")].seconds
 
     def programs(self) -> list[ProgramInfo]:
         """The programs of this executor: the first one, and those that it compiled when something
@@ -321,7 +317,7 @@ class Inspection:
             x: float32[3] | the first call
             x: float32[3] | self.factor changed from 2.0 to 3.0
         """
-        return list(self._programs.all.values())
+        return list(self.programs.all.values())
 
     # -- the random generator ------------------------------------------------------------------
 
@@ -348,12 +344,12 @@ class Inspection:
             >>> torch.equal(model(x), second)
             True
         """
-        return self._programs.require("rng_state").random.read()
+        return self.programs.require("rng_state").random.read()
 
     @rng_state.setter
     def rng_state(self, state: list[int]) -> None:
-        self._programs.require("rng_state").random.write(state)
+        self.programs.require("rng_state").random.write(state)
 
     def gradients(self) -> dict[str, torch.Tensor]:
         """See :func:`poptorch.testing.gradients`."""
-        return self._programs.require("gradients").call.gradients()
+        return self.programs.require("gradients").call.gradients()

@@ -3,13 +3,13 @@
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from poptorch._base import interrupts
 from poptorch._capture.process_state import one_at_a_time
 from poptorch._device.device import Device
 from poptorch._executor.compilation import Compilation
-from poptorch._executor.wrapped import Wrapped
 from poptorch._files import executable as files
 from poptorch._optimizer.live import live
 from poptorch._runtime import settings
@@ -17,36 +17,24 @@ from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.lifecycle import Lifecycle
 from poptorch._runtime.programs import Programs
 from poptorch._runtime.run_time_options import check_kept
+from poptorch._runtime.wrapped import Wrapped
 from poptorch._weights.grouping import Groupings
 from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
 
 
+@dataclass(frozen=True)
 class Saving:
-    """Writes a compiled model to a file and takes one from there.
+    """Writes a compiled model to a file and takes one from there."""
 
-    Args:
-        wrapped: what programs are made of.
-        groupings: of the parameters of the module.
-        programs: of the executor.
-        weights: of the executor.
-        device: of the executor.
-        lifecycle: of the executor.
-        compilation: of the executor.
-        sharers: gives the lifecycles of all executors that have a copy of the module's weights.
-    """
-
-    def __init__(self, wrapped: Wrapped, groupings: Groupings, programs: Programs,
-                 weights: WeightLink, device: Device, lifecycle: Lifecycle,
-                 compilation: Compilation, sharers: Callable[[], list[Lifecycle]]):
-        self._wrapped = wrapped
-        self._groupings = groupings
-        self._programs = programs
-        self._weights = weights
-        self._device = device
-        self._lifecycle = lifecycle
-        self._compilation = compilation
-        self._sharers = sharers
+    wrapped: Wrapped
+    groupings: Groupings
+    programs: Programs
+    weights: WeightLink
+    device: Device
+    lifecycle: Lifecycle
+    compilation: Compilation
+    sharers: Callable[[], list[Lifecycle]]  # of all that have copies of the weights
 
     def compileAndExport(self, filename: str, *args: Any, export_model: bool = True,
                          **kwargs: Any) -> str:
@@ -79,7 +67,7 @@ class Saving:
             >>> torch.equal(again(x), model(x))
             True
         """
-        self._compilation.ensure_current(args, kwargs)
+        self.compilation.ensure_current(args, kwargs)
         return self.save(filename, export_model)
 
     def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> str:
@@ -117,30 +105,27 @@ class Saving:
             ...     print(os.path.basename(path))
             net.poptorch
         """
-        self._programs.require("save")
+        self.programs.require("save")
         with contextlib.ExitStack() as stack:
             # Weights and states are of one step: no call of another thread changes them meanwhile.
             # A call in this thread stands still, as the handler of a signal saves.
-            for lifecycle in self._sharers():
+            for lifecycle in self.sharers():
                 if not lifecycle.is_in_call():
                     stack.enter_context(lifecycle.without_calls("save"))
             stack.enter_context(one_at_a_time)
             return self._save(filename, export_model, save_rng_state)
 
     def _save(self, filename: str, export_model: bool, save_rng_state: bool) -> str:
-        wrapped, compiled = self._wrapped, self._programs.require("save")
+        wrapped, compiled = self._wrapped, self.programs.require("save")
         # The file has the module as it is, and the program as it was.
         compiled.require_unchanged("save")
-        self._weights.bring()
+        self.weights.bring()
         if wrapped.optimizer is not None:
             wrapped.optimizer.check_outgrown("save")
             wrapped.optimizer.state.before_run()
-        exported = files.exported(wrapped.model, wrapped.user_model, wrapped.optimizer,
-                                  self._groupings.declared()) if export_model else None
-        return files.write(files.Saved(
-            compiled, wrapped.model, wrapped.options, wrapped.training, exported,
-            save_rng_state and self._device.can_run, type(wrapped.user_model).__name__,
-            wrapped.modes), filename)
+        exported = files.exported(wrapped, self.groupings.declared()) if export_model else None
+        return files.write(wrapped, compiled, filename, exported=exported,
+                           has_random=save_rng_state and self.device.can_run)
 
     def loadExecutable(self, filename: str) -> None:
         """Takes the program from a file instead of compiling; the weights are the module's.
@@ -169,7 +154,7 @@ class Saving:
             >>> other.isCompiled(), torch.equal(other(x), model(x))
             (True, True)
         """
-        optimizer = self._wrapped.optimizer
+        optimizer = self.wrapped.optimizer
         has_state = optimizer is not None and live(optimizer.optimizer).has_begun()
         with interrupts.deferred():  # what a handler of a signal raises is no fault of the file
             file = files.File(filename)
@@ -187,16 +172,16 @@ class Saving:
         def load() -> None:
             with file.guard(member) if member else contextlib.nullcontext():
                 self._check_can_load(file)
-                if member and self._wrapped.optimizer is not None:
-                    self._wrapped.optimizer.numbers()  # calls read them: here the file is at fault
-                with self._device.compiling():
+                if member and self.wrapped.optimizer is not None:
+                    self.wrapped.optimizer.numbers()  # calls read them: here the file is at fault
+                with self.device.compiling():
                     self._load(file, with_optimizer)
 
-        self._lifecycle.alone("loadExecutable", load, waits_for_calls=False)
+        self.lifecycle.alone("loadExecutable", load, waits_for_calls=False)
 
     def _check_can_load(self, file: files.File) -> None:
-        wrapped, kinds = self._wrapped, {True: "trainingModel", False: "inferenceModel"}
-        if self._programs.current is not None:
+        wrapped, kinds = self.wrapped, {True: "trainingModel", False: "inferenceModel"}
+        if self.programs.current is not None:
             raise Error("[loadExecutable] the model is compiled already. Call destroy() first.")
         if file.manifest["training"] != wrapped.training:
             raise Error(f"[loadExecutable] {file.path}: the file was saved from "
@@ -213,7 +198,7 @@ class Saving:
 
     def _check_optimizer(self, interface) -> None:
         try:
-            self._wrapped.optimizer.check_compatible(interface.program.optimizer)
+            self.wrapped.optimizer.check_compatible(interface.program.optimizer)
         except ValueError as error:
             where, _, what = str(error).partition("] ")
             if where != "[setOptimizer":  # contents that no save wrote
@@ -222,9 +207,9 @@ class Saving:
                         f"when the file was written.") from error
 
     def _load(self, file: files.File, with_optimizer: bool) -> None:
-        begin, wrapped, options = time.monotonic(), self._wrapped, self._wrapped.options
-        self._weights.bring()
-        spec = settings.step_spec(options, wrapped.training, self._groupings.weight_groups())
+        begin, wrapped, options = time.monotonic(), self.wrapped, self.wrapped.options
+        self.weights.bring()
+        spec = settings.step_spec(options, wrapped.training, self.groupings.weight_groups())
         interface = file.interface(wrapped.model, spec, wrapped.modes)
         with file.guard("interface.json"):
             if wrapped.optimizer is not None:
@@ -245,4 +230,4 @@ class Saving:
                 wrapped.optimizer.state.came_with_program()
 
         with file.guard("interface.json"):
-            self._programs.add(compiled, begin, "loaded from a file", restore)
+            self.programs.add(compiled, begin, "loaded from a file", restore)

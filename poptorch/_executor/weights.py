@@ -1,28 +1,23 @@
 """The executor's methods that copy weights between the module and the device."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from poptorch._base import interrupts
-from poptorch._executor.wrapped import Wrapped
 from poptorch._runtime.programs import Programs
+from poptorch._runtime.wrapped import Wrapped
 from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
 
 
+@dataclass(frozen=True)
 class WeightCopies:
-    """Keeps the module's weights and the device's the same.
+    """Keeps the module's weights and the device's the same."""
 
-    Args:
-        wrapped: the module and its options.
-        programs: of the executor.
-        weights: of the executor.
-    """
-
-    def __init__(self, wrapped: Wrapped, programs: Programs, weights: WeightLink):
-        self._wrapped = wrapped
-        self._programs = programs
-        self._weights = weights
+    wrapped: Wrapped
+    programs: Programs
+    weights: WeightLink
 
     def copyWeightsToDevice(self) -> None:
         """Copies the module's parameters and buffers to the device. Done by the first call.
@@ -47,10 +42,10 @@ class WeightCopies:
             tensor([[3., 3.]])
         """
         with interrupts.deferred():
-            program = self._programs.require("copyWeightsToDevice")
+            program = self.programs.require("copyWeightsToDevice")
             if not program.guards.are_tensors_fit():
                 program.require_unchanged("copyWeightsToDevice")
-            self._weights.to_device(program)
+            self.weights.to_device(program)
 
     def copyWeightsToHost(self) -> None:
         """Copies the trained parameters and buffers from the device into the module.
@@ -79,8 +74,8 @@ class WeightCopies:
             -0.5
         """
         with interrupts.deferred():
-            self._programs.require("copyWeightsToHost")
-            self._weights.to_host()
+            self.programs.require("copyWeightsToHost")
+            self.weights.to_host()
 
     def copyNamedBuffersToDevice(self) -> None:
         """Copies the buffers that ``Options.updatableNamedBuffers`` names to the device.
@@ -104,12 +99,12 @@ class WeightCopies:
             >>> model(torch.ones(2))
             tensor([6., 6.])
         """
-        program = self._programs.require("copyNamedBuffersToDevice")
-        names = self._wrapped.options.updatable_named_buffers
+        program = self.programs.require("copyNamedBuffersToDevice")
+        names = self.wrapped.options.updatable_named_buffers
         if not names:
             raise Error("[copyNamedBuffersToDevice] the options name no buffers. Call "
                         "options.updatableNamedBuffers([...]) before the model is wrapped.")
-        self._weights.to_device(program, names)
+        self.weights.to_device(program, names)
 
     def copyWeightsToHostIfNeeded(self) -> bool:
         """Copies weights to the module if the device has newer ones.
@@ -133,7 +128,7 @@ class WeightCopies:
             >>> model.copyWeightsToHostIfNeeded(), model.copyWeightsToHostIfNeeded()
             (True, False)
         """
-        return self._weights.bring()
+        return self.weights.bring()
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The module's ``state_dict``, with the trained values.
@@ -152,8 +147,8 @@ class WeightCopies:
             >>> list(model.state_dict())
             ['weight', 'bias']
         """
-        self._weights.bring()
-        return self._wrapped.user_model.state_dict(*args, **kwargs)
+        self.weights.bring()
+        return self.wrapped.user_model.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
         """Loads values into the module, and to the device if the model is compiled.
@@ -177,7 +172,7 @@ class WeightCopies:
             >>> model(x)
             tensor([[1., 1.]])
         """
-        self._weights.bring()
-        result = self._wrapped.user_model.load_state_dict(state_dict, strict)
-        self._weights.loaded()
+        self.weights.bring()
+        result = self.wrapped.user_model.load_state_dict(state_dict, strict)
+        self.weights.loaded()
         return result

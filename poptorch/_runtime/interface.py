@@ -61,14 +61,6 @@ class Interface:
     modes: Sequence[torch.nn.Module] = ()
     ambient: AmbientSettings = field(default_factory=AmbientSettings.now)
 
-    @classmethod
-    def of(cls, arguments: Arguments, captured, program: Program, spec: StepSpec,
-           outer: Sequence[Guard]) -> "Interface":
-        """That of a program that was made of what ``capture`` recorded."""
-        return cls(arguments, captured.out_spec, program, spec, captured.attributes,
-                   captured.argument_attributes, outer, PlainTensors(captured.plain_tensors),
-                   captured.modes)
-
     def guards(self) -> Iterator:
         """The guards of what the program depends on beside layers and tensors."""
         for one in self.attributes:

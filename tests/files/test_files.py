@@ -80,7 +80,7 @@ def test_training_goes_on_bit_for_bit(kind, tmp_path):
                                                       if p.requires_grad]))
     for _ in range(3):
         model(*batch())
-    model._wrapped.optimizer.optimizer.param_groups[0]["lr"] *= 0.5
+    model._optimizer.optimizer.param_groups[0]["lr"] *= 0.5
     again = poptorch.load(model.save(tmp_path / "net.poptorch"))
     assert again.rng_state == model.rng_state
     same_training(model, again)

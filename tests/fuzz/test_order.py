@@ -293,7 +293,7 @@ class Calls(RuleBasedStateMachine):
         self.net, self.reference = self.model.model, copy.deepcopy(reference)
         self.settings, self.compiled, self.mode = settings, compiled, mode
         self.next_mode = self.net.training
-        self.optimizer = self.model._wrapped.optimizer.optimizer
+        self.optimizer = self.model._optimizer.optimizer
         self.check_weights(self.net)
 
     @precondition(lambda self: self.saved)

@@ -167,7 +167,7 @@ def test_files(tmp_path, loads):
         pair.model.loadExecutable(path)
     else:
         pair.model = poptorch.load(path)
-        pair.net, pair.optimizer = pair.model.model, pair.model._wrapped.optimizer.optimizer
+        pair.net, pair.optimizer = pair.model.model, pair.model._optimizer.optimizer
     pair.train(2)
     pair.check()
 
@@ -178,7 +178,7 @@ def test_a_file_between_a_change_and_its_call(tmp_path):
     pair.optimizer.velocity_scaling = 16.0
     pair.model.setOptimizer(pair.optimizer)
     pair.model = poptorch.load(pair.model.save(tmp_path / "net.poptorch"))
-    pair.net, pair.optimizer = pair.model.model, pair.model._wrapped.optimizer.optimizer
+    pair.net, pair.optimizer = pair.model.model, pair.model._optimizer.optimizer
     pair.train(2)
     pair.check()
 

@@ -19,7 +19,6 @@ from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.call import Call
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.guard import ModuleGuard
-from poptorch._runtime.interface import Interface
 from poptorch._weights import link, values
 from poptorch._weights.link import WeightLink
 from poptorch._weights.store import WeightStore
@@ -31,7 +30,7 @@ STEPS = [
     (Device, "compiling"), (settings, "step_spec"), (executor, "Arguments"),
     (Arguments, "micro_batch"), (executor, "capture"), (capturing.Losses, "final"),
     (capturing, "functionalize"), (capturing._Capture, "_assemble"),
-    (settings, "check_buffers"), (executor, "translate"), (_C, "compile"), (Interface, "of"),
+    (settings, "check_buffers"), (executor, "translate"), (_C, "compile"), (executor, "Interface"),
     (Device, "take"), (CompiledModel, "of"), (OptimizerLink, "compiled"),
     (WeightLink, "join"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
     (_C.Executable, "write_state"), (hooks, "after_compile"),

@@ -132,7 +132,7 @@ def test_each_run_is_told_of_anew():
 
 def test_the_state_of_the_optimizer():
     model = trained(recording(), GOOD, optimizer=torch.optim.Adam)
-    optimizer = model._wrapped.optimizer.optimizer
+    optimizer = model._optimizer.optimizer
     state = optimizer.state_dict()
     state["state"][0]["exp_avg"].fill_(NAN)
     optimizer.load_state_dict(state)
