@@ -126,7 +126,7 @@ class Attachment:
             return
         with modes_off.plain_torch():
             if not program.guards.are_tensors_fit():  # the next call compiles again
-                self._programs.keep_for_next()
+                self.programs.keep_for_next()
                 return
             try:
                 self.device.take()

@@ -111,7 +111,7 @@ class Compilation:
 
     def _replace(self, outdated: CompiledModel, change: Change | None, args: tuple,
                  kwargs: dict) -> None:
-        programs = self._programs
+        programs = self.programs
         if programs.current is not outdated:  # another thread was faster
             return
         if change is None or change.kind is Kind.TENSOR:  # no program from before can run

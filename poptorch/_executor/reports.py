@@ -222,7 +222,7 @@ class Reports:
 
     def _replayed(self, args: tuple, kwargs: dict) -> NanReport | None:
         with interrupts.deferred():
-            self.attachment.check_can_run()
+            self.device.check_can_run()
             compiled = self.compilation.ensure_current(args, kwargs)
             self.attachment.attach()
             tensors = compiled.match(args, kwargs)

@@ -116,7 +116,7 @@ class Saving:
             return self._save(filename, export_model, save_rng_state)
 
     def _save(self, filename: str, export_model: bool, save_rng_state: bool) -> str:
-        wrapped, compiled = self._wrapped, self.programs.require("save")
+        wrapped, compiled = self.wrapped, self.programs.require("save")
         # The file has the module as it is, and the program as it was.
         compiled.require_unchanged("save")
         self.weights.bring()
