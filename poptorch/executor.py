@@ -145,7 +145,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         """A run with the newest weights and states, which it changes."""
         is_written = compiled.check()
         if self._optimizer is not None and self._optimizer.state.has_loaded:
-            self._weights.bring()
+            self._weights.pull_to_host()
         self._weights.check_arguments(compiled, tensors)
         self._weights.before_run(compiled, is_written)
         if self._optimizer is not None:
@@ -208,7 +208,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         begin = time.monotonic()
         hooks.before_compile()
         self._options._Popart.check_known()
-        self._weights.bring()
+        self._weights.pull_to_host()
         self._decide_options()
         options = self._options
         source = Source(self._model, self._user_model, options, self._step_spec(), self._modes,

@@ -205,7 +205,7 @@ class Saving:
 
     def _load_now(self, file: files.File, with_optimizer: bool) -> None:
         begin = time.monotonic()
-        self._weights.bring()
+        self._weights.pull_to_host()
         interface = file.interface(self._model, self._step_spec(), self._modes)
         with file.guard("interface.json"):
             self._check_optimizer(interface)

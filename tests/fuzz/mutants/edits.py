@@ -68,9 +68,9 @@ EDITS = (
                     continue
 """, "", "weights"),
     Edit("taking_changes_nothing", "a program that runs on does not see that others took its value",
-         _STORE, """        ownership.took(program)
+         _STORE, """        ownership.mark_current(program)
         self.changes += 1
-""", """        ownership.took(program)
+""", """        ownership.mark_current(program)
 """, "weights"),
     Edit("first_destroy_ends_the_watch", "destroy() ends the watch of tensors that another module "
          "wrapped for training has", "_weights/watched.py",
