@@ -131,7 +131,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         try:
             if self._compiled is not compiled or not self._device.is_held:
                 raise Ended
-            if self._optimizer is None or not self._optimizer.has_outgrown():
+            if self._optimizer is None or self._optimizer.recompile_reason() is None:
                 if is_plain:
                     return self._run_with_weights(compiled, tensors)
                 with plain_torch.plain_torch():
@@ -144,12 +144,12 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
     def _run_with_weights(self, compiled: CompiledModel, tensors: list[torch.Tensor]):
         """A run with the newest weights and states, which it changes."""
         is_written = compiled.check()
-        if self._optimizer is not None and self._optimizer.state.has_loaded:
+        if self._optimizer is not None and self._optimizer.has_loaded:
             self._weights.pull_to_host()
         self._weights.check_arguments(compiled, tensors)
         self._weights.before_run(compiled, is_written)
         if self._optimizer is not None:
-            self._optimizer.refresh(compiled.call)
+            self._optimizer.before_run(compiled.call)
         # Before it, as it may be ended after its first updates, and what ends it may also come
         # right after it; and after it, as another thread may have read the values meanwhile.
         self._weights.note_run(compiled)
@@ -158,7 +158,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         finally:
             replaced = self._weights.note_run(compiled, is_end=True)
             if self._optimizer is not None:
-                self._optimizer.state.after_run()
+                self._optimizer.after_run()
         check_kept(replaced)
         return result
 

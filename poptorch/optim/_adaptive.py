@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 from torch.optim.optimizer import ParamsT
 
-from poptorch._optimizer import lamb
-from poptorch._optimizer.host_step import host_step
+from poptorch._optimizer import host_step as cpu
 from poptorch._optimizer.rows import spec_of
 from poptorch.optim._optimizer import Optimizer
 
@@ -84,7 +83,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
             What the closure returned.
         """
         if any(group.get("use_tf_variant") for group in self.param_groups):
-            return host_step(self, spec_of(self), closure)
+            return cpu.host_step(self, spec_of(self), closure)
         step = torch.optim.RMSprop.step
         # Without the hooks, which are around this method already.
         return (step.__wrapped__ if hasattr(step, "hooked") else step)(self, closure)
@@ -95,7 +94,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
             group.setdefault("use_tf_variant", self.defaults.get("use_tf_variant", False))
 
 
-class LAMB(Optimizer, lamb.LAMB):
+class LAMB(Optimizer, cpu.LAMB):
     """LAMB (arXiv 1904.00962): Adam whose steps are scaled by the parameter's norm.
 
     The update ``r`` is Adam's, plus ``weight_decay`` times the parameter ``p``; the step is
@@ -139,7 +138,7 @@ class LAMB(Optimizer, lamb.LAMB):
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None):
         self._begin(
-            lamb.LAMB, params,
+            cpu.LAMB, params,
             {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
              "bias_correction": bias_correction, "max_weight_norm": max_weight_norm},
             {"loss_scaling": loss_scaling, "accum_type": accum_type,

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from poptorch._optimizer import shared_state
-from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings, groups_of
-from poptorch._optimizer.live import KEPT, live
+from poptorch._optimizer.live_states import KEPT, live
 from poptorch._optimizer.rows import spec_of
+from poptorch._optimizer.settings import SETTINGS, DeviceSettings, groups_of
 from poptorch._optimizer.spec import COUNT, GLOBAL
+from poptorch._optimizer.state_names import names_of, use_saved_form
 from poptorch.optim._variable_attributes import VariableAttributes
 
 _STATE, _SETTINGS = "ipu_state", "ipu_param"
@@ -82,7 +82,8 @@ class Optimizer(DeviceSettings):
         shown, store = super().state_dict(), live(self)
         groups = groups_of(self)
         state = store.named(groups)
-        settings = None if state is None else store.settings(groups)
+        settings = None if state is None else store.names.settings(groups)
+        store.names.to_groups(self.param_groups, shown["param_groups"])
         return {**shown, _STATE: state, _SETTINGS: settings}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -115,7 +116,7 @@ class Optimizer(DeviceSettings):
         store = live(self)
         super().load_state_dict(given)
         content, self.state = self.state, store
-        store.load(state, settings, content)
+        store.load(state, settings, content, names_of(given, self.param_groups))
 
     def load_torch_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the state of an optimizer of ``torch.optim`` of the same kind.
@@ -181,8 +182,8 @@ class Optimizer(DeviceSettings):
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        shared_state.watch(self)  # copies have no hooks
-        if "pending" in vars(self).get(KEPT, {}):  # whoever steps next changes what it waits for
+        use_saved_form(self)  # copies have no hooks
+        if "waiting" in vars(self).get(KEPT, {}):  # notes the states that values wait beside
             live(self)
 
     def _shallow_state(self) -> dict:

@@ -12,7 +12,7 @@ from poptorch import _C
 from poptorch._capture import capturing
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
-from poptorch._optimizer.device import DeviceStates
+from poptorch._optimizer.device_states import DeviceStates
 from poptorch._optimizer.link import OptimizerLink
 from poptorch._runtime import build, call, device_memory, hooks, settings
 from poptorch._runtime.arguments import Arguments
@@ -36,7 +36,7 @@ STEPS = [
     (WeightLink, "compiled"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
     (_C.Executable, "write_state"), (hooks, "after_compile"),
     (Arguments, "match"), (ModuleGuard, "check"),
-    (WeightLink, "before_run"), (OptimizerLink, "refresh"), (DeviceStates, "write"),
+    (WeightLink, "before_run"), (OptimizerLink, "before_run"), (DeviceStates, "write"),
     (Call, "run"), (_C.Executable, "run"), (call, "write_back"),
     (WeightLink, "note_run"),
 ]
