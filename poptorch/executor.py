@@ -25,7 +25,7 @@ from poptorch._reports.progress import StepProgress
 from poptorch._runtime import hooks, settings
 from poptorch._runtime.build import Source, build
 from poptorch._runtime.compiled import CompiledModel
-from poptorch._runtime.device_memory import Left
+from poptorch._runtime.device_memory import CarriedOver
 from poptorch._runtime.in_flight import Ended, InFlight
 from poptorch._runtime.modes import TrainingModes
 from poptorch._translate import StepSpec
@@ -84,7 +84,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         self._decide_options()
         self._compiled: CompiledModel | None = None
         # Of a model that is compiled again, until it is.
-        self._left: Left | None = None
+        self._left: CarriedOver | None = None
         self._in_flight = InFlight()
         self._modes = TrainingModes(model)
         self._weights = WeightLink(self._user_model, training)
@@ -200,7 +200,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             if self._compiled is not outgrown:  # another thread was faster
                 return
             self.copyWeightsToHostIfNeeded()
-            self._left = Left.of(outgrown)
+            self._left = CarriedOver.of(outgrown)
             self._forget()
             self._compile(args, kwargs)
 

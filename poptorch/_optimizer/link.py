@@ -180,12 +180,13 @@ class OptimizerLink:
         if known is None:
             return None
         if known.settings.has_other_members():
-            return "parameters or groups were added to the optimizer, or removed from it"
+            return "parameters or groups were added to the optimizer, or removed from it, after " \
+                   "the model was compiled"
         if self._states.is_running(known.states):
             return None
         uneven = self._states.find_store().uneven(known.states)
-        return None if uneven is None else \
-            "{} is {:g} and {} is {:g}, but the program counts both together".format(*uneven)
+        return uneven and "{} is {:g} and {} is {:g}, but the program counts both together: " \
+            "steps on the CPU or a loaded state made them differ".format(*uneven)
 
     # -- runs ----------------------------------------------------------------------------------
 

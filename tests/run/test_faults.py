@@ -27,7 +27,7 @@ from tests.helpers import Cases, quiet_options
 
 # What is called, in this order; a step that is never reached fails the test.
 STEPS = [
-    (hooks, "before_compile"), (WeightLink, "bring"),
+    (hooks, "before_compile"), (WeightLink, "pull_to_host"),
     (Device, "compiling"), (PoplarExecutor, "_step_spec"), (build, "Arguments"),
     (Arguments, "micro_batch"), (build, "capture"), (capturing.Losses, "final"),
     (capturing, "functionalize"), (capturing._Capture, "_assemble"),
@@ -45,7 +45,7 @@ STEPS = [
 # Likewise, of letting go of the device and of the call that takes it again.
 DEVICE_STEPS = [
     (WeightLink, "to_host"), (WeightStore, "fetch"), (WeightLink, "forget"),
-    (WeightStore, "leave"), (device_memory, "release"), (_C.Executable, "is_same_in_replicas"),
+    (WeightStore, "detach"), (device_memory, "release"), (_C.Executable, "is_same_in_replicas"),
     (_C.Executable, "release"), (Device, "release"),
     (Attachment, "_attach_once"), (ModuleGuard, "check"), (Device, "take"),
     (device_memory, "restore"), (_C.Executable, "has_state"), (_C.Executable, "restore"),
