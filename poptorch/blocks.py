@@ -11,11 +11,9 @@ from typing import Any, Self, TypeVar
 
 import torch
 
-from poptorch import _annotations as annotations
-from poptorch import _block_class as block_class
-from poptorch import _block_uses as block_uses
-from poptorch import _context as context
-from poptorch._logging import logger
+from poptorch._annotations import annotations, block_class, block_uses
+from poptorch._base import capture_context
+from poptorch._base.logging import logger
 from poptorch.errors import Error
 
 
@@ -80,13 +78,13 @@ class Block:
         self._outer = []
 
     def __enter__(self) -> Self:
-        is_seen = context.is_capturing()
+        is_seen = capture_context.is_capturing()
         self._outer.append(block_uses.begin(self._user_id, self._ipu_id, True) if is_seen else None)
         return self
 
     def __exit__(self, *exception: object) -> None:
         outer = self._outer.pop()
-        if context.is_capturing():
+        if capture_context.is_capturing():
             annotations.end("block", outer)
 
     @staticmethod
@@ -104,7 +102,7 @@ class Block:
             >>> poptorch.Block.start("head", ipu_id=1)
         """
         check_ids("Block.start", user_id, ipu_id)
-        if context.is_capturing():
+        if capture_context.is_capturing():
             block_uses.begin(user_id, ipu_id)
 
     @staticmethod

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from poptorch._logging import logger
+from poptorch._base.logging import logger
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.settings import SETTINGS, DeviceSettings
 from poptorch.errors import Error

@@ -4,12 +4,12 @@ import weakref
 
 import torch
 
-from poptorch import _interrupts as interrupts
+from poptorch._base import interrupts
+from poptorch._base.torch_private.modes_off import computes_values
 from poptorch._optimizer.device_states import DeviceStates
 from poptorch._optimizer.live_states import LiveStates, live
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.settings import groups_of
-from poptorch._plain_torch import computes_values
 
 
 class ExecutorStates:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from poptorch import _schema as schema
+from poptorch._base import schema
 from poptorch._optimizer.gradient_factor import (
     LARGEST,
     LOSS_SCALE_STREAMS,

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import torch
 
-from poptorch._logging import logger
+from poptorch._base.logging import logger
+from poptorch._base.types import ir_dtype
 from poptorch._optimizer import checks, update
 from poptorch._optimizer import settings as device_settings
 from poptorch._optimizer.compiled_settings import (
@@ -40,7 +41,6 @@ from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.settings import dtype_of, groups_of, is_combined
 from poptorch._optimizer.state_names import use_saved_form
 from poptorch._optimizer.update import Velocities
-from poptorch._types import ir_dtype
 from poptorch.errors import Error
 
 _HALVES = (torch.float16, torch.bfloat16)

@@ -14,14 +14,14 @@ from collections.abc import Collection
 
 import torch
 
-from poptorch._logging import logger
+from poptorch._base.hidden_subclass import plain_access
+from poptorch._base.logging import logger
+from poptorch._base.torch_private.modes_off import plain_torch
 from poptorch._optimizer.device_states import DeviceStates, Values, version
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.settings import groups_of
 from poptorch._optimizer.spec import COUNT, GLOBAL, GLOBAL_STATES, STEP, number_type
 from poptorch._optimizer.state_names import StateNames, use_saved_form
-from poptorch._plain_torch import plain_torch
-from poptorch._transparent import plain_access
 
 KEPT = "_kept_states"
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
+from poptorch._base.torch_private.modes_off import plain_torch
 from poptorch._optimizer.device_states import Values
 from poptorch._optimizer.settings import is_combined
 from poptorch._optimizer.spec import (
@@ -26,7 +27,6 @@ from poptorch._optimizer.spec import (
     StateTensor,
     divided,
 )
-from poptorch._plain_torch import plain_torch
 
 _NAMES = "ipu_names"  # the key in the parameter groups of a saved state
 

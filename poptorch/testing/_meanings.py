@@ -3,16 +3,10 @@
 import torch
 import torch.nn.functional as F
 
-from poptorch._capture import (  # noqa: F401  (declare operations)
-    library_counts,
-    library_ctc,
-    library_dynamic,
-    library_embedding,
-    library_memory,
-    library_products,
-    library_recurrent,
-)
-from poptorch._capture.library import ops
+from poptorch._capture.library import counts, ctc, dynamic, embedding, recurrent
+from poptorch._capture.library import memory as library_memory
+from poptorch._capture.library import products as library_products
+from poptorch._capture.library.layers import ops
 
 aten = torch.ops.aten
 

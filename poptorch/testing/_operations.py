@@ -7,7 +7,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from poptorch._capture.regions import region
+from poptorch._capture.graph.regions import region
 from poptorch.errors import place_text
 from poptorch.options import Options
 from poptorch.testing._comparison import Difference, relative_error, worst_element

@@ -8,7 +8,7 @@ _API = "tests/api/"
 _PROGRAMS = "tests/existing_programs/"
 _DATA = "tests/data/"
 _STRATEGIES = "tests/api/test_strategies.py::"
-_PLACES = "tests/capture/test_places.py::"
+_PLACES = "tests/capture/graph/test_source_location.py::"
 
 HELPERS = {
     "custom_op": "tests/custom_ops/test_named_ops.py::test_gradients_are_those_of_pytorch",
