@@ -8,6 +8,9 @@ import warnings as _warnings
 
 import torch as _torch
 
+# First: it says what to do where the extension is missing.
+from poptorch._base import extension_check as _extension_check  # noqa: F401 isort: skip
+
 from poptorch import _impl as _impl
 from poptorch import _poplar_executor as _poplar_executor
 from poptorch import _utils as _utils
@@ -20,7 +23,6 @@ from poptorch import testing as testing
 from poptorch._annotations.stages import Phase as Phase
 from poptorch._annotations.stages import Stage as Stage
 from poptorch._args_parser import ArgsParser as _ArgsParser  # noqa: F401
-from poptorch._base import extension_check as _built
 from poptorch._base.logging import logger as logger
 from poptorch._base.logging import setLogLevel as setLogLevel
 from poptorch._runtime.hooks import registerPostCompileHook as registerPostCompileHook

@@ -13,6 +13,7 @@ import torch
 
 from poptorch._annotations import annotations, block_class, block_uses
 from poptorch._base import capture_context
+from poptorch._base.checks import check_ipu
 from poptorch._base.logging import logger
 from poptorch.errors import Error
 
@@ -32,22 +33,6 @@ def check_ids(where: str, user_id, ipu_id) -> None:
                          f"out.")
     if ipu_id is not None:
         check_ipu(where, "ipu_id", ipu_id)
-
-
-def check_ipu(where: str, argument: str, ipu: int) -> int:
-    """Returns ``ipu`` when it is the index of an IPU; raises otherwise.
-
-    Raises:
-        TypeError: It is not an int.
-        ValueError: It is negative.
-    """
-    if isinstance(ipu, bool) or not isinstance(ipu, int):
-        raise TypeError(f"[{where}] {argument} is expected to be an int of at least 0, got "
-                        f"{type(ipu).__name__} {ipu!r}.")
-    if ipu < 0:
-        raise ValueError(f"[{where}] {argument} is expected to be at least 0, got {ipu}. IPUs of "
-                         f"a device are numbered from 0.")
-    return ipu
 
 
 _Layer = TypeVar("_Layer", bound=Callable[..., Any])

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from poptorch.blocks import check_ipu
+from poptorch._base.checks import check_ipu
 
 
 @dataclass(frozen=True)

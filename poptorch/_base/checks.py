@@ -286,3 +286,19 @@ class Proportions(Check):
     def load(self, value):
         """The dict with ints as keys again: JSON makes strings of them."""
         return {int(key): share for key, share in value.items()}
+
+
+def check_ipu(where: str, argument: str, ipu: int) -> int:
+    """Returns ``ipu`` when it is the index of an IPU; raises otherwise.
+
+    Raises:
+        TypeError: It is not an int.
+        ValueError: It is negative.
+    """
+    if isinstance(ipu, bool) or not isinstance(ipu, int):
+        raise TypeError(f"[{where}] {argument} is expected to be an int of at least 0, got "
+                        f"{type(ipu).__name__} {ipu!r}.")
+    if ipu < 0:
+        raise ValueError(f"[{where}] {argument} is expected to be at least 0, got {ipu}. IPUs of "
+                         f"a device are numbered from 0.")
+    return ipu

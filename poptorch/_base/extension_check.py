@@ -5,7 +5,7 @@ import os
 
 import torch  # noqa: F401  (the extension needs its libraries)
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _TO_DO = f"Run `make build` in {os.path.dirname(_PACKAGE)}, or install the wheel."
 
 try:

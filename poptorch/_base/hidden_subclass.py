@@ -4,9 +4,8 @@ import copy
 
 import torch
 
-# Parts of torch that its documentation of subclasses names but that are no public names.
-plain_access = torch._C.DisableTorchFunctionSubclass
-no_torch_function = torch._C._disabled_torch_function_impl
+from poptorch._base.torch_private.basic import no_torch_function as no_torch_function
+from poptorch._base.torch_private.basic import plain_access
 
 
 class Transparent:

@@ -19,7 +19,7 @@ def capture(module, args=(), kwargs=None, **settings):
 def capture_formula(module, args):
     """Captures a function of poptorch's own, whatever modes of torch the caller has; see
     :func:`poptorch._capture.capturing.capture`."""
-    from poptorch._base.torch_private.tracing import own_function_modes
+    from poptorch._base.torch_private.tracing import own_function_modes  # heavy parts of torch
     from poptorch._capture.capturing import capture as capture_now  # heavy parts of torch
 
     with own_function_modes():
@@ -35,15 +35,15 @@ def custom_call(*arguments):
 
 def refused_node(error, node):
     """What the user is to see of an exception in the translation of a node; see
-    :func:`poptorch._capture.capture_errors.of_node`."""
-    from poptorch._capture.capture_errors import of_node  # heavy parts of torch
+    :func:`poptorch._capture.graph.node_errors.of_node`."""
+    from poptorch._capture.graph.node_errors import of_node  # heavy parts of torch
 
     return of_node(error, node)
 
 
 def torch_takes(node) -> bool:
     """Whether PyTorch is not known to refuse a recorded operation; see
-    :func:`poptorch._capture.capture_errors.torch_takes`."""
-    from poptorch._capture.capture_errors import torch_takes as takes_now  # heavy parts of torch
+    :func:`poptorch._capture.graph.node_errors.torch_takes`."""
+    from poptorch._capture.graph.node_errors import torch_takes as takes_now  # heavy parts of torch
 
     return takes_now(node)

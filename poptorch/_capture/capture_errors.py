@@ -7,16 +7,23 @@ the call, the module path and the user's line, and is of torch's class as well.
 import sys
 
 import torch
-from torch.overrides import resolve_name
 
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture import error_source
 from poptorch._capture.functions.mode import Functions
 from poptorch._capture.graph import replay
+from poptorch._capture.graph.node_errors import (
+    as_error,
+    described,
+    name_of,
+    of_class,
+    refused_by_torch,
+    sentence,
+)
 from poptorch._capture.graph.source_location import Places
 from poptorch._capture.graph.unknown_sizes import UnknownSize
 from poptorch._capture.record.recorder import Recorder
-from poptorch.errors import Error, also, error_at, placed
+from poptorch.errors import Error, placed
 
 # The frames of which the arguments are a call of torch.
 _CALLS = (Functions.__torch_function__.__code__, Recorder.__torch_dispatch__.__code__)
@@ -45,21 +52,21 @@ def of_forward(error: Exception, places: Places, names: dict[int, str], failed) 
     if isinstance(error, Error) and (refusal is None or isinstance(error, type(refusal))):
         return placed(error, place, module)
     if refusal is not None:
-        return _refused_by_torch(refusal, call, place, module)
+        return refused_by_torch(refusal, call, place, module)
     if call is None and error_source.is_ours(error):
-        return _as_error(error, str(error), place, module)
-    name = "capture" if call is None else _name(call[0])
+        return as_error(error, str(error), place, module)
+    name = "capture" if call is None else name_of(call[0])
     if isinstance(error, private.DynamicOutputShapeException):
         text = _unknown_shape(error)
     elif isinstance(error, RecursionError):
         name, text = "capture", _too_deep()
     elif call is None:
-        text = f"{_sentence(error)} PyTorch raised it: correct this line of forward."
+        text = f"{sentence(error)} PyTorch raised it: correct this line of forward."
     else:
-        text = (f"{_sentence(error)} PyTorch raised it in {_described(call)} while forward was "
+        text = (f"{sentence(error)} PyTorch raised it in {described(call)} while forward was "
                 f"captured, which is done without values: use other operations there, or compute "
                 f"the result outside forward and pass it in.")
-    return _of_class(error, name, text, place, module)
+    return of_class(error, name, text, place, module)
 
 
 def of_result(tensor: UnknownSize) -> Exception:
@@ -67,7 +74,7 @@ def of_result(tensor: UnknownSize) -> Exception:
     error = tensor.refusal(None)
     if isinstance(error, Error):
         return placed(error, *tensor.made_at)
-    return _of_class(error, "Tensor.__getitem__", _unknown_shape(error), *tensor.made_at)
+    return of_class(error, "Tensor.__getitem__", _unknown_shape(error), *tensor.made_at)
 
 
 def _unknown_shape(error) -> str:
@@ -81,62 +88,6 @@ def _too_deep() -> str:
     return (f"forward is nested more deeply than Python's limit of {limit} frames allows. While it "
             f"is captured, each module takes more of them than in eager mode. Raise the limit "
             f"before the first call: `sys.setrecursionlimit({4 * limit})`.")
-
-
-def of_node(error: Exception, node: torch.fx.Node) -> Exception:
-    """What the caller is to see of an exception while a recorded operation is worked on."""
-    place, module = node.meta.get("place") or Places().of_caller(), node.meta.get("module") or ""
-    call = _call_of(node)
-    refusal = replay.refusal(*call)
-    if refusal is not None:
-        return _refused_by_torch(refusal, call, place, module)
-    if isinstance(error, Error):
-        return placed(error, place, module, _described(call))
-    text = f"{_sentence(error)} This is an internal error in {_described(call)}: please report it."
-    return _of_class(error, _name(node.target), text, place, module)
-
-
-def torch_takes(node: torch.fx.Node) -> bool:
-    """Whether PyTorch is not known to refuse a recorded operation."""
-    return replay.refusal(*_call_of(node)) is None
-
-
-def _call_of(node: torch.fx.Node) -> tuple:
-    args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta["val"])
-    return node.target, args, dict(kwargs)
-
-
-def _refused_by_torch(refusal: Exception, call: tuple, place, module: str) -> Error:
-    text = (f"{_sentence(refusal)} PyTorch refuses {_described(call)} in any program: change the "
-            f"arguments.")
-    return _of_class(refusal, _name(call[0]), text, place, module)
-
-
-def _of_class(cause: Exception, name: str, text: str, place, module: str) -> Error:
-    where = name.rpartition(".")[2]
-    where = f"Tensor.{where}" if where.startswith("__") else where
-    return _as_error(cause, f"[{where}] {text}", place, module)
-
-
-def _as_error(cause: Exception, message: str, place, module: str) -> Error:
-    error = error_at(message, place, module)
-    return also(type(cause), error.message, location=error.location, details=vars(cause))
-
-
-def _sentence(error: Exception) -> str:
-    words = str(error).replace("FakeTensor", "Tensor").strip()
-    return words if words.endswith((".", "?", "!")) or "\n" in words else f"{words}."
-
-
-def _described(call: tuple) -> str:
-    return replay.description(_name(call[0]), *call[1:])
-
-
-def _name(function) -> str:
-    """As a program writes it: ``torch.sum``, ``torch.Tensor.view``, ``aten.mm``."""
-    if isinstance(function, private.OpOverload):
-        return str(function.overloadpacket)
-    return resolve_name(function) or getattr(function, "__name__", type(function).__name__)
 
 
 def _calls(frames: list) -> list[tuple]:

@@ -76,7 +76,7 @@ def functions_named(name: str) -> dict[str, Step]:
     return found
 
 
-def overloads_named(name: str) -> list[torch._ops.OpOverload]:
+def overloads_named(name: str) -> list[private.OpOverload]:
     """The ATen overloads of a name: ``add``, ``aten.add`` or ``aten.add.Tensor``. Those with
     ``out=`` only by their full name."""
     namespace, _, rest = name.rpartition("aten.")

@@ -20,7 +20,7 @@ _ARRAYS = (torch.Tensor, numpy.ndarray)
 def join(parts: list):
     """One item that holds the micro-batches ``parts`` one after the other along dimension 0.
 
-    Containers (see ``_base/pytree/containers.py``) are joined member by member; what has rows is put one after
+    Containers are joined member by member; what has rows is put one after
     the other, tensors without dimensions as a vector; other values must be the same in all parts.
 
     Raises:

@@ -168,7 +168,7 @@ class Site:
         *results, ticket = results
         for numbers in self._with_common_paths():
             arguments = self._reached(numbers)
-            made = HostCall.apply(self, numbers, arguments, ticket, [results[i] for i in numbers],
+            made = _HostCall.apply(self, numbers, arguments, ticket, [results[i] for i in numbers],
                                   *(tensors[i] for i in arguments))
             for number, result in zip(numbers, made):
                 results[number] = result
@@ -415,7 +415,7 @@ for _name in ("host_call", "host_call_backward"):
                  "CompositeExplicitAutograd")
 
 
-class HostCall(torch.autograd.Function):
+class _HostCall(torch.autograd.Function):
     """Connects results of a call, which is in the graph already, to the arguments that their
     gradients flow to."""
 
@@ -430,7 +430,8 @@ class HostCall(torch.autograd.Function):
         given = {i: x for i, x in zip(ctx.numbers, gradients) if x is not None}
         found: dict[int, torch.Tensor] = {}
         if given:
-            gradient = ctx.site.gradient(list(given), capture_context.current().recorder.in_backward)
+            recorder = capture_context.current().recorder
+            gradient = ctx.site.gradient(list(given), recorder.in_backward)
             made = ops.host_call_backward([*given.values(), ctx.ticket], gradient.number)
             found = dict(zip(gradient.arguments, made))
         return *(None,) * 5, *map(found.get, ctx.arguments)

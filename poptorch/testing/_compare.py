@@ -4,10 +4,10 @@ import copy
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from poptorch._base import switches
 from poptorch._base.checks import at_least
+from poptorch._base.torch_private.basic import pytree
 from poptorch._base.types import narrowed
 from poptorch._capture import capture
 from poptorch._capture.graph.inlining import inlined

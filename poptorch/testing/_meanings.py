@@ -3,9 +3,15 @@
 import torch
 import torch.nn.functional as F
 
-from poptorch._capture.library import counts, ctc, dynamic, embedding, recurrent
-from poptorch._capture.library import memory as library_memory
-from poptorch._capture.library import products as library_products
+from poptorch._capture.library import (  # noqa: F401  (they declare operations)
+    counts,
+    ctc,
+    dynamic,
+    embedding,
+    memory,
+    products,
+    recurrent,
+)
 from poptorch._capture.library.layers import ops
 
 aten = torch.ops.aten

@@ -5,8 +5,8 @@ import operator
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
+from poptorch._base.torch_private.basic import pytree
 from poptorch._capture.graph.regions import region
 from poptorch.errors import place_text
 from poptorch.options import Options

@@ -8,8 +8,6 @@ By class, in this order:
                                     have registered; subclasses do not follow
     dict, list, tuple               and subclasses: OrderedDict, defaultdict, named tuples
     dataclasses
-
-This is the only file that uses torch.utils._pytree.
 """
 
 import collections
@@ -19,8 +17,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch.utils._pytree import SUPPORTED_NODES, is_constant_class, is_namedtuple_class
 
+from poptorch._base.torch_private.basic import (
+    SUPPORTED_NODES,
+    is_constant_class,
+    is_namedtuple_class,
+)
 from poptorch._base.value_snapshot import Snapshot
 from poptorch.custom_args import parser_for
 

@@ -84,7 +84,7 @@ def _is_tensor(value) -> bool:
 class Structure:
     """A tree without those of its leaves that vary: tensors, unless it is said otherwise.
 
-    Its parts are a ``Node`` for a container (see ``_base/pytree/containers.py``), a ``Constant``, or None for a
+    Its parts are a ``Node`` for a container (see ``containers.py``), a ``Constant``, or None for a
     leaf that varies.
 
     Attributes:

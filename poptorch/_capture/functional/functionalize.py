@@ -18,9 +18,8 @@ from torch import fx
 
 from poptorch._base import layout
 from poptorch._base.layout import memory_of
-from poptorch._capture import capture_errors
 from poptorch._capture.decompose.functional_ops import functional_form, mutated_arguments
-from poptorch._capture.graph import views
+from poptorch._capture.graph import node_errors, views
 from poptorch._capture.graph.regions import hidden_memory, region_of
 from poptorch._capture.graph.tensor_index import has_history
 from poptorch._capture.library.layers import ops
@@ -301,7 +300,7 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
         except Error:
             raise
         except Exception as error:
-            raise capture_errors.of_node(error, node) from error
+            raise node_errors.of_node(error, node) from error
     end = graph.create_node("call_function", _end, (), {})
     end.meta = {**nodes[-1].meta, "val": None}
     values.move_to(end)

@@ -10,8 +10,8 @@ from poptorch._base.layout import as_row_major
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.decompose.table import computed_in
 from poptorch._capture.functions.autocast import widened
-from poptorch._capture.library import counts, embedding
-from poptorch._capture.library import products as library_products
+from poptorch._capture.library import counts, embedding  # noqa: F401  (declare operations)
+from poptorch._capture.library import products as library_products  # noqa: F401
 from poptorch._capture.library.layers import ops
 from poptorch._capture.library.saved_for_backward import keep, kept
 

@@ -64,7 +64,7 @@ class Captured:
 
     Each node of the graph has in its ``meta``: ``val`` (a fake tensor, or a tuple of them),
     ``place`` (``(file, line)`` of the user, or None), ``module`` (dotted path), ``annotations``
-    (a ``poptorch._annotations.annotations.Annotations``), ``backward`` (bool), ``recompute`` (0, or the number
+    (an ``Annotations``), ``backward`` (bool), ``recompute`` (0, or the number
     of the recomputed region); the ones that the backward pass begins with have ``seed``, random
     ones ``salt``, views that ``poptorch.nop`` made ``nop``.
 

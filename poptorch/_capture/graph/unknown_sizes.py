@@ -7,6 +7,7 @@ elements stand in a tensor of a known size, among others that do not count.
 import torch
 
 from poptorch._base.torch_private import tracing as private
+from poptorch._base.torch_private.basic import make_subclass
 
 
 class UnknownSize(torch.Tensor):
@@ -16,7 +17,7 @@ class UnknownSize(torch.Tensor):
     def make(cls, requires_grad: bool = False, **attributes):
         """A new one, with these attributes; autograd gets whether a gradient flows into it."""
         with private.without_modes():
-            made = torch.Tensor._make_subclass(cls, torch.empty(0), requires_grad)
+            made = make_subclass(cls, torch.empty(0), requires_grad)
         vars(made).update(attributes)
         return made
 

@@ -145,7 +145,8 @@ def _norm_gradients(ctx, gradient, x, weight, known=None) -> list:
         out = (x - mean.view(sizes)) * invstd.view(sizes)
         return (out if weight is None else out * weight.view(sizes)).to(gradient.dtype),
 
-    dx, dweight = double_backward.differentiable(normed, (x, weight), ctx.needs_input_grad[:2], (gradient,))
+    dx, dweight = double_backward.differentiable(normed, (x, weight), ctx.needs_input_grad[:2],
+                                                 (gradient,))
     dbias = None
     if ctx.needs_input_grad[2]:
         dbias = gradient.sum(dims, dtype=None if weight is None else weight.dtype)

@@ -52,7 +52,8 @@ def _step_gradients(ctx, step, operands, gradients) -> list:
     def layer(x, *others):
         return by_steps(step, x, others[:-4], *others[-4:], ctx.reverse)
 
-    return double_backward.differentiable(layer, operands, ctx.needs_input_grad[:len(operands)], gradients)
+    return double_backward.differentiable(layer, operands, ctx.needs_input_grad[:len(operands)],
+                                          gradients)
 
 
 # -- LSTM --------------------------------------------------------------------------------------

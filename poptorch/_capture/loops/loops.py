@@ -18,11 +18,12 @@ from torch.autograd.function import BackwardCFunction
 from poptorch._base import capture_context
 from poptorch._base.layout import copied_strides, row_major
 from poptorch._base.torch_private import tracing as private
+from poptorch._capture.functional.functionalize import functionalize
 from poptorch._capture.graph.losses import BodyLosses
 from poptorch._capture.graph.regions import Rounds, copied, nodes_within, prune, region_of
-from poptorch._capture.library import (
+from poptorch._capture.library import (  # noqa: F401  (dynamic, printing declare ops)
     dynamic,
-    printing,  # noqa: F401  (they declare ops)
+    printing,
     tensor_nodes,
 )
 from poptorch._capture.library.layers import ops
@@ -244,10 +245,6 @@ class Loops:
 
     def _functional(self, name: str, region, wanted: list[fx.Node]) -> list[fx.Node]:
         """Makes a body functional; returns the nodes of the values wanted."""
-        from poptorch._capture.functional.functionalize import (
-            functionalize,  # which imports what uses this
-        )
-
         region.finish_inputs()
         with private.without_modes():
             finals, changed = functionalize(region.graph, wanted, self._recorder.fake_mode)

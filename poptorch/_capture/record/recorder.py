@@ -14,7 +14,8 @@ from poptorch._base import interrupts
 from poptorch._base.logging import logger
 from poptorch._base.pytree.structure import map_only
 from poptorch._base.torch_private import tracing as private
-from poptorch._capture.decompose import resampling
+from poptorch._base.torch_private.basic import without_torch_function
+from poptorch._capture.decompose import resampling  # noqa: F401  (adds to the table)
 from poptorch._capture.decompose.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.decompose.results import fits, mismatch, with_own_memory
 from poptorch._capture.decompose.table import DECOMPOSITIONS, ELEMENTWISE, computed_in
@@ -105,7 +106,7 @@ class Recorder(Recording, private.DispatchMode):
             if func not in OTHER_STATISTICS:
                 self._types.check(func, args, kwargs or {})
             # Autograd calls operations where function modes are entered; none is the user's call.
-            with torch._C.DisableTorchFunction(), private.below_function_transforms():
+            with without_torch_function(), private.below_function_transforms():
                 return handler(func, args, kwargs or {})
         except Exception as error:
             if self.in_backward and (self.failed is None or self.failed[0] is not error):

@@ -7,7 +7,7 @@ that PyTorch has their gradients: those of the sum of what all replicas compute.
 import torch
 
 from poptorch._base import capture_context
-from poptorch._capture.library import replicas as library_replicas  # noqa: F401  (declares the operations)
+from poptorch._capture.library import replicas  # noqa: F401  (declares the operations)
 from poptorch._capture.library.layers import ops
 from poptorch.errors import Error
 from poptorch.ops.named.registry import Row

@@ -224,7 +224,7 @@ def test_inference(name, seed):
 def test_graph(name, update):
     x, y = (t.float() for t in values(0))
     text = capture(Function(CASES[name]), (x, y), training=False).text()
-    check_golden(f"{__file__.rsplit('/', 1)[0]}/functional/{name}.txt", text, update)
+    check_golden(f"{__file__.rsplit('/', 1)[0]}/{name}.txt", text, update)
 
 
 def training_case(m, x, y):
