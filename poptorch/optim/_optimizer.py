@@ -1,6 +1,7 @@
 """What all optimizers of this package share: settings of the device, and ``ipu_state``."""
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,20 +31,18 @@ class Optimizer(DeviceSettings):
         False
     """
 
-    def _begin(self, base: type, params: Iterable, known: dict, settings: dict) -> None:
-        """What ``__init__`` does.
-
-        Args:
-            base: torch's class.
-            params: parameters, or parameter groups.
-            known: arguments of torch's class by name; None: not given.
-            settings: those of the device, likewise.
-        """
-        given = {name: value for name, value in known.items() if value is not None}
-        base.__init__(self, params, **given)
+    def _begin(self, base: type, arguments: dict) -> None:
+        """Initializes an optimizer from the arguments of its ``__init__``, ``self`` included, where
+        None means not given. ``base`` is PyTorch's class."""
+        names = [name for name in arguments if name in inspect.signature(base).parameters]
+        names.remove("params")
+        settings = {name: value for name, value in arguments.items()
+                    if name in SETTINGS and name not in names}
+        given = {name: arguments[name] for name in names if arguments[name] is not None}
+        base.__init__(self, arguments["params"], **given)
         self._configure(**settings)
         own = {name for name, value in settings.items() if value is not None}
-        self.variable_attrs = VariableAttributes({"lr", *given, *own}, [*known, *settings])
+        self.variable_attrs = VariableAttributes({"lr", *given, *own}, [*names, *settings])
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state, that of the device included.
@@ -195,6 +194,12 @@ class Optimizer(DeviceSettings):
         copied = type(self).__new__(type(self))
         copied.__setstate__(self._shallow_state())  # which shares the state, as torch's do
         return copied
+
+
+def torch_step(optimizer: torch.optim.Optimizer, base: type, closure: Callable | None):
+    """``step()`` of PyTorch's class, without hooks: they are around the caller's ``step()``."""
+    step = base.step
+    return (step.__wrapped__ if hasattr(step, "hooked") else step)(optimizer, closure)
 
 
 def _other_kind(spec, why: str) -> ValueError:
