@@ -69,13 +69,14 @@ class Compilation:
 
     def is_outdated(self) -> bool:
         """Whether a call needs another program than the current one."""
-        return self.wrapped.optimizer is not None and self.wrapped.optimizer.has_outgrown()
+        return self.wrapped.optimizer is not None and \
+            self.wrapped.optimizer.recompile_reason() is not None
 
     def replace(self, outdated: CompiledModel, args: tuple, kwargs: dict) -> None:
         """Makes another program the current one, unless another thread has done so."""
         def replace() -> None:
             if self.programs.current is outdated:
-                self.weights.bring()
+                self.weights.pull_to_host()
                 self.programs.keep_for_next()
                 self._compile_locked(args, kwargs)
 
@@ -85,7 +86,7 @@ class Compilation:
         begin, options = time.monotonic(), self.wrapped.options
         hooks.before_compile()
         options._Popart.check_known()
-        self.weights.bring()
+        self.weights.pull_to_host()
         self.wrapped.decide_options()
         with self.device.compiling():
             with recorded(self.report), StepProgress(

@@ -127,7 +127,7 @@ class WeightCopies:
             >>> model.copyWeightsToHostIfNeeded(), model.copyWeightsToHostIfNeeded()
             (True, False)
         """
-        return self.weights.bring()
+        return self.weights.pull_to_host()
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The module's ``state_dict``, with the trained values.
@@ -146,7 +146,7 @@ class WeightCopies:
             >>> list(model.state_dict())
             ['weight', 'bias']
         """
-        self.weights.bring()
+        self.weights.pull_to_host()
         return self.wrapped.user_model.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
@@ -171,7 +171,7 @@ class WeightCopies:
             >>> model(x)
             tensor([[1., 1.]])
         """
-        self.weights.bring()
+        self.weights.pull_to_host()
         result = self.wrapped.user_model.load_state_dict(state_dict, strict)
         self.weights.loaded()
         return result
