@@ -161,12 +161,12 @@ class PoplarExecutor:
         """Step 9: a run with the newest weights and states, which it changes."""
         weights, optimizer = self._weights, self._optimizer
         is_written = program.guards.check()
-        if optimizer is not None and optimizer.state.has_loaded:
-            weights.bring()
+        if optimizer is not None and optimizer.has_loaded:
+            weights.pull_to_host()
         weights.check_arguments(program, tensors)
         weights.before_run(program, is_written)
         if optimizer is not None:
-            optimizer.refresh(program.call)
+            optimizer.before_run(program.call)
         # Before it, as it may be ended after its first updates, and what ends it may also come
         # right after it; and after it, as another thread may have read the values meanwhile.
         weights.note_run(program)
@@ -175,7 +175,7 @@ class PoplarExecutor:
         finally:
             replaced = weights.note_run(program, is_end=True)
             if optimizer is not None:
-                optimizer.state.after_run()
+                optimizer.after_run()
         check_kept(replaced)
         return result
 

@@ -80,7 +80,8 @@ class Compilation:
 
     def is_outdated(self) -> bool:
         """Whether the optimizer needs another program than the current one."""
-        return self.wrapped.optimizer is not None and self.wrapped.optimizer.has_outgrown()
+        return self.wrapped.optimizer is not None and \
+            self.wrapped.optimizer.recompile_reason() is not None
 
     def replace(self, outdated: CompiledModel, change: Change | None, args: tuple,
                 kwargs: dict) -> None:
@@ -115,10 +116,10 @@ class Compilation:
         if programs.current is not outdated:  # another thread was faster
             return
         if change is None or change.kind is Kind.TENSOR:  # no program from before can run
-            self.weights.bring()
+            self.weights.pull_to_host()
             programs.keep_for_next()
             self._compile_locked(args, kwargs, change.text if change else
-                                 "the parameters of the optimizer changed")
+                                 self.wrapped.optimizer.recompile_reason() or "")
             return
         fitting = next((one for one in programs.all if one.fits(args, kwargs)), None)
         if fitting is not None:
@@ -157,7 +158,7 @@ class Compilation:
         begin, options = time.monotonic(), self.wrapped.options
         hooks.before_compile()
         options._Popart.check_known()
-        self.weights.bring()
+        self.weights.pull_to_host()
         self.wrapped.decide_options()
         with self.device.compiling():
             with recorded(self.report), StepProgress(

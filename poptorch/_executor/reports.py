@@ -231,6 +231,6 @@ class Reports:
             with modes_off.plain_torch():
                 self.weights.before_run(compiled, compiled.guards.check())
                 if optimizer is not None:
-                    optimizer.refresh(compiled.call)
+                    optimizer.before_run(compiled.call)
                 replay(compiled, second, tensors)
         return NanReport.of(second.executable)

@@ -11,7 +11,7 @@ from poptorch._capture.process_state import one_at_a_time
 from poptorch._device.device import Device
 from poptorch._executor.compilation import Compilation
 from poptorch._files import executable as files
-from poptorch._optimizer.live import live
+from poptorch._optimizer.live_states import live
 from poptorch._runtime import settings
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.lifecycle import Lifecycle
@@ -119,10 +119,9 @@ class Saving:
         wrapped, compiled = self.wrapped, self.programs.require("save")
         # The file has the module as it is, and the program as it was.
         compiled.require_unchanged("save")
-        self.weights.bring()
+        self.weights.pull_to_host()
         if wrapped.optimizer is not None:
-            wrapped.optimizer.check_outgrown("save")
-            wrapped.optimizer.state.before_run()
+            wrapped.optimizer.before_save()
         exported = files.exported(wrapped, self.groupings.declared()) if export_model else None
         return files.write(wrapped, compiled, filename, exported=exported,
                            has_random=save_rng_state and self.device.can_run)
@@ -208,7 +207,7 @@ class Saving:
 
     def _load(self, file: files.File, with_optimizer: bool) -> None:
         begin, wrapped, options = time.monotonic(), self.wrapped, self.wrapped.options
-        self.weights.bring()
+        self.weights.pull_to_host()
         spec = settings.step_spec(options, wrapped.training, self.groupings.weight_groups())
         interface = file.interface(wrapped.model, spec, wrapped.modes)
         with file.guard("interface.json"):
@@ -227,7 +226,7 @@ class Saving:
             file.write_state(executable, with_optimizer=with_optimizer)
             file.restore_rng_state(compiled.random)
             if wrapped.optimizer is not None and with_optimizer:
-                wrapped.optimizer.state.came_with_program()
+                wrapped.optimizer.loaded_with_program()
 
         with file.guard("interface.json"):
             self.programs.add(compiled, begin, "loaded from a file", restore)

@@ -128,7 +128,7 @@ class WeightCopies:
             >>> model.copyWeightsToHostIfNeeded(), model.copyWeightsToHostIfNeeded()
             (True, False)
         """
-        return self.weights.bring()
+        return self.weights.pull_to_host()
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The module's ``state_dict``, with the trained values.
@@ -147,7 +147,7 @@ class WeightCopies:
             >>> list(model.state_dict())
             ['weight', 'bias']
         """
-        self.weights.bring()
+        self.weights.pull_to_host()
         return self.wrapped.user_model.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
@@ -172,7 +172,7 @@ class WeightCopies:
             >>> model(x)
             tensor([[1., 1.]])
         """
-        self.weights.bring()
+        self.weights.pull_to_host()
         result = self.wrapped.user_model.load_state_dict(state_dict, strict)
         self.weights.loaded()
         return result

@@ -35,7 +35,7 @@ _SHARE = {"blocks": [str], "modules": [str], "parameters": [str], **dict.fromkey
 def exported(wrapped: Wrapped, groupings: dict) -> dict:
     """What is needed to wrap the module again, with the declared groupings."""
     return {"model": wrapped.model, "user_model": wrapped.user_model,
-            "optimizer": wrapped.optimizer and wrapped.optimizer.state.rest(),
+            "optimizer": wrapped.optimizer and wrapped.optimizer.exported(),
             "groupings": {path: tuple(given) for path, given in groupings.items()}}
 
 

@@ -7,9 +7,14 @@ from typing import NamedTuple
 import torch
 
 from poptorch._base import schema
-from poptorch._optimizer.device_settings import SHARED
-from poptorch._optimizer.factor import LARGEST, LOSS_SCALE_STREAMS, NORM_STREAM, velocity_stream
+from poptorch._optimizer.gradient_factor import (
+    LARGEST,
+    LOSS_SCALE_STREAMS,
+    NORM_STREAM,
+    velocity_stream,
+)
 from poptorch._optimizer.rows import ROWS
+from poptorch._optimizer.settings import SHARED
 from poptorch._optimizer.spec import COUNT, GLOBAL, GLOBAL_STATES, OptimizerSpec
 
 COMBINED = "use_combined_accum"

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import torch
 
-from poptorch._optimizer.device_settings import dtype_of, is_combined
+from poptorch._optimizer.settings import dtype_of, is_combined
 
 # What all kinds have: a setting shared by all parameters, and the count of updates.
 LOSS_SCALING = "lossScaling_FLOAT"

@@ -7,12 +7,12 @@ import torch
 
 from poptorch import _C
 from poptorch._base.types import ir_dtype
-from poptorch._optimizer import combined
 from poptorch._optimizer.captured_formula import Formulas
-from poptorch._optimizer.device_settings import is_combined
-from poptorch._optimizer.factor import GradientFactor, number
+from poptorch._optimizer.gradient_factor import GradientFactor, number, velocity_stream
 from poptorch._optimizer.layout import GroupLayout, UpdateLayout
+from poptorch._optimizer.settings import is_combined
 from poptorch._optimizer.spec import COUNT, STEP, OptimizerSpec, Setting
+from poptorch._translate import reduction
 from poptorch._translate.tensor_names import UPDATED
 from poptorch.errors import Error
 
@@ -159,7 +159,7 @@ class _GroupUpdate:
             self.compiled.states.append((path, name, state.key))
         velocities = self.factor.velocities
         if velocities is not None and name in velocities.begun:
-            new = combined.emit(self.e, own, self.hyper)
+            new = _combined_update(self.e, own, self.hyper)
         else:
             new = self.update.emit(own, self.hyper, counter)
         self._bind(name, UPDATED + name, new["param"])
@@ -197,3 +197,89 @@ class _GroupUpdate:
             product = e.op("div", product, e.op(
                 "cast", self.factor.loss_scale, dtype=_C.DType(product.dtype)))
         return e.cast(product, torch.float32)
+
+
+# -- SGD with use_combined_accum ------------------------------------------------------------------
+#
+# Gradients of micro-batches are added to the velocities, so there is no other accumulator:
+#
+#     before the micro-batches   velocity * momentum
+#     each of them               + gradient / loss scale * velocity_scaling / divisors of means
+#     after them                 the new velocity, but for weight decay, which the update adds
+#
+# What is added must be known at once. Gradients are added up first, with the same result, where the
+# norm of all gradients limits them, an overflow may skip the update, the gradients may be read, or
+# ``dampening`` may not be 0.
+
+_VELOCITY = "momentum_buffer"
+
+
+class Velocities:
+    """The velocities of one program that gradients are added to.
+
+    Args:
+        e: emitter of the graph of an iteration.
+        spec: the loops around the captured graph.
+        inverse: the value that undoes the loss scale; None without one.
+    """
+
+    def __init__(self, e, spec, inverse):
+        self._e, self._spec, self._inverse = e, spec, inverse
+        # What they hold before the micro-batches, and by what gradients are multiplied, by the
+        # name of the parameter; and the latter value.
+        self.begun: dict[str, object] = {}
+        self.factor_of: dict[str, str] = {}
+        self.factors: dict[str, object] = {}
+
+    def add_group(self, stream: str, group: dict, params: dict[str, str], numbers: int) -> None:
+        """Prepares the velocities of one parameter group.
+
+        Args:
+            stream: of its hyper-parameters.
+            group: with the settings of the device.
+            params: the dtype on the device by the name of the parameter, with its sizes.
+            numbers: of the vector of hyper-parameters.
+        """
+        e = self._e
+        hyper = e.named("stream_in", stream, {"stream": stream, "repeat": True}, "f64", [numbers])
+        momentum = self._cast(number(e, hyper, 1), "f32")
+        sent = velocity_stream(stream)
+        scale = self._cast(e.named("stream_in", sent, {"stream": sent, "repeat": True}, "f64", []),
+                           "f32")
+        if self._inverse is not None:
+            scale = e.op("mul", scale, self._cast(self._inverse, "f32"))
+        self.factors[stream] = e.op("neg", scale) if group.get("maximize") else scale
+        for name, (dtype, sizes) in params.items():
+            before = e.state(f"{stream}.{_VELOCITY}.{name}", "optimizer", dtype, sizes)
+            own, groups = reduction.of(self._spec, before, name), self._spec.reducing(name)
+            # As the reduction after the micro-batches leaves it once.
+            times = own.last / (groups.size if own.over_replicas == "sum" else 1)
+            kept = self._cast(momentum, dtype)
+            if times != 1:
+                kept = e.op("mul", kept, self._cast(e.constant(times, torch.float32), dtype))
+            self.begun[name] = e.op("mul", before, kept)
+            self.factor_of[name] = stream
+
+    def _cast(self, value, dtype: str):
+        return value if value.dtype == dtype else self._e.op("cast", value, dtype=_C.DType(dtype))
+
+
+def _combined_update(e, own: dict, hyper) -> dict:
+    """Appends the update of a parameter with a combined velocity.
+
+    Args:
+        e: emitter of the graph of an iteration.
+        own: the values ``param`` and ``momentum_buffer``, and as ``grad`` the new velocity.
+        hyper: the vector of hyper-parameters.
+
+    Returns:
+        The new values of the parameter and of its velocity.
+    """
+    none = e.op("mul", e.slice(hyper, 0, 1, 3), e.op("cast", e.constant(0.0, torch.float32),
+                                                     dtype=_C.DType(hyper.dtype)))
+    parts = [e.slice(hyper, 0, 0, 1), none, e.slice(hyper, 0, 3, 4)]
+    without = e.op("cat", *parts, dim=0)
+    # The first step takes what it is given as the velocity.
+    operands = [own["param"], own["grad"], own[_VELOCITY], e.constant(1.0, torch.float32), without]
+    param, velocity = e.plain("sgd_update", operands, {})
+    return {"param": param, _VELOCITY: velocity}

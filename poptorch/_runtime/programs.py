@@ -9,7 +9,7 @@ from poptorch._optimizer.link import OptimizerLink
 from poptorch._reports.profile_report import ProfileReport
 from poptorch._runtime import device_memory
 from poptorch._runtime.compiled import CompiledModel
-from poptorch._runtime.device_memory import Left
+from poptorch._runtime.device_memory import CarriedOver
 from poptorch._weights import gradients
 from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
@@ -56,7 +56,7 @@ class Programs:
         self._device = device
         self._report = report
         self._options = options
-        self._left: Left | None = None  # from clear() to the next add()
+        self._carried: CarriedOver | None = None  # until the next add()
         self.current: CompiledModel | None = None
         self.all: dict[CompiledModel, ProgramInfo] = {}
 
@@ -86,19 +86,24 @@ class Programs:
             restore: called once the program has the module's weights and the optimizer's states,
                 to give it others.
         """
+        carried = self._carried if self.current is None else CarriedOver.of(self.current)
         try:
-            self._hand_over(program, lambda: self._weights.join(program))
+            if self._optimizer is not None:
+                self._optimizer.compiled(program.program, program.executable, self._device.can_run)
+            self._weights.join(program)
+            if carried is not None:
+                carried.give(program)
             restore()
             self._device.take()
             if self._report is not None:
                 self._report.compiled(program.executable)
         except BaseException:
-            self.clear()
+            self._give_up(carried)
             raise
         gradients.provide(program, self._options)
         self.all[program] = ProgramInfo(program.arguments.text(), reason,
                                         time.monotonic() - begin)
-        self.current, self._left = program, None
+        self.current, self._carried = program, None
 
     def select(self, program: CompiledModel) -> None:
         """Makes one of :attr:`all` the current one. Where something is raised, nothing is
@@ -107,28 +112,19 @@ class Programs:
         Args:
             program: the program, which :meth:`add` has added.
         """
+        carried = CarriedOver.of(self.current)
         try:
-            self._hand_over(program, lambda: self._bring_weights(program))
+            if program.executable.has_memory:
+                self._weights.before_run(program, is_written=True)
+            else:
+                self.take_memory(program)
+            carried.give(program)
+            if self._optimizer is not None:
+                self._optimizer.select(program.program)
         except BaseException:
-            self.clear()
+            self._give_up(carried)
             raise
         self.current = program
-
-    def _hand_over(self, program: CompiledModel, bring_weights: Callable[[], None]) -> None:
-        """Gives a program what the current one has."""
-        left = self._left if self.current is None else Left.of(self.current)
-        if self._optimizer is not None:
-            self._optimizer.forget()
-            self._optimizer.compiled(program.program, program.executable, self._device.can_run)
-        bring_weights()
-        if left is not None:
-            left.give(program)
-
-    def _bring_weights(self, program: CompiledModel) -> None:
-        if program.executable.has_memory:
-            self._weights.before_run(program, is_written=True)
-        else:
-            self.take_memory(program)
 
     def take_memory(self, program: CompiledModel) -> None:
         """Gives a program memory again, see :func:`device_memory.restore`."""
@@ -142,15 +138,15 @@ class Programs:
             device_memory.release(program)
 
     def keep_for_next(self) -> None:
-        """Gives all programs up for one that :meth:`add` is to add: what only the device has is
-        kept until then."""
-        left = self._left if self.current is None else Left.of(self.current)
-        self.clear()
-        self._left = left
+        """Gives all programs up. What only the device has is kept for the next :meth:`add`."""
+        self._give_up(CarriedOver.of(self.current))
 
     def clear(self) -> None:
-        """Gives all programs up. The optimizer's state goes to the host."""
-        self.current, self._left = None, None
+        """Gives all programs up."""
+        self._give_up(None)
+
+    def _give_up(self, carried: CarriedOver | None) -> None:
+        self.current, self._carried = None, carried
         self.all.clear()
         self._weights.forget()
         if self._optimizer is not None:

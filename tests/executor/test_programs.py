@@ -1,5 +1,6 @@
 """Several programs of one executor share weights, optimizer state and random state."""
 
+import copy
 import time
 
 import pytest
@@ -100,7 +101,7 @@ def test_a_fault_of_a_change_leaves_nothing_compiled(monkeypatch):
     single, model = pair()
     first, _ = model._programs.all
     with monkeypatch.context() as patch, pytest.raises(OSError):
-        patch.setattr(model._optimizer, "compiled", lambda *_: (_ for _ in ()).throw(OSError()))
+        patch.setattr(model._optimizer, "select", lambda *_: (_ for _ in ()).throw(OSError()))
         model._programs.select(first)
     assert not model.isCompiled() and not model._programs.all
     torch.testing.assert_close(dict(model.model.state_dict()), dict(single.model.state_dict()))
@@ -119,3 +120,66 @@ def test_programs_of_inference_follow_training():
         fresh.compile(*x)
         fresh.rng_state = model.rng_state
         assert all(map(torch.equal, model(*x), fresh(*x)))
+
+
+class Squares(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return poptorch.identity_loss(self.layer(x).square(), "mean")
+
+
+@pytest.mark.parametrize("make", [lambda p: torch.optim.SGD(p, 0.1, momentum=0.5),
+                                  lambda p: torch.optim.Adam(p, 0.1)])
+def test_programs_of_several_shapes_train_as_eager_does(make):
+    net = Squares()
+    eager = copy.deepcopy(net)
+    optimizer, reference = make(net.parameters()), make(eager.parameters())
+    model = poptorch.trainingModel(net, quiet_options(), optimizer)
+    model.compile(torch.zeros(4, 3))
+    add_program(model, torch.zeros(2, 3))
+    programs = list(zip(model._programs.all, (4, 2)))
+    for number in (0, 0, 1, 0, 1, 1):
+        program, rows = programs[number]
+        model._programs.select(program)
+        x = torch.rand(rows, 3)
+        loss = model(x)
+        reference.zero_grad()
+        expected = eager(x)
+        expected.backward()
+        reference.step()
+        torch.testing.assert_close(loss, expected.detach())
+    for state, expected in zip(optimizer.state.values(), reference.state.values()):
+        torch.testing.assert_close(state, expected)
+
+
+class Drops(nn.Module):
+    """Draws random numbers for its first shape only, and counts in each replica."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x):
+        self.total += x.sum()
+        return self.total + 0, torch.rand(3) if len(x) == 4 else torch.zeros(3)
+
+
+def test_a_program_without_random_numbers_keeps_their_state():
+    net = Drops()
+    options = quiet_options(replicationFactor=2, broadcastBuffers=False, randomSeed=3)
+    model = poptorch.inferenceModel(net, options)
+    alone = poptorch.inferenceModel(copy.deepcopy(net), options.clone())
+    inputs = [torch.arange(24.0).reshape(8, 3), torch.arange(12.0).reshape(4, 3)]
+    model.compile(inputs[0])
+    add_program(model, inputs[1])
+    programs, total = list(model._programs.all), torch.zeros(2)
+    for number in (0, 1, 1, 0):
+        model._programs.select(programs[number])
+        found, noise = model(inputs[number])
+        total += inputs[number].reshape(2, -1).sum(1)
+        torch.testing.assert_close(found, total)
+        if number == 0:
+            assert torch.equal(noise, alone(inputs[0])[1])

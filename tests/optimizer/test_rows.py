@@ -8,7 +8,7 @@ import torch
 import poptorch
 from poptorch import _C
 from poptorch._optimizer import rows
-from poptorch._optimizer.device_settings import groups_of
+from poptorch._optimizer.settings import groups_of
 from poptorch._optimizer.spec import Hyper, OptimizerSpec, Setting, StateTensor
 from tests.helpers import quiet_options
 from tests.optim.common import Net, batch

@@ -1,4 +1,4 @@
-"""The states of an optimizer as one compiled program has them."""
+"""The optimizer's states in one compiled program."""
 
 import torch
 
@@ -32,7 +32,7 @@ class DeviceStates:
         spec: the kind of the optimizer.
         names: name of each parameter that is updated, by identity; some have no state.
         tensors: the parameters that have one, by identity.
-        previous: stores of optimizers that this program was given before, see ``LiveStates``.
+        previous: weak references to the ``LiveStates`` of optimizers that this program had before.
     """
 
     def __init__(self, program, executable):
@@ -53,7 +53,7 @@ class DeviceStates:
             self.names[id(GLOBAL)] = GLOBAL, ""
         # What the host had of each parameter when it was last written here: (tensor, version).
         self._given: dict[int, dict[str, tuple]] = {}
-        self._is_told = False
+        self._has_warned = False
 
     def _has_own_dtype(self, key: str) -> bool:
         return any(s.key == key and s.dtype is not None for s in self.spec.states)
@@ -150,23 +150,35 @@ class DeviceStates:
                     return *first, *mine
         return None
 
-    def tell_of_late_writes(self, key: int, values: Values | None) -> None:
-        """Logs, once, that the host wrote to a state of which the device had a newer value.
+    def warn_of_late_writes(self, key: int, values: Values | None) -> None:
+        """Warns, once, that the host wrote to a state of which the device had a newer value.
 
         Args:
             key: identity of the parameter.
             values: what the host has of it.
         """
         given = self._given.pop(key, None)
-        if given is None or self._is_told:
+        if given is None or self._has_warned:
             return
         now = values or {}
         if any(now.get(name) is not value or version(value) != known
                for name, (value, known) in given.items() if name in now or name != COUNT):
-            self._is_told = True
+            self._has_warned = True
             logger.warning("The program wrote to an outdated state of %s, which it had read "
                            "before the last run: what it wrote is lost. Read optimizer.state "
                            "again after a run, then write.", self.names[key][1])
+
+    def pull_previous(self, present=None) -> None:
+        """Lets former optimizers of the program read their states, before the program changes.
+
+        Args:
+            present: the ``LiveStates`` of the present optimizer, which may be a former one, too.
+        """
+        for reference in self.previous:
+            store = reference()
+            if store is not None and store is not present:
+                store.release(self)
+        self.previous.clear()
 
     def _check_shapes(self, values: dict[int, Values]) -> None:
         for entry, state, groups in self._entries:
