@@ -160,6 +160,8 @@ class PoplarExecutor:
     def _run(self, program: CompiledModel, tensors: list[torch.Tensor]) -> Any:
         """Step 9: a run with the newest weights and states, which it changes."""
         weights, optimizer = self._weights, self._optimizer
+        if program.reads_states:  # another executor may have newer values
+            weights.pull_to_host()
         is_written = program.guards.check()
         if optimizer is not None and optimizer.has_loaded:
             weights.pull_to_host()

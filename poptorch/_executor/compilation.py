@@ -80,8 +80,12 @@ class Compilation:
 
     def is_outdated(self) -> bool:
         """Whether the optimizer needs another program than the current one."""
-        return self.wrapped.optimizer is not None and \
-            self.wrapped.optimizer.recompile_reason() is not None
+        return not self._suits_optimizer(None)
+
+    def _suits_optimizer(self, program: CompiledModel | None) -> bool:
+        optimizer = self.wrapped.optimizer
+        return optimizer is None or \
+            optimizer.recompile_reason(program and program.program) is None
 
     def replace(self, outdated: CompiledModel, change: Change | None, args: tuple,
                 kwargs: dict) -> None:
@@ -121,7 +125,8 @@ class Compilation:
             self._compile_locked(args, kwargs, change.text if change else
                                  self.wrapped.optimizer.recompile_reason() or "")
             return
-        fitting = next((one for one in programs.all if one.fits(args, kwargs)), None)
+        fitting = next((one for one in programs.all if one.fits(args, kwargs)
+                        and self._suits_optimizer(one)), None)
         if fitting is not None:
             with plain_torch():
                 programs.select(fitting)

@@ -32,6 +32,7 @@ class CompiledModel:
         call: runs it; each call has pointers and results of its own.
         guards: check whether everything that decided what was compiled is as it was.
         modes: of the layers, when it was compiled.
+        reads_states: whether values of parameters or buffers are compiled in.
         random: the state of its random generator.
     """
 
@@ -42,6 +43,7 @@ class CompiledModel:
     call: Call
     guards: GuardSet
     modes: CompiledModes
+    reads_states: bool
     random: RandomState
 
     @classmethod
@@ -65,8 +67,10 @@ class CompiledModel:
              *compiled_modes.guards(), *interface.guards()),
             list(program.states.values()), spec.training, [part for _, part in parts_of(model)],
             compiled_modes.warn, compiled_modes.places())
+        states = set(map(id, (*model.parameters(), *model.buffers())))
+        reads_states = any(id(tensor) in states for tensor, _ in interface.plain_tensors.alive())
         return cls(executable, interface, program, interface.arguments, call, guards,
-                   compiled_modes, RandomState(executable, options.random_seed))
+                   compiled_modes, reads_states, RandomState(executable, options.random_seed))
 
     def require_unchanged(self, where: str) -> None:
         """Raises an Error when a guard does not hold, for what cannot compile again.

@@ -100,7 +100,8 @@ class Interface:
             "spec": dict(vars(self.spec)),
             "attributes": [(one.path, one.name, _plain_value(one.holder, one.name))
                            for one in attributes],
-            "plain_tensors": self.plain_tensors.described(_tensors_in(attributes)),
+            "plain_tensors": self.plain_tensors.described(
+                [*_tensors_in(attributes), *_named(model).items()]),
             "ambient": tuple(self.ambient),
         }
 
@@ -120,8 +121,7 @@ class Interface:
         """
         schema.check(data, _FORM, "interface")
         _check_same_spec(spec, StepSpec(**data["spec"]))
-        named = {**dict(model.named_parameters(remove_duplicate=False)),
-                 **dict(model.named_buffers(remove_duplicate=False))}
+        named = _named(model)
         missing = [path for path in data["weights"] if path not in named]
         if missing:
             raise Error(f"[loadExecutable] the file was made from a module with {missing[0]}, "
@@ -139,7 +139,8 @@ class Interface:
             program.optimizer = UpdateLayout.from_data(data["optimizer"], named)
         attributes = _attributes(data["attributes"], model)
         interface = cls(arguments, Structure.from_data(data["outputs"], "outputs"), program, spec,
-                        attributes, plain_tensors=_plain_tensors(data["plain_tensors"], attributes),
+                        attributes, plain_tensors=_plain_tensors(
+                            data["plain_tensors"], [*_tensors_in(attributes), *named.items()]),
                         ambient=AmbientSettings(*data["ambient"]))
         interface.outputs.copy_data(())
         interface._check_numbers()
@@ -293,19 +294,29 @@ def _tensors_in(attributes: Sequence[HeldAttribute]) -> list[tuple[str, torch.Te
             if isinstance(part, torch.Tensor)]
 
 
-def _plain_tensors(data: dict[str, str], attributes: list[tuple]) -> PlainTensors:
-    """The plain tensors of a module that a program from a file was compiled with.
+def _named(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a module, by each path."""
+    return {**dict(model.named_parameters(remove_duplicate=False)),
+            **dict(model.named_buffers(remove_duplicate=False))}
+
+
+def _plain_tensors(data: dict[str, str], tensors: list[tuple[str, torch.Tensor]]) -> PlainTensors:
+    """The tensors of a module whose values are compiled into a program from a file.
+
+    Args:
+        data: their types and digests, by path.
+        tensors: those of the module, with paths.
 
     Raises:
         poptorch.Error: One is another than when the program was compiled.
     """
-    named = {path: tensor for path, tensor in _tensors_in(attributes) if path in data}
-    tensors = PlainTensors([(tensor, path) for path, tensor in named.items()])
-    own = tensors.described(named.items())
+    named = {path: tensor for path, tensor in tensors if path in data}
+    known = PlainTensors([(tensor, f"self.{path}") for path, tensor in named.items()])
+    own = known.described(named.items())
     for path, text in data.items():
         if own.get(path) != text:
-            raise Error(f"[loadExecutable] {path} is not the tensor that it was when the program "
-                        f"was compiled, and its values are compiled in, as it is no buffer. Wrap "
-                        f"a module of the same class and settings; or make it with "
-                        f"register_buffer, and compile and save the model again.")
-    return tensors
+            raise Error(f"[loadExecutable] the values of {path} differ from those when the program "
+                        f"was compiled, in which they are constants. Wrap a module with the same "
+                        f"values; or make it a buffer with register_buffer that forward reads as a "
+                        f"tensor, and compile and save the model again.")
+    return known
