@@ -46,7 +46,7 @@ DEVICE_STEPS = [
     (WeightLink, "to_host"), (WeightStore, "fetch"), (WeightLink, "forget"),
     (WeightStore, "detach"), (device_memory, "release"), (_C.Executable, "is_same_in_replicas"),
     (_C.Executable, "release"), (Device, "release"),
-    (Attachment, "_attach"), (GuardSet, "check"), (Device, "take"),
+    (Attachment, "_attach"), (GuardSet, "are_tensors_fit"), (Device, "take"),
     (device_memory, "restore"), (_C.Executable, "has_state"), (_C.Executable, "restore"),
     (WeightLink, "join"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
     (_C.Executable, "write_state"),
