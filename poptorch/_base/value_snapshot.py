@@ -136,12 +136,12 @@ class Snapshot:
         now_parts = self._parts(now) if type(now) is type(value) else None
         if now_parts is None or not self._are_same_keys(parts, now_parts):
             if isinstance(value, (dict, SimpleNamespace)) and now_parts is not None:
-                known_items, items = dict(parts), dict(now_parts)
-                gone = [key for key in known_items if key not in items]
-                came = [key for key in items if key not in known_items]
+                before, after = dict(parts), dict(now_parts)
+                gone = [key for key in before if key not in after]
+                came = [key for key in after if key not in before]
                 for key in (gone or came)[:1] if not (gone and came) else ():
-                    return _joined(path, value, key), _text(known_items.get(key, (MISSING, None))), \
-                        _text_of(items.get(key, MISSING))
+                    return _joined(path, value, key), _text(before.get(key, (MISSING, None))), \
+                        _text_of(after.get(key, MISSING))
             return path, _text(known), _text_of(now)
         for (key, part), (_, now_part) in zip(parts, now_parts):
             found = self._difference(part, now_part, _joined(path, value, key))

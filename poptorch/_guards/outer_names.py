@@ -82,8 +82,8 @@ class OuterNames:
                 if counted and reads - counted:
                     warn_of_count(name.text, was, now, _first(counted))
             elif is_flag(was) and type(now) is type(was) and now != was:
-                found = {put for put in puts
-                         if any(code is put[0] and tuple(place) < put[1:] for code, *place in reads)}
+                found = {put for put in puts if any(
+                    code is put[0] and tuple(place) < put[1:] for code, *place in reads)}
                 if found:
                     warn_of_flag(name.text, was, now, _first(found))
         for name, snapshot in read:

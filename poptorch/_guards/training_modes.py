@@ -113,8 +113,10 @@ class CompiledModes:
 
     def guards(self) -> list[Guard]:
         """The guards of what the executor's ``train()`` and ``eval()`` say."""
-        return [Guard(f"self.{path}.training".replace("..", "."), partial(self._noted.mode_of, part),
-                      [(vars(self._noted), "_modes")]) for path, part, _ in self._compiled]
+        place = vars(self._noted), "_modes"
+        return [Guard(f"self.{path}.training".replace("..", "."),
+                      partial(self._noted.mode_of, part), [place])
+                for path, part, _ in self._compiled]
 
     def places(self) -> list[tuple[dict, str]]:
         """Where the modes are that :meth:`warn` compares: tables and the key in them."""

@@ -46,8 +46,8 @@ def check_memory(tensors: list[torch.Tensor], names: list[str],
         changed_plain: those that ``forward`` changes.
 
     Raises:
-        poptorch.Error: One that is changed shares memory with another one or with a tensor that is compiled in, or its elements
-            with each other.
+        poptorch.Error: One that is changed shares memory with another one or with a tensor that is
+            compiled in, or its elements with each other.
     """
     for number in changed:
         tensor = tensors[number]

@@ -315,8 +315,8 @@ def _plain_tensors(data: dict[str, str], tensors: list[tuple[str, torch.Tensor]]
     own = known.described(named.items())
     for path, text in data.items():
         if own.get(path) != text:
-            raise Error(f"[loadExecutable] the values of {path} differ from those when the program "
-                        f"was compiled, in which they are constants. Wrap a module with the same "
-                        f"values; or make it a buffer with register_buffer that forward reads as a "
-                        f"tensor, and compile and save the model again.")
+            raise Error(f"[loadExecutable] {path} is not the tensor that it was when the program "
+                        f"was compiled, and its values are compiled in as constants. Wrap a module "
+                        f"of the same class and settings; or make it a buffer (register_buffer) "
+                        f"that forward reads as a tensor, and compile and save the model again.")
     return known

@@ -104,12 +104,12 @@ def test_the_default_is_an_error_that_names_the_option():
     model = poptorch.inferenceModel(Net(), quiet_options())
     model(torch.randn(4, 3))
     for _ in range(2):
-        with pytest.raises(Error, match=r"^\[arguments\] x: expected torch.Size\(\[4, 3\]\) but got "
-                                        r"torch.Size\(\[3, 3\]\)\. The model is compiled for the "
-                                        r"shapes and types of its first call\. Set "
-                                        r"Options.recompilation\(shapes=True\) to compile the model "
-                                        r"again for other arguments, or call destroy\(\) first\."):
+        with pytest.raises(Error) as caught:
             model(torch.randn(3, 3))
+        assert caught.value.message == (
+            "[arguments] x: expected torch.Size([4, 3]) but got torch.Size([3, 3]). The model is "
+            "compiled for the shapes and types of its first call. Set Options.recompilation("
+            "shapes=True) to compile the model again for other arguments, or call destroy() first.")
 
 
 def test_what_cannot_be_compiled_leaves_the_programs_as_they_were():

@@ -244,8 +244,8 @@ def test_a_module_that_was_changed_since_it_was_compiled_is_not_saved(change, wo
     change(model.model)
     with pytest.raises(poptorch.Error) as caught:
         model.save(tmp_path / "net.poptorch")
-    assert re.fullmatch(rf"\[save\] {re.escape(words)}.* after the model was compiled\. Set it back; "
-                        r"or call the model first, which compiles it again\.", caught.value.message)
+    assert re.fullmatch(rf"\[save\] {re.escape(words)}.* after the model was compiled\. Set it "
+                        r"back; or call the model first, which compiles it again\.", caught.value.message)
     assert not list(tmp_path.iterdir())
 
 
@@ -312,7 +312,7 @@ def set_scale(module):
 
 PLAIN = [(set_plain, "shift is not the tensor that it was"), (set_dtype, "shift is not the"),
          (fill_plain, r"table\['a'\]\[0\] is not the tensor that it was when the program was "
-                      "compiled, and its values are compiled in, as it is no buffer"),
+                      "compiled, and its values are compiled in as constants"),
          (lambda module: module.config.factor.zero_(), "config.factor is not the tensor"),
          (lambda module: module.table.clear(), r"table\['a'\]\[0\] is not the tensor"),
          (set_scale, "scale was 2.0 when the program was compiled, it is 3.0"),

@@ -48,7 +48,8 @@ def reorder(net):
 
 
 CHANGES = {
-    "layer": (lambda net: net.layers.append(nn.ReLU()), "self.layers.2 changed from nothing to ReLU"),
+    "layer": (lambda net: net.layers.append(nn.ReLU()),
+              "self.layers.2 changed from nothing to ReLU"),
     "inserted layer": (lambda net: net.layers.insert(0, nn.ReLU()), "self.layers.2 changed from"),
     "layer in a leaf": (lambda net: net.plain.add_module("extra", nn.ReLU()),
                         "self.plain.extra changed from nothing to ReLU()"),
@@ -202,8 +203,8 @@ def test_values_that_may_not_change():
     y, _ = model(x)
     net.slope = 4.0
     for _ in range(2):
-        with pytest.raises(Error, match=r"\[call\] self.slope changed from 2.0 to 4.0, .*:\d+ after "
-                                        r"the model was compiled, and Options.recompilation\(values"
+        with pytest.raises(Error, match=r"\[call\] self.slope changed from 2.0 to 4.0, .*:\d+ "
+                                        r"after the model was compiled, and Options.recompilation\(values"
                                         r"=False\) forbids to compile it again\. Set it back, or"):
             model(x)
     net.slope = 2.0
@@ -219,8 +220,8 @@ def test_the_limit_of_programs():
     net.slope = 4.0
     with pytest.raises(Error) as caught:
         model(x)
-    assert ("[call] the model has 2 programs, as many as Options.recompilation(limit=2) allows, and "
-            "needs another one: self.slope changed from 2.0 to 4.0") in caught.value.message
+    assert ("[call] the model has 2 programs, as many as Options.recompilation(limit=2) allows, "
+            "and needs another one: self.slope changed from 2.0 to 4.0") in caught.value.message
     assert "\n  1: the first call\n  2: self.slope changed from 2.0 to 3.0" in caught.value.message
     net.slope = 3.0
     assert torch.equal(model(x)[0], net(x)[0])
