@@ -16,8 +16,7 @@ from poptorch._guards.python_state import (
     is_counting,
     is_flag,
     is_number,
-    warn_of_count,
-    warn_of_flag,
+    warn_of_python_state,
 )
 from poptorch._guards.statements import Statement
 from poptorch.errors import place_text
@@ -80,18 +79,18 @@ class OuterNames:
             if is_number(was) and is_number(now) and was != now:
                 counted = {put for put in puts if is_counting(put, reads, name.names[-1])}
                 if counted and reads - counted:
-                    warn_of_count(name.text, was, now, _first(counted))
+                    warn_of_python_state(name.text, was, now, _first(counted))
             elif is_flag(was) and type(now) is type(was) and now != was:
                 found = {put for put in puts if any(
                     code is put[0] and tuple(place) < put[1:] for code, *place in reads)}
                 if found:
-                    warn_of_flag(name.text, was, now, _first(found))
+                    warn_of_python_state(name.text, repr(was), repr(now), _first(found))
         for name, snapshot in read:
             if name.value() is snapshot.value:
                 found = snapshot.change(name.text)
                 reads, _ = self._lines.get(name.key, ((), ()))
                 if found is not None and (found.is_gone or len(reads) != 1):
-                    warn_of_count(*found[:3])
+                    warn_of_python_state(*found[:3])
 
 
 def _first(found: set[Statement]) -> str:
