@@ -304,18 +304,15 @@ class Inspection:
 
         Example:
             >>> import poptorch, torch
-            >>> class Scale(torch.nn.Module):
-            ...     factor = 2.0
-            ...     def forward(self, x):
-            ...         return x * self.factor
             >>> opts = poptorch.Options().showCompilationProgressBar(False)
-            >>> model = poptorch.inferenceModel(Scale(), opts)
-            >>> x = torch.ones(3)
-            >>> y, model.model.factor, z = model(x), 3.0, model(x)
+            >>> model = poptorch.inferenceModel(torch.nn.LeakyReLU(0.5), opts)
+            >>> y = model(torch.ones(3))
+            >>> model.negative_slope = 0.25
+            >>> y = model(torch.ones(3))
             >>> for program in model.programs():
             ...     print(program.signature, "|", program.reason)
-            x: float32[3] | the first call
-            x: float32[3] | self.factor changed from 2.0 to 3.0
+            input: float32[3] | the first call
+            input: float32[3] | self.negative_slope changed from 0.5 to 0.25
         """
         return list(self.programs.all.values())
 

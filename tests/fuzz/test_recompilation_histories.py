@@ -148,6 +148,7 @@ class History:
             self.both(lambda net: net.layers.pop(-1))
 
     def save(self, _):
+        self.train(3)  # what changed since the last call would not match the file
         path = self.model.save(self.folder / "model.poptorch")
         self.model = poptorch.load(path)
         self.net = self.model.model
