@@ -215,7 +215,8 @@ COMPUTING = {
         _API + "test_checkpoints.py::test_the_same_bits_in_less_memory",
     "nop": _PUBLIC_OPS + "test_tensor_hints.py::test_a_nop_stays_in_the_program",
     "set_available_memory":
-        _PUBLIC_OPS + "test_tensor_hints.py::test_the_limit_is_on_the_operation_that_gave_the_tensor",
+        _PUBLIC_OPS
+        + "test_tensor_hints.py::test_the_limit_is_on_the_operation_that_gave_the_tensor",
 }
 
 OWN = {
