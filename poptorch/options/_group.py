@@ -3,46 +3,15 @@
 import contextlib
 import copy
 import enum
-import warnings
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
 
 from poptorch._annotations.strategy_rows import _IExecutionStrategy
-from poptorch._base.checks import Check, near_names, public_names
+from poptorch._base.checks import near_names, public_names
 from poptorch._base.logging import logger
 from poptorch._base.unimplemented import LATER
-
-
-@dataclass(frozen=True)
-class Row:
-    """One option: the one place of all facts about it.
-
-    Attributes:
-        name: snake_case name, also the attribute to read it.
-        default: value when it was not set.
-        doc: one line.
-        check: which values it takes; None: values are set as they are.
-        setter: the public method that sets it; empty: none of its own.
-        later: the key in ``LATER`` of the work that gives it its effect; empty: it has it.
-        deprecated: what to do instead, for an option without effect; empty: it is not.
-        backend: the name it has in ``_Popart``; empty: none.
-        default_text: the default on the reference page, where its ``repr`` says too much.
-        is_run_time: a compiled program does not depend on it: it is of the device, of logging, or
-            of what the host does.
-    """
-
-    name: str
-    default: Any
-    doc: str
-    check: Check | None = None
-    setter: str = ""
-    later: str = ""
-    deprecated: str = ""
-    backend: str = ""
-    default_text: str = ""
-    is_run_time: bool = False
+from poptorch.options._row import Row, finish, shown
 
 
 class OptionGroup:
@@ -58,6 +27,18 @@ class OptionGroup:
     _PREFIX: ClassVar[str] = ""
     _NO_SETTERS: ClassVar[frozenset[str]] = frozenset({"checkIsFrozen", "clone", "fromDict",
                                                        "toDict"})
+
+    def __init_subclass__(cls, part_of: str = "", **arguments: Any) -> None:
+        """Makes the setters of the class from their rows.
+
+        Args:
+            part_of: the class of which this one is a part; empty: it stands for itself.
+            arguments: for other bases.
+        """
+        super().__init_subclass__(**arguments)
+        own = finish(cls, part_of)
+        rows = [row for base in cls.__bases__ for row in getattr(base, "_ROWS", ())]
+        cls._ROWS = tuple(dict.fromkeys((*rows, *own)))
 
     def __init__(self, **default_values: Any):
         self._values = {row.name: copy.deepcopy(row.default) for row in self._ROWS}
@@ -203,14 +184,6 @@ class OptionGroup:
             raise AttributeError(f"{cls._name()}.{name}() changes no option. Take it out, and name "
                                  f"only methods that set one.")
 
-    def _set_deprecated(self, name: str, value: Any) -> Self:
-        """Sets an option that is kept for old programs only; its setter calls this."""
-        row = self._row(name)
-        self._set(name, value)
-        warnings.warn(f"[{self._PREFIX}{row.setter}] has no effect and will be removed: "
-                      f"{row.deprecated}.", DeprecationWarning, stacklevel=3)
-        return self
-
     def _freeze(self) -> None:
         self._is_frozen = True
 
@@ -232,7 +205,7 @@ class OptionGroup:
     __hash__ = None
 
     def _changed(self) -> list[str]:
-        return [f"{row.name}={_shown(self._values[row.name])}" for row in self._ROWS
+        return [f"{row.name}={shown(self._values[row.name])}" for row in self._ROWS
                 if self._values[row.name] != row.default]
 
     def __repr__(self) -> str:
@@ -270,7 +243,3 @@ def plain(value):
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value
-
-
-def _shown(value) -> str:
-    return value.name if isinstance(value, enum.Enum) else repr(value)

@@ -11,11 +11,12 @@ from poptorch.options._config_file import load_config_file
 from poptorch.options._device import Device
 from poptorch.options._distributed import _DistributedOptions
 from poptorch.options._execution import Execution
-from poptorch.options._group import OptionGroup, Row, plain
+from poptorch.options._group import OptionGroup, plain
 from poptorch.options._jit import _JitOptions
 from poptorch.options._popart import _PopartOptions
 from poptorch.options._precision import _PrecisionOptions
 from poptorch.options._reports import Reports
+from poptorch.options._row import Row
 from poptorch.options._tensor_locations import _TensorLocationOptions
 from poptorch.options._training import _TrainingOptions
 from poptorch.strategies import PipelinedExecution
@@ -41,8 +42,6 @@ class Options(Execution, Device, Reports):
         >>> poptorch.Options().deviceIterations(16).randomSeed(42)
         Options(device_iterations=16, random_seed=42)
     """
-
-    _ROWS = Execution._ROWS + Device._ROWS + Reports._ROWS
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +91,6 @@ class Options(Execution, Device, Reports):
 
     @property
     def _execution_strategy(self) -> _IExecutionStrategy:
-        # Strategies are built on options, so they are imported when they are needed.
         return self._values["execution_strategy"] or PipelinedExecution()
 
     # -- copies --------------------------------------------------------------------------------
@@ -217,13 +215,6 @@ class Options(Execution, Device, Reports):
         super()._freeze()
         for group in self._groups.values():
             group._freeze()
-
-
-# Programs look setters up by their qualified name, and that is the one of this class.
-for _part in (Execution, Device, Reports):
-    for _name, _member in vars(_part).items():
-        if not _name.startswith("_") and isinstance(_member, type(OptionGroup.toDict)):
-            _member.__qualname__ = f"{Options.__qualname__}.{_name}"
 
 
 def checked_options(options, where: str) -> Options:

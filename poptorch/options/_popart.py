@@ -6,7 +6,8 @@ from typing import Any, Self
 from poptorch._base.checks import Bool, Int, near_names
 from poptorch._base.logging import logger
 from poptorch.errors import Error
-from poptorch.options._group import OptionGroup, Row, plain
+from poptorch.options._group import OptionGroup, plain
+from poptorch.options._row import Row, row
 
 # Keys that programs set and that change nothing here. A name with a dot at its end stands for a
 # group of keys.
@@ -52,11 +53,6 @@ class _PopartOptions(OptionGroup):
 
     _PREFIX = "_Popart."
     _NO_SETTERS = OptionGroup._NO_SETTERS | {"check_known"}
-    _ROWS = (
-        Row("patterns", {}, "Graph transformations to switch on or off.", setter="setPatterns"),
-        Row("patterns_level", None, "Which set of transformations to begin with.",
-            setter="setPatterns"),
-    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,6 +114,8 @@ class _PopartOptions(OptionGroup):
             _say_once(key)
         return self
 
+    @row("patterns", {}, None, doc="Graph transformations to switch on or off.")
+    @row("patterns_level", None, None, doc="Which set of transformations to begin with.")
     def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> Self:
         """Switches graph transformations of the back end on or off; kept, and without effect.
 

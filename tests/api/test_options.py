@@ -1,6 +1,7 @@
 """Options: every setter by its row of option_cases, copies, freezing, comparing, printing."""
 
 import copy
+import inspect
 import json
 import pickle
 import warnings
@@ -131,6 +132,17 @@ def test_every_row_has_its_setter_and_says_when_it_works():
             assert row.doc.endswith(".") and row.later in {"", *LATER}
             assert not row.setter or row.setter in group._setters()
             assert not (row.later and row.deprecated)
+
+
+@each_case
+def test_errors_are_those_of_the_docstring(case):
+    group, setter = resolve(poptorch.Options(), case.name)
+    raises = inspect.getdoc(setter).partition("\nRaises:\n")[2].partition("\n\n")[0]
+    for arguments in (case.wrong_type, case.out_of_range):
+        if arguments is not None:
+            with pytest.raises(Exception) as caught:
+                setter(*arguments)
+            assert type(caught.value).__name__ in raises
 
 
 def test_setters_are_found_on_the_classes():

@@ -1,0 +1,179 @@
+"""An option: its row, and the setter and the documentation that are made from it."""
+
+import enum
+import functools
+import inspect
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from poptorch._base.checks import Check
+
+_Setter = TypeVar("_Setter", bound=Callable)
+_RETURNS = "Returns:\n    This object, so that calls can be chained."
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One option: the one place of all facts about it.
+
+    Attributes:
+        name: snake_case name, also the attribute to read it.
+        default: value when it was not set.
+        check: which values it takes; None: values are set as they are.
+        doc: one line; by default the first of the setter's docstring, or what ``deprecated`` says.
+        setter: the public method that sets it; empty: none.
+        later: the key in ``LATER`` of the work that gives it its effect; empty: it has it.
+        deprecated: what to do instead, for an option without effect; empty: it is not.
+        backend: the name it has in ``_Popart``; empty: none.
+        step: the field of ``StepSpec`` that takes its value; empty: none.
+        compiler: the option of ``_C.compile`` that takes its value; empty: none.
+        is_run_time: a compiled program does not depend on it: it is of the device, of logging, or
+            of what the host does.
+        default_text: the default on the reference page, where its ``repr`` says too much.
+        example: a value for the example in the setter's docstring; None: the other bool.
+    """
+
+    name: str
+    default: Any
+    check: Check | None
+    doc: str = ""
+    setter: str = ""
+    later: str = ""
+    deprecated: str = ""
+    backend: str = ""
+    step: str = ""
+    compiler: str = ""
+    is_run_time: bool = False
+    default_text: str = ""
+    example: Any = None
+
+
+def row(name: str, default: Any, check: Check | None,
+        **facts: Any) -> Callable[[_Setter], _Setter]:
+    """Declares an option that the decorated method sets by its own body.
+
+    Args:
+        name: as in :class:`Row`, as are all other arguments.
+        default: see there.
+        check: see there.
+        facts: further fields.
+    """
+    def declare(setter: _Setter) -> _Setter:
+        if "deprecated" in facts:
+            argument = list(inspect.signature(setter).parameters)[1]
+            setter.__doc__ = (f"Without effect and deprecated: {facts['deprecated']}.\n\n"
+                              f"Args:\n    {argument}: kept for reading.")
+        summary = " ".join((setter.__doc__ or "").partition("\n\n")[0].split())
+        made = Row(name, default, check, setter=setter.__name__, **{"doc": summary, **facts})
+        setter._rows = (made, *getattr(setter, "_rows", ()))
+        return setter
+
+    return declare
+
+
+def option(name: str, default: Any, check: Check,
+           **facts: Any) -> Callable[[_Setter], _Setter]:
+    """Declares an option and makes its setter of the decorated method, which has no body.
+
+    The method gives the setter's signature and docstring. Several of these decorators on one
+    method declare an option for each of its arguments, in order.
+
+    Args:
+        name: as in :class:`Row`, as are all other arguments.
+        default: see there.
+        check: see there.
+        facts: further fields.
+    """
+    def declare(setter: _Setter) -> _Setter:
+        setter._has_no_body = True
+        return row(name, default, check, **facts)(setter)
+
+    return declare
+
+
+def finish(kind: type, part_of: str) -> Iterator[Row]:
+    """Makes the setters of a class from their rows, and completes the docstrings of setters.
+
+    Args:
+        kind: the class, with methods that :func:`row` and :func:`option` decorate.
+        part_of: the public class that the class is a part of; empty: none.
+
+    Yields:
+        The rows that the class adds, in order.
+    """
+    shown_as = part_of or kind.__name__.removeprefix("_")
+    for name, member in list(vars(kind).items()):
+        if isinstance(member, Row):
+            yield member
+        if not inspect.isfunction(member) or name.startswith("_"):
+            continue
+        if part_of:  # programs look setters up by their qualified name
+            member.__qualname__ = f"{part_of}.{name}"
+        rows = getattr(member, "_rows", ())
+        if hasattr(member, "_has_no_body"):
+            setattr(kind, name, _setter(member, rows))
+        if rows and member.__doc__:
+            getattr(kind, name).__doc__ = _docstring(kind, shown_as, member, rows)
+        yield from rows
+
+
+def _setter(declared: Callable, rows: tuple[Row, ...]) -> Callable:
+    defaults = {argument: parameter.default for argument, parameter
+                in list(inspect.signature(declared).parameters.items())[1:]}
+
+    @functools.wraps(declared)
+    def setter(self, *args, **kwargs):
+        declared(self, *args, **kwargs)  # refuses wrong arguments in Python's own words
+        values = {**defaults, **dict(zip(defaults, args)), **kwargs}
+        if len(rows) > 1:
+            self.checkIsFrozen(rows[0].setter)
+            for one, argument in zip(rows, values):
+                one.check(values[argument], f"{self._PREFIX}{one.setter} {argument}")
+        for one, value in zip(rows, values.values()):
+            self._set(one.name, value)
+            if one.deprecated:
+                warnings.warn(f"[{self._PREFIX}{one.setter}] has no effect and will be removed: "
+                              f"{one.deprecated}.", DeprecationWarning, stacklevel=2)
+        return self
+
+    return setter
+
+
+def _docstring(kind: type, shown_as: str, setter: Callable, rows: tuple[Row, ...]) -> str:
+    """A setter's docstring with the sections that it leaves to its rows."""
+    text, _, example = inspect.cleandoc(setter.__doc__).partition("\n\nExample:\n")
+    text, _, raises = text.partition("\n\nRaises:\n")
+    arguments = list(inspect.signature(setter).parameters.values())[1:]
+    if not raises:
+        raises = "\n".join(_raises(one, argument.name) for one, argument in zip(rows, arguments))
+    if not example and len(rows) == 1 and not rows[0].deprecated:
+        example = _example(kind, shown_as, rows[0], arguments[0])
+    parts = [text, _RETURNS, f"Raises:\n{raises}" if raises else "",
+             f"Example:\n{example}" if example else ""]
+    return "\n\n".join(filter(None, parts))
+
+
+def _raises(one: Row, argument: str) -> str:
+    errors = ", ".join(error.__name__ for error in one.check.errors)
+    return textwrap.fill(f"{errors}: ``{argument}`` is not {one.check.text}.", 96,
+                         initial_indent="    ", subsequent_indent="        ")
+
+
+def _example(kind: type, shown_as: str, one: Row, argument: inspect.Parameter) -> str:
+    value = not one.default if one.example is None else one.example
+    options = "poptorch.TensorLocationSettings()." if kind._PREFIX.startswith(shown_as) else \
+        f"poptorch.Options().{kind._PREFIX}"
+    given = "" if value == argument.default else \
+        f"poptorch.{type(value).__name__}.{value.name}" if isinstance(value, enum.Enum) else \
+        f"poptorch.{value!r}" if type(value).__module__.startswith("poptorch") else repr(value)
+    result = f"{shown_as}({one.name}={shown(one.check(value, one.setter))})"
+    return textwrap.indent(f">>> import poptorch\n>>> {options}{one.setter}({given})\n"
+                           + textwrap.fill(result, 92, subsequent_indent=" "), "    ")
+
+
+def shown(value: Any) -> str:
+    """A value as options print it."""
+    return value.name if isinstance(value, enum.Enum) else repr(value)
