@@ -75,7 +75,7 @@ class Device(OptionGroup, part_of="Options"):
             sync_pattern: ``Full``, the default, ``SinglePipeline`` or ``ReplicaAndLadder``.
         """
 
-    @option("is_deterministic", False, Bool())
+    @option("is_deterministic", False, Bool(), compiler="deterministic")
     def deterministic(self, enabled: bool) -> Self:
         """Makes the bits of all results independent of the number of threads.
 

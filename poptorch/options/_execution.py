@@ -65,7 +65,7 @@ class _Strategy(Check):
 class Execution(OptionGroup, part_of="Options"):
     """The options about loops, replicas, results, random numbers and the strategy."""
 
-    @option("device_iterations", 1, COUNT, example=16)
+    @option("device_iterations", 1, COUNT, example=16, step="device_iterations")
     def deviceIterations(self, device_iterations: int) -> Self:
         """Sets how many steps the device runs for each call, without coming back to the host.
 
@@ -75,7 +75,8 @@ class Execution(OptionGroup, part_of="Options"):
                 micro_batch``.
         """
 
-    @option("replication_factor", 1, COUNT, example=2, backend="replicatedGraphCount")
+    @option("replication_factor", 1, COUNT, example=2, backend="replicatedGraphCount",
+            step="replicas", compiler="replicas")
     def replicationFactor(self, replication_factor: int) -> Self:
         """Sets how many replicas of the model share the work, each on its part of the batch.
 
@@ -86,7 +87,8 @@ class Execution(OptionGroup, part_of="Options"):
             replication_factor: replicas, 1 (the default) to 2**31 - 1.
         """
 
-    @row("input_group_size", 1, Int(1), doc="Replicas that get the same part of the input.")
+    @row("input_group_size", 1, Int(1), doc="Replicas that get the same part of the input.",
+         step="input_group_size", compiler="input_group_size")
     @row("input_group_type", CommGroupType.Consecutive, Member(CommGroupType, (CommGroupType.All,)),
          doc="Which replicas form these groups.")
     def inputReplicaGrouping(self, input_group_size: int = 1,
@@ -230,7 +232,7 @@ class Execution(OptionGroup, part_of="Options"):
         torch.manual_seed(random_seed)
         return self
 
-    @option("enable_synthetic_data", False, Bool())
+    @option("enable_synthetic_data", False, Bool(), step="synthetic_data")
     def enableSyntheticData(self, enabled: bool) -> Self:
         """Makes the input on the device and transfers nothing, to measure a model without I/O.
 

@@ -2,6 +2,7 @@
 
 import copy
 import os
+from collections.abc import Iterator
 from typing import Any, Self
 
 from poptorch._annotations.strategy_rows import _IExecutionStrategy
@@ -11,7 +12,7 @@ from poptorch.options._config_file import load_config_file
 from poptorch.options._device import Device
 from poptorch.options._distributed import _DistributedOptions
 from poptorch.options._execution import Execution
-from poptorch.options._group import OptionGroup, plain
+from poptorch.options._group import OptionGroup
 from poptorch.options._jit import _JitOptions
 from poptorch.options._popart import _PopartOptions
 from poptorch.options._precision import _PrecisionOptions
@@ -89,6 +90,10 @@ class Options(Execution, Device, Reports):
     def _Popart(self) -> _PopartOptions:
         return self._popart
 
+    def _rows(self) -> Iterator[tuple[OptionGroup, Row]]:
+        """Each option with the group that has its value."""
+        return ((group, row) for group in (self, *self._groups.values()) for row in group._ROWS)
+
     @property
     def _execution_strategy(self) -> _IExecutionStrategy:
         return self._values["execution_strategy"] or PipelinedExecution()
@@ -118,7 +123,7 @@ class Options(Execution, Device, Reports):
             >>> values["device_iterations"], values["gradient_accumulation"]
             (4, 1)
         """
-        values = {name: plain(value) for name, value in self._values.items()}
+        values = super().toDict()
         for group in self._groups.values():
             values.update(group.toDict())
         return values
@@ -143,7 +148,7 @@ class Options(Execution, Device, Reports):
             True
         """
         new = cls()
-        owners = {row.name: group for group in (new, *new._groups.values()) for row in group._ROWS}
+        owners = {row.name: group for group, row in new._rows()}
         backend = new._popart._counterparts()
         for name, value in values.items():
             if name in owners:

@@ -31,7 +31,8 @@ class _PrecisionOptions(OptionGroup):
         if popart_options is not None:
             popart_options._add(self)
 
-    @option("floating_point_exceptions", False, Bool(), backend="enableFloatingPointChecks")
+    @option("floating_point_exceptions", False, Bool(), backend="enableFloatingPointChecks",
+            compiler="check_floats")
     def enableFloatingPointExceptions(self, enabled: bool) -> Self:
         """Raises an error when the device divides by zero, compares NaN, overflows and the like.
 
@@ -50,7 +51,7 @@ class _PrecisionOptions(OptionGroup):
             enabled: True: raise. False: the default.
         """
 
-    @option("record_non_finite", False, Bool())
+    @option("record_non_finite", False, Bool(), compiler="record_floats")
     def recordNonFinite(self, enabled: bool) -> Self:
         """Lets each run note which value first is NaN or infinite, for ``executor.nan_report()``.
 
@@ -61,7 +62,8 @@ class _PrecisionOptions(OptionGroup):
             enabled: True: note it. False: the default.
         """
 
-    @option("stochastic_rounding", False, Bool(), backend="enableStochasticRounding")
+    @option("stochastic_rounding", False, Bool(), backend="enableStochasticRounding",
+            step="stochastic_rounding")
     def enableStochasticRounding(self, enabled: bool) -> Self:
         """Rounds to float16 and bfloat16 up or down at random, so that the mean is exact.
 

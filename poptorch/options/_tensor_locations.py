@@ -143,7 +143,8 @@ class _TensorLocationOptions(OptionGroup):
                 found.append((role, tuple(attrs.items())))
         return tuple(found)
 
-    @option("num_io_tiles", 0, _IoTiles(), example=64, later="schedules", backend="numIOTiles")
+    @option("num_io_tiles", 0, _IoTiles(), example=64, later="schedules", backend="numIOTiles",
+            step="io_tiles")
     def numIOTiles(self, num_tiles: int) -> Self:
         """Sets how many tiles of each IPU only transfer data, while the others compute.
 

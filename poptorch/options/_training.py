@@ -30,7 +30,8 @@ class _TrainingOptions(OptionGroup):
         if popart_options is not None:
             popart_options._add(self)
 
-    @option("gradient_accumulation", 1, COUNT, example=8, backend="accumulationFactor")
+    @option("gradient_accumulation", 1, COUNT, example=8, backend="accumulationFactor",
+            step="accumulation")
     def gradientAccumulation(self, gradient_accumulation: int) -> Self:
         """Sets how many micro-batches add up their gradients before one weight update.
 
@@ -53,6 +54,7 @@ class _TrainingOptions(OptionGroup):
     @row("mean_accumulation_and_replication_reduction_strategy", None,
          Member(MeanReductionStrategy), example=MeanReductionStrategy.Running,
          backend="meanAccumulationAndReplicationReductionStrategy",
+         step="mean_strategy",
          default_text="`Post`, or `Running` where gradients are added up in half precision")
     def setMeanAccumulationAndReplicationReductionStrategy(
             self, mean_reduction_strategy: MeanReductionStrategy) -> Self:
@@ -74,7 +76,8 @@ class _TrainingOptions(OptionGroup):
         return self._set("mean_accumulation_and_replication_reduction_strategy",
                          mean_reduction_strategy)
 
-    @option("automatic_loss_scaling", False, Bool(), backend="automaticLossScalingSettings.enabled")
+    @option("automatic_loss_scaling", False, Bool(), backend="automaticLossScalingSettings.enabled",
+            step="automatic_loss_scaling")
     def setAutomaticLossScaling(self, enabled: bool) -> Self:
         """Finds a factor for the loss that keeps half-precision gradients in range.
 
@@ -88,9 +91,9 @@ class _TrainingOptions(OptionGroup):
             enabled: True: find it. False: the default.
         """
 
-    @option("gradient_clip_norm", None, OrNone(Positive()),
+    @option("gradient_clip_norm", None, OrNone(Positive()), step="clip_norm",
             doc="The largest norm of all gradients together; None: any.")
-    @option("gradient_clip_value", None, OrNone(Positive()),
+    @option("gradient_clip_value", None, OrNone(Positive()), step="clip_value",
             doc="The largest absolute value of an element of a gradient; None: any.")
     def gradientClipping(self, norm: float | None = None,
                          value: float | None = None) -> Self:
