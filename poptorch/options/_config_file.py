@@ -14,7 +14,6 @@ from poptorch.options._group import OptionGroup
 # What arguments may build beside strategies, with the methods that may follow: descriptions, no
 # actions.
 _CONSTRUCTORS = ("TensorLocationSettings", "Stage", "Phase")
-_GROUPS = ("Training", "Precision", "TensorLocations", "Distributed", "Jit", "_Popart", "_popart")
 
 
 class ConfigFileError(ValueError):
@@ -63,7 +62,7 @@ def load_config_file(options, path) -> None:
         line = line.strip()
         if line and not line.startswith("#"):
             try:
-                _apply(options, line)
+                _apply(options, ast.parse(line, mode="eval").body)
             except Exception as error:  # whatever a setter raises is reported with its line
                 words = error.msg if isinstance(error, SyntaxError) else str(error)
                 raise ConfigFileError(
@@ -71,26 +70,16 @@ def load_config_file(options, path) -> None:
                     f"{words}\n> options.{line}", path, number) from error
 
 
-def _apply(options, line: str) -> None:
-    tree = ast.parse(line, mode="eval").body
-    calls = []
-    while isinstance(tree, ast.Call):
-        if not isinstance(tree.func, ast.Name | ast.Attribute):
-            raise SyntaxError("expected the name of an option before the parenthesis")
-        calls.append(tree)
-        tree = tree.func.value if isinstance(tree.func, ast.Attribute) else None
-    names = _names(tree) if tree is not None else []
-    if not calls:
+def _apply(options, tree: ast.expr):
+    """Calls the setters of a chain; returns what the last one does."""
+    if not isinstance(tree, ast.Call):
         raise SyntaxError("expected a call such as deviceIterations(4)")
-    target = options
-    for name in names:
-        if name not in _GROUPS:
-            raise AttributeError(f"Options has no group {name!r}.{near_names(name, _GROUPS)} "
-                                 f"Groups: {', '.join(_GROUPS[:-2])}.")
-        target = getattr(target, name)
-    for call in reversed(calls):
-        name = call.func.id if isinstance(call.func, ast.Name) else call.func.attr
-        target = _setter(target, name)(*_arguments(call), **_keywords(call))
+    function = tree.func
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call):
+        setter = _method(_apply(options, function.value), function.attr)
+    else:
+        setter = options._find_setter(_names(function))
+    return setter(*_arguments(tree), **_keywords(tree))
 
 
 def _names(tree) -> list[str]:
@@ -101,13 +90,12 @@ def _names(tree) -> list[str]:
     raise SyntaxError("expected the name of an option before the parenthesis")
 
 
-def _setter(target, name: str):
+def _method(target, name: str):
     """The public method of that name; never an attribute that a class does not define."""
-    if name.startswith("_") or not callable(getattr(type(target), name, None)):
-        raise AttributeError(target._unknown(name) if isinstance(target, OptionGroup) else
-                             f"{type(target).__name__} has no method {name!r}.")
     if isinstance(target, OptionGroup):
-        target._check_sets(name)
+        return target._setter(name)
+    if name.startswith("_") or not callable(getattr(type(target), name, None)):
+        raise AttributeError(f"{type(target).__name__} has no method {name!r}.")
     return getattr(target, name)
 
 
@@ -142,15 +130,14 @@ def _value(tree):
 def _built(tree: ast.Call):
     function = tree.func
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call):
-        return _setter(_built(function.value), function.attr)(*_arguments(tree),
+        return _method(_built(function.value), function.attr)(*_arguments(tree),
                                                               **_keywords(tree))
     names = _names(function)
     known = (*_CONSTRUCTORS, *(kind.__name__ for kind in KINDS.values()))
     if len(names) != 2 or names[0] != "poptorch" or names[1] not in known:
         raise SyntaxError(f"{ast.unparse(function)}() may not be called here. Arguments may be "
                           f"built with poptorch.{', '.join(known)}.")
-    made = getattr(sys.modules["poptorch"], names[1])(*_arguments(tree), **_keywords(tree))
-    return made
+    return getattr(sys.modules["poptorch"], names[1])(*_arguments(tree), **_keywords(tree))
 
 
 def _member(tree):

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import enum
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import torch
@@ -86,10 +87,7 @@ class OptionGroup:
         Raises:
             KeyError: There is no such option in the group.
         """
-        for row in cls._ROWS:
-            if row.name == name:
-                return row
-        raise KeyError(name)
+        return {row.name: row for row in cls._ROWS}[name]
 
     def toDict(self) -> dict[str, Any]:
         """The options by their snake_case name, as values that JSON supports.
@@ -131,14 +129,11 @@ class OptionGroup:
         if name.startswith("_") or (not is_own and not self._is_known(name)):
             object.__setattr__(self, name, value)
             return
-        if name in self._setters():
-            raise AttributeError(f"{self._name()}.{name} cannot be assigned. Options are set by "
-                                 f"calling their method: {name}({value!r}).")
-        if name in self._values:
-            setter = self._row(name).setter
-            raise AttributeError(f"{self._name()}.{name} cannot be assigned. Options are set by "
-                                 f"calling their method{f': {setter}({value!r})' * bool(setter)}.")
-        raise AttributeError(self._unknown(name))
+        if not self._is_known(name):
+            raise AttributeError(self._unknown(name))
+        setter = self._row(name).setter if name in self._values else name
+        raise AttributeError(f"{self._name()}.{name} cannot be assigned. Options are set by "
+                             f"calling their method{f': {setter}({value!r})' * bool(setter)}.")
 
     def _is_known(self, name: str) -> bool:
         return name in self.__dict__.get("_values", ()) or name in self._setters()
@@ -173,16 +168,18 @@ class OptionGroup:
             say_later(self._PREFIX + row.setter, row.later)
         return self
 
-    @classmethod
-    def _check_sets(cls, name: str) -> None:
-        """Checks that a method that a text names changes something.
+    def _setter(self, name: str) -> Callable[..., Self]:
+        """The method that a text names.
 
         Raises:
-            AttributeError: It does not.
+            AttributeError: There is no such method, or it changes no option.
         """
-        if name in cls._NO_SETTERS:
-            raise AttributeError(f"{cls._name()}.{name}() changes no option. Take it out, and name "
-                                 f"only methods that set one.")
+        if name not in self._setters():
+            raise AttributeError(self._unknown(name))
+        if name in self._NO_SETTERS:
+            raise AttributeError(f"{self._name()}.{name}() changes no option. Take it out, and "
+                                 f"name only methods that set one.")
+        return getattr(self, name)
 
     def _freeze(self) -> None:
         self._is_frozen = True

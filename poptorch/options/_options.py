@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from poptorch._annotations.strategy_rows import _IExecutionStrategy
@@ -93,6 +93,22 @@ class Options(Execution, Device, Reports):
     def _rows(self) -> Iterator[tuple[OptionGroup, Row]]:
         """Each option with the group that has its value."""
         return ((group, row) for group in (self, *self._groups.values()) for row in group._ROWS)
+
+    def _find_setter(self, names: list[str]) -> Callable[..., OptionGroup]:
+        """The setter that a text names, after the group that it belongs to.
+
+        Raises:
+            AttributeError: There is no such group or setter.
+        """
+        *groups, name = names
+        target, known = self, {**self._groups, "_popart": self._popart}
+        for group in groups:
+            if target is not self or group not in known:
+                raise AttributeError(f"Options has no group {'.'.join(groups)!r}."
+                                     f"{near_names(group, known)} Groups: "
+                                     f"{', '.join(list(known)[:-2])}.")
+            target = known[group]
+        return target._setter(name)
 
     @property
     def _execution_strategy(self) -> _IExecutionStrategy:
