@@ -4,6 +4,7 @@ import ast
 import enum
 import os
 import sys
+from collections.abc import Callable
 
 import torch
 
@@ -70,16 +71,23 @@ def load_config_file(options, path) -> None:
                     f"{words}\n> options.{line}", path, number) from error
 
 
-def _apply(options, tree: ast.expr):
-    """Calls the setters of a chain; returns what the last one does."""
+def _apply(options, tree: ast.expr) -> None:
     if not isinstance(tree, ast.Call):
         raise SyntaxError("expected a call such as deviceIterations(4)")
+    _call(tree, options._find_setter)
+
+
+def _call(tree: ast.Call, find: Callable):
+    """Calls what ``find`` gives for a list of names, and then methods of the results."""
     function = tree.func
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call):
-        setter = _method(_apply(options, function.value), function.attr)
+        found = _method(_call(function.value, find), function.attr)
     else:
-        setter = options._find_setter(_names(function))
-    return setter(*_arguments(tree), **_keywords(tree))
+        found = find(_names(function))
+    if any(keyword.arg is None for keyword in tree.keywords):
+        raise SyntaxError("** is not allowed here: write the arguments out")
+    return found(*map(_value, tree.args),
+                 **{keyword.arg: _value(keyword.value) for keyword in tree.keywords})
 
 
 def _names(tree) -> list[str]:
@@ -99,16 +107,6 @@ def _method(target, name: str):
     return getattr(target, name)
 
 
-def _arguments(call: ast.Call) -> list:
-    return [_value(argument) for argument in call.args]
-
-
-def _keywords(call: ast.Call) -> dict:
-    if any(keyword.arg is None for keyword in call.keywords):
-        raise SyntaxError("** is not allowed here: write the arguments out")
-    return {keyword.arg: _value(keyword.value) for keyword in call.keywords}
-
-
 def _value(tree):
     """The value of a literal, an enum member, a dtype, or a description built of them."""
     if isinstance(tree, ast.List | ast.Tuple | ast.Set):
@@ -117,7 +115,7 @@ def _value(tree):
     if isinstance(tree, ast.Dict) and None not in tree.keys:
         return {_value(k): _value(v) for k, v in zip(tree.keys, tree.values)}
     if isinstance(tree, ast.Call):
-        return _built(tree)
+        return _call(tree, _constructor)
     if isinstance(tree, ast.Attribute | ast.Name):
         return _member(tree)
     try:
@@ -127,17 +125,12 @@ def _value(tree):
                           f"lists, dicts or members such as poptorch.OutputMode.All") from None
 
 
-def _built(tree: ast.Call):
-    function = tree.func
-    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call):
-        return _method(_built(function.value), function.attr)(*_arguments(tree),
-                                                              **_keywords(tree))
-    names = _names(function)
+def _constructor(names: list[str]) -> Callable:
     known = (*_CONSTRUCTORS, *(kind.__name__ for kind in KINDS.values()))
     if len(names) != 2 or names[0] != "poptorch" or names[1] not in known:
-        raise SyntaxError(f"{ast.unparse(function)}() may not be called here. Arguments may be "
+        raise SyntaxError(f"{'.'.join(names)}() may not be called here. Arguments may be "
                           f"built with poptorch.{', '.join(known)}.")
-    return getattr(sys.modules["poptorch"], names[1])(*_arguments(tree), **_keywords(tree))
+    return getattr(sys.modules["poptorch"], names[1])
 
 
 def _member(tree):

@@ -30,12 +30,7 @@ class OptionGroup:
                                                        "toDict"})
 
     def __init_subclass__(cls, part_of: str = "", **arguments: Any) -> None:
-        """Makes the setters of the class from their rows.
-
-        Args:
-            part_of: the class of which this one is a part; empty: it stands for itself.
-            arguments: for other bases.
-        """
+        """Makes the setters of the class, which may be a part of a public one, from their rows."""
         super().__init_subclass__(**arguments)
         own = finish(cls, part_of)
         rows = [row for base in cls.__bases__ for row in getattr(base, "_ROWS", ())]
@@ -212,6 +207,13 @@ class OptionGroup:
 _said: set[str] = set()
 
 
+def say_once(what: str, words: str) -> None:
+    """Logs a warning, once for each ``what``."""
+    if what not in _said:
+        _said.add(what)
+        logger.warning(words)
+
+
 def say_later(option: str, work: str) -> None:
     """Warns, once for each option, that it has no effect yet.
 
@@ -219,10 +221,8 @@ def say_later(option: str, work: str) -> None:
         option: name of the setter, with its group.
         work: a key of ``LATER``.
     """
-    if option not in _said:
-        _said.add(option)
-        logger.warning("[%s] has no effect yet: it requires %s (not implemented). "
-                       "See docs/reference/options_without_effect.md.", option, LATER[work])
+    say_once(option, f"[{option}] has no effect yet: it requires {LATER[work]} (not implemented). "
+                     f"See docs/reference/options_without_effect.md.")
 
 
 def plain(value):

@@ -4,9 +4,8 @@ import copy
 from typing import Any, Self
 
 from poptorch._base.checks import Bool, Int, near_names
-from poptorch._base.logging import logger
 from poptorch.errors import Error
-from poptorch.options._group import OptionGroup, plain
+from poptorch.options._group import OptionGroup, plain, say_once
 from poptorch.options._row import Row, row
 
 # Keys that programs set and that change nothing here. A name with a dot at its end stands for a
@@ -111,7 +110,7 @@ class _PopartOptions(OptionGroup):
             return self
         self._own[key] = copy.deepcopy(value)
         if self._is_without_effect(key):
-            _say_once(key)
+            _say_no_effect(key)
         return self
 
     @row("patterns", {}, None, doc="Graph transformations to switch on or off.")
@@ -142,7 +141,7 @@ class _PopartOptions(OptionGroup):
             Bool()(use, f"_Popart.setPatterns {name}")
         Int(0, 3)(level, "_Popart.setPatterns level")
         self._set("patterns", {**self.patterns, **patterns})
-        _say_once("setPatterns")
+        _say_no_effect("setPatterns")
         return self._set("patterns_level", level)
 
     def _is_without_effect(self, key: str) -> bool:
@@ -175,13 +174,8 @@ class _PopartOptions(OptionGroup):
         return [*super()._changed(), *(f"{key}={value!r}" for key, value in self._own.items())]
 
 
-_said: set[str] = set()
-
-
-def _say_once(key: str) -> None:
-    if key not in _said:
-        _said.add(key)
-        logger.warning("[_Popart] %s has no effect in this version of poptorch.", key)
+def _say_no_effect(key: str) -> None:
+    say_once(f"_Popart {key}", f"[_Popart] {key} has no effect in this version of poptorch.")
 
 
 def _check_value(key: str, value) -> None:

@@ -53,14 +53,7 @@ class Row:
 
 def row(name: str, default: Any, check: Check | None,
         **facts: Any) -> Callable[[_Setter], _Setter]:
-    """Declares an option that the decorated method sets by its own body.
-
-    Args:
-        name: as in :class:`Row`, as are all other arguments.
-        default: see there.
-        check: see there.
-        facts: further fields.
-    """
+    """Declares an option, a :class:`Row`, that the decorated method sets by its own body."""
     def declare(setter: _Setter) -> _Setter:
         if "deprecated" in facts:
             argument = list(inspect.signature(setter).parameters)[1]
@@ -80,12 +73,6 @@ def option(name: str, default: Any, check: Check,
 
     The method gives the setter's signature and docstring. Several of these decorators on one
     method declare an option for each of its arguments, in order.
-
-    Args:
-        name: as in :class:`Row`, as are all other arguments.
-        default: see there.
-        check: see there.
-        facts: further fields.
     """
     def declare(setter: _Setter) -> _Setter:
         setter._has_no_body = True
@@ -95,14 +82,11 @@ def option(name: str, default: Any, check: Check,
 
 
 def finish(kind: type, part_of: str) -> Iterator[Row]:
-    """Makes the setters of a class from their rows, and completes the docstrings of setters.
+    """Makes the setters of a class, completes their docstrings, and yields the class's own rows.
 
     Args:
         kind: the class, with methods that :func:`row` and :func:`option` decorate.
         part_of: the public class that the class is a part of; empty: none.
-
-    Yields:
-        The rows that the class adds, in order.
     """
     shown_as = part_of or kind.__name__.removeprefix("_")
     for name, member in list(vars(kind).items()):

@@ -17,6 +17,7 @@ from poptorch.options._row import option
 from tests.docs.reference_pages import _table
 from tests.helpers import quiet_options
 
+
 class More(OptionGroup, part_of="Options"):
     @option("rounds", 1, Int(1, 8), example=3)
     def setRounds(self, rounds: int, /) -> Self:
