@@ -56,7 +56,7 @@ def row(name: str, default: Any, check: Check | None,
     """Declares an option, a :class:`Row`, that the decorated method sets by its own body."""
     def declare(setter: _Setter) -> _Setter:
         if "deprecated" in facts:
-            argument = list(inspect.signature(setter).parameters)[1]
+            argument = setter.__code__.co_varnames[1]
             setter.__doc__ = (f"Without effect and deprecated: {facts['deprecated']}.\n\n"
                               f"Args:\n    {argument}: kept for reading.")
         summary = " ".join((setter.__doc__ or "").partition("\n\n")[0].split())
@@ -96,17 +96,19 @@ def finish(kind: type, part_of: str) -> Iterator[Row]:
             continue
         if part_of:  # programs look setters up by their qualified name
             member.__qualname__ = f"{part_of}.{name}"
-        rows = getattr(member, "_rows", ())
-        if hasattr(member, "_has_no_body"):
-            setattr(kind, name, _setter(member, rows))
-        if rows and member.__doc__:
-            getattr(kind, name).__doc__ = _docstring(kind, shown_as, member, rows)
+        rows = vars(member).pop("_rows", ())
+        if not rows:
+            continue
+        arguments = dict(list(inspect.signature(member).parameters.items())[1:])
+        if member.__doc__:
+            member.__doc__ = _docstring(kind, shown_as, member.__doc__, rows, arguments)
+        if vars(member).pop("_has_no_body", False):
+            setattr(kind, name, _setter(member, rows, arguments))
         yield from rows
 
 
-def _setter(declared: Callable, rows: tuple[Row, ...]) -> Callable:
-    defaults = {argument: parameter.default for argument, parameter
-                in list(inspect.signature(declared).parameters.items())[1:]}
+def _setter(declared: Callable, rows: tuple[Row, ...], arguments: dict) -> Callable:
+    defaults = {name: argument.default for name, argument in arguments.items()}
 
     @functools.wraps(declared)
     def setter(self, *args, **kwargs):
@@ -126,15 +128,15 @@ def _setter(declared: Callable, rows: tuple[Row, ...]) -> Callable:
     return setter
 
 
-def _docstring(kind: type, shown_as: str, setter: Callable, rows: tuple[Row, ...]) -> str:
+def _docstring(kind: type, shown_as: str, text: str, rows: tuple[Row, ...],
+               arguments: dict[str, inspect.Parameter]) -> str:
     """A setter's docstring with the sections that it leaves to its rows."""
-    text, _, example = inspect.cleandoc(setter.__doc__).partition("\n\nExample:\n")
+    text, _, example = inspect.cleandoc(text).partition("\n\nExample:\n")
     text, _, raises = text.partition("\n\nRaises:\n")
-    arguments = list(inspect.signature(setter).parameters.values())[1:]
     if not raises:
-        raises = "\n".join(_raises(one, argument.name) for one, argument in zip(rows, arguments))
+        raises = "\n".join(map(_raises, rows, arguments))
     if not example and len(rows) == 1 and not rows[0].deprecated:
-        example = _example(kind, shown_as, rows[0], arguments[0])
+        example = _example(kind, shown_as, rows[0], *arguments.values())
     parts = [text, _RETURNS, f"Raises:\n{raises}" if raises else "",
              f"Example:\n{example}" if example else ""]
     return "\n\n".join(filter(None, parts))
@@ -142,8 +144,7 @@ def _docstring(kind: type, shown_as: str, setter: Callable, rows: tuple[Row, ...
 
 def _raises(one: Row, argument: str) -> str:
     errors = ", ".join(error.__name__ for error in one.check.errors)
-    return textwrap.fill(f"{errors}: ``{argument}`` is not {one.check.text}.", 96,
-                         initial_indent="    ", subsequent_indent="        ")
+    return "    " + _wrapped(f"{errors}: ``{argument}`` is not {one.check.text}.", "        ")
 
 
 def _example(kind: type, shown_as: str, one: Row, argument: inspect.Parameter) -> str:
@@ -154,8 +155,13 @@ def _example(kind: type, shown_as: str, one: Row, argument: inspect.Parameter) -
         f"poptorch.{type(value).__name__}.{value.name}" if isinstance(value, enum.Enum) else \
         f"poptorch.{value!r}" if type(value).__module__.startswith("poptorch") else repr(value)
     result = f"{shown_as}({one.name}={shown(one.check(value, one.setter))})"
-    return textwrap.indent(f">>> import poptorch\n>>> {options}{one.setter}({given})\n"
-                           + textwrap.fill(result, 92, subsequent_indent=" "), "    ")
+    return (f"    >>> import poptorch\n    >>> {options}{one.setter}({given})\n    "
+            + _wrapped(result, "     "))
+
+
+def _wrapped(text: str, indent: str) -> str:
+    # Most texts fit, and textwrap is slow: this runs for each option in each import.
+    return text if len(text) < 92 else f"\n{indent}".join(textwrap.wrap(text, 90))
 
 
 def shown(value: Any) -> str:
