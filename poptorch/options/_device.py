@@ -15,7 +15,7 @@ class Device(OptionGroup, part_of="Options"):
     @option("use_ipu_model", None, Bool(), is_run_time=True,
             default_text="None: the IPU Model where no system is present")
     def useIpuModel(self, use_model: bool) -> Self:
-        """Chooses between the IPU Model and an IPU system; it beats ``POPTORCH_IPU_MODEL``.
+        """Chooses between the IPU Model and an IPU system; overrides ``POPTORCH_IPU_MODEL``.
 
         Args:
             use_model: True: the IPU Model. False: a system; where none is present (always, so
@@ -25,7 +25,7 @@ class Device(OptionGroup, part_of="Options"):
     @option("offline_ipu_version", None, Choice((1, 2, 21)), example=2,
             default_text="None: compile to run")
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Self:
-        """Compiles for an IPU that is not there: the model can be saved, but not run.
+        """Compiles for an IPU version without a device: the model can be saved, but not run.
 
         Args:
             ipu_version: 1 (Mk1), 2 (Mk2, the default) or 21 (Mk2 with 8-bit floating point).
@@ -34,11 +34,11 @@ class Device(OptionGroup, part_of="Options"):
     @option("connection_type", ConnectionType.Always, Member(ConnectionType),
             example=ConnectionType.OnDemand, is_run_time=True)
     def connectionType(self, connection_type: ConnectionType) -> Self:
-        """Sets when an executor takes hold of its device, if at all.
+        """Sets when an executor attaches to its device, if at all.
 
         Args:
             connection_type: ``Always``, the default: before it compiles. ``OnDemand``: when the
-                program is ready to run. ``Never``: it compiles, and refuses to run.
+                program is ready to run. ``Never``: it compiles, and running raises an error.
         """
 
     @option("ipu_id", None, Int(0), example=3, is_run_time=True,
@@ -58,12 +58,12 @@ class Device(OptionGroup, part_of="Options"):
 
     @option("auto_round_num_ipus", False, Bool())
     def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Self:
-        """Takes the next power of two of IPUs where a model needs another number.
+        """Rounds the number of IPUs that a model needs up to a power of two.
 
-        Devices have 1, 2, 4, ... IPUs. The IPUs that are taken in addition stay idle.
+        Devices have 1, 2, 4, ... IPUs. The additional IPUs stay idle.
 
         Args:
-            auto_round_num_ipus: True: round up. False, the default: another number is an error.
+            auto_round_num_ipus: True: round up. False, the default: any other number is an error.
         """
 
     @option("sync_pattern", SyncPattern.Full, Member(SyncPattern),

@@ -195,7 +195,7 @@ class Execution(OptionGroup, part_of="Options"):
     def anchorTensor(self, short_name: str, long_name: str,
                      output_mode: OutputMode | None = None,
                      output_return_period: int | None = 1) -> Self:
-        """Keeps the values of a tensor inside of the model, for ``getAnchoredTensor``.
+        """Keeps the values of a tensor of the model, to read with ``getAnchoredTensor``.
 
         Args:
             short_name: the name to read it by.
@@ -243,11 +243,11 @@ class Execution(OptionGroup, part_of="Options"):
 
     @option("broadcast_buffers", True, Bool())
     def broadcastBuffers(self, broadcast_buffers: bool = True) -> Self:
-        """Says whether the replicas share the values of buffers that ``forward`` changes.
+        """Chooses whether replicas share the values of buffers that ``forward`` changes.
 
         Args:
-            broadcast_buffers: True, the default: they would, which is refused for a model that
-                changes a buffer on more than one replica. False: each replica has its own.
+            broadcast_buffers: True, the default: they share them, and a model that changes a buffer
+                on more than one replica is an error. False: each replica has its own.
         """
 
     @option("updatable_named_buffers", [], Texts(), example=["bn.running_mean"],
@@ -295,10 +295,10 @@ class Execution(OptionGroup, part_of="Options"):
 
     @option("enable_stable_norm", False, Bool(), later="estimates", backend="enableStableNorm")
     def enableStableNorm(self, enabled: bool) -> Self:
-        """Charges norms as the slower form of an IPU that is more accurate.
+        """Counts norms at the cost of the slower, more accurate implementation of an IPU.
 
-        The numbers do not change: norms are always computed in the accurate way.
+        The results do not change: norms are always computed accurately.
 
         Args:
-            enabled: True: the stable form. False: the default.
+            enabled: True: the slower implementation. False: the default.
         """

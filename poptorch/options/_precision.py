@@ -36,16 +36,16 @@ class _PrecisionOptions(OptionGroup):
     def enableFloatingPointExceptions(self, enabled: bool) -> Self:
         """Raises an error when the device divides by zero, compares NaN, overflows and the like.
 
-        Each operation of the program is looked at, those of the backward pass and of the weight
-        update included, for: a subtraction of infinities; a division by zero or by infinity; a
+        Each operation of the program is checked, also in the backward pass and in the weight
+        update, for: a subtraction of infinities; a division by zero or by infinity; a
         multiplication of zero and infinity; a real operation with a complex result, such as the
         square root of a negative number; a comparison (``==``, ``!=``, ``<``, ``<=``, ``>``,
         ``>=``) with NaN; and an overflow, an infinite result of finite operands. NaN and
         infinities that are there already, such as a mask of ``-inf``, may be computed with. A
         call then raises a :class:`poptorch.Error` with the operation, the condition, the first
         element, the step and the user's line; weights have what was written to them until then,
-        and the model can be called again. Operations are not joined and nothing is computed in
-        place, so that a run takes longer and more memory.
+        and the model can be called again. Operations are not fused and nothing is computed in
+        place, so a run takes longer and needs more memory.
 
         Args:
             enabled: True: raise. False: the default.
@@ -53,13 +53,13 @@ class _PrecisionOptions(OptionGroup):
 
     @option("record_non_finite", False, Bool(), compiler="record_floats")
     def recordNonFinite(self, enabled: bool) -> Self:
-        """Lets each run note which value first is NaN or infinite, for ``executor.nan_report()``.
+        """Records which value of a run is the first NaN or infinity, for ``executor.nan_report()``.
 
-        Operations are looked at as with :meth:`enableFloatingPointExceptions`, until the first
-        such value of a run, which is no error. Without effect where that option is on.
+        Operations are checked as with :meth:`enableFloatingPointExceptions`, until the first such
+        value of a run, which is not an error. Has no effect where that option is on.
 
         Args:
-            enabled: True: note it. False: the default.
+            enabled: True: record it. False: the default.
         """
 
     @option("stochastic_rounding", False, Bool(), backend="enableStochasticRounding",

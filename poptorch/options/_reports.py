@@ -38,7 +38,7 @@ class Reports(OptionGroup, part_of="Options"):
     @option("log_dir", ".", Path(), example="/tmp/run", backend="logDir", is_run_time=True,
             default_text="no file is written")
     def logDir(self, log_dir: str | os.PathLike[str]) -> Self:
-        """Writes the log to ``poptorch.log`` in a folder too, from when a model is wrapped.
+        """Also writes the log to ``poptorch.log`` in a folder, starting when a model is wrapped.
 
         Args:
             log_dir: the folder, which is made if it is not there.
@@ -46,7 +46,7 @@ class Reports(OptionGroup, part_of="Options"):
 
     @option("max_repeat_logs", 4, OrNone(Int(1)), example=16, is_run_time=True)
     def maxRepeatLogs(self, max_lines: int | None) -> Self:
-        """Sets how often an equal line of the log is shown. It holds from when a model is wrapped.
+        """Sets how often the log shows equal lines, starting when a model is wrapped.
 
         Args:
             max_lines: at least 1, default 4; None: show every line.
@@ -55,7 +55,7 @@ class Reports(OptionGroup, part_of="Options"):
     @option("model_name", None, _FolderName(), example="encoder", is_run_time=True,
             default_text='`"training"` or `"inference"`')
     def modelName(self, name: str) -> Self:
-        """Names the model: in the progress bar, in the log, and as folder of its report.
+        """Names the model in the progress bar, in the log and in the folder of its report.
 
         Args:
             name: not empty; by default ``"training"`` or ``"inference"``.
@@ -70,7 +70,7 @@ class Reports(OptionGroup, part_of="Options"):
         compile times as JSON, and a trace of steps and runs that chrome://tracing and Perfetto
         open. Where another model of the process has that folder, ``.2`` or a higher number is
         added to its name. ``"autoReport.directory"`` in the JSON of ``POPLAR_ENGINE_OPTIONS``
-        beats ``profile_dir``.
+        overrides ``profile_dir``.
 
         Args:
             profile_dir: the folder, made if it is not there; None: the current one.
@@ -80,10 +80,10 @@ class Reports(OptionGroup, part_of="Options"):
     @option("source_location_excludes", [_TORCH], Texts(), example=["/layers/"],
             default_text="the folder of torch")
     def sourceLocationExcludes(self, excludes: list[str]) -> Self:
-        """Sets which frames are passed over when an op gets its ``file:line``.
+        """Sets which stack frames are skipped to find the ``file:line`` of an op.
 
-        The place of an op is the innermost frame whose file contains none of these strings.
-        Frames of poptorch and of Python's standard library never are.
+        The source location of an op is the innermost frame whose file contains none of these
+        strings. Frames of poptorch and of Python's standard library are always skipped.
 
         Args:
             excludes: replaces the list, which by default holds the folder of torch.

@@ -57,7 +57,7 @@ def row(name: str, default: Any, check: Check | None,
     def declare(setter: _Setter) -> _Setter:
         if "deprecated" in facts:
             argument = setter.__code__.co_varnames[1]
-            setter.__doc__ = (f"Without effect and deprecated: {facts['deprecated']}.\n\n"
+            setter.__doc__ = (f"Deprecated, without effect: {facts['deprecated']}.\n\n"
                               f"Args:\n    {argument}: kept for reading.")
         summary = " ".join((setter.__doc__ or "").partition("\n\n")[0].split())
         made = Row(name, default, check, setter=setter.__name__, **{"doc": summary, **facts})

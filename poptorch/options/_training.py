@@ -99,7 +99,7 @@ class _TrainingOptions(OptionGroup):
                          value: float | None = None) -> Self:
         """Limits the gradients that the optimizer gets, on the device, with any optimizer.
 
-        What is limited are the gradients of the parameters that the optimizer trains, combined
+        It limits the gradients of the parameters that the optimizer trains, combined
         over micro-batches and replicas and without the loss scale. With both limits the norm comes
         first. ``max_grad_norm`` of an optimizer is one more limit of the norm.
 
