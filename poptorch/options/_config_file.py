@@ -39,16 +39,7 @@ class ConfigFileError(ValueError):
 
 
 def load_config_file(options, path) -> None:
-    """Applies each line of a file to ``options``.
-
-    Args:
-        options: the options object.
-        path: the file.
-
-    Raises:
-        ConfigFileError: A line cannot be applied.
-        OSError: The file cannot be read.
-    """
+    """Applies each line of a file to ``options``; raises as :meth:`Options.loadFromFile`."""
     path = os.fspath(path)
     with open(path, "rb") as file:
         contents = file.read()
@@ -121,7 +112,7 @@ def _value(tree):
     try:
         return ast.literal_eval(tree)
     except ValueError:
-        raise SyntaxError(f"{ast.unparse(tree)!r} is no plain value. Write numbers, strings, "
+        raise SyntaxError(f"{ast.unparse(tree)!r} is not a plain value. Write numbers, strings, "
                           f"lists, dicts or members such as poptorch.OutputMode.All") from None
 
 

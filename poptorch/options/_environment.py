@@ -9,14 +9,7 @@ VARIABLE = "POPTORCH_DEFAULT_OPTIONS"
 
 
 def apply_defaults(options) -> None:
-    """Applies the settings of POPTORCH_DEFAULT_OPTIONS, if there are any.
-
-    Args:
-        options: a new options object.
-
-    Raises:
-        ValueError: The text is no JSON object, or an entry cannot be applied.
-    """
+    """Applies the settings of POPTORCH_DEFAULT_OPTIONS; a wrong one is a ValueError."""
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
         return

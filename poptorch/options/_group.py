@@ -77,11 +77,7 @@ class OptionGroup:
 
     @classmethod
     def _row(cls, name: str) -> Row:
-        """The row of an option.
-
-        Raises:
-            KeyError: There is no such option in the group.
-        """
+        """The row of an option; a KeyError if the group does not have it."""
         return {row.name: row for row in cls._ROWS}[name]
 
     def toDict(self) -> dict[str, Any]:
@@ -111,11 +107,7 @@ class OptionGroup:
         self._set(name, value)
 
     def _check_together(self) -> None:
-        """Checks values that came one by one, where setters take several at once.
-
-        Raises:
-            ValueError: They do not fit together.
-        """
+        """Checks values that came one by one, where setters take several at once."""
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -164,11 +156,7 @@ class OptionGroup:
         return self
 
     def _setter(self, name: str) -> Callable[..., Self]:
-        """The method that a text names.
-
-        Raises:
-            AttributeError: There is no such method, or it changes no option.
-        """
+        """The setter that a text names; an AttributeError for other methods."""
         if name not in self._setters():
             raise AttributeError(self._unknown(name))
         if name in self._NO_SETTERS:
@@ -215,12 +203,7 @@ def say_once(what: str, words: str) -> None:
 
 
 def say_later(option: str, work: str) -> None:
-    """Warns, once for each option, that it has no effect yet.
-
-    Args:
-        option: name of the setter, with its group.
-        work: a key of ``LATER``.
-    """
+    """Warns, once for each option, that it has no effect before ``work``, a key of ``LATER``."""
     say_once(option, f"[{option}] has no effect yet: it requires {LATER[work]} (not implemented). "
                      f"See docs/reference/options_without_effect.md.")
 

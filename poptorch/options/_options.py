@@ -95,11 +95,7 @@ class Options(Execution, Device, Reports):
         return ((group, row) for group in (self, *self._groups.values()) for row in group._ROWS)
 
     def _find_setter(self, names: list[str]) -> Callable[..., OptionGroup]:
-        """The setter that a text names, after the group that it belongs to.
-
-        Raises:
-            AttributeError: There is no such group or setter.
-        """
+        """The setter that a text names, after its group; an AttributeError for other names."""
         *groups, name = names
         target, known = self, {**self._groups, "_popart": self._popart}
         for group in groups:
@@ -239,11 +235,7 @@ class Options(Execution, Device, Reports):
 
 
 def checked_options(options, where: str) -> Options:
-    """``options`` as a function was given them.
-
-    Raises:
-        TypeError: They are something else.
-    """
+    """``options``, if they are a :class:`Options`; else a TypeError that names ``where``."""
     if not isinstance(options, Options):
         hint = "poptorch.Options.fromDict(...)" if isinstance(options, dict) else \
             "poptorch.Options() with the settings that you want"
