@@ -243,7 +243,7 @@ def fix(layout: UpdateLayout, optimizer: torch.optim.Optimizer) -> None:
     layout.constants = _constants(optimizer, spec, shared, SHARED)
     for group, compiled in zip(groups, layout.groups):
         compiled.types = types_of(spec, group, [p for _, p in compiled.params])
-        names = [hyper.key.partition(".")[0] for hyper in spec.hyper if hyper.key]
+        names = [hyper.group_key for hyper in spec.hyper]
         if group.get("use_combined_accum"):
             names.append("velocity_scaling")
         compiled.constants = _constants(optimizer, spec, group, names)

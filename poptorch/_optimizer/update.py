@@ -20,16 +20,16 @@ from poptorch.errors import Error
 def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[dict],
                 count_of: Callable[[str, torch.Tensor], float],
                 factor: GradientFactor) -> UpdateLayout:
-    """Appends the update of every parameter that has a gradient and stands in the optimizer.
+    """Appends the update of every parameter that has a gradient and is in the optimizer.
 
     Args:
         e: emitter of the iteration graph.
-        program: gets the states that are updated, and the values that updates use and make.
+        program: gets the states that are updated, and the values that anchors can name.
         gradients: combined gradient of each parameter, by name.
         spec: the row of the optimizer.
         groups: its parameter groups, with the settings of the device.
-        count_of: how many updates a parameter, of a name, has had.
-        factor: by which the gradients are multiplied.
+        count_of: returns the updates that a parameter had, from its name and itself.
+        factor: of the gradients.
     """
     layout, formulas = UpdateLayout(spec), Formulas(e)
     names = {id(tensor): name for name, tensor in program.states.items()}
@@ -41,80 +41,35 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
             compiled.velocity_scaling = float(group["velocity_scaling"])
         layout.groups.append(compiled)
         if found:
-            scale = factor.of(e, group, compiled.stream)
-            update = _OpUpdate(e, spec, group, scale, factor.skip) if spec.op else \
-                _FormulaUpdate(formulas, spec, group, scale, factor.skip)
-            _GroupUpdate(program, group, compiled, update, factor).emit(gradients, count_of)
+            _GroupUpdate(program, group, compiled, spec, formulas, factor).emit(gradients, count_of)
     if program.bound:
         program.bound |= factor.bound(e)
     return layout
 
 
-class _OpUpdate:
-    """The update by the native op of the row."""
-
-    def __init__(self, e, spec: OptimizerSpec, group: dict, scale, skip):
-        self.e, self.spec = e, spec
-        self._values = {"grad_scale": scale, "skip": skip}
-        self._row = _C.op_row(spec.op)
-        self._operands = [name.rstrip("?*") for name in self._row["operands"]]
-        self._attrs = {name: bool(group.get(name)) for name in spec.flags}
-        self._names = {state.key: state.operand or state.key for state in spec.states}
-
-    def emit(self, own: dict, hyper, counter: tuple) -> dict:
-        """Appends the update of one parameter.
-
-        Args:
-            own: the values of parameter, gradient and states, by ``param``, ``grad`` and key.
-            hyper: the value of the vector of hyper-parameters.
-            counter: path and value of the count of updates, this one included.
-
-        Returns:
-            The new values of the parameter and of the states, by the same names.
-        """
-        values = {self._names.get(key, key): value for key, value in own.items()}
-        values |= {"hyper": hyper, "step": counter[1], **self._values}
-        operands = [values.get(name) for name in self._operands]
-        while operands[-1] is None:
-            operands.pop()
-        results = self.e.plain(self.spec.op, operands, self._attrs)
-        made = dict(zip((name.rstrip("?*") for name in self._row["results"]), results))
-        return {key: made[self._names.get(key, key)] for key in own if key != "grad"}
-
-
-class _FormulaUpdate:
-    """The update by the formula of the row."""
-
-    def __init__(self, formulas: Formulas, spec: OptimizerSpec, group: dict, scale, skip):
-        self.e, self.spec, self._formulas = formulas.emitter, spec, formulas
-        self._scale, self._skip = scale, skip
-        self._flags = {name: bool(group.get(name)) for name in spec.flags}
-        self._numbers: dict = {}
-
-    def emit(self, own: dict, hyper, counter: tuple) -> dict:
-        """As :meth:`_OpUpdate.emit`."""
-        if not self._numbers:
-            self._numbers = {known.name: number(self.e, hyper, index)
-                             for index, known in enumerate(self.spec.hyper)}
-        path, step = counter
-        return self._formulas.emit(self.spec, self._flags, own, {**self._numbers, "step": step},
-                                   shared=path, scale=self._scale, skip=self._skip)
-
-
 class _GroupUpdate:
     """Emits the updates of one parameter group."""
 
-    def __init__(self, program, group: dict, compiled: GroupLayout, update,
-                 factor: GradientFactor):
-        e, spec = self.e, self.spec = update.e, update.spec
-        self.program, self.group, self.compiled = program, group, compiled
-        self.update, self.factor = update, factor
+    def __init__(self, program, group: dict, compiled: GroupLayout, spec: OptimizerSpec,
+                 formulas: Formulas, factor: GradientFactor):
+        e = self.e = formulas.emitter
+        self.program, self.group, self.compiled, self.spec = program, group, compiled, spec
+        self.formulas, self.factor = formulas, factor
+        self.scale = factor.of(e, group, compiled.stream)
         # Numbers of the host, in double: 1 - beta2 in float32 would be off by 1e-5 of itself.
         self.hyper = e.named("stream_in", compiled.stream,
                              {"stream": compiled.stream, "repeat": True}, "f64",
                              [len(spec.hyper)])
+        self._numbers: dict = {}
         # (path, value after this update) of each counter, by the number of updates so far
         self.counters: dict[float, tuple] = {}
+
+    def _number(self, name: str):
+        """The value of one hyper-parameter, without dimensions."""
+        if name not in self._numbers:
+            index = [known.name for known in self.spec.hyper].index(name)
+            self._numbers[name] = number(self.e, self.hyper, index)
+        return self._numbers[name]
 
     def _counter(self, count: float) -> tuple:
         if count not in self.counters:
@@ -161,12 +116,37 @@ class _GroupUpdate:
         if velocities is not None and name in velocities.begun:
             new = _combined_update(self.e, own, self.hyper)
         else:
-            new = self.update.emit(own, self.hyper, counter)
+            new = self._by_op(own, counter) if self.spec.op else self._by_formula(own, counter)
         self._bind(name, UPDATED + name, new["param"])
         for state in states:
             self._bind(self._path(state, name), state.of(name), new[state.key])
         if states:
             self.program.bound[f"{STEP}___{name}"] = lambda: counter[1]
+
+    def _by_op(self, own: dict, counter: tuple) -> dict:
+        """The new values of a parameter and its states, by the op of the row.
+
+        Args:
+            own: the values of parameter, gradient and states, by ``param``, ``grad`` and key.
+            counter: path and value of the count of updates, this one included.
+        """
+        row = _C.op_row(self.spec.op)
+        values = {**own, "hyper": self.hyper, "step": counter[1], "grad_scale": self.scale,
+                  "skip": self.factor.skip}
+        operands = [values.get(name.rstrip("?*")) for name in row["operands"]]
+        while operands[-1] is None:
+            operands.pop()
+        results = self.e.plain(self.spec.op, operands, self.spec.flag_values(self.group))
+        made = dict(zip((name.rstrip("?*") for name in row["results"]), results))
+        return {key: made[key] for key in own if key != "grad"}
+
+    def _by_formula(self, own: dict, counter: tuple) -> dict:
+        """The same, by the formula of the row."""
+        path, step = counter
+        numbers = {known.name: self._number(known.name) for known in self.spec.hyper}
+        return self.formulas.emit(self.spec, self.spec.flag_values(self.group), own,
+                                  {**numbers, "step": step}, shared=path, scale=self.scale,
+                                  skip=self.factor.skip)
 
     def _path(self, state, name: str) -> str:
         return f"{self.compiled.stream}.{state.key}.{name}"
@@ -188,7 +168,7 @@ class _GroupUpdate:
         """The value of a setting, float32 without dimensions."""
         e, product = self.e, None
         for name in setting.hyper:
-            factor = number(e, self.hyper, self.spec.index_of(name))
+            factor = self._number(name)
             product = factor if product is None else e.op("mul", product, factor)
         if setting.is_complement:
             one = e.op("cast", e.constant(1.0, torch.float32), dtype=_C.DType(product.dtype))

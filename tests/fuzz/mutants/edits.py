@@ -108,13 +108,9 @@ EDITS = (
                     self._executable""", """                if value is None or entry.key == COUNT:
                     self._executable""", "optimizers"),
     Edit("moments_are_swapped", "Adam's moments come to the host under each other's names",
-         "_optimizer/rows.py",
-         """StateTensor("exp_avg", "Accl1", type_setting=FIRST_MOMENT_TYPE),
-            StateTensor("exp_avg_sq", "Accl2", type_setting=SECOND_MOMENT_TYPE),
-            StateTensor("max_exp_avg_sq",""",
-         """StateTensor("exp_avg_sq", "Accl1", operand="exp_avg"),
-            StateTensor("exp_avg", "Accl2", operand="exp_avg_sq"),
-            StateTensor("max_exp_avg_sq",""", "optimizers"),
+         "_optimizer/device_states.py", "found.setdefault(id(entry.tensor), {})[entry.key] = value",
+         """key = {"exp_avg": "exp_avg_sq", "exp_avg_sq": "exp_avg"}.get(entry.key, entry.key)
+                found.setdefault(id(entry.tensor), {})[key] = value""", "optimizers"),
     Edit("items_are_stale", "state_dict() shows the state as the host had it last",
          _LIVE, '"get", "items", "keys",', '"get", "keys",', "optimizers"),
     Edit("state_writes_are_lost", "what the host writes to the state reaches no program", _LIVE,
