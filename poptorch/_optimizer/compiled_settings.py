@@ -77,15 +77,8 @@ class CompiledSettings:
     # -- before a run --------------------------------------------------------------------------
 
     def send(self, call, pull_states: Callable[[], None]) -> None:
-        """Sends the numbers that changed since the last run.
-
-        Args:
-            call: of the program.
-            pull_states: reads the program's states, before their form changes.
-
-        Raises:
-            ValueError: What is compiled in changed.
-        """
+        """Sends a call the numbers that changed since the last run; a ValueError if a setting that
+        is compiled in changed. ``pull_states`` reads the states, before their form changes."""
         has_same_lists = self._has_same_lists()
         if has_same_lists and self._group_items is not None and self._group_items.is_same():
             return
@@ -146,12 +139,7 @@ class CompiledSettings:
     # -- another optimizer ---------------------------------------------------------------------
 
     def check_another(self, optimizer: torch.optim.Optimizer, module: torch.nn.Module) -> None:
-        """Raises a ValueError when the program cannot train with another optimizer.
-
-        Args:
-            optimizer: the other one.
-            module: the module that is trained.
-        """
+        """Raises a ValueError if the program cannot train ``module`` with another optimizer."""
         check_compatible(optimizer, self.layout)
         for number, (group, known) in enumerate(zip(optimizer.param_groups, self._members)):
             new = {id(p) for p in group["params"]} - {id(p) for p in known}
@@ -266,14 +254,7 @@ def types_of(spec: OptimizerSpec, group: dict, params: list) -> list[tuple]:
 
 
 def is_constant(optimizer: torch.optim.Optimizer, spec: OptimizerSpec, name: str, value) -> bool:
-    """Whether an attribute of an optimizer is constant.
-
-    Args:
-        optimizer: whose attribute it is.
-        spec: its row.
-        name: of a group key, or of a setting of the device.
-        value: its value.
-    """
+    """Whether the group key or setting ``name`` of an optimizer, with that value, is constant."""
     if name == "lr":
         return False
     marked = getattr(optimizer, "variable_attrs", None)

@@ -22,7 +22,6 @@ from typing import NamedTuple
 import torch
 
 from poptorch._base.logging import logger
-from poptorch._base.types import ir_dtype
 from poptorch._optimizer import checks, update
 from poptorch._optimizer import settings as device_settings
 from poptorch._optimizer.compiled_settings import (
@@ -35,7 +34,7 @@ from poptorch._optimizer.compiled_settings import (
 )
 from poptorch._optimizer.device_states import DeviceStates
 from poptorch._optimizer.executor_states import ExecutorStates
-from poptorch._optimizer.gradient_factor import NORM_STREAM, GradientFactor
+from poptorch._optimizer.gradient_factor import NORM_STREAM, GradientFactor, stream
 from poptorch._optimizer.layout import UpdateLayout
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.settings import dtype_of, groups_of, is_combined
@@ -316,7 +315,7 @@ class OptimizerLink:
         """
         found, numbers = Velocities(e, spec, inverse), len(spec_of(self.optimizer).hyper)
         for number, group, held in self._combined_groups(params):
-            types = {name: (ir_dtype(p.dtype), sizes[name]) for name, p in held.items()}
+            types = {name: (p.dtype, sizes[name]) for name, p in held.items()}
             found.add_group(f"optimizer.group{number}", group, types, numbers)
         return found
 
@@ -338,8 +337,7 @@ class OptimizerLink:
                    if id(program.states[name]) in held}
         limits = []
         if self._is_streamed("max_grad_norm", math.inf):
-            limits.append(e.named("stream_in", NORM_STREAM,
-                                  {"stream": NORM_STREAM, "repeat": True}, "f64", []))
+            limits.append(stream(e, NORM_STREAM))
         if spec.clip_norm is not None:
             limits.append(e.constant(spec.clip_norm, wide))
         if limits:

@@ -8,7 +8,7 @@ import torch
 from poptorch import _C
 from poptorch._base.types import ir_dtype
 from poptorch._optimizer.captured_formula import Formulas
-from poptorch._optimizer.gradient_factor import GradientFactor, number, velocity_stream
+from poptorch._optimizer.gradient_factor import GradientFactor, number, stream, velocity_stream
 from poptorch._optimizer.layout import GroupLayout, UpdateLayout
 from poptorch._optimizer.settings import is_combined
 from poptorch._optimizer.spec import COUNT, STEP, OptimizerSpec, Setting
@@ -33,10 +33,10 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
     """
     layout, formulas = UpdateLayout(spec), Formulas(e)
     names = {id(tensor): name for name, tensor in program.states.items()}
-    for number, group in enumerate(groups):
+    for index, group in enumerate(groups):
         found = [(names[id(p)], p) for p in group["params"]
                  if id(p) in names and names[id(p)] in gradients]
-        compiled = GroupLayout(f"optimizer.group{number}", spec.compiled_in(group), found)
+        compiled = GroupLayout(f"optimizer.group{index}", spec.compiled_in(group), found)
         if is_combined(group):
             compiled.velocity_scaling = float(group["velocity_scaling"])
         layout.groups.append(compiled)
@@ -57,9 +57,7 @@ class _GroupUpdate:
         self.formulas, self.factor = formulas, factor
         self.scale = factor.of(e, group, compiled.stream)
         # Numbers of the host, in double: 1 - beta2 in float32 would be off by 1e-5 of itself.
-        self.hyper = e.named("stream_in", compiled.stream,
-                             {"stream": compiled.stream, "repeat": True}, "f64",
-                             [len(spec.hyper)])
+        self.hyper = stream(e, compiled.stream, [len(spec.hyper)])
         self._numbers: dict = {}
         # (path, value after this update) of each counter, by the number of updates so far
         self.counters: dict[float, tuple] = {}
@@ -201,64 +199,53 @@ class Velocities:
         e: emitter of the graph of an iteration.
         spec: the loops around the captured graph.
         inverse: the value that undoes the loss scale; None without one.
+
+    Attributes:
+        begun: what they hold before the micro-batches, by the name of the parameter.
+        factor_of: the name of what its gradient is multiplied by, likewise.
+        factors: the values of these names.
     """
 
     def __init__(self, e, spec, inverse):
         self._e, self._spec, self._inverse = e, spec, inverse
-        # What they hold before the micro-batches, and by what gradients are multiplied, by the
-        # name of the parameter; and the latter value.
         self.begun: dict[str, object] = {}
         self.factor_of: dict[str, str] = {}
         self.factors: dict[str, object] = {}
 
-    def add_group(self, stream: str, group: dict, params: dict[str, str], numbers: int) -> None:
+    def add_group(self, name: str, group: dict, params: dict[str, tuple], numbers: int) -> None:
         """Prepares the velocities of one parameter group.
 
         Args:
-            stream: of its hyper-parameters.
+            name: of the stream of its hyper-parameters.
             group: with the settings of the device.
-            params: the dtype on the device by the name of the parameter, with its sizes.
-            numbers: of the vector of hyper-parameters.
+            params: dtype and sizes of parameters, by name.
+            numbers: length of the vector of hyper-parameters.
         """
         e = self._e
-        hyper = e.named("stream_in", stream, {"stream": stream, "repeat": True}, "f64", [numbers])
-        momentum = self._cast(number(e, hyper, 1), "f32")
-        sent = velocity_stream(stream)
-        scale = self._cast(e.named("stream_in", sent, {"stream": sent, "repeat": True}, "f64", []),
-                           "f32")
+        momentum = e.cast(number(e, stream(e, name, [numbers]), 1), torch.float32)
+        scale = e.cast(stream(e, velocity_stream(name)), torch.float32)
         if self._inverse is not None:
-            scale = e.op("mul", scale, self._cast(self._inverse, "f32"))
-        self.factors[stream] = e.op("neg", scale) if group.get("maximize") else scale
-        for name, (dtype, sizes) in params.items():
-            before = e.state(f"{stream}.{_VELOCITY}.{name}", "optimizer", dtype, sizes)
-            own, groups = reduction.of(self._spec, before, name), self._spec.reducing(name)
+            scale = e.op("mul", scale, e.cast(self._inverse, torch.float32))
+        self.factors[name] = e.op("neg", scale) if group.get("maximize") else scale
+        for parameter, (dtype, sizes) in params.items():
+            before = e.state(f"{name}.{_VELOCITY}.{parameter}", "optimizer", ir_dtype(dtype), sizes)
+            own = reduction.of(self._spec, before, parameter)
+            groups = self._spec.reducing(parameter)
             # As the reduction after the micro-batches leaves it once.
             times = own.last / (groups.size if own.over_replicas == "sum" else 1)
-            kept = self._cast(momentum, dtype)
+            kept = e.cast(momentum, dtype)
             if times != 1:
-                kept = e.op("mul", kept, self._cast(e.constant(times, torch.float32), dtype))
-            self.begun[name] = e.op("mul", before, kept)
-            self.factor_of[name] = stream
-
-    def _cast(self, value, dtype: str):
-        return value if value.dtype == dtype else self._e.op("cast", value, dtype=_C.DType(dtype))
+                kept = e.op("mul", kept, e.cast(e.constant(times, torch.float32), dtype))
+            self.begun[parameter] = e.op("mul", before, kept)
+            self.factor_of[parameter] = name
 
 
 def _combined_update(e, own: dict, hyper) -> dict:
-    """Appends the update of a parameter with a combined velocity.
-
-    Args:
-        e: emitter of the graph of an iteration.
-        own: the values ``param`` and ``momentum_buffer``, and as ``grad`` the new velocity.
-        hyper: the vector of hyper-parameters.
-
-    Returns:
-        The new values of the parameter and of its velocity.
-    """
+    """The new values of a parameter and its combined velocity. ``grad`` of ``own`` is the velocity
+    after the micro-batches."""
     none = e.op("mul", e.slice(hyper, 0, 1, 3), e.op("cast", e.constant(0.0, torch.float32),
                                                      dtype=_C.DType(hyper.dtype)))
-    parts = [e.slice(hyper, 0, 0, 1), none, e.slice(hyper, 0, 3, 4)]
-    without = e.op("cat", *parts, dim=0)
+    without = e.op("cat", e.slice(hyper, 0, 0, 1), none, e.slice(hyper, 0, 3, 4), dim=0)
     # The first step takes what it is given as the velocity.
     operands = [own["param"], own["grad"], own[_VELOCITY], e.constant(1.0, torch.float32), without]
     param, velocity = e.plain("sgd_update", operands, {})
