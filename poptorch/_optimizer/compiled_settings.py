@@ -76,12 +76,15 @@ class CompiledSettings:
 
     # -- before a run --------------------------------------------------------------------------
 
+    def is_sent(self) -> bool:
+        """Whether nothing in the groups changed since the last :meth:`send`."""
+        return self._has_same_lists() and self._group_items is not None \
+            and self._group_items.is_same()
+
     def send(self, call, pull_states: Callable[[], None]) -> None:
         """Sends a call the numbers that changed since the last run; a ValueError if a setting that
         is compiled in changed. ``pull_states`` reads the states, before their form changes."""
         has_same_lists = self._has_same_lists()
-        if has_same_lists and self._group_items is not None and self._group_items.is_same():
-            return
         self._send(call, pull_states)
         if not has_same_lists:
             self._watch_groups()

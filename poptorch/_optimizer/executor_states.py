@@ -47,7 +47,7 @@ class ExecutorStates:
     def find_store(self) -> LiveStates:
         """The ``LiveStates`` of the optimizer, also after a program replaced ``optimizer.state``,
         as ``load_state_dict`` of torch does."""
-        if self.is_replaced:
+        if self._optimizer.state is not self.store:
             old, self.store = self.store, live(self._optimizer)
             self.store.replace(old)
             self._remember(old)
@@ -70,7 +70,7 @@ class ExecutorStates:
 
     def is_running(self, device: DeviceStates) -> bool:
         """Whether only runs of this program changed or read the state since its last run."""
-        return self.store.is_running(device) and not self.is_replaced
+        return self.store.is_running(device) and self._optimizer.state is self.store
 
     def give(self, device: DeviceStates) -> None:
         """Gives a program the newest states."""

@@ -205,7 +205,8 @@ class OptimizerLink:
             ValueError: A setting changed that is compiled in.
         """
         settings, states = self._current
-        settings.send(call, lambda: self._states.pull(states))
+        if not settings.is_sent():
+            settings.send(call, lambda: self._states.pull(states))
         self._states.give(states)
         # What torch's schedulers look at: whether there was an update before their step.
         self.optimizer._opt_called = True

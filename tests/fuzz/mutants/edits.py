@@ -129,6 +129,7 @@ EDITS = (
          "            device.previous.append(weakref.ref(old))", "            pass", "optimizers"),
     Edit("replaced_state_is_ignored", "a dictionary that takes the place of optimizer.state is "
          "thrown away", "_optimizer/executor_states.py",
-         "        if self.is_replaced:",
-         "        self._optimizer.state = self.store\n        if False:", "optimizers"),
+         "        if self._optimizer.state is not self.store:\n            old",
+         "        self._optimizer.state = self.store\n        if False:\n            old",
+         "optimizers"),
 )
