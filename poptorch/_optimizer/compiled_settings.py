@@ -63,28 +63,25 @@ class CompiledSettings:
 
     def has_other_members(self) -> bool:
         """Whether parameters or groups were added to the optimizer, or taken from it."""
-        if self._has_same_lists():
+        lists = self._group_lists
+        if lists is not None and lists.is_same():
             return False
         groups = self._optimizer.param_groups
         return len(groups) != len(self._members) or not all(
             len(group["params"]) == len(known) and all(map(is_, group["params"], known))
             for group, known in zip(groups, self._members))
 
-    def _has_same_lists(self) -> bool:
-        """Whether the groups are the same objects and hold the same parameters."""
-        return self._group_lists is not None and self._group_lists.is_same()
-
     # -- before a run --------------------------------------------------------------------------
 
     def is_sent(self) -> bool:
         """Whether nothing in the groups changed since the last :meth:`send`."""
-        return self._has_same_lists() and self._group_items is not None \
-            and self._group_items.is_same()
+        items = self._group_items
+        return items is not None and items.is_same() and self._group_lists.is_same()
 
     def send(self, call, pull_states: Callable[[], None]) -> None:
         """Sends a call the numbers that changed since the last run; a ValueError if a setting that
         is compiled in changed. ``pull_states`` reads the states, before their form changes."""
-        has_same_lists = self._has_same_lists()
+        has_same_lists = self._group_lists is not None and self._group_lists.is_same()
         self._send(call, pull_states)
         if not has_same_lists:
             self._watch_groups()

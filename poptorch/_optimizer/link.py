@@ -178,12 +178,13 @@ class OptimizerLink:
         known = self._current if program is None else self._of(program)
         if known is None:
             return None
-        if known.settings.has_other_members():
+        settings, states = known
+        if settings.has_other_members():
             return "parameters or groups were added to the optimizer, or removed from it, after " \
                    "the model was compiled"
-        if self._states.is_running(known.states):
+        if self._states.is_running(states):
             return None
-        uneven = self._states.find_store().uneven(known.states)
+        uneven = self._states.find_store().uneven(states)
         return uneven and "{} is {:g} and {} is {:g}, but the program counts both together: " \
             "steps on the CPU or a loaded state made them differ".format(*uneven)
 
@@ -192,7 +193,8 @@ class OptimizerLink:
     @property
     def has_loaded(self) -> bool:
         """Whether a ``load_state_dict`` came after the last run."""
-        return self._states.is_replaced or self._states.store.is_loaded
+        store = self._states.store
+        return store.is_loaded or self.optimizer.state is not store
 
     def before_run(self, call) -> None:
         """Sends the current program the settings that changed, and the states that the host has.
@@ -215,7 +217,7 @@ class OptimizerLink:
         """Notes that the program has the newest states, as another thread may have read them
         during the run."""
         current = self._current
-        if current is not None and not self._states.store.is_running(current.states):
+        if current is not None and self._states.store.running is not current.states:
             self._states.store.ran(current.states)
 
     # -- files ---------------------------------------------------------------------------------

@@ -98,10 +98,10 @@ EDITS = (
     Edit("destroyed_state_is_lost", "destroy() loses the state that the program had", _LIVE,
          """        with self._lock:
             self._pull(device)
-            self._running = None
+            self.running = None
 """, """        with self._lock:
             self._newest = {key: d for key, d in self._newest.items() if d is not device}
-            self._running = None
+            self.running = None
 """, "optimizers"),
     Edit("counts_begin_anew", "a program counts its updates from 0 whatever state it is given",
          "_optimizer/device_states.py", """                if value is None:
