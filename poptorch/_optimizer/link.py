@@ -99,8 +99,8 @@ class OptimizerLink:
         others, held = checks.check_members(optimizer, self._module, where)
         if others and not self._has_warned_of_others:
             self._has_warned_of_others = True
-            logger.warning("%d of the %d parameters of the optimizer %s are none of the wrapped "
-                           "%s: this executor does not train them.", others, held,
+            logger.warning("%d of the %d parameters of the optimizer %s do not belong to the model "
+                           "%s; this executor does not train them.", others, held,
                            type(optimizer).__name__, type(self._module).__name__)
 
     def set(self, optimizer: torch.optim.Optimizer) -> None:

@@ -51,7 +51,7 @@ def test_one_that_holds_others_too_is_warned_of_once(capsys):
     for _ in range(2):
         model(x().float())
         model.setOptimizer(optimizer)
-    words = "4 of the 8 parameters of the optimizer SGD are none of the wrapped Net"
+    words = "4 of the 8 parameters of the optimizer SGD do not belong to the model Net"
     assert capsys.readouterr().err.count(words) == 1
 
 
