@@ -44,12 +44,13 @@ class CompiledSettings:
     def __init__(self, layout: UpdateLayout, optimizer: torch.optim.Optimizer):
         self.layout = layout
         self._fixed: list | None = None  # what was checked and sent last, of each group
-        self.use(optimizer)
+        self.use(optimizer, is_checked=True)
 
-    def use(self, optimizer: torch.optim.Optimizer) -> None:
-        """Takes another optimizer that :meth:`check_another` accepts."""
+    def use(self, optimizer: torch.optim.Optimizer, is_checked: bool) -> None:
+        """Takes another optimizer; ``is_checked`` if :meth:`check_another` accepted it."""
         self._optimizer = optimizer
-        self._members = [tuple(group["params"]) for group in optimizer.param_groups]
+        if is_checked:
+            self._members = [tuple(group["params"]) for group in optimizer.param_groups]
         self._sent: list = [None] * len(self._members)
         self.invalidate()
 

@@ -121,7 +121,7 @@ class OptimizerLink:
         self._use(optimizer, "setOptimizer")
         for program in self._programs:
             if is_another:
-                program.settings.use(optimizer)
+                program.settings.use(optimizer, is_checked=program is self._current)
             program.settings.invalidate()
 
     def numbers(self) -> list[list[float]]:
@@ -182,6 +182,11 @@ class OptimizerLink:
         if settings.has_other_members():
             return "parameters or groups were added to the optimizer, or removed from it, after " \
                    "the model was compiled"
+        if known is not self._current:
+            try:
+                check_settings(self.optimizer, settings.layout)
+            except ValueError as error:
+                return str(error)
         if self._states.is_running(states):
             return None
         uneven = self._states.find_store().uneven(states)
