@@ -25,7 +25,7 @@ from poptorch._reports.progress import StepProgress
 from poptorch._runtime import hooks, settings
 from poptorch._runtime.build import Source, build
 from poptorch._runtime.compiled import CompiledModel
-from poptorch._runtime.device_memory import Left
+from poptorch._runtime.device_memory import CarriedOver
 from poptorch._runtime.in_flight import Ended, InFlight
 from poptorch._runtime.modes import TrainingModes
 from poptorch._translate import StepSpec
@@ -84,7 +84,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         self._decide_options()
         self._compiled: CompiledModel | None = None
         # Of a model that is compiled again, until it is.
-        self._left: Left | None = None
+        self._left: CarriedOver | None = None
         self._in_flight = InFlight()
         self._modes = TrainingModes(model)
         self._weights = WeightLink(self._user_model, training)
@@ -131,7 +131,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         try:
             if self._compiled is not compiled or not self._device.is_held:
                 raise Ended
-            if self._optimizer is None or not self._optimizer.has_outgrown():
+            if self._optimizer is None or self._optimizer.recompile_reason() is None:
                 if is_plain:
                     return self._run_with_weights(compiled, tensors)
                 with modes_off.plain_torch():
@@ -144,12 +144,12 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
     def _run_with_weights(self, compiled: CompiledModel, tensors: list[torch.Tensor]):
         """A run with the newest weights and states, which it changes."""
         is_written = compiled.check()
-        if self._optimizer is not None and self._optimizer.state.has_loaded:
-            self._weights.bring()
+        if self._optimizer is not None and self._optimizer.has_loaded:
+            self._weights.pull_to_host()
         self._weights.check_arguments(compiled, tensors)
         self._weights.before_run(compiled, is_written)
         if self._optimizer is not None:
-            self._optimizer.refresh(compiled.call)
+            self._optimizer.before_run(compiled.call)
         # Before it, as it may be ended after its first updates, and what ends it may also come
         # right after it; and after it, as another thread may have read the values meanwhile.
         self._weights.note_run(compiled)
@@ -158,7 +158,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         finally:
             replaced = self._weights.note_run(compiled, is_end=True)
             if self._optimizer is not None:
-                self._optimizer.state.after_run()
+                self._optimizer.after_run()
         check_kept(replaced)
         return result
 
@@ -200,7 +200,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             if self._compiled is not outgrown:  # another thread was faster
                 return
             self.copyWeightsToHostIfNeeded()
-            self._left = Left.of(outgrown)
+            self._left = CarriedOver.of(outgrown)
             self._forget()
             self._compile(args, kwargs)
 
@@ -208,7 +208,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         begin = time.monotonic()
         hooks.before_compile()
         self._options._Popart.check_known()
-        self._weights.bring()
+        self._weights.pull_to_host()
         self._decide_options()
         options = self._options
         source = Source(self._model, self._user_model, options, self._step_spec(), self._modes,

@@ -218,6 +218,6 @@ class Reports:
         with modes_off.plain_torch():
             self._weights.before_run(compiled, compiled.guard.check())
             if self._optimizer is not None:
-                self._optimizer.refresh(compiled.call)
+                self._optimizer.before_run(compiled.call)
             replay(compiled, interface, executable, options, tensors)
         return NanReport.of(executable)

@@ -62,7 +62,7 @@ def exported(model: torch.nn.Module, user_model: torch.nn.Module, optimizer,
     """The module, the optimizer (an ``OptimizerLink`` or None) and the declared groupings, as
     they stand in a file."""
     return {"model": model, "user_model": user_model,
-            "optimizer": optimizer and optimizer.state.rest(),
+            "optimizer": optimizer and optimizer.exported(),
             "groupings": {path: tuple(given) for path, given in groupings.items()}}
 
 

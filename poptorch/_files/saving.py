@@ -7,7 +7,7 @@ from typing import Any
 from poptorch._base import interrupts
 from poptorch._capture.process_state import one_at_a_time
 from poptorch._files import executable as files
-from poptorch._optimizer.live import live
+from poptorch._optimizer.live_states import live
 from poptorch._runtime import settings
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.run_time_options import check_kept
@@ -55,7 +55,7 @@ class Saving:
     def _current_for(self, args: tuple, kwargs: dict) -> CompiledModel:
         """Compiled also for what the optimizer has now, as a call has it."""
         compiled = self._compiled_for(args, kwargs)
-        while self._optimizer is not None and self._optimizer.has_outgrown():
+        while self._optimizer is not None and self._optimizer.recompile_reason() is not None:
             self._compile_again(compiled, args, kwargs)
             compiled = self._compiled_for(args, kwargs)
         return compiled
@@ -111,8 +111,7 @@ class Saving:
         compiled.interface.plain_tensors.check()
         self.copyWeightsToHostIfNeeded()
         if self._optimizer is not None:
-            self._optimizer.check_outgrown("save")
-            self._optimizer.state.before_run()
+            self._optimizer.before_save()
         exported = files.exported(self._model, self._user_model, self._optimizer,
                                   grouping.declared(self)) if export_model else None
         return files.write(files.Saved(
@@ -205,7 +204,7 @@ class Saving:
 
     def _load_now(self, file: files.File, with_optimizer: bool) -> None:
         begin = time.monotonic()
-        self._weights.bring()
+        self._weights.pull_to_host()
         interface = file.interface(self._model, self._step_spec(), self._modes)
         with file.guard("interface.json"):
             self._check_optimizer(interface)
@@ -222,7 +221,7 @@ class Saving:
             file.write_state(executable, with_optimizer=with_optimizer)
             file.restore_rng_state(compiled.random)
             if self._optimizer is not None and with_optimizer:
-                self._optimizer.state.came_with_program()
+                self._optimizer.loaded_with_program()
 
         with file.guard("interface.json"):
             self._publish(compiled, begin, restore)

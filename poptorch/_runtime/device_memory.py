@@ -1,19 +1,19 @@
-"""The memory of a compiled program: given back when its executor lets go of the device, or when
-another program takes its place."""
+"""The memory of a compiled program: released and restored, and carried over to another program."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
+from poptorch._optimizer.link import OptimizerLink
 from poptorch._runtime.compiled import CompiledModel
 
 
 def release(compiled: CompiledModel) -> None:
-    """Gives the memory of a program back.
+    """Releases the memory of a program.
 
-    The module has the weights. What only the device has is kept: states of the optimizer, that
-    of the random generator, and buffers that replicas have different values of.
+    The module has the weights. States that only the device has are kept: those of the optimizer
+    and of the random generator, and buffers that differ between replicas.
 
     Args:
         compiled: the program, of which the host has the newest weights.
@@ -23,7 +23,7 @@ def release(compiled: CompiledModel) -> None:
 
 
 def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[], None]) -> None:
-    """Takes memory again, with all states.
+    """Takes memory for a program again, and writes all its states.
 
     Args:
         compiled: the program, which has no memory.
@@ -31,8 +31,8 @@ def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[
         leave: undoes that, as far as it was done.
 
     Raises:
-        poptorch.Error: There is not enough memory, or the module's tensors are no longer those of
-            the program. It has no memory then, as before.
+        poptorch.Error: There is not enough memory, or the module has other tensors than the
+            program. The program then has no memory, as before.
     """
     executable = compiled.executable
     kept = {state: _values(executable, state) for state in _on_host(compiled)
@@ -51,27 +51,26 @@ def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[
 
 
 @dataclass(frozen=True)
-class Left:
-    """What only the device has of a program that another one is to replace.
+class CarriedOver:
+    """What only the device has of a program, for another program of the executor.
 
     Attributes:
         random: the state of the random generator.
-        replicas: the values of each replica, of the buffers that replicas have different values
-            of, by path.
+        replicas: the values of each replica, of the buffers that differ between replicas, by path.
     """
 
     random: list[int]
     replicas: dict[str, torch.Tensor]
 
     @classmethod
-    def of(cls, compiled: CompiledModel) -> "Left":
-        """That of a program whose weights are its module's."""
+    def of(cls, compiled: CompiledModel) -> "CarriedOver":
+        """Reads it from a program. The host, or the other program, has the newest weights."""
         return cls(compiled.random.read(),
                    {state.path: _values(compiled.executable, state)
                     for state in _own_of_replicas(compiled)})
 
     def give(self, compiled: CompiledModel) -> None:
-        """Gives it to the other program, which has the weights of the module."""
+        """Writes it to the other program, which has the newest weights."""
         compiled.random.write(self.random)
         for state in _on_host(compiled):
             values = self.replicas.get(state.path)
@@ -79,8 +78,25 @@ class Left:
                 _write_if_first(compiled.executable, state, values)
 
 
+def carry_over(old: CompiledModel, new: CompiledModel, optimizer: OptimizerLink | None) -> None:
+    """Lets another program of an executor continue where one stopped. Both stay compiled.
+
+    The random state and buffers that differ between replicas are copied. The states of the
+    optimizer follow with the next ``before_run``. Weights are not part of this: bring those of
+    ``new`` up to date first, with ``WeightLink.before_run``.
+
+    Args:
+        old: the program that ran last.
+        new: the program to run next.
+        optimizer: of the executor; None for inference.
+    """
+    CarriedOver.of(old).give(new)
+    if optimizer is not None:
+        optimizer.select(new.program)
+
+
 def _own_of_replicas(compiled: CompiledModel) -> list:
-    """The states that the module has a tensor of, and replicas different values."""
+    """The states of tensors of the module that differ between replicas."""
     executable = compiled.executable
     return [state for state in _on_host(compiled) if executable.has_state(state.path)
             and state.path not in compiled.program.weight_groups
@@ -88,7 +104,7 @@ def _own_of_replicas(compiled: CompiledModel) -> list:
 
 
 def _on_host(compiled: CompiledModel) -> list:
-    """The states that the module has a tensor of."""
+    """The states of tensors of the module."""
     return [state for state in compiled.executable.states()
             if state.path in compiled.program.states]
 
@@ -102,8 +118,8 @@ def _values(executable, state) -> torch.Tensor:
 
 
 def _write_if_first(executable, state, values: torch.Tensor) -> None:
-    """Writes the values of the replicas where all have that of the first one: a value that was
-    written to the module meanwhile is for all replicas."""
+    """Writes the values of the replicas, if the program has that of the first one. It has another
+    one if the host wrote to the module since; that value is for all replicas."""
     if torch.equal(_values(executable, state)[0], values[0]):
         _write(executable, state, values)
 

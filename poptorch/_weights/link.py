@@ -75,7 +75,7 @@ class WeightLink:
     def unwatch(self) -> None:
         """Ends the watch of a module for training; its tensors may still be those of another."""
         if self._training:
-            self.bring()  # another executor may have what nothing asks for when it is gone
+            self.pull_to_host()  # another executor may have what nothing asks for when it is gone
             instrument.remove(self._module)
 
     def compiled(self, compiled, executor) -> None:
@@ -147,12 +147,16 @@ class WeightLink:
         if copies is not None and copies.compiled is compiled \
                 and copies.program.ran_at != STORE.changes:
             with interrupts.deferred():
-                return STORE.ran(copies.program, is_end)
+                return STORE.mark_written(copies.program, is_end)
         return []
 
-    def bring(self) -> bool:
-        """Brings the module's tensors up to date; whether a device had newer values."""
-        return STORE.bring(tensors_of(self._module))
+    def pull_to_host(self) -> bool:
+        """Copies the newest values of the module's tensors to the host.
+
+        Returns:
+            Whether a device had newer values.
+        """
+        return STORE.pull_to_host(tensors_of(self._module))
 
     def sharers(self) -> list:
         """The executors with copies of the module's tensors, this one among them."""
@@ -191,5 +195,5 @@ class WeightLink:
     def forget(self) -> None:
         """The program is given up."""
         if self._copies is not None:
-            STORE.leave(self._copies.program)
+            STORE.detach(self._copies.program)
             self._copies = None

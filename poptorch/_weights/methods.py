@@ -118,7 +118,7 @@ class WeightCopies:
             >>> model.copyWeightsToHostIfNeeded(), model.copyWeightsToHostIfNeeded()
             (True, False)
         """
-        return self._weights.bring()
+        return self._weights.pull_to_host()
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The module's ``state_dict``, with the trained values.

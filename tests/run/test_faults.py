@@ -12,7 +12,7 @@ from poptorch import _C
 from poptorch._capture import capturing
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
-from poptorch._optimizer.device import DeviceStates
+from poptorch._optimizer.device_states import DeviceStates
 from poptorch._optimizer.link import OptimizerLink
 from poptorch._runtime import build, call, device_memory, hooks, settings
 from poptorch._runtime.arguments import Arguments
@@ -27,7 +27,7 @@ from tests.helpers import Cases, quiet_options
 
 # What is called, in this order; a step that is never reached fails the test.
 STEPS = [
-    (hooks, "before_compile"), (WeightLink, "bring"),
+    (hooks, "before_compile"), (WeightLink, "pull_to_host"),
     (Device, "compiling"), (PoplarExecutor, "_step_spec"), (build, "Arguments"),
     (Arguments, "micro_batch"), (build, "capture"), (capturing.Losses, "final"),
     (capturing, "functionalize"), (capturing._Capture, "_assemble"),
@@ -36,7 +36,7 @@ STEPS = [
     (WeightLink, "compiled"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
     (_C.Executable, "write_state"), (hooks, "after_compile"),
     (Arguments, "match"), (ModuleGuard, "check"),
-    (WeightLink, "before_run"), (OptimizerLink, "refresh"), (DeviceStates, "write"),
+    (WeightLink, "before_run"), (OptimizerLink, "before_run"), (DeviceStates, "write"),
     (Call, "run"), (_C.Executable, "run"), (call, "write_back"),
     (WeightLink, "note_run"),
 ]
@@ -45,7 +45,7 @@ STEPS = [
 # Likewise, of letting go of the device and of the call that takes it again.
 DEVICE_STEPS = [
     (WeightLink, "to_host"), (WeightStore, "fetch"), (WeightLink, "forget"),
-    (WeightStore, "leave"), (device_memory, "release"), (_C.Executable, "is_same_in_replicas"),
+    (WeightStore, "detach"), (device_memory, "release"), (_C.Executable, "is_same_in_replicas"),
     (_C.Executable, "release"), (Device, "release"),
     (Attachment, "_attach_once"), (ModuleGuard, "check"), (Device, "take"),
     (device_memory, "restore"), (_C.Executable, "has_state"), (_C.Executable, "restore"),
