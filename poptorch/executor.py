@@ -84,8 +84,7 @@ class PoplarExecutor:
         self._device = device = Device(self._options)
         self._report = report = ProfileReport.of(self._options)
         self._weights = weights = WeightLink(self._user_model, training, ref(self))
-        self._programs = programs = Programs(weights, self._optimizer, device, report,
-                                             self._options)
+        self._programs = programs = Programs(wrapped, weights, device, report)
         self._groupings = Groupings(model, self._options.replication_factor,
                                     lambda: programs.current is not None)
         self._lifecycle = lifecycle = Lifecycle(device)
