@@ -2,7 +2,18 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+_P, _R = ParamSpec("_P"), TypeVar("_R")
+_Method = Callable[Concatenate[Any, _P], _R]
+
+
+@overload
+def forward_to(part: str, member: property) -> property: ...
+
+
+@overload
+def forward_to(part: str, member: _Method[_P, _R]) -> _Method[_P, _R]: ...
 
 
 def forward_to(part: str, member: Any) -> Any:
