@@ -169,6 +169,11 @@ class OptimizerLink:
                 self._current = None
             self._states.release(gone.states)
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether there is a program."""
+        return self._current is not None
+
     def recompile_reason(self, program=None) -> str | None:
         """Why a program does not fit the optimizer any more; None: it does.
 
