@@ -17,7 +17,7 @@ from poptorch._capture import capture
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
 from poptorch._executor.compilation import Compilation, change_of
-from poptorch._executor.forwarding import forward_to
+from poptorch._executor.forwarding import forward_property, forward_to
 from poptorch._executor.inspection import Inspection
 from poptorch._executor.reports import Reports
 from poptorch._executor.saving import Saving
@@ -86,8 +86,7 @@ class PoplarExecutor:
         self._device = device = Device(self._options)
         self._report = report = ProfileReport.of(self._options)
         self._weights = weights = WeightLink(self._user_model, training, ref(self))
-        self._programs = programs = Programs(weights, self._optimizer, device, report,
-                                             self._options)
+        self._programs = programs = Programs(wrapped, weights, device, report)
         self._groupings = Groupings(model, self._options.replication_factor,
                                     lambda: programs.current is not None)
         self._lifecycle = lifecycle = Lifecycle(device)
@@ -226,9 +225,9 @@ class PoplarExecutor:
     save = forward_to("_saving", Saving.save)
     loadExecutable = forward_to("_saving", Saving.loadExecutable)
     isCompiled = forward_to("_inspection", Inspection.isCompiled)
-    model = forward_to("_inspection", Inspection.model)
-    options = forward_to("_inspection", Inspection.options)
-    training = forward_to("_inspection", Inspection.training)
+    model = forward_property("_inspection", Inspection.model)
+    options = forward_property("_inspection", Inspection.options)
+    training = forward_property("_inspection", Inspection.training)
     getTensorNames = forward_to("_inspection", Inspection.getTensorNames)
     getAnchoredTensor = forward_to("_inspection", Inspection.getAnchoredTensor)
     getPerfCounters = forward_to("_inspection", Inspection.getPerfCounters)
@@ -237,8 +236,8 @@ class PoplarExecutor:
     getComputeLatency = forward_to("_inspection", Inspection.getComputeLatency)
     getIpuHostLatency = forward_to("_inspection", Inspection.getIpuHostLatency)
     programs = forward_to("_inspection", Inspection.programs)
-    compilationTime = forward_to("_inspection", Inspection.compilationTime)
-    rng_state = forward_to("_inspection", Inspection.rng_state)
+    compilationTime = forward_property("_inspection", Inspection.compilationTime)
+    rng_state = forward_property("_inspection", Inspection.rng_state)
     ir = forward_to("_reports", Reports.ir)
     memory_report = forward_to("_reports", Reports.memory_report)
     partition_summary = forward_to("_reports", Reports.partition_summary)
@@ -249,11 +248,11 @@ class PoplarExecutor:
     attachToDevice = forward_to("_attachment", Attachment.attachToDevice)
     detachFromDevice = forward_to("_attachment", Attachment.detachFromDevice)
     cycleCount = forward_to("_attachment", Attachment.cycleCount)
-    per_replica_params = forward_to("_groupings", Groupings.per_replica_params)
+    per_replica_params = forward_property("_groupings", Groupings.per_replica_params)
     # Names that existing programs, and tests, read.
-    _is_attached = forward_to("_attachment", Attachment.is_attached)
-    _executable = forward_to("_inspection", Inspection.executable)
-    _executable_inputs = forward_to("_inspection", Inspection.executable_inputs)
+    _is_attached = forward_property("_attachment", Attachment.is_attached)
+    _executable = forward_property("_inspection", Inspection.executable)
+    _executable_inputs = forward_property("_inspection", Inspection.executable_inputs)
     _debugGetPopartIR = forward_to("_inspection", Inspection.popart_ir)
     _gradients = forward_to("_inspection", Inspection.gradients)
 

@@ -2,29 +2,33 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
-def forward_to(part: str, member: Any) -> Any:
-    """A member that does what that of a part does, with its signature and docstring.
+def forward_to(part: str, method: Callable[Concatenate[Any, _P], _R]) \
+        -> Callable[Concatenate[Any, _P], _R]:
+    """A method that does what that of a part does, with its signature and docstring.
 
     Where the part returns itself, the object that has it is returned.
 
     Args:
         part: the attribute that has the part.
-        member: a method or property of the part's class.
+        method: of the part's class.
     """
-    if isinstance(member, property):
-        return property(*(function and _forwarding(part, function)
-                          for function in (member.fget, member.fset)), doc=member.__doc__)
-    return _forwarding(part, member)
-
-
-def _forwarding(part: str, function: Callable) -> Callable:
-    @functools.wraps(function)
+    @functools.wraps(method)
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         own = getattr(self, part)
-        result = function(own, *args, **kwargs)
+        result = method(own, *args, **kwargs)
         return self if result is own else result
 
     return forward
+
+
+def forward_property(part: str, member: Any) -> Any:
+    """The like for a property."""
+    read, write = (function and forward_to(part, function)
+                   for function in (member.fget, member.fset))
+    return property(read, write, doc=member.__doc__)

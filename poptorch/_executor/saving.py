@@ -160,11 +160,11 @@ class Saving:
         self.load(file, with_optimizer=not has_state)
 
     def load(self, file: files.File, *, with_optimizer: bool, member: str = "") -> None:
-        """Takes a program from a file.
+        """Takes the program from a file, and the optimizer's state if ``with_optimizer``.
 
         Args:
             file: the file.
-            with_optimizer: whether the optimizer's state is that of the file.
+            with_optimizer: False: the optimizer has a state of its own.
             member: of the file, that has the module, and may be at fault for whatever is raised;
                 "": the module is the user's.
         """

@@ -26,7 +26,7 @@ def has_step_hooks(optimizer) -> bool:
 
 
 def check_differentiable(optimizer) -> None:
-    """Raises an Error when gradients are to flow through an update."""
+    """Raises an Error if gradients must flow through an update."""
     for number, group in enumerate(optimizer.param_groups):
         if group.get("differentiable"):
             raise Error(f"[optimizer] differentiable=True of parameter group {number} of "
@@ -35,8 +35,8 @@ def check_differentiable(optimizer) -> None:
 
 
 class AttributeWatch:
-    """Records the attributes of the first optimizer of each class, and logs others once; each class
-    of the user's own, too.
+    """Records the attributes of the first optimizer of each class, and warns of new ones once. Also
+    warns once of each subclass that a user wrote.
 
     Args:
         relax: log at level DEBUG instead of as a warning.
@@ -60,8 +60,8 @@ class AttributeWatch:
         if kind not in self._classes and not _is_of_rows(kind, spec.cls):
             self._classes.add(kind)
             logger.warning("%s is a subclass: Poptorch does not run Python optimizer code "
-                           "directly. The device updates as %s does, what %s changes is not "
-                           "seen.", kind.__name__, spec.name, kind.__name__)
+                           "directly. The device updates as %s does and ignores what %s "
+                           "changes.", kind.__name__, spec.name, kind.__name__)
         if has_step_hooks(optimizer) and not self._has_told_of_hooks:
             self._has_told_of_hooks = True
             logger.warning("%s has hooks of step(): Poptorch does not run Python optimizer code "
@@ -90,7 +90,7 @@ class AttributeWatch:
 
 
 def parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """``named_parameters`` that does not make the module bring its weights to the host."""
+    """As ``named_parameters``, without a copy of the weights to the host."""
     parts, seen = [("", module)], set()
     while parts:
         path, part = parts.pop(0)
@@ -104,15 +104,10 @@ def parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def check_members(optimizer: torch.optim.Optimizer, module: torch.nn.Module,
                   where: str) -> tuple[int, int]:
-    """Checks that an optimizer trains a module.
-
-    Args:
-        optimizer: whose parameter groups are looked at.
-        module: which is wrapped.
-        where: for the message.
+    """Checks that an optimizer trains a module. ``where`` is for the message.
 
     Returns:
-        How many of its parameters are none of the module's, and how many it has.
+        The number of its parameters that do not belong to the module, and of all its parameters.
 
     Raises:
         poptorch.Error: It holds no parameter of the module, or a trained one twice.

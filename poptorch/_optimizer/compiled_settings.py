@@ -44,12 +44,13 @@ class CompiledSettings:
     def __init__(self, layout: UpdateLayout, optimizer: torch.optim.Optimizer):
         self.layout = layout
         self._fixed: list | None = None  # what was checked and sent last, of each group
-        self.use(optimizer)
+        self.use(optimizer, is_checked=True)
 
-    def use(self, optimizer: torch.optim.Optimizer) -> None:
-        """Takes another optimizer that :meth:`check_another` accepts."""
+    def use(self, optimizer: torch.optim.Optimizer, is_checked: bool) -> None:
+        """Takes another optimizer; ``is_checked`` if :meth:`check_another` accepted it."""
         self._optimizer = optimizer
-        self._members = [tuple(group["params"]) for group in optimizer.param_groups]
+        if is_checked:
+            self._members = [tuple(group["params"]) for group in optimizer.param_groups]
         self._sent: list = [None] * len(self._members)
         self.invalidate()
 
@@ -63,32 +64,25 @@ class CompiledSettings:
 
     def has_other_members(self) -> bool:
         """Whether parameters or groups were added to the optimizer, or taken from it."""
-        if self._has_same_lists():
+        lists = self._group_lists
+        if lists is not None and lists.is_same():
             return False
         groups = self._optimizer.param_groups
         return len(groups) != len(self._members) or not all(
             len(group["params"]) == len(known) and all(map(is_, group["params"], known))
             for group, known in zip(groups, self._members))
 
-    def _has_same_lists(self) -> bool:
-        """Whether the groups are the same objects and hold the same parameters."""
-        return self._group_lists is not None and self._group_lists.is_same()
-
     # -- before a run --------------------------------------------------------------------------
 
+    def is_sent(self) -> bool:
+        """Whether nothing in the groups changed since the last :meth:`send`."""
+        items = self._group_items
+        return items is not None and items.is_same() and self._group_lists.is_same()
+
     def send(self, call, pull_states: Callable[[], None]) -> None:
-        """Sends the numbers that changed since the last run.
-
-        Args:
-            call: of the program.
-            pull_states: reads the program's states, before their form changes.
-
-        Raises:
-            ValueError: What is compiled in changed.
-        """
-        has_same_lists = self._has_same_lists()
-        if has_same_lists and self._group_items is not None and self._group_items.is_same():
-            return
+        """Sends a call the numbers that changed since the last run; a ValueError if a setting that
+        is compiled in changed. ``pull_states`` reads the states, before their form changes."""
+        has_same_lists = self._group_lists is not None and self._group_lists.is_same()
         self._send(call, pull_states)
         if not has_same_lists:
             self._watch_groups()
@@ -146,12 +140,7 @@ class CompiledSettings:
     # -- another optimizer ---------------------------------------------------------------------
 
     def check_another(self, optimizer: torch.optim.Optimizer, module: torch.nn.Module) -> None:
-        """Raises a ValueError when the program cannot train with another optimizer.
-
-        Args:
-            optimizer: the other one.
-            module: the module that is trained.
-        """
+        """Raises a ValueError if the program cannot train ``module`` with another optimizer."""
         check_compatible(optimizer, self.layout)
         for number, (group, known) in enumerate(zip(optimizer.param_groups, self._members)):
             new = {id(p) for p in group["params"]} - {id(p) for p in known}
@@ -243,7 +232,7 @@ def fix(layout: UpdateLayout, optimizer: torch.optim.Optimizer) -> None:
     layout.constants = _constants(optimizer, spec, shared, SHARED)
     for group, compiled in zip(groups, layout.groups):
         compiled.types = types_of(spec, group, [p for _, p in compiled.params])
-        names = [hyper.key.partition(".")[0] for hyper in spec.hyper if hyper.key]
+        names = [hyper.group_key for hyper in spec.hyper]
         if group.get("use_combined_accum"):
             names.append("velocity_scaling")
         compiled.constants = _constants(optimizer, spec, group, names)
@@ -266,14 +255,7 @@ def types_of(spec: OptimizerSpec, group: dict, params: list) -> list[tuple]:
 
 
 def is_constant(optimizer: torch.optim.Optimizer, spec: OptimizerSpec, name: str, value) -> bool:
-    """Whether an attribute of an optimizer is constant.
-
-    Args:
-        optimizer: whose attribute it is.
-        spec: its row.
-        name: of a group key, or of a setting of the device.
-        value: its value.
-    """
+    """Whether the group key or setting ``name`` of an optimizer, with that value, is constant."""
     if name == "lr":
         return False
     marked = getattr(optimizer, "variable_attrs", None)

@@ -55,9 +55,6 @@ class DeviceStates:
         self._given: dict[int, dict[str, tuple]] = {}
         self._has_warned = False
 
-    def _has_own_dtype(self, key: str) -> bool:
-        return any(s.key == key and s.dtype is not None for s in self.spec.states)
-
     def _scale_of(self, entry) -> float:
         """By what the device has a state multiplied."""
         is_scaled = any(s.key == entry.key and s.velocity_power for s in self.spec.states)
@@ -72,11 +69,8 @@ class DeviceStates:
         return next(state.of(parameter) for state in self.spec.states if state.key == key)
 
     def read(self) -> dict[int, Values]:
-        """The states of each parameter, by its identity and torch's keys, the count among them.
-
-        They are of the row's dtype; without one of the parameter's, or of the device's if that is
-        wider; velocities that are divided by a scale of single precision at least.
-        """
+        """The states of each parameter and its count, by identity and torch's keys. They have the
+        type of the parameter, or that of the device if it is wider."""
         found: dict[int, Values] = {}
         counts: Values = {}
         # Tensors that are made for inference could not be updated on the host.
@@ -88,7 +82,7 @@ class DeviceStates:
                     value = device_values.read(self._executable, state, groups)
                 if entry.key == COUNT:
                     value = counts[entry.path] = value.to(number_type())
-                elif entry.tensor is not GLOBAL and not self._has_own_dtype(entry.key):
+                elif entry.tensor is not GLOBAL:
                     value = value.to(torch.promote_types(value.dtype, entry.tensor.dtype))
                     value = divided(value, self._scale_of(entry))
                 found.setdefault(id(entry.tensor), {})[entry.key] = value

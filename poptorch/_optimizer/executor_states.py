@@ -47,16 +47,11 @@ class ExecutorStates:
     def find_store(self) -> LiveStates:
         """The ``LiveStates`` of the optimizer, also after a program replaced ``optimizer.state``,
         as ``load_state_dict`` of torch does."""
-        if self.is_replaced:
+        if self._optimizer.state is not self.store:
             old, self.store = self.store, live(self._optimizer)
             self.store.replace(old)
             self._remember(old)
         return self.store
-
-    @property
-    def is_replaced(self) -> bool:
-        """Whether a program replaced ``optimizer.state``."""
-        return self._optimizer.state is not self.store
 
     def add(self, device: DeviceStates, is_shown: bool) -> None:
         """Adds a program.
@@ -70,14 +65,14 @@ class ExecutorStates:
 
     def is_running(self, device: DeviceStates) -> bool:
         """Whether only runs of this program changed or read the state since its last run."""
-        return self.store.is_running(device) and not self.is_replaced
+        store = self.store
+        return store.running is device and self._optimizer.state is store
 
     def give(self, device: DeviceStates) -> None:
         """Gives a program the newest states."""
-        store = self.find_store()
-        if not store.is_running(device):
+        if not self.is_running(device):
             with interrupts.deferred():
-                store.give(device, groups_of(self._optimizer))
+                self.find_store().give(device, groups_of(self._optimizer))
 
     def pull(self, device: DeviceStates) -> None:
         """Reads the states of a program, before it changes their form."""

@@ -55,13 +55,13 @@ def _update(spec: OptimizerSpec, group: dict, parameter: torch.Tensor, kept: dic
     states = spec.states_of(group, parameter.shape)
     if not kept:
         kept[COUNT] = torch.zeros((), dtype=number_type())
-        kept |= {state.key: torch.full_like(parameter, state.initial_in(group), dtype=state.dtype)
+        kept |= {state.key: torch.full_like(parameter, state.initial_in(group))
                  for state in states}
     kept[COUNT] += 1
     wide = torch.promote_types(parameter.dtype, torch.float32)
     own = {"param": parameter, "grad": parameter.grad,
            **{state.key: kept[state.key] for state in states}}
-    fixed = {name: bool(group.get(name)) for name in spec.flags} | {"dtype": parameter.dtype}
+    fixed = spec.flag_values(group) | {"dtype": parameter.dtype}
     new = spec.evaluate(fixed, {**numbers, "step": kept[COUNT].double(),
                                 **{name: value.to(wide) for name, value in own.items()}})
     for name, value in new.items():

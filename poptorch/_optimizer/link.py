@@ -22,7 +22,6 @@ from typing import NamedTuple
 import torch
 
 from poptorch._base.logging import logger
-from poptorch._base.types import ir_dtype
 from poptorch._optimizer import checks, update
 from poptorch._optimizer import settings as device_settings
 from poptorch._optimizer.compiled_settings import (
@@ -35,7 +34,7 @@ from poptorch._optimizer.compiled_settings import (
 )
 from poptorch._optimizer.device_states import DeviceStates
 from poptorch._optimizer.executor_states import ExecutorStates
-from poptorch._optimizer.gradient_factor import NORM_STREAM, GradientFactor
+from poptorch._optimizer.gradient_factor import NORM_STREAM, GradientFactor, stream
 from poptorch._optimizer.layout import UpdateLayout
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.settings import dtype_of, groups_of, is_combined
@@ -100,8 +99,8 @@ class OptimizerLink:
         others, held = checks.check_members(optimizer, self._module, where)
         if others and not self._has_warned_of_others:
             self._has_warned_of_others = True
-            logger.warning("%d of the %d parameters of the optimizer %s are none of the wrapped "
-                           "%s: this executor does not train them.", others, held,
+            logger.warning("%d of the %d parameters of the optimizer %s do not belong to the model "
+                           "%s; this executor does not train them.", others, held,
                            type(optimizer).__name__, type(self._module).__name__)
 
     def set(self, optimizer: torch.optim.Optimizer) -> None:
@@ -122,7 +121,7 @@ class OptimizerLink:
         self._use(optimizer, "setOptimizer")
         for program in self._programs:
             if is_another:
-                program.settings.use(optimizer)
+                program.settings.use(optimizer, is_checked=program is self._current)
             program.settings.invalidate()
 
     def numbers(self) -> list[list[float]]:
@@ -184,12 +183,18 @@ class OptimizerLink:
         known = self._current if program is None else self._of(program)
         if known is None:
             return None
-        if known.settings.has_other_members():
+        settings, states = known
+        if settings.has_other_members():
             return "parameters or groups were added to the optimizer, or removed from it, after " \
                    "the model was compiled"
-        if self._states.is_running(known.states):
+        if known is not self._current:
+            try:
+                check_settings(self.optimizer, settings.layout)
+            except ValueError as error:
+                return str(error)
+        if self._states.is_running(states):
             return None
-        uneven = self._states.find_store().uneven(known.states)
+        uneven = self._states.find_store().uneven(states)
         return uneven and "{} is {:g} and {} is {:g}, but the program counts both together: " \
             "steps on the CPU or a loaded state made them differ".format(*uneven)
 
@@ -198,7 +203,8 @@ class OptimizerLink:
     @property
     def has_loaded(self) -> bool:
         """Whether a ``load_state_dict`` came after the last run."""
-        return self._states.is_replaced or self._states.store.is_loaded
+        store = self._states.store
+        return store.is_loaded or self.optimizer.state is not store
 
     def before_run(self, call) -> None:
         """Sends the current program the settings that changed, and the states that the host has.
@@ -211,7 +217,8 @@ class OptimizerLink:
             ValueError: A setting changed that is compiled in.
         """
         settings, states = self._current
-        settings.send(call, lambda: self._states.pull(states))
+        if not settings.is_sent():
+            settings.send(call, lambda: self._states.pull(states))
         self._states.give(states)
         # What torch's schedulers look at: whether there was an update before their step.
         self.optimizer._opt_called = True
@@ -220,7 +227,7 @@ class OptimizerLink:
         """Notes that the program has the newest states, as another thread may have read them
         during the run."""
         current = self._current
-        if current is not None and not self._states.store.is_running(current.states):
+        if current is not None and self._states.store.running is not current.states:
             self._states.store.ran(current.states)
 
     # -- files ---------------------------------------------------------------------------------
@@ -321,7 +328,7 @@ class OptimizerLink:
         """
         found, numbers = Velocities(e, spec, inverse), len(spec_of(self.optimizer).hyper)
         for number, group, held in self._combined_groups(params):
-            types = {name: (ir_dtype(p.dtype), sizes[name]) for name, p in held.items()}
+            types = {name: (p.dtype, sizes[name]) for name, p in held.items()}
             found.add_group(f"optimizer.group{number}", group, types, numbers)
         return found
 
@@ -343,8 +350,7 @@ class OptimizerLink:
                    if id(program.states[name]) in held}
         limits = []
         if self._is_streamed("max_grad_norm", math.inf):
-            limits.append(e.named("stream_in", NORM_STREAM,
-                                  {"stream": NORM_STREAM, "repeat": True}, "f64", []))
+            limits.append(stream(e, NORM_STREAM))
         if spec.clip_norm is not None:
             limits.append(e.constant(spec.clip_norm, wide))
         if limits:

@@ -39,6 +39,7 @@ class LiveStates(collections.defaultdict):
     Attributes:
         owner: weak reference to the optimizer.
         is_loaded: ``load_state_dict`` came after the last run.
+        running: the program that ran last, if nothing accessed the state since; else None.
         names: names of parameters, and loaded values that wait for one.
     """
 
@@ -50,8 +51,7 @@ class LiveStates(collections.defaultdict):
         self.owner, self._spec = weakref.ref(optimizer), spec_of(optimizer)
         self.names = StateNames(self._spec, kept)
         self.is_loaded = False
-        # The program that ran last, if nothing accessed the state since.
-        self._running: DeviceStates | None = None
+        self.running: DeviceStates | None = None
         self._newest: dict[int, DeviceStates] = {}
         # Updates of parameters, where torch's optimizer does not count (OptimizerSpec.counts).
         self._counts = {id(p): (p, count) for p, count in kept.get("counts", {}).items()}
@@ -177,11 +177,7 @@ class LiveStates(collections.defaultdict):
         """
         with self._lock:
             self.names.add(device.names.values(), is_shown)
-            self._running = None
-
-    def is_running(self, device: DeviceStates) -> bool:
-        """Whether only runs of this program changed or read the state since its last run."""
-        return self._running is device
+            self.running = None
 
     def uneven(self, device: DeviceStates) -> tuple | None:
         """See :meth:`DeviceStates.uneven`."""
@@ -219,13 +215,13 @@ class LiveStates(collections.defaultdict):
     def ran(self, device: DeviceStates) -> None:
         """Notes that a program has the newest states of its parameters."""
         self._newest.update(dict.fromkeys(device.tensors, device))
-        self._running = device
+        self.running = device
 
     def release(self, device: DeviceStates) -> None:
         """Reads the states that only a program has, before it is given up or changed."""
         with self._lock:
             self._pull(device)
-            self._running = None
+            self.running = None
 
     def _is_stale(self, device: DeviceStates) -> bool:
         newest = self._newest
@@ -253,7 +249,7 @@ class LiveStates(collections.defaultdict):
 
     def refresh(self) -> None:
         """Brings the dictionary up to date. Every access to it calls this first."""
-        self._running = None
+        self.running = None
         if self._newest or self.names.waiting:
             with self._lock, plain_torch():
                 for device in list({id(d): d for d in self._newest.values()}.values()):

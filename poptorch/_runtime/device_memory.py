@@ -9,13 +9,10 @@ from poptorch._runtime.compiled import CompiledModel
 
 
 def release(compiled: CompiledModel) -> None:
-    """Releases the memory of a program.
+    """Releases the memory of a program, of which the host has the newest weights.
 
-    The module has the weights. States that only the device has are kept: those of the optimizer
-    and of the random generator, and buffers that differ between replicas.
-
-    Args:
-        compiled: the program, of which the host has the newest weights.
+    States that only the device has are kept: those of the optimizer and of the random generator,
+    and buffers that differ between replicas.
     """
     own = {state.path for state in _own_of_replicas(compiled)}
     compiled.executable.release({state.path for state in _on_host(compiled)} - own)
@@ -34,7 +31,7 @@ def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[
             program. The program then has no memory, as before.
     """
     executable = compiled.executable
-    kept = {state: _values(executable, state) for state in _on_host(compiled)
+    kept = {state: read_replicas(executable, state) for state in _on_host(compiled)
             if executable.has_state(state.path)}
     executable.restore()
     try:
@@ -44,7 +41,7 @@ def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[
     except BaseException:
         leave()
         for state, values in kept.items():
-            _write(executable, state, values)
+            write_replicas(executable, state, values)
         release(compiled)
         raise
 
@@ -65,7 +62,7 @@ class CarriedOver:
     def of(cls, compiled: CompiledModel) -> "CarriedOver":
         """Reads it from a program. The host, or the other program, has the newest weights."""
         return cls(compiled.random.read(),
-                   {state.path: _values(compiled.executable, state)
+                   {state.path: read_replicas(compiled.executable, state)
                     for state in _own_of_replicas(compiled)})
 
     def give(self, compiled: CompiledModel) -> None:
@@ -91,7 +88,7 @@ def _on_host(compiled: CompiledModel) -> list:
             if state.path in compiled.program.states]
 
 
-def _values(executable, state) -> torch.Tensor:
+def read_replicas(executable, state) -> torch.Tensor:
     """The bytes of a state in each replica."""
     found = torch.empty((executable.replicas, state.bytes), dtype=torch.uint8)
     for replica, value in enumerate(found):
@@ -102,10 +99,11 @@ def _values(executable, state) -> torch.Tensor:
 def _write_if_first(executable, state, values: torch.Tensor) -> None:
     """Writes the values of the replicas, if the program has that of the first one. It has another
     one if the host wrote to the module since; that value is for all replicas."""
-    if torch.equal(_values(executable, state)[0], values[0]):
-        _write(executable, state, values)
+    if torch.equal(read_replicas(executable, state)[0], values[0]):
+        write_replicas(executable, state, values)
 
 
-def _write(executable, state, values: torch.Tensor) -> None:
+def write_replicas(executable, state, values: torch.Tensor) -> None:
+    """Writes what :func:`read_replicas` read from a state of the same name."""
     for replica, value in enumerate(values):
         executable.write_state(state.path, value.data_ptr(), value.nbytes, replica)

@@ -37,11 +37,7 @@ class Superseded(Exception):
 
 
 class Lifecycle:
-    """Which calls of one executor run, and what changes the program that they run.
-
-    Args:
-        device: of the executor.
-    """
+    """Which calls of one executor run, and what changes the program that they run."""
 
     def __init__(self, device: Device):
         self._device = device
@@ -57,12 +53,8 @@ class Lifecycle:
         self._changers = [changer for changer in self._changers if changer == get_ident()]
 
     def begin_call(self) -> int:
-        """Notes a call of this thread; returns what :meth:`end_call` takes.
-
-        Raises:
-            Superseded: Another thread changes the program.
-            poptorch.Error: This thread does.
-        """
+        """Notes a call of this thread; returns what :meth:`end_call` takes. Raises Superseded when
+        another thread changes the program, and an Error when this one does."""
         caller = get_ident()
         self._callers.append(caller)
         if self._changers:  # read after the note is made, as without_calls() does the reverse
@@ -92,13 +84,7 @@ class Lifecycle:
         Args:
             what: the method, for the message.
             work: checks first whether another thread has done it already.
-            waits_for_calls: whether calls of other threads end first, and none begins meanwhile.
-
-        Returns:
-            What ``work`` returns.
-
-        Raises:
-            poptorch.Error: ``waits_for_calls``, and this thread is in a call.
+            waits_for_calls: whether to use :meth:`without_calls`.
         """
         def locked() -> _T:
             calls = self.without_calls(what) if waits_for_calls else contextlib.nullcontext()
@@ -109,14 +95,8 @@ class Lifecycle:
 
     @contextlib.contextmanager
     def without_calls(self, what: str) -> Iterator[None]:
-        """Waits for the calls of other threads; none begins within.
-
-        Args:
-            what: the method, for the message.
-
-        Raises:
-            poptorch.Error: This thread is in a call: it is that of a signal handler.
-        """
+        """Waits for the calls of other threads; none begins within. Raises an Error that names the
+        method ``what`` when this thread is in a call: it is that of a signal handler."""
         changer = get_ident()
         if changer in self._callers:
             raise Error(f"[{what}] a call of the model is running in the same thread: the handler "

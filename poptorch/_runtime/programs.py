@@ -5,15 +5,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from poptorch._device.device import Device
-from poptorch._optimizer.link import OptimizerLink
 from poptorch._reports.profile_report import ProfileReport
 from poptorch._runtime import device_memory
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.device_memory import CarriedOver
+from poptorch._runtime.wrapped import Wrapped
 from poptorch._weights import gradients
 from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
-from poptorch.options import Options
 
 
 class ProgramInfo(NamedTuple):
@@ -37,37 +36,24 @@ class Programs:
     (:class:`WeightLink`). The optimizer's state, the state of the random generator and the buffers
     of each replica belong to the current program.
 
-    Args:
-        weights: of the executor.
-        optimizer: of the executor; None for inference.
-        device: of the executor.
-        report: what ``Options.enableProfiling`` writes; None: nothing.
-        options: resolved options.
-
     Attributes:
         current: what a call runs; None: nothing is compiled.
         all: each program, and how it came.
     """
 
-    def __init__(self, weights: WeightLink, optimizer: OptimizerLink | None, device: Device,
-                 report: ProfileReport | None, options: Options):
+    def __init__(self, wrapped: Wrapped, weights: WeightLink, device: Device,
+                 report: ProfileReport | None):
+        self._wrapped = wrapped
+        self._optimizer = wrapped.optimizer
         self._weights = weights
-        self._optimizer = optimizer
         self._device = device
         self._report = report
-        self._options = options
         self._carried: CarriedOver | None = None  # until the next add()
         self.current: CompiledModel | None = None
         self.all: dict[CompiledModel, ProgramInfo] = {}
 
     def require(self, where: str) -> CompiledModel:
-        """The current program.
-
-        Args:
-            where: the method that needs it, for the message.
-
-        Raises:
-            poptorch.Error: There is none.
+        """The current program; raises an Error that names the method ``where`` if there is none.
         """
         program = self.current
         if program is None:
@@ -100,18 +86,14 @@ class Programs:
         except BaseException:
             self._give_up(carried)
             raise
-        gradients.provide(program, self._options)
+        gradients.provide(program, self._wrapped.options)
         self.all[program] = ProgramInfo(program.arguments.text(), reason,
                                         time.monotonic() - begin)
         self.current, self._carried = program, None
 
     def select(self, program: CompiledModel) -> None:
         """Makes one of :attr:`all` the current one. Where something is raised, nothing is
-        compiled.
-
-        Args:
-            program: the program, which :meth:`add` has added.
-        """
+        compiled."""
         carried = CarriedOver.of(self.current)
         try:
             if program.executable.has_memory:

@@ -149,7 +149,7 @@ class Optimizer(DeviceSettings):
                             f"of torch.optim returns, got the entries "
                             f"{', '.join(given) or 'none'}.")
         spec = spec_of(self)
-        keys = {hyper.key.partition(".")[0] for hyper in spec.hyper if hyper.key}
+        keys = {hyper.group_key for hyper in spec.hyper}
         known = {state.key for state in spec.states} | {COUNT}
         for number, (own, group) in enumerate(zip(self.param_groups, given["param_groups"])):
             missing = sorted(keys & own.keys() - group.keys())

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from poptorch._executor.forwarding import forward_to
+from poptorch._executor.forwarding import forward_property, forward_to
 
 
 class Part:
@@ -36,8 +36,8 @@ class Part:
 class Owner:
     add = forward_to("_part", Part.add)
     text = forward_to("_part", Part.text)
-    count = forward_to("_part", Part.count)
-    is_zero = forward_to("_part", Part.is_zero)
+    count = forward_property("_part", Part.count)
+    is_zero = forward_property("_part", Part.is_zero)
 
     def __init__(self):
         self._part = Part()

@@ -98,23 +98,19 @@ EDITS = (
     Edit("destroyed_state_is_lost", "destroy() loses the state that the program had", _LIVE,
          """        with self._lock:
             self._pull(device)
-            self._running = None
+            self.running = None
 """, """        with self._lock:
             self._newest = {key: d for key, d in self._newest.items() if d is not device}
-            self._running = None
+            self.running = None
 """, "optimizers"),
     Edit("counts_begin_anew", "a program counts its updates from 0 whatever state it is given",
          "_optimizer/device_states.py", """                if value is None:
                     self._executable""", """                if value is None or entry.key == COUNT:
                     self._executable""", "optimizers"),
     Edit("moments_are_swapped", "Adam's moments come to the host under each other's names",
-         "_optimizer/rows.py",
-         """StateTensor("exp_avg", "Accl1", type_setting=FIRST_MOMENT_TYPE),
-            StateTensor("exp_avg_sq", "Accl2", type_setting=SECOND_MOMENT_TYPE),
-            StateTensor("max_exp_avg_sq",""",
-         """StateTensor("exp_avg_sq", "Accl1", operand="exp_avg"),
-            StateTensor("exp_avg", "Accl2", operand="exp_avg_sq"),
-            StateTensor("max_exp_avg_sq",""", "optimizers"),
+         "_optimizer/device_states.py", "found.setdefault(id(entry.tensor), {})[entry.key] = value",
+         """key = {"exp_avg": "exp_avg_sq", "exp_avg_sq": "exp_avg"}.get(entry.key, entry.key)
+                found.setdefault(id(entry.tensor), {})[key] = value""", "optimizers"),
     Edit("items_are_stale", "state_dict() shows the state as the host had it last",
          _LIVE, '"get", "items", "keys",', '"get", "keys",', "optimizers"),
     Edit("state_writes_are_lost", "what the host writes to the state reaches no program", _LIVE,
@@ -133,6 +129,7 @@ EDITS = (
          "            device.previous.append(weakref.ref(old))", "            pass", "optimizers"),
     Edit("replaced_state_is_ignored", "a dictionary that takes the place of optimizer.state is "
          "thrown away", "_optimizer/executor_states.py",
-         "        if self.is_replaced:",
-         "        self._optimizer.state = self.store\n        if False:", "optimizers"),
+         "        if self._optimizer.state is not self.store:\n            old",
+         "        self._optimizer.state = self.store\n        if False:\n            old",
+         "optimizers"),
 )
