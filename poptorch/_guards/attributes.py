@@ -300,7 +300,8 @@ class Attributes:
         None for one of what ``forward`` makes, which is made anew in each call."""
         for module, path, _ in self._before:
             if module is holder and id(module) not in self._made:
-                return f"self.{path}.{name}".replace("..", "."), place_text(self.line(holder, name), path)
+                where = f"self.{path}." if path else "self."
+                return where + name, place_text(self.line(holder, name), path)
         return self.reads.path_of(holder, name), ""
 
     def _lasting(self, value):

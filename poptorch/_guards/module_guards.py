@@ -58,15 +58,18 @@ def guards_of(module: torch.nn.Module, states: Mapping[str, torch.Tensor], train
 
 
 def _guard_of_table(path: str, table: dict, kept: set[int]) -> Guard:
+    unused = {key for key, value in table.items()
+              if isinstance(value, torch.Tensor) and id(value) not in kept}
+
     def read():
         return SimpleNamespace(**{
-            key: value if value is None or isinstance(value, torch.nn.Module) or id(value) in kept
-            else _Other for key, value in table.items()})
+            key: _Unused if key in unused and isinstance(value, torch.Tensor) else value
+            for key, value in table.items()})
 
     return Guard(path, read, containers=lambda: [table])
 
 
-class _Other:
+class _Unused:
     """In place of tensors that the program does not have."""
 
 

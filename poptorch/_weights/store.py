@@ -242,11 +242,8 @@ class WeightStore:
                 self._noted(entry)
 
     def publish_to_all(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Gives every program that has copies of some tensors the host's values of them.
-
-        Where a program trained since the host last had the values, and the host was not written
-        either, all get what was trained.
-        """
+        """Gives every program that has copies of some tensors the host's values of them, or what
+        was trained since, see :meth:`publish`."""
         with self._locked():
             tensors = list(tensors)
             # First where the tensors lay: in memory that they were given since, nothing is known.
@@ -331,13 +328,7 @@ class WeightStore:
 
     def part_in_memory(self, program: CompiledProgram, tensor: torch.Tensor,
                        paths: frozenset[str] | None) -> Part | None:
-        """The part of a program of which a tensor has memory, None if there is none.
-
-        Args:
-            program: any.
-            tensor: any.
-            paths: of the parts to look at; None: all.
-        """
+        """The part of a program, among those with ``paths``, that lies in a tensor's memory."""
         with plain_access():
             entry = self._entries.get(id(tensor.untyped_storage()))
             return None if entry is None else next(

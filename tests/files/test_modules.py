@@ -244,8 +244,9 @@ def test_a_module_that_was_changed_since_it_was_compiled_is_not_saved(change, wo
     change(model.model)
     with pytest.raises(poptorch.Error) as caught:
         model.save(tmp_path / "net.poptorch")
-    assert re.fullmatch(rf"\[save\] {re.escape(words)}.* after the model was compiled\. Set it "
-                        r"back; or call the model first, which compiles it again\.", caught.value.message)
+    assert re.fullmatch(
+        rf"\[save\] {re.escape(words)}.* after the model was compiled\. Set it back; or call the "
+        r"model first, which compiles it again\.", caught.value.message)
     assert not list(tmp_path.iterdir())
 
 

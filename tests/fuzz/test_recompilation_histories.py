@@ -1,7 +1,8 @@
 """Histories of what a program depends on: after each change, calls return what eager returns.
 
 A training and an inference executor share one module. Between their calls attributes, globals,
-closures, hooks, layers, modes, shapes and values of buffers change, and models are saved and loaded.
+closures, hooks, layers, modes, shapes and values of buffers change, and models are saved and
+loaded.
 """
 
 import copy

@@ -107,7 +107,8 @@ def test_what_modules_hold(make, forward, words, capsys):
     module.held = make()
     told = told_of(module, capsys)
     assert told.count("[capture]") == 1
-    assert f"[capture] forward changes the Python value {words}" in told and "and also reads it. Python" in told
+    assert f"[capture] forward changes the Python value {words}" in told
+    assert "and also reads it. Python" in told
 
 
 def test_attributes_of_classes(capsys):
@@ -238,7 +239,8 @@ def test_flags(held, forward, words, capsys):
     module = Function(forward)
     module.held = held
     told = told_of(module, capsys)
-    assert told.count("[capture]") == 1 and f"[capture] forward changes the Python value {words}" in told
+    assert told.count("[capture]") == 1
+    assert f"[capture] forward changes the Python value {words}" in told
 
 
 def tensor(m, x):
@@ -258,7 +260,8 @@ def test_tensors_that_count(forward, capsys):
     module.held = torch.zeros(1)
     told = told_of(module, capsys)
     assert told.count("[capture]") == 1
-    assert "changes the Python value self.held, from tensor([0.]) to tensor([1.]), and also reads it" in told
+    assert ("changes the Python value self.held, from tensor([0.]) to tensor([1.]), and also "
+            "reads it") in told
 
 
 def test_long_tensors_that_count(capsys):

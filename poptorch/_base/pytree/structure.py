@@ -392,9 +392,9 @@ def _check_as_it_was(part: Node, name: str, value) -> None:
     found = part.beside[name].difference(value, name)
     if found is not None:
         path, was, now = found
-        raise Error(f"[save] {path} of a {part.cls.__name__} among the arguments changed from {was} "
-                    f"to {now} after compilation, so the saved file would not match it. Set it "
-                    f"back, or call the model first.")
+        raise Error(f"[save] {path} of a {part.cls.__name__} among the arguments changed from "
+                    f"{was} to {now} after compilation, so the saved file would not match it. Set "
+                    f"it back, or call the model first.")
 
 
 def _plain(part, constants: Iterator) -> tuple | None:
