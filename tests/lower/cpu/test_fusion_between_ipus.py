@@ -16,7 +16,8 @@ CHANNELS, IPUS = 16, 3
 NAMES = ["add", "batch_norm", "convolution", "hardswish", "mul", "relu", "silu", "tanh"]
 MODULES = {"convolution": lambda: torch.nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1),
            "batch_norm": lambda: torch.nn.BatchNorm2d(CHANNELS)}
-LINE = re.compile(r"^  (?:%.* = )?(\w+) (.*?)(?: \{(.*)\})? : ", re.M)
+# An op that makes images.
+LINE = re.compile(r"^  (?:%.* = )?(\w+) (.*?) \{(.*)\} : \w+\[2,", re.M)
 
 
 class Layers(torch.nn.Module):
