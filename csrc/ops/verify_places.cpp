@@ -164,8 +164,9 @@ void verify_order(const Module& module) { PlaceVerifier(module).has_rising_numbe
 
 bool is_placed(const Module& module) {
   return std::all_of(module.graphs.begin(), module.graphs.end(), [](const auto& graph) {
-    return std::all_of(graph->ops.begin(), graph->ops.end(),
-                       [](const auto& op) { return !runs_on_ipu(op->name) || op->attrs.has("ipu"); });
+    return std::all_of(graph->ops.begin(), graph->ops.end(), [](const auto& op) {
+      return !runs_on_ipu(op->name) || op->attrs.has("ipu");
+    });
   });
 }
 

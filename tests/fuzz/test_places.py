@@ -19,8 +19,8 @@ NAMES = ["A", "B", "C", "D", "E"]
 LAYERS = {"linear": lambda: torch.nn.Linear(COLUMNS, COLUMNS), "tanh": torch.nn.Tanh,
           "norm": lambda: torch.nn.LayerNorm(COLUMNS)}
 # What brings a value elsewhere is where it is read; what the host or a loop gives is nobody's.
-MOVES = {"ipu_copy", "remote_load", "remote_store", "constant", "full", "stream_in", "loop", "input",
-         "strategy"}
+MOVES = {"ipu_copy", "remote_load", "remote_store", "constant", "full", "stream_in", "loop",
+         "input", "strategy"}
 LINE = re.compile(r"^  (?:%.* = )?(?P<op>\w+)(?: |$).*?(?:  // \S+:\d+(?: (?P<module>\S+))?)?$")
 
 

@@ -1,7 +1,7 @@
 """Blocks and strategies say where a program runs; its numbers are those of the plain model.
 
-Passes that compute several ops in one, and round once, join no ops of different IPUs. Where bits are
-compared these passes are off.
+Passes that compute several ops in one, and round once, join no ops of different IPUs. Where bits
+are compared these passes are off.
 """
 
 import copy

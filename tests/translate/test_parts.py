@@ -10,7 +10,8 @@ from tests.helpers import quiet_options
 from tests.networks.zoo import NETWORKS, build
 
 PARTS = ["forward", "backward", "update"]
-LINE = re.compile(r"^  (?:(?P<results>%.*?) = )?(?P<op>\w+)(?P<operands>(?: [%_][^ ]*)*)(?P<rest>.*)$")
+LINE = re.compile(r"^  (?:(?P<results>%.*?) = )?(?P<op>\w+)(?P<operands>(?: [%_][^ ]*)*)"
+                  r"(?P<rest>.*)$")
 
 
 def parts_of(text):

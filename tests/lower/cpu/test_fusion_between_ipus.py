@@ -49,7 +49,8 @@ def parts_of(op, operands, attrs):
     if op == "fused":
         return re.findall(r'\["(\w+)"', attrs)
     added = {"batch_norm": operands[5:6], "packed_convolution": operands[3:4]}.get(op, [])
-    names = [op.removeprefix("packed_").removesuffix("_inference"), *("add" for operand in added if operand != "_")]
+    names = [op.removeprefix("packed_").removesuffix("_inference")]
+    names += ["add" for operand in added if operand != "_"]
     activation = re.search(r'\bactivation="(\w+)"', attrs)
     if activation and activation[1] != "none":
         names.append(activation[1])
