@@ -76,7 +76,7 @@ class Recomputer {
     const ir::Op& norm = *value->op;
     ir::Attrs attrs = norm.attrs;
     for (const char* name : {"momentum", "eps", "inplace"}) attrs.erase(name);
-    attrs.set("backward", true);
+    attrs.set("part", "backward");
     ops.push_back(make_like(graph_, reader, ir::op::batch_norm_apply, operands_of(norm),
                             std::move(attrs), {value->type}));
     ops.back()->place = norm.place;
