@@ -11,8 +11,6 @@
 
 #include "kernels/aten/call.h"
 #include "kernels/aten/convolution.h"
-#include "kernels/conv/algorithms.h"
-#include "kernels/conv/bf16x3.h"
 #include "kernels/simd/elementwise.h"
 #include "ops/layout.h"
 #include "support/error.h"
@@ -125,19 +123,17 @@ Prepared pack_for_onednn(const Call& call) {
   };
   return {run};
 }
+
 Prepared pack_as(const Call& call, WeightForm form) {
-  switch (form) {
-    case WeightForm::as_they_lie: return pack_permuted(call, {0, 1, 2, 3});
-    case WeightForm::by_tap: return pack_permuted(call, {2, 3, 1, 0});
-    case WeightForm::onednn: break;
-  }
-  return pack_for_onednn(call);
+  if (form == WeightForm::as_they_lie) return pack_permuted(call, {0, 1, 2, 3});
+  const bool by_tap =
+      form == WeightForm::by_tap || has_one_channel(call.attrs().get_ints("input_size"));
+  return by_tap ? pack_permuted(call, {2, 3, 1, 0}) : pack_for_onednn(call);
 }
 
 Prepared pack_convolution(const Call& call) {
-  const ConvProblem problem = ConvProblem::packing(call);
-  const ConvAlgorithm& chosen = conv_algorithms().choose(problem);
-  Prepared prepared = pack_as(call, weight_form(chosen, problem));
+  const ConvAlgorithm& chosen = conv_algorithms().choose(ConvProblem::packing(call));
+  Prepared prepared = pack_as(call, chosen.make.form);
   prepared.algorithm = chosen.name;
   return prepared;
 }
@@ -193,7 +189,7 @@ at::Tensor channels_first(const at::Tensor& image) {
 }
 
 // The outputs from one on, by ATen, with weights as they are or in the form that is packed for
-// packed_bf16x3_convolution.
+// bf16x3_convolution.
 RestOfOutputs rest_of_outputs(const Call& call, bool has_products = true) {
   const bool relu = call.attrs().get_string("activation") == "relu";
   const ir::Dims w = call.attrs().get_ints("weight_size");
@@ -267,7 +263,7 @@ bool is_left_as_it_is(const Call& call) {
 
 // Weights that stay in the module: not where oneDNN needs a layout of its own.
 bool takes_unpacked(const Call& call) {
-  return conv_algorithms().choose(ConvProblem::packed(call)).make != onednn_convolution;
+  return conv_algorithms().choose(ConvProblem::packed(call)).make.form != WeightForm::onednn;
 }
 
 Prepared packed_convolution(const Call& call) {
@@ -281,14 +277,12 @@ KERNEL("packed_convolution", packed_convolution, false, nullptr, takes_unpacked)
 
 }  // namespace
 
-Prepared packed_by_parts(const Call& call) {
-  return packed_bf16x3_convolution(call, rest_of_outputs(call));
-}
-
 Prepared packed_by_onednn(const Call& call) {
   if (!is_left_as_it_is(call)) return by_form_of_onednn(call, activation_name(call));
   return {[all = rest_of_outputs(call)](const Args& args) { all(args, 0); }};
 }
+
+RestOfOutputs packed_rest(const Call& call) { return rest_of_outputs(call); }
 
 Prepared packed_without_products(const Call& call) {
   return {[all = rest_of_outputs(call, false)](const Args& args) { all(args, 0); }};

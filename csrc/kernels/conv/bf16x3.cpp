@@ -50,16 +50,16 @@ size_t scratch_bytes(const Bf16x3Units& units, int threads) {
 
 // Operands `x` and `w` of the call are the images and the weights, `bias` may be absent.
 Prepared prepare(const Call& call, const Bf16x3Convolution& s, size_t x, size_t w, int bias,
-                 Prepared otherwise) {
+                 RestOfOutputs rest) {
   const Bf16x3Units units(s, call.threads);
-  const size_t bytes = scratch_bytes(units, call.threads), other_bytes = otherwise.scratch_bytes;
-  const auto run = [=, other = std::move(otherwise.run)](const Args& args) {
+  const auto run = [=, rest = std::move(rest)](const Args& args) {
     const float* of_bias = bias < 0 ? nullptr : args.in<float>(static_cast<size_t>(bias));
     const Bf16x3Data data{args.in<float>(x), args.in<float>(w), of_bias, nullptr,
                           args.out<float>(0), args.scratch};
-    if (bf16x3_convolve(s, units, data, args.threads) < s.outputs) other(args);
+    const int64_t computed = bf16x3_convolve(s, units, data, args.threads);
+    if (computed < s.outputs) rest(args, computed);
   };
-  return {run, std::max(bytes, other_bytes)};
+  return {run, scratch_bytes(units, call.threads)};
 }
 
 }  // namespace
@@ -81,12 +81,12 @@ Bf16x3Units::Bf16x3Units(const Bf16x3Convolution& s, int threads) {
   weight_bytes = align_up(in_block * panel_bytes);
 }
 
-Prepared bf16x3_convolution(const Call& call, Prepared otherwise) {
-  return prepare(call, forward(call), 0, 1, call.has_in(2) ? 2 : -1, std::move(otherwise));
+Prepared bf16x3_convolution(const Call& call, RestOfOutputs rest) {
+  return prepare(call, forward(call), 0, 1, call.has_in(2) ? 2 : -1, std::move(rest));
 }
 
-Prepared bf16x3_input_gradient(const Call& call, Prepared otherwise) {
-  return prepare(call, backward(call), 0, 2, -1, std::move(otherwise));
+Prepared bf16x3_input_gradient(const Call& call, RestOfOutputs rest) {
+  return prepare(call, backward(call), 0, 2, -1, std::move(rest));
 }
 
 Prepared packed_bf16x3_convolution(const Call& call, RestOfOutputs rest) {
