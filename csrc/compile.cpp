@@ -29,21 +29,28 @@ namespace {
 
 constexpr int step_count = 6;
 
-// What would join several operations of the user's, move them, or write over their operands.
-constexpr const char* off_for_checks[] = {
-    "compact_argmax",   "fuse_batch_norm", "fold_batch_norm",          "channels_last",
-    "fuse_convolution", "plain_weights",   "batch_tiling",             "fuse_cross_entropy",
-    "fuse_embedding",   "hoist",           "rematerialize_batch_norm", "rematerialize_elementwise",
-    "fuse",             "inplace",         "in_place",                 "weights_last"};
+// All that POPTORCH_OFF can name.
+std::vector<Switch> optimizations() {
+  std::vector<Switch> all = all_switches();
+  for (const rewrite::Pass& pass : lower::cpu::all_passes()) all.push_back(pass);
+  return all;
+}
+
+bool turns_off(const CompileOptions& options, OffFor reason) {
+  switch (reason) {
+    case OffFor::nothing: return false;
+    case OffFor::checks: return options.check_floats || options.record_floats;
+    case OffFor::recording: return options.record_floats;
+    case OffFor::determinism: return options.deterministic;
+  }
+  throw_internal_error(__FILE__, __LINE__, "reason", "not an OffFor");
+}
 
 // The options with all that they turn off.
 CompileOptions complete(CompileOptions options) {
-  if (options.deterministic) options.settings.off.push_back("torch_threads");
-  if (!options.check_floats && !options.record_floats) return options;
-  std::vector<std::string>& off = options.settings.off;
-  off.insert(off.end(), std::begin(off_for_checks), std::end(off_for_checks));
-  // Arguments are looked at where they are copied to.
-  if (options.record_floats) off.push_back("direct_streams");
+  for (const Switch& one : optimizations()) {
+    if (turns_off(options, one.off_for)) options.settings.off.emplace_back(one.name);
+  }
   return options;
 }
 
@@ -136,13 +143,9 @@ void check_switches() {
   for (const std::string& name : settings().off) {
     std::string names;
     bool is_known = false;
-    for (const Switch& known : all_switches()) {
+    for (const Switch& known : optimizations()) {
       is_known = is_known || known.name == name;
       names += concat(names.empty() ? "" : ", ", known.name);
-    }
-    for (const rewrite::Pass& pass : lower::cpu::all_passes()) {
-      is_known = is_known || pass.name == name;
-      names += concat(", ", pass.name);
     }
     USER_CHECK(is_known, "[compile] POPTORCH_OFF names \"", name,
                "\", which turns nothing off. The names are: ", names, ".");
