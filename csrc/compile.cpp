@@ -94,8 +94,8 @@ class Steps {
     });
   }
 
-  run::Reports& reports() { return reports_; }
-  run::Reports take() { return std::move(reports_); }
+  Reports& reports() { return reports_; }
+  Reports take() { return std::move(reports_); }
 
  private:
   void after_pass(int number, const char* name, const rewrite::PassDone& done) {
@@ -128,7 +128,7 @@ class Steps {
   ir::Module& module_;
   const CompileOptions& options_;
   const Progress& progress_;
-  run::Reports reports_;
+  Reports reports_;
   rewrite::PassOptions passes_;
   int done_ = 0;
 };
@@ -156,10 +156,8 @@ assemble::AssembleOptions assemble_options(const CompileOptions& options) {
   return {options.threads, options.poison, options.check_floats || options.record_floats};
 }
 
-std::unique_ptr<run::Executable> make_executable(const ir::Module& module,
-                                                 assemble::Program program,
-                                                 const CompileOptions& options,
-                                                 run::Reports reports) {
+std::unique_ptr<Compiled> make_executable(const ir::Module& module, assemble::Program program,
+                                          const CompileOptions& options, Reports reports) {
   reports.memory_bytes = plan::memory_report(module);
   reports.ops = assemble::op_report(module);
   reports.algorithms = assemble::op_report(module, true);
@@ -167,7 +165,7 @@ std::unique_ptr<run::Executable> make_executable(const ir::Module& module,
   const run::EngineOptions engine{options.replicas, options.poison,
                                   options.record_floats && !options.check_floats,
                                   options.input_group_size, options.orthogonal_input_groups};
-  return std::make_unique<run::Executable>(std::move(program), engine, std::move(reports));
+  return std::make_unique<Compiled>(std::move(program), engine, std::move(reports));
 }
 
 bool has_lowered(const ir::Module& module) {
@@ -195,9 +193,34 @@ CompileOptions CompileOptions::from_environment() {
   return options;
 }
 
-std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
-                                         const CompileOptions& asked,
-                                         const Progress& progress) try {
+const std::string& Compiled::ir(std::string_view step) const {
+  std::string names;
+  for (const auto& [name, text] : reports.texts) {
+    if (name == step) return text;
+    names += concat(names.empty() ? "" : ", ", name);
+  }
+  throw_user_error(concat("[compile] there is no IR text of step \"", step, "\". Steps with text: ",
+                          names.empty() ? "none" : names, "."));
+}
+
+std::string Compiled::constants() const {
+  std::map<int64_t, const std::byte*> known;
+  for (const assemble::Constant& constant : engine().program().constants) {
+    known[constant.addr] = constant.bytes.data();
+  }
+  const std::unique_ptr<ir::Module> module = ir::parse(ir("plan"));
+  for (const ir::Op* op : module->all_ops()) {
+    if (op->name != ir::op::constant || !op->attrs.has("hash")) continue;
+    const std::string& hash = op->attrs.get_string("hash");
+    const std::string found =
+        module->add_constant(op->result()->type, known.at(op->attrs.get_int("addr")));
+    INTERNAL_CHECK(found == hash, "[compile] constant ", hash, " has hash ", found, " in memory");
+  }
+  return ir::pack_constants(*module);
+}
+
+std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const CompileOptions& asked,
+                                  const Progress& progress) try {
   const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();
@@ -241,9 +264,8 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
 }
 
 // A text that breaks a rule is at fault itself: no step of ours made it.
-std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> module,
-                                                 const CompileOptions& asked,
-                                                 run::Reports known) try {
+std::unique_ptr<Compiled> compile_planned(std::unique_ptr<ir::Module> module,
+                                          const CompileOptions& asked, Reports known) try {
   const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();
