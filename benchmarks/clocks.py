@@ -6,7 +6,6 @@ import os
 import resource
 from dataclasses import dataclass
 
-
 STOLEN = 8  # the field of the first line of /proc/stat, its name included
 
 

@@ -4,5 +4,5 @@ Programs of PopTorch import ``popart`` for nothing but ``int(popart.<Enum>.<Memb
 are kept by the options and change nothing, as the reference page of the options says.
 """
 
-from poptorch._backend_enums import *  # noqa: F403
-from poptorch._backend_enums import __all__ as __all__
+from poptorch._compat.backend_enums import *  # noqa: F403
+from poptorch._compat.backend_enums import __all__ as __all__

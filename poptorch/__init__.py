@@ -8,10 +8,11 @@ import warnings as _warnings
 
 import torch as _torch
 
-from poptorch import _built as _built
+# First: it says what to do where the extension is missing.
+from poptorch._base import extension_check as _extension_check  # noqa: F401 isort: skip
+
 from poptorch import _impl as _impl
 from poptorch import _poplar_executor as _poplar_executor
-from poptorch import _scope_ops as _scope_ops
 from poptorch import _utils as _utils
 from poptorch import enums as enums
 from poptorch import optim as optim
@@ -19,37 +20,13 @@ from poptorch import options as options
 from poptorch import poptorch_core as poptorch_core
 from poptorch import profiling as profiling
 from poptorch import testing as testing
+from poptorch._annotations.stages import Phase as Phase
+from poptorch._annotations.stages import Stage as Stage
 from poptorch._args_parser import ArgsParser as _ArgsParser  # noqa: F401
-from poptorch._custom_op import custom_op as custom_op
-from poptorch._custom_op import include_path as include_path
-from poptorch._logging import logger as logger
-from poptorch._logging import setLogLevel as setLogLevel
-from poptorch._loss import identity_loss as identity_loss
-from poptorch._marks import nop as nop
-from poptorch._marks import recomputationCheckpoint as recomputationCheckpoint
-from poptorch._marks import set_available_memory as set_available_memory
-from poptorch._multi_conv import MultiConv as MultiConv
-from poptorch._overlap import set_overlap_for_input as set_overlap_for_input
-from poptorch._overlap import set_overlap_for_output as set_overlap_for_output
-from poptorch._products import SerializedLinear as SerializedLinear
-from poptorch._products import serializedMatMul as serializedMatMul
-from poptorch._own import CPU as CPU
-from poptorch._own import ctc_beam_search_decoder as ctc_beam_search_decoder
-from poptorch._own import dynamic_slice as dynamic_slice
-from poptorch._own import cond as cond
-from poptorch._own import dynamic_update as dynamic_update
-from poptorch._own import for_loop as for_loop
-from poptorch._own import fps as fps
-from poptorch._own import ipu_print_tensor as ipu_print_tensor
-from poptorch._own import nearest as nearest
-from poptorch._running import ipuHardwareIsAvailable as ipuHardwareIsAvailable
-from poptorch._running import ipuHardwareVersion as ipuHardwareVersion
-from poptorch._running import isCompilingWithDispatcher as isCompilingWithDispatcher
-from poptorch._running import isRunningOnIpu as isRunningOnIpu
+from poptorch._base.logging import logger as logger
+from poptorch._base.logging import setLogLevel as setLogLevel
 from poptorch._runtime.hooks import registerPostCompileHook as registerPostCompileHook
 from poptorch._runtime.hooks import registerPreCompileHook as registerPreCompileHook
-from poptorch._stages import Phase as Phase
-from poptorch._stages import Stage as Stage
 from poptorch.blocks import Attribute as Attribute
 from poptorch.blocks import BeginBlock as BeginBlock
 from poptorch.blocks import Block as Block
@@ -84,6 +61,31 @@ from poptorch.executor import PoplarExecutor as PoplarExecutor
 from poptorch.models import inferenceModel as inferenceModel
 from poptorch.models import load as load
 from poptorch.models import trainingModel as trainingModel
+from poptorch.ops import CPU as CPU
+from poptorch.ops import cond as cond
+from poptorch.ops import ctc_beam_search_decoder as ctc_beam_search_decoder
+from poptorch.ops import dynamic_slice as dynamic_slice
+from poptorch.ops import dynamic_update as dynamic_update
+from poptorch.ops import for_loop as for_loop
+from poptorch.ops import fps as fps
+from poptorch.ops import ipu_print_tensor as ipu_print_tensor
+from poptorch.ops import nearest as nearest
+from poptorch.ops import scope_ops as _scope_ops
+from poptorch.ops.custom_op import custom_op as custom_op
+from poptorch.ops.custom_op import include_path as include_path
+from poptorch.ops.hardware_queries import ipuHardwareIsAvailable as ipuHardwareIsAvailable
+from poptorch.ops.hardware_queries import ipuHardwareVersion as ipuHardwareVersion
+from poptorch.ops.hardware_queries import isCompilingWithDispatcher as isCompilingWithDispatcher
+from poptorch.ops.hardware_queries import isRunningOnIpu as isRunningOnIpu
+from poptorch.ops.loss import identity_loss as identity_loss
+from poptorch.ops.multi_conv import MultiConv as MultiConv
+from poptorch.ops.serialized_matmul import SerializedLinear as SerializedLinear
+from poptorch.ops.serialized_matmul import serializedMatMul as serializedMatMul
+from poptorch.ops.stream_overlap import set_overlap_for_input as set_overlap_for_input
+from poptorch.ops.stream_overlap import set_overlap_for_output as set_overlap_for_output
+from poptorch.ops.tensor_hints import nop as nop
+from poptorch.ops.tensor_hints import recomputationCheckpoint as recomputationCheckpoint
+from poptorch.ops.tensor_hints import set_available_memory as set_available_memory
 from poptorch.options import Options as Options
 from poptorch.options import TensorLocationSettings as TensorLocationSettings
 from poptorch.strategies import ParallelPhasedExecution as ParallelPhasedExecution

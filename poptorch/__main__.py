@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from poptorch import _C
-from poptorch._custom_op import include_path
 from poptorch.errors import Error
+from poptorch.ops.custom_op import include_path
 
 
 def read_module(path):
@@ -54,7 +54,7 @@ def ops(arguments):
 
 def how(arguments):
     """Prints which code of which step takes a function or operation of torch."""
-    from poptorch._handling import described  # heavy parts of torch
+    from poptorch._translate.call_routes import described  # heavy parts of torch
 
     print(described(arguments.name))
 

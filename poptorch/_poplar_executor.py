@@ -1,6 +1,6 @@
 """Alias: the executor under the name by which programs import it."""
 
-from poptorch._capture import substitutions as _substitutions
+from poptorch._capture import context_managers as _substitutions
 from poptorch.executor import PoplarExecutor as PoplarExecutor
 
 

@@ -11,11 +11,10 @@ from typing import Any, Self, TypeVar
 
 import torch
 
-from poptorch import _annotations as annotations
-from poptorch import _block_class as block_class
-from poptorch import _block_uses as block_uses
-from poptorch import _context as context
-from poptorch._logging import logger
+from poptorch._annotations import annotations, block_class, block_uses
+from poptorch._base import capture_context
+from poptorch._base.checks import check_ipu
+from poptorch._base.logging import logger
 from poptorch.errors import Error
 
 
@@ -34,22 +33,6 @@ def check_ids(where: str, user_id, ipu_id) -> None:
                          f"out.")
     if ipu_id is not None:
         check_ipu(where, "ipu_id", ipu_id)
-
-
-def check_ipu(where: str, argument: str, ipu: int) -> int:
-    """Returns ``ipu`` when it is the index of an IPU; raises otherwise.
-
-    Raises:
-        TypeError: It is not an int.
-        ValueError: It is negative.
-    """
-    if isinstance(ipu, bool) or not isinstance(ipu, int):
-        raise TypeError(f"[{where}] {argument} is expected to be an int of at least 0, got "
-                        f"{type(ipu).__name__} {ipu!r}.")
-    if ipu < 0:
-        raise ValueError(f"[{where}] {argument} is expected to be at least 0, got {ipu}. IPUs of "
-                         f"a device are numbered from 0.")
-    return ipu
 
 
 _Layer = TypeVar("_Layer", bound=Callable[..., Any])
@@ -80,13 +63,13 @@ class Block:
         self._outer = []
 
     def __enter__(self) -> Self:
-        is_seen = context.is_capturing()
+        is_seen = capture_context.is_capturing()
         self._outer.append(block_uses.begin(self._user_id, self._ipu_id, True) if is_seen else None)
         return self
 
     def __exit__(self, *exception: object) -> None:
         outer = self._outer.pop()
-        if context.is_capturing():
+        if capture_context.is_capturing():
             annotations.end("block", outer)
 
     @staticmethod
@@ -104,7 +87,7 @@ class Block:
             >>> poptorch.Block.start("head", ipu_id=1)
         """
         check_ids("Block.start", user_id, ipu_id)
-        if context.is_capturing():
+        if capture_context.is_capturing():
             block_uses.begin(user_id, ipu_id)
 
     @staticmethod

@@ -3,7 +3,6 @@
 import enum
 import functools
 
-
 _AT = "\n  at "
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from poptorch import _interrupts as interrupts
-from poptorch import _plain_torch as plain_torch
 from poptorch import profiling
+from poptorch._base import interrupts
+from poptorch._base.logging import logger
+from poptorch._base.torch_private import modes_off
 from poptorch._capture.process_state import one_at_a_time
 from poptorch._device.device import Device
 from poptorch._executor import copies
@@ -18,7 +19,6 @@ from poptorch._executor.attachment import Attachment
 from poptorch._executor.inspection import Inspection
 from poptorch._executor.reports import Reports
 from poptorch._files.saving import Saving
-from poptorch._logging import logger
 from poptorch._optimizer.link import OptimizerLink
 from poptorch._reports.profile_report import ProfileReport
 from poptorch._reports.progress import StepProgress
@@ -112,7 +112,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             AssertionError: The options say that the model is compiled and never run.
         """
         self._device.check_can_run()
-        is_plain = plain_torch.is_plain_for("executor")
+        is_plain = modes_off.is_plain_for("executor")
         while True:
             try:
                 return self._called(is_plain, args, kwargs)
@@ -134,7 +134,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             if self._optimizer is None or not self._optimizer.has_outgrown():
                 if is_plain:
                     return self._run_with_weights(compiled, tensors)
-                with plain_torch.plain_torch():
+                with modes_off.plain_torch():
                     return self._run_with_weights(compiled, tensors)
         finally:
             self._in_flight.leave(caller)
@@ -182,7 +182,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             >>> model.isCompiled()
             True
         """
-        plain_torch.is_plain_for("compile")
+        modes_off.is_plain_for("compile")
         self._compiled_for(args, kwargs)
 
     def _compiled_for(self, args: tuple, kwargs: dict) -> CompiledModel:
@@ -217,7 +217,7 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             with self._recorded(), StepProgress(
                     options.model_name, options.show_compilation_progress_bar) as progress:
                 interface, executable = build(source, args, kwargs, progress)
-            with plain_torch.plain_torch():
+            with modes_off.plain_torch():
                 compiled = CompiledModel.of(interface, executable, self._model, options,
                                             self._modes)
                 compiled.guard.modes.warn()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from poptorch import _interrupts as interrupts
+from poptorch._base import interrupts
 from poptorch._files import executable as files
 from poptorch._runtime.run_time_options import edited
 from poptorch._weights import grouping, instrument

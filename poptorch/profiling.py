@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from multiprocessing import util
 from pathlib import Path
 
-from poptorch._environment import json_object
+from poptorch._base.environment import json_object
 
 _VARIABLE = "PVTI_OPTIONS"
 

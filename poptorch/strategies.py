@@ -6,9 +6,9 @@ A strategy is set with ``Options.setExecutionStrategy`` and asked once, when the
 import abc
 from typing import Self
 
-from poptorch._annotations import BlockUse
-from poptorch._stages import BlockPlace, Partition, Phase, Stage, block_name, check_once
-from poptorch._strategy import _IExecutionStrategy
+from poptorch._annotations.annotations import BlockUse
+from poptorch._annotations.stages import BlockPlace, Partition, Phase, Stage, block_name, check_once
+from poptorch._annotations.strategy_rows import _IExecutionStrategy
 from poptorch.enums import AutoStage, Liveness
 from poptorch.errors import Error, error_at
 

@@ -7,7 +7,8 @@ import zlib
 import pytest
 import torch
 
-from poptorch import _C, _logging
+from poptorch import _C
+from poptorch._base import logging as _logging
 
 pytest.register_assert_rewrite("tests.helpers")
 

@@ -4,9 +4,9 @@ import inspect
 
 import torch
 
-from poptorch._containers import PARSED, Kind, Node
-from poptorch._logging import logger
-from poptorch._pytree import Structure, join_path
+from poptorch._base.logging import logger
+from poptorch._base.pytree.containers import PARSED, Kind, Node
+from poptorch._base.pytree.structure import Structure, join_path
 
 
 class Containers:

@@ -7,40 +7,39 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from poptorch import _annotations as annotations
-from poptorch import _block_uses as block_uses
-from poptorch import _context as context
+from poptorch._annotations import annotations, block_uses
+from poptorch._base import capture_context
+from poptorch._base.layout import memory_of
+from poptorch._base.logging import logger
+from poptorch._base.pytree.structure import Constant, Structure
+from poptorch._base.torch_private import tracing as private
+from poptorch._base.value_snapshot import has_attributes
 from poptorch._capture import (
-    apart,
+    aliasing,
     call_arguments,
+    capture_errors,
+    context_managers,
     process_state,
-    refusals,
-    substitutions,
     tracing,
 )
-from poptorch._capture import torch_private as private
-from poptorch._capture.bodies import Bodies
-from poptorch._capture.captured import Captured, InputSpec, OutputSpec
-from poptorch._capture.draws import Draws
-from poptorch._capture.environment import Environment
-from poptorch._capture.functionalize import functionalize
-from poptorch._capture.functions import Functions
-from poptorch._capture.library import ops
-from poptorch._capture.losses import Losses
-from poptorch._capture.module_paths import ModulePaths
+from poptorch._capture.functional.functionalize import functionalize
+from poptorch._capture.functions.mode import Functions
+from poptorch._capture.graph.captured import Captured, InputSpec, OutputSpec
+from poptorch._capture.graph.losses import Losses
+from poptorch._capture.graph.module_paths import ModulePaths
+from poptorch._capture.graph.multi_convs import MultiConvs
+from poptorch._capture.graph.producers import Producers
+from poptorch._capture.graph.regions import placeholders, prune
+from poptorch._capture.graph.source_location import Places
+from poptorch._capture.graph.stream_overlap import Overlaps
+from poptorch._capture.graph.unknown_sizes import UnknownSize
+from poptorch._capture.library.layers import ops
+from poptorch._capture.loops.bodies import Bodies
 from poptorch._capture.module_state import ModuleState
-from poptorch._capture.multi_convs import MultiConvs
-from poptorch._capture.overlaps import Overlaps
-from poptorch._capture.places import Places
-from poptorch._capture.producers import Producers
-from poptorch._capture.recorder import Recorder
+from poptorch._capture.record.recorder import Recorder
 from poptorch._capture.refused_results import refuse_hidden_tensors
-from poptorch._capture.regions import placeholders, prune
-from poptorch._capture.unknown_sizes import UnknownSize
-from poptorch._layout import memory_of
-from poptorch._logging import logger
-from poptorch._pytree import Constant, Structure
-from poptorch._snapshot import has_attributes
+from poptorch._guards.environment_variables import Environment
+from poptorch._guards.host_randomness import Draws
 from poptorch.errors import Error
 
 
@@ -134,24 +133,24 @@ class _Capture:
 
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""
-        if context.is_capturing():
+        if capture_context.is_capturing():
             raise Error("[capture] a model is compiled inside the forward of another one that is "
                         "being compiled. Call the inner module itself instead of its executor.")
-        others = substitutions.entered() if self.is_substituted else contextlib.nullcontext()
+        others = context_managers.entered() if self.is_substituted else contextlib.nullcontext()
         with process_state.preserved(self.training), others, self._environment:
             self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
                                       self.training, self._grouped, self._mode_of)
-            refusals.check_text((*self._input_names, *self._state.names.values(),
+            capture_errors.check_text((*self._input_names, *self._state.names.values(),
                                  *(state.name for state in self._state.states)))
             self._declare_inputs()
             try:
-                context.set_current(self)
+                capture_context.set_current(self)
                 annotations.reset()
                 block_uses.reset()
                 result = self._trace()
                 self._blocks = block_uses.uses()
             except Exception as error:
-                refused = refusals.of_forward(error, self.recorder.places, self._state.names,
+                refused = capture_errors.of_forward(error, self.recorder.places, self._state.names,
                                               self.recorder.failed)
                 if refused is error:
                     raise
@@ -159,7 +158,7 @@ class _Capture:
             finally:
                 annotations.reset()
                 block_uses.reset()
-                context.set_current(None)
+                capture_context.set_current(None)
             return self._assemble(result)
 
     def path_of(self, module: torch.nn.Module) -> str:
@@ -249,8 +248,8 @@ class _Capture:
         self._paths = ModulePaths(names, self.recorder)
         self.functions = Functions(self)
         with self._state, self._paths, self.fake_mode, self.recorder, self.functions, \
-                private.without_compiling(context.is_capturing), \
-                private.without_reentrant_checkpoints(context.is_capturing):
+                private.without_compiling(capture_context.is_capturing), \
+                private.without_reentrant_checkpoints(capture_context.is_capturing):
             found = self._named.paired(call_arguments.bound(self._module, args, kwargs))
             self._containers = self._watch_arguments(found)
             containers = call_arguments.Containers(found)
@@ -263,7 +262,7 @@ class _Capture:
             leaves, structure = Structure.of(result)
             for leaf in leaves:
                 if isinstance(leaf, UnknownSize):
-                    raise refusals.of_result(leaf)
+                    raise capture_errors.of_result(leaf)
             self._overlaps = self.overlaps.finish(leaves, structure.paths)
             ends = {node: self.recorder.shapes.end_of(state.fake, state.trained)
                     for state, node in zip(self._state.states, self._state_nodes)}
@@ -319,7 +318,7 @@ class _Capture:
             raise Error("[loss] the loss does not depend on any parameter that requires grad, so "
                         "there is nothing to train. Compute it from the model's output, without "
                         "detach() or no_grad().")
-        apart.check_history(self.recorder, self._loss, self._state.name_of_plain)
+        aliasing.check_history(self.recorder, self._loss, self._state.name_of_plain)
         self.recorder.in_backward = True
         # Where forward holds on to a real parameter, autograd has it and not its stand-in.
         met = [state for state in trained if id(state.tensor) in self.recorder.met_real]
@@ -368,7 +367,7 @@ class _Capture:
         graph.output(tuple(spec.node for spec in outputs))
         prune(graph)
         inputs = self._drop_unused_constants(inputs)
-        apart.check_memory(self.recorder, inputs, outputs, self._state.name_of_plain)
+        aliasing.check_memory(self.recorder, inputs, outputs, self._state.name_of_plain)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self.training,
                         self._blocks, self._state.attributes_read(), *self._read_of_arguments(),
                         self._overlaps, self.host_sites, self._plain_tensors(changed),

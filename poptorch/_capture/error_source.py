@@ -16,7 +16,7 @@ from types import FrameType
 
 import torch
 
-from poptorch._capture import places
+from poptorch._capture.graph import source_location
 
 # What only the parser of arguments of torch's C++ functions says.
 _PARSER = re.compile(r"\w+\(\): argument '|received an invalid combination of arguments|"
@@ -37,9 +37,9 @@ def is_torchs(error: Exception) -> bool:
     raised_here = True
     for frame, instruction, _ in reversed(frames(error)):
         file = frame.f_code.co_filename
-        if places.is_torchs(file):
+        if source_location.is_torchs(file):
             return True
-        if not places.is_pythons(file):
+        if not source_location.is_pythons(file):
             return raised_here and _is_torchs_call(error, frame, instruction)
         raised_here = False
     return False
@@ -48,7 +48,7 @@ def is_torchs(error: Exception) -> bool:
 def is_ours(error: Exception) -> bool:
     """Whether a function of this package raised ``error``, in words for the user."""
     innermost, *_ = frames(error)[-1]
-    return places.is_ours(innermost.f_code.co_filename) and bool(_OURS.match(str(error)))
+    return source_location.is_ours(innermost.f_code.co_filename) and bool(_OURS.match(str(error)))
 
 
 def frames(error: Exception) -> list[tuple[FrameType, int, int]]:

@@ -7,18 +7,17 @@ from functools import partial
 
 import torch
 
-from poptorch import _layout as layout
-from poptorch._capture import torch_private as private
-from poptorch._capture.attributes import Attributes
-from poptorch._capture.clones import Clones
-from poptorch._capture.hooks import of_capture
-from poptorch._capture.lasting import lasting_value
-from poptorch._capture.places import Places
-from poptorch._capture.reads import OUTER, Reads
-from poptorch._logging import logger
-from poptorch._types import check_dense
+from poptorch._base import layout
+from poptorch._base.logging import logger
+from poptorch._base.torch_private import tracing as private
+from poptorch._base.types import check_dense
+from poptorch._capture.functions.hooks import of_capture
+from poptorch._capture.graph.module_clones import Clones
+from poptorch._capture.graph.source_location import Places
+from poptorch._guards.attribute_reads import OUTER, Reads
+from poptorch._guards.attributes import Attributes
+from poptorch._guards.host_values import lasting_value
 from poptorch.errors import Error, error_at
-
 
 # Attributes that forward itself sets where they do not fit, of the user's modules.
 _managed: "weakref.WeakKeyDictionary[torch.nn.Module, set[str]]" = weakref.WeakKeyDictionary()

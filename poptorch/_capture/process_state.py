@@ -8,12 +8,12 @@ import threading
 import torch
 from torch.distributions import Distribution
 
-from poptorch._capture.fused_layers import fused_results_in_rows
-from poptorch._capture.torch_private import (
+from poptorch._base.torch_private.tracing import (
     causal_masks_unread,
     distributions_validate,
     padding_as_nested,
 )
+from poptorch._capture.functions.fused_layers import fused_results_in_rows
 
 # Random numbers drawn while capturing number the random operations; they must not depend on
 # what the program drew before. No small number, by which forward may seed a generator of its own:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from poptorch import _hidden_tensors as hidden_tensors
-from poptorch import _pytree as pytree
-from poptorch._capture import torch_private as private
-from poptorch._capture.unknown_sizes import UnknownSize
-from poptorch._containers import PARSED
-from poptorch._pytree import Structure
+from poptorch._base.pytree import hidden_tensors
+from poptorch._base.pytree import structure as pytree
+from poptorch._base.pytree.containers import PARSED
+from poptorch._base.pytree.structure import Structure
+from poptorch._base.torch_private import tracing as private
+from poptorch._capture.graph.unknown_sizes import UnknownSize
 from poptorch.errors import Error
 
 _WITHOUT_DATA = (private.FakeTensor, UnknownSize)

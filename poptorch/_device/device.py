@@ -8,8 +8,8 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 
+from poptorch._base.logging import logger
 from poptorch._device import environment
-from poptorch._logging import logger
 from poptorch.enums import ConnectionType
 from poptorch.errors import Error
 from poptorch.options import Options

@@ -1,9 +1,9 @@
 """The executor's hold on its device: taken, given back, and taken again."""
 
-from poptorch import _interrupts as interrupts
-from poptorch import _plain_torch as plain_torch
+from poptorch._base import interrupts
+from poptorch._base.torch_private import modes_off
+from poptorch._base.unimplemented import LATER
 from poptorch._capture.process_state import one_at_a_time
-from poptorch._later import LATER
 from poptorch._runtime import device_memory
 from poptorch.errors import Error
 
@@ -58,7 +58,7 @@ class Attachment:
             raise Error("[attachToDevice] Device is already attached: the model holds it since it "
                         "was compiled or last called. Leave the call out, or call "
                         "detachFromDevice() first.")
-        plain_torch.is_plain_for("attachToDevice")
+        modes_off.is_plain_for("attachToDevice")
         self._attach()
 
     def detachFromDevice(self) -> None:
@@ -86,7 +86,7 @@ class Attachment:
             (True, True)
         """
         if self._device.is_held:
-            with plain_torch.plain_torch():
+            with modes_off.plain_torch():
                 if self._detach():
                     return
         raise Error("[detachFromDevice] Device is not attached: the model holds none. Call it, or "
@@ -113,7 +113,7 @@ class Attachment:
 
     @interrupts.whole
     def _attach_once(self) -> None:
-        with self._in_flight.end("attachToDevice"), one_at_a_time, plain_torch.plain_torch():
+        with self._in_flight.end("attachToDevice"), one_at_a_time, modes_off.plain_torch():
             compiled = self._compiled
             if compiled is None or self._device.is_held:  # another thread was faster
                 return

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from poptorch._checks import public_names
+from poptorch._base.checks import public_names
 from poptorch._runtime import counters
 from poptorch.enums import CommGroupType
 from poptorch.options import Options

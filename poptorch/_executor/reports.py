@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from poptorch import _interrupts as interrupts
-from poptorch import _plain_torch as plain_torch
+from poptorch._base import interrupts
+from poptorch._base.torch_private import modes_off
 from poptorch._reports import partition, work
 from poptorch._runtime.build import Source, build
 from poptorch._runtime.nan_report import NanReport, recording, replay
@@ -215,7 +215,7 @@ class Reports:
         source = Source(self._model, self._user_model, options, self._step_spec(), self._modes,
                         self._optimizer, self._args_parser)
         interface, executable = build(source, args, kwargs, lambda step: None)
-        with plain_torch.plain_torch():
+        with modes_off.plain_torch():
             self._weights.before_run(compiled, compiled.guard.check())
             if self._optimizer is not None:
                 self._optimizer.refresh(compiled.call)

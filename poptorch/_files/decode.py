@@ -8,8 +8,8 @@ import operator
 import torch
 from torch.nn.utils import parametrize
 
-from poptorch import _block_class as block_class
 from poptorch import blocks
+from poptorch._annotations import block_class
 from poptorch._files import names
 
 

@@ -2,9 +2,9 @@
 
 import torch
 
-from poptorch import _schema as schema
-from poptorch._capture.clones import HOOKS
-from poptorch._own_classes import plain_class
+from poptorch._base import schema
+from poptorch._base.module_subclass import plain_class
+from poptorch._capture.graph.module_clones import HOOKS
 from poptorch._runtime.guard import hook_keys
 from poptorch._runtime.modes import TrainingModes
 from poptorch.errors import Error

@@ -27,11 +27,11 @@ import numpy
 import torch
 from torch.nn.utils import parametrize
 
-from poptorch import _block_class as block_class
-from poptorch import _own_classes as own_classes
+from poptorch._annotations import block_class
+from poptorch._base import module_subclass
+from poptorch._base.hidden_subclass import plain_class
+from poptorch._base.layout import copied_strides, memory_of, overlap
 from poptorch._files import names
-from poptorch._layout import copied_strides, memory_of, overlap
-from poptorch._transparent import plain_class
 from poptorch.errors import Error
 
 _PLAIN = (type(None), bool, int, str)
@@ -144,7 +144,7 @@ class Encoder:
         block = ()
         if function is block_class.rebuilt:
             function, args, *block = args
-        if function in (copyreg.__newobj__, own_classes.new):
+        if function in (copyreg.__newobj__, module_subclass.new):
             out = {"object": self._reference(args[0], path), "args": self._items(args[1:], path)}
         else:
             name = f"{function.__module__}:{function.__qualname__}"
@@ -165,13 +165,13 @@ class Encoder:
         """A module with computed parameters (a weight norm, say): torch gave it a class of its own,
         which a pickle refuses and which the reader makes anew. Its hook for state dictionaries
         older than that class stays behind: a function inside of torch's weight_norm."""
-        kind = own_classes.plain_class(type(value))
+        kind = module_subclass.plain_class(type(value))
         state = {**vars(value)}
         state["_load_state_dict_pre_hooks"] = collections.OrderedDict(
             (number, hook) for number, hook in state["_load_state_dict_pre_hooks"].items()
             if getattr(hook.hook, "__module__", "") != "torch.nn.utils.parametrizations")
         self._kept.append(state)
-        out = {"object": self._reference(own_classes.plain_class(kind.__bases__[0]), path),
+        out = {"object": self._reference(module_subclass.plain_class(kind.__bases__[0]), path),
                "args": [], "state": self._value(state, path),
                "parametrized": list(value.parametrizations)}
         if block_class.begins_block(value):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from poptorch import _C
-from poptorch import _schema as schema
+from poptorch._base import schema
+from poptorch._base.types import torch_dtype
 from poptorch._device.device import Busy
 from poptorch._files import archive, description, problems, tensors
 from poptorch._files.decode import Decoder
@@ -20,7 +21,6 @@ from poptorch._runtime.interface import Interface
 from poptorch._runtime.modes import TrainingModes
 from poptorch._runtime.run_time_options import check_read
 from poptorch._translate import StepSpec
-from poptorch._types import torch_dtype
 from poptorch.errors import Error
 from poptorch.options import Options
 

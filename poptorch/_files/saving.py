@@ -4,7 +4,7 @@ import contextlib
 import time
 from typing import Any
 
-from poptorch import _interrupts as interrupts
+from poptorch._base import interrupts
 from poptorch._capture.process_state import one_at_a_time
 from poptorch._files import executable as files
 from poptorch._optimizer.live import live

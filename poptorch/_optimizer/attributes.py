@@ -1,6 +1,6 @@
 """Warns of what the device does not use of an optimizer: attributes, and code of its own."""
 
-from poptorch._logging import logger
+from poptorch._base.logging import logger
 from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings
 from poptorch._optimizer.rows import spec_of
 from poptorch.errors import Error

@@ -9,7 +9,9 @@ import weakref
 
 import torch
 
-from poptorch._logging import logger
+from poptorch._base.hidden_subclass import plain_access
+from poptorch._base.logging import logger
+from poptorch._base.torch_private.modes_off import plain_torch
 from poptorch._optimizer import spec as kinds
 from poptorch._optimizer.device_settings import groups_of, is_combined
 from poptorch._optimizer.owners import begun_names, owners_of, parameter_of
@@ -25,8 +27,6 @@ from poptorch._optimizer.spec import (
     divided,
     number_type,
 )
-from poptorch._plain_torch import plain_torch
-from poptorch._transparent import plain_access
 
 
 class ByName:

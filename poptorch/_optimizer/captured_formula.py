@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 import torch
 
+from poptorch._base.types import unnarrowed
 from poptorch._capture import capture_formula
 from poptorch._optimizer.spec import OptimizerSpec
 from poptorch._translate.nodes import Nodes
-from poptorch._types import unnarrowed
 
 
 class _Formula(torch.nn.Module):

@@ -2,7 +2,9 @@
 
 import torch
 
-from poptorch._logging import logger
+from poptorch._base.logging import logger
+from poptorch._base.torch_private.modes_off import plain_torch
+from poptorch._base.types import check_dense, host_tensor, torch_dtype
 from poptorch._optimizer.spec import (
     COUNT,
     GLOBAL,
@@ -13,8 +15,6 @@ from poptorch._optimizer.spec import (
     multiplied,
     number_type,
 )
-from poptorch._plain_torch import plain_torch
-from poptorch._types import check_dense, host_tensor, torch_dtype
 from poptorch._weights import values as device_values
 from poptorch.errors import Error
 

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from poptorch._types import ir_dtype
+from poptorch._base.types import ir_dtype
 from poptorch.errors import Error
 
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import torch
 
+from poptorch._base.types import ir_dtype, torch_dtype
 from poptorch._optimizer.device_settings import is_combined
 from poptorch._optimizer.spec import FINAL_LOSS_SCALE, LOSS_SCALING
 from poptorch._translate.backward_ops import cast, op
 from poptorch._translate.loss_scale import STREAM, UPDATE_STREAM
-from poptorch._types import ir_dtype, torch_dtype
 
 NORM_STREAM = "optimizer.max_grad_norm"
 # That of the backward pass, and that of the update.

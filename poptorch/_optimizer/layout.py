@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from poptorch import _schema as schema
+from poptorch._base import schema
 from poptorch._optimizer.device_settings import SHARED
 from poptorch._optimizer.factor import LARGEST, LOSS_SCALE_STREAMS, NORM_STREAM, velocity_stream
 from poptorch._optimizer.rows import ROWS

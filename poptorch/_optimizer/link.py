@@ -9,7 +9,8 @@ from operator import is_
 import torch
 
 from poptorch import _C
-from poptorch._logging import logger
+from poptorch._base.logging import logger
+from poptorch._base.types import ir_dtype
 from poptorch._optimizer import compiled_settings as compiled_in
 from poptorch._optimizer import constants, device_settings, members, shared_state, update
 from poptorch._optimizer.attributes import AttributeWatch, check_differentiable
@@ -25,7 +26,6 @@ from poptorch._optimizer.layout import GroupLayout, UpdateLayout
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.spec import OptimizerSpec
 from poptorch._optimizer.state import OptimizerState
-from poptorch._types import ir_dtype
 from poptorch.errors import Error
 
 _HALVES = (torch.float16, torch.bfloat16)

@@ -13,12 +13,12 @@ import weakref
 
 import torch
 
+from poptorch._base.hidden_subclass import plain_access
+from poptorch._base.torch_private.modes_off import plain_torch
 from poptorch._optimizer import looks, shared_state
 from poptorch._optimizer.by_name import ByName
 from poptorch._optimizer.device import DeviceStates
 from poptorch._optimizer.spec import COUNT, GLOBAL
-from poptorch._plain_torch import plain_torch
-from poptorch._transparent import plain_access
 
 KEPT = "_kept_states"
 

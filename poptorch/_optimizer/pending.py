@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import torch
 
-from poptorch._logging import logger
+from poptorch._base.logging import logger
 from poptorch._optimizer.device import Values, version
 from poptorch._optimizer.owners import Owners, parameter_of
 from poptorch._optimizer.spec import GLOBAL, STEP, VELOCITY_SCALING

@@ -2,12 +2,12 @@
 
 import copy
 
-from poptorch import _interrupts as interrupts
+from poptorch._base import interrupts
+from poptorch._base.torch_private.modes_off import computes_values
 from poptorch._optimizer.device import DeviceStates
 from poptorch._optimizer.device_settings import groups_of
 from poptorch._optimizer.live import LiveStates, live, remember
 from poptorch._optimizer.rows import spec_of
-from poptorch._plain_torch import computes_values
 
 
 class OptimizerState:

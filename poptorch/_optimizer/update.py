@@ -6,6 +6,7 @@ from functools import partial
 import torch
 
 from poptorch import _C
+from poptorch._base.types import ir_dtype
 from poptorch._optimizer import combined
 from poptorch._optimizer.captured_formula import Formulas
 from poptorch._optimizer.device_settings import is_combined
@@ -13,7 +14,6 @@ from poptorch._optimizer.factor import GradientFactor, number
 from poptorch._optimizer.layout import GroupLayout, UpdateLayout
 from poptorch._optimizer.spec import COUNT, STEP, OptimizerSpec, Setting
 from poptorch._translate.tensor_names import UPDATED
-from poptorch._types import ir_dtype
 from poptorch.errors import Error
 
 

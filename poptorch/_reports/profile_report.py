@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from poptorch import profiling
-from poptorch._environment import json_object
+from poptorch._base.environment import json_object
 from poptorch._reports import work
 from poptorch.options import Options
 

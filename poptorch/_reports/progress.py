@@ -5,8 +5,8 @@ import time
 
 from tqdm import tqdm
 
-from poptorch import _interrupts as interrupts
 from poptorch import profiling
+from poptorch._base import interrupts
 
 # The steps before the first run, as the progress bar counts them.
 STEPS = ("capture", "translate", "rewrite", "place", "lower", "schedule", "plan", "assemble")

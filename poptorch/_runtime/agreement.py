@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 
-from poptorch import _interrupts as interrupts
+from poptorch._base import interrupts
 from poptorch._weights import values
 from poptorch.errors import Error
 

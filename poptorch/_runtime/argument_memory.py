@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from poptorch._layout import extent, lies_on_itself
+from poptorch._base.layout import extent, lies_on_itself
 from poptorch.errors import Error
 
 

@@ -7,15 +7,15 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from poptorch import _C
-from poptorch import _pytree as pytree
-from poptorch import _schema as schema
-from poptorch._capture.clones import HOOKS
-from poptorch._capture.places import is_torchs
-from poptorch._logging import logger
-from poptorch._pytree import Mismatch, Structure
-from poptorch._snapshot import VALUES, Objects, Snapshot, same
+from poptorch._base import schema
+from poptorch._base.logging import logger
+from poptorch._base.pytree import structure as pytree
+from poptorch._base.pytree.structure import Mismatch, Structure
+from poptorch._base.types import check_dense, computes_as_usual, ir_dtype, narrowed
+from poptorch._base.value_snapshot import VALUES, Objects, Snapshot, same
+from poptorch._capture.graph.module_clones import HOOKS
+from poptorch._capture.graph.source_location import is_torchs
 from poptorch._translate import StepSpec
-from poptorch._types import check_dense, computes_as_usual, ir_dtype, narrowed
 from poptorch.errors import Error
 
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import torch
 
 from poptorch import _C
-from poptorch._capture import capture, outer_counts, outer_names
-from poptorch._capture.draws import Draws
-from poptorch._capture.reads import warn_of_kept
-from poptorch._plain_torch import plain_torch
+from poptorch._base.torch_private.modes_off import plain_torch
+from poptorch._capture import capture
+from poptorch._guards import globals_read, outer_counts
+from poptorch._guards.attribute_reads import warn_of_kept
+from poptorch._guards.host_randomness import Draws
 from poptorch._runtime import replicas, settings
-from poptorch._runtime.arguments import Arguments, ArgsParser
+from poptorch._runtime.arguments import ArgsParser, Arguments
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.modes import TrainingModes
 from poptorch._runtime.outer_watch import HeldName, OuterWatch, Variable
@@ -61,7 +62,7 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
     arguments = Arguments(source.model, args, kwargs, spec, source.parser)
     groups = dict(spec.weight_groups)
     draws = Draws()
-    outer, sets, lines, objects = outer_names.read_and_set(source.model, [args, kwargs], draws)
+    outer, sets, lines, objects = globals_read.read_and_set(source.model, [args, kwargs], draws)
     try:
         captured = capture(source.model, *arguments.micro_batch(args, kwargs),
                            training=spec.training,
@@ -71,11 +72,11 @@ def build(source: Source, args: tuple, kwargs: dict, progress) -> tuple[Interfac
                            mode_of=source.modes.mode_of, replicas=spec.replicas,
                            called=arguments.called, outer=objects, draws=draws)
     finally:
-        outer, kept = outer_names.put_back(outer)
-        sets, kept_there = outer_names.put_back(sets)
+        outer, kept = globals_read.put_back(outer)
+        sets, kept_there = globals_read.put_back(sets)
     warn_of_kept(kept + kept_there)
     outer_counts.warn(outer, sets, lines)
-    outer = outer_names.unchanged(outer)
+    outer = globals_read.unchanged(outer)
     known = {name.text for name in outer}
     held = [HeldName(*one) for one in captured.outer_attributes if one[2] not in known]
     watched = [*outer, *held, *map(Variable, captured.environment)]

@@ -7,13 +7,13 @@ from functools import partial
 import torch
 
 from poptorch import _C
-from poptorch._capture.torch_private import FakeTensor
-from poptorch._logging import logger
+from poptorch._base.logging import logger
+from poptorch._base.torch_private.tracing import FakeTensor
+from poptorch._base.types import host_tensor, torch_dtype, without_memory, write_back
 from poptorch._runtime import agreement, plain_tensors
 from poptorch._runtime.argument_memory import check_memory
 from poptorch._runtime.outputs import OutputPlan, Returned
 from poptorch._translate import loss_scale, reduction
-from poptorch._types import host_tensor, torch_dtype, without_memory, write_back
 from poptorch.enums import OutputMode
 from poptorch.errors import Error
 

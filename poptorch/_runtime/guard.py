@@ -6,15 +6,15 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from poptorch import _C
-from poptorch._capture.clones import HOOKS
-from poptorch._capture.module_paths import ModulePaths
-from poptorch._capture.reads import table_of
-from poptorch._own_classes import plain_class
+from poptorch._base.hidden_subclass import plain_access
+from poptorch._base.module_subclass import plain_class
+from poptorch._base.value_snapshot import Snapshot, attribute_of, is_compared
+from poptorch._capture.graph.module_clones import HOOKS
+from poptorch._capture.graph.module_paths import ModulePaths
+from poptorch._guards.attribute_reads import table_of
 from poptorch._runtime.arguments import other_value
 from poptorch._runtime.modes import CompiledModes
-from poptorch._snapshot import Snapshot, attribute_of, is_compared
 from poptorch._translate import Program
-from poptorch._transparent import plain_access
 from poptorch._weights import instrument
 from poptorch.errors import Error
 

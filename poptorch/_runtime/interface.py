@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 
 import torch
 
-from poptorch import _schema as schema
-from poptorch._capture.captured import OutputSpec
-from poptorch._capture.reads import table_of
+from poptorch._base import schema
+from poptorch._base.pytree.structure import Structure
+from poptorch._base.types import narrowed, torch_dtype
+from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, objects_within
+from poptorch._capture.graph.captured import OutputSpec
+from poptorch._guards.attribute_reads import table_of
 from poptorch._optimizer.layout import UpdateLayout
-from poptorch._pytree import Structure
 from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.around import Around
 from poptorch._runtime.outer_watch import OuterWatch
 from poptorch._runtime.plain_tensors import PlainTensors
-from poptorch._snapshot import MISSING, Snapshot, attribute_of, objects_within
 from poptorch._translate import Program, StepSpec
-from poptorch._types import narrowed, torch_dtype
 from poptorch.errors import Error
 
 # Outputs of these kinds are no results of the call.

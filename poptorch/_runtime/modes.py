@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import torch
 
+from poptorch._base.logging import logger
 from poptorch._capture.module_state import has_mode
-from poptorch._logging import logger
 
 # Those of all executors that are alive: each switches the module back and forth for itself.
 _all: "weakref.WeakSet[TrainingModes]" = weakref.WeakSet()

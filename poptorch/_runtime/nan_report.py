@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
+from poptorch._base.types import host_tensor, torch_dtype
 from poptorch._runtime.call import Call
 from poptorch._runtime.compiled import CompiledModel
-from poptorch._types import host_tensor, torch_dtype
 from poptorch.options import Options
 
 _OF_PHASE = {"": "", "forward": "", "backward": " in the backward pass",

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from poptorch import _C
-from poptorch._capture.outer_name import OuterName
-from poptorch._capture.reads import table_of
-from poptorch._logging import logger
-from poptorch._snapshot import Snapshot, attribute_of
+from poptorch._base.logging import logger
+from poptorch._base.value_snapshot import Snapshot, attribute_of
+from poptorch._guards.attribute_reads import table_of
+from poptorch._guards.outer_name import OuterName
 
 
 class HeldName(NamedTuple):

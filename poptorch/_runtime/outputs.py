@@ -2,7 +2,7 @@
 
 import torch
 
-from poptorch._transparent import Transparent, no_torch_function
+from poptorch._base.hidden_subclass import Transparent, no_torch_function
 from poptorch.enums import OutputMode
 from poptorch.errors import Error
 

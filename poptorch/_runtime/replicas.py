@@ -2,10 +2,10 @@
 
 import torch
 
-from poptorch._capture import views
-from poptorch._capture.library import ops
-from poptorch._capture.regions import nodes_within, region_of
-from poptorch._capture.torch_private import OpOverload
+from poptorch._base.torch_private.tracing import OpOverload
+from poptorch._capture.graph import views
+from poptorch._capture.graph.regions import nodes_within, region_of
+from poptorch._capture.library.layers import ops
 from poptorch._translate import rounding
 from poptorch._translate.replica_groups import ReplicaGroups
 from poptorch.enums import CommGroupType

@@ -2,9 +2,9 @@
 
 import torch
 
-from poptorch import _switches as switches
+from poptorch._base import switches
+from poptorch._base.logging import use_log_options
 from poptorch._device.device import MOST_IPUS
-from poptorch._logging import use_log_options
 from poptorch._optimizer.link import OptimizerLink
 from poptorch._translate import StepSpec
 from poptorch._weights.grouping import check_divides

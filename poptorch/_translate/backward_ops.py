@@ -4,7 +4,7 @@ forward pass of the first one."""
 import torch
 
 from poptorch import _C
-from poptorch._types import ir_dtype
+from poptorch._base.types import ir_dtype
 
 
 def op(e, name: str, *operands, **attrs):

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from poptorch import _C
+from poptorch._base.types import host_tensor, ir_dtype, torch_dtype
 from poptorch._translate import float16_partials, rounding
-from poptorch._types import host_tensor, ir_dtype, torch_dtype
-
 
 # The only ops that carry an annotation (none: any op), by its name.
 _CARRIERS = {name: frozenset(ops) for name, ops in _C.annotations().items()}

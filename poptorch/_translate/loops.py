@@ -1,7 +1,7 @@
 """Loops of a captured graph: an op ``loop`` and a graph of the module for its body."""
 
 from poptorch import _C
-from poptorch._capture.regions import placeholders, region_of
+from poptorch._capture.graph.regions import placeholders, region_of
 from poptorch._translate.emitter import Emitter
 
 

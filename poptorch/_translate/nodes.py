@@ -8,12 +8,12 @@ from types import MappingProxyType
 import torch
 
 from poptorch import _C
+from poptorch._base.types import ir_dtype, narrowed
 from poptorch._capture import refused_node, torch_takes
-from poptorch._capture.regions import region_of
+from poptorch._capture.graph.regions import region_of
 from poptorch._translate import loops, opaque
 from poptorch._translate.emitter import Emitter
-from poptorch._translate.rules import RULES
-from poptorch._types import ir_dtype, narrowed
+from poptorch._translate.rules.table import RULES
 from poptorch.errors import Error
 
 # Arguments of ATen schemas that say nothing about the values computed.

@@ -5,8 +5,8 @@ import itertools
 import torch
 
 from poptorch import _C
-from poptorch._capture.functional_ops import ORIGINALS
-from poptorch._types import ir_dtype
+from poptorch._base.types import ir_dtype
+from poptorch._capture.decompose.functional_ops import ORIGINALS
 from poptorch.errors import Error
 
 _DTYPES = {torch.int64: "i64", torch.float64: "f64"}

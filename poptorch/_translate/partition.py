@@ -1,6 +1,6 @@
 """From the blocks of a captured model and the execution strategy to the partition, checked."""
 
-from poptorch._stages import Partition
+from poptorch._annotations.stages import Partition
 from poptorch.enums import AutoStage
 from poptorch.errors import error_at
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import torch
 
 from poptorch import _C
-from poptorch._capture.captured import OutputSpec
-from poptorch._capture.inlining import inlined
+from poptorch._base.types import ir_dtype
+from poptorch._capture.graph.captured import OutputSpec
+from poptorch._capture.graph.inlining import inlined
 from poptorch._translate import reduction
 from poptorch._translate.emitter import Emitter, Precision
 from poptorch._translate.loss_scale import LossScale
@@ -25,7 +26,6 @@ from poptorch._translate.partition import emit_strategy, partition_of
 from poptorch._translate.recomputation import recomputed
 from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
 from poptorch._translate.tensor_names import GRADIENT, TensorNames
-from poptorch._types import ir_dtype
 from poptorch.enums import MeanReductionStrategy
 from poptorch.errors import Error, error_at
 from poptorch.strategies import Partition, PipelinedExecution, _IExecutionStrategy

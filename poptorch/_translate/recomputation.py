@@ -21,8 +21,8 @@ from dataclasses import replace
 
 from torch import fx
 
-from poptorch._capture import views
-from poptorch._capture.library import ops
+from poptorch._capture.graph import views
+from poptorch._capture.library.layers import ops
 from poptorch._translate.nodes import rows_by_aten
 
 _MARK = ops.checkpoint.default

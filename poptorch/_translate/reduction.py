@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from poptorch import _C
-from poptorch._types import ir_dtype, torch_dtype
+from poptorch._base.types import ir_dtype, torch_dtype
 from poptorch.enums import MeanReductionStrategy
 
 _HALVES = ("f16", "bf16")

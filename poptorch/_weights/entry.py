@@ -6,8 +6,8 @@ import weakref
 
 import torch
 
-from poptorch._layout import overlap
-from poptorch._types import host_tensor, write_back
+from poptorch._base.layout import overlap
+from poptorch._base.types import host_tensor, write_back
 from poptorch._weights import values
 from poptorch._weights.ownership import Ownership
 from poptorch.errors import Error

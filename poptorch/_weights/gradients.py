@@ -11,7 +11,7 @@ import weakref
 import torch
 from torch.nn.utils import clip_grad
 
-from poptorch._logging import logger
+from poptorch._base.logging import logger
 from poptorch._translate.tensor_names import GRADIENT
 from poptorch.enums import OutputMode
 

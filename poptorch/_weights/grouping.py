@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from poptorch import _checks
+from poptorch._base import checks
 from poptorch._translate.replica_groups import WeightGroups
 from poptorch._weights.store import STORE
 from poptorch.enums import CommGroupType, VariableRetrievalMode
@@ -73,11 +73,11 @@ def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
         [2.0, 2.0, 3.0, 3.0]
     """
     where = "replicaGrouping"
-    _checks.one_of(CommGroupType, comm_group_type, where)
+    checks.one_of(CommGroupType, comm_group_type, where)
     if comm_group_type in (CommGroupType.All, CommGroupType.NoGrouping):
         shards = 1
-    _checks.at_least(1, shards, where)
-    _checks.one_of(VariableRetrievalMode, variable_retrieval_mode, where)
+    checks.at_least(1, shards, where)
+    checks.one_of(VariableRetrievalMode, variable_retrieval_mode, where)
     grouping = Grouping(comm_group_type, shards, variable_retrieval_mode)
     owners = [executor for executor in _executors
               if any(parameter is self for parameter in executor._model.parameters())]

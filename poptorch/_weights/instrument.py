@@ -4,7 +4,7 @@ import weakref
 
 import torch
 
-from poptorch._own_classes import derived, new, set_class
+from poptorch._base.module_subclass import derived, new, set_class
 from poptorch._weights import watched
 from poptorch._weights.store import STORE
 

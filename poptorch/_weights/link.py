@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import torch
 
-from poptorch import _interrupts as interrupts
-from poptorch._transparent import plain_access
+from poptorch._base import interrupts
+from poptorch._base.hidden_subclass import plain_access
 from poptorch._weights import instrument
 from poptorch._weights.entry import CompiledProgram
 from poptorch._weights.store import STORE

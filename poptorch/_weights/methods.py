@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from poptorch import _interrupts as interrupts
+from poptorch._base import interrupts
 from poptorch.errors import Error
 
 

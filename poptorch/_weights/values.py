@@ -2,9 +2,9 @@
 
 import torch
 
-from poptorch._transparent import plain_access
+from poptorch._base.hidden_subclass import plain_access
+from poptorch._base.types import host_tensor, torch_dtype
 from poptorch._translate.replica_groups import WeightGroups
-from poptorch._types import host_tensor, torch_dtype
 
 
 def upload(executable, path: str, tensor: torch.Tensor, groups: WeightGroups | None) -> None:

@@ -9,8 +9,8 @@ import sys
 
 import torch
 
-from poptorch._logging import logger
-from poptorch._transparent import Transparent, plain_access, plain_class
+from poptorch._base.hidden_subclass import Transparent, plain_access, plain_class
+from poptorch._base.logging import logger
 from poptorch._weights import gradients
 from poptorch._weights.store import STORE
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset
 
-from poptorch._checks import Bool, at_least, one_of
+from poptorch._base.checks import Bool, at_least, one_of
 from poptorch.data import _worker
 from poptorch.data._changes import Changes
 from poptorch.data._launch import launch

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from torch.utils.data import DataLoader
 
-from poptorch._logging import logger
-from poptorch._snapshot import MISSING, VALUES, same
+from poptorch._base.logging import logger
+from poptorch._base.value_snapshot import MISSING, VALUES, same
 
 
 class Changes:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy
 import torch
 
-from poptorch._containers import holds
-from poptorch._pytree import Mismatch, Structure
-from poptorch._snapshot import same
+from poptorch._base.pytree.containers import holds
+from poptorch._base.pytree.structure import Mismatch, Structure
+from poptorch._base.value_snapshot import same
 
 _ARRAYS = (torch.Tensor, numpy.ndarray)
 
@@ -20,7 +20,7 @@ _ARRAYS = (torch.Tensor, numpy.ndarray)
 def join(parts: list):
     """One item that holds the micro-batches ``parts`` one after the other along dimension 0.
 
-    Containers (see ``_containers.py``) are joined member by member; what has rows is put one after
+    Containers are joined member by member; what has rows is put one after
     the other, tensors without dimensions as a vector; other values must be the same in all parts.
 
     Raises:

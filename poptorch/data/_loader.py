@@ -7,8 +7,8 @@ from typing import Any
 import torch.utils.data
 from torch.utils.data import IterableDataset
 
-from poptorch._checks import Bool, at_least, near_names, one_of
-from poptorch._logging import logger
+from poptorch._base.checks import Bool, at_least, near_names, one_of
+from poptorch._base.logging import logger
 from poptorch.data._accessor import AsynchronousDataAccessor
 from poptorch.data._joining import join
 from poptorch.data._partition import PartitionSampler

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from poptorch._layout import copied_strides
+from poptorch._base.layout import copied_strides
 
 ALIGNMENT_BYTES = 64
 

@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from poptorch.data._joining import join, row_count, rows
 
-
 # Of 64 bits: more than the seeds that loaders draw for many epochs.
 _DRAWS = 10_000
 

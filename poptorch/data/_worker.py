@@ -29,8 +29,8 @@ from multiprocessing import reduction
 from multiprocessing.connection import Connection
 
 import torch
-from torch._utils import ExceptionWrapper
 
+from poptorch._base.torch_private.basic import ExceptionWrapper
 from poptorch.data._slots import Packed, Slot, pack
 from poptorch.data._sources import RandomState, Source
 

@@ -1,6 +1,6 @@
 """Options: how a model is compiled and run."""
 
-from poptorch._strategy import _IExecutionStrategy as _IExecutionStrategy
+from poptorch._annotations.strategy_rows import _IExecutionStrategy as _IExecutionStrategy
 from poptorch.options._config_file import ConfigFileError as ConfigFileError
 from poptorch.options._distributed import _DistributedOptions as _DistributedOptions
 from poptorch.options._jit import _JitOptions as _JitOptions

@@ -7,8 +7,8 @@ import sys
 
 import torch
 
-from poptorch._checks import near_names
-from poptorch._strategy import KINDS
+from poptorch._annotations.strategy_rows import KINDS
+from poptorch._base.checks import near_names
 from poptorch.options._group import OptionGroup
 
 # What arguments may build beside strategies, with the methods that may follow: descriptions, no

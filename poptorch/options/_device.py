@@ -3,7 +3,7 @@
 import os
 from typing import Self
 
-from poptorch._checks import Bool, Choice, Int, Member, OrNone, Path
+from poptorch._base.checks import Bool, Choice, Int, Member, OrNone, Path
 from poptorch.enums import ConnectionType, SyncPattern
 from poptorch.options._group import OptionGroup, Row
 

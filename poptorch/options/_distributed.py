@@ -3,7 +3,7 @@
 import os
 from typing import Self
 
-from poptorch._checks import Int, Texts
+from poptorch._base.checks import Int, Texts
 from poptorch.options._group import OptionGroup, Row
 
 _COUNT_VARIABLE, _ID_VARIABLE = "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"

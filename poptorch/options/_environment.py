@@ -3,8 +3,8 @@
 import os
 
 from poptorch import enums
-from poptorch._checks import near_names
-from poptorch._environment import json_object
+from poptorch._base.checks import near_names
+from poptorch._base.environment import json_object
 
 VARIABLE = "POPTORCH_DEFAULT_OPTIONS"
 

@@ -5,7 +5,8 @@ from typing import Self
 
 import torch
 
-from poptorch._checks import (
+from poptorch._annotations.strategy_rows import _IExecutionStrategy
+from poptorch._base.checks import (
     COUNT,
     Bool,
     Check,
@@ -16,7 +17,6 @@ from poptorch._checks import (
     Text,
     Texts,
 )
-from poptorch._strategy import _IExecutionStrategy
 from poptorch.enums import CommGroupType, OutputMode
 from poptorch.options._group import OptionGroup, Row
 from poptorch.options._strategy import IsStrategy

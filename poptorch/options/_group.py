@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from poptorch._checks import Check, near_names, public_names
-from poptorch._later import LATER
-from poptorch._logging import logger
-from poptorch._strategy import _IExecutionStrategy
+from poptorch._annotations.strategy_rows import _IExecutionStrategy
+from poptorch._base.checks import Check, near_names, public_names
+from poptorch._base.logging import logger
+from poptorch._base.unimplemented import LATER
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from poptorch._checks import Bool
+from poptorch._base.checks import Bool
 from poptorch.options._group import OptionGroup, Row
 
 

@@ -4,8 +4,8 @@ import copy
 import os
 from typing import Any, Self
 
-from poptorch._checks import near_names
-from poptorch._strategy import _IExecutionStrategy
+from poptorch._annotations.strategy_rows import _IExecutionStrategy
+from poptorch._base.checks import near_names
 from poptorch.options import _environment
 from poptorch.options._config_file import load_config_file
 from poptorch.options._device import Device

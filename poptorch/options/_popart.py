@@ -3,8 +3,8 @@
 import copy
 from typing import Any, Self
 
-from poptorch._checks import Bool, Int, near_names
-from poptorch._logging import logger
+from poptorch._base.checks import Bool, Int, near_names
+from poptorch._base.logging import logger
 from poptorch.errors import Error
 from poptorch.options._group import OptionGroup, Row, plain
 

@@ -4,7 +4,7 @@ from typing import Self
 
 import torch
 
-from poptorch._checks import Bool, Dtype, Member, Nothing
+from poptorch._base.checks import Bool, Dtype, Member, Nothing
 from poptorch.enums import HalfFloatCastingBehavior
 from poptorch.options._group import OptionGroup, Row
 

@@ -5,7 +5,7 @@ from typing import Self
 
 import torch
 
-from poptorch._checks import Bool, Int, OrNone, Path, Text, Texts
+from poptorch._base.checks import Bool, Int, OrNone, Path, Text, Texts
 from poptorch.options._group import OptionGroup, Row
 
 # The user's own frames are the interesting ones: by default those of torch are passed over.

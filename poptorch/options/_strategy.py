@@ -1,7 +1,7 @@
 """The check of the option that holds an execution strategy."""
 
-from poptorch._checks import Check
-from poptorch._strategy import _IExecutionStrategy, from_plain
+from poptorch._annotations.strategy_rows import _IExecutionStrategy, from_plain
+from poptorch._base.checks import Check
 
 
 class IsStrategy(Check):

@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from poptorch._checks import Bool, Check, Int, OrNone
+from poptorch._base.checks import Bool, Check, Int, OrNone
 from poptorch.options._group import OptionGroup, Row, plain
 
 _COUNT = OrNone(Int(0))

@@ -3,7 +3,7 @@
 import warnings
 from typing import Self
 
-from poptorch._checks import COUNT, Bool, Member, OrNone, Positive
+from poptorch._base.checks import COUNT, Bool, Member, OrNone, Positive
 from poptorch.enums import MeanReductionStrategy, ReductionType
 from poptorch.options._group import OptionGroup, Row
 

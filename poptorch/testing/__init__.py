@@ -1,10 +1,10 @@
 """Switches for tests and debugging, and a comparison with PyTorch."""
 
-from poptorch._switches import gradients as gradients
-from poptorch._switches import is_wide as is_wide
-from poptorch._switches import keep_gradients as keep_gradients
-from poptorch._switches import keeps_gradients as keeps_gradients
-from poptorch._switches import wide as wide
+from poptorch._base.switches import gradients as gradients
+from poptorch._base.switches import is_wide as is_wide
+from poptorch._base.switches import keep_gradients as keep_gradients
+from poptorch._base.switches import keeps_gradients as keeps_gradients
+from poptorch._base.switches import wide as wide
 from poptorch.testing._compare import compare as compare
 from poptorch.testing._comparison import Comparison as Comparison
 from poptorch.testing._comparison import Difference as Difference

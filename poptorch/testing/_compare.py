@@ -4,15 +4,15 @@ import copy
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
-from poptorch import _switches as switches
+from poptorch._base import switches
+from poptorch._base.checks import at_least
+from poptorch._base.torch_private.basic import pytree
+from poptorch._base.types import narrowed
 from poptorch._capture import capture
-from poptorch._capture.inlining import inlined
-from poptorch._checks import at_least
+from poptorch._capture.graph.inlining import inlined
 from poptorch._translate.recomputation import recomputed
 from poptorch._translate.tensor_names import TensorNames
-from poptorch._types import narrowed
 from poptorch.enums import OutputMode
 from poptorch.errors import Error, place_text
 from poptorch.models import inferenceModel, trainingModel

@@ -3,16 +3,16 @@
 import torch
 import torch.nn.functional as F
 
-from poptorch._capture import (  # noqa: F401  (declare operations)
-    library_counts,
-    library_ctc,
-    library_dynamic,
-    library_embedding,
-    library_memory,
-    library_products,
-    library_recurrent,
+from poptorch._capture.library import (  # noqa: F401  (they declare operations)
+    counts,
+    ctc,
+    dynamic,
+    embedding,
+    memory,
+    products,
+    recurrent,
 )
-from poptorch._capture.library import ops
+from poptorch._capture.library.layers import ops
 
 aten = torch.ops.aten
 

@@ -5,9 +5,9 @@ import operator
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
-from poptorch._capture.regions import region
+from poptorch._base.torch_private.basic import pytree
+from poptorch._capture.graph.regions import region
 from poptorch.errors import place_text
 from poptorch.options import Options
 from poptorch.testing._comparison import Difference, relative_error, worst_element

@@ -67,7 +67,7 @@ def test_progress_bar_and_model_name(capsys):
 
 
 def test_log_dir(tmp_path, monkeypatch):
-    monkeypatch.setattr("poptorch._logging._files", {})
+    monkeypatch.setattr("poptorch._base.logging._files", {})
     handlers = list(poptorch.logger.handlers)
     folder = tmp_path / "logs" / "run"
     poptorch.inferenceModel(Net(), quiet(logDir=folder))

@@ -8,12 +8,11 @@ import torch
 
 import poptorch
 from poptorch import Options
-from poptorch._checks import Int
+from poptorch._base.checks import Int
 from poptorch._runtime import settings
 from poptorch.options._group import Row
 from tests.docs.reference_pages import _table
 from tests.helpers import quiet_options
-
 
 ROWS = (Row("rounds", 1, "How often a call runs its steps.", Int(1, 8), "setRounds"),
         Row("spin", 1, "No more than a row.", Int(1), "setSpin", later="cache"),

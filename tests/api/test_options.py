@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import poptorch
-from poptorch._later import LATER
+from poptorch._base.unimplemented import LATER
 from tests.api.option_cases import BY_NAME, CASES, ENVIRONMENT, OTHER_METHODS, resolve
 
 GROUPS = [poptorch.Options, *(type(g) for n, g in poptorch.Options()._groups.items()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from poptorch import Error, _C
+from poptorch import _C, Error
 from tests.run.drive import Driver
 
 SORTED = """

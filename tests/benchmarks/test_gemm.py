@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks import report, table
-from benchmarks.gemm_problems import attention, every_problem, linear, Problem
+from benchmarks.gemm_problems import Problem, attention, every_problem, linear
 from benchmarks.parts import gemm
 
 SMALL = [

@@ -5,7 +5,6 @@ import pytest
 from benchmarks import parts, report
 from benchmarks.table import Store
 
-
 MACHINE = "a machine, 2 cores"
 ORIGIN = {"machine": MACHINE, "version": "0.1"}
 

@@ -6,7 +6,7 @@ import torch
 from torch import fx
 
 from poptorch._capture import capture
-from poptorch._capture.inlining import inlined
+from poptorch._capture.graph.inlining import inlined
 from poptorch.testing._meanings import IMPLEMENTATIONS
 
 

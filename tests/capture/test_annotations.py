@@ -7,9 +7,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import poptorch
-from poptorch import _annotations as annotations
 from poptorch import _C
-from poptorch._annotations import KINDS, entered
+from poptorch._annotations import annotations
+from poptorch._annotations.annotations import KINDS, entered
 from poptorch._capture import capture
 from tests.capture.common import Function, check_training, nodes
 

@@ -5,7 +5,7 @@ import collections
 import pytest
 
 from tests.capture.common import Function
-from tests.capture.test_counters import told_of
+from tests.guards.test_python_state import told_of
 
 
 def length(m, x):

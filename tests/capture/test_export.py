@@ -9,7 +9,7 @@ from torch import nn
 
 import poptorch
 from poptorch._capture import capture
-from poptorch._capture.library import ops
+from poptorch._capture.library.layers import ops
 from tests.capture.common import check_inference, check_training, nodes
 
 # torch.export's: about the list that recurrent modules keep, and about its own tree of arguments

@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import poptorch
+from poptorch._base.torch_private import tracing as private
 from poptorch._capture import capture
-from poptorch._capture import torch_private as private
 from tests.capture.common import Function
 from tests.helpers import quiet_options
 

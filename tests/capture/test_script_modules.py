@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import poptorch
+from poptorch._base.torch_private.tracing import FakeTensor
 from poptorch._capture import capture
-from poptorch._capture.torch_private import FakeTensor
 from tests.capture.common import Function
 from tests.helpers import quiet_options
 

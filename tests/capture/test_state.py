@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import poptorch
-from poptorch import _annotations as annotations
+from poptorch._annotations import annotations
 from poptorch._capture import capture, is_capturing
 from tests.capture.common import Function, check_inference, check_training
 from tests.helpers import check_equal_bits, quiet_options

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 
 import poptorch
-from poptorch import _named_ops
 from poptorch.errors import Error
+from poptorch.ops import named
 from tests.helpers import quiet_options
 
 X = torch.tensor([[0.5, -1.25, 2.0], [0.75, 0.25, -0.5]])
@@ -189,8 +189,8 @@ def test_results_are_copies(case):
 
 def test_every_operation_has_a_case():
     known = {(domain, name) for domain, name, *_ in ALL}
-    assert known == set(_named_ops.ROWS)
-    for row in _named_ops.all_rows():
+    assert known == set(named.ROWS)
+    for row in named.all_rows():
         assert any(row.first <= version <= row.last for domain, name, version, *_ in ALL
                    if (domain, name) == (row.domain, row.name))
 

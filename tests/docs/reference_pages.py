@@ -8,11 +8,12 @@ import textwrap
 import torch
 
 import poptorch
-from poptorch import _C, _named_ops
+from poptorch import _C
+from poptorch._annotations.strategy_rows import KINDS
 from poptorch._device import environment
 from poptorch._executor import attachment
 from poptorch._optimizer.rows import ROWS
-from poptorch._strategy import KINDS
+from poptorch.ops import named
 from poptorch.options._group import LATER
 
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example")
@@ -312,7 +313,7 @@ def custom_ops() -> str:
     lines = ["## Operations without a library\n",
              "| domain | name | inputs | versions | attributes and defaults |",
              "|---|---|---|---|---|"]
-    for row in sorted(_named_ops.all_rows(), key=lambda row: (row.domain, row.name, row.first)):
+    for row in sorted(named.all_rows(), key=lambda row: (row.domain, row.name, row.first)):
         lines.append(f"| `{row.domain}` | `{row.name}` | {row.input_words()} | "
                      f"{row.first} to {row.last} | {row.attribute_words()} |")
     return _functions("Custom ops", "custom_op include_path") + "\n" + "\n".join(lines) + "\n"

@@ -2,8 +2,6 @@
 
 import inspect
 
-import inspect
-
 import pytest
 import torch
 

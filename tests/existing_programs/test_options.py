@@ -2,11 +2,11 @@
 
 import json
 
-import popart
 import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+import popart
 import poptorch
 from tests.helpers import quiet_options
 

@@ -12,7 +12,7 @@ import poptorch._impl
 import poptorch._poplar_executor
 import poptorch._utils
 from poptorch import poptorch_core
-from poptorch._capture import substitutions
+from poptorch._capture import context_managers
 from tests.helpers import quiet_options, run_python
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -131,7 +131,7 @@ def test_managers_around_every_capture():
         with pytest.raises(TypeError, match="expected a class of context managers, got 5"):
             register(5)
     finally:
-        substitutions.unregister(Manager)
+        context_managers.unregister(Manager)
 
 
 def test_options_and_enumerations_by_private_path():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import poptorch
-from poptorch import _schema as schema
+from poptorch._base import schema
 from poptorch._files import archive, executable
 from poptorch._runtime import interface
 from poptorch._runtime.interface import Interface

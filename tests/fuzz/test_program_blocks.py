@@ -15,7 +15,6 @@ from tests.fuzz.programs import running
 from tests.fuzz.programs.draw import draw
 from tests.fuzz.programs.program import Program, Setting
 
-
 ROLES = ("Activation", "Weight", "Optimizer", "Accumulator")
 
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import initialize, precondition, rule
 from torch import nn
 
 import poptorch
-from poptorch._transparent import plain_access
+from poptorch._base.hidden_subclass import plain_access
 from tests.fuzz.executor_histories import MOST, TOLERANCE, ExecutorHistories, WithLoss
 from tests.fuzz.judge import budget
 from tests.fuzz.weight_rule import Holder

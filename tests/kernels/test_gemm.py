@@ -6,7 +6,7 @@ import torch
 
 from poptorch import _C, Error
 from tests.helpers import run_python
-from tests.ops.sample import from_host, to_host, TORCH
+from tests.ops.sample import TORCH, from_host, to_host
 
 # Whether a and b lie in memory by columns.
 in_all_layouts = pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)

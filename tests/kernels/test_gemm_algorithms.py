@@ -6,7 +6,7 @@ import torch
 
 import poptorch
 from poptorch import _C, Error
-from tests.ops.sample import from_host, NAMES, to_host, TORCH
+from tests.ops.sample import NAMES, TORCH, from_host, to_host
 from tests.run.drive import Driver
 
 ALGORITHMS = [name for family, name, _ in _C.algorithms() if family == "gemm"]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-import poptorch._capture.functions_others  # noqa: F401  (registers poptorch:: ops)
-import poptorch._capture.functions_recurrent  # noqa: F401  (registers poptorch:: ops)
+import poptorch._capture.functions.others  # noqa: F401  (registers poptorch:: ops)
+import poptorch._capture.functions.recurrent  # noqa: F401  (registers poptorch:: ops)
 from poptorch import _C
 from poptorch.errors import Error
 from tests.helpers import Cases

@@ -8,7 +8,7 @@ _API = "tests/api/"
 _PROGRAMS = "tests/existing_programs/"
 _DATA = "tests/data/"
 _STRATEGIES = "tests/api/test_strategies.py::"
-_PLACES = "tests/capture/test_places.py::"
+_PLACES = "tests/capture/graph/test_source_location.py::"
 
 HELPERS = {
     "custom_op": "tests/custom_ops/test_named_ops.py::test_gradients_are_those_of_pytorch",
@@ -216,20 +216,20 @@ COMPUTING = {
         _API + "test_marks.py::test_the_limit_is_on_the_operation_that_gave_the_tensor",
 }
 
-_OWN = "tests/own/"
+_PUBLIC_OPS = "tests/public_ops/"
 OWN = {
-    "CPU": _OWN + "test_host.py::test_training_as_eager",
-    "CPU.__call__": _OWN + "test_host.py::test_training_as_eager",
-    "CPU.registerPersistentData": _OWN + "test_host.py::test_kept_data",
-    "CPU.execute": _OWN + "test_host.py::test_kept_data",
-    "ctc_beam_search_decoder": _OWN + "test_decoding.py::test_as_told",
-    "fps": _OWN + "test_points.py::test_fps_as_told",
-    "nearest": _OWN + "test_points.py::test_nearest_as_told",
-    "ipu_print_tensor": _OWN + "test_printing.py::test_training_as_eager",
-    "dynamic_slice": _OWN + "test_dynamic.py::test_training_as_eager",
-    "for_loop": _OWN + "test_loops.py::test_training_as_eager",
-    "cond": _OWN + "test_loops.py::test_training_as_eager",
-    "dynamic_update": _OWN + "test_dynamic.py::test_training_as_eager",
+    "CPU": _PUBLIC_OPS + "test_host.py::test_training_as_eager",
+    "CPU.__call__": _PUBLIC_OPS + "test_host.py::test_training_as_eager",
+    "CPU.registerPersistentData": _PUBLIC_OPS + "test_host.py::test_kept_data",
+    "CPU.execute": _PUBLIC_OPS + "test_host.py::test_kept_data",
+    "ctc_beam_search_decoder": _PUBLIC_OPS + "test_decoding.py::test_as_told",
+    "fps": _PUBLIC_OPS + "test_points.py::test_fps_as_told",
+    "nearest": _PUBLIC_OPS + "test_points.py::test_nearest_as_told",
+    "ipu_print_tensor": _PUBLIC_OPS + "test_printing.py::test_training_as_eager",
+    "dynamic_slice": _PUBLIC_OPS + "test_dynamic.py::test_training_as_eager",
+    "for_loop": _PUBLIC_OPS + "test_loops.py::test_training_as_eager",
+    "cond": _PUBLIC_OPS + "test_loops.py::test_training_as_eager",
+    "dynamic_update": _PUBLIC_OPS + "test_dynamic.py::test_training_as_eager",
 }
 
 NAMES = {**HELPERS, **OPTIONS, **EXECUTOR, **FILES, **PARALLEL, **DATA, **ARGUMENTS,

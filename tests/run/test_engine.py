@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from poptorch import Error, _C
+from poptorch import _C, Error
 from tests.run.drive import Driver
 
 COUNTER = """

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import poptorch
-from poptorch import _interrupts as interrupts
+from poptorch._base import interrupts
 from poptorch._runtime.in_flight import InFlight
 from tests.helpers import Cases, quiet_options
 

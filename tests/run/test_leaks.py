@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import poptorch
+from poptorch._base.torch_private.tracing import FakeTensor
 from poptorch._capture import capturing
-from poptorch._capture.torch_private import FakeTensor
 from tests.helpers import quiet_options
 
 

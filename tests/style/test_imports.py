@@ -5,59 +5,141 @@ import ast
 from tests.helpers import ROOT
 
 PACKAGE = ROOT / "poptorch"
+FILES_OF_A_FOLDER = 25
+MODULES_AT_THE_TOP = 12
+ALIASES = {"_args_parser", "_impl", "_poplar_executor", "_utils", "poptorch_core"}
 
-# From the bottom to the top. Imports inside of functions count, too.
+# From the bottom to the top. Imports inside functions count, too. A dotted name is a room of a
+# folder, of which the undotted name means the files that stand in no room.
 ORDER = """
-    _built version errors enums poptorch_core
-    _environment _logging _interrupts _switches
-    _schema _context _transparent _plain_torch _snapshot _hidden_tensors _own_classes
-    custom_args _containers _pytree _checks _later profiling
-    _layout _types
-    _strategy _annotations _block_uses _block_class blocks _stages _scope_ops
-    _loss _marks _multi_conv _overlap _products _running strategies
+    version errors enums custom_args poptorch_core
+    _base profiling
+    _annotations blocks strategies
     options _device _reports
-    _capture _own _translate _handling _named_ops _custom_op
+    _capture.decompose _capture.library _capture.graph _guards _capture.record _capture.functional
+    _capture.loops _capture.functions _capture
+    _translate ops
     _weights _optimizer optim
     _runtime _files
     _executor executor models testing
-    data
-    _args_parser _backend_enums _impl _poplar_executor _utils
+    data _compat
+    _args_parser _impl _poplar_executor _utils
     __init__ __main__
 """.split()
 LEVEL = {name: level for level, name in enumerate(ORDER)}
 
 
-def _modules_named(tree):
-    """``(line, dotted name)`` of each module of the package that an import names."""
+def _dotted(path) -> str:
+    """``_base.pytree`` for ``poptorch/_base/pytree/__init__.py``; ``__init__`` for the package."""
+    parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+MODULES = {_dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
+
+
+def _imports(tree):
+    """``(line, module)`` of each module of the package that an import anywhere in a tree names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            package, _, inner = name.partition(".")
+            if package == "poptorch" and inner.split(".")[0] != "_C":
+                # What is not a module is a name of the module before it.
+                yield node.lineno, next((known for known in (inner, inner.rpartition(".")[0])
+                                         if known in MODULES), "__init__")
 
 
-def _part(name: str) -> str | None:
-    """The part of the package that a dotted name is in; None for what is outside."""
-    package, *rest = name.split(".")
-    if package != "poptorch" or not rest or rest[0] == "_C":
-        return None
-    # A name that is no module is one that the package re-exports.
-    return rest[0] if rest[0] in LEVEL else "__init__"
+GRAPH = {name: {module: line for line, module in _imports(tree)} for name, tree in TREES.items()}
+
+
+def _part(module: str) -> str:
+    """The entry of ORDER that a module belongs to."""
+    folder = ".".join(module.split(".")[:2])
+    return folder if folder in LEVEL else module.split(".")[0]
 
 
 def test_parts_are_in_the_order():
-    found = {path.stem for path in PACKAGE.iterdir()
-             if path.suffix == ".py" or (path.is_dir() and (path / "__init__.py").exists())}
-    assert found <= LEVEL.keys(), f"not in ORDER: {sorted(found - LEVEL.keys())}"
-    assert LEVEL.keys() <= found, f"not in the package: {sorted(LEVEL.keys() - found)}"
+    parts = {_part(module) for module in MODULES}
+    assert parts <= LEVEL.keys(), f"not in ORDER: {sorted(parts - LEVEL.keys())}"
+    assert LEVEL.keys() <= parts, f"not in the package: {sorted(LEVEL.keys() - parts)}"
 
 
 def test_imports_point_downwards():
-    problems = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        for line, name in _modules_named(ast.parse(path.read_text())):
-            part = _part(name)
-            if part is not None and part != own and LEVEL[part] > LEVEL[own]:
-                problems.append(f"{path.relative_to(ROOT)}:{line}: {name} stands above {own}")
+    problems = [f"poptorch/{name}:{line}: {module} stands above {_part(name)}"
+                for name, imported in GRAPH.items() for module, line in imported.items()
+                if LEVEL[_part(module)] > LEVEL[_part(name)]]
     assert not problems, "\n".join(["", *problems])
+
+
+def _circle(graph: dict) -> list[str]:
+    """The modules of one import circle, in order; none if there is no circle."""
+    finished: set[str] = set()
+
+    def search(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return [*path[path.index(module):], module]
+        if module not in finished:
+            for imported in graph[module]:
+                if found := search(imported, [*path, module]):
+                    return found
+            finished.add(module)
+        return []
+
+    return next((found for module in graph if (found := search(module, []))), [])
+
+
+def test_no_imports_in_a_circle():
+    assert not _circle(GRAPH), " -> ".join(_circle(GRAPH))
+
+
+def test_circles_are_found():
+    assert _circle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b", "c", "b"]
+    assert _circle({"a": ["b", "c"], "b": ["c"], "c": []}) == []
+
+
+def test_folders_are_small():
+    folders = [PACKAGE, *(path for path in PACKAGE.rglob("*") if path.is_dir())]
+    counts = {folder.relative_to(ROOT): len(list(folder.glob("*.py"))) for folder in folders}
+    too_full = {str(name): count for name, count in counts.items() if count > FILES_OF_A_FOLDER}
+    assert not too_full
+    top = {path.stem for path in PACKAGE.glob("*.py")} - ALIASES
+    assert len(top) <= MODULES_AT_THE_TOP, sorted(top)
+
+
+def _is_private(dotted: str) -> bool:
+    parts = dotted.split(".")  # operators are torch.ops
+    return parts[0] == "torch" and parts[1:2] != ["ops"] and any(
+        part.startswith("_") and not part.startswith("__") for part in parts)
+
+
+def _private_names(tree):
+    """``(line, name)`` of each private name of torch that is imported or reached."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute) and "(" not in (text := ast.unparse(node)):
+            names = [text]
+        else:
+            continue
+        yield from ((node.lineno, name) for name in names if _is_private(name))
+
+
+def test_private_names_of_torch_stand_in_one_folder():
+    problems = [f"{MODULES[name].relative_to(ROOT)}:{line}: {found}"
+                for name, tree in TREES.items() if not name.startswith("_base.torch_private")
+                for line, found in _private_names(tree)]
+    assert not problems, "\n".join(["", *problems])
+
+
+def test_private_names_are_seen():
+    source = "import torch\nfrom torch._ops import OpOverload\nx = torch._C._nn\nmodel._x()\n"
+    assert [line for line, _ in _private_names(ast.parse(source))] == [2, 3, 3]

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import poptorch
 from poptorch.__main__ import main
-from poptorch._translate.rules import RULES
+from poptorch._translate.rules.table import RULES
 from tests.helpers import quiet_options
 from tests.networks.zoo import NETWORKS, build
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import poptorch
-from poptorch._capture.decompose import DECOMPOSITIONS
+from poptorch._capture.decompose.table import DECOMPOSITIONS
 from tests.helpers import quiet_options
 
 aten = torch.ops.aten

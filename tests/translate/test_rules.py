@@ -8,8 +8,8 @@ import torch.nn.functional as F
 
 import poptorch
 from poptorch._translate.nodes import Nodes
-from poptorch._translate.rules import RULES
-from tests.capture.test_memory import Function, check
+from poptorch._translate.rules.table import RULES
+from tests.capture.graph.test_memory_views import Function, check
 from tests.helpers import quiet_options
 
 # Named dimensions, and what no captured graph has.

@@ -35,21 +35,21 @@ _REPLICAS = "_translate/replica_groups.py"
 
 EDITS = (
     Edit("permute_is_its_inverse", "what is changed in place through a permute comes back by the "
-         "same permute", "_capture/views.py",
+         "same permute", "_capture/graph/views.py",
          "inverse[dim % rank] = position", "inverse[position] = dim % rank"),
     Edit("views_stay_old", "views of what was changed in place twice keep the first change",
-         "_capture/functionalize.py",
+         "_capture/functional/functionalize.py",
          "self._version[node] = version = self._version.get(node, 0) + 1",
          "self._version[node] = version = 1"),
     Edit("index_put_overwrites", "what is put at one index twice is not summed",
-         "_translate/rules_shape.py",
+         "_translate/rules/shape.py",
          '[x, values, *indices], {"accumulate": accumulate}',
          '[x, values, *indices], {"accumulate": False}'),
     Edit("correction_is_never_zero", "var and std with correction=0 take the default",
-         "_translate/rules_reduce.py",
+         "_translate/rules/reduce.py",
          "correction = 1 if correction is None else correction", "correction = correction or 1"),
     Edit("compares_in_first_dtype", "comparisons of mixed dtypes are made in that of the first "
-         "operand", "_translate/rules_elementwise.py",
+         "operand", "_translate/rules/elementwise.py",
          "dtype = torch.result_type(*metas)",
          "dtype = getattr(metas[0], 'dtype', None) or torch.result_type(*metas)"),
     Edit("micro_batches_are_summed", "with accumulation, gradients are summed where their mean is "

@@ -5,9 +5,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from poptorch._capture.functional_ops import mutated_arguments
-from poptorch._layout import positions
-from poptorch._layout import lies_on_itself
+from poptorch._base.layout import lies_on_itself, positions
+from poptorch._capture.decompose.functional_ops import mutated_arguments
 from tests.fuzz.programs.vocabulary.base import Rejected
 
 

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from poptorch._capture import torch_private as private
+from poptorch._base.torch_private import tracing as private
 from tests.fuzz.programs.program import NARROW, WIDE, Program
 from tests.fuzz.programs.running import eager
 

@@ -12,7 +12,7 @@ import torch
 
 import poptorch
 from poptorch import _C
-from poptorch._layout import extent
+from poptorch._base.layout import extent
 from tests.fuzz.programs.program import NATURAL, WIDE, Net, Program, Setting, entered
 
 _NEXT_CALL = 7919  # distance of the seeds of two calls

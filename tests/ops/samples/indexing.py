@@ -4,8 +4,8 @@ import itertools
 
 import torch
 
-from tests.own import point_searches
 from tests.ops.sample import Bad, Sample, bools, integers, numbers, randn, uniform
+from tests.public_ops import point_searches
 
 aten = torch.ops.aten
 NAN = float("nan")

@@ -2,8 +2,8 @@
 
 import torch
 
-from tests.own.beam_search import decoded
 from tests.ops.sample import Bad, Sample, integers, numbers, randn, scalar, uniform
+from tests.public_ops.beam_search import decoded
 
 NONE, MEAN, SUM = 0, 1, 2
 SHAPES = [(5,), (6, 7), (100, 333), ()]

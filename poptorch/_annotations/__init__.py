@@ -1,0 +1,1 @@
+"""What a program says about its operations: annotations, blocks, stages, strategy rows."""

@@ -1,0 +1,304 @@
+"""What values an option takes, and the errors for all others."""
+
+import abc
+import difflib
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+
+def at_least(minimum: int, value, option: str) -> int:
+    """Returns ``value`` when it is an int of at least ``minimum``; raises otherwise.
+
+    Raises:
+        TypeError: ``value`` is not an int.
+        ValueError: ``value`` is smaller than ``minimum``.
+    """
+    return Int(minimum)(value, option)
+
+
+def one_of(kind, value, option: str):
+    """Returns ``value`` when it is a member of the enum ``kind``; raises otherwise.
+
+    Raises:
+        TypeError: ``value`` is not a member; the message lists the members.
+    """
+    return Member(kind)(value, option)
+
+
+def public_names(names: Iterable[str]) -> list[str]:
+    """What ``dir()`` shows of an object with many private names: the others, and special ones."""
+    return sorted({name for name in names if not name.startswith("_") or name.endswith("__")})
+
+
+def near_names(name: str, names) -> str:
+    """`` Did you mean a or b?`` for the names that look like ``name``; empty if none does."""
+    by_form: dict[str, list[str]] = {}
+    for known in names:
+        by_form.setdefault(known.lower().replace("_", ""), []).append(known)
+    near = difflib.get_close_matches(name.lower().replace("_", ""), by_form, n=3, cutoff=0.7)
+    found = [known for form in near for known in by_form[form]]
+    return f" Did you mean {' or '.join(found)}?" if found else ""
+
+
+class Check(abc.ABC):
+    """Returns the value as it is kept, or raises with the values that the option takes.
+
+    Attributes:
+        text: the values that it takes, for error messages and the reference page.
+    """
+
+    text = ""
+
+    @abc.abstractmethod
+    def __call__(self, value, option: str):
+        """See the class."""
+
+    def load(self, value):
+        """The value for what :func:`plain` made of it; others come back as they are."""
+        return value
+
+    def wrong_type(self, value, option: str) -> TypeError:
+        """The error for a value of another type."""
+        return TypeError(f"[{option}] expected {self.text}, got {type(value).__name__} "
+                         f"{value!r}.")
+
+    def out_of_range(self, value, option: str) -> ValueError:
+        """The error for a value of the right type that is not allowed."""
+        return ValueError(f"[{option}] expected {self.text}, got {value!r}.")
+
+
+@dataclass(frozen=True)
+class Int(Check):
+    """An int within limits; a bool is none."""
+
+    minimum: int
+    maximum: int | None = None
+
+    @property
+    def text(self) -> str:
+        """``an int of at least 1``, ``an int from 1 to 64``."""
+        if self.maximum is None:
+            return f"an int of at least {self.minimum}"
+        return f"an int from {self.minimum} to {self.maximum}"
+
+    def __call__(self, value, option: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.wrong_type(value, option)
+        if value < self.minimum or (self.maximum is not None and value > self.maximum):
+            raise self.out_of_range(value, option)
+        return value
+
+
+# Of steps and replicas: the core counts them in 32 bits.
+COUNT = Int(1, 2**31 - 1)
+
+
+class Positive(Check):
+    """A finite number above 0; a bool is none."""
+
+    text = "a finite number above 0"
+
+    def __call__(self, value, option: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self.wrong_type(value, option)
+        if not 0 < value < math.inf:
+            raise self.out_of_range(value, option)
+        return float(value)
+
+
+class Bool(Check):
+    """True or False."""
+
+    text = "True or False"
+
+    def __call__(self, value, option: str) -> bool:
+        if not isinstance(value, bool):
+            raise self.wrong_type(value, option)
+        return value
+
+
+class Nothing(Check):
+    """None alone: an option that exists to be read."""
+
+    text = "None"
+
+    def __call__(self, value, option: str) -> None:
+        if value is not None:
+            raise self.out_of_range(value, option)
+
+
+class Text(Check):
+    """A str that is not empty."""
+
+    text = "a str that is not empty"
+
+    def __call__(self, value, option: str) -> str:
+        if not isinstance(value, str):
+            raise self.wrong_type(value, option)
+        if not value:
+            raise self.out_of_range(value, option)
+        return value
+
+
+@dataclass(frozen=True)
+class Path(Check):
+    """A path, kept as an absolute one: the program may change its folder later. Or as it is given,
+    where programs read it back."""
+
+    is_as_given: bool = False
+
+    text = "a path (str or os.PathLike)"
+
+    def __call__(self, value, option: str) -> str:
+        if not isinstance(value, (str, os.PathLike)):
+            raise self.wrong_type(value, option)
+        path = os.fspath(value)
+        return path if self.is_as_given else os.path.abspath(path)
+
+
+class Texts(Check):
+    """A list or tuple of str, kept as a list."""
+
+    text = "a list of str"
+
+    def __call__(self, value, option: str) -> list[str]:
+        if not isinstance(value, (list, tuple)):
+            raise self.wrong_type(value, option)
+        for item in value:
+            if not isinstance(item, str):
+                raise TypeError(f"[{option}] expected {self.text}, got "
+                                f"{type(item).__name__} {item!r} in it.")
+        return list(value)
+
+    def load(self, value):
+        """A list for a set, as programs give them to ``_Popart.set``."""
+        return sorted(value) if isinstance(value, (set, frozenset)) else value
+
+
+@dataclass(frozen=True)
+class Member(Check):
+    """A member of an enum, but for some."""
+
+    kind: type
+    without: tuple = ()
+
+    @property
+    def text(self) -> str:
+        """``one of Kind.A, Kind.B``."""
+        names = [f"{self.kind.__name__}.{m.name}" for m in self.kind if m not in self.without]
+        return f"one of {', '.join(names)}"
+
+    def __call__(self, value, option: str):
+        if not isinstance(value, self.kind):
+            raise TypeError(f"[{option}] expected {self.text}, got {value!r}.")
+        if value in self.without:
+            raise self.out_of_range(value, option)
+        return value
+
+    def load(self, value):
+        """The member of that value."""
+        return self.kind(value)
+
+
+@dataclass(frozen=True)
+class Choice(Check):
+    """One of a few values."""
+
+    values: tuple
+
+    @property
+    def text(self) -> str:
+        """``one of 1, 2, 21``."""
+        return f"one of {', '.join(map(str, self.values))}"
+
+    def __call__(self, value, option: str):
+        if isinstance(value, bool) or not isinstance(value, type(self.values[0])):
+            raise self.wrong_type(value, option)
+        if value not in self.values:
+            raise self.out_of_range(value, option)
+        return value
+
+
+@dataclass(frozen=True)
+class Dtype(Choice):
+    """One of a few torch dtypes."""
+
+    def load(self, value):
+        """The dtype of that name."""
+        return getattr(torch, value.removeprefix("torch.")) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class OrNone(Check):
+    """What another check takes, or None."""
+
+    inner: Check
+
+    @property
+    def text(self) -> str:
+        """The other's text, ``or None``."""
+        return f"{self.inner.text}, or None"
+
+    def __call__(self, value, option: str):
+        if value is None:
+            return None
+        try:
+            return self.inner(value, option)
+        except (TypeError, ValueError) as error:
+            words = str(error).replace(self.inner.text, self.text)
+            raise type(error)(words) from None
+
+    def load(self, value):
+        """The other's, None for None."""
+        return None if value is None else self.inner.load(value)
+
+
+class Proportions(Check):
+    """A dict from ``"IPU0"`` or 0 to a share of the memory, kept with ints as keys."""
+
+    text = 'a dict such as {"IPU0": 0.5} with numbers from 0 to 1'
+
+    def __call__(self, value, option: str) -> dict[int, float]:
+        if not isinstance(value, dict):
+            raise self.wrong_type(value, option)
+        return {self._ipu(key, value, option): self._share(share, value, option)
+                for key, share in value.items()}
+
+    def _ipu(self, key, value, option: str) -> int:
+        number = key.removeprefix("IPU") if isinstance(key, str) else key
+        if isinstance(number, str) and number.isdecimal():
+            number = int(number)
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise self.out_of_range(value, option)
+        return number
+
+    def _share(self, share, value, option: str) -> float:
+        if isinstance(share, bool) or not isinstance(share, (int, float)):
+            raise self.wrong_type(value, option)
+        if not 0 <= share <= 1:
+            raise self.out_of_range(value, option)
+        return float(share)
+
+    def load(self, value):
+        """The dict with ints as keys again: JSON makes strings of them."""
+        return {int(key): share for key, share in value.items()}
+
+
+def check_ipu(where: str, argument: str, ipu: int) -> int:
+    """Returns ``ipu`` when it is the index of an IPU; raises otherwise.
+
+    Raises:
+        TypeError: It is not an int.
+        ValueError: It is negative.
+    """
+    if isinstance(ipu, bool) or not isinstance(ipu, int):
+        raise TypeError(f"[{where}] {argument} is expected to be an int of at least 0, got "
+                        f"{type(ipu).__name__} {ipu!r}.")
+    if ipu < 0:
+        raise ValueError(f"[{where}] {argument} is expected to be at least 0, got {ipu}. IPUs of "
+                         f"a device are numbered from 0.")
+    return ipu

@@ -1,0 +1,1 @@
+"""Nested arguments, results and batches: flattening and rebuilding."""

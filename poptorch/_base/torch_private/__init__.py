@@ -1,0 +1,1 @@
+"""Every use of private names of torch; tests name each one."""

@@ -1,0 +1,18 @@
+"""Private names of torch that are imported with the package; ``tracing`` has the costly ones."""
+
+import torch
+from torch._utils import ExceptionWrapper as ExceptionWrapper
+from torch.utils import _pytree as pytree
+from torch.utils._pytree import SUPPORTED_NODES as SUPPORTED_NODES
+from torch.utils._pytree import is_constant_class as is_constant_class
+from torch.utils._pytree import is_namedtuple_class as is_namedtuple_class
+
+__all__ = ["ExceptionWrapper", "SUPPORTED_NODES", "is_constant_class", "is_namedtuple_class",
+           "make_subclass", "no_torch_function", "plain_access", "pytree",
+           "without_torch_function"]
+
+# torch's documentation of tensor subclasses names both.
+plain_access = torch._C.DisableTorchFunctionSubclass
+no_torch_function = torch._C._disabled_torch_function_impl
+make_subclass = torch.Tensor._make_subclass
+without_torch_function = torch._C.DisableTorchFunction

@@ -1,0 +1,450 @@
+"""Every use that capture makes of torch's private interfaces; a test names each one."""
+
+import contextlib
+import os
+import sys
+import warnings
+from functools import partial
+
+import torch
+from torch._decomp import decomposition_table
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._higher_order_ops import utils as higher_order
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_impls import fast_detach
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+)
+from torch.nn.modules import transformer
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
+from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint as checkpointing
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils.checkpoint import _StopRecomputationError as StopRecomputation
+
+from poptorch._base.pytree.structure import map_only
+
+__all__ = [
+    "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
+    "FakeTensor", "FakeTensorMode", "HigherOrderOperator", "OpOverload", "StopRecomputation",
+    "TorchFunctionMode", "as_in_eager", "autograd_nodes", "backward_sequence_number",
+    "below_function_transforms", "by_meta_kernel", "called_without_constants",
+    "causal_masks_unread", "decompose_composite", "decomposition_table", "detached",
+    "distributions_validate", "fake_like", "forward_sequence_number", "has_cpu_kernel",
+    "has_fused_attention", "has_gradient", "is_composite", "is_differentiated_forward",
+    "is_transformed", "new_fake", "new_fake_mode", "overloads_of", "own_function_modes",
+    "recurrent_functions", "suggest_memory_format", "swap", "without_compiling",
+    "without_dispatch_modes", "without_modes", "without_onednn", "without_overrides",
+    "without_reentrant_checkpoints", "without_saved_tensors_hooks",
+]
+
+_CPU = torch.device("cpu")
+_FRONT = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
+_BACK = torch._C.DispatchKey.FuncTorchDynamicLayerBackMode
+_CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
+
+recurrent_functions = torch._VF  # lstm, gru, rnn_tanh and rnn_relu as the modules call them
+
+
+class DispatchMode(TorchDispatchMode):
+    """A dispatch mode that does without torch._dynamo, the import of which takes seconds."""
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False
+
+
+def new_fake_mode() -> FakeTensorMode:
+    """Tensors without data; real tensors may take part in operations."""
+    with _without_traces_of_imports():
+        return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+@contextlib.contextmanager
+def _without_traces_of_imports():
+    """The first fake mode imports torch._dynamo, which puts a folder into the environment, and
+    sympy, which adds a filter of warnings. Both do without, and child processes inherit them."""
+    is_first = "torch._dynamo" not in sys.modules
+    has_folder, filters = _CACHE_FOLDER in os.environ, warnings.filters[:]
+    try:
+        yield
+    finally:
+        if is_first and not has_folder:
+            os.environ.pop(_CACHE_FOLDER, None)
+        if is_first:
+            warnings.filters[:] = [f for f in warnings.filters if f in filters
+                                   or not f[2].__module__.startswith("sympy.")]
+
+
+def new_fake(mode: FakeTensorMode, shape, stride, dtype: torch.dtype) -> FakeTensor:
+    """A tensor without data in memory of its own."""
+    with in_kernel_invocation_manager(mode):
+        out = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+    return _fake(mode, out)
+
+
+def fake_like(mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
+    """A tensor without data that lies in its memory as ``tensor`` does in its own."""
+    shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
+    size = tensor.untyped_storage().nbytes()
+    with torch.no_grad(), in_kernel_invocation_manager(mode):
+        out = torch.empty_strided(shape, stride, dtype=tensor.dtype, device="meta")
+        if offset or size != out.untyped_storage().nbytes():
+            memory = torch.empty(size, dtype=torch.uint8, device="meta")
+            out.set_(memory.untyped_storage(), offset, shape, stride)
+    return _fake(mode, out)
+
+
+def by_meta_kernel(mode: FakeTensorMode, func, args, kwargs):
+    """The result of an operation by its kernel for tensors without data; all tensors are fake and
+    without known values."""
+    with in_kernel_invocation_manager(mode):
+        out = func(*args, **kwargs)
+    return map_only(torch.Tensor, partial(_fake, mode), out)
+
+
+def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
+    return FakeTensor(mode, tensor, _CPU)
+
+
+def detached(mode: FakeTensorMode, tensor: FakeTensor) -> FakeTensor:
+    """``tensor.detach()`` without the dispatcher, which takes ten times as long."""
+    out = fast_detach(mode, tensor)
+    if tensor.constant is not None:  # what is written to either changes the value of both
+        out.constant = tensor.constant
+        mode.fake_tensor_converter.add_constant_storage_mapping(out)
+    return out
+
+
+def swap(tensor: FakeTensor, other: FakeTensor) -> None:
+    """Lets each of two Python objects be the tensor that the other one was; autograd keeps those
+    that it refers to."""
+    tensor.__dict__, other.__dict__ = other.__dict__, tensor.__dict__
+    torch._C._swap_tensor_impl(tensor, other)
+
+
+def distributions_validate() -> bool:
+    """Whether torch.distributions checks the values of parameters."""
+    return torch.distributions.Distribution._validate_args
+
+
+@contextlib.contextmanager
+def causal_masks_unread():
+    """Transformers take a mask for causal where that is said, and do not read its values."""
+    found = transformer._detect_is_causal_mask
+    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
+    try:
+        yield
+    finally:
+        transformer._detect_is_causal_mask = found
+
+
+@contextlib.contextmanager
+def padding_as_nested():
+    """Rows of padding are zero after the layers of a transformer's encoder, as in eager's nested
+    tensors, which it takes without gradients where all padding is at the ends of the sequences."""
+    forward = transformer.TransformerEncoder.forward
+
+    def padded(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
+        layer, norm = self.layers[0], self.norm
+        ignored = src_key_padding_mask
+        if ignored is None or mask is not None or src.dim() != 3 or layer.training \
+                or not getattr(self, "use_nested_tensor", False) or not _is_inferred(layer, src):
+            return forward(self, src, mask, ignored, is_causal)
+        self.norm = None
+        try:
+            out = forward(self, src, mask, ignored, is_causal)
+        finally:
+            self.norm = norm
+        ignored = ignored if ignored.dtype is torch.bool else ignored != 0
+        if getattr(self, "mask_check", True):
+            ignored = ignored & ~(ignored[:, :-1] & ~ignored[:, 1:]).any()
+        out = torch.where(ignored.unsqueeze(2), out.new_zeros(()), out)
+        return out if norm is None else norm(out)
+
+    transformer.TransformerEncoder.forward = padded
+    try:
+        yield
+    finally:
+        transformer.TransformerEncoder.forward = forward
+
+
+def _is_inferred(layer, src) -> bool:
+    """Whether eager may compute the layer by its fused kernel: not with gradients or autocast."""
+    tensors = [src, *layer.parameters()]
+    return torch.backends.mha.get_fastpath_enabled() and not torch.is_autocast_enabled() \
+        and not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
+
+
+def forward_sequence_number() -> int:
+    """Number of the newest autograd node: that of the operation being dispatched, if it has one."""
+    return torch.autograd._get_sequence_nr() - 1
+
+
+def backward_sequence_number() -> int | None:
+    """Number of the autograd node whose gradient is being computed, None outside of one."""
+    node = torch._C._current_autograd_node()
+    return None if node is None else node._sequence_nr()
+
+
+def is_traced() -> bool:
+    """Whether make_fx is tracing what runs."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+
+
+def is_composite(overload) -> bool:
+    """Whether the operation is made of others, and takes its gradient from theirs."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)
+
+
+def has_cpu_kernel(overload) -> bool:
+    """Whether an operation has one of its own, which eager calls even where it is composite."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CPU")
+
+
+def overloads_of(packet) -> list:
+    """The overloads that torch dispatches; others are of TorchScript alone."""
+    overloads = [getattr(packet, name) for name in packet.overloads()]
+    return [op for op in overloads if torch._C._dispatch_has_kernel(op.name())]
+
+
+def decompose_composite(overload, args, kwargs):
+    """Runs the operations that such an operation is made of."""
+    return overload.decompose(*args, **kwargs)
+
+
+def without_overrides(operator: HigherOrderOperator, *args, **kwargs):
+    """Calls an operator on functions as if no function mode were entered; within, they are."""
+    keys = torch._ops._compute_keyset(args, kwargs, operator.non_fallthrough_keys)
+    return operator.dispatch(keys.highestPriorityTypeId(), *args, **kwargs)
+
+
+@contextlib.contextmanager
+def without_modes():
+    """Real tensors and the real generator, in the midst of a capture."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
+
+
+def is_transformed() -> bool:
+    """Whether a function runs that ``torch.func`` transforms, or that is differentiated forward."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or is_differentiated_forward()
+
+
+def is_differentiated_forward() -> bool:
+    """Whether tensors may have tangents, which operations give to their results."""
+    return torch.autograd.forward_ad._current_level >= 0
+
+
+def below_function_transforms():
+    """What is called is not transformed: an operation may be met where ``torch.func`` acts."""
+    if not torch._C._dispatch_tls_is_dispatch_key_included(_FRONT):
+        return contextlib.nullcontext()
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_FRONT).add(_BACK))
+
+
+def without_function_transforms():
+    """Outside of the functions that ``torch.func`` transforms just now."""
+    return temporarily_clear_interpreter_stack()
+
+
+def without_transforms(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that one of a function which ``torch.func`` transforms stands for."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def called_without_constants(func, args, kwargs):
+    """The result of an operation without an implementation for real tensors. Torch would call it on
+    the values of fake tensors of one element, where it has them."""
+    known = []
+
+    def forget(tensor: FakeTensor) -> FakeTensor:
+        if tensor.constant is not None:
+            known.append((tensor, tensor.constant))
+            tensor.constant = None
+        return tensor
+
+    map_only(FakeTensor, forget, (args, kwargs))
+    try:
+        return func(*args, **kwargs)
+    finally:
+        for tensor, constant in known:
+            tensor.constant = constant
+
+
+@contextlib.contextmanager
+def without_compiling(is_here):
+    """Where ``is_here()``, what torch.compile made of functions and modules runs as it was written.
+    So do the operators of torch.cond and its like, which torch compiles by itself."""
+    # Imported late, as it takes seconds; the fake mode of a capture has imported it already.
+    from torch._dynamo import eval_frame
+
+    def as_written(function, args, kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+    instead = [
+        (higher_order, "_hop_compile_and_call", as_written),
+        (eval_frame, "_callback_from_stance", lambda callback: None),
+        # With fullgraph=True it is an error where no frame is compiled, unless frames are counted
+        # already: those are then someone else's.
+        (eval_frame, "set_fullgraph_compiled_frame_count", lambda count: 0),
+        # Asked by compiled modules only, which warn of hooks of all modules: capture has some.
+        (torch.nn.modules.module, "_has_any_global_hook", lambda: False),
+    ]
+    before = [getattr(owner, name) for owner, name, _ in instead]
+    for (owner, name, here), elsewhere in zip(instead, before):
+        setattr(owner, name, _either(is_here, here, elsewhere))
+    try:
+        yield
+    finally:
+        for (owner, name, _), elsewhere in zip(instead, before):
+            setattr(owner, name, elsewhere)
+
+
+def _either(is_here, here, elsewhere):
+    return lambda *args, **kwargs: (here if is_here() else elsewhere)(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def without_reentrant_checkpoints(is_here):
+    """Where ``is_here()``, ``checkpoint(..., use_reentrant=True)``, the default, recomputes as with
+    False: what it calls ``backward()`` for is part of the one backward pass. Without an argument
+    that requires grad nothing of it gets a gradient, as in eager."""
+    class Recomputed:
+        @staticmethod
+        def apply(function, preserve_rng_state, *args):
+            if not is_here():
+                return reentrant.apply(function, preserve_rng_state, *args)
+            if not any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
+                checkpointing.check_backward_validity(args)  # it warns
+                with torch.no_grad():
+                    return function(*args)
+            return _joined(checkpointing.checkpoint(function, *args, use_reentrant=False,
+                                                    preserve_rng_state=preserve_rng_state))
+
+    reentrant, checkpointing.CheckpointFunction = checkpointing.CheckpointFunction, Recomputed
+    try:
+        yield
+    finally:
+        checkpointing.CheckpointFunction = reentrant
+
+
+@contextlib.contextmanager
+def without_onednn():
+    """Layers are not computed whole by oneDNN. (Torch's own manager warns of other flags.)"""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+class _Joined(torch.autograd.Function):
+    """Copies of tensors. Once one of them gets a gradient, those that get none have zeros."""
+
+    @staticmethod
+    def forward(ctx, *tensors):
+        return tuple(map(torch.clone, tensors))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return gradients
+
+
+def _joined(results):
+    """What a function returned, of which all results are one node of autograd."""
+    if not isinstance(results, tuple):
+        return results
+    places = [i for i, x in enumerate(results) if isinstance(x, torch.Tensor) and x.requires_grad]
+    if len(places) < 2:
+        return results
+    joined = dict(zip(places, _Joined.apply(*(results[i] for i in places))))
+    return tuple(joined.get(i, x) for i, x in enumerate(results))
+
+
+@contextlib.contextmanager
+def without_saved_tensors_hooks():
+    """What autograd saves meanwhile is not given to hooks, such as those of a checkpoint."""
+    entered = []
+    while (hooks := torch._C._autograd._top_saved_tensors_default_hooks(False)) is not None:
+        entered.append(hooks)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for hooks in reversed(entered):
+            torch._C._autograd._push_saved_tensors_default_hooks(*hooks)
+
+
+@contextlib.contextmanager
+def without_dispatch_modes():
+    """The same, but that functions of torch and dispatch modes may be entered anew."""
+    entered = torch.overrides._get_current_function_mode_stack()
+    with _disable_current_modes(), contextlib.ExitStack() as stack:
+        for _ in entered:
+            stack.enter_context(torch.overrides._pop_mode_temporarily())
+        yield
+
+
+@contextlib.contextmanager
+def own_function_modes():
+    """Where functions of torch are plain, modes that are entered in here see them; no others do."""
+    with torch._C._EnableTorchFunction(), contextlib.ExitStack() as stack:
+        for _ in torch.overrides._get_current_function_mode_stack():
+            stack.enter_context(torch.overrides._pop_mode_temporarily())
+        yield
+
+
+_INCLUDED = torch._C._dispatch_tls_local_include_set()
+_EXCLUDED = torch._C._dispatch_tls_local_exclude_set()
+
+
+@contextlib.contextmanager
+def as_in_eager(keeps_gradients: bool):
+    """Within an operator, what holds outside of all operators: autograd and autocast as for the
+    user's own code."""
+    with torch._C._ForceDispatchKeyGuard(_INCLUDED, _EXCLUDED), \
+            torch.inference_mode(False), torch.set_grad_enabled(keeps_gradients):
+        yield
+
+
+def has_fused_attention(*arguments, **named) -> bool:
+    """Whether eager has one kernel for scaled_dot_product_attention of such operands, the arguments
+    of ``torch._fused_sdp_choice``. Its result lies in memory as the query does."""
+    def real(tensor):
+        like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+        return like.requires_grad_(tensor.requires_grad)
+
+    is_enabled = torch.is_grad_enabled()
+    with without_modes(), torch.set_grad_enabled(is_enabled):
+        arguments, named = map_only(torch.Tensor, real, (arguments, named))
+        return torch._fused_sdp_choice(*arguments, **named) != 0
+
+
+def has_gradient(tensor: torch.Tensor) -> bool:
+    """Whether a tensor requires grad, and not only says so, as a view does that was made without
+    gradients of one that does."""
+    if not tensor.requires_grad or tensor.grad_fn is not None:
+        return tensor.requires_grad
+    return not (tensor._is_view() and tensor._base.requires_grad)
+
+
+def autograd_nodes(root):
+    """All autograd nodes from which values flow into ``root``, itself first; none for None."""
+    seen, todo = {root}, [] if root is None else [root]
+    while todo:
+        node = todo.pop()
+        yield node
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                todo.append(following)

@@ -1,0 +1,1 @@
+"""Rewriting a graph with in-place operations as a functional graph."""

@@ -1,0 +1,24 @@
+"""Hooks of gradients, as forward or the user before it registers them."""
+
+import functools
+from collections.abc import Callable
+
+from poptorch._base import capture_context
+
+
+def of_capture(hook: Callable) -> Callable:
+    """A hook as autograd is to call it while a program is captured.
+
+    A function of the host that has hooks or the like within is one node of autograd, in eager there
+    is one for each of its operations: where its results that count do not depend on an argument,
+    eager has no path from the loss to it and calls no hook; autograd would call this one, with
+    None.
+    """
+
+    @functools.wraps(hook)
+    def called(gradient):
+        if gradient is None and capture_context.current().host_sites:
+            return None
+        return hook(gradient)
+
+    return called

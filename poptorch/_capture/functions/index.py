@@ -1,0 +1,210 @@
+"""Indexing by integer tensors without dimensions, of which torch itself reads the value.
+
+``x[i]`` is a view of ``x`` in eager, see ``picks``.
+"""
+
+import functools
+import itertools
+import operator
+from collections.abc import Iterable
+
+import torch
+
+from poptorch._base.torch_private import tracing as private
+from poptorch._capture.functions.mask import is_mask, read_at_mask, set_at_mask
+from poptorch._capture.graph.constant_values import with_known_values
+
+
+def _is_number(index) -> bool:
+    return (isinstance(index, private.FakeTensor) and index.dim() == 0
+            and not index.is_floating_point() and not index.is_complex()
+            and index.dtype not in (torch.bool, torch.uint8))
+
+
+def _consumed(index) -> int | None:
+    """How many dimensions an index is for; None for those that are left to torch."""
+    if index is None:
+        return 0
+    if isinstance(index, torch.Tensor):
+        return index.dim() if index.dtype in (torch.bool, torch.uint8) else 1
+    if isinstance(index, bool) or not isinstance(index, (int, slice)):
+        return None
+    return 1
+
+
+def _dims(x, indices: tuple) -> list[int] | None:
+    """The dimension of ``x`` that each index begins at; None where torch decides."""
+    counts = [0 if index is ... else _consumed(index) for index in indices]
+    if None in counts or sum(index is ... for index in indices) > 1 or sum(counts) > x.dim():
+        return None
+    dims, at = [], 0
+    for index, count in zip(indices, counts):
+        dims.append(at)
+        at += x.dim() - sum(counts) if index is ... else count
+    return dims
+
+
+def _position(x, dim: int, index):
+    """``index`` counted from the beginning, as a tensor of one element."""
+    index = index.long()
+    return torch.where(index < 0, index + x.shape[dim], index).reshape(1)
+
+
+def _with_known_bounds(capture, func, indices: tuple) -> tuple:
+    """Indices with slices of which the bounds are no tensors without values."""
+    return tuple(_known_slice(capture, func, index)
+                 if isinstance(index, slice) and _has_fake(_bounds(index)) else index
+                 for index in indices)
+
+
+def _known_slice(capture, func, given: slice) -> slice:
+    bounds = with_known_values(capture.recorder, _bounds(given))
+    if _has_fake(bounds):
+        raise _unknown_bound(capture, f"Tensor.{func.__name__}", "a slice has")
+    return slice(*map(_number, bounds))
+
+
+def _number(bound):
+    """A bound that is a tensor with a value, as a number; another one as it is."""
+    with private.without_modes():
+        return operator.index(bound) if isinstance(bound, torch.Tensor) else bound
+
+
+def _bounds(given: slice) -> tuple:
+    return given.start, given.stop, given.step
+
+
+def _has_fake(bounds: Iterable) -> bool:
+    return any(isinstance(bound, private.FakeTensor) for bound in bounds)
+
+
+def _tensor_of(index):
+    """A list of bools, which stands for a mask, as a tensor; a byte without dimensions as the bool
+    that it stands for; another index as it is."""
+    if isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype is torch.uint8:
+        return index.bool()
+    if isinstance(index, list) and index and all(type(item) is bool for item in index):
+        with private.without_modes():
+            return torch.tensor(index)
+    return index
+
+
+def _unknown_bound(capture, where: str, what: str):
+    return capture.recorder.error(
+        f"[{where}] {what} a tensor as a bound, but forward is compiled before there are values. "
+        f"Use poptorch.dynamic_slice(tensor, dim, start, size, step) to read and "
+        f"poptorch.dynamic_update to write: the start may be a tensor, the size is a number.")
+
+
+def _narrow(capture, func, args, kwargs):
+    bounds = {**dict(zip(("start", "length"), args[2:])), **kwargs}
+    if not _has_fake(bounds.values()):
+        return NotImplemented
+    bounds = with_known_values(capture.recorder, bounds)
+    if _has_fake(bounds.values()):
+        raise _unknown_bound(capture, "narrow", "narrow has")
+    return func(*args[:2], **{name: _number(bound) for name, bound in bounds.items()})
+
+
+def _getitem(capture, func, args, kwargs):
+    x, given = args
+    indices = given if isinstance(given, tuple) else (given,)
+    indices = tuple(map(_tensor_of, _with_known_bounds(capture, func, indices)))
+    if any(map(is_mask, indices)):
+        out = read_at_mask(capture, x, indices)
+        if out is not NotImplemented:
+            return out
+    if any(isinstance(index, private.FakeTensor) and index.dtype is torch.uint8
+           for index in indices):
+        # As torch does; its rule for tensors without values takes them for positions.
+        return x[tuple(index.bool() if isinstance(index, private.FakeTensor)
+                       and index.dtype is torch.uint8 else index for index in indices)]
+    if not any(map(_is_number, indices)):
+        is_read = isinstance(given, torch.Tensor) and indices[0] is not given
+        return x[indices] if is_read else NotImplemented
+    dims = _dims(x, indices)
+    if dims is None:
+        return NotImplemented
+    picks, whole = capture.recorder.picks, x
+    for index, dim in reversed(list(zip(indices, dims))):
+        if _is_number(index):
+            x = picks.take(x, dim, _position(x, dim, index))
+    rest = tuple(index for index in indices if not _is_number(index))
+    out = x[rest] if rest else x
+    picks.name(whole, indices, out)
+    return out
+
+
+def _is_mask(index) -> bool:
+    return isinstance(index, private.FakeTensor) and index.dim() == 0 and index.dtype is torch.bool
+
+
+def _write_if(x, masks: list, rest: tuple, value):
+    """``x[masks, rest] = value`` where all masks are true."""
+    view = x[rest] if rest else x
+    if not isinstance(value, torch.Tensor):
+        value = torch.full((), value, dtype=view.dtype)
+    while value.dim() > view.dim() and value.shape[0] == 1:
+        value = value.squeeze(0)
+    mask = functools.reduce(torch.logical_and, masks)
+    view.copy_(torch.where(mask, value.to(view.dtype).expand_as(view), view))
+
+
+def _setitem(capture, func, args, kwargs):
+    x, given, value = args
+    indices = given if isinstance(given, tuple) else (given,)
+    indices = tuple(map(_tensor_of, _with_known_bounds(capture, func, indices)))
+    if set_at_mask(capture, x, indices, value) is not NotImplemented:
+        return None
+    masks = list(itertools.takewhile(_is_mask, indices))
+    if masks and all(index is None or index is ... or isinstance(index, (int, slice))
+                     and not isinstance(index, bool) for index in indices[len(masks):]):
+        return _write_if(x, masks, indices[len(masks):], value)
+    if not any(map(_is_number, indices)) or _dims(x, indices) is None:
+        return NotImplemented
+    if capture.recorder.picks.is_same(x, indices, value):
+        return None
+    rest = [slice(None) if _is_number(index) else index for index in indices]
+    if any(isinstance(index, torch.Tensor) for index in rest):
+        return NotImplemented
+    # The index with more dimensions before it: none are taken away, but by integers.
+    view, numbers, dim = x[tuple(rest)], [], 0
+    for index in indices:
+        if index is ...:
+            dim += x.dim() - sum(_consumed(i) for i in indices if i is not ...)
+        elif _is_number(index):
+            numbers.append((dim, index))
+        dim += index is None or isinstance(index, slice) or _is_number(index)
+    taken = [dim for dim, _ in numbers]
+    sizes = [1 if dim in taken else size for dim, size in enumerate(view.shape)]
+    _write(view, numbers, _shaped(view, value, sizes, taken))
+    return None
+
+
+def _shaped(view, value, sizes: list[int], taken: list[int]):
+    """``value`` as a tensor of ``sizes``; it has no dimension for those ``taken``."""
+    if not isinstance(value, torch.Tensor):
+        return torch.full(sizes, value, dtype=view.dtype)
+    left = [size for dim, size in enumerate(sizes) if dim not in taken]
+    while value.dim() > len(left) and value.shape[0] == 1:
+        value = value.squeeze(0)
+    return value.to(view.dtype).expand(left).reshape(sizes)
+
+
+def _write(x, numbers: list, value) -> None:
+    """Writes ``value`` to ``x`` where each of the ``(dim, index)`` says."""
+    (dim, index), *others = numbers
+    position = _position(x, dim, index)
+    if others:
+        part = x.index_select(dim, position)
+        _write(part, others, value)
+        value = part
+    x.index_copy_(dim, position, value)
+
+
+HANDLERS = {
+    torch.Tensor.__getitem__: _getitem,
+    torch.Tensor.__setitem__: _setitem,
+    torch.Tensor.narrow: _narrow,
+    torch.narrow: _narrow,
+}

@@ -1,0 +1,231 @@
+"""Reading and writing at the places that a mask selects.
+
+How many these are is known at run time only, but for masks computed from constants. What is read is
+a selection, see ``selections``. Of what is written, values that are the same for each place and
+selections by the same mask are chosen by ``torch.where``; of others there are as many as places.
+"""
+
+import torch
+
+from poptorch._base.torch_private import tracing as private
+from poptorch._capture.functions.selections import Selection, selected
+from poptorch._capture.graph.constant_values import known_value
+from poptorch._capture.library.saved_for_backward import keep, kept
+
+
+def is_mask(index) -> bool:
+    """Whether an index is a mask of at least one dimension."""
+    return (isinstance(index, torch.Tensor) and index.dim() > 0
+            and index.dtype in (torch.bool, torch.uint8))
+
+
+def _is_basic(index) -> bool:
+    return index is None or index is ... or isinstance(index, (int, slice)) \
+        and not isinstance(index, bool)
+
+
+def _view_at(x, indices: tuple) -> tuple | None:
+    """Of ``x[indices]``, where one index is a mask and the others are no tensors: a view of ``x``
+    that the mask alone is to be used on, the mask, and how many dimensions stand before it.
+
+    Returns:
+        None for other indices, and where torch is to refuse them.
+    """
+    numbers = [number for number, index in enumerate(indices) if is_mask(index)]
+    if len(numbers) != 1:
+        return None
+    number, mask = numbers[0], indices[numbers[0]]
+    others = (*indices[:number], *indices[number + 1:])
+    if not all(map(_is_basic, others)) or sum(index is ... for index in others) > 1:
+        return None
+    left = x.dim() - mask.dim() - sum(isinstance(index, (int, slice)) for index in others)
+    if left < 0:
+        return None
+    view = x[(*indices[:number], *[slice(None)] * mask.dim(), *indices[number + 1:])]
+    before = sum(left if index is ... else not isinstance(index, int) for index in indices[:number])
+    return view, mask, before
+
+
+def read_at_mask(capture, x, indices: tuple):
+    """``x[indices]``, where one index is a mask and the others are no tensors.
+
+    Returns:
+        The selection, or NotImplemented where torch is to do it, or to refuse it.
+    """
+    found = _view_at(x, indices)
+    if found is None:
+        return NotImplemented
+    view, mask, before = found
+    if mask.shape != view.shape[before:before + mask.dim()]:
+        return NotImplemented
+    known = known_value(capture.recorder, mask)
+    if known is not None:
+        with private.without_modes():
+            places = known.nonzero().unbind(1)
+        return view[(*[slice(None)] * before, *places)]
+    return selected(capture, view, mask, before)
+
+
+def set_at_mask(capture, x, indices: tuple, value):
+    """``x[indices] = value``, where one index is a mask and the others are no tensors.
+
+    Returns:
+        None, or NotImplemented where torch is to do it, or to refuse it.
+    """
+    is_selection = isinstance(value, Selection)
+    if not isinstance(value, torch.Tensor) or not is_selection and value.numel() == 1:
+        return NotImplemented
+    found = _view_at(x, indices)
+    if found is None:
+        return NotImplemented
+    view, mask, before = found
+    if is_selection:
+        return _put_selection(capture, view, mask, before, value)
+    while value.dim() > view.dim() - mask.dim() + 1 and value.shape[0] == 1:
+        value = value.squeeze(0)
+    return _put(capture, view, mask, before, value)
+
+
+def _put_selection(capture, view, mask, at: int, value: Selection, accumulate: bool = False):
+    """Writes to ``view`` where a mask of its dimensions from ``at`` on is true."""
+    full = value.full
+    if mask.shape != view.shape[at:at + mask.dim()] \
+            or not value.fits(mask, view.dim() - at - mask.dim()) or full.dim() > view.dim():
+        return NotImplemented
+    if full.dtype is not view.dtype:
+        raise capture.recorder.error(
+            f"[index_put] values of {full.dtype} are written to a tensor of {view.dtype}. Cast "
+            f"them: `.to({view.dtype})`.")
+    full = view + full if accumulate else full
+    view.copy_(torch.where(value.mask.beside(value.behind), full, view))
+    return None
+
+
+def _put(capture, view, mask, at: int, value, accumulate: bool = False):
+    """Writes to ``view`` where a mask of its dimensions from ``at`` on is true."""
+    dims = mask.dim()
+    sizes = [*view.shape[:at], -1, *view.shape[at + dims:]]  # of what the mask selects
+    if mask.shape != view.shape[at:at + dims] or value.dtype != view.dtype:
+        return NotImplemented
+    shape = [*[1] * (len(sizes) - value.dim()), *value.shape]
+    if len(shape) > len(sizes) or any(size not in (1, own) for size, own in zip(shape, sizes)
+                                      if own != -1):
+        raise capture.recorder.error(
+            f"[index_put] values of the shape {list(value.shape)} do not fit what the mask of the "
+            f"shape {list(mask.shape)} selects, {str(sizes).replace('-1', 'count')}. Give values "
+            f"that broadcast to it.")
+    value, mask, count = value.reshape(shape), mask.bool(), shape[at]
+    if count == 1:
+        value = value.reshape(*shape[:at], *[1] * dims, *shape[at + 1:])
+        mask = mask.reshape(*mask.shape, *[1] * (view.dim() - at - dims))
+        view.copy_(torch.where(mask, view + value if accumulate else value, view))
+        return None
+    sizes[at] = count
+    order = list(range(view.dim()))
+    order = [*order[at:at + dims], *order[:at], *order[at + dims:]]
+    view, value = view.permute(order), value.expand(sizes).movedim(at, 0)
+    if value.requires_grad and torch.is_grad_enabled():
+        view.copy_(_WrittenAtMask.apply(view, mask, value, accumulate))
+    else:
+        view.index_put_((mask,), value, accumulate)
+    return None
+
+
+class _WrittenAtMask(torch.autograd.Function):
+    """``index_put`` by a mask, with the gradient of the values that are written."""
+
+    @staticmethod
+    def forward(ctx, x, mask, value, accumulate):
+        ctx.set_materialize_grads(False)
+        keep(ctx, mask)
+        ctx.count, ctx.accumulate = value.shape[0], accumulate
+        return x.index_put((mask,), value, accumulate)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if gradient is None:
+            return None, None, None, None
+        mask, = kept(ctx)
+        flat, size = mask.reshape(-1), mask.numel()
+        # The place of each value; those that the mask leaves out come behind them.
+        number = torch.where(flat, flat.cumsum(0) - 1, ctx.count)
+        places = torch.zeros(ctx.count + 1, dtype=torch.int64)
+        places = places.scatter(0, number, torch.arange(size))[:ctx.count]
+        written = gradient.flatten(0, mask.dim() - 1).index_select(0, places)
+        if not ctx.accumulate:
+            mask = mask.reshape(*mask.shape, *[1] * (gradient.dim() - mask.dim()))
+            gradient = gradient.masked_fill(mask, 0)
+        return gradient, None, written, None
+
+
+def _index_put_(capture, func, args, kwargs):
+    x, indices, value, accumulate = _arguments(*args, **kwargs)
+    numbers = [number for number, index in enumerate(indices) if index is not None]
+    if isinstance(value, Selection):
+        if len(numbers) != 1 or not is_mask(indices[numbers[0]]):
+            return NotImplemented
+        done = _put_selection(capture, x, indices[numbers[0]], numbers[0], value, accumulate)
+        return done if done is NotImplemented else x
+    if len(numbers) != 1 or not is_mask(indices[numbers[0]]) or value.numel() == 1 \
+            or x.dim() < numbers[0] + indices[numbers[0]].dim() \
+            or value.dim() > x.dim() - indices[numbers[0]].dim() + 1:
+        return NotImplemented
+    done = _put(capture, x, indices[numbers[0]], numbers[0], value, accumulate)
+    return done if done is NotImplemented else x
+
+
+def _index_put(capture, func, args, kwargs):
+    x, *rest = _arguments(*args, **kwargs)
+    x = x.clone()
+    return _index_put_(capture, func, (x, *rest), {})
+
+
+def _masked_select(capture, func, args, kwargs):
+    def call(input, mask):
+        if mask.dtype is not torch.bool:
+            return NotImplemented  # torch has the words for it
+        x, mask = torch.broadcast_tensors(input, mask)
+        return read_at_mask(capture, x, (mask,)) if x.dim() else NotImplemented
+
+    return NotImplemented if kwargs.get("out") is not None else call(*args, **kwargs)
+
+
+def _nonzero(capture, func, args, kwargs):
+    """The places of what is not zero, where a tensor is computed from constants."""
+    def call(input, *, out=None, as_tuple=False):
+        known = None if out is not None else known_value(capture.recorder, input)
+        if known is None:
+            return NotImplemented
+        with private.without_modes():
+            places = known.nonzero()
+        places = torch.ops.aten.lift_fresh(places)
+        return places.unbind(1) if as_tuple or func is torch.where else places
+
+    return NotImplemented if len(args) + len(kwargs) > 2 else call(*args, **kwargs)
+
+
+def _where(capture, func, args, kwargs):
+    """``torch.where`` of a condition alone gives the places where it is true."""
+    is_alone = len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor)
+    return _nonzero(capture, func, args, kwargs) if is_alone else NotImplemented
+
+
+def _arguments(input, indices, values, accumulate=False):
+    return input, indices, values, accumulate
+
+
+WRITES = {
+    torch.Tensor.index_put_: _index_put_,
+    torch.index_put_: _index_put_,
+    torch.Tensor.index_put: _index_put,
+    torch.index_put: _index_put,
+}
+
+HANDLERS = {
+    **WRITES,
+    torch.Tensor.masked_select: _masked_select,
+    torch.masked_select: _masked_select,
+    **dict.fromkeys((torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere),
+                    _nonzero),
+    torch.where: _where,
+}

@@ -1,0 +1,303 @@
+"""A torch-function mode: sees calls of torch's Python functions before they decompose.
+
+Handlers keep dropout, batch norm, attention and recurrent layers whole (``functions_*.py``);
+those here mark losses and refuse what cannot be recorded.
+"""
+
+import copy
+import functools
+import sys
+import types
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from poptorch._base.layout import memory_of
+from poptorch._base.pytree.structure import map_only
+from poptorch._base.torch_private import tracing as private
+from poptorch._capture.functions import (
+    attention,
+    ctc,
+    hooks,
+    mixed_precision,
+    others,
+    packed,
+    recurrent,
+    repeat,
+)
+from poptorch._capture.functions import index as functions_index
+from poptorch._capture.functions import layers as functions_layers
+from poptorch._capture.functions import mask as functions_mask
+from poptorch._capture.functions import shapes as functions_shapes
+from poptorch._capture.graph import unknown_sizes, zero_gradients
+from poptorch._capture.graph.constant_values import with_known_values
+from poptorch._capture.graph.losses import STANDARD, STANDARD_OVERLOADS
+from poptorch._capture.loops import functions as functions_loops
+from poptorch._capture.record import input_layouts
+
+
+class Functions(private.TorchFunctionMode):
+    """Sends calls of torch functions to their handlers ``(capture, func, args, kwargs)``.
+
+    A handler that returns NotImplemented lets torch do it.
+    """
+
+    def __init__(self, capture):
+        super().__init__()
+        self._capture = capture
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        is_last = func is torch.autograd.grad and self._capture.recorder.in_backward
+        if not is_last and _holds_real((args, kwargs)):
+            args, kwargs = map_only(torch.Tensor, self._capture.recorder.stand_in,
+                                    (args, kwargs or {}))
+        bodies = self._capture.bodies
+        if not bodies or _is_question(func):
+            return self._called(func, types, args, kwargs)
+        args, kwargs = map_only(torch.Tensor, bodies.inside, (args, kwargs or {}))
+        try:
+            return self._called(func, types, args, kwargs)
+        except RuntimeError as error:
+            if (refusal := bodies.refusal(error, (args, kwargs))) is None:
+                raise
+            raise refusal from None
+
+    def _called(self, func, types, args, kwargs):
+        handler, out = HANDLERS.get(func), NotImplemented
+        if handler is None and isinstance(func, private.HigherOrderOperator):
+            handler = HIGHER_ORDER.get(func.name(), _refuse_higher_order)
+        elif func in WHOLE and private.is_transformed():
+            handler = _by_torch
+        unknown = unknown_sizes.argument_of(types, args, kwargs) if types else None
+        if unknown is not None and func not in TAKE_UNKNOWN_SIZES:
+            return unknown.call(self._capture, func, args, kwargs or {})
+        if handler is not None:
+            out = handler(self._capture, func, args, kwargs or {})
+        if out is NotImplemented:
+            if unknown is not None:
+                raise unknown.refusal(func)
+            out = func(*args, **kwargs) if kwargs else func(*args)
+        self._capture.recorder.picks.write_back()
+        return out
+
+
+def _holds_real(value) -> bool:
+    """Whether there are tensors with data among the arguments of a call."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return any(map(_holds_real, value))
+    if kind is dict:
+        return any(map(_holds_real, value.values()))
+    return kind is not private.FakeTensor and isinstance(value, torch.Tensor)
+
+
+# The attributes of tensors that are tensors.
+_VIEWS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+
+
+def _is_question(func) -> bool:
+    """Whether a function reads an attribute that is no tensor."""
+    return getattr(func, "__name__", "") == "__get__" and func.__self__.__name__ not in _VIEWS
+
+
+def _loss(capture, func, args, kwargs):
+    out = func(*args, **kwargs)
+    capture.losses.mark_standard(out, func, args, kwargs)
+    return out
+
+
+def _call(capture, func, args, kwargs):
+    return func(*args, **kwargs)
+
+
+def _by_torch(capture, func, args, kwargs):
+    """By torch's own operations, of which those for whole layers have no rules here."""
+    with private.without_onednn(), sdpa_kernel(SDPBackend.MATH):
+        return func(*args, **kwargs)
+
+
+def _with(name: str, handler):
+    """``handler`` for a function that does not pass a mode its argument ``name``."""
+    def complete(capture, func, args, kwargs):
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code is not func.__code__:
+            frame = frame.f_back
+        if frame is not None and frame.f_locals[name] is not None:
+            kwargs = {**kwargs, name: frame.f_locals[name]}
+        return handler(capture, func, args, kwargs)
+
+    return complete
+
+
+def _values(capture, func, args, kwargs):
+    if func is torch.Tensor.tolist:  # the others give the memory, in which changes would be missed
+        args = with_known_values(capture.recorder, args)
+    if isinstance(args[0], private.FakeTensor):
+        raise capture.recorder.values.error(f"Tensor.{func.__name__}()", args)
+    if isinstance(args[0], unknown_sizes.UnknownSize):
+        return NotImplemented
+    capture.recorder.values.check(args[0], f"Tensor.{func.__name__}()")
+    with private.without_modes():
+        return func(*args, **kwargs)
+
+
+def _address(capture, func, args, kwargs):
+    raise capture.recorder.error(
+        "[capture] Python code asks where a tensor lies in memory (Tensor.data_ptr()), which is "
+        "decided when forward has been compiled. To know whether two tensors are one, use `is`.")
+
+
+def _register_hook(capture, func, args, kwargs):
+    capture.bodies.note_hook()
+    tensor, hook, *_ = *args, kwargs.get("hook")
+    return func(tensor, hooks.of_capture(hook) if callable(hook) else hook)
+
+
+def _is_set_to(capture, func, args, kwargs):
+    """torch's compares addresses, of which there are none yet."""
+    return _is_same_memory(*args, **kwargs)
+
+
+def _deepcopy(capture, func, args, kwargs):
+    """A copy in memory of its own; torch's own would refer to the node of the tensor."""
+    tensor, memo = args
+    if id(tensor) in memo or not isinstance(tensor, private.FakeTensor) or not tensor.is_leaf:
+        return NotImplemented
+    with torch.no_grad():
+        made = memo[id(tensor)] = tensor.clone()
+    made.requires_grad_(tensor.requires_grad)
+    for name, value in vars(tensor).items():
+        if name not in vars(made):
+            setattr(made, name, copy.deepcopy(value, memo))
+    return made
+
+
+def _set_data(capture, func, args, kwargs):
+    tensor, value = args
+    if tensor.dtype is value.dtype and _is_same_memory(tensor, value):
+        return  # `x.data -= y` has changed it, and assigns it to itself
+    raise capture.recorder.error(
+        "[capture] forward assigns to the `.data` of a tensor, which cannot be recorded. Change "
+        "the tensor in place: `with torch.no_grad(): tensor.copy_(value)`.")
+
+
+def _is_same_memory(self, tensor) -> bool:
+    return isinstance(self, private.FakeTensor) and isinstance(tensor, private.FakeTensor) \
+        and memory_of(self) == memory_of(tensor) \
+        and (self.shape, self.stride(), self.storage_offset()) \
+        == (tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def _storage_offset(capture, func, args, kwargs):
+    if capture.recorder.picks.lies_by_value(args[0]):
+        raise capture.recorder.values.error("Tensor.storage_offset() of x[i]")
+    return NotImplemented
+
+
+def _backward(capture, func, args, kwargs):
+    raise capture.recorder.error(
+        "[capture] forward calls backward(); the executor of poptorch.trainingModel computes the "
+        "gradients and updates the weights itself. Return the loss, and leave backward() and the "
+        "optimizer's step() out.")
+
+
+def _composite(capture, func, args, kwargs):
+    """A function of torch whose own calls have handlers: its body runs under the mode again."""
+    with capture.functions:
+        return _without_overrides(func)(*args, **kwargs)
+
+
+def _gradients(capture, func, args, kwargs):
+    """By ``_composite``, as checkpoints recompute in it.
+
+    Without gradient mode, in which inference is captured, torch takes formulas that cannot be
+    differentiated: the function whose gradient it is may be transformed once more, and what it
+    gives would be wrong.
+    """
+    is_needed = not capture.training and private.is_transformed() and len(args) <= 3
+    if not is_needed or torch.is_grad_enabled():
+        return _composite(capture, func, args, kwargs)
+    with torch.enable_grad():
+        return _composite(capture, func, args, {
+            **(kwargs or {}), "create_graph": True, "retain_graph": True})
+
+
+@functools.cache
+def _without_overrides(func):
+    """``func`` without the check that would send it to the mode once more."""
+    names = dict(func.__globals__)
+    names["has_torch_function"] = lambda *tensors: False
+    names["has_torch_function_unary"] = names["has_torch_function_variadic"] = lambda *t: False
+    copy = types.FunctionType(func.__code__, names, func.__name__, func.__defaults__)
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
+
+
+def _invoke_subgraph(capture, func, args, kwargs):
+    """What ``torch.compiler.nested_compile_region`` becomes in a graph."""
+    subgraph, name, *operands = args
+    with capture.recorder.region(name or func.name()), capture.functions:
+        return subgraph(*operands)
+
+
+def _custom_function(capture, func, args, kwargs):
+    """A torch.autograd.Function within what torch.func transforms: one level is taken away, and the
+    user's methods run under the mode."""
+    with capture.functions:
+        return private.without_overrides(func, *args, **kwargs)
+
+
+def _refuse_higher_order(capture, func, args, kwargs):
+    raise capture.recorder.error(
+        f"[{func.name()}] forward calls torch.ops.higher_order.{func.name()}, an operation on "
+        f"functions, which is not implemented. Use operations on tensors (torch.where for a "
+        f"choice), or `if` and loops of Python where values of tensors do not decide.")
+
+
+# By name: torch makes these operators when they are first used.
+HIGHER_ORDER = {"custom_function_call": _custom_function, "invoke_subgraph": _invoke_subgraph,
+                **functions_loops.HIGHER_ORDER}
+
+# Functions whose handlers call operations of ours, of which torch.func has no rules: where it
+# transforms them, torch's own are recorded.
+WHOLE = {*attention.HANDLERS, *ctc.HANDLERS, *functions_layers.HANDLERS,
+         F.embedding_bag, F.multi_margin_loss} \
+    - {F.rrelu, torch.rrelu, torch.rrelu_}
+
+# Functions whose handlers take tensors of unknown sizes.
+TAKE_UNKNOWN_SIZES = {torch.Tensor.__setitem__, *functions_mask.WRITES,
+                      *packed.HANDLERS, *recurrent.HANDLERS}
+
+HANDLERS = {
+    **dict.fromkeys((*STANDARD, *STANDARD_OVERLOADS), _loss),
+    F.l1_loss: _with("weight", _loss),
+    torch.chain_matmul: _with("out", _call),
+    torch.Tensor.backward: _backward,
+    torch.Tensor.numpy: _values,
+    torch.Tensor.tolist: _values,
+    torch.Tensor.__deepcopy__: _deepcopy,
+    torch.Tensor.__array__: _values,
+    torch.Tensor.__dlpack__: _values,
+    torch.Tensor.data_ptr: _address,
+    torch.Tensor.is_set_to: _is_set_to,
+    torch.Tensor.storage_offset: _storage_offset,
+    torch.Tensor.register_hook: _register_hook,
+    torch.Tensor.data.__set__: _set_data,
+    F.affine_grid: _composite,
+    F.multi_head_attention_forward: _composite,
+    torch.autograd.grad: _gradients,
+    **ctc.HANDLERS,
+    **functions_index.HANDLERS,
+    **functions_layers.HANDLERS,
+    **functions_mask.HANDLERS,
+    **mixed_precision.HANDLERS,
+    **others.HANDLERS,
+    **packed.HANDLERS,
+    **attention.HANDLERS,
+    **recurrent.HANDLERS,
+    **repeat.HANDLERS,
+    **functions_shapes.HANDLERS,
+    **input_layouts.HANDLERS,
+    **zero_gradients.HANDLERS,
+}

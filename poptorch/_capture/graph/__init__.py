@@ -1,0 +1,1 @@
+"""What a captured graph consists of, and what is known about its nodes."""

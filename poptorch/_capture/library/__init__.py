@@ -1,0 +1,1 @@
+"""The operators of namespace ``poptorch`` that captured graphs contain."""

@@ -1,0 +1,1 @@
+"""Loops and branches on the device."""

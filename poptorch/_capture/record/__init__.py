@@ -1,0 +1,1 @@
+"""Recording: each ATen call becomes a node of an FX graph."""

@@ -1,0 +1,144 @@
+"""In-place operations that change no value, only how a tensor looks at its memory."""
+
+import operator
+
+import torch
+from torch import fx
+
+from poptorch._base.torch_private import tracing as private
+from poptorch._capture.graph import views
+from poptorch.errors import error_at
+
+aten = torch.ops.aten
+
+# Operation -> that which gives a view: the tensor gets the node of the view.
+_OF_VIEWS = {
+    aten.squeeze_.default: aten.squeeze.default,
+    aten.squeeze_.dim: aten.squeeze.dim,
+    aten.squeeze_.dims: aten.squeeze.dims,
+    aten.unsqueeze_.default: aten.unsqueeze.default,
+    aten.t_.default: aten.t.default,
+    aten.transpose_.default: aten.transpose.int,
+}
+
+
+class Shapes:
+    """Records, for a :class:`Recorder`, tensors that change their shape."""
+
+    def __init__(self, recorder):
+        self._recorder = recorder
+        self.handlers = dict.fromkeys(_OF_VIEWS, self._change)
+        # Of the fake tensor of each parameter and buffer: its name, and how it looked at first.
+        self._states: dict[int, tuple[str, tuple]] = {}
+        self._nodes: dict[int, fx.Node] = {}
+        # Where a tensor changed its shape last: place and module.
+        self._lines: dict[int, tuple] = {}
+
+    def watch(self, fake: torch.Tensor, name: str) -> None:
+        """Notes how the fake tensor of a parameter or buffer looks at its memory."""
+        self._states[id(fake)] = name, _looks(fake)
+        self._nodes[id(fake)] = self._recorder.node_of(fake)
+
+    def check_memory(self, fake: torch.Tensor, node: fx.Node, name: str) -> None:
+        """Checks that a tensor of the user's still lies in the memory of the node that it was
+        declared with.
+
+        Raises:
+            poptorch.Error: It was given that of another one.
+        """
+        if views.root_of(self._recorder.node_of(fake)) is not node:
+            raise error_at(f"[capture] forward gives {name} the memory of another tensor "
+                           f"(Tensor.set_, torch.utils.swap_tensors). Copy the values: "
+                           f"`{name}.copy_(value)`.",
+                           *self._lines.get(id(fake), (None, "")))
+
+    def check(self, tensor, func) -> None:
+        """Checks that ``func`` may change how ``tensor`` looks at its memory."""
+        if not isinstance(tensor, private.FakeTensor):
+            raise self._recorder.error(
+                f"[capture] forward changes the shape of a tensor from outside in place ({func}). "
+                f"Change a new view of it instead.")
+        if self._recorder.is_across(tensor):
+            raise self._recorder.error(
+                f"[capture] the shape of a tensor of {list(tensor.shape)} is changed in place "
+                f"({func}) in a region of the graph, or after it, and the tensor was made on the "
+                f"other side of its border. Change a new view of it instead.")
+
+    def shadow(self, tensor):
+        """What a tensor that is about to change its shape was until now."""
+        node = self._recorder.node_of(tensor)
+        old = private.detached(self._recorder.fake_mode, tensor)
+        _set_value(node, old)
+        self._recorder.attach(old, node)
+        return old
+
+    def rename(self, tensor, node: fx.Node) -> None:
+        """Lets ``node`` stand for a tensor that has changed its shape."""
+        self._lines[id(tensor)] = self._recorder.places.here(), self._recorder.module
+        self._recorder.attach(tensor, node)
+
+    def exchange(self, tensor, view) -> None:
+        """Lets the Python object of ``tensor`` become a view of it, and that of the view what the
+        tensor is: what autograd has made of the tensor so far still refers to that."""
+        own, viewed = self._recorder.node_of(tensor), self._recorder.node_of(view)
+        private.swap(tensor, view)
+        _set_value(own, view)
+        _set_value(viewed, tensor)
+        self._recorder.picks.note_shape(tensor, view)
+        self.rename(tensor, viewed)
+
+    def is_replaceable(self, tensor) -> bool:
+        """Whether a tensor, which has no elements, may become another one: it has no memory, and is
+        none of the caller's."""
+        node = self._recorder.node_of(tensor)
+        is_from_outside = node.op == "placeholder" and "fresh" not in node.meta
+        return isinstance(tensor, private.FakeTensor) and not is_from_outside \
+            and not tensor.numel() and not tensor.untyped_storage().nbytes()
+
+    def replace(self, tensor, value, func) -> None:
+        """Lets a tensor without elements become ``value``, of its type and another shape."""
+        self.check(tensor, func)
+        self.shadow(tensor)
+        aten.set_.source_Tensor(tensor, value)
+        self.rename(tensor, self._recorder.node_of(value))
+
+    def end_of(self, fake: torch.Tensor, is_trained: bool) -> fx.Node | None:
+        """The node of a parameter or buffer that looks otherwise at its memory in the end than at
+        first; None for others.
+
+        Raises:
+            poptorch.Error: It cannot look like that in the next call.
+        """
+        name, (shape, *first) = self._states[id(fake)]
+        self.check_memory(fake, self._nodes[id(fake)], name)
+        if _looks(fake) == (shape, *first):
+            return None
+        if fake.shape == shape and not is_trained:
+            return self._recorder.node_of(fake)
+        what = f"the shape of {name} in place from {list(shape)} to {list(fake.shape)}" \
+            if fake.shape != shape else f"in place how {name} lies in memory, which is trained"
+        raise error_at(f"[capture] forward changes {what}. Change a view of it instead.",
+                       *self._lines[id(fake)])
+
+    def _change(self, func, args, kwargs):
+        tensor = args[0]
+        self.check(tensor, func)
+        old = self.shadow(tensor)
+        self._recorder.picks.note_shape(tensor, old)
+        view = self._recorder.run(_OF_VIEWS[func], old, *args[1:])
+        out = func(*args, **kwargs)
+        self.rename(tensor, self._recorder.node_of(view))
+        return out
+
+
+def _set_value(node: fx.Node, value: torch.Tensor) -> None:
+    node.meta["val"] = value
+    if node.target is operator.getitem:
+        parent, index = node.args
+        results = list(parent.meta["val"])
+        results[index] = value
+        parent.meta["val"] = results
+
+
+def _looks(tensor) -> tuple:
+    return tensor.shape, tensor.stride(), tensor.storage_offset()

@@ -1,0 +1,66 @@
+"""Whether a program would be another one, did its inputs lie otherwise in memory.
+
+A later call may bring tensors of other strides. Nearly always that makes no difference: the
+program is given the elements. It does where ``as_strided`` names places in an input, and where
+``reshape`` or ``contiguous`` gives a view or a copy, as it happens, and either is changed.
+"""
+
+import torch
+from torch import fx
+
+from poptorch._base.torch_private import tracing as private
+from poptorch._capture.decompose.functional_ops import mutated_arguments
+from poptorch._capture.graph import views
+from poptorch._capture.graph.regions import nodes_within
+
+
+def _view_or_copy(capture, func, args, kwargs):
+    out, recorder = func(*args, **kwargs), capture.recorder
+    operand = args[0] if args else kwargs.get("input")
+    if isinstance(operand, private.FakeTensor) and isinstance(out, private.FakeTensor):
+        recorder.layouts.note_choice(recorder.node_of(operand), recorder.node_of(out))
+    return out
+
+
+# Functions that give a view of their operand, or a copy where it lies otherwise.
+HANDLERS = dict.fromkeys(
+    (torch.Tensor.reshape, torch.reshape, torch.Tensor.reshape_as, torch.Tensor.contiguous,
+     torch.Tensor.flatten, torch.flatten, torch.Tensor.ravel, torch.ravel), _view_or_copy)
+
+
+class InputLayouts:
+    """What a capture has taken from the layout of its inputs."""
+
+    def __init__(self):
+        self._names_places = False
+        self._choices: list[tuple[fx.Node, fx.Node]] = []
+
+    def note_places(self) -> None:
+        """An operation names places in the memory of a tensor."""
+        self._names_places = True
+
+    def note_choice(self, operand: fx.Node, result: fx.Node) -> None:
+        """``result`` is a view or a copy of ``operand``, as that happens to lie."""
+        self._choices.append((operand, result))
+
+    def of(self, graph: fx.Graph, inputs: list[torch.Tensor]) -> list:
+        """For each input ``(strides, start)``, the layout that the recorded graph depends on; None
+        where it depends on none. The stride of a dimension of one element is None, and so is
+        the start where only strides make a difference."""
+        if not self._names_places and not self._is_choice_seen(graph):
+            return [None] * len(inputs)
+        return [([step if size > 1 else None for size, step in zip(x.shape, x.stride())],
+                 x.storage_offset() if self._names_places else None) for x in inputs]
+
+    def _is_choice_seen(self, graph: fx.Graph) -> bool:
+        if not self._choices:
+            return False
+        changed = set()
+        for node in nodes_within(graph):
+            if node.op == "call_function":
+                for position, name in mutated_arguments(node.target):
+                    target = node.args[position] if position < len(node.args) \
+                        else node.kwargs.get(name)
+                    if isinstance(target, fx.Node):
+                        changed.add(views.root_of(target))
+        return any(views.root_of(node) in changed for pair in self._choices for node in pair)

@@ -1,0 +1,93 @@
+"""Values of tensors that Python code in ``forward`` reads: ``.item()``, ``.tolist()``, ``if``."""
+
+import torch
+
+from poptorch._base.layout import memory_of
+from poptorch._base.torch_private import tracing as private
+from poptorch._capture.graph.constant_values import with_known_values
+
+
+class ReadValues:
+    """What was read in one capture.
+
+    Args:
+        recorder: of the capture.
+
+    Attributes:
+        tensors: real tensors of which values decided what was recorded, by their identity.
+        unread: the error for the first value that was wanted and is not known, or None.
+        packed: the paths of packed sequences among the arguments, by the memory of their batch
+            sizes.
+    """
+
+    def __init__(self, recorder):
+        self._recorder = recorder
+        self.tensors: dict[int, torch.Tensor] = {}
+        self.unread: Exception | None = None
+        self.packed: dict[int, str] = {}
+
+    def note(self, tensor: torch.Tensor) -> None:
+        """Takes note that a value of a real tensor is known to what is recorded from now on."""
+        self.tensors[id(tensor)] = tensor
+
+    def operation(self, func, args, kwargs):
+        """The result of an operation that gives Python code a value."""
+        known = with_known_values(self._recorder, args)
+        if not any(map(self._has_no_value, known)):
+            for tensor in args:
+                if isinstance(tensor, torch.Tensor) and not isinstance(tensor, private.FakeTensor):
+                    self.note(tensor)
+            with private.without_modes():
+                return func(*_numbers_as_tensors(func, known), **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except private.DataDependentOutputException:
+            raise self.error(func, args) from None
+
+    def check(self, tensor: torch.Tensor, func) -> None:
+        """Checks that the data of a real tensor are its value, which ``func`` reads."""
+        if self._is_outdated(tensor):
+            raise self.error(func)
+        self.note(tensor)
+
+    def error(self, func, args=()) -> Exception:
+        """The error for Python code that reads the value of a tensor, with the arguments of what
+        reads it."""
+        packed = (self.error_of_packed(arg) for arg in args)
+        self.unread = self.unread or next(filter(None, packed), None) or self._recorder.error(
+            f"[capture] Python code needs the value of a tensor ({func}), but forward is compiled "
+            f"before there are values. Use torch.where, torch.clamp or masks instead of `if` and "
+            f".item(), poptorch.dynamic_slice(tensor, dim, start, size, step) for a part that "
+            f"begins at a computed place, or compute the value outside of forward and pass it in.")
+        return self.unread
+
+    def error_of_packed(self, sizes) -> Exception | None:
+        """The error for the batch sizes of a packed sequence that is an argument, of which
+        a value is needed; None for what is no such tensor."""
+        path = self.packed.get(memory_of(sizes)) if self.packed else None
+        return path and self._recorder.error(
+            f"[arguments] {path} is a torch.nn.utils.rnn.PackedSequence, and forward needs the "
+            f"values of its batch sizes, but is compiled before there are values. Pass the padded "
+            f"tensor and the lengths, and call pack_padded_sequence in forward.")
+
+    def _has_no_value(self, argument) -> bool:
+        """Whether a tensor has no data, or its data are out of date."""
+        if not isinstance(argument, torch.Tensor):
+            return False
+        return isinstance(argument, private.FakeTensor) or self._is_outdated(argument)
+
+    def _is_outdated(self, tensor: torch.Tensor) -> bool:
+        """Whether a real tensor is a parameter or buffer, of which the device has the value, or one
+        that forward has changed, by itself or by a view of it."""
+        node = self._recorder.known_constant(tensor)
+        if node is None:
+            return False
+        return node not in self._recorder.constants \
+            or memory_of(node.meta["val"]) in self._recorder.changed
+
+
+def _numbers_as_tensors(func, args) -> list:
+    """Operands, with tensors where an operator takes tensors: to a mode, torch gives the constants
+    of traced programs as numbers."""
+    return [torch.tensor(x) if isinstance(x, (bool, int, float)) and str(argument.type) == "Tensor"
+            else x for x, argument in zip(args, func._schema.arguments)]

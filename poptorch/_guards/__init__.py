@@ -1,0 +1,1 @@
+"""What a program was specialized on, and the check that it still holds."""

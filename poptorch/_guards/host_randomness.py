@@ -1,0 +1,91 @@
+"""Random generators of Python and NumPy, and iterators, that ``forward`` takes something from."""
+
+import contextlib
+import itertools
+import pickle
+import random
+from collections.abc import Iterator
+
+import numpy
+
+from poptorch._base.logging import logger
+
+_OF_NUMPY = (numpy.random.Generator, numpy.random.RandomState, numpy.random.BitGenerator)
+_OF_PYTHON = frozenset({"builtins", itertools.__name__})
+
+
+class Draws:
+    """What gives another value each time it is asked, with the state that it had when it was met.
+
+    ``forward`` runs once: of each call of the program the values are those of that time.
+    """
+
+    def __init__(self):
+        # By identity: the object, the name, and the state; None: it is another one, or not known.
+        self._met: dict[int, tuple[object, str, bytes | None]] = {}
+
+    def of_process(self) -> "Draws":
+        """Meets the generators that functions of the modules ``random`` and ``numpy.random`` use.
+        """
+        self.meet(random.random, "random")
+        self.meet(numpy.random.random, "numpy.random")
+        return self
+
+    def include(self, others: "Draws") -> None:
+        """Takes over what others have met."""
+        self._met = {**others._met, **self._met}
+
+    def meet(self, value, name: str) -> None:
+        """Takes note of an object that ``forward`` can use from now on, or of a method of one.
+
+        Args:
+            value: any value.
+            name: what leads to it.
+        """
+        owner = getattr(value, "__self__", None) if callable(value) else None
+        value = owner if isinstance(owner, (random.Random, *_OF_NUMPY, Iterator)) else value
+        if id(value) not in self._met and (_is_generator(value) or _is_iterator(value)):
+            self._met[id(value)] = value, name, _state(value)
+
+    @contextlib.contextmanager
+    def without(self):
+        """While it is entered, something else than ``forward`` draws."""
+        used = {key for key, (value, _, before) in self._met.items() if _state(value) != before}
+        yield
+        for key, (value, name, _) in self._met.items():
+            self._met[key] = value, name, None if key in used else _state(value)
+
+    def warn(self) -> None:
+        """Warns of generators that were used, and of iterators."""
+        for value, name, before in self._met.values():
+            if not _is_generator(value):
+                logger.warning(
+                    "[capture] forward reads %s, a %s: it runs once, and each call of the program "
+                    "has the items of that time. Take them outside of forward and pass them in "
+                    "as arguments.", name, type(value).__name__)
+            elif before is None or _state(value) != before:
+                logger.warning(
+                    "[capture] forward draws numbers from %s: it runs once, and each call of the "
+                    "program has the numbers of that time. Draw with torch (torch.rand, "
+                    "torch.nn.functional.dropout), which each call does anew, or outside of "
+                    "forward, and pass them in as tensors.", name)
+
+
+def _is_generator(value) -> bool:
+    return isinstance(value, (random.Random, *_OF_NUMPY))
+
+
+def _is_iterator(value) -> bool:
+    """Whether a value is an iterator of Python's own: of others, attributes are compared."""
+    return type(value).__module__ in _OF_PYTHON and isinstance(value, Iterator)
+
+
+def _state(value) -> bytes | None:
+    if isinstance(value, random.SystemRandom) or not _is_generator(value):
+        return None
+    if isinstance(value, random.Random):
+        return pickle.dumps(value.getstate())
+    if isinstance(value, numpy.random.RandomState):
+        return pickle.dumps(value.get_state(legacy=False))
+    generator = getattr(value, "bit_generator", value)
+    return pickle.dumps(generator.state)

@@ -1,0 +1,1 @@
+"""Rules that translate ATen operations without a row of the same name."""

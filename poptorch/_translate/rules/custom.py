@@ -1,0 +1,13 @@
+"""Rules for ops of the user's libraries."""
+
+import json
+
+from poptorch._translate.rules.registry import Rules
+
+RULES = Rules()
+
+
+@RULES("poptorch::custom_op")
+def _custom_op(e, node, inputs, domain, name, version, settings):
+    attrs = {"domain": domain, "op": name, "version": version, "settings": json.loads(settings)}
+    return e.ops("custom", list(inputs), attrs)

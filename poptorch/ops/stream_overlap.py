@@ -1,0 +1,98 @@
+"""What the device may compute while tensors go from and to the host."""
+
+import copy
+from typing import TypeVar
+
+import torch
+
+from poptorch._base import capture_context
+from poptorch._base.checks import one_of
+from poptorch.enums import OverlapMode
+
+# A tensor, or any nesting of tensors.
+_Tensors = TypeVar("_Tensors")
+
+
+def set_overlap_for_input(input_tensors: _Tensors, mode: OverlapMode) -> _Tensors:
+    """Lets the copies of inputs from the host overlap with computation.
+
+    Call it in ``forward`` before anything is computed from the inputs. It needs IO tiles,
+    ``options.TensorLocations.numIOTiles``, and no pipelined execution. Values do not change.
+    Outside of poptorch nothing happens.
+
+    Args:
+        input_tensors: an input of the model, or a list, tuple or dict of them, nested or not.
+        mode: what is computed meanwhile.
+
+    Returns:
+        The same tensors.
+
+    Raises:
+        TypeError: ``mode`` is no member of ``OverlapMode``, or there is something else than
+            tensors.
+        poptorch.Error: In a program: a tensor is no input of the model, was used before, or has a
+            mode already; when it is compiled: there are less than 32 IO tiles, or the model is a
+            pipeline.
+
+    Example:
+        >>> import poptorch, torch
+        >>> mode = poptorch.OverlapMode.OverlapAccumulationLoop
+        >>> poptorch.set_overlap_for_input(torch.ones(2), mode)
+        tensor([1., 1.])
+    """
+    return _overlapping("set_overlap_for_input", input_tensors, mode,
+                        lambda capture: capture.overlaps.of_input)
+
+
+def set_overlap_for_output(output_tensors: _Tensors, mode: OverlapMode) -> _Tensors:
+    """Lets the copies of results to the host overlap with computation.
+
+    Call it at the end of ``forward``, and return what it gives: nothing may be computed from it.
+    It needs what :func:`set_overlap_for_input` needs. Outside of poptorch nothing happens.
+
+    Args:
+        output_tensors: a result of the model, or a list, tuple or dict of them, nested or not.
+        mode: what is computed meanwhile.
+
+    Returns:
+        The same tensors; in a program, views of all of them.
+
+    Raises:
+        TypeError: As :func:`set_overlap_for_input`.
+        poptorch.Error: In a program: a tensor has a mode already, is used after this, is not
+            returned, or more than once; or as :func:`set_overlap_for_input`.
+
+    Example:
+        >>> import poptorch, torch
+        >>> mode = poptorch.OverlapMode.OverlapAccumulationLoop
+        >>> poptorch.set_overlap_for_output({"y": torch.ones(2)}, mode)
+        {'y': tensor([1., 1.])}
+    """
+    return _overlapping("set_overlap_for_output", output_tensors, mode,
+                        lambda capture: capture.overlaps.of_output)
+
+
+def _overlapping(where: str, tensors, mode: OverlapMode, noted_by):
+    """Tensors that are noted, where a program is captured, by what ``noted_by`` gives for that."""
+    mode = one_of(OverlapMode, mode, where)
+    capture = capture_context.current()
+    if capture is None:
+        return _mapped(where, tensors, lambda x: x)
+    note = noted_by(capture)
+    return _mapped(where, tensors, lambda x: note(x, mode))
+
+
+def _mapped(where: str, value, change):
+    """A structure with other tensors."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        made = copy.copy(value)
+        for key, item in value.items():
+            made[key] = _mapped(where, item, change)
+        return made
+    if isinstance(value, (list, tuple)):
+        items = [_mapped(where, item, change) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    raise TypeError(f"[{where}] expected a tensor, or a list, tuple or dict of tensors, got "
+                    f"{type(value).__name__} {value!r}.")

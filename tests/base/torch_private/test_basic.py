@@ -1,0 +1,52 @@
+"""The private parts of torch that the package stands on: a new torch fails here first, by name."""
+
+import collections
+from pathlib import Path
+
+import pytest
+import torch
+
+from poptorch._base.torch_private import basic
+
+
+def test_every_name_has_a_test():
+    tested = Path(__file__).read_text()
+    for name in basic.__all__:
+        assert f"basic.{name}" in tested, f"torch_private.basic.{name} has no test"
+
+
+def test_nested_values():
+    point = collections.namedtuple("point", "x y")
+    assert dict in basic.SUPPORTED_NODES and basic.is_namedtuple_class(point)
+    assert not basic.is_constant_class(point)
+    assert basic.pytree.tree_leaves({"a": [1, (2,)]}) == [1, 2]
+
+
+def test_subclasses_of_tensors():
+    class Counting(torch.Tensor):
+        calls = 0
+
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            cls.calls += 1
+            return super().__torch_function__(func, types, args, kwargs)
+
+    class Quiet(torch.Tensor):
+        __torch_function__ = basic.no_torch_function
+
+    x = basic.make_subclass(Counting, torch.ones(2), False)
+    for manager in (basic.plain_access, basic.without_torch_function):
+        with manager():
+            x + 1
+    assert Counting.calls == 0 and type(torch.ones(2).as_subclass(Quiet) + 1) is torch.Tensor
+    x + 1
+    assert Counting.calls == 1
+
+
+def test_exceptions_of_workers():
+    try:
+        raise ValueError("in a worker")
+    except ValueError as error:
+        wrapped = basic.ExceptionWrapper((type(error), error, error.__traceback__), "here")
+    with pytest.raises(ValueError, match="Caught ValueError here"):
+        wrapped.reraise()

@@ -1,0 +1,382 @@
+"""Which tensor is differentiated."""
+
+import itertools
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._higher_order_ops import while_loop
+
+import poptorch
+from poptorch._capture import capture
+from tests.capture.common import Function
+
+
+def loss_node(forward):
+    module = Function(forward, {"w": torch.ones(3, 3)})
+    captured = capture(module, (torch.randn(2, 3), torch.tensor([0, 2])), training=True)
+    (loss,) = [s.node for s in captured.outputs if s.kind == "loss"]
+    return str(loss.target) if loss.op == "call_function" else loss.op
+
+
+def test_identity_loss_outside_of_a_capture():
+    x = torch.tensor([1.0, 3.0])
+    assert poptorch.identity_loss(x, "sum") == 4.0
+    assert poptorch.identity_loss(x, reduction="mean") == 2.0
+    assert poptorch.identity_loss(x, "none") is x
+    with pytest.raises(poptorch.Error, match='unknown reduction \'max\'. Choose "sum"'):
+        poptorch.identity_loss(x, "max")
+    with pytest.raises(poptorch.Error, match="unknown reduction None"):
+        poptorch.identity_loss(x, None)
+    with pytest.raises(TypeError, match=r"^\[identity_loss\] x is expected to be a tensor, got "
+                       r"list"):
+        poptorch.identity_loss([x], "none")
+
+
+@pytest.mark.parametrize("reduction, target", [
+    ("sum", "aten.sum.default"), ("mean", "aten.mean.default"), ("none", "aten.mm.default")])
+def test_reductions(reduction, target):
+    assert loss_node(lambda m, x, y: poptorch.identity_loss(x @ m.w, reduction)) == target
+
+
+STANDARD = {
+    "cross_entropy": lambda o, y: F.cross_entropy(o, y),
+    "nll_loss": lambda o, y: F.nll_loss(o.log_softmax(1), y),
+    "mse_loss": lambda o, y: F.mse_loss(o, torch.ones(2, 3)),
+    "l1_loss": lambda o, y: F.l1_loss(o, torch.ones(2, 3)),
+    "smooth_l1_loss": lambda o, y: F.smooth_l1_loss(o, torch.ones(2, 3)),
+    "huber_loss": lambda o, y: F.huber_loss(o, torch.ones(2, 3)),
+    "bce": lambda o, y: F.binary_cross_entropy(o.sigmoid(), torch.ones(2, 3)),
+    "bce_with_logits": lambda o, y: F.binary_cross_entropy_with_logits(o, torch.ones(2, 3)),
+    "kl_div": lambda o, y: F.kl_div(o.log_softmax(1), torch.ones(2, 3) / 3, reduction="batchmean"),
+    "poisson": lambda o, y: F.poisson_nll_loss(o, torch.ones(2, 3)),
+    "gaussian": lambda o, y: F.gaussian_nll_loss(o, torch.ones(2, 3), o.exp()),
+    "hinge": lambda o, y: F.hinge_embedding_loss(o, torch.ones(2, 3)),
+    "cosine": lambda o, y: F.cosine_embedding_loss(o, o + 1, torch.ones(2)),
+    "ranking": lambda o, y: F.margin_ranking_loss(o, o + 1, torch.ones(2, 3)),
+    "soft_margin": lambda o, y: F.soft_margin_loss(o, torch.ones(2, 3)),
+    "multi_margin": lambda o, y: F.multi_margin_loss(o, y),
+    "multilabel_margin": lambda o, y: F.multilabel_margin_loss(o, y[:, None].expand(2, 3)),
+    "multilabel_soft": lambda o, y: F.multilabel_soft_margin_loss(o, torch.ones(2, 3)),
+    "triplet": lambda o, y: F.triplet_margin_loss(o, o + 1, o - 1),
+    "module": lambda o, y: torch.nn.CrossEntropyLoss(label_smoothing=0.1)(o, y),
+    "linear_cross_entropy": lambda o, y: F.linear_cross_entropy(o, torch.ones(3, 3), y),
+    "triplet_distance": lambda o, y: F.triplet_margin_with_distance_loss(o, o + 1, o - 1),
+}
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_standard_losses_mark_themselves(name):
+    module = Function(lambda m, x, y: (x @ m.w, STANDARD[name](x @ m.w, y)),
+                      {"w": torch.ones(3, 3)})
+    captured = capture(module, (torch.randn(2, 3), torch.tensor([0, 2])), training=True)
+    outputs = {s.kind + s.name: s.node for s in captured.outputs}
+    assert outputs["lossloss"] is outputs["output1"]
+
+
+def test_identity_loss_wins_over_standard_losses():
+    def forward(m, x, y):
+        out = x @ m.w
+        a, b = F.cross_entropy(out, y), F.mse_loss(out, x)
+        return out, a, b, poptorch.identity_loss(a * b, "none")
+
+    assert loss_node(forward) == "aten.mul.Tensor"
+
+
+# What forward returns of a marked loss and one of PyTorch, and what it is: "fine"; "mixed" where a
+# result holds both; "apart" where they are results of their own.
+BESIDE_A_MARKED_LOSS = {
+    "a sum": (lambda loss, other: loss + other, "mixed"),
+    "a sum, nested": (lambda loss, other: joined(loss * 2, loss + other.sqrt()), "mixed"),
+    "a sum, changed in place": (lambda loss, other: loss * 1 + other.mul_(2), "mixed"),
+    "together": (lambda loss, other: torch.stack([loss, other]), "mixed"),
+    "apart": (lambda loss, other: (loss, other), "apart"),
+    "apart, nested": (lambda loss, other: joined(other + 1, loss), "apart"),
+    "apart, twice": (lambda loss, other: (loss, other, other * 2), "apart"),
+    "the other alone": (lambda loss, other: other, "apart"),
+    "unused": (lambda loss, other: (loss, loss * 2), "fine"),
+    "detached": (lambda loss, other: (loss + other.detach(), other.detach()), "fine"),
+    "without gradient": (lambda loss, other: loss + F.mse_loss(torch.ones(2), torch.ones(2)),
+                         "fine"),
+    "joined": (lambda loss, other: mark(loss + other), "fine"),
+    "joined in place": (lambda loss, other: loss.add_(other), "fine"),
+    "joined and apart": (lambda loss, other: (
+        mark(loss + other), other, loss * other), "fine"),
+}
+
+
+def told_of_losses(err: str) -> int:
+    return err.count("it does not flow into the loss that is marked at")
+
+
+@pytest.mark.parametrize("name", BESIDE_A_MARKED_LOSS)
+def test_a_standard_loss_beside_a_marked_one(name, capsys, monkeypatch):
+    monkeypatch.setattr("poptorch._capture.graph.losses._told", set())
+    returned, kind = BESIDE_A_MARKED_LOSS[name]
+
+    def forward(m, x, y):
+        out = x @ m.w
+        return returned(poptorch.identity_loss(F.cross_entropy(out, y), "mean"),
+                        F.mse_loss(out, x))
+
+    if kind == "mixed":
+        with pytest.raises(poptorch.Error, match=r"Multiple independent losses found in graph: the "
+                           r"one from .*test_loss.py:\d+ does not flow into the one from .*"
+                           r"test_loss.py:\d+. Add them up and mark the sum with identity_loss"):
+            loss_node(forward)
+        return
+    for _ in range(2):
+        loss_node(forward)
+    err = capsys.readouterr().err
+    assert told_of_losses(err) == (kind == "apart"), err
+    if kind == "apart":
+        assert re.search(r"the mse_loss of \S+test_loss.py:\d+ is returned, but .*marked at "
+                         r"\S+test_loss.py:\d+: it is not trained. Mark the sum of both", err)
+
+
+def rounds(body, *carried):
+    """What a loop of two rounds gives."""
+    return poptorch.for_loop(2, body, list(carried))
+
+
+def in_loop(out, x):
+    """A tensor to go on with, and a sum of losses."""
+    return rounds(lambda y, total: [y.tanh(), total + F.mse_loss(y, x)], out, torch.zeros(1))
+
+
+def in_branch(out, x):
+    return poptorch.cond(x.sum() > 0, lambda y: [y.tanh(), F.mse_loss(y, x)], [out],
+                         lambda y: [y.clone(), torch.zeros(())], [out])
+
+
+def in_inner_branch(out, x):
+    return rounds(lambda y, total: [y.tanh(), total + in_branch(y, x)[1]], out, torch.zeros(1))
+
+
+def one_round_later(out, x):
+    """The loss is carried once before it is a result of its own."""
+    y, _, total = rounds(lambda y, loss, total: [y.tanh(), F.mse_loss(y, x).view(1), loss * 2],
+                         out, torch.zeros(1), torch.zeros(1))
+    return y, total
+
+
+BODIES = [in_loop, in_branch, in_inner_branch, one_round_later]
+# What forward returns of a tensor and a sum of losses that a body gave.
+AFTER_A_BODY = {
+    "marked": (lambda y, loss, t: mark(loss), "fine"),
+    "marked with the tensor": (lambda y, loss, t: mark(loss + y.sum()), "fine"),
+    "alone": (lambda y, loss, t: loss, "Couldn't find a loss in graph: the mse_loss of .*"
+              r"test_loss.py:\d+ is computed in the body of a loop or a branch, and nothing is "
+              r"marked outside of it. Mark what the loop or branch gave: .*identity_loss"),
+    "beside a standard one": (lambda y, loss, t: (loss, F.l1_loss(y, t)), "Multiple independent"),
+    "within a standard one": (lambda y, loss, t: F.l1_loss(loss.view(1), torch.zeros(1)),
+                               "fine"),
+    "the tensor marked": (lambda y, loss, t: mark(y.sum()), "fine"),
+    "apart": (lambda y, loss, t: (mark(y.sum()), loss), "apart"),
+    "mixed": (lambda y, loss, t: mark(y.sum()) + loss, "Multiple independent"),
+    "detached": (lambda y, loss, t: mark(y.sum()) + loss.detach(), "fine"),
+}
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+@pytest.mark.parametrize("name", AFTER_A_BODY)
+def test_losses_in_the_bodies_of_loops_and_branches(name, body, capsys, monkeypatch):
+    monkeypatch.setattr("poptorch._capture.graph.losses._told", set())
+    returned, kind = AFTER_A_BODY[name]
+
+    def forward(m, x, y):
+        return returned(*body(x @ m.w, x), x)
+
+    if kind not in ("fine", "apart"):
+        with pytest.raises(poptorch.Error, match=kind) as raised:
+            loss_node(forward)
+        assert "test_loss.py:" in raised.value.location
+        return
+    loss_node(forward)
+    assert told_of_losses(capsys.readouterr().err) == (kind == "apart")
+
+
+def test_a_marked_loss_in_the_body_of_a_loop():
+    def marked(out, x):
+        return rounds(lambda y, total: [y.tanh(), total + mark(y * x)], out, torch.zeros(1))
+
+    loss_node(lambda m, x, y: mark(marked(x @ m.w, x)[1]))
+    for returned, words in [
+            (lambda y, loss, t: loss, "the identity_loss of .* in the body of a loop or a branch"),
+            (lambda y, loss, t: (mark(y.sum()), loss), "Multiple independent.*Add them up"),
+            (lambda y, loss, t: (F.mse_loss(y, t), loss), "Multiple independent.*Mark the one")]:
+        with pytest.raises(poptorch.Error, match=words):
+            loss_node(lambda m, x, y: returned(*marked(x @ m.w, x), x))
+
+
+def test_losses_in_a_loop_without_gradient():
+    def forward(m, x, y):
+        out = x @ m.w
+        with torch.no_grad():
+            _, found = while_loop(
+                lambda y, total: total.sum() < 1, lambda y, total: (
+                    y * 2, total + F.mse_loss(y, x)), (out.detach(), torch.zeros(1)))
+        return found, F.cross_entropy(out, y)
+
+    loss_node(forward)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_marked_losses_that_flow_into_one(order):
+    def forward(m, x, y):
+        out = x @ m.w
+        losses = [F.cross_entropy(out, y), F.mse_loss(out, x)]
+        losses.append(losses[0] * losses[1])
+        for index in order:
+            poptorch.identity_loss(losses[index], "none")
+        return losses
+
+    assert loss_node(forward) == "aten.mul.Tensor"
+
+
+def test_a_standard_loss_within_a_standard_loss():
+    def forward(m, x, y):
+        inner = F.mse_loss(x @ m.w, x, reduction="none")
+        return F.l1_loss(inner, torch.zeros_like(inner))
+
+    assert "mean" in loss_node(forward)
+
+
+@pytest.mark.parametrize("mark", [lambda loss: loss,
+                                  lambda loss: poptorch.identity_loss(loss, "none")])
+def test_independent_losses(mark):
+    def forward(m, x, y):
+        out = x @ m.w
+        return out, mark(F.cross_entropy(out, y)), mark(F.mse_loss(out, x))
+
+    with pytest.raises(poptorch.Error, match=r"Multiple independent losses found in graph.*"
+                       r"test_loss.py:\d+ does not flow.*(Mark|Add)") as raised:
+        loss_node(forward)
+    assert "test_loss.py:" in raised.value.location
+
+
+def mark(loss):
+    return poptorch.identity_loss(loss, "sum")
+
+
+def joined(*parts):
+    return {"all": [(part,) for part in parts]}
+
+
+# What forward makes of the loss, and whether it is still the loss that is returned.
+RETURNED = {
+    "alone": (lambda loss: loss, True),
+    "nested": (lambda loss: joined(loss * 2, loss), True),
+    "with a number computed from it": (lambda loss: (loss.exp(), loss), True),
+    "with a number without gradient": (lambda loss: (loss, loss.detach().exp()), True),
+    "only a number without gradient": (lambda loss: loss.detach().exp(), True),
+    "not returned": (lambda loss: None, True),
+    "in another shape": (lambda loss: loss.reshape(1, 1).squeeze(0), True),
+    "in another type": (lambda loss: loss.double(), True),
+    "copied": (lambda loss: loss.clone(), True),
+    "printed": (lambda loss: poptorch.ipu_print_tensor(loss.view(1), "loss").squeeze(), True),
+    "a printed sum": (lambda loss: poptorch.ipu_print_tensor(loss + 1, "sum"), False),
+    "among others": (lambda loss: torch.stack([loss * 2, loss]), True),
+    "joined with others": (lambda loss: torch.cat([loss.view(1), torch.ones(2)]), True),
+    "a changed one that is marked": (lambda loss: poptorch.identity_loss(loss * 2, "none"), True),
+    "changed in place": (lambda loss: loss.mul_(2), True),
+    "a sum": (lambda loss: loss * 2 + 1, False),
+    "a sum, nested": (lambda loss: joined(torch.ones(2), loss + 1), False),
+    "a sum, with the loss detached": (lambda loss: (loss + 1, loss.detach()), False),
+    "a sum without dimension": (lambda loss: (loss + 1).reshape(1, 1), False),
+    "a root": (lambda loss: loss.sqrt(), False),
+    "several numbers": (lambda loss: loss * torch.ones(3), False),
+    "sums of parts": (lambda loss: torch.stack([loss + 1, torch.ones(())]), False),
+    "changed in place and then changed": (lambda loss: loss.mul_(2) + 1, False),
+}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_what_is_computed_from_the_loss_is_not_returned_in_its_stead(name):
+    returned, is_loss = RETURNED[name]
+
+    def forward(m, x, y):
+        return returned(F.mse_loss(x @ m.w, x))
+
+    if is_loss:
+        loss_node(forward)
+        return
+    with pytest.raises(poptorch.Error, match=r"\[loss\] (result all.1.0 of forward|result 0 of "
+                       r"forward|what forward returns) is computed from the loss, the mse_loss of "
+                       r".*test_loss.py:\d+, which itself is not returned. .*identity_loss\("
+                       r"result, reduction=\"mean\"\).*return it too, or detach\(\)") as raised:
+        loss_node(forward)
+    assert "test_loss.py:" in raised.value.location
+
+
+def test_the_sum_of_a_loss_that_was_changed_in_place():
+    def forward(m, x, y):
+        loss = F.mse_loss(x @ m.w, x)
+        loss += F.l1_loss(m.w, torch.zeros(3, 3))
+        return loss
+
+    assert loss_node(forward) == "aten.add.Tensor"
+
+
+UNREDUCED = {
+    "mean": lambda o, y: F.cross_entropy(o, y, reduction="none").mean(),
+    "masked": lambda o, y: (F.cross_entropy(o, y, reduction="none") * (y > 0)).sum(),
+    "module": lambda o, y: torch.nn.MSELoss(reduction="none")(o, o * 2).sum(),
+    "number": lambda o, y: F.cross_entropy(o[0], y[0], reduction="none"),
+    "positional": lambda o, y: F.l1_loss(o, o * 2, None, None, "none"),
+    "legacy": lambda o, y: F.cross_entropy(o, y, reduce=False).sum(),
+    "gaussian": lambda o, y: F.gaussian_nll_loss(o, o * 2, o.exp(), reduction="none").mean(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:size_average and reduce")
+@pytest.mark.parametrize("name", UNREDUCED)
+def test_a_loss_that_is_not_reduced_does_not_mark_itself(name):
+    with pytest.raises(poptorch.Error, match=r"Couldn't find a loss in graph: the \w+_(loss|"
+                       r"entropy) of .*test_loss.py:\d+ does not reduce .*identity_loss"):
+        loss_node(lambda m, x, y: UNREDUCED[name](x @ m.w, y))
+    loss_node(lambda m, x, y: poptorch.identity_loss(UNREDUCED[name](x @ m.w, y), "mean"))
+    loss_node(lambda m, x, y: (UNREDUCED[name](x @ m.w, y), F.cross_entropy(x @ m.w, y)))
+
+
+@pytest.mark.filterwarnings("ignore:size_average and reduce")
+@pytest.mark.parametrize("arguments", [{"size_average": False}, {"reduce": True},
+                                       {"reduce": True, "reduction": "none"},
+                                       {"reduction": "sum"}])
+def test_a_loss_that_is_reduced_marks_itself(arguments):
+    loss_node(lambda m, x, y: F.mse_loss(x @ m.w, x, **arguments))
+
+
+def test_no_loss():
+    with pytest.raises(poptorch.Error, match="Couldn't find a loss in graph.*identity_loss"):
+        loss_node(lambda m, x, y: x @ m.w)
+
+
+def test_a_loss_apart_from_all_parameters():
+    with pytest.raises(poptorch.Error, match="does not depend on any parameter"):
+        loss_node(lambda m, x, y: F.mse_loss((x @ m.w).detach(), x))
+
+
+def test_no_parameter_to_train():
+    module = Function(lambda m, x: F.mse_loss(x * m.w, x), {"w": torch.ones(3)})
+    module.w.requires_grad_(False)
+    captured = capture(module, (torch.ones(3),), training=True)
+    assert [s.kind for s in captured.outputs] == ["output", "loss"]
+
+
+def test_only_the_loss_is_differentiated():
+    def forward(m, x, y):
+        return (x @ m.w).exp(), F.mse_loss(x @ m.w, x)
+
+    module = Function(forward, {"w": torch.ones(3, 3), "unused": torch.ones(2)})
+    captured = capture(module, (torch.randn(2, 3), torch.tensor([0, 2])), training=True)
+    assert [s.name for s in captured.outputs if s.kind == "grad"] == ["w"]
+    exp = [n for n in captured.graph.nodes if n.target is torch.ops.aten.exp.default]
+    assert len(exp) == 1 and all(user.op == "output" for user in exp[0].users)
+
+
+def test_losses_of_inference_are_nothing_special():
+    module = Function(lambda m, x: (F.mse_loss(x, x), F.l1_loss(x, x)))
+    captured = capture(module, (torch.ones(3),), training=False)
+    assert [s.kind for s in captured.outputs] == ["output", "output"]

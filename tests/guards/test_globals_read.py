@@ -1,0 +1,248 @@
+"""Which names outside of it ``forward`` may read."""
+
+import argparse
+import functools
+import math
+import types
+
+import torch
+from torch import nn
+
+from poptorch._guards import globals_read
+from tests.capture.common import Function
+
+SCALE, SIZES, UNREAD, COUNT = 2.0, [1, 2], 3.0, 0
+WEIGHT, SEEN = torch.ones(2), []
+ARGS, SPACE = argparse.Namespace(scale=2.0, more=1), types.SimpleNamespace(scale=2.0)
+
+
+class Config:
+    scale = 2.0
+
+    def __init__(self):
+        self.factor, self.deep = 2.0, SPACE
+
+    def times(self, x):
+        return x * self.factor
+
+    def __call__(self, x):
+        return self.times(x)
+
+
+CONFIG = Config()
+
+
+def names(function, *arguments, module=None):
+    module = Function(function) if module is None else module
+    found = globals_read.read_and_set(module, arguments).read
+    return {name.text for name, snapshot in found if not callable(snapshot.value)}
+
+
+def helper(x):
+    return x * SCALE
+
+
+def recursive(x, n):
+    return x if n == 0 else recursive(x * SIZES[0], n - 1)
+
+
+def test_globals():
+    assert names(lambda m, x: x * SCALE + SIZES[1] + WEIGHT) == {"SCALE", "SIZES", "WEIGHT"}
+    assert names(lambda m, x: x * math.pi + torch.float32.itemsize) == set()
+
+
+def test_attributes_of_what_is_global():
+    assert names(lambda m, x: x * ARGS.scale + SPACE.scale * Config.scale) == {
+        "ARGS.scale", "SPACE.scale", "Config.scale"}
+    assert names(lambda m, x: x * CONFIG.deep.scale * CONFIG.scale) == {
+        "CONFIG.deep.scale", "CONFIG.scale"}
+
+
+def test_functions_that_are_named():
+    assert names(lambda m, x: helper(x) + recursive(x, 2)) == {"SCALE", "SIZES"}
+    assert names(lambda m, x: [helper(y) for y in x]) == {"SCALE"}
+    assert names(lambda m, x: CONFIG.times(x)) == {"CONFIG.factor"}
+    assert names(lambda m, x: CONFIG(x)) == {"CONFIG.factor"}
+    assert names(functools.partial(lambda m, x: x * SCALE)) == {"SCALE"}
+
+
+def test_arguments_that_are_functions():
+    assert names(lambda m, x, f: f(x), 1.0, helper) == {"SCALE"}
+    assert names(lambda m, x, f: f[0](x), [functools.partial(helper)]) == {"SCALE"}
+
+
+def test_methods_and_properties():
+    class Inner(nn.Module):
+        @property
+        def scale(self):
+            return SCALE
+
+        @staticmethod
+        def add(x):
+            return x + SIZES[0]
+
+    class Net(Inner):
+        def forward(self, x):
+            return self.add(x * self.scale) + self.late(x)
+
+        def late(self, x):
+            return x + ARGS.more
+
+    assert names(None, module=nn.Sequential(Net())) == {"SCALE", "SIZES", "ARGS.more"}
+
+
+def test_variables_of_functions_around():
+    scale, unread, space = 2.0, 1.0, types.SimpleNamespace(k=1.0)
+
+    def inner(x):
+        return x * scale + space.k
+
+    assert names(lambda m, x: inner(x)) == {"scale", "space.k"}
+    assert unread == 1.0
+    functions = [lambda m, x, k=k: (lambda y: y * k)(x) for k in range(2)]
+    assert names(functions[0]) == set()
+
+
+def sets(m, x):
+    global COUNT
+    COUNT += 1
+    SEEN.append(COUNT)
+    return x * COUNT * SCALE
+
+
+def test_what_the_code_itself_changes():
+    found, _, statements, _ = globals_read.read_and_set(Function(sets), ())
+    assert {name.text for name, _ in found} == {"SEEN", "SCALE"}
+    sets(None, torch.ones(1))
+    assert [name.text for name in globals_read.unchanged(found)] == ["SCALE"]
+    first = sets.__code__.co_firstlineno
+    lines = [([line - first for _, line, _ in sorted(read)],
+              [line - first for _, line, _ in sorted(put)]) for read, put in statements.values()]
+    assert sorted(lines) == [([2, 3, 4], [2]), ([3], []), ([4], [])]
+    SEEN.clear()
+
+
+def test_variables_without_a_value():
+    def inner(x):
+        return x * late
+
+    assert names(lambda m, x: inner(x)) == set()
+    late = 1.0
+    assert names(lambda m, x: inner(x)) == {"late"}
+
+
+def test_values_that_are_gone():
+    space = types.SimpleNamespace(a=types.SimpleNamespace(b=1.0))
+    module = Function(lambda m, x: x * space.a.b)
+    ((name, snapshot),) = globals_read.read_and_set(module, ()).read
+    assert name.text == "space.a.b" and name.value() == 1.0 and name.places() is None
+    del space.a
+    assert snapshot.difference(name.value(), name.text) is not None
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * SCALE
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * SIZES[0]
+
+
+class Reader:
+    def __init__(self):
+        self.factor = 2.0
+
+    def read(self, x):
+        return x * SCALE
+
+    def unread(self, x):
+        return x * UNREAD
+
+    def __call__(self, x):
+        return x * self.factor * SIZES[0]
+
+
+class Setter:
+    def add(self, x):
+        global SCALE
+        SCALE = x
+
+
+class Counter:
+    def add(self, x):
+        global COUNT
+        COUNT += x
+
+
+class Layer(nn.Module):
+    def forward(self, x):
+        return x * SCALE
+
+
+class Table:
+    @staticmethod
+    def scaled(x):
+        return x * SCALE
+
+    @classmethod
+    def sized(cls, x):
+        return cls.scaled(x) * SIZES[0]
+
+
+FUNCTIONS = {"helper": helper, "reader": Reader()}
+
+
+def test_functions_with_a_gradient_of_their_own():
+    assert names(lambda m, x: Doubled.apply(x)) == {"SCALE", "SIZES"}
+
+
+def test_objects_that_forward_makes():
+    assert names(lambda m, x: Reader().read(x)) == {"SCALE", "SIZES"}
+    assert names(lambda m, x: Layer()(x)) == {"SCALE"}
+
+
+def test_methods_of_classes():
+    assert names(lambda m, x: Table.scaled(x)) == {"SCALE"}
+    assert names(lambda m, x: Table.sized(x)) == {"SCALE", "SIZES"}
+
+
+def test_functions_in_containers():
+    assert names(lambda m, x: FUNCTIONS["helper"](x)) == {"FUNCTIONS", "SCALE", "SIZES"}
+
+
+def test_objects_that_modules_hold():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.held = [{"a": Reader()}]
+
+        def forward(self, x):
+            return self.held[0]["a"].read(x)
+
+    assert names(None, module=Net()) == {"SCALE", "SIZES"}
+
+
+def test_what_a_method_sets_that_forward_may_not_call():
+    net = Function(lambda m, x: x.add(1.0) * SCALE)
+    net.setter = Setter()
+    assert names(None, module=net) == {"SCALE"}
+
+
+def test_what_such_a_method_reads_and_sets():
+    net = Function(lambda m, x: x.add(1.0) * SCALE)
+    net.counter = Counter()
+    assert names(None, module=net) == {"SCALE"}
+
+
+def test_hooks_of_parameters_and_modules():
+    net, reader, other = nn.Sequential(nn.Linear(2, 2)), Reader(), Reader()
+    net[0].weight.register_hook(lambda gradient: gradient * SCALE)
+    net[0].bias.register_hook(reader)
+    net[0].register_forward_hook(lambda module, inputs, output: output * ARGS.scale)
+    assert names(None, module=net) == {"SCALE", "the hook of 0.bias.factor", "SIZES", "ARGS.scale"}
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    net[0].weight.register_hook(reader)
+    net[1].weight.register_hook(other.read)
+    assert names(None, module=net) == {"the hook of 0.weight.factor", "SIZES", "SCALE"}
