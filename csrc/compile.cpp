@@ -210,10 +210,10 @@ std::string Compiled::constants() const {
   }
   const std::unique_ptr<ir::Module> module = ir::parse(ir("plan"));
   for (const ir::Op* op : module->all_ops()) {
-    if (op->name != ir::op::constant || !op->attrs.has("hash")) continue;
-    const std::string& hash = op->attrs.get_string("hash");
+    if (op->name != ir::op::constant || !op->attrs.has(ir::attr::hash)) continue;
+    const std::string& hash = op->attrs.get_string(ir::attr::hash);
     const std::string found =
-        module->add_constant(op->result()->type, known.at(op->attrs.get_int("addr")));
+        module->add_constant(op->result()->type, known.at(op->attrs.get_int(ir::attr::addr)));
     INTERNAL_CHECK(found == hash, "[compile] constant ", hash, " has hash ", found, " in memory");
   }
   return ir::pack_constants(*module);

@@ -235,21 +235,21 @@ std::string Module::add_constant(const Type& type, const void* data) {
 Attrs Module::constant_attrs(const Type& type, const void* data) {
   Attrs attrs;
   if (type.numel() > inline_elements) {
-    attrs.set("hash", add_constant(type, data));
+    attrs.set(ir::attr::hash, add_constant(type, data));
     return attrs;
   }
   AttrList items;
   for (int64_t i = 0; i < type.numel(); ++i) {
     items.push_back(element_attr(type.dtype, static_cast<const std::byte*>(data), i));
   }
-  attrs.set("data", std::move(items));
+  attrs.set(ir::attr::data, std::move(items));
   return attrs;
 }
 
 std::vector<std::byte> constant_bytes(const Module& module, const Op& op) {
   const Type& type = op.result()->type;
-  if (const Attr* hash = op.attrs.find("hash")) {
-    const auto at = module.constants.find(op.attrs.get_string("hash"));
+  if (const Attr* hash = op.attrs.find(ir::attr::hash)) {
+    const auto at = module.constants.find(op.attrs.get_string(ir::attr::hash));
     USER_CHECK(at != module.constants.end(), "[constant] the data of %", op.result()->name,
                " with hash ", hash->text(),
                " is missing. Keep the .safetensors file beside the IR text.");
@@ -257,7 +257,7 @@ std::vector<std::byte> constant_bytes(const Module& module, const Op& op) {
                ", its data is ", at->second->type.text(), ". Use the file written with the text.");
     return at->second->bytes;
   }
-  const Attr* data = op.attrs.find("data");
+  const Attr* data = op.attrs.find(ir::attr::data);
   const auto* items = data == nullptr ? nullptr : std::get_if<AttrList>(&data->value);
   USER_CHECK(items != nullptr, "[constant] %", op.result()->name,
              " has neither `data` (a list) nor `hash`. Give one of them.");

@@ -15,13 +15,13 @@ class PlaceVerifier : Where {
     for (const auto& graph : module.graphs) {
       auto& inputs = inputs_[graph->name];
       for (const auto& op : graph->ops) {
-        if (op->name == ir::op::input) inputs.emplace(op->attrs.get_int("index"), op.get());
+        if (op->name == ir::op::input) inputs.emplace(op->attrs.get_int(ir::attr::index), op.get());
       }
     }
   }
 
   // Every op has this attribute, a number of at least 0.
-  void has_number(const char* name, bool rising) {
+  void has_number(AttrName name, bool rising) {
     for (const auto& graph : module_.graphs) {
       enter(*graph);
       int64_t last = -1;
@@ -37,7 +37,7 @@ class PlaceVerifier : Where {
     }
   }
 
-  void all_or_none_have(const char* name) {
+  void all_or_none_have(AttrName name) {
     bool has_first = false, is_first = true;
     for (const auto& graph : module_.graphs) {
       enter(*graph);
@@ -68,7 +68,7 @@ class PlaceVerifier : Where {
         const auto input = inputs.find(static_cast<int64_t>(i));
         if (input == inputs.end()) continue;
         const int64_t ipu = ipu_of(*graph->outputs[i]);
-        const int64_t wanted = input->second->attrs.get_int("ipu");
+        const int64_t wanted = input->second->attrs.get_int(ir::attr::ipu);
         RULE(ipu == wanted, "output ", i, " is on IPU ", ipu, ", the next round reads it on IPU ",
              wanted);
         check_carried(*graph->outputs[i], *input->second);
@@ -79,38 +79,38 @@ class PlaceVerifier : Where {
  private:
   // A loop's result is where its body takes the value of the next round.
   int64_t ipu_of(const Value& value) const {
-    if (value.op->name != ir::op::loop) return value.op->attrs.get_int("ipu");
-    const std::string& body = value.op->attrs.get_graph("body");
+    if (value.op->name != ir::op::loop) return value.op->attrs.get_int(ir::attr::ipu);
+    const std::string& body = value.op->attrs.get_graph(ir::attr::body);
     const auto& inputs = inputs_.at(body);
     const auto input = inputs.find(value.index);
-    if (input != inputs.end()) return input->second->attrs.get_int("ipu");
+    if (input != inputs.end()) return input->second->attrs.get_int(ir::attr::ipu);
     return ipu_of(*module_.find_graph(body)->outputs.at(static_cast<size_t>(value.index)));
   }
 
   bool is_in_streaming_memory(const Value& value) const {
     const Op* op = value.op;
     if (op->name == ir::op::loop) {
-      const auto& inputs = inputs_.at(op->attrs.get_graph("body"));
+      const auto& inputs = inputs_.at(op->attrs.get_graph(ir::attr::body));
       const auto input = inputs.find(value.index);
       if (input == inputs.end()) return false;
       op = input->second;
     }
-    return op->name == ir::op::remote_store || op->attrs.get_bool("off_chip", false);
+    return op->name == ir::op::remote_store || op->attrs.get_bool(ir::attr::off_chip, false);
   }
 
   void check_carried(const Value& value, const Op& input) const {
-    RULE(is_in_streaming_memory(value) == input.attrs.get_bool("off_chip", false), "carries %",
-         value.name, ", which is not in the memory where the next round takes it");
+    RULE(is_in_streaming_memory(value) == input.attrs.get_bool(ir::attr::off_chip, false),
+         "carries %", value.name, ", which is not in the memory where the next round takes it");
   }
 
   void check_moved(const Op& op, size_t index) const {
     const Value& value = *op.operand(index);
-    int64_t wanted = op.attrs.get_int("ipu");
+    int64_t wanted = op.attrs.get_int(ir::attr::ipu);
     if (op.name == ir::op::loop) {
-      const auto& inputs = inputs_.at(op.attrs.get_graph("body"));
+      const auto& inputs = inputs_.at(op.attrs.get_graph(ir::attr::body));
       const auto input = inputs.find(static_cast<int64_t>(index));
       if (input == inputs.end()) return;
-      wanted = input->second->attrs.get_int("ipu");
+      wanted = input->second->attrs.get_int(ir::attr::ipu);
       check_carried(value, *input->second);
     }
     const bool is_remote = is_in_streaming_memory(value);
@@ -120,7 +120,7 @@ class PlaceVerifier : Where {
     }
     RULE(!is_remote || op.name == ir::op::assign || op.name == ir::op::loop, "reads %", value.name,
          ", which is in streaming memory, without a remote_load");
-    if (op.name == ir::op::ipu_copy) wanted = op.attrs.get_int("from");
+    if (op.name == ir::op::ipu_copy) wanted = op.attrs.get_int(ir::attr::from);
     RULE(ipu_of(value) == wanted, "reads %", value.name, " on IPU ", wanted, ", it is on IPU ",
          ipu_of(value));
   }
@@ -133,19 +133,19 @@ class PlaceVerifier : Where {
 
 void verify_places(const Module& module) {
   PlaceVerifier verifier(module);
-  verifier.has_number("ipu", false);
-  verifier.has_number("stage", false);
-  verifier.all_or_none_have("phase");
+  verifier.has_number(ir::attr::ipu, false);
+  verifier.has_number(ir::attr::stage, false);
+  verifier.all_or_none_have(ir::attr::phase);
 }
 
 void verify_moves(const Module& module) { PlaceVerifier(module).is_moved(); }
 
-void verify_order(const Module& module) { PlaceVerifier(module).has_number("order", true); }
+void verify_order(const Module& module) { PlaceVerifier(module).has_number(ir::attr::order, true); }
 
 bool is_placed(const Module& module) {
   return std::all_of(module.graphs.begin(), module.graphs.end(), [](const auto& graph) {
     return std::all_of(graph->ops.begin(), graph->ops.end(),
-                       [](const auto& op) { return op->attrs.has("ipu"); });
+                       [](const auto& op) { return op->attrs.has(ir::attr::ipu); });
   });
 }
 

@@ -23,9 +23,9 @@ const char* name_of(Part part) {
 }
 
 Part part_of(const ir::Op& op) {
-  if (op.attrs.get_bool("backward", false)) return Part::backward;
+  if (op.attrs.get_bool(ir::attr::backward, false)) return Part::backward;
   const bool is_update =
-      op.attrs.get_bool("update", false) ||
+      op.attrs.get_bool(ir::attr::update, false) ||
       std::find(update_names.begin(), update_names.end(), op.name) != update_names.end();
   return is_update ? Part::update : Part::forward;
 }

@@ -15,7 +15,8 @@ namespace {
 
 std::unique_ptr<ir::Op> make_copy(ir::Graph& graph, ir::Value* value, const ir::Op& like) {
   ir::Attrs attrs;
-  for (const char* name : {"backward", "ipu", "phase", "stage", "update"}) {
+  for (const ir::AttrName name :
+       {ir::attr::backward, ir::attr::ipu, ir::attr::phase, ir::attr::stage, ir::attr::update}) {
     if (const ir::Attr* attr = like.attrs.find(name)) attrs.set(name, *attr);
   }
   const ir::Type type{value->type.dtype, value->type.sizes, {}};
@@ -58,7 +59,7 @@ bool copy_shadowed_states(const ir::Module& module, ir::Graph& graph,
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     if (graph.ops[i]->name != ir::op::state) continue;
     ir::Value* value = graph.ops[i]->result();
-    const auto loop = loops.find(graph.ops[i]->attrs.get_string("path"));
+    const auto loop = loops.find(graph.ops[i]->attrs.get_string(ir::attr::path));
     const auto use = last.find(value);
     if (loop == loops.end() || use == last.end() || use->second < loop->second) continue;
     copies[i] = make_copy(graph, value, *graph.ops[i]);

@@ -100,7 +100,7 @@ ir::Attrs annotations_of(const ir::Op& op) {
   return kept;
 }
 
-bool is_backward(const ir::Op& op) { return op.attrs.get_bool("backward", false); }
+bool is_backward(const ir::Op& op) { return op.attrs.get_bool(ir::attr::backward, false); }
 
 const ir::Value* memory_of(const ir::Value* value) {
   while (ops::is_alias(*value->op)) value = value->op->operands[0];
@@ -115,8 +115,8 @@ const ir::Value* unmoved(const ir::Value* value) {
 bool is_alike(const ir::Op& a, const ir::Op& b) { return agree(a, b, ops::Rule::apart); }
 
 bool is_beside(const ir::Op& a, const ir::Op& b) {
-  return ops::attr_of(a, "ipu") == ops::attr_of(b, "ipu") &&
-         ops::attr_of(a, "stage") == ops::attr_of(b, "stage");
+  return ops::attr_of(a, ir::attr::ipu) == ops::attr_of(b, ir::attr::ipu) &&
+         ops::attr_of(a, ir::attr::stage) == ops::attr_of(b, ir::attr::stage);
 }
 
 bool is_at_one_place(const ir::Op& a, const ir::Op& b) { return agree(a, b, ops::Rule::place); }
@@ -128,7 +128,7 @@ bool belong_together(const ir::Op& a, const ir::Op& b) {
 std::optional<double> uniform_value(const ir::Module& module, const ir::Value& value) {
   const ir::Op& op = *value.op;
   const int64_t numel = value.type.numel();
-  if (op.name == ir::op::full) return number_of(ops::attr_of(op, "fill_value"));
+  if (op.name == ir::op::full) return number_of(ops::attr_of(op, ir::attr::fill_value));
   if (op.name != ir::op::constant || numel == 0 || numel > most_elements) return std::nullopt;
   const std::vector<std::byte> bytes = ir::constant_bytes(module, op);
   const auto item = static_cast<size_t>(ir::item_bytes(value.type.dtype));

@@ -35,10 +35,10 @@ class Settler {
       const int64_t operand = joined_operand(op);
       if (operand < 0) continue;
       const ir::Op& maker = *op.operand(static_cast<size_t>(operand))->op;
-      const ir::Attr block = ops::attr_of(op, "block");
-      const bool is_known = !block.is_none() && block == ops::attr_of(maker, "block");
-      if (is_known || op.attrs.has("beside")) continue;
-      op.attrs.set("beside", operand);
+      const ir::Attr block = ops::attr_of(op, ir::attr::block);
+      const bool is_known = !block.is_none() && block == ops::attr_of(maker, ir::attr::block);
+      if (is_known || op.attrs.has(ir::attr::beside)) continue;
+      op.attrs.set(ir::attr::beside, operand);
       changed = true;
     }
     return changed;
@@ -47,7 +47,7 @@ class Settler {
  private:
   bool is_convolution(const ir::Op& op) const {
     return op.name == ir::op::convolution && op.operand(0)->type.rank() == 4 &&
-           ops::attr_of(op, "transposed") == ir::Attr(false) &&
+           ops::attr_of(op, ir::attr::transposed) == ir::Attr(false) &&
            fixed_.is_from_state(op.operand(1));
   }
 
@@ -56,7 +56,7 @@ class Settler {
     if (op.name == ir::op::silu || op.name == ir::op::hardswish) {
       return is_joined(op.operand(0)) ? 0 : -1;
     }
-    if (op.name != ir::op::add || !(ops::attr_of(op, "alpha") == ir::Attr(1.0))) return -1;
+    if (op.name != ir::op::add || !(ops::attr_of(op, ir::attr::alpha) == ir::Attr(1.0))) return -1;
     for (const size_t side : {0, 1}) {
       const ir::Value *value = op.operand(side), *other = op.operand(1 - side);
       if (!(value->type == op.result()->type) || !(other->type == value->type)) continue;

@@ -24,8 +24,8 @@ struct Geometry : ConvolutionGeometry {
 
   explicit Geometry(const ir::Attrs& attrs)
       : ConvolutionGeometry(attrs),
-        output_padding(attrs.get_ints("output_padding")),
-        transposed(attrs.get_bool("transposed")) {}
+        output_padding(attrs.get_ints(ir::attr::output_padding)),
+        transposed(attrs.get_bool(ir::attr::transposed)) {}
 };
 
 // One image that lies channels-last lets PyTorch copy all others into that order. Of volumes it is
@@ -77,7 +77,7 @@ at::Tensor as_if_last(const at::Tensor& x) {
 
 Prepared through_aten(const Call& call, aten::Memory memory = aten::Memory::planned) {
   const Geometry geometry(call.attrs());
-  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
+  const std::vector<bool> wanted = call.attrs().get_bools(ir::attr::output_mask);
   const std::array<bool, 3> mask = {wanted[0], wanted[1], false};
   const bool row_major = is_unsafe_channels_last(call.in(2), geometry);
   const bool is_last = !row_major && is_gradient_last(call, mask);

@@ -13,10 +13,10 @@ struct ConvolutionGeometry {
 
   // The attributes are those of a `convolution`, its gradient, or a `packed_convolution`.
   explicit ConvolutionGeometry(const ir::Attrs& attrs)
-      : stride(attrs.get_ints("stride")),
-        padding(attrs.get_ints("padding")),
-        dilation(attrs.get_ints("dilation")),
-        groups(attrs.get_int("groups")) {}
+      : stride(attrs.get_ints(ir::attr::stride)),
+        padding(attrs.get_ints(ir::attr::padding)),
+        dilation(attrs.get_ints(ir::attr::dilation)),
+        groups(attrs.get_int(ir::attr::groups)) {}
 };
 
 // Of the op packed_convolution. In the rest of outputs only relu of the activations is applied.

@@ -106,7 +106,7 @@ bool has_one_channel(const ir::Dims& input_size) { return input_size[1] == 1; }
 
 Prepared pack_for_onednn(const Call& call) {
   const ir::Type type = call.in(0);
-  const ir::Dims input_size = call.attrs().get_ints("input_size");
+  const ir::Dims input_size = call.attrs().get_ints(ir::attr::input_size);
   const Form form =
       form_of(call.attrs(), type.sizes, input_size, call.out().numel(), call.threads);
   const auto room = static_cast<size_t>(call.out().bytes());
@@ -127,7 +127,7 @@ Prepared pack_for_onednn(const Call& call) {
 Prepared pack_as(const Call& call, WeightForm form) {
   if (form == WeightForm::as_they_lie) return pack_permuted(call, {0, 1, 2, 3});
   const bool by_tap =
-      form == WeightForm::by_tap || has_one_channel(call.attrs().get_ints("input_size"));
+      form == WeightForm::by_tap || has_one_channel(call.attrs().get_ints(ir::attr::input_size));
   return by_tap ? pack_permuted(call, {2, 3, 1, 0}) : pack_for_onednn(call);
 }
 
@@ -147,7 +147,7 @@ at::Tensor weight_tensor(const Form& form, void* memory) {
 }
 
 const char* activation_name(const Call& call) {
-  const std::string& name = call.attrs().get_string("activation");
+  const std::string& name = call.attrs().get_string(ir::attr::activation);
   for (const auto& [ours, theirs] : {std::pair{"none", "none"}, std::pair{"relu", "relu"},
                                      std::pair{"silu", "swish"},
                                      std::pair{"hardswish", "hardswish"}}) {
@@ -173,7 +173,7 @@ Prepared with_activation(const Call& call, Prepared convolution, const std::stri
 
 // The products of our own end with relu themselves.
 Prepared with_other_than_relu(const Call& call, Prepared convolution) {
-  const std::string& activation = call.attrs().get_string("activation");
+  const std::string& activation = call.attrs().get_string(ir::attr::activation);
   if (activation == "none" || activation == "relu") return convolution;
   return with_activation(call, std::move(convolution), activation);
 }
@@ -191,8 +191,8 @@ at::Tensor channels_first(const at::Tensor& image) {
 // The outputs from one on, by ATen, with weights as they are or in the form that is packed for
 // bf16x3_convolution.
 RestOfOutputs rest_of_outputs(const Call& call, bool has_products = true) {
-  const bool relu = call.attrs().get_string("activation") == "relu";
-  const ir::Dims w = call.attrs().get_ints("weight_size");
+  const bool relu = call.attrs().get_string(ir::attr::activation) == "relu";
+  const ir::Dims w = call.attrs().get_ints(ir::attr::weight_size);
   // Of [outputs, inputs, height, width].
   ir::Type weight_type{call.in(1).dtype, w, {1, w[0], w[3] * w[1] * w[0], w[1] * w[0]}};
   if (is_unpacked(call)) weight_type = call.in(1);
@@ -226,7 +226,7 @@ RestOfOutputs rest_of_outputs(const Call& call, bool has_products = true) {
 Prepared by_form_of_onednn(const Call& call, const std::string& wanted) {
   const bool own_relu = wanted == "relu";  // oneDNN's makes 0 of a NaN
   const std::string activation = own_relu ? "none" : wanted;
-  const Form form = form_of(call.attrs(), call.attrs().get_ints("weight_size"),
+  const Form form = form_of(call.attrs(), call.attrs().get_ints(ir::attr::weight_size),
                             ops::channels_first(call.in(0)).sizes, call.in(1).numel(),
                             call.threads);
   const bool has_residual = call.has_in(3);

@@ -11,7 +11,7 @@
 namespace poptorch::kernels {
 namespace {
 
-int64_t number(const ir::Attrs& attrs, const char* name, size_t dim) {
+int64_t number(const ir::Attrs& attrs, ir::AttrName name, size_t dim) {
   const ir::Dims values = attrs.get_ints(name);
   return values[values.size() == 1 ? 0 : dim];
 }
@@ -19,8 +19,8 @@ int64_t number(const ir::Attrs& attrs, const char* name, size_t dim) {
 Bf16x3Convolution forward(const Call& call) {
   const ir::Dims &x = call.in(0).sizes, &w = call.in(1).sizes;
   const int64_t channels = x[1], taps = w[2] * w[3];
-  return {x[0], x[2], x[3], channels, w[0], w[2], w[3], number(call.attrs(), "padding", 0),
-          number(call.attrs(), "padding", 1), taps * channels, 1, 0, channels};
+  return {x[0], x[2], x[3], channels, w[0], w[2], w[3], number(call.attrs(), ir::attr::padding, 0),
+          number(call.attrs(), ir::attr::padding, 1), taps * channels, 1, 0, channels};
 }
 
 // The gradient of the input is a convolution of the gradient with the kernel turned round.
@@ -28,20 +28,20 @@ Bf16x3Convolution backward(const Call& call) {
   const ir::Dims &dy = call.in(0).sizes, &w = call.in(2).sizes;
   const int64_t channels = w[1], taps = w[2] * w[3];
   return {dy[0], dy[2], dy[3], w[0], channels, w[2], w[3],
-          w[2] - 1 - number(call.attrs(), "padding", 0),
-          w[3] - 1 - number(call.attrs(), "padding", 1), 1, taps * channels,
+          w[2] - 1 - number(call.attrs(), ir::attr::padding, 0),
+          w[3] - 1 - number(call.attrs(), ir::attr::padding, 1), 1, taps * channels,
           (taps - 1) * channels, -channels};
 }
 
 Bf16x3Convolution packed(const ir::Attrs& attrs, const ir::Dims& w, const ir::Dims& x) {
-  return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], number(attrs, "padding", 0),
-          number(attrs, "padding", 1), 1, w[0], 0, w[1] * w[0]};
+  return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], number(attrs, ir::attr::padding, 0),
+          number(attrs, ir::attr::padding, 1), 1, w[0], 0, w[1] * w[0]};
 }
 
 Bf16x3Convolution unpacked(const ir::Attrs& attrs, const ir::Dims& w, const ir::Dims& x) {
   const int64_t taps = w[2] * w[3];
-  return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], number(attrs, "padding", 0),
-          number(attrs, "padding", 1), w[1] * taps, taps, 0, 1};
+  return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], number(attrs, ir::attr::padding, 0),
+          number(attrs, ir::attr::padding, 1), w[1] * taps, taps, 0, 1};
 }
 
 size_t scratch_bytes(const Bf16x3Units& units, int threads) {
@@ -92,10 +92,10 @@ Prepared bf16x3_input_gradient(const Call& call, RestOfOutputs rest) {
 Prepared packed_bf16x3_convolution(const Call& call, RestOfOutputs rest) {
   const ir::Attrs& attrs = call.attrs();
   const ir::Dims x = ops::channels_first(call.in(0)).sizes;
-  const ir::Dims w = attrs.get_ints("weight_size");
+  const ir::Dims w = attrs.get_ints(ir::attr::weight_size);
   const Bf16x3Convolution s = is_unpacked(call) ? unpacked(attrs, w, x) : packed(attrs, w, x);
   const Bf16x3Units units(s, call.threads);
-  const bool relu = attrs.get_string("activation") == "relu";
+  const bool relu = attrs.get_string(ir::attr::activation) == "relu";
   const auto run = [=, rest = std::move(rest)](const Args& args) {
     const Bf16x3Data data{args.in<float>(0), args.in<float>(1), args.in<float>(2),
                           args.in<float>(4), args.out<float>(0), args.scratch, args.in<float>(3),

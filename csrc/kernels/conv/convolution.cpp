@@ -27,7 +27,7 @@ struct SomeGradients {
   ir::Op op;
 
   SomeGradients(const Call& call, const std::array<bool, 3>& mask) : op(ir::copy_apart(call.op)) {
-    op.attrs.set("output_mask", ir::AttrList{mask[0], mask[1], mask[2]});
+    op.attrs.set(ir::attr::output_mask, ir::AttrList{mask[0], mask[1], mask[2]});
     for (size_t i = 0; i < 3; ++i) {
       if (!mask[i]) op.result(i)->type = {call.in(1).dtype, {0}, {}};
     }
@@ -44,7 +44,7 @@ Prepared bias_gradient(const Call& call) {
   sum.name = ir::op::sum;
   sum.place = call.op.place;
   sum.operands = {&dy};
-  sum.attrs.set("dim", dims);
+  sum.attrs.set(ir::attr::dim, dims);
   sum.results.push_back(std::make_unique<ir::Value>(*call.op.result(2)));
   const Prepared prepared = ops::prepare({sum, call.threads});
   const auto run = [run = prepared.run](const Args& args) {
@@ -99,7 +99,7 @@ struct Part {
 // What computes the other gradients, and that of the bias. oneDNN, with the weights' gradient, adds
 // pixel after pixel for it: after 250,000 of them it is 1e-3 off.
 Prepared with_bias_gradient(const Call& call, std::vector<Prepared> prepared) {
-  if (call.attrs().get_bools("output_mask")[2]) prepared.push_back(bias_gradient(call));
+  if (call.attrs().get_bools(ir::attr::output_mask)[2]) prepared.push_back(bias_gradient(call));
   return one_after_the_other(std::move(prepared));
 }
 
@@ -119,7 +119,7 @@ Prepared upcast(const Call& call, ops::Prepare inner) {
 
 // All in one call of PyTorch's, or each gradient by an algorithm of its own.
 Prepared gradients(const Call& call, bool is_upcast) {
-  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
+  const std::vector<bool> wanted = call.attrs().get_bools(ir::attr::output_mask);
   std::vector<std::unique_ptr<Part>> parts;
   if (wanted[1]) {
     parts.push_back(std::make_unique<Part>(call, Direction::weight_gradient, is_upcast));

@@ -106,9 +106,9 @@ Prepared few_convolution(const Call& call) {
 
 Prepared packed_few_convolution(const Call& call) {
   const ir::Type x = ops::channels_first(call.in(0)), y = ops::channels_first(call.out());
-  const ir::Type w{ir::DType::f32, call.attrs().get_ints("weight_size"), {}};
+  const ir::Type w{ir::DType::f32, call.attrs().get_ints(ir::attr::weight_size), {}};
   FewConvolution f{.shape = shape_of(call.attrs(), x, w, y),
-                   .relu = call.attrs().get_string("activation") == "relu",
+                   .relu = call.attrs().get_string(ir::attr::activation) == "relu",
                    .has_residual = call.has_in(3)};
   return prepare(f, w.actual_strides(), true, call.threads);
 }

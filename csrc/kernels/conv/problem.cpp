@@ -7,16 +7,16 @@ namespace poptorch::kernels {
 namespace {
 
 ConvProblem with_geometry(const ir::Attrs& attrs, size_t rank) {
-  const auto one_each = [&](const char* name) {
+  const auto one_each = [&](ir::AttrName name) {
     ir::Dims values = attrs.get_ints(name);
     if (values.size() == 1) values.resize(rank - 2, values[0]);
     return values;
   };
   ConvProblem p;
-  p.stride = one_each("stride");
-  p.padding = one_each("padding");
-  p.dilation = one_each("dilation");
-  p.groups = attrs.get_int("groups");
+  p.stride = one_each(ir::attr::stride);
+  p.padding = one_each(ir::attr::padding);
+  p.dilation = one_each(ir::attr::dilation);
+  p.groups = attrs.get_int(ir::attr::groups);
   return p;
 }
 
@@ -67,7 +67,7 @@ ConvProblem ConvProblem::forward(const Call& call) {
   p.x = call.in(0);
   p.w = call.in(1);
   p.y = call.out();
-  p.transposed = call.attrs().get_bool("transposed");
+  p.transposed = call.attrs().get_bool(ir::attr::transposed);
   p.is_bias_row = !call.has_in(2) || call.in(2).is_contiguous();
   p.call = &call;
   return p;
@@ -79,8 +79,8 @@ ConvProblem ConvProblem::gradient(const Call& call, Direction direction, bool is
   p.x = direction == Direction::data_gradient ? call.out(0) : call.in(1);
   p.w = direction == Direction::weight_gradient ? call.out(1) : call.in(2);
   p.y = call.in(0);
-  p.transposed = call.attrs().get_bool("transposed");
-  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
+  p.transposed = call.attrs().get_bool(ir::attr::transposed);
+  const std::vector<bool> wanted = call.attrs().get_bools(ir::attr::output_mask);
   p.wants_data = wanted[0];
   p.wants_weight = wanted[1];
   p.is_upcast = is_upcast;
@@ -90,15 +90,15 @@ ConvProblem ConvProblem::gradient(const Call& call, Direction direction, bool is
 
 ConvProblem ConvProblem::packed(const Call& call) {
   const ir::Attrs& attrs = call.attrs();
-  ConvProblem p =
-      of_packed(attrs, ops::channels_first(call.in(0)).sizes, attrs.get_ints("weight_size"));
+  ConvProblem p = of_packed(attrs, ops::channels_first(call.in(0)).sizes,
+                            attrs.get_ints(ir::attr::weight_size));
   if (is_unpacked(call)) p.weights = Weights::unpacked;
   p.call = &call;
   return p;
 }
 
 ConvProblem ConvProblem::packing(const Call& call) {
-  return of_packed(call.attrs(), call.attrs().get_ints("input_size"), call.in(0).sizes);
+  return of_packed(call.attrs(), call.attrs().get_ints(ir::attr::input_size), call.in(0).sizes);
 }
 
 }  // namespace poptorch::kernels

@@ -27,13 +27,13 @@ inline ConvolutionAxis axis_of(const ir::Attrs& attrs, const ir::Type& image,
                                const ir::Type& pixels, const ir::Type& weight, size_t from_end) {
   const size_t rank = image.sizes.size();
   if (rank - 2 < from_end) return {1, 1, 1, 1, 0, 1};
-  const auto number = [&](const char* name) {
+  const auto number = [&](ir::AttrName name) {
     const ir::Dims values = attrs.get_ints(name);
     return values.size() == 1 ? values[0] : values[values.size() - from_end];
   };
   return {image.sizes[rank - from_end],  pixels.sizes[rank - from_end],
-          weight.sizes[rank - from_end], number("stride"),
-          number("padding"),             number("dilation")};
+          weight.sizes[rank - from_end], number(ir::attr::stride),
+          number(ir::attr::padding),             number(ir::attr::dilation)};
 }
 
 // Of one group: images [h.from, w.from, channels] to [h.to, w.to, outputs].

@@ -40,9 +40,9 @@ struct Shape {
 };
 
 Shape sizes_of(const Call& call) {
-  const bool transposed = call.attrs().get_bool("transposed");
+  const bool transposed = call.attrs().get_bool(ir::attr::transposed);
   const ir::Type &image = call.in(transposed ? 0 : 1), &pixels = call.in(transposed ? 1 : 0);
-  const int64_t groups = call.attrs().get_int("groups");
+  const int64_t groups = call.attrs().get_int(ir::attr::groups);
   return {image.sizes[0],
           groups,
           image.sizes[1] / groups,
@@ -191,7 +191,7 @@ void weight_gradient(const Shape& s, bool transposed, const Args& args) {
 template <typename T>
 Prepared prepare(const Call& call) {
   const Shape s = sizes_of(call);
-  const bool transposed = call.attrs().get_bool("transposed");
+  const bool transposed = call.attrs().get_bool(ir::attr::transposed);
   Buffers<T> buffers;
   const size_t bytes = lay_out(s, nullptr, buffers);
   return {[=](const Args& args) { weight_gradient<T>(s, transposed, args); }, bytes};

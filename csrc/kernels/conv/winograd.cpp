@@ -231,9 +231,9 @@ Winograd backward(const Call& call) {
 }  // namespace
 
 Prepared packed_winograd(const Call& call) {
-  const ir::Dims weight_size = call.attrs().get_ints("weight_size");
+  const ir::Dims weight_size = call.attrs().get_ints(ir::attr::weight_size);
   Winograd s = packed(call.attrs(), weight_size, ops::channels_first(call.in(0)).sizes);
-  s.relu = call.attrs().get_string("activation") == "relu";
+  s.relu = call.attrs().get_string(ir::attr::activation) == "relu";
   const ir::Type weight{ir::DType::f32, weight_size, {}};
   return prepare(s, {0, 1, 2, 3, 4, weights_of(weight.actual_strides())}, call.threads);
 }

@@ -57,7 +57,7 @@ void write_number(DType dtype, void* out, int64_t i, double real, int64_t whole)
 }
 
 ops::Prepared full(const ops::Call& call) {
-  const Number value(*call.attrs().find("fill_value"));
+  const Number value(*call.attrs().find(ir::attr::fill_value));
   const int64_t n = call.out().numel(), item = ir::item_bytes(call.out().dtype);
   std::array<std::byte, 8> bytes{};
   write_number(call.out().dtype, bytes.data(), 0, value.real, value.whole);
@@ -77,7 +77,7 @@ ops::Prepared full(const ops::Call& call) {
 }
 
 ops::Prepared arange(const ops::Call& call) {
-  const Number start(*call.attrs().find("start")), step(*call.attrs().find("step"));
+  const Number start(*call.attrs().find(ir::attr::start)), step(*call.attrs().find(ir::attr::step));
   const int64_t n = call.out().numel();
   const DType dtype = call.out().dtype;
   return {[=](const ops::Args& args) {

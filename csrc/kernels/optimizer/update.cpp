@@ -139,7 +139,7 @@ template <typename Tensor>
 Prepared accumulate(const Call& call) {
   using T = typename Tensor::Element;
   const int64_t n = call.out().numel();
-  const double scale = call.attrs().get_float("scale", 1.0);
+  const double scale = call.attrs().get_float(ir::attr::scale, 1.0);
   const auto factor_type = type_of(call, 2);
   const DType acc_type = call.in(0).dtype, grad_type = call.in(1).dtype;
   const auto run = table<T>().accumulate;
@@ -165,8 +165,9 @@ simd::SgdStep<N> sgd_numbers(const Hyper& hyper, double sign, bool nesterov, boo
 // Of sgd_update: run(args, step) for the numbers of the step, unless it is skipped.
 template <typename N, typename Run>
 Prepared sgd_with(const Call& call, const Run& run) {
-  const bool nesterov = call.attrs().get_bool("nesterov", false), has_buffer = call.has_in(2);
-  const double sign = call.attrs().get_bool("maximize", false) ? -1.0 : 1.0;
+  const bool nesterov = call.attrs().get_bool(ir::attr::nesterov, false),
+             has_buffer = call.has_in(2);
+  const double sign = call.attrs().get_bool(ir::attr::maximize, false) ? -1.0 : 1.0;
   const DType step_type = call.in(3).dtype, hyper_type = call.in(4).dtype;
   const auto scale_type = type_of(call, 5);
   const bool can_skip = call.has_in(6);
@@ -236,9 +237,9 @@ simd::AdamStep<T> adam_numbers(const Hyper& hyper, double count, const AdamFlags
 // Of adam_update: run(args, step) for the numbers of the step, unless it is skipped.
 template <typename N, typename Run>
 Prepared adam_with(const Call& call, const Run& run) {
-  const AdamFlags flags = {call.attrs().get_bool("maximize", false) ? -1.0 : 1.0,
-                           call.attrs().get_bool("decoupled_weight_decay", false),
-                           call.attrs().get_bool("bias_correction", true)};
+  const AdamFlags flags = {call.attrs().get_bool(ir::attr::maximize, false) ? -1.0 : 1.0,
+                           call.attrs().get_bool(ir::attr::decoupled_weight_decay, false),
+                           call.attrs().get_bool(ir::attr::bias_correction, true)};
   const DType step_type = call.in(5).dtype, hyper_type = call.in(6).dtype;
   const auto scale_type = type_of(call, 7);
   const bool can_skip = call.has_in(8), has_max = call.has_in(4);
