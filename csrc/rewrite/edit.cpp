@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ir/element.h"
 #include "ops/annotation.h"
 #include "ops/op_def.h"
-#include "support/half.h"
 
 namespace poptorch::rewrite {
 
@@ -21,36 +21,11 @@ std::optional<double> number_of(const ir::Attr& attr) {
   return std::nullopt;
 }
 
-template <typename T>
-double first(const std::byte* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof value);
-  return static_cast<double>(value);
-}
-
 bool agree(const ir::Op& a, const ir::Op& b, ops::Rule rule) {
   return std::all_of(ops::annotations().begin(), ops::annotations().end(),
                      [&](const ops::Annotation& annotation) {
                        return annotation.rule != rule || ops::agree(a, b, annotation);
                      });
-}
-
-double first_element(ir::DType dtype, const std::byte* bytes) {
-  switch (dtype) {
-    case ir::DType::boolean:
-    case ir::DType::u8: return first<uint8_t>(bytes);
-    case ir::DType::i8: return first<int8_t>(bytes);
-    case ir::DType::i16: return first<int16_t>(bytes);
-    case ir::DType::i32: return first<int32_t>(bytes);
-    case ir::DType::i64: return first<int64_t>(bytes);
-    case ir::DType::f32: return first<float>(bytes);
-    case ir::DType::f64: return first<double>(bytes);
-    case ir::DType::f16:
-    case ir::DType::bf16: break;
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, bytes, sizeof bits);
-  return dtype == ir::DType::f16 ? f16_to_float(bits) : bf16_to_float(bits);
 }
 
 }  // namespace
@@ -134,7 +109,7 @@ std::optional<double> uniform_value(const ir::Module& module, const ir::Value& v
   const auto item = static_cast<size_t>(ir::item_bytes(value.type.dtype));
   // Equal to itself shifted by one element: all elements are equal.
   if (std::memcmp(bytes.data(), bytes.data() + item, bytes.size() - item) != 0) return std::nullopt;
-  return first_element(value.type.dtype, bytes.data());
+  return ir::element_at(value.type.dtype, bytes.data(), 0);
 }
 
 }  // namespace poptorch::rewrite

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
+#include "ir/element.h"
 #include "kernels/move/copy.h"
 #include "ops/kernel.h"
-#include "support/half.h"
 #include "support/mutant.h"
 #include "support/parallel.h"
 
@@ -131,25 +130,6 @@ Prepared cat(const Call& call) {
   return run_copies(std::move(copies));
 }
 
-// The bytes of a number as one element of `dtype`.
-std::array<std::byte, 8> element_of(double value, ir::DType dtype) {
-  std::array<std::byte, 8> bytes{};
-  const auto put = [&](auto element) { std::memcpy(bytes.data(), &element, sizeof(element)); };
-  switch (dtype) {
-    case ir::DType::boolean: put(value != 0); break;
-    case ir::DType::u8: put(static_cast<uint8_t>(value)); break;
-    case ir::DType::i8: put(static_cast<int8_t>(value)); break;
-    case ir::DType::i16: put(static_cast<int16_t>(value)); break;
-    case ir::DType::i32: put(static_cast<int32_t>(value)); break;
-    case ir::DType::i64: put(static_cast<int64_t>(value)); break;
-    case ir::DType::f32: put(static_cast<float>(value)); break;
-    case ir::DType::f64: put(value); break;
-    case ir::DType::f16: put(float_to_f16(static_cast<float>(value))); break;
-    case ir::DType::bf16: put(float_to_bf16(static_cast<float>(value))); break;
-  }
-  return bytes;
-}
-
 Prepared constant_pad_nd(const Call& call) {
   const Type& x = call.in(0);
   const Type& out = call.out();
@@ -167,7 +147,9 @@ Prepared constant_pad_nd(const Call& call) {
   }
   CopyPlan plan(sizes, to, from, item_bytes_of(call));
   plan.offsets(target, source);
-  const auto value = element_of(call.attrs().get_float(ir::attr::value), out.dtype);
+  const ir::Number number(call.attrs().get_float(ir::attr::value));
+  std::array<std::byte, 8> value{};
+  ir::store_element(out.dtype, value.data(), 0, number);
   return {[plan, value, n = out.numel(), bytes = item_bytes_of(call)](const Args& args) {
     fill_items(args.outputs[0], value.data(), bytes, n, args.threads);
     plan.run(args.outputs[0], args.inputs[0], args.threads);

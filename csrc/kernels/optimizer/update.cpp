@@ -10,10 +10,10 @@
 #include <optional>
 #include <type_traits>
 
+#include "ir/element.h"
 #include "kernels/float16_blocks.h"
 #include "kernels/simd/optimizer.h"
 #include "ops/kernel.h"
-#include "support/half.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -35,12 +35,7 @@ const simd::UpdateTable<T>& table() {
 
 // Element i of a floating-point operand.
 double number(const Args& args, size_t operand, DType dtype, int64_t i) {
-  switch (dtype) {
-    case DType::f16: return f16_to_float(args.in<uint16_t>(operand)[i]);
-    case DType::bf16: return bf16_to_float(args.in<uint16_t>(operand)[i]);
-    case DType::f64: return args.in<double>(operand)[i];
-    default: return args.in<float>(operand)[i];
-  }
+  return ir::element_at(dtype, args.inputs[operand], i);
 }
 
 // The number of an operand that may be absent: then 1.

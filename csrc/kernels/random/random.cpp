@@ -281,29 +281,11 @@ Prepared normal(const Call& call) {
 }
 
 Prepared random_int(const Call& call) {
-  switch (call.out().dtype) {
-    case DType::boolean:
-    case DType::u8: return random_int_of<uint8_t>(call);
-    case DType::i8: return random_int_of<int8_t>(call);
-    case DType::i16: return random_int_of<int16_t>(call);
-    case DType::i32: return random_int_of<int32_t>(call);
-    case DType::i64: return random_int_of<int64_t>(call);
-    case DType::f64: return random_int_of<double>(call);
-    default: return random_int_of<float>(call);
-  }
+  return with_number_type(call.out().dtype, [&]<typename T>(T) { return random_int_of<T>(call); });
 }
 
 Prepared permutation(const Call& call) {
-  switch (call.out().dtype) {
-    case DType::boolean:
-    case DType::u8: return permutation_of<uint8_t>(call);
-    case DType::i8: return permutation_of<int8_t>(call);
-    case DType::i16: return permutation_of<int16_t>(call);
-    case DType::i32: return permutation_of<int32_t>(call);
-    case DType::i64: return permutation_of<int64_t>(call);
-    case DType::f64: return permutation_of<double>(call);
-    default: return permutation_of<float>(call);
-  }
+  return with_number_type(call.out().dtype, [&]<typename T>(T) { return permutation_of<T>(call); });
 }
 
 KERNEL("rng_advance", rng_advance)
