@@ -124,9 +124,7 @@ bool depthwise_applies(P p) {
 double depthwise_cost(P p) { return p.is(Direction::forward) ? 0.6 : 0.15; }
 
 Prepared depthwise(P p) {
-  if (p.is(Direction::forward)) return depthwise_convolution(*p.call);
-  return p.is(Direction::data_gradient) ? depthwise_input_gradient(*p.call)
-                                        : depthwise_weight_gradient(*p.call);
+  return p.is(Direction::weight_gradient) ? depthwise_weight_gradient(p) : depthwise_convolution(p);
 }
 
 // -- of images with few channels --
@@ -146,8 +144,7 @@ double few_channels_cost(P p) {
 }
 
 Prepared few_channels(P p) {
-  if (p.is(Direction::weight_gradient)) return few_weight_gradient(*p.call);
-  return p.weights == Weights::plain ? few_convolution(*p.call) : packed_few_convolution(*p.call);
+  return p.is(Direction::weight_gradient) ? few_weight_gradient(p) : few_convolution(p);
 }
 
 // -- on the unit for products of bfloat16 matrices (AMX) --
@@ -176,10 +173,7 @@ double bf16x3_cost(P p) {
 }
 
 Prepared bf16x3(P p) {
-  const RestOfOutputs rest = conv_algorithms().row("onednn").make.rest(p);
-  if (p.weights != Weights::plain) return packed_bf16x3_convolution(*p.call, rest);
-  return p.is(Direction::forward) ? bf16x3_convolution(*p.call, rest)
-                                  : bf16x3_input_gradient(*p.call, rest);
+  return bf16x3_convolution(p, conv_algorithms().row("onednn").make.rest(p));
 }
 
 // -- 3x3 kernels by fewer products --
@@ -200,11 +194,6 @@ double winograd_cost(P p) {
   return cost(tiles >= least_tiles, 0.7);
 }
 
-Prepared by_winograd(P p) {
-  if (p.weights != Weights::plain) return packed_winograd(*p.call);
-  return p.is(Direction::forward) ? winograd(*p.call) : winograd_input_gradient(*p.call);
-}
-
 // -- gradients of weights --
 
 // Of images or sequences that lie channels-last, each result of all channels.
@@ -218,8 +207,6 @@ bool direct_applies(P p) {
       p.x.dtype == ir::DType::f32 || (p.x.dtype == ir::DType::bf16 && computes_bf16());
   return has_loops && is_dense_last(p);
 }
-
-Prepared direct(P p) { return direct_weight_gradient(*p.call); }
 
 // "Gradients of weights by tiles": 0.45 to 1.05, beside products by loops of our own, with channels
 // that fill vectors. Of bfloat16 it takes 0.35 to 0.85 of the time of bf16_im2col; of 1x1 kernels,
@@ -268,8 +255,7 @@ bool is_last_cheaper(P p) {
 }
 double im2col_cost(P p) { return is_last_cheaper(p) ? im2col_last_cost(p) : im2col_rows_cost(p); }
 Prepared im2col(P p) {
-  return is_last_cheaper(p) ? im2col_weight_gradient_last(*p.call)
-                            : im2col_weight_gradient(*p.call);
+  return is_last_cheaper(p) ? im2col_weight_gradient_last(p) : im2col_weight_gradient(p);
 }
 
 // -- operands in another order --
@@ -320,9 +306,9 @@ AlgorithmTable<ConvProblem, ConvMethod>& conv_algorithms() {
       {"bf16x3_convolution", "implicit GEMM of sums of three bfloat16 parts (AMX)", bf16x3_applies,
        bf16x3_cost, {bf16x3, WeightForm::by_tap}},
       {"winograd", "3x3 kernels by Winograd's F(2x2, 3x3)", winograd_applies, winograd_cost,
-       {by_winograd}},
+       {winograd}},
       {"direct_weight_gradient", "gradients of weights by register tiles, without im2col",
-       direct_applies, direct_cost, {direct}},
+       direct_applies, direct_cost, {direct_weight_gradient}},
       {"im2col", "gradients of weights by im2col and GEMM, strip by strip", im2col_applies,
        im2col_cost, {im2col}},
       {"bf16_im2col", "bfloat16 products of im2col, for AVX512-BF16", bf16_im2col_applies,

@@ -2,8 +2,6 @@
 // added by kernels/aten, which this folder does not know.
 #pragma once
 
-#include <functional>
-
 #include "kernels/conv/problem.h"
 #include "ops/kernel.h"
 #include "support/algorithm.h"
@@ -16,9 +14,6 @@ enum class WeightForm {
   by_tap,       // [height, width, inputs, outputs]
   onednn,       // in oneDNN's own layout; with one input channel by tap
 };
-
-// Computes the outputs of a call from the given one on, or all of them.
-using RestOfOutputs = std::function<void(const ops::Args& args, int64_t first)>;
 
 // What a row computes by.
 struct ConvMethod {

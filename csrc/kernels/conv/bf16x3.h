@@ -5,7 +5,7 @@
 // beyond its own width is left out. Kernels with a stride or dilation are not for this.
 #pragma once
 
-#include "kernels/conv/algorithms.h"
+#include "kernels/conv/problem.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
@@ -54,14 +54,9 @@ struct Bf16x3Data {
 int64_t bf16x3_convolve(const Bf16x3Convolution& s, const Bf16x3Units& cut, const Bf16x3Data& data,
                         int threads);
 
-// Of a call of `convolution` or `convolution_backward`, with channels as dimension 1, result 0.
-// `rest` computes it for numbers without parts.
-ops::Prepared bf16x3_convolution(const ops::Call& call, RestOfOutputs rest);
-ops::Prepared bf16x3_input_gradient(const ops::Call& call, RestOfOutputs rest);
-
-// The same of the row packed_convolution, with weights packed as [height, width, inputs, outputs]
-// or, of at most most_taps, as they lie in the module: [outputs, inputs, height, width]. Of the
-// activations only relu is applied.
-ops::Prepared packed_bf16x3_convolution(const ops::Call& call, RestOfOutputs rest);
+// Of results and gradients of inputs. Packed weights are [height, width, inputs, outputs] or, of at
+// most most_taps, as they lie in the module: [outputs, inputs, height, width]. Of the activations
+// only relu is applied. `rest` computes the outputs for numbers without parts.
+ops::Prepared bf16x3_convolution(const ConvProblem& problem, RestOfOutputs rest);
 
 }  // namespace poptorch::kernels

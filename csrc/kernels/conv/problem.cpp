@@ -54,12 +54,21 @@ bool reads_a_pixel(const ConvolutionAxis& axis) {
 
 bool ConvProblem::sees_padding_alone() const {
   if (is_empty()) return false;
-  for (size_t i = 0; i < stride.size(); ++i) {
-    const ConvolutionAxis axis{image().sizes[2 + i], pixels().sizes[2 + i], w.sizes[2 + i],
-                               stride[i],            padding[i],            dilation[i]};
-    if (!reads_a_pixel(axis)) return true;
+  for (size_t from_end = 1; from_end <= stride.size(); ++from_end) {
+    if (!reads_a_pixel(axis(from_end))) return true;
   }
   return false;
+}
+
+ConvolutionAxis ConvProblem::axis(size_t from_end) const {
+  if (stride.size() < from_end) return {1, 1, 1, 1, 0, 1};
+  const size_t dim = stride.size() - from_end;
+  return {image().sizes[2 + dim], pixels().sizes[2 + dim], w.sizes[2 + dim],
+          stride[dim],            padding[dim],            dilation[dim]};
+}
+
+ConvolutionShape ConvProblem::shape() const {
+  return {x.sizes[0], x.sizes[1], y.sizes[1], axis(2), axis(1)};
 }
 
 ConvProblem ConvProblem::forward(const Call& call) {
