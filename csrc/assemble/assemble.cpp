@@ -9,8 +9,8 @@
 #include "assemble/float_checks.h"
 #include "assemble/resident.h"
 #include "ir/bodies.h"
+#include "ir/part.h"
 #include "ops/layout.h"
-#include "place/part.h"
 #include "plan/contents.h"
 #include "plan/layout.h"
 #include "rewrite/edit.h"
@@ -26,7 +26,8 @@ namespace {
 
 using Kind = Instruction::Kind;
 
-constexpr std::array silent_ops = {ir::op::constant, ir::op::input, ir::op::state};
+constexpr std::array silent_ops = {ir::op::constant, ir::op::input, ir::op::state,
+                                   ir::op::strategy};
 
 bool is_silent(const ir::Op& op) {
   return ops::is_alias(op) ||
@@ -187,7 +188,7 @@ class Assembler {
 
   int source(const ir::Op& op) {
     program_.sources.push_back(
-        {ops::report_name(op), place::name_of(place::part_of(op)), types_of(op), label(op.place),
+        {ops::report_name(op), ir::name_of(ir::part_of(op)), types_of(op), label(op.place),
          algorithm_of(op), ops::work_of(op)});
     return static_cast<int>(program_.sources.size()) - 1;
   }
@@ -427,7 +428,7 @@ std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module
     std::string name = ops::report_name(*op);
     const std::string algorithm = algorithms ? algorithm_of(*op) : "";
     if (!algorithm.empty()) name += concat(" [", algorithm, "]");
-    ++report[place::name_of(place::part_of(*op))][name];
+    ++report[ir::name_of(ir::part_of(*op))][name];
   }
   return report;
 }

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "ir/bodies.h"
+#include "ir/part.h"
 #include "ops/alone.h"
 #include "ops/layout.h"
 #include "ops/verify_parts.h"
@@ -113,6 +114,7 @@ class Verifier : Where {
     RULE(!ops::is_move(op) || op.operand(0)->type == op.result()->type,
          "moves a value of another type");
     if (op.name == ir::op::constant) check_constant();
+    check_part();
     check_inplace();
   }
 
@@ -174,6 +176,14 @@ class Verifier : Where {
                         (!is_real && std::holds_alternative<bool>(item.value));
       RULE(fits, "`data` holds ", item.text(), ", which is no ", name_of(type.dtype));
     }
+  }
+
+  void check_part() const {
+    const Attr* attr = op_->attrs.find(ir::attr::part);
+    if (attr == nullptr) return;
+    const auto* name = std::get_if<std::string>(&attr->value);
+    RULE(name != nullptr && part_from(*name), "has part=", attr->text(),
+         ", which is not one of forward, backward, update");
   }
 
   // inplace=[operand per result, or -1]
@@ -342,6 +352,7 @@ void verify(const Module& module, Level level) {
   Verifier verifier(module);
   verifier.any();
   if (level == Level::translated || level == Level::placed) verifier.is_not_lowered();
+  if (level >= Level::translated) verify_parts(module);
   if (level >= Level::placed) {
     verify_places(module);
     // Later steps only put in copies within memory.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "ir/part.h"
 #include "ops/op_def.h"
 #include "ops/verify_parts.h"
 
@@ -20,28 +21,37 @@ class PlaceVerifier : Where {
     }
   }
 
-  // Every op has this attribute, a number of at least 0.
-  void has_number(AttrName name, bool rising) {
+  // Each op that runs on an IPU has this attribute, a number of at least 0.
+  void has_number(ir::AttrName name) {
     for (const auto& graph : module_.graphs) {
       enter(*graph);
-      int64_t last = -1;
       for (const auto& op : graph->ops) {
-        op_ = op.get();
-        const Attr* attr = op->attrs.find(name);
-        const auto* number = attr == nullptr ? nullptr : std::get_if<int64_t>(&attr->value);
-        RULE(number != nullptr && *number >= 0, "needs `", name, "`, a number of at least 0");
-        RULE(!rising || *number > last, "has ", name, "=", *number, ", the op before has ", last,
-             ": it must rise");
-        last = *number;
+        if (runs_on_ipu(op->name)) check_number(*op, name);
       }
     }
   }
 
-  void all_or_none_have(AttrName name) {
+  // Every op has this attribute, a number of at least 0 that rises.
+  void has_rising_number(ir::AttrName name) {
+    for (const auto& graph : module_.graphs) {
+      enter(*graph);
+      int64_t last = -1;
+      for (const auto& op : graph->ops) {
+        const int64_t number = check_number(*op, name);
+        RULE(number > last, "has ", name, "=", number, ", the op before has ", last,
+             ": it must rise");
+        last = number;
+      }
+    }
+  }
+
+  // Of the ops that run on an IPU.
+  void all_or_none_have(ir::AttrName name) {
     bool has_first = false, is_first = true;
     for (const auto& graph : module_.graphs) {
       enter(*graph);
       for (const auto& op : graph->ops) {
+        if (!runs_on_ipu(op->name)) continue;
         op_ = op.get();
         if (is_first) has_first = op->attrs.has(name);
         is_first = false;
@@ -77,6 +87,14 @@ class PlaceVerifier : Where {
   }
 
  private:
+  int64_t check_number(const Op& op, ir::AttrName name) {
+    op_ = &op;
+    const Attr* attr = op.attrs.find(name);
+    const auto* number = attr == nullptr ? nullptr : std::get_if<int64_t>(&attr->value);
+    RULE(number != nullptr && *number >= 0, "needs `", name, "`, a number of at least 0");
+    return *number;
+  }
+
   // A loop's result is where its body takes the value of the next round.
   int64_t ipu_of(const Value& value) const {
     if (value.op->name != ir::op::loop) return value.op->attrs.get_int(ir::attr::ipu);
@@ -105,13 +123,13 @@ class PlaceVerifier : Where {
 
   void check_moved(const Op& op, size_t index) const {
     const Value& value = *op.operand(index);
-    int64_t wanted = op.attrs.get_int(ir::attr::ipu);
+    const Op* reader = &op;
     if (op.name == ir::op::loop) {
       const auto& inputs = inputs_.at(op.attrs.get_graph(ir::attr::body));
       const auto input = inputs.find(static_cast<int64_t>(index));
       if (input == inputs.end()) return;
-      wanted = input->second->attrs.get_int(ir::attr::ipu);
-      check_carried(value, *input->second);
+      reader = input->second;
+      check_carried(value, *reader);
     }
     const bool is_remote = is_in_streaming_memory(value);
     if (op.name == ir::op::remote_load) {
@@ -120,7 +138,8 @@ class PlaceVerifier : Where {
     }
     RULE(!is_remote || op.name == ir::op::assign || op.name == ir::op::loop, "reads %", value.name,
          ", which is in streaming memory, without a remote_load");
-    if (op.name == ir::op::ipu_copy) wanted = op.attrs.get_int(ir::attr::from);
+    const int64_t wanted =
+        reader->attrs.get_int(op.name == ir::op::ipu_copy ? ir::attr::from : ir::attr::ipu);
     RULE(ipu_of(value) == wanted, "reads %", value.name, " on IPU ", wanted, ", it is on IPU ",
          ipu_of(value));
   }
@@ -131,21 +150,26 @@ class PlaceVerifier : Where {
 
 }  // namespace
 
+void verify_parts(const Module& module) { PlaceVerifier(module).all_or_none_have(ir::attr::part); }
+
 void verify_places(const Module& module) {
   PlaceVerifier verifier(module);
-  verifier.has_number(ir::attr::ipu, false);
-  verifier.has_number(ir::attr::stage, false);
+  verifier.has_number(ir::attr::ipu);
+  verifier.has_number(ir::attr::stage);
   verifier.all_or_none_have(ir::attr::phase);
 }
 
 void verify_moves(const Module& module) { PlaceVerifier(module).is_moved(); }
 
-void verify_order(const Module& module) { PlaceVerifier(module).has_number(ir::attr::order, true); }
+void verify_order(const Module& module) {
+  PlaceVerifier(module).has_rising_number(ir::attr::order);
+}
 
 bool is_placed(const Module& module) {
   return std::all_of(module.graphs.begin(), module.graphs.end(), [](const auto& graph) {
-    return std::all_of(graph->ops.begin(), graph->ops.end(),
-                       [](const auto& op) { return op->attrs.has(ir::attr::ipu); });
+    return std::all_of(graph->ops.begin(), graph->ops.end(), [](const auto& op) {
+      return !runs_on_ipu(op->name) || op->attrs.has(ir::attr::ipu);
+    });
   });
 }
 

@@ -84,6 +84,7 @@ Strategy::Strategy(const ir::Op& op) {
   if (op.attrs.has(ir::attr::outside)) {
     outside_ = spot_from(list_of(*op.attrs.find(ir::attr::outside)), 0);
   }
+  if (!op.attrs.has(ir::attr::blocks)) return;
   for (const ir::Attr& item : list_of(*op.attrs.find(ir::attr::blocks))) {
     const ir::AttrList& row = list_of(item);
     const auto* name = row.empty() ? nullptr : std::get_if<std::string>(&row[0].value);
@@ -117,8 +118,8 @@ int64_t Strategy::stride() const {
 
 // One phase is left out before a separate backward pass: the phases of a pass and of its way back
 // are then on the same of two groups of IPUs, even ones or odd ones.
-int64_t Strategy::phase_number(int64_t phase, Part part) const {
-  if (part == Part::forward) return phase * stride();
+int64_t Strategy::phase_number(int64_t phase, ir::Part part) const {
+  if (part == ir::Part::forward) return phase * stride();
   return (2 * (phases_ - 1) + (separate_backward_ ? 2 : 0) - phase) * stride();
 }
 
@@ -147,7 +148,8 @@ bool Strategy::leaves_chip(const ir::Value& value, const ir::Op& reader) const {
   const ir::Op& maker = *value.op;
   const bool is_apart =
       maker.attrs.get_int(ir::attr::phase, 0) != reader.attrs.get_int(ir::attr::phase, 0);
-  const bool is_forward = part_of(maker) == Part::forward && part_of(reader) != Part::forward;
+  const bool is_forward = ir::part_of(maker) == ir::Part::forward &&
+                          ir::part_of(reader) != ir::Part::forward;
   if (value.type.numel() < location.least_elements || (is_phased_ && !is_apart)) return false;
   switch (location.storage) {
     case Location::Storage::on_chip: return false;

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "ir/bodies.h"
+#include "ir/part.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "ops/work.h"
-#include "place/part.h"
 #include "support/error.h"
 
 namespace poptorch::place {
@@ -38,7 +38,7 @@ class Report {
   void add(const ir::Op& op, double rounds, const std::optional<ops::Work>& work) {
     if (rounds == 0 || (work && work->flops == 0.0 && work->bytes == 0)) return;
     const auto [at, is_new] =
-        rows[name_of(part_of(op))].try_emplace(ops::report_name(op), OpWork{0.0, 0.0, 0});
+        rows[ir::name_of(ir::part_of(op))].try_emplace(ops::report_name(op), OpWork{0.0, 0.0, 0});
     OpWork& row = at->second;
     add(row.flops, rounds, work ? work->flops : std::nullopt);
     add(row.bytes, rounds, work ? std::optional<double>(work->bytes) : std::nullopt);

@@ -393,7 +393,7 @@ Buffers make_buffers(ir::Module& module) {
     walk.run();
     if (walk.copies.empty() && walk.conflicts.empty()) return walk.take();
     kept_apart.insert(walk.conflicts.begin(), walk.conflicts.end());
-    insert_copies(walk.copies);
+    insert_copies(module, walk.copies);
   }
   INTERNAL_CHECK(false, "no memory for the module after ", most_rounds, " rounds of copies");
 }

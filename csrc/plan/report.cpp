@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ir/bodies.h"
-#include "place/part.h"
+#include "ir/part.h"
 #include "plan/contents.h"
 #include "plan/layout.h"
 #include "plan/plan.h"
@@ -36,10 +36,10 @@ std::string origin_category(const std::vector<Content>& all, const Content& cont
     return origin_category(all, all[static_cast<size_t>(content.carried_from)]);
   }
   if (content.op->name == ir::op::stream_in) return streams;
-  switch (place::part_of(*content.op)) {
-    case place::Part::forward: return "activations";
-    case place::Part::backward: return "gradients";
-    case place::Part::update: break;
+  switch (ir::part_of(*content.op)) {
+    case ir::Part::forward: return "activations";
+    case ir::Part::backward: return "gradients";
+    case ir::Part::update: break;
   }
   return "scratch";
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ir/element.h"
+#include "ir/part.h"
 #include "ops/annotation.h"
 #include "ops/op_def.h"
 
@@ -60,7 +61,9 @@ std::unique_ptr<ir::Op> make_like(ir::Graph& graph, const ir::Op& like, ir::OpNa
                                   const std::vector<ir::Type>& types,
                                   const std::vector<std::string>& value_names) {
   for (const ops::Annotation& annotation : ops::annotations()) {
-    if (annotation.rule != ops::Rule::place) continue;
+    const bool is_place = annotation.rule == ops::Rule::place;
+    const bool is_part = annotation.rule == ops::Rule::origin && !attrs.has(annotation.name);
+    if (!is_place && !is_part) continue;
     attrs.erase(annotation.name);
     if (const ir::Attr* attr = like.attrs.find(annotation.name)) attrs.set(annotation.name, *attr);
   }
@@ -75,7 +78,7 @@ ir::Attrs annotations_of(const ir::Op& op) {
   return kept;
 }
 
-bool is_backward(const ir::Op& op) { return op.attrs.get_bool(ir::attr::backward, false); }
+bool is_backward(const ir::Op& op) { return ir::part_of(op) == ir::Part::backward; }
 
 const ir::Value* memory_of(const ir::Value* value) {
   while (ops::is_alias(*value->op)) value = value->op->operands[0];
@@ -90,8 +93,8 @@ const ir::Value* unmoved(const ir::Value* value) {
 bool is_alike(const ir::Op& a, const ir::Op& b) { return agree(a, b, ops::Rule::apart); }
 
 bool is_beside(const ir::Op& a, const ir::Op& b) {
-  return ops::attr_of(a, ir::attr::ipu) == ops::attr_of(b, ir::attr::ipu) &&
-         ops::attr_of(a, ir::attr::stage) == ops::attr_of(b, ir::attr::stage);
+  return ops::agree(a, b, *ops::find_annotation(ir::attr::ipu)) &&
+         ops::agree(a, b, *ops::find_annotation(ir::attr::stage));
 }
 
 bool is_at_one_place(const ir::Op& a, const ir::Op& b) { return agree(a, b, ops::Rule::place); }

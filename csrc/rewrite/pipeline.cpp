@@ -16,8 +16,7 @@ std::vector<std::string> pipeline() {
       "fold_batch_norm",  // after dce: a second use would keep it from folding
       "fuse_cross_entropy",
       "fuse_embedding",
-      "dce",       // layers that were folded are not to be placed
-      "settle",    // last: it counts uses
+      "dce",  // layers that were folded are not to be placed
   };
 }
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "ir/bodies.h"
+#include "ir/part.h"
 #include "ops/op_def.h"
-#include "place/part.h"
 #include "rewrite/edit.h"
 #include "schedule/states.h"
 #include "support/error.h"
@@ -91,8 +91,7 @@ class Scheduler {
       return Kind::lazy;
     }
     if (op.name == ir::op::stream_out || op.name == ir::op::accumulate ||
-        op.name == ir::op::all_reduce ||
-        place::part_of(op) == place::Part::update) {
+        op.name == ir::op::all_reduce || ir::part_of(op) == ir::Part::update) {
       return Kind::eager;
     }
     const ops::OpDef* row = ops::find_op(op.name);
@@ -159,7 +158,7 @@ class Scheduler {
                   const std::unordered_map<const ir::Value*, int>& last_use) const {
     const ops::OpDef* row = ops::find_op(op.name);
     const bool fits = nodes_[position].kind == Kind::plain && op.results.size() == 1 &&
-                      place::part_of(op) == place::Part::backward && row != nullptr &&
+                      rewrite::is_backward(op) && row != nullptr &&
                       !row->effects && !row->random && op.name != ir::op::contiguous;
     if (!fits || first_use <= position + 1 || first_use == static_cast<int>(nodes_.size())) {
       return false;

@@ -24,7 +24,7 @@ def compiled(kind):
 
 def updates(lines, sizes):
     """The ops of the update with a result of these sizes."""
-    return [line for line in lines if "update=true" in line and f"f32[{sizes}]" in line]
+    return [line for line in lines if 'part="update"' in line and f"f32[{sizes}]" in line]
 
 
 def copies(lines):

@@ -1,8 +1,7 @@
 // Packs the fixed weights of channels-last convolutions in oneDNN's layout, and puts what follows
 // on the convolution: the addition of an image of the same sizes, then an activation. Both only
 // where the value between has no other use and all of it is at one place. An addition or another
-// activation than relu rounds differently apart from the convolution: so that results do not depend
-// on blocks, the pass `settle` lets it run where the convolution does.
+// activation than relu rounds differently apart from the convolution.
 //
 //   %1 = convolution %x, %w, %b {layout="channels_last", ...} : f32[8,7,7,64]
 //   %2 = add %1, %r : f32[8,7,7,64]

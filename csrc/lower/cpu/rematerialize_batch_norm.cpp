@@ -78,7 +78,7 @@ class Recomputer {
     for (const ir::AttrName name : {ir::attr::momentum, ir::attr::eps, ir::attr::inplace}) {
       attrs.erase(name);
     }
-    attrs.set(ir::attr::backward, true);
+    attrs.set(ir::attr::part, "backward");
     ops.push_back(make_like(graph_, reader, ir::op::batch_norm_apply, operands_of(norm),
                             std::move(attrs), {value->type}));
     ops.back()->place = norm.place;

@@ -6,7 +6,7 @@ import sysconfig
 
 import torch
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
