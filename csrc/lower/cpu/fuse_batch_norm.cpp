@@ -14,8 +14,8 @@
 //   %4, %5, %6, %8 = batch_norm_backward %g, %x, %w, %mean, %invstd, %2 {grad_residual=true} : ...
 //   %7 = add %8, %other
 //
-// Only ops at one place are joined. In f32 and f64 that rounds nothing differently; 16-bit floats are
-// rounded once instead of after each op.
+// Only ops at one place are joined. In f32 and f64 that rounds nothing differently; 16-bit floats
+// are rounded once instead of after each op.
 #include <algorithm>
 
 #include "lower/cpu/pass.h"
